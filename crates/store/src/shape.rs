@@ -1,13 +1,15 @@
-//! What `prepare` refuses whatever the state of space is: changes that collections, as they are and as the transaction makes them, do not allow.
+//! Refusals of `prepare` that do not depend on space: changes that the collections, present or made by the
+//! transaction, do not allow.
 //!
-//! Shared by the engine and by the model ([`crate::mem`]), so that both refuse the same. Knows nothing of how either keeps collections.
+//! The engine and the model ([`crate::mem`]) share this code, so that both refuse the same. It does not know
+//! how either stores collections.
 
 use crate::api::MAX_OBJECT_SIZE;
 use crate::key::{Cid, Oid};
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
-/// Bit-reversed hashes that a collection may hold: first and last of each range.
+/// Ranges of bit-reversed hashes that a collection may hold: first and last of each.
 pub(crate) type Ranges = Vec<(u32, u32)>;
 
 pub(crate) fn within(ranges: &Ranges, oid: &Oid) -> bool {
@@ -23,9 +25,9 @@ pub(crate) fn cut(ranges: &Ranges, first: u32) -> (Ranges, Ranges) {
     )
 }
 
-/// The refusals of rule 2 that depend on collections only: shared by model and engine. `find` gives the number of objects
-/// of a collection and a handle, `has` whether it holds an object, `fits` whether it may hold one of that hash, `ranges` the
-/// bit-reversed hashes that it may hold, `keeps` whether its log keeps something.
+/// The refusals of rule 2 (in [`crate::api`]) that depend on collections only. For a collection, `find` returns
+/// the number of objects and a handle, `has` whether it holds an object, `fits` whether it may hold one of that
+/// hash, `ranges` its ranges of bit-reversed hashes, and `keeps` whether its log has undo records.
 pub(crate) fn check_shape<'a, C: 'a>(
     txn: &Transaction,
     find: impl Fn(Cid) -> Option<(usize, &'a C)>,
@@ -34,13 +36,13 @@ pub(crate) fn check_shape<'a, C: 'a>(
     ranges: impl Fn(&C) -> Ranges,
     keeps: impl Fn(&C) -> bool,
 ) -> Result<(), Errno> {
-    // What splitting and joining have made of collections so far, the newest last.
+    // Hash ranges of collections after the splits and merges so far, the newest last.
     let mut shapes: Vec<(Cid, Ranges)> = Vec::new();
     let shape = |shapes: &[(Cid, Ranges)], cid: Cid| match shapes.iter().rev().find(|s| s.0 == cid) {
         Some(s) => s.1.clone(),
         None => find(cid).map_or_else(|| vec![(0, u32::MAX)], |(_, c)| ranges(c)),
     };
-    // Collections this transaction made or removed so far; almost always empty.
+    // Collections that this transaction has made or removed so far; almost always empty.
     let mut made: Vec<(Cid, bool)> = Vec::new();
     for (i, op) in txn.ops.iter().enumerate() {
         let cid = op.cid();
@@ -61,14 +63,14 @@ pub(crate) fn check_shape<'a, C: 'a>(
         let keeps = || keeping(cid) || found.as_ref().is_some_and(|(_, c)| keeps(c));
         match op {
             Op::MakeCollection { .. } | Op::MakeBeside { .. } if exists => return Err(errno::EEXIST),
-            // The other one is there and stays.
+            // The other collection must exist and stay.
             Op::MakeBeside { beside, .. } if find(*beside).is_none() || !made.is_empty() => return Err(errno::ENOENT),
             Op::MakeCollection { .. } | Op::MakeBeside { .. } => made.push((cid, true)),
             _ if !exists => return Err(errno::ENOENT),
             Op::Keep { .. } if txn.ops.iter().take(i).any(|o| matches!(o, Op::Keep { .. })) => {
                 return Err(errno::EINVAL);
             }
-            // What is kept is known when the transaction is over.
+            // The undo records are complete only at the end of the transaction.
             Op::Split { .. } if keeping(cid) => return Err(errno::EINVAL),
             Op::Merge { .. } if keeps() => return Err(errno::EBUSY),
             Op::RemoveCollection { .. } if keeps() => return Err(errno::ENOTEMPTY),
@@ -88,7 +90,7 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 made.push((*dst, true));
             }
             Op::Merge { dst, first, .. } => {
-                // Joined are two that were there before, with nothing else on the way but changes of objects.
+                // Both collections must exist before the transaction, which may otherwise change only objects.
                 if !made.is_empty() || find(*dst).is_none() || cid == *dst || cid == Cid::Meta || *first == 0 {
                     return Err(errno::EINVAL);
                 }
@@ -97,14 +99,14 @@ pub(crate) fn check_shape<'a, C: 'a>(
                 }
                 let mut all = cut(&shape(&shapes, *dst), *first).0;
                 all.extend(cut(&shape(&shapes, cid), *first).1);
-                // It would have no place for any object, which no record can say.
+                // A collection without hash ranges can't be recorded.
                 if all.is_empty() {
                     return Err(errno::EINVAL);
                 }
                 shapes.push((*dst, all));
                 made.push((cid, false));
             }
-            // What a collection holds that another one was split off or joined to is not known here.
+            // The content of a collection after a split or merge in this transaction is not known here.
             Op::RemoveCollection { .. } if moves_before(txn.ops.get(..i).unwrap_or_default()) => {
                 return Err(errno::EINVAL);
             }
@@ -130,7 +132,7 @@ fn removed_before(made: &[(Cid, bool)]) -> bool {
     made.iter().any(|(_, there)| !there)
 }
 
-/// May one of these changes have left an object in one of two collections where, joined at `first`, the other one's are?
+/// True if these changes may leave an object on the wrong side for a merge at `first`.
 fn wrong_side(ops: &[Op], cid: Cid, dst: Cid, first: u32) -> bool {
     ops.iter().filter(|o| !matches!(o, Op::Remove { .. })).any(|o| {
         let above = o.target().map(|oid| oid.hobj.bitwise_key() >= first);
@@ -146,7 +148,7 @@ fn beyond(off: u64, len: u64) -> bool {
     off.checked_add(len).is_none_or(|end| end > MAX_OBJECT_SIZE)
 }
 
-/// Would the collection hold nothing after these changes? Exact for transactions that create or remove plainly.
+/// True if the collection is empty after these changes. Exact for transactions that create or remove plainly.
 fn empty_before<'a, C: 'a>(
     ops: &[Op],
     cid: Cid,
@@ -154,7 +156,7 @@ fn empty_before<'a, C: 'a>(
     has: &impl Fn(&C, &Oid) -> bool,
 ) -> bool {
     let (mut count, coll) = find(cid).map_or((0, None), |(n, c)| (n, Some(c)));
-    // What is known by now to exist or not, latest last.
+    // Objects known to exist or not at this point, the latest last.
     let mut known: Vec<(&Oid, bool)> = Vec::new();
     for op in ops.iter().filter(|o| o.cid() == cid) {
         let exists = |known: &[(&Oid, bool)], oid: &Oid| {

@@ -1,14 +1,16 @@
 //! Free space: one bitmap for the device, shared by the stores of its reactors, and allocation in groups.
 //!
-//! The only state that stores of one device share, hence atomics; touched once per allocated run, never locked. A group
-//! is a range of blocks that one allocation stream fills from its start to its end, so that what is written together
-//! lies together: random overwrites of one loop turn become one sequential write. Claims of groups are hints; bits decide.
+//! This is the only state that stores of one device share. It uses atomics, is touched once per allocated run,
+//! and never locked. A group is a range of blocks that one allocation stream fills from start to end, so that
+//! blocks written together are adjacent. Random overwrites of one loop turn thus become one sequential write.
+//! Claims of groups are hints; the bits decide.
 //!
 //! Invariants:
 //!  1. `avail` = free bits − reserved blocks; a block is allocated only out of a reservation.
-//!  2. A block's bit is set from allocation until the release of its last reference by a durable checkpoint (`engine::checkpoint`).
+//!  2. A block's bit is set from its allocation until a durable checkpoint without references releases it
+//!     (`engine::checkpoint`).
 //!
-//! It is stored as `meta::used`, from which opening builds it.
+//! `meta::used` stores the bitmap, and opening builds it from that.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -16,30 +18,30 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 /// Runs of blocks: `(first, count)`.
 pub(crate) type Runs = smallvec::SmallVec<[(u64, u32); 1]>;
 
-/// Bounds of what is kept for transactions that make room.
+/// Bounds of the reserve for transactions that make room.
 const REMOVAL_BLOCKS_MIN: u64 = 1024;
 const REMOVAL_BLOCKS_MAX: u64 = 1 << 18;
 
 const GROUP_BLOCKS_MIN: u64 = 1 << 8;
 const GROUP_BLOCKS_MAX: u64 = 1 << 18;
-/// Groups of a device, at least, from 4 GiB up: 64 for each shard, so that many streams don't starve each other.
+/// Least groups of a device of 4 GiB or more: 64 for each shard, so that many streams don't starve each other.
 const GROUPS: u64 = 64 * crate::layout::SHARDS as u64;
 
-/// How often space may be extended between two openings of a device.
+/// Most extensions of the space between two openings of a device.
 const EXTENSIONS_MAX: usize = 32;
 
-/// No block.
+/// Block number that stands for no block.
 const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Group {
     free: AtomicU32,
     claimed: AtomicBool,
-    /// Something was allocated here since the device was opened, or was in use then.
+    /// True if a block of the group was allocated since the device was opened, or was in use then.
     touched: AtomicBool,
 }
 
-/// Bits and groups of what a device was extended by while it was open.
+/// Bits and groups of an extension of an open device.
 struct Extension {
     first_word: usize,
     words: Vec<AtomicU64>,
@@ -47,7 +49,7 @@ struct Extension {
     groups: Vec<Group>,
 }
 
-/// See the module.
+/// Free space of a device; see the module.
 pub(crate) struct Space {
     start: u64,
     end: AtomicU64,
@@ -55,38 +57,38 @@ pub(crate) struct Space {
     words: Vec<AtomicU64>,
     groups: Vec<Group>,
     extensions: [OnceLock<Extension>; EXTENSIONS_MAX],
-    /// In place of what does not exist: nothing free.
+    /// Stands for words and groups that do not exist: nothing is free.
     nowhere: (AtomicU64, Group),
     avail: AtomicU64,
-    /// What all stores together keep back for their checkpoints.
+    /// Blocks that all stores together reserve for their checkpoints.
     headroom: AtomicU64,
-    /// Blocks of metadata of all stores, as of the ends of their turns.
+    /// Metadata blocks of all stores, as of the ends of their turns.
     metadata: AtomicI64,
-    /// A block that was freed while it was free, or `NONE`.
+    /// A block that was freed while free, or `NONE`.
     freed_twice: AtomicU64,
 }
 
-/// Where one stream of allocations stands.
+/// State of one allocation stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     group: Option<usize>,
     pos: u64,
-    /// Prefer groups that were used before and are half empty again to fresh ones. For small allocations, which lose
-    /// little by it: the footprint on a sparse file stays near what is stored, and a file system has nothing to allocate.
+    /// Prefer used groups that are half empty to fresh ones, for small allocations, which lose little by it.
+    /// The footprint on a sparse file then stays small, and its file system has nothing to allocate.
     reuse: bool,
-    /// Words and groups that were looked at.
+    /// Number of words and groups examined.
     pub(crate) looked: u64,
 }
 
 impl Stream {
-    /// A stream for small allocations; the default is one for large ones, which look for the emptiest group.
+    /// A stream for small allocations. The default stream is for large ones, which take the emptiest group.
     pub(crate) fn reusing() -> Self {
         Self { reuse: true, ..Self::default() }
     }
 }
 
 impl Space {
-    /// All free.
+    /// Space in which all blocks are free.
     pub(crate) fn new(start: u64, end: u64) -> Self {
         let group_blocks = (1 << ((end - start) / GROUPS).max(1).ilog2()).clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);
         let n = end.div_ceil(group_blocks);
@@ -146,12 +148,12 @@ impl Space {
         self.groups.iter().chain(self.extensions.iter().map_while(OnceLock::get).flat_map(|e| &e.groups))
     }
 
-    /// True if [`Space::extend`] is possible once more.
+    /// True if another [`Space::extend`] is possible.
     pub(crate) fn extensible(&self) -> bool {
         self.extensions.last().is_some_and(|e| e.get().is_none())
     }
 
-    /// Adds what lies between the end and `end`, all of it free. One caller at a time.
+    /// Adds the free blocks between the present end and `end`. One caller at a time.
     pub(crate) fn extend(&self, end: u64) {
         let old = self.end();
         let Some(at) = self.extensions.iter().position(|e| e.get().is_none()).filter(|_| end > old) else { return };
@@ -170,7 +172,7 @@ impl Space {
         if self.extensions.get(at).is_none_or(|e| e.set(new).is_err()) {
             return;
         }
-        // Bits behind the end count as used; those behind the old end in its last word did.
+        // Bits beyond the end count as used; so did those beyond the old end in its last word.
         for b in end..end.next_multiple_of(64) {
             self.word(b / 64).fetch_or(1 << (b % 64), Ordering::Relaxed);
         }
@@ -185,32 +187,32 @@ impl Space {
         self.avail.fetch_add(end - old, Ordering::AcqRel);
     }
 
-    /// Blocks in all.
+    /// Number of blocks.
     pub(crate) fn total(&self) -> u64 {
         self.end() - self.start
     }
 
-    /// Free blocks that nobody has reserved, without what is kept for checkpoints and for removals.
+    /// Free, unreserved blocks, without the reserves for checkpoints and removals.
     pub(crate) fn available(&self) -> u64 {
         self.spare().saturating_sub(self.for_removals())
     }
 
-    /// Free blocks that nobody has reserved, without what is kept for checkpoints.
+    /// Free, unreserved blocks, without the reserve for checkpoints.
     pub(crate) fn spare(&self) -> u64 {
         self.avail.load(Ordering::Relaxed).saturating_sub(self.headroom.load(Ordering::Relaxed))
     }
 
-    /// Blocks that only transactions may take that make room.
+    /// Blocks that only transactions that make room may take.
     pub(crate) fn for_removals(&self) -> u64 {
         (self.total() / 64).clamp(REMOVAL_BLOCKS_MIN, REMOVAL_BLOCKS_MAX)
     }
 
-    /// Free blocks that nobody has reserved.
+    /// Free, unreserved blocks.
     pub(crate) fn unreserved(&self) -> u64 {
         self.avail.load(Ordering::Relaxed)
     }
 
-    /// Changes one store's share of what is kept for checkpoints.
+    /// Changes one store's share of the reserve for checkpoints.
     pub(crate) fn change_headroom(&self, old: u64, new: u64) {
         if new >= old {
             self.headroom.fetch_add(new - old, Ordering::Relaxed);
@@ -219,25 +221,25 @@ impl Space {
         }
     }
 
-    /// Changes one store's share of the blocks of metadata.
+    /// Changes one store's share of the metadata blocks.
     pub(crate) fn change_metadata(&self, by: i64) {
         if by != 0 {
             self.metadata.fetch_add(by, Ordering::Relaxed);
         }
     }
 
-    /// Blocks of metadata of all stores.
+    /// Metadata blocks of all stores.
     pub(crate) fn metadata(&self) -> u64 {
         self.metadata.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Reserves `n` blocks if that leaves what is kept for checkpoints and `leave` more.
+    /// Reserves `n` blocks if the reserve for checkpoints and `leave` more blocks stay free.
     pub(crate) fn reserve_leaving(&self, n: u64, leave: u64) -> bool {
         let leave = self.headroom.load(Ordering::Relaxed).saturating_add(leave);
         self.reserve_down_to(n, leave)
     }
 
-    /// Reserves `n` blocks, of those kept for checkpoints, too.
+    /// Reserves `n` blocks, also out of the reserve for checkpoints.
     pub(crate) fn reserve(&self, n: u64) -> bool {
         self.reserve_down_to(n, 0)
     }
@@ -248,15 +250,15 @@ impl Space {
             .is_ok()
     }
 
-    /// Gives back a reservation that was not used.
+    /// Returns an unused reservation.
     pub(crate) fn unreserve(&self, n: u64) {
         if n > 0 {
             self.avail.fetch_add(n, Ordering::AcqRel);
         }
     }
 
-    /// Allocates `n` blocks out of a reservation. Fewer runs come first by walking on from where the stream stands.
-    /// Gives less than asked only if the reservation did not exist.
+    /// Allocates `n` blocks out of a reservation, continuing at the stream's position, which gives few runs.
+    /// Returns less than `n` only if the reservation did not exist.
     pub(crate) fn take(&self, stream: &mut Stream, n: u64, out: &mut Runs) -> u64 {
         let mut need = n;
         while need > 0 {
@@ -297,7 +299,7 @@ impl Space {
         n - need
     }
 
-    /// Sends a stream back to the first block of space.
+    /// Moves a stream back to the first block of space.
     pub(crate) fn rewind(&self, stream: &mut Stream) {
         if let Some(g) = stream.group.take().and_then(|g| self.group(g)) {
             g.claimed.store(false, Ordering::Relaxed);
@@ -307,7 +309,7 @@ impl Space {
         stream.pos = (g as u64 * self.group_blocks).max(self.start);
     }
 
-    /// Goes on in a group if all of it is free, so that what is large lies in one piece across groups.
+    /// Claims a group if it is completely free, so that a large allocation continues across groups.
     fn claim_empty(&self, stream: &mut Stream, g: usize) {
         let Some(group) = self.group(g) else { return };
         let all = u64::from(group.free.load(Ordering::Relaxed)) == self.group_blocks;
@@ -318,10 +320,10 @@ impl Space {
         }
     }
 
-    /// The group to fill next: by the stream's preference, else any with a free block.
+    /// Group to fill next: by the stream's preference, else any group with a free block.
     fn claim(&self, stream: &mut Stream) -> Option<usize> {
         stream.looked += self.groups.len() as u64;
-        // The emptiest one, the first of equals: of those that are used again, of those that nobody fills, and of all.
+        // The emptiest group (the first of equals) among reused ones, among unclaimed ones, and among all.
         let (mut reused, mut unclaimed, mut any) = ((0, None), (0, None), (0, None));
         for (i, g) in self.all_groups().enumerate() {
             let free = g.free.load(Ordering::Relaxed);
@@ -349,12 +351,12 @@ impl Space {
         Some(g)
     }
 
-    /// Frees blocks; they count as available at once. One that is free already is not counted again, and
-    /// [`Space::freed_twice`] tells of it.
+    /// Frees blocks, which are available at once. A block that is free already is not counted again, and
+    /// [`Space::freed_twice`] reports it.
     pub(crate) fn release(&self, first: u64, n: u32) {
         let (mut b, end, mut freed) = (first, first + u64::from(n), 0);
         while b < end {
-            // Groups are of whole words.
+            // Groups consist of whole words.
             let k = (64 - b % 64).min(end - b);
             let mask = if k == 64 { u64::MAX } else { ((1 << k) - 1) << (b % 64) };
             let were = mask & self.word(b / 64).fetch_and(!mask, Ordering::AcqRel);
@@ -368,12 +370,13 @@ impl Space {
         self.avail.fetch_add(freed, Ordering::AcqRel);
     }
 
-    /// A block that was freed while it was free: what says which blocks are in use is wrong, and no store may go on writing.
+    /// A block that was freed while free. The record of used blocks is then wrong, and no store may go on
+    /// writing.
     pub(crate) fn freed_twice(&self) -> Option<u64> {
         Some(self.freed_twice.load(Ordering::Relaxed)).filter(|b| *b != NONE)
     }
 
-    /// Turns blocks over as page `number` of a stored map says. [`Space::recount`] follows.
+    /// Toggles the bits of page `number` of a stored map. [`Space::recount`] must follow.
     pub(crate) fn turn_over(&self, number: u32, bits: &[u64]) {
         let first = u64::from(number) * crate::meta::used::WORDS as u64;
         for (i, b) in (first..).zip(bits) {
@@ -383,7 +386,7 @@ impl Space {
         }
     }
 
-    /// Counts what is free from the bits.
+    /// Recounts the free blocks from the bits.
     pub(crate) fn recount(&self) {
         let mut all = 0;
         for (i, g) in self.groups.iter().enumerate() {
@@ -405,7 +408,7 @@ impl Space {
         self.avail.store(all, Ordering::Relaxed);
     }
 
-    /// Marks a block used while opening; false if it was so already.
+    /// Marks a block as used while opening. Returns false if it was marked already.
     pub(crate) fn mark(&self, b: u64) -> bool {
         let mask = 1 << (b % 64);
         if self.word(b / 64).fetch_or(mask, Ordering::Relaxed) & mask != 0 {
@@ -418,7 +421,7 @@ impl Space {
         true
     }
 
-    /// True if the block is in use. For checks.
+    /// True if the block is in use, for checks.
     pub(crate) fn used(&self, b: u64) -> bool {
         self.word(b / 64).load(Ordering::Relaxed) & (1 << (b % 64)) != 0
     }
@@ -431,7 +434,7 @@ pub(crate) fn push_run<A: smallvec::Array<Item = (u64, u32)>>(out: &mut smallvec
     }
 }
 
-/// True if a run continues the last of some others, and is part of that one now.
+/// Extends the last run if `(first, n)` continues it. Returns true then.
 pub(crate) fn continues(runs: &mut [(u64, u32)], first: u64, n: u32) -> bool {
     match runs.last_mut() {
         Some(l) if l.0 + u64::from(l.1) == first && l.1.checked_add(n).is_some() => {
@@ -442,7 +445,7 @@ pub(crate) fn continues(runs: &mut [(u64, u32)], first: u64, n: u32) -> bool {
     }
 }
 
-/// Each block of some runs.
+/// Block numbers of some runs.
 pub(crate) fn blocks_of(runs: &[(u64, u32)]) -> impl Iterator<Item = u64> {
     runs.iter().flat_map(|(first, n)| *first..*first + u64::from(*n))
 }
@@ -507,7 +510,7 @@ mod tests {
             for end in ends {
                 s.extend(end);
                 assert_eq!((s.total(), s.unreserved()), (end - start, end - start - used.len() as u64));
-                // All of it can be taken, nothing beyond, nothing twice.
+                // All blocks can be taken, none beyond the end, and none twice.
                 while s.unreserved() > 0 {
                     let n = (rng.below(300) + 1).min(s.unreserved());
                     assert!(s.reserve(n));
@@ -517,7 +520,7 @@ mod tests {
                         assert!((start..end).contains(&b) && used.insert(b), "block {b} of {start}..{end}");
                     }
                 }
-                // Leave some holes for the next round.
+                // Keeps some blocks, so that the next round meets holes.
                 for b in used.iter().copied().filter(|b| b % 7 == 3).collect::<Vec<_>>() {
                     used.remove(&b);
                     s.release(b, 1);
@@ -537,7 +540,7 @@ mod tests {
         let mut small = Stream::reusing();
         let mut held = std::collections::VecDeque::new();
         let mut highest = 0;
-        // Overwrites of a small set: as many blocks are freed as are allocated.
+        // Overwrites of a small set free as many blocks as they allocate.
         for _ in 0..100_000 {
             let mut runs = Runs::new();
             assert!(s.reserve(1));
@@ -551,7 +554,7 @@ mod tests {
             }
         }
         assert!(highest < 4 * 5000, "walked to block {highest}");
-        // Large ones look for room in one piece: what is between groups in use, then the rest.
+        // Large allocations look for contiguous room: between groups in use first, then the rest.
         let mut runs = Runs::new();
         assert!(s.reserve(5000));
         s.take(&mut Stream::default(), 5000, &mut runs);

@@ -1,8 +1,9 @@
-//! Superblock (what the device is) and roots (where a ring's newest checkpoint is).
+//! The superblock (identity and layout of the device) and roots (place of a ring's newest checkpoint).
 //!
 //! Invariants:
-//!  1. A new version is written to the slots of its sequence's parity only, so a torn write leaves the previous one.
-//!  2. Each copy names its own slot; a copy read from elsewhere (misdirected) does not count.
+//!  1. A new version is written only to the slots of its sequence number's parity, so a torn write leaves the
+//!     previous version.
+//!  2. Each copy names its own slot; a misdirected copy does not count.
 //!  3. The newest valid copy wins; a version counts once one copy of it is whole.
 
 use crate::codec::{Get, Malformed, Put};
@@ -19,42 +20,42 @@ const SUPER_MAGIC: &[u8; 16] = b"belemnite store\n";
 const ROOT_MAGIC: u32 = 0x5254_4c42;
 /// Most bytes of labels, keys and values together.
 pub const LABEL_BYTES_MAX: usize = 8 << 10;
-/// No count that goes on from what is stored is believed beyond this.
+/// Largest plausible stored count that is continued.
 const COUNT_MAX: u64 = 1 << 62;
 const EPOCH_MAX: u32 = 1 << 31;
 
-/// Small facts kept with the device: cluster fsid, OSD id, keys. Values are bytes of the host's choosing.
+/// Small values kept with the device: cluster fsid, OSD id, keys. The host chooses their bytes.
 pub type Labels = BTreeMap<String, Bytes>;
 
-/// What a device says about itself.
+/// Identity and layout of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Format version of the device.
     pub version: u32,
-    /// Counts writes of the superblock.
+    /// Number of writes of the superblock.
     pub seq: u64,
     /// Identity of this store.
     pub uuid: Uuid,
     /// Bytes of the device when it was formatted.
     pub bytes: u64,
-    /// Bytes it was grown to since; 0 if it was not.
+    /// Size in bytes to which the device was grown; 0 if never.
     pub grown: u64,
-    /// Store shards.
+    /// Number of store shards.
     pub shards: u16,
-    /// Into how many rings the log area is divided now.
+    /// Number of rings into which the log area is divided.
     pub rings: u16,
-    /// Counts divisions of the log area; frames and roots of other epochs are void.
+    /// Number of divisions of the log area so far. Frames and roots of other epochs are void.
     pub layout_epoch: u32,
-    /// See [`Labels`].
+    /// Labels of the host.
     pub labels: Labels,
 }
 
-/// Why superblock bytes are not ours to use.
+/// Reason why superblock bytes can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotSuper {
     /// No superblock, or one that fails its checksum.
     None,
-    /// A whole superblock of a format this code does not know.
+    /// A valid superblock of an unknown format.
     Version(u32),
 }
 
@@ -141,26 +142,27 @@ impl Superblock {
         }
     }
 
-    /// The slots this version goes to.
+    /// Slots of this version.
     pub(crate) fn slots(&self) -> [u64; 2] {
         let p = self.seq & 1;
         [p, 2 + p]
     }
 
-    /// Where everything is.
+    /// Layout of the device; `None` if its size is invalid.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         Some(Layout::of(self.bytes)?.grown_to(self.size()))
     }
 
-    /// Bytes of the device as the store uses it.
+    /// Size of the device in bytes, as the store uses it.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.bytes.max(self.grown)
     }
 }
 
-/// Pads to whole blocks, writes the length at `len_at` and the checksum in the last four bytes of what is covered.
+/// Pads to whole blocks, writes the length at `len_at`, and the checksum in the last four bytes of the covered
+/// part.
 fn seal(mut w: Vec<u8>, len_at: usize, blocks: u64) -> Bytes {
     let len = (w.len() + 4) as u32;
     w[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
@@ -179,14 +181,14 @@ fn unseal(buf: &[u8], len_at: usize) -> Option<&[u8]> {
     (crc32c(SEED, body) == crc && body.len() >= len_at + 4).then_some(body)
 }
 
-/// A stored byte string: where its blocks are, how long it is, and its checksum.
+/// Pointer to a stored byte string: its blocks, length and checksum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlobPtr {
     /// `(first block, blocks)` in order.
     pub(crate) runs: smallvec::SmallVec<[(u64, u32); 1]>,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
-    /// crc32c of them.
+    /// crc32c of the bytes.
     pub(crate) crc: u32,
 }
 
@@ -214,7 +216,7 @@ impl BlobPtr {
         }
     }
 
-    /// Decodes and checks that it lies in space and is as long as it says.
+    /// Decodes a pointer. Verifies that it lies in space and that its blocks fit its length.
     pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout) -> Result<Self, Malformed> {
         let len = r.var()?;
         let crc = r.u32()?;
@@ -239,26 +241,26 @@ impl BlobPtr {
     }
 }
 
-/// Root of a ring: its newest checkpoint and where its log goes on from there.
+/// Root of a ring: its newest checkpoint, and the position from which the log continues it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
-    /// Counts checkpoints.
+    /// Number of the checkpoint.
     pub(crate) seq: u64,
     pub(crate) layout_epoch: u32,
     pub(crate) ring: u16,
-    /// Next number for objects (see `onode`).
+    /// Next number for objects and collections.
     pub(crate) next_nid: u64,
     /// Sequence number of the next record.
     pub(crate) next_lsn: u64,
-    /// Where the first frame after the checkpoint is or will be, in blocks from the ring's start.
+    /// Position of the first frame after the checkpoint, written or not, in blocks from the ring's start.
     pub(crate) log_pos: u64,
-    /// Its sequence number.
+    /// Sequence number of that frame.
     pub(crate) log_seq: u64,
     /// Chain value of the frame before it.
     pub(crate) log_chain: u32,
-    /// Blocks of metadata; the sum over rings counts.
+    /// Number of metadata blocks; only the sum over rings is exact.
     pub(crate) page_blocks: i64,
-    /// Trees of the ring's shards, those that are not empty: shard, level of the root page, and where it is.
+    /// Non-empty trees of the ring's shards: shard, level of the root page, and its place.
     pub(crate) trees: Vec<(u8, u8, BlobPtr)>,
     /// Pages of the index of the map of used blocks.
     pub(crate) used: Vec<(u32, BlockPtr)>,
@@ -320,7 +322,7 @@ impl Root {
         (w.len() + 4 <= (ROOT_BLOCKS * BLOCK) as usize).then(|| seal(w, 4, ROOT_BLOCKS))
     }
 
-    /// The root in a slot, if it is whole and belongs there.
+    /// Decodes the root in a slot, if it is valid and belongs there.
     pub(crate) fn decode(buf: &[u8], uuid: &Uuid, ring: u16, copy: u64, layout: &Layout) -> Option<Self> {
         let mut r = Get::new(unseal(buf, 4)?);
         if r.u32().ok()? != ROOT_MAGIC {
@@ -416,7 +418,7 @@ mod tests {
         let layout = Layout::of(crate::layout::DEVICE_BYTES_MAX).unwrap();
         let index = layout.space_end.div_ceil(crate::meta::used::INDEX_SPAN) as u32;
         assert!(index as usize <= INDEX_MAX);
-        // Each tree's root in two pieces.
+        // Each tree's root has two pieces.
         let far = layout.space_end - 8;
         let tree =
             |shard| (shard, 4, BlobPtr { runs: smallvec::smallvec![(far, 2), (far + 4, 2)], len: 16384, crc: 1 });

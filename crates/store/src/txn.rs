@@ -1,51 +1,54 @@
-//! Transactions: an ordered list of changes that becomes durable as a whole or not at all.
+//! Transactions: ordered lists of changes that become durable as a whole or not at all.
 
 use crate::key::{Cid, Oid};
 use base::Eversion;
 use bytes::Bytes;
 
-/// One change. Changes of a transaction apply in order. A change of an object that does not exist creates it, except
-/// where said otherwise. Attribute names and omap keys are bytes.
+/// One change. Changes of a transaction apply in order. A change of an absent object creates it, except where
+/// noted. Attribute names and omap keys are bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "fields are named after what they are; units are bytes")]
 pub enum Op {
     /// Make a collection; `bits` of the hash select its objects.
     MakeCollection { cid: Cid, bits: u32 },
-    /// Make a collection in the shard of another one, so that they can be joined; else as `MakeCollection`.
+    /// Make a collection in the shard of `beside`, so that the two can be merged; otherwise like
+    /// `MakeCollection`.
     MakeBeside { cid: Cid, beside: Cid, bits: u32 },
-    /// Remove an empty collection with its PG log and info. It is not empty while its log keeps something.
+    /// Remove an empty collection with its PG log and info. A collection with undo records is not empty.
     RemoveCollection { cid: Cid },
-    /// Make `dst` with the objects of `cid` whose bit-reversed hash is `first` or above, by reference. `dst` has no log and
-    /// no info, but what the log keeps of its objects; `bits` of the hash select the objects of either from now on.
+    /// Make `dst` with the objects of `cid` whose bit-reversed hash is `first` or above, by reference. `dst`
+    /// has no log and no info, but gets the undo data of its objects. From now on `bits` of the hash select the
+    /// objects of either.
     Split { cid: Cid, dst: Cid, first: u32, bits: u32 },
-    /// The reverse: `dst` takes over the objects of `cid`, all of which are at `first` or above and all of its own below;
-    /// `cid` is gone with its log and info. `EXDEV` if the two are not in one shard: then the objects must be copied. `EBUSY` if the
-    /// log of `cid` keeps something.
+    /// Merge `cid` into `dst`, the reverse of `Split`. All objects of `cid` must be at `first` or above, all of
+    /// `dst` below. `cid` is removed with its log and info. Refused with `EXDEV` if the two are not in one
+    /// shard: the caller must copy the objects. Refused with `EBUSY` if `cid` has undo records.
     Merge { cid: Cid, dst: Cid, first: u32, bits: u32 },
-    /// Create if absent.
+    /// Create the object if absent.
     Touch { cid: Cid, oid: Oid },
-    /// Write `data` at `off`, growing the object. Without data it only creates.
+    /// Write `data` at `off`, growing the object. Empty data only creates the object.
     Write { cid: Cid, oid: Oid, off: u64, data: Bytes },
-    /// Make a range read as zero; grows the object if it ends beyond it (not if `len` is 0). Frees whole blocks.
+    /// Make a range read as zeros, and grow the object if the range ends beyond it (not if `len` is 0). Whole
+    /// blocks are freed.
     Zero { cid: Cid, oid: Oid, off: u64, len: u64 },
     /// Set the size; growing leaves a hole.
     Truncate { cid: Cid, oid: Oid, size: u64 },
-    /// Remove with data, attributes and omap; no error if absent.
+    /// Remove the object with data, attributes and omap; no error if absent.
     Remove { cid: Cid, oid: Oid },
-    /// Set attributes, keeping others.
+    /// Set attributes, keeping the others.
     SetAttrs { cid: Cid, oid: Oid, attrs: Vec<(Bytes, Bytes)> },
     /// Remove an attribute if present.
     RmAttr { cid: Cid, oid: Oid, name: Bytes },
     /// Remove all attributes.
     RmAttrs { cid: Cid, oid: Oid },
-    /// Make `dst` an exact copy (data by reference, attributes, omap) of `src`, replacing what `dst` was. No-op if
-    /// `src` is absent or the same as `dst`.
+    /// Make `dst` an exact copy of `src` (data by reference, attributes, omap), replacing `dst`. No-op if `src`
+    /// is absent or equals `dst`.
     Clone { cid: Cid, src: Oid, dst: Oid },
-    /// Make a range of `dst` the same as a range of `src`, holes included; the range is first cut at the end of `src`.
-    /// Source and destination may be one object if the ranges don't overlap. Blocks are shared where `dst` stems from
-    /// `src` or the reverse (by `Clone`), the offsets are equal, and the range covers them whole, else copied.
+    /// Make a range of `dst` equal to a range of `src`, holes included. The range is first cut at the end of
+    /// `src`. Both may be one object if the ranges don't overlap. Whole blocks at equal offsets are shared if
+    /// one object stems from the other by `Clone`; all else is copied.
     CloneRange { cid: Cid, src: Oid, dst: Oid, src_off: u64, len: u64, dst_off: u64 },
-    /// Rename within the collection, replacing `dst`. No-op if `src` is absent or the same as `dst`.
+    /// Rename within the collection, replacing `dst`. No-op if `src` is absent or equals `dst`.
     Rename { cid: Cid, src: Oid, dst: Oid },
     /// Set omap entries.
     OmapSet { cid: Cid, oid: Oid, entries: Vec<(Bytes, Bytes)> },
@@ -57,32 +60,36 @@ pub enum Op {
     OmapClear { cid: Cid, oid: Oid },
     /// Set the omap header.
     OmapSetHeader { cid: Cid, oid: Oid, header: Bytes },
-    /// What the client expects of the object; never fails.
+    /// Record the client's expectation of the object's size and writes. Never fails.
     SetAllocHint { cid: Cid, oid: Oid, object_size: u64, write_size: u64, flags: u32 },
-    /// Append to the PG log. Versions grow. `entry` is opaque here.
+    /// Append an entry to the PG log. Versions must grow. The store does not interpret `entry`.
     LogAppend { cid: Cid, version: Eversion, entry: Bytes },
-    /// Drop log entries with versions up to and including `to`, and what they keep.
+    /// Drop log entries up to and including version `to`, with their undo records.
     LogTrim { cid: Cid, to: Eversion },
-    /// Drop log entries newer than `to` (divergent entries), and what they keep: `Undo` comes first.
+    /// Drop log entries newer than `to` (divergent entries), with their undo records: callers `Undo` first.
     LogRewind { cid: Cid, to: Eversion },
-    /// Replace the PG info. Opaque here.
+    /// Replace the PG info. The store does not interpret it.
     PgInfo { cid: Cid, info: Bytes },
-    /// From here to the end of the transaction, blocks of objects of `cid` that are overwritten, zeroed, cut off or cloned over are kept
-    /// under this version of the PG's log, until [`Op::Undo`] puts them back or `DropKept`, `LogTrim` or `LogRewind` goes past it. Not
-    /// those of objects that are removed or replaced as a whole: rename what is to be kept of these. At most once in a transaction. A version
-    /// of which a record was lost with metadata is not to be used again.
+    /// Keep undo data under this version of the PG's log for the rest of the transaction: blocks of `cid` that
+    /// are overwritten, zeroed, cut off or cloned over. [`Op::Undo`] restores them, unless `DropKept`,
+    /// `LogTrim` or `LogRewind` drops the record.
+    ///
+    /// Objects that are removed or replaced as a whole are not kept; rename these instead. At most one `Keep`
+    /// per transaction. A version whose record was lost with metadata must not be used again.
     Keep { cid: Cid, version: Eversion },
-    /// Put back what is kept of an object under `version`: each of its blocks that the transaction with that `Keep` changed is what it was before, and the
-    /// object at least as large; truncate it if it was shorter. Renaming it in between makes no difference, unless to another hash and the collection is split then. Later changes of these
-    /// blocks are lost: undo the newest version first. Does nothing if nothing is kept ([`ObjectStore::kept`](crate::ObjectStore::kept)
-    /// tells).
+    /// Restore an object from the undo record of `version`: each block that the transaction with that `Keep`
+    /// changed is as before, and the object is at least as large. Truncate it if it was shorter. Later changes
+    /// of these blocks are lost, so undo the newest version first.
+    ///
+    /// Renames in between do not matter, except to another hash with a later split of the collection. Does
+    /// nothing without undo data ([`ObjectStore::kept`](crate::ObjectStore::kept) tells).
     Undo { cid: Cid, oid: Oid, version: Eversion },
-    /// Drop what is kept under versions up to and including `to`: these entries of the log will not be undone any more.
+    /// Drop undo records up to and including version `to`: these log entries can't be undone any more.
     DropKept { cid: Cid, to: Eversion },
 }
 
 impl Op {
-    /// The collection it changes.
+    /// Collection that the operation changes.
     #[must_use]
     pub fn cid(&self) -> Cid {
         match self {
@@ -118,7 +125,7 @@ impl Op {
         }
     }
 
-    /// The object it may make, if any.
+    /// Object that the operation may create, if any.
     #[must_use]
     pub fn target(&self) -> Option<&Oid> {
         match self {
@@ -127,7 +134,7 @@ impl Op {
         }
     }
 
-    /// The object it changes, if it changes one and only one.
+    /// Object that the operation changes, if it is exactly one.
     #[must_use]
     pub fn oid(&self) -> Option<&Oid> {
         match self {
@@ -151,7 +158,7 @@ impl Op {
     }
 }
 
-/// See the module.
+/// An ordered list of changes; see the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transaction {
     /// The changes, in order.
@@ -159,7 +166,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Empty.
+    /// A transaction without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -170,7 +177,7 @@ impl Transaction {
         self.ops.push(op);
     }
 
-    /// True if nothing changes.
+    /// True if there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()

@@ -1,15 +1,15 @@
-//! Frames of the write-ahead log and the ring they lie in.
+//! Frames of the write-ahead log, and the ring that holds them.
 //!
-//! A frame holds the records of one group commit and starts at a block boundary. It never wraps: one that does not fit
-//! before the ring's end starts at the ring's beginning. Records' meaning is not known here: a record is one transaction, as
-//! `meta::change` writes it.
+//! A frame holds the records of one group commit and starts at a block boundary. Frames never wrap: one that
+//! does not fit before the ring's end starts at the ring's beginning. This module does not interpret records. A
+//! record is one transaction, encoded by `meta::change`.
 //!
 //! Invariants:
-//!  1. Each header carries the checksum of the header before it (`prev`) and of its own payload: a frame is part of the
-//!     log only as the continuation of exactly the log it was written after.
+//!  1. Each header has the checksum of the header before it (`prev`) and of its own payload. So a frame counts
+//!     only as the continuation of exactly the log it was written after.
 //!  2. `durable_upto` never exceeds what had completed, flush included, when the frame was closed.
-//!  3. No two frames are the same: the seal that opening writes in place of a torn frame is never that frame again, or what was cut off
-//!     behind it would continue the log once more.
+//!  3. No two frames are equal. So the seal that opening writes over a torn frame never equals that frame, and
+//!     frames that were cut off behind it can't continue the log again.
 
 use crate::codec::{Get, Put};
 use crate::layout::BLOCK;
@@ -22,17 +22,18 @@ const MAGIC: u32 = 0x4657_4c42;
 /// Bytes of a frame's header.
 pub(crate) const HEADER: usize = 64;
 
-/// Most bytes of a frame: what a transaction of the largest message brings. A break in the log makes opening look so far for what comes behind.
+/// Most bytes of a frame, which the transaction of the largest message needs. After a break in the log, opening
+/// searches that far for later frames.
 const FRAME_BYTES_MAX: u64 = 128 << 20;
-/// No number of a record is believed beyond this.
+/// Largest plausible record number.
 const LSN_MAX: u64 = 1 << 62;
 
-/// Who wrote a frame, as its header says it. Without records the two would be the same bytes otherwise.
+/// Writer of a frame, as its header states. Without it, two frames without records could be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A running store.
+    /// Frame of a running store.
     Commit = 0,
-    /// An opening store, behind all that it found.
+    /// Frame of an opening store, after everything it found.
     Seal = 1,
 }
 
@@ -104,34 +105,34 @@ impl Header {
     }
 }
 
-/// Blocks of a frame with so many payload bytes.
+/// Blocks of a frame with `payload` bytes.
 pub(crate) fn frame_blocks(payload: usize) -> u64 {
     ((HEADER + payload) as u64).div_ceil(BLOCK)
 }
 
-/// Bytes of payload one frame may have in a ring of so many blocks, whatever the position: never more than a quarter of the ring.
+/// Most payload bytes of a frame in a ring of `ring` blocks, at any position: at most a quarter of the ring.
 pub(crate) fn payload_max(ring: u64) -> usize {
     ((ring / 4) * BLOCK).min(FRAME_BYTES_MAX) as usize - HEADER
 }
 
-/// First bytes of the store's uuid as frames carry it.
+/// First bytes of the store's uuid, for frames.
 pub(crate) fn short_uuid(u: &Uuid) -> u64 {
     let mut b = [0; 8];
     b.copy_from_slice(&u.0[..8]);
     u64::from_le_bytes(b)
 }
 
-/// Where a log stands, in blocks from the ring's start.
+/// Position in a log, in blocks from the ring's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) pos: u64,
-    /// Sequence number of the frame that comes there.
+    /// Sequence number of the frame at the position.
     pub(crate) seq: u64,
-    /// Checksum of the header before it.
+    /// Checksum of the header of the frame before.
     pub(crate) chain: u32,
 }
 
-/// The ring of one reactor.
+/// Ring of one reactor.
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub(crate) start: u64,
@@ -139,27 +140,28 @@ pub(crate) struct Ring {
     pub(crate) index: u16,
     pub(crate) layout_epoch: u32,
     pub(crate) uuid: u64,
-    /// Where the next frame goes.
+    /// Position of the next frame.
     pub(crate) head: Position,
-    /// From where replay would start.
+    /// Position from which replay would start.
     pub(crate) tail: u64,
-    /// Blocks between tail and head, gaps at the end included.
+    /// Blocks between tail and head, including gaps at the end.
     pub(crate) used: u64,
 }
 
 impl Ring {
-    /// Bytes of payload one frame may have.
+    /// Most payload bytes of a frame.
     pub(crate) fn payload_max(&self) -> usize {
         payload_max(self.blocks)
     }
 
     /// Blocks that may still be used.
     pub(crate) fn free(&self) -> u64 {
-        // A damaged root may say that more is used than there is.
+        // A damaged root may have a tail that makes `used` too large.
         self.blocks.saturating_sub(self.used)
     }
 
-    /// Builds the frame and moves the head behind it: device block and bytes. `None` if it would go over what replay still needs.
+    /// Builds the frame and moves the head behind it. Returns device block and bytes; `None` if the frame would
+    /// overwrite the log still needed.
     pub(crate) fn close(
         &mut self,
         kind: Kind,
@@ -200,7 +202,7 @@ impl Ring {
         Some((self.start + at, buf.freeze()))
     }
 
-    /// A checkpoint at `p` is durable: what lies before it may be overwritten.
+    /// Moves the tail to `p`, whose checkpoint is durable, so that the log before it may be overwritten.
     pub(crate) fn trim(&mut self, p: Position) {
         let span = |from: u64, to: u64| if to >= from { to - from } else { self.blocks - from + to };
         let whole = p.seq != self.head.seq && p.pos == self.head.pos;

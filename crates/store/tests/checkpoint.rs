@@ -1,4 +1,4 @@
-//! Does a checkpoint of many pages end by itself, and does what it replaces become free?
+//! Tests that a checkpoint of many pages ends by itself, and that replaced pages become free.
 
 use base::{Eversion, HObject, PgId};
 use bytes::Bytes;
@@ -27,7 +27,8 @@ fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) {
     assert_eq!(done, [Event::Durable(Tag(1), Ok(()))]);
 }
 
-/// Submits a transaction to a store whose device completes one request at a time; how often it had to wait.
+/// Runs a transaction on a device that completes one request at a time. Returns how often the transaction had
+/// to wait.
 fn run_slowly(s: &mut Store, dev: &mut SimDisk, rng: &mut base::rng::Rng, tag: Tag, t: Transaction) -> u64 {
     let mut waited = 0;
     while let Err(e) = s.prepare(tag, &t) {
@@ -74,7 +75,7 @@ fn overwriting_for_ever_takes_no_more_than_it_holds() {
         let ops = vec![Op::Write { cid: cid(1), oid: oid.clone(), off: 0, data }];
         run(&mut s, &mut dev, ops);
     }
-    // 1.2 GiB went through 256 MiB.
+    // 1.2 GiB were written to 256 MiB.
     assert!(s.counters().checkpoints > 0);
     s.request_checkpoint();
     drive(&mut s, &mut dev);
@@ -84,7 +85,7 @@ fn overwriting_for_ever_takes_no_more_than_it_holds() {
     assert_eq!(s.collection_usage(cid(1)), (1, 4 << 20, 0));
 }
 
-/// A frame that ends exactly where the ring does, and a checkpoint behind it.
+/// A frame ends exactly at the ring's end, and a checkpoint follows.
 #[test]
 fn a_checkpoint_at_the_end_of_the_ring_opens() {
     let (mut dev, mut s) = store::testing::fresh(64 << 20, 3, &Config::default());
@@ -101,7 +102,7 @@ fn a_checkpoint_at_the_end_of_the_ring_opens() {
     }
 }
 
-/// However slow the device is, a restart finds no more log than was allowed, but for one transaction larger than that.
+/// However slow the device is, a restart finds no more log than configured, except for one larger transaction.
 #[test]
 fn the_log_is_kept_to_what_was_allowed() {
     let cfg = Config { log_bytes_max: 256 << 10, checkpoint_turn_bytes: 4096, ..Config::default() };
@@ -125,7 +126,7 @@ fn the_log_is_kept_to_what_was_allowed() {
     assert!(s.replayed().txns > 0 && s.replayed().bytes <= kept + 4096, "{:?} of {kept}", s.replayed());
 }
 
-/// Records that take long to replay are short: clones of an object whose blocks lie apart, which count each of its blocks.
+/// Some short records take long to replay: clones of an object with scattered blocks, each of which is counted.
 #[test]
 fn the_log_is_kept_to_what_can_be_replayed_in_time() {
     const BLOCKS: u64 = 512;
@@ -135,14 +136,14 @@ fn the_log_is_kept_to_what_can_be_replayed_in_time() {
     let oid = |n: u64| Oid::from(HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::min() });
     run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
     let data = Bytes::from(vec![7; 4096]);
-    // Every other block, so that each is a run of its own.
+    // Every other block, so that each is a separate run.
     let write = |b: u64| Op::Write { cid: cid(1), oid: oid(0), off: 2 * b * 4096, data: data.clone() };
     run(&mut s, &mut dev, (0..BLOCKS).map(write).collect());
     let (mut most, mut waited) = (0, 0);
     for n in 1..200u64 {
         let t = Transaction { ops: vec![Op::Clone { cid: cid(1), src: oid(0), dst: oid(n) }] };
         waited += run_slowly(&mut s, &mut dev, &mut rng, Tag(n), t);
-        // One transaction is admitted when there is room for less.
+        // A transaction is admitted even if it exceeds the remaining room.
         assert!(s.replay_steps() <= cfg.replay_steps_max + 3 * BLOCKS, "{} steps at {n}", s.replay_steps());
         most = most.max(s.replay_steps());
     }
@@ -156,8 +157,8 @@ fn the_log_is_kept_to_what_can_be_replayed_in_time() {
     s.check(&mut dev).unwrap();
 }
 
-/// A page above others takes the slot that a leaf had in the same interval between two checkpoints: it is stored when its own level's
-/// turn comes, not the leaf's. Otherwise it names pages that have no place yet, and the store does not open any more.
+/// An inner page takes the slot of a former leaf between two checkpoints. It must be stored with its own level,
+/// not with the leaves. Otherwise it refers to pages without a place, and the store does not open.
 #[test]
 fn a_page_in_the_slot_of_a_leaf_waits_for_those_below_it() {
     let (mut dev, mut s) = fresh();

@@ -1,4 +1,5 @@
-//! Are collections split and joined without moving a byte, whatever they were made of, and found again after a crash?
+//! Tests that collections are split and merged without moving data, whatever their history, and survive a
+//! crash.
 
 use base::rng::Rng;
 use base::{Eversion, HObject, PgId, PoolId, errno};
@@ -13,13 +14,13 @@ fn pg(seed: u32) -> Cid {
     Cid::Pg(PgId::new(1, seed).into())
 }
 
-/// An object with those bits at the upper end of its reversed hash.
+/// An object with these bits at the upper end of its reversed hash.
 fn oid(upper: u32, n: u32) -> Oid {
     let hash = (upper | n).reverse_bits();
     Oid::new(HObject { oid: format!("o{n}").into(), hash, pool: PoolId(1), ..HObject::min() })
 }
 
-/// With deep trees.
+/// Configuration with deep trees.
 fn config() -> Config {
     Config { kids_max: 3, ..Config::default() }
 }
@@ -111,7 +112,7 @@ fn a_split_counts_and_lists_exactly_and_can_be_taken_back() {
         assert_eq!(w.store.collection_usage(a), (200, 200 * 5000, 0));
         assert_eq!((w.names(a).len(), w.names(b).len()), (200, 70));
         assert_eq!(w.store.log_entries(TAG, b, Eversion::default()), Ok(vec![(version, entry)]));
-        // What belongs to the other one is refused here.
+        // Objects of the other collection are refused here.
         assert_eq!(w.refused(objects(a, half, 1..2)), Some(errno::EINVAL));
         w.write(vec![Op::Merge { cid: b, dst: a, first: half, bits: 0 }]);
         assert_eq!(w.store.collection_usage(a), all);
@@ -129,7 +130,7 @@ fn a_join_that_leaves_no_place_for_any_object_is_refused() {
     let (a, b) = (pg(0), pg(1));
     w.write(vec![Op::MakeCollection { cid: a, bits: 0 }]);
     w.write(vec![Op::Split { cid: a, dst: b, first: half, bits: 1 }]);
-    // Each is on the side of which nothing is taken: a store that did it could not read the record it wrote.
+    // These splits and merges would leave a collection without hash ranges, whose record could not be read.
     assert_eq!(w.refused(vec![Op::Merge { cid: a, dst: b, first: half, bits: 0 }]), Some(errno::EINVAL));
     w.write(vec![Op::Merge { cid: b, dst: a, first: half, bits: 0 }]);
     w.write(objects(a, half, 0..9));
@@ -154,7 +155,7 @@ fn collections_that_were_made_apart_are_joined_in_their_shard_only() {
     w.reopen();
     assert_eq!(w.names(pg(0)).len(), 110);
     assert!(w.names(pg(0)).is_sorted());
-    // Two families in one collection, and they part again.
+    // One collection has two families, and is split again.
     w.write(vec![Op::Split { cid: pg(0), dst: pg(64), first: half, bits: 1 }]);
     w.reopen();
     assert_eq!((w.names(pg(0)).len(), w.names(pg(64)).len()), (50, 60));
@@ -212,7 +213,7 @@ fn a_collection_is_removed_in_steps_across_crashes() {
     assert_eq!(w.store.statfs().allocated, 0);
 }
 
-/// Found by history 112: refused as a whole, instead of failing the store at the second one.
+/// From history 112: both splits are refused as a whole; the second one must not fail the store.
 #[test]
 fn two_splits_of_which_the_second_finds_nothing_are_refused() {
     let mut w = World::new();
@@ -252,7 +253,8 @@ fn what_was_made_beside_another_can_be_joined_to_it_whatever_its_name() {
     w.store.check(&mut w.dev).unwrap();
 }
 
-/// What is added in front of a join counts, too: it is refused before anything is done, and the store goes on.
+/// Objects added before a merge in the same transaction count as well. The merge is refused before anything is
+/// done.
 #[test]
 fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
     let mut w = World::new();
@@ -266,7 +268,7 @@ fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
         vec![touch(b, 0, 3), join.clone()],
         vec![touch(a, first, 3), join.clone()],
         vec![Op::Clone { cid: b, src: oid(first, 2), dst: oid(0, 4) }, join.clone()],
-        // Behind it the joined one holds what is on both sides, the other one is gone.
+        // After the merge, the target holds both sides, and the source is gone.
         vec![join.clone(), touch(b, first, 5)],
     ] {
         assert!(w.refused(wrong).is_some());
@@ -275,7 +277,7 @@ fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
     assert_eq!(w.names(a).len(), 6);
     w.reopen();
     assert_eq!(w.names(a).len(), 6);
-    // What is split off takes only what is on its side.
+    // A split takes only the objects on its side.
     let split = Op::Split { cid: a, dst: b, first, bits: 1 };
     assert_eq!(w.refused(vec![split.clone(), touch(b, 0, 7)]), Some(errno::EINVAL));
     assert_eq!(w.refused(vec![split.clone(), touch(a, first, 7)]), Some(errno::EINVAL));
@@ -309,6 +311,6 @@ fn a_join_takes_nothing_off_what_is_reserved_for_the_rest() {
     let clone = Op::Clone { cid: a, src: oid(0, 1), dst: oid(0, 2) };
     let join = Op::Merge { cid: b, dst: a, first: half, bits: 0 };
     let (alone, both) = (reserved(vec![clone.clone()]), reserved(vec![clone, join]));
-    // A copy of 800 KB may come to be.
+    // The transaction may need a copy of 800 KB.
     assert!(alone >= 800_000 && both >= alone, "{alone} bytes for the copy, {both} with a join");
 }

@@ -1,4 +1,4 @@
-//! Which transactions share a commit?
+//! Tests of which transactions share a commit.
 
 use base::rng::Rng;
 use base::{HObject, PgId, PoolId, ShardId, SpgId};
@@ -26,7 +26,7 @@ fn write(s: &mut Store, n: u64, len: usize) {
     s.submit(Tag(n), t);
 }
 
-/// Ends a turn; how many frames it sent.
+/// Ends a turn. Returns the number of frames it sent.
 fn frames(dev: &mut SimDisk, s: &mut Store) -> u64 {
     let before = s.counters().frames;
     s.end_turn();

@@ -1,4 +1,5 @@
-//! Does every image a crash can leave open with what was acknowledged? One recorded run, cut after every single write.
+//! Tests that every image a crash can leave opens with all acknowledged transactions. One recorded run is cut
+//! after every single write.
 
 use base::Uuid;
 use base::rng::Rng;
@@ -21,7 +22,8 @@ fn config() -> Config {
     }
 }
 
-/// States after each transaction, and the record with marks `submitted n` (even) and `acknowledged n` (odd).
+/// The states after each transaction, and the record with marks `submitted n` (even) and `acknowledged n`
+/// (odd).
 fn recorded(seed: u64, txns: u64) -> (Vec<MemStore>, Vec<Done>) {
     let mut rng = Rng::new(seed);
     let mut dev = SimDisk::new(BYTES);
@@ -111,7 +113,8 @@ fn every_write_boundary_opens() {
                 continue;
             }
             let what = format!("seed {seed}, cut after event {n}");
-            // Everything up to here is on the device; nothing since the last flush is; anything of it may be.
+            // Three variants: all writes up to here are on the device, or none since the last flush, or any of
+            // them.
             let mut all = record[..n].to_vec();
             all.push(Done::Flush);
             check_cut(&states, SimDisk::replayed(BYTES, &all, None), acked, submitted, &format!("{what}, all kept"));
@@ -137,13 +140,13 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
     let mut rng = Rng::new(4);
     for n in 0..=steps.len() {
         for variant in 0..3 {
-            // The device before, then the first steps of the opening with three reactors.
+            // The device before, followed by the first steps of opening with three reactors.
             let mut d = before.clone();
             d.replay(&steps[..n]);
             if variant > 0 {
                 d = d.power_cut(&mut rng);
             }
-            // With one reactor again, or two: another division each time.
+            // Opens with one or two reactors, so that the log is divided again.
             let cfg = Config { reactors: 1 + (n as u16 + variant) % 2, ..config() };
             let mut stores = engine::open(&mut d, &cfg).unwrap_or_else(|e| panic!("cut {n}: {e}"));
             if cfg.reactors == 1 {
@@ -157,7 +160,7 @@ fn a_crash_while_the_log_is_divided_anew_loses_nothing() {
     }
 }
 
-/// Cuts after every write of growing: the store is there with the old size or the new one, and what was in it.
+/// Cuts after every write of growing: the store has the old size or the new one, and all of its content.
 #[test]
 fn a_device_grows_whole_or_not_at_all() {
     let mut rng = Rng::new(9);
@@ -196,7 +199,7 @@ fn a_device_grows_whole_or_not_at_all() {
         assert_eq!(total > small, size == large);
     }
     assert_eq!(seen, [true; 2]);
-    // Again, and a device as large as before is left alone.
+    // Grows again; a device of unchanged size is left alone.
     dev.grow(large * 2);
     assert_eq!(engine::grow(&mut dev).unwrap().size(), large * 2);
     assert_eq!(engine::grow(&mut dev).unwrap().seq, engine::probe(&mut dev).unwrap().seq);

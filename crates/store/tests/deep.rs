@@ -1,4 +1,4 @@
-//! Trees of three levels above their leaves: do pages in the midst of them go, and come again, without harm?
+//! Tests trees with three levels above their leaves: pages in the middle are removed and added again.
 
 use base::rng::Rng;
 use base::{HObject, PgId};
@@ -9,7 +9,7 @@ use store::testing::compare::{TAG, wait};
 use store::testing::disk::SimDisk;
 use store::{Cid, ObjectStore, Oid, Op, Tag, Transaction};
 
-/// Two of them don't fit a leaf.
+/// Size of a value; two of them don't fit a leaf.
 const VALUE: usize = 7 << 10;
 const KEYS: u64 = 26_000;
 
@@ -23,7 +23,8 @@ fn shuffle(v: &mut [u64], rng: &mut Rng) {
     }
 }
 
-/// Keys of an omap, each a leaf: a range of them goes, with whole pages above, and keys come in its place in any order.
+/// Each key of the omap has its own leaf. A range is removed, with whole inner pages, and refilled in any
+/// order.
 #[test]
 fn a_range_that_went_is_filled_again() {
     let cfg = Config { checkpoint_log_bytes: 32 << 20, ..Config::default() };
@@ -52,7 +53,7 @@ fn a_range_that_went_is_filled_again() {
         let range = Op::OmapRmRange { cid, oid: oid.clone(), first: key(from), last: key(to) };
         run(&mut dev, &mut s, vec![range]);
         let mut again: Vec<u64> = (from..to).collect();
-        // From the end in one round.
+        // One round goes from the end.
         if round == 1 {
             again.reverse()
         } else {
@@ -85,7 +86,7 @@ fn a_range_that_went_is_filled_again() {
     assert_eq!(got, KEYS);
 }
 
-/// Inner pages of few kids, and so little memory that hardly more than a way to a leaf stays in it.
+/// Inner pages with few kids, and memory for hardly more than one path to a leaf.
 fn deep() -> Config {
     Config { kids_max: 3, meta_bytes: 20 << 10, checkpoint_log_bytes: 64 << 10, ..Config::default() }
 }
@@ -99,7 +100,8 @@ fn stored(dev: &mut SimDisk, s: &mut engine::Store) {
     drive(s, dev);
 }
 
-/// Inner pages that began amid an omap's keys still do when it begins anew in the onode, outgrows that, and goes to leaves again.
+/// Inner pages that begin amid an omap's keys still do so when the omap was cleared, is inline, and grows into
+/// leaves again.
 #[test]
 fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
     let (mut dev, mut s) = store::testing::fresh(64 << 20, 2, &deep());
@@ -110,7 +112,7 @@ fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
         vec![Op::OmapSet { cid, oid, entries }]
     };
     submitted(&mut dev, &mut s, vec![Op::MakeCollection { cid, bits: 0 }]);
-    // Both have their leaves in the same pages, at their ends.
+    // Both omaps have leaves in the same inner pages, at their ends.
     for name in ["a", "b"] {
         submitted(&mut dev, &mut s, vec![Op::Touch { cid, oid: named(name) }]);
     }
@@ -126,7 +128,7 @@ fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
         };
         submitted(&mut dev, &mut s, vec![gone]);
         stored(&mut dev, &mut s);
-        // In the onode, and then not.
+        // The omap is inline first, and then in leaves.
         for n in (0..40).rev() {
             let entries = vec![(key(n * 10), Bytes::from(vec![9; 100]))];
             submitted(&mut dev, &mut s, vec![Op::OmapSet { cid, oid: oid.clone(), entries }]);
@@ -140,7 +142,7 @@ fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
     }
 }
 
-/// What one key needs is its leaf, also if the leaf is the last of its page and the next page is not in memory.
+/// Removing a key needs only its leaf, even if that is the last of its page and the next page is not in memory.
 #[test]
 fn a_key_goes_whatever_follows_it() {
     let (mut dev, mut s) = store::testing::fresh(64 << 20, 3, &deep());
@@ -165,8 +167,8 @@ fn a_key_goes_whatever_follows_it() {
     assert_eq!(st.omap, (60 * 20 - 60 * 20 / 7) * (8 + VALUE as u64 / 20));
 }
 
-/// As stores of earlier versions are: keys of omaps that only listing finds, some of them set again. The repair puts each where it is looked
-/// for, as it was set last.
+/// As in stores of earlier versions, some omap keys are found only by listing, and some of these were set
+/// again. The repair puts each in place with its latest value.
 #[test]
 fn keys_that_only_listing_finds_are_moved_by_a_repair() {
     let cid = Cid::Pg(PgId::new(1, 0).into());

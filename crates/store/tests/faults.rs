@@ -1,4 +1,4 @@
-//! Does a fault of the device ever give wrong data, a half-done transaction, or a crash?
+//! Tests that a fault of the device never gives wrong data, a partial transaction or a crash.
 
 use base::device::Device;
 use base::rng::Rng;
@@ -68,7 +68,7 @@ fn rot_is_an_error_never_wrong_data() {
             turn(&mut dev, &mut s, &mut rng);
         }
         let blocks = dev.written();
-        // Two at a time may be a frame and the one that says that it was durable.
+        // Two victims at a time may hit a frame and the one that records it as durable.
         let victims = 1 + rng.below(4);
         for _ in 0..victims {
             let victim = blocks[rng.below(blocks.len() as u64) as usize];
@@ -88,11 +88,11 @@ fn rot_is_an_error_never_wrong_data() {
             same(s, &mut m.clone(), &mut |s| turn(dev, s, &mut rng), errors_allowed)
         };
         compare(&mut dev, &mut s, states.last().unwrap(), true).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        // What a log keeps is read by a check only.
+        // Undo records are read by a check only.
         if compare(&mut dev, &mut s, states.last().unwrap(), false).is_err() || !s.fsck(&mut dev, true).clean() {
             errors += 1;
         }
-        // Opening refuses what it can't trust; what it opens is the newest state.
+        // Opening refuses what it can't trust; a store that opens has the newest state.
         match engine::open(&mut dev, &cfg) {
             Err(_) => errors += 1,
             Ok(mut v) => {
@@ -137,7 +137,7 @@ fn a_failed_write_fails_the_store_and_says_so() {
     assert!(matches!(s.prepare(Tag(4), &t), Err(ReadError::Io { errno: errno::ENOSPC, .. })));
     s.submit(Tag(4), t);
     assert_eq!(s.poll_event(), Some(Event::Durable(Tag(4), Err(errno::ENOSPC))));
-    // What was acknowledged is there after a restart.
+    // All acknowledged data is there after a restart.
     dev.write_error = None;
     let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
     assert_eq!(s.stat(Tag(5), cid, &oid(1)).unwrap().size, 9000);
@@ -164,9 +164,9 @@ fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
         assert!(matches!(refused, ReadError::Io { errno: errno::ENOSPC, .. }), "{refused:?}");
         assert!(n > 100, "full after {n} objects in round {round}");
         assert_eq!(*s.health(), Health::Full);
-        // Nothing of the refused write is there.
+        // The refused write left nothing.
         assert!(matches!(s.stat(Tag(0), cid, &oid(n)), Err(ReadError::NoObject)));
-        // Small changes still work, and overwriting in place of what is freed.
+        // Small changes still work, and so do overwrites of freed space.
         let attrs = vec![(Bytes::from_static(b"a"), Bytes::from_static(b"b"))];
         run(&mut dev, &mut s, &mut rng, Tag(7), one(Op::SetAttrs { cid, oid: oid(1), attrs })).unwrap();
         let mut s2 = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
@@ -190,7 +190,7 @@ fn foreign_and_newer_devices_are_refused() {
     let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
     assert!(engine::format(&mut small, &o).is_err_and(|e| e.to_string().contains("at least")));
     engine::format(&mut dev, &o).unwrap();
-    // One damaged copy of the superblock, then all of them.
+    // First one damaged copy of the superblock, then all of them.
     let zero = base::buf::AlignedBuf::zeroed(4096).freeze();
     for block in [0, 4, 8] {
         dev.write(block * 4096, std::slice::from_ref(&zero)).unwrap();
@@ -202,7 +202,7 @@ fn foreign_and_newer_devices_are_refused() {
     assert!(engine::open(&mut dev, &Config::default()).is_err());
 }
 
-/// As a program of a later version leaves it that was stopped between the copies, or that writes other slots first.
+/// A program of a later version was stopped between the copies, or writes other slots first.
 #[test]
 fn a_copy_of_a_newer_format_counts_before_all_others() {
     let mut dev = SimDisk::new(BYTES);
@@ -228,14 +228,14 @@ fn a_copy_of_a_newer_format_counts_before_all_others() {
         assert!(engine::open(&mut d, &Config::default()).is_err());
         assert_eq!(engine::relabel(&mut d, labels.clone()), Err(newer.clone()));
         assert_eq!(engine::grow(&mut d), Err(newer));
-        // What an older version left is not in the way.
+        // The copies of an older version do not interfere.
         let mut d = dev2.clone();
         of_version(&mut d, slot, 1);
         assert_eq!(engine::open(&mut d, &Config::default()).unwrap().len(), 1);
     }
 }
 
-/// A power cut may leave what was being written unreadable: of each end of the device one of two copies side by side.
+/// A power cut may leave sectors unreadable: at each end of the device, one of two adjacent copies.
 #[test]
 fn one_copy_of_the_superblock_is_enough_wherever_it_is() {
     let mut dev = SimDisk::new(BYTES);
@@ -258,7 +258,7 @@ fn a_device_that_is_too_large_is_refused_at_once() {
     let mut large = SimDisk::new(most + 4096);
     let e = engine::FormatError::TooLarge { have: most + 4096, most };
     assert_eq!(engine::format(&mut large, &o), Err(e.clone()));
-    // As is making one so large.
+    // Growing to that size is refused as well.
     let (mut dev, mut s) = fresh(&Config::default());
     let refused = s.grow(Tag(1), engine::Growth::Begin(most + 4096));
     assert!(matches!(refused, Err(ReadError::Io { errno: errno::EFBIG, .. })), "{refused:?}");
@@ -279,7 +279,7 @@ fn formatting_again_forgets_the_store_before() {
         s.request_checkpoint();
         turn(&mut dev, &mut s, &mut rng);
     }
-    // Even with the same uuid.
+    // This holds even with the same uuid.
     let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: Default::default() };
     engine::format(&mut dev, &o).unwrap();
     assert!(engine::open(&mut dev, &Config::default()).unwrap()[0].collections().is_empty());
@@ -315,7 +315,7 @@ fn what_does_not_read_can_be_removed_or_cut_off_and_written_again_at_once() {
         for block in dev.find(0, |b| b.iter().take(904).all(|x| *x == 7)) {
             dev.flips.insert(block, 5);
         }
-        // A part of the rotten blocks can't be written; in place of what is there it can.
+        // Parts of the corrupt blocks can't be written, but a full overwrite can.
         for ops in [vec![write(10, &[8; 20])], vec![cut(4097)], vec![cut(100), write(200, &[8; 20])]] {
             assert!(run(&mut dev, &mut s, &mut rng, Tag(2), Transaction { ops }).is_err());
         }
@@ -349,13 +349,13 @@ fn a_block_that_cannot_be_read_hides_nothing_of_the_log_before_it() {
     drop(s);
     let mut dev = dev.killed(&mut rng);
 
-    // Behind the log's end nothing is needed.
+    // Blocks behind the log's end are not needed.
     let end = *log.last().unwrap();
     dev.bad_reads.insert(end + 20);
     let s = engine::open(&mut dev.clone(), &Config::default()).unwrap().remove(0);
     assert_eq!(s.collection_usage(cid).0, 28);
 
-    // Later frames say that a broken one was durable, also if one of them can't be read, or what is behind them.
+    // Later frames tell that a broken one was durable, even if one of them or the blocks behind are unreadable.
     for bad in [end + 20, end, log[10]] {
         let mut dev = dev.clone();
         dev.bad_reads = [bad].into();

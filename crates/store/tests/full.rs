@@ -1,5 +1,5 @@
-//! Small devices driven to full with every kind of growth: is growth refused before anything is half done, does removing
-//! always work, does room come back, and does every image open?
+//! Small devices are filled with every kind of growth. Growth is refused before any part is done, removing
+//! always works, space comes back, and every image opens.
 //!
 //! `STORE_FULL=n` runs that many seeds, `STORE_FULL_SEED=n` one.
 
@@ -39,10 +39,10 @@ struct World {
     /// Numbers of objects that may exist.
     objects: Vec<u64>,
     next: u64,
-    /// Whether logs keep what is overwritten, and what they do: version and object.
+    /// True if logs keep undo records; `kept` has their versions and objects.
     keeps: bool,
     kept: Vec<(u64, u64)>,
-    /// Why there was no room.
+    /// Reason of the last refusal for lack of space.
     why: String,
 }
 
@@ -77,12 +77,12 @@ impl World {
         w
     }
 
-    /// Runs a transaction to its end; false if there was no room for it.
+    /// Runs a transaction to its end. Returns false if there was no room for it.
     fn run(&mut self, ops: Vec<Op>) -> Result<bool, String> {
         self.run_as(ops, false)
     }
 
-    /// `own`: as what the OSD itself must write to go on.
+    /// Like `run`; with `own` as a transaction that the OSD needs to go on.
     fn run_as(&mut self, ops: Vec<Op>, own: bool) -> Result<bool, String> {
         let t = Transaction { ops };
         self.model.prepare(Tag(1), &t).map_err(|e| format!("the test is wrong: {e:?}"))?;
@@ -122,7 +122,7 @@ impl World {
         Err("never durable".into())
     }
 
-    /// What goes with every transaction of a PG.
+    /// Adds the log entry and info that go with every transaction of a PG.
     fn log(&mut self, ops: &mut Vec<Op>) {
         self.version += 1;
         let entry = noise(&mut self.rng, 150);
@@ -147,7 +147,7 @@ impl World {
                     let len = 1 + self.rng.below(9000);
                     vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, len) }]
                 }
-                // Nothing but metadata.
+                // Metadata only.
                 2 => {
                     let key = |r: &mut Rng| noise(r, 20);
                     let entries = (0..60).map(|_| (key(&mut self.rng), noise(&mut self.rng, 400))).collect();
@@ -157,7 +157,7 @@ impl World {
                     let attrs = vec![(Bytes::from_static(b"a"), noise(&mut self.rng, 3000))];
                     vec![Op::SetAttrs { cid: cid(), oid: oid(n), attrs }]
                 }
-                // Clones, and overwrites that part them, block by block.
+                // Clones, and overwrites that unshare them block by block.
                 4 => match old {
                     Some(o) if self.rng.chance(1, 2) => vec![Op::Clone { cid: cid(), src: oid(o), dst: oid(n) }],
                     o => {
@@ -178,7 +178,7 @@ impl World {
                     vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096) }]
                 }
             };
-            // Those that overwrite what is there.
+            // Operations that overwrite existing data.
             let target = ops.iter().find_map(|o| if let Op::Write { oid, .. } = o { Some(oid.clone()) } else { None });
             let changes = old.filter(|o| self.keeps && target == Some(oid(*o)));
             if changes.is_some() {
@@ -196,7 +196,7 @@ impl World {
         Err("never full".into())
     }
 
-    /// Undoes the newest changes; that is never refused.
+    /// Undoes the newest changes, which is never refused.
     fn undo(&mut self) -> Result<(), String> {
         for _ in 0..self.rng.below(20) {
             let Some((version, n)) = self.kept.pop() else { break };
@@ -209,8 +209,8 @@ impl World {
         Ok(())
     }
 
-    /// Removes a share of all objects; that is never refused. With so few kids a page that trees are ten levels deep, four changes of an object
-    /// may be more at once than what such a small device sets aside; one is not.
+    /// Removes a share of all objects, which is never refused. With few kids a page, trees are ten levels deep.
+    /// Then four changes of an object at once may exceed the reserve of such a small device, but one does not.
     fn thin(&mut self, keep: u64) -> Result<(), String> {
         let all = std::mem::take(&mut self.objects);
         for n in all {
@@ -261,7 +261,7 @@ impl World {
 fn history(seed: u64) -> Result<(), String> {
     let mut w = World::new(seed);
     for round in 0..3 {
-        // In several ways: where one finds no room another may find a little.
+        // In several ways: where one finds no room another may find some.
         for _ in 0..2 {
             w.fill()?;
         }
@@ -271,7 +271,7 @@ fn history(seed: u64) -> Result<(), String> {
         if w.rng.chance(1, 2) {
             w.reopen()?;
         }
-        // The PG goes on: its log and info are written on a full device, too.
+        // The PG's log and info can be written on a full device, too.
         for _ in 0..50 {
             let mut ops = Vec::new();
             w.log(&mut ops);
@@ -289,7 +289,7 @@ fn history(seed: u64) -> Result<(), String> {
         if keep == 0 {
             let n = w.next + 1_000_000 + round;
             let data = noise(&mut w.rng, 4 << 20);
-            // What the log keeps goes with it.
+            // The undo records are dropped with the log.
             let mut ops = vec![Op::LogTrim { cid: cid(), to: Eversion::new(1, w.version) }];
             w.log(&mut ops);
             if !w.run(ops)? {
@@ -320,7 +320,7 @@ fn full_devices_refuse_in_time_and_recover() {
 #[test]
 fn an_osd_goes_on_where_clients_find_no_room() {
     let mut w = World::new(1);
-    // The whole log of a PG, written anew: its entries share pages.
+    // The whole log of a PG is written again: its entries share pages.
     let entry = noise(&mut w.rng, 200);
     let log = (1..=1000).map(|v| Op::LogAppend { cid: cid(), version: Eversion::new(1, v), entry: entry.clone() });
     assert!(w.run(log.collect()).unwrap(), "{}", w.why);

@@ -1,4 +1,4 @@
-//! Does a device grow while its stores work, whatever moment a crash picks?
+//! Tests that a device grows while its stores work, at whatever moment a crash happens.
 
 use base::device::{IoCompletion, IoId};
 use base::errno::{EBUSY, EINVAL, ENOSPC};
@@ -32,13 +32,13 @@ fn oid(n: u64) -> Oid {
     HObject { oid: format!("o{n}").into(), hash: n as u32 * 977, ..HObject::min() }.into()
 }
 
-/// A collection for each reactor.
+/// A collection that belongs to the given reactor.
 fn cid(reactor: usize) -> Cid {
     let cids = (0..99).map(|n| Cid::Pg(PgId::new(4, n).into()));
     cids.into_iter().find(|c| usize::from(reactor_for(shard_for(*c, SHARDS), REACTORS)) == reactor).unwrap()
 }
 
-/// Stores of one device, their requests in one queue.
+/// Stores of one device, with their requests in one queue.
 struct Rig {
     dev: SimDisk,
     stores: Vec<Store>,
@@ -69,7 +69,7 @@ impl Rig {
         Self { dev, stores, models, owners: BTreeMap::new(), next_io: 0, rng: Rng::new(seed) }
     }
 
-    /// A turn of one store and some completions, with marks for what is acknowledged.
+    /// Runs a turn of one store and some completions, with marks for acknowledgements.
     fn turn(&mut self, store: usize, steps: u64) {
         self.stores[store].end_turn();
         while let Some(mut r) = self.stores[store].poll_io() {
@@ -91,7 +91,7 @@ impl Rig {
         }
     }
 
-    /// A random transaction in a store; true if there was room for it.
+    /// Runs a random transaction in a store. Returns true if there was room for it.
     fn write(&mut self, i: usize) -> bool {
         let n = self.models[i].len() as u64;
         let mut m = self.models[i].last().unwrap().clone();
@@ -121,7 +121,7 @@ impl Rig {
         true
     }
 
-    /// Takes stores through a step while others go on working.
+    /// Takes stores through a step while the others go on working.
     fn step(&mut self, stores: std::ops::Range<usize>, step: Growth) {
         for i in stores {
             let tag = Tag(1 << 40);
@@ -185,14 +185,14 @@ fn every_cut_of_growing_under_load_opens() {
             d.replay(&record[..n]);
             let mut d = d.power_cut(&mut rng);
             let what = format!("seed {seed}, cut after event {n}");
-            // One of the copies of superblock and roots may be lost beside.
+            // One copy of the superblock and of the roots may be lost as well.
             if rng.chance(1, 2) {
                 let sb = engine::probe(&mut d).unwrap();
                 let l = sb.layout().unwrap();
                 let end = rng.chance(1, 2);
                 let lost = if end { l.space_end..l.blocks } else { 0..l.log_start };
                 d.bad_reads.extend(lost);
-                // The superblock's first copies can only be missed once the others are there.
+                // The superblock's first copies can be dispensed with only once the others exist.
                 if engine::probe(&mut d).ok().is_none_or(|s| !end && s.seq != sb.seq) {
                     d.bad_reads.clear();
                 }
@@ -257,7 +257,7 @@ fn full_stores_are_writable_when_the_device_has_grown() {
     r.grow(LARGE);
     let more = fill(&mut r);
     assert!(more > 200, "{more} of 512 KiB in 128 MiB more");
-    // And again, from where it is now.
+    // Grows a second time.
     r.grow(LARGE + (64 << 20));
     assert!(fill(&mut r) > 100);
     for i in 0..2 {

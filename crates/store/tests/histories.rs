@@ -1,12 +1,15 @@
-//! Long histories with many faults: does the store ever lose, tear or falsify anything, and would we notice?
+//! Long histories with many faults: the store never loses, tears or falsifies data, and the test would notice
+//! if it did.
 //!
-//! Each history is 2,000 transactions of one to three reactors with at least ten faults from its seed: power cuts with lost, reordered and torn
-//! writes and sectors that can't be read afterwards, kills, bit flips, unreadable and short sectors, misdirected and lost writes, a device that stops
-//! writing, a full device. Flushes are carried by writes or not, on both kinds of devices. After each fault everything is compared with
-//! the model; space is accounted to the block. Once the store has rested, rot must leave what was acknowledged, or a store that refuses to open.
+//! Each history is 2,000 transactions of one to three reactors, with at least ten faults from its seed. Faults
+//! are power cuts (with lost, reordered and torn writes and unreadable sectors), kills, bit flips, unreadable
+//! and short sectors, misdirected and lost writes, a device that stops writing, and a full device. Flushes are
+//! carried by writes or not, on both kinds of devices. After each fault the store is compared with the model,
+//! and space is accounted to the block. Once the store has rested, rot must leave all acknowledged data, or a
+//! store that refuses to open.
 //!
-//! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long -- --nocapture` runs that many and
-//! goes on behind the last seed that FILE names. `STORE_LONG_SEED=n` runs one.
+//! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long --
+//! --nocapture` runs that many, starting after the last seed in FILE. `STORE_LONG_SEED=n` runs one.
 
 use base::Uuid;
 use base::device::IoRequest;
@@ -23,7 +26,7 @@ use store::testing::workload::Workload;
 use store::{ObjectStore, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
-/// Transactions of a history, and of a part between two faults about.
+/// Transactions of a history; `PART` is about the number between two faults.
 const TXNS: u64 = 2000;
 const PART: u64 = 130;
 
@@ -44,22 +47,22 @@ fn config(rng: &mut Rng) -> Config {
     }
 }
 
-/// States before the acknowledged one that may be found if rot hits frames that nothing confirms.
+/// States before the acknowledged one that may be found if rot hits unconfirmed frames.
 const PAST: usize = 40;
 
 type Outcome<T> = Result<T, String>;
 
-/// One reactor's store and what is known of it.
+/// One reactor's store, with the models of its possible states.
 struct Lane {
     store: Store,
     load: Workload,
-    /// With all that was submitted.
+    /// Model with all submitted transactions.
     newest: MemStore,
-    /// Before what is in `past`.
+    /// Model before the transactions of `past`.
     old: MemStore,
-    /// What was acknowledged last, the newest at the end.
+    /// Latest acknowledged transactions, the newest at the end.
     past: VecDeque<Transaction>,
-    /// Submitted, not acknowledged.
+    /// Submitted transactions without acknowledgement.
     ahead: VecDeque<(Tag, Transaction)>,
     next: u64,
 }
@@ -75,14 +78,14 @@ struct History {
     seen: Seen,
 }
 
-/// What a history came to.
+/// Statistics of a history.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Transactions that missed something while they were applied.
+    /// Transactions that were suspended because they missed a page or block.
     suspensions: u64,
-    /// Chunks of block maps of which the changes alone were stored.
+    /// Block maps of which only the changes were stored.
     late: u64,
-    /// Times it was opened with rot and had to be what it was, and times it was refused then.
+    /// Openings with rot that had to find the exact state, and those that were refused.
     strict: u64,
     refused: u64,
 }
@@ -99,7 +102,7 @@ fn apply(m: &mut MemStore, t: Transaction) {
     while m.poll_event().is_some() {}
 }
 
-/// The states before each of these transactions, the first one being `old`.
+/// States before each of these transactions; the first is `old`.
 fn earlier<'a>(old: &MemStore, txns: impl IntoIterator<Item = &'a Transaction>) -> Vec<MemStore> {
     let mut m = old.clone();
     let before = |t: &Transaction| {
@@ -111,7 +114,7 @@ fn earlier<'a>(old: &MemStore, txns: impl IntoIterator<Item = &'a Transaction>) 
     txns.into_iter().map(before).collect()
 }
 
-/// Lets the store of one reactor go on, while the others rest.
+/// Drives the store of one reactor while the others rest.
 fn pump_one(dev: &mut SimDisk, rng: &mut Rng, at: usize, s: &mut Store, steps: u64) {
     if rng.chance(3, 4) {
         s.end_turn();
@@ -127,7 +130,7 @@ fn pump_one(dev: &mut SimDisk, rng: &mut Rng, at: usize, s: &mut Store, steps: u
 }
 
 impl Lane {
-    /// It is known to stay.
+    /// Records a transaction as acknowledged.
     fn acknowledged(&mut self, t: Transaction) {
         self.past.push_back(t);
         if self.past.len() > PAST
@@ -137,7 +140,7 @@ impl Lane {
         }
     }
 
-    /// Finds out which of the possible states the store has, the newest first, back to the acknowledged one.
+    /// Determines which of the possible states the store has, from the newest back to the acknowledged one.
     fn settle_on_state(&mut self, at: usize, dev: &mut SimDisk, rng: &mut Rng) -> Outcome<()> {
         let txns = || self.past.iter().chain(self.ahead.iter().map(|a| &a.1));
         let mut states = if self.ahead.is_empty() { Vec::new() } else { earlier(&self.old, txns()) };
@@ -157,7 +160,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Blocks of the log that opening reads, the newest last, and where the next frame goes.
+    /// Blocks of the log that opening reads, the newest last, and the place of the next frame.
     fn log(&self, at: usize, lanes: usize) -> (Vec<u64>, u64) {
         let (first, blocks) = Layout::of(BYTES).unwrap().ring(at as u16, lanes as u16);
         let used = self.store.replay_bytes() / 4096;
@@ -240,7 +243,7 @@ impl History {
                     self.turn(3)?;
                 }
                 Err(ReadError::Io { errno: errno::ENOSPC, .. }) => {
-                    // Full: nothing of it is done.
+                    // The device is full; no part of the transaction was applied.
                     self.lanes[at].store.release(tag);
                     self.faults += 1;
                     return Ok(());
@@ -270,7 +273,7 @@ impl History {
         let (dev, rng) = (&mut self.dev, &mut self.rng);
         for (i, l) in self.lanes.iter_mut().enumerate() {
             same(&mut l.store, &mut l.newest, &mut |s| pump_one(dev, rng, i, s, 4), errors_allowed)?;
-            // Nothing of it is left for the next one.
+            // Completes all requests, so that the next step starts clean.
             while dev.queued() > 0 {
                 pump_one(dev, rng, i, &mut l.store, 4);
             }
@@ -278,7 +281,7 @@ impl History {
         Ok(())
     }
 
-    /// Of one reactor: with several, blocks that another store has are in use, too.
+    /// Checks a single reactor. With several, blocks of the other stores are in use too.
     fn check(&mut self) -> Outcome<()> {
         match &mut self.lanes[..] {
             [l] => l.store.check(&mut self.dev),
@@ -318,14 +321,15 @@ impl History {
                 self.dev.misplace(from, victim);
             }
             3 => self.dev.misplace(u64::MAX, victim),
-            // Mostly where something is.
+            // Most flips are in the used part.
             _ if self.rng.chance(1, 2) => drop(self.dev.flips.insert(victim, self.rng.next_u64() % (64 * 8))),
             _ => drop(self.dev.flips.insert(victim, self.rng.next_u64() % (4096 * 8))),
         }
         self.faults += 1;
     }
 
-    /// Rot on a copy of the device: errors, never anything wrong; and what was acknowledged is there unless it refuses to open.
+    /// Rot on a copy of the device: reads give errors, never wrong data. All acknowledged data is there, unless
+    /// the store refuses to open.
     fn rot(&mut self) -> Outcome<()> {
         self.settle()?;
         let rested = self.rng.chance(3, 4);
@@ -337,13 +341,14 @@ impl History {
         let blocks = self.dev.written();
         let lanes = self.lanes.len();
         let logs: Vec<(Vec<u64>, u64)> = self.lanes.iter().enumerate().map(|(i, l)| l.log(i, lanes)).collect();
-        // Blocks of each log, and of those the one that says that the frame before it was durable.
+        // For each log: the number of damaged blocks, and whether one of them records the previous frame as
+        // durable.
         let mut hit = vec![(0, false); lanes];
-        // One alone is what the store must always tell.
+        // The store must always detect a single damaged block.
         let victims = if self.rng.chance(1, 2) { 1 } else { 1 + self.rng.below(6) };
         for _ in 0..victims {
             let victim = match &logs[self.rng.below(lanes as u64) as usize] {
-                // The log's newest blocks, where it ends, or its beginning.
+                // Targets are the newest blocks of the log, its end, or its beginning.
                 (log, head) if self.rng.chance(1, 2) && !log.is_empty() => match self.rng.below(8) {
                     0 => *head,
                     1 => log[0],
@@ -358,7 +363,7 @@ impl History {
             }
             self.spoil(victim, &blocks);
         }
-        // Running, and opened anew where it opens.
+        // The running store is compared, and a reopened one where it opens.
         self.compare(true)?;
         let cfg = Config { reactors: lanes as u16, ..config(&mut self.rng) };
         match engine::open(&mut self.dev, &cfg) {
@@ -379,7 +384,8 @@ impl History {
                         if !newest {
                             return Err(format!("opened with rot in another state than the newest: {why}"));
                         }
-                    // Both the newest frame, or its data, and what says that it was durable. The state before is made only if it is asked for.
+                    // Rot hit the newest frame or its data, and the record that it was durable. Then the state
+                    // before is allowed; it is computed only when needed.
                     } else if !newest && !earlier(&l.old, &l.past).iter_mut().rev().any(is) {
                         return Err(format!("opened with rot in a state that never was; against the oldest: {why}"));
                     }
@@ -391,7 +397,8 @@ impl History {
         self.reopen(whole)
     }
 
-    /// Has the newest frames confirmed, and kills the process while that is on its way and a transaction behind it, which the device may have done first.
+    /// Confirms the newest frames, and kills the process while the confirmation and a later transaction are in
+    /// flight, in any order.
     fn die_confirming(&mut self) -> Outcome<()> {
         self.settle()?;
         for (i, l) in self.lanes.iter_mut().enumerate() {
@@ -400,7 +407,7 @@ impl History {
             self.late.extend(std::iter::from_fn(|| l.store.poll_io()).map(|r| (i, r)));
         }
         if self.engine != Engine::Plain {
-            // Its writes go in order.
+            // The writes of this device complete in order.
             self.give_late();
         }
         self.transact()?;
@@ -409,11 +416,11 @@ impl History {
         self.give_late();
         let dev = self.dev.killed(&mut self.rng);
         self.reopen(dev)?;
-        // What opening found stays as it is.
+        // The state that opening found must be stable.
         self.open()
     }
 
-    /// The device gets requests that it got late.
+    /// Submits the delayed requests.
     fn give_late(&mut self) {
         for (i, r) in std::mem::take(&mut self.late) {
             self.dev.submit_to(i, r);
@@ -435,7 +442,7 @@ impl History {
                 self.reopen(dev)
             }
             3 => {
-                // The device writes no more; then the machine is started again.
+                // The device stops writing; then the machine restarts.
                 self.dev.write_error = Some(errno::EIO);
                 for _ in 0..20 {
                     self.turn(5)?;
@@ -450,7 +457,7 @@ impl History {
     }
 }
 
-/// Faults, and what else was seen.
+/// Runs a history. Returns the number of faults, and statistics.
 fn history(seed: u64, txns: u64) -> Outcome<(u32, Seen)> {
     let mut h = History::new(seed);
     for n in 1..=txns {
@@ -465,7 +472,7 @@ fn history(seed: u64, txns: u64) -> Outcome<(u32, Seen)> {
     }
     h.settle()?;
     h.compare(false)?;
-    // Reading may have let a checkpoint end: what it tells the device to forget is in use until that is done.
+    // Reads may have let a checkpoint end; blocks of its discards are in use until these are done.
     h.settle()?;
     h.check()?;
     for l in &h.lanes {
@@ -480,9 +487,9 @@ fn var(n: &str) -> Option<u64> {
 
 #[test]
 fn short_set() {
-    // What numbers up to 10,000 found when histories were other ones is in tests of its own: a shared object written and removed in one
-    // transaction, a block that could not be read and hid that a broken frame had been durable, a join that leaves nothing, the same large
-    // write twice in one transaction.
+    // Earlier forms of the histories found bugs up to seed 10,000. These have tests of their own: a shared
+    // object written and removed in one transaction, an unreadable block that hid that a broken frame had been
+    // durable, a merge that leaves nothing, and the same large write twice in one transaction.
     let (mut suspended, mut late, mut strict, mut refused) = (0, 0, 0, 0);
     for seed in 1..=8 {
         let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
@@ -522,7 +529,7 @@ fn long() {
 fn planted_bugs_are_found() {
     for bug in STORE {
         plant(Some(bug));
-        // Few power cuts come between a root and what is overwritten next.
+        // Few power cuts fall between a root and the next overwrite.
         let budget = if bug == Bug::StoreSkipRootFlush { 400 } else { 40 };
         let found = (1..=budget).find(|seed| {
             let r = std::panic::catch_unwind(|| history(*seed, 600));

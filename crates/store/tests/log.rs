@@ -1,4 +1,4 @@
-//! Does rot in the log ever make a store that can't be opened although nothing is lost, or one that lost something without a word?
+//! Tests of rot in the log: a store without loss must open, and a store with loss must say so.
 
 use base::device::{Device, IoKind, IoRequest};
 use base::rng::Rng;
@@ -25,7 +25,7 @@ fn write(n: u64, fill: u8) -> Transaction {
     Transaction { ops: vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: vec![fill; 4096].into() }] }
 }
 
-/// A store with a collection; its log has begun.
+/// A store with a collection and the beginning of a log.
 fn fresh(bytes: u64) -> (SimDisk, Store) {
     let (mut dev, mut s) = store::testing::fresh(bytes, 3, &Config::default());
     let make = Transaction { ops: vec![Op::MakeCollection { cid: cid(), bits: 0 }] };
@@ -45,7 +45,7 @@ fn read(s: &mut Store, dev: &mut SimDisk, n: u64) -> Result<Bytes, ReadError> {
     wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid(), &oid(n), 0, 4096))
 }
 
-/// Twice a second without a commit.
+/// Two calls of `confirm` without a commit in between.
 fn rest(s: &mut Store, dev: &mut SimDisk) {
     for _ in 0..2 {
         s.confirm();
@@ -53,7 +53,7 @@ fn rest(s: &mut Store, dev: &mut SimDisk) {
     }
 }
 
-/// Blocks of the log, and the block where the next frame goes.
+/// Blocks of the log, and the block of the next frame.
 fn log(dev: &SimDisk, s: &Store) -> (Vec<u64>, u64) {
     let (first, blocks) = Layout::of(dev.bytes()).unwrap().ring(0, 1);
     let all = dev.written().into_iter().filter(|b| (first..first + blocks).contains(b)).collect();
@@ -75,11 +75,11 @@ fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
     assert!(next > at);
 }
 
-/// The log may go on there, or not; nothing tells, and nothing says that it did.
+/// The log may continue at the unreadable block or not. Nothing tells, and no frame says that it did.
 #[test]
 fn a_log_ends_at_a_block_that_cannot_be_read() {
     let first = Layout::of(BYTES).unwrap().ring(0, 1).0;
-    // After frames; after a checkpoint, so that the ring's first block is not part of the log any more; both at once.
+    // After frames; after a checkpoint, so that the ring's first block does not belong to the log; after both.
     for checkpoint in [false, true] {
         let (mut dev, mut s) = fresh(BYTES);
         for n in 0..5 {
@@ -104,7 +104,7 @@ fn a_log_ends_at_a_block_that_cannot_be_read() {
                 }
                 let mut s = open(&mut d).unwrap_or_else(|e| panic!("{bad:?}: {e}"));
                 assert_eq!(objects(&s), 5);
-                // And it goes on there.
+                // The log continues there.
                 submit(&mut s, &mut d, Tag(9), write(9, 9)).unwrap();
                 drop(s);
                 assert_eq!(objects(&open(&mut d).unwrap()), 6);
@@ -121,7 +121,8 @@ fn a_log_ends_at_a_block_that_cannot_be_read() {
     }
 }
 
-/// What was acknowledged is there, or the store is refused, whichever block of the log or of data rots while nothing is written.
+/// Any block of the log or of data rots while the store rests. All acknowledged data is there, or the store
+/// refuses to open.
 #[test]
 fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
     let (mut dev, mut s) = fresh(BYTES);
@@ -131,7 +132,7 @@ fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
     }
     let before = s.counters();
     rest(&mut s, &mut dev);
-    // Once, and no more while nothing comes.
+    // The confirmation is written once, and not again while the store rests.
     let (all, head) = log(&dev, &s);
     for _ in 0..10 {
         rest(&mut s, &mut dev);
@@ -150,7 +151,7 @@ fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
                 2 => drop(d.flips.insert(block, rng.below(64 * 8))),
                 _ => d.misplace(u64::MAX, block),
             }
-            // Also after another crash.
+            // The same holds after another crash.
             for mut d in [d.clone(), d.power_cut(&mut rng)] {
                 match open(&mut d) {
                     Err(e) => {
@@ -174,7 +175,7 @@ fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
     assert!(refused >= 4 * 4 && errors >= 4 * 4, "{refused} times refused, {errors} errors");
 }
 
-/// Nothing is written for it while commits come, and none of it comes between a transaction and its acknowledgement.
+/// Confirmations are not written while commits come, and none delays an acknowledgement.
 #[test]
 fn a_confirmation_waits_for_rest() {
     let (mut dev, mut s) = fresh(BYTES);
@@ -186,12 +187,12 @@ fn a_confirmation_waits_for_rest() {
         drive(&mut s, &mut dev);
     }
     assert_eq!(s.counters().frames - before.frames, 20);
-    // A checkpoint says it, too.
+    // A checkpoint confirms as well.
     s.request_checkpoint();
     drive(&mut s, &mut dev);
     rest(&mut s, &mut dev);
     assert_eq!(s.counters().frames - before.frames, 20);
-    // With a transaction in the open frame, or one that is not acknowledged, there is nothing to confirm.
+    // With a transaction in the open frame, or an unacknowledged one, there is nothing to confirm.
     let t = write(3, 1);
     s.prepare(Tag(1), &t).unwrap();
     s.submit(Tag(1), t);
@@ -203,13 +204,13 @@ fn a_confirmation_waits_for_rest() {
     assert_eq!(s.counters().frames - before.frames, 22);
 }
 
-/// What opening cut off never comes back: also not where the frame that was torn held nothing but a confirmation, as the one that opening
-/// writes over it does.
+/// Frames that opening cut off never come back. This holds even if the torn frame was only a confirmation, like
+/// the one that opening writes over it.
 #[test]
 fn a_frame_behind_a_torn_confirmation_stays_cut_off() {
     let (mut dev, mut s) = fresh(BYTES);
     submit(&mut s, &mut dev, Tag(1), write(1, 7)).unwrap();
-    // The confirmation is on its way when the next transaction goes.
+    // The confirmation is in flight when the next transaction is submitted.
     s.confirm();
     s.confirm();
     let torn: Vec<IoRequest> = std::iter::from_fn(|| s.poll_io()).collect();
@@ -226,7 +227,7 @@ fn a_frame_behind_a_torn_confirmation_stays_cut_off() {
         }
     }
     assert_eq!(written, 2, "data and frame");
-    // The process is killed: of its writes only the later ones happened.
+    // The process is killed, and only the later ones of its writes happened.
     drop(s);
     for _ in 0..3 {
         assert_eq!(objects(&open(&mut dev).unwrap()), 1);
@@ -235,7 +236,7 @@ fn a_frame_behind_a_torn_confirmation_stays_cut_off() {
     assert_eq!(two.iter().map(objects).sum::<u64>(), 1);
 }
 
-/// Frames may be longer than what is looked at behind a break in any case.
+/// Frames may be longer than the distance that is always searched after a break.
 #[test]
 fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
     let bytes = 2 << 30;
@@ -247,7 +248,7 @@ fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
     submit(&mut s, &mut dev, Tag(1), make).unwrap();
     submit(&mut s, &mut dev, Tag(2), write(1, 7)).unwrap();
     let head = log(&dev, &s).1;
-    // 24 MiB of the log's 128: its frames are 32 at most.
+    // 24 MiB of a log of 128 MiB, whose frames have at most 32 MiB.
     let entries = (0..24u8).map(|i| (Bytes::from(vec![i]), Bytes::from(vec![i | 1; 1 << 20]))).collect();
     let large = Transaction { ops: vec![Op::OmapSet { cid: cid(), oid: oid(2), entries }] };
     submit(&mut s, &mut dev, Tag(3), large).unwrap();
@@ -262,17 +263,17 @@ fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
         let e = open(&mut d).err().map(|e| e.to_string());
         assert!(e.as_ref().is_some_and(|e| e.contains("was durable")), "block {block}: {e:?}");
     }
-    // Of what a crash cut off nothing says so.
+    // No frame confirms what a crash cut off.
     let mut d = dev.clone();
     d.flips.insert(head, 100);
     d.misplace(u64::MAX, next);
     assert_eq!(objects(&open(&mut d).unwrap()), 1);
 }
 
-/// A device that fails in another way than by a sector that can't be read.
+/// A device with an error other than an unreadable sector.
 struct Failing {
     dev: SimDisk,
-    /// Reads of this block give the error.
+    /// Block whose reads fail.
     block: u64,
     asked: bool,
 }
@@ -299,7 +300,7 @@ impl Device for Failing {
     }
 }
 
-/// What such an error hides is not known: neither an older copy nor the end of the log may stand for it.
+/// Such an error may hide anything, so opening must use neither an older copy nor an earlier end of the log.
 #[test]
 fn another_error_than_an_unreadable_sector_stops_the_opening() {
     let (mut dev, mut s) = fresh(BYTES);
@@ -317,7 +318,7 @@ fn another_error_than_an_unreadable_sector_stops_the_opening() {
             d.asked && e.as_ref().is_some_and(|e| e.contains("ETIMEDOUT") || e.contains("110")),
             "block {block}: {e:?}"
         );
-        // Nothing was written over.
+        // Nothing was overwritten.
         assert_eq!(objects(&open(&mut d.dev).unwrap()), 1, "block {block}");
     }
 }

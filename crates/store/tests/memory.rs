@@ -1,4 +1,4 @@
-//! Is memory bounded whatever is stored, and is what does not fit found again?
+//! Tests that memory is bounded however much is stored, and that evicted pages are found again.
 
 use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
@@ -10,7 +10,7 @@ use store::testing::disk::SimDisk;
 use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BUDGET: usize = 768 << 10;
-/// Ten leaves, read and split, and the way to them.
+/// Memory of one transaction: ten leaves, read and split, and the pages above them.
 const ONE_TXN: usize = 256 << 10;
 
 fn config() -> Config {
@@ -43,7 +43,7 @@ fn fresh_with(bytes: u64, budget: usize) -> (SimDisk, Store) {
     (dev, s)
 }
 
-/// Runs a transaction; how much memory metadata took at most meanwhile.
+/// Runs a transaction. Returns the most memory that metadata took meanwhile.
 fn run(s: &mut Store, dev: &mut SimDisk, ops: Vec<Op>) -> usize {
     let t = Transaction { ops };
     let mut most = 0;
@@ -93,7 +93,7 @@ fn omap_keys_in_random_order_stay_within_the_budget() {
         c.page_blocks,
         c.checkpoints,
     );
-    // What one transaction needs comes on top.
+    // The pages of one transaction may exceed the budget.
     assert!(most < budget + ONE_TXN, "{most} bytes of metadata in memory");
     assert!(c.evictions > 100 && c.page_reads > 100);
     drop(s);
@@ -107,7 +107,7 @@ fn omap_keys_in_random_order_stay_within_the_budget() {
     }
     assert!(s.counters().page_reads > before);
     assert_eq!(s.collection_usage(cid()).2, keys * 27);
-    // Half of it in one range, then the object with the rest: leaves go unread.
+    // Removes half of the omap as one range, then the object with the rest. Leaves are not read.
     let reads = s.counters().page_reads;
     let (first, last) = (Bytes::from_static(b"key4"), Bytes::from_static(b"keyc"));
     run(&mut s, &mut dev, vec![Op::OmapRmRange { cid: cid(), oid: oid(0), first, last }]);
@@ -122,7 +122,7 @@ fn omap_keys_in_random_order_stay_within_the_budget() {
     s.check(&mut dev).unwrap();
 }
 
-/// Transactions in flight that need many pages each are let in as far as their pages fit.
+/// Transactions that need many pages each are admitted only as far as their pages fit.
 #[test]
 fn many_wide_transactions_at_once_stay_within_the_budget() {
     const DEPTH: u64 = 48;
@@ -186,7 +186,7 @@ fn many_wide_transactions_at_once_stay_within_the_budget() {
     s.check(&mut dev).unwrap();
 }
 
-/// Who keeps pages without end does not stop others for good.
+/// A plan that keeps its pages forever does not stop others forever.
 #[test]
 fn a_plan_that_never_ends_stops_nobody() {
     let (mut dev, mut s) = fresh(64 << 20);
@@ -205,7 +205,7 @@ fn a_plan_that_never_ends_stops_nobody() {
             }
         }
     }
-    // It was not released. What others need does not fit beside it.
+    // The plan was not released, and the pages of the others do not fit beside its own.
     for tag in 8..20 {
         let key = format!("k{:06}", 1000 + tag * 100);
         let read = |s: &mut Store| s.omap_range(Tag(tag), cid(), &oid(0), key.as_bytes(), false, 200, usize::MAX);
@@ -225,7 +225,7 @@ fn a_plan_that_never_ends_stops_nobody() {
 fn many_objects_and_large_maps_stay_within_the_budget() {
     let (mut dev, mut s) = fresh(1 << 30);
     let mut rng = Rng::new(2);
-    // Objects of 400 blocks whose maps alone exceed the budget several times, and many small ones.
+    // Objects of 400 blocks, whose maps alone exceed the budget several times, and many small objects.
     let data = Bytes::from(vec![7; 400 * 4096]);
     for n in 0..300 {
         run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: data.clone() }]);
@@ -266,7 +266,7 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
     for round in 0..2 {
         s.request_checkpoint();
         drive(&mut s, &mut dev);
-        // What was freed is written over.
+        // Overwrites freed blocks.
         for n in 0..20 {
             run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(100 + n), off: 0, data: b.clone() }]);
         }
@@ -279,7 +279,8 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
     }
 }
 
-/// Logs are replayed side by side by as many cores as there are, four at most; each has its share of what a restart may take, and a least.
+/// Logs are replayed in parallel by all cores, at most four at a time. Each has its share of the restart limits, and a
+/// minimum.
 #[test]
 fn reactors_share_what_a_restart_may_find_in_their_logs() {
     let (log, steps) = (Config::default().log_bytes_max, Config::default().replay_steps_max);

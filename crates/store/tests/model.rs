@@ -1,4 +1,4 @@
-//! Does the engine equal the model, through power cuts, kills and reopening, in every history?
+//! Tests that the engine equals the model in every history, through power cuts, kills and reopening.
 //!
 //! `STORE_HISTORIES=n` runs that many, `STORE_SEED=s` starts at a seed; a failure prints its seed.
 
@@ -16,7 +16,7 @@ const BYTES: u64 = 64 << 20;
 
 fn config(rng: &mut Rng) -> Config {
     Config {
-        // Down to what holds hardly the way to one leaf.
+        // The smallest budget holds hardly one path to a leaf.
         meta_bytes: [20 << 10, 100 << 10, 16 << 20][rng.below(3) as usize],
         cache_bytes: [0, 64 << 10, 1 << 20][rng.below(3) as usize],
         commits_max: 1 + rng.below(3) as usize,
@@ -33,9 +33,9 @@ struct World {
     rng: Rng,
     dev: SimDisk,
     store: Store,
-    /// The state that is acknowledged.
+    /// State that is acknowledged.
     acked: MemStore,
-    /// States after each transaction not yet acknowledged.
+    /// States after each transaction that is not acknowledged.
     ahead: VecDeque<(Tag, MemStore)>,
     next: u64,
 }
@@ -68,7 +68,7 @@ impl World {
         let mut model = self.newest().clone();
         let txn = w.next(&mut self.rng, &model);
         model.prepare(tag, &txn).expect("the workload makes legal transactions");
-        // What is foreseen need not come, or be there.
+        // Announced operations need not follow, and their objects need not exist.
         for (i, op) in (0..).zip(&txn.ops) {
             self.store.foresee(op.oid().map_or(i as u32, |o| o.hobj.hash), (tag.0 + i) % 5000 * 4096);
         }
@@ -93,14 +93,14 @@ impl World {
     fn compare_newest(&mut self) {
         let mut model = self.newest().clone();
         let (dev, rng) = (&mut self.dev, &mut self.rng);
-        // Events are left for `turn`: the pump polls none, readiness shows in the repeated read.
+        // Events are left for `turn`. The pump polls none; a repeated read shows readiness.
         let r = same(&mut self.store, &mut model, &mut |s| pump(dev, rng, s, 4), false);
         r.unwrap_or_else(|e| panic!("{e}"));
         self.settle();
         self.store.check(&mut self.dev).unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Lets writes under way finish: a check reads the device.
+    /// Lets writes in flight finish, since a check reads the device.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             if self.dev.queued() == 0 && !self.store.has_io() {
@@ -111,7 +111,7 @@ impl World {
         panic!("the store never comes to rest");
     }
 
-    /// Opens the device as it is and finds which of the possible states it holds.
+    /// Opens the device and determines which of the possible states it has.
     fn reopen(&mut self, dev: SimDisk) {
         self.dev = dev;
         let cfg = config(&mut self.rng);

@@ -1,7 +1,8 @@
-//! Is everything acknowledged there after `kill -9` of a real process on a real file, with both disk engines?
+//! Tests that all acknowledged transactions survive `kill -9` of a real process on a real file, with both disk
+//! engines.
 //!
-//! The test runs itself as the process to be killed: [`writer`] with `STORE_CHILD` set writes for ever and prints each
-//! acknowledged number.
+//! The test runs itself as the process to be killed. With `STORE_CHILD` set, [`writer`] writes forever and
+//! prints each acknowledged number.
 
 use base::device::Device;
 use base::rng::Rng;
@@ -19,7 +20,7 @@ use store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
-/// The file without an engine.
+/// The file without a disk engine.
 struct Plain(Arc<DiskFile>);
 
 impl Device for Plain {
@@ -49,7 +50,7 @@ fn oid(n: u64) -> Oid {
     HObject { oid: format!("object{n}").into(), hash: n as u32 * 77, ..HObject::min() }.into()
 }
 
-/// The `n`th transaction of every run. Its number is in the PG info.
+/// Transaction `n` of every run; the PG info has its number.
 fn transaction(n: u64) -> Transaction {
     let (cid, mut rng) = (cid(), Rng::new(n));
     let mut t = Transaction::new();
@@ -82,7 +83,7 @@ fn newest(s: &mut Store) -> u64 {
     }
 }
 
-/// Not a test of its own: the process that is killed.
+/// The process that is killed; not a test of its own.
 #[test]
 #[ignore = "run by the other tests as a child process"]
 fn writer() {
@@ -96,7 +97,7 @@ fn writer() {
         let mut done = Vec::new();
         let mut out = std::io::stdout();
         loop {
-            // As many as fit a turn; a wait ends the batch.
+            // As many transactions as fit a turn; a wait ends the batch.
             for _ in 0..4 {
                 let t = transaction(next);
                 match s.prepare(Tag(next), &t) {
@@ -145,7 +146,7 @@ fn kill_loop(name: &str, thread: bool, rounds: u64) {
         let mut acked = 0;
         let want = 1 + rng.below(300);
         let mut seen = 0;
-        // Lines that are in the pipe count: they were acknowledged.
+        // Lines in the pipe count, since they were acknowledged.
         for l in lines.by_ref().map_while(Result::ok) {
             if let Some(n) = l.strip_prefix("acked ") {
                 acked = n.parse().unwrap();

@@ -1,4 +1,4 @@
-//! Do several reactors share one device, and can their number change from start to start?
+//! Tests that several reactors share a device, and that their number can change from start to start.
 
 use base::rng::Rng;
 use base::{HObject, PgId, Uuid};
@@ -23,7 +23,7 @@ fn config(reactors: u16) -> Config {
     Config { reactors, checkpoint_log_bytes: 100 << 10, kids_max: 3, ..Config::default() }
 }
 
-/// Opens with the logs replayed in some order.
+/// Opens with the logs replayed in a given order.
 fn open_in_order(dev: &mut SimDisk, cfg: &Config, order: impl Fn(usize) -> u64) -> Vec<Store> {
     let mut replay = |dev: &mut dyn engine::Device, logs: &mut [engine::RingLog<'_>]| {
         let mut order: Vec<(u64, usize)> = (0..logs.len()).map(|i| (order(i), i)).collect();
@@ -33,7 +33,7 @@ fn open_in_order(dev: &mut SimDisk, cfg: &Config, order: impl Fn(usize) -> u64) 
     engine::open_with(dev, cfg, &mut replay).unwrap()
 }
 
-/// Opens with each log replayed by a thread of its own.
+/// Opens with each log replayed by its own thread.
 fn open_at_once(dev: &mut SimDisk, cfg: &Config) -> Vec<Store> {
     let same = dev.clone();
     let mut replay = |_: &mut dyn engine::Device, logs: &mut [engine::RingLog<'_>]| {
@@ -58,10 +58,11 @@ fn submit_at_home(
     submit(&mut stores[usize::from(reactor_for(shard_for(cid, SHARDS), n))], dev, tag, t)
 }
 
-/// A PG was joined with another one and split off again, elsewhere: each log speaks of its own reactor's collection of that name.
+/// A PG was merged into another one and split off again on another reactor. Each log names the collection of
+/// its own reactor.
 #[test]
 fn a_collection_goes_in_one_ring_and_comes_in_another() {
-    // Opened with as many reactors, with fewer, and with more.
+    // Opens with as many reactors, with fewer, and with more.
     for (from, then) in [(1u16, 2), (0, 2), (1, 1), (0, 1), (1, 3), (0, 3)] {
         let mut dev = SimDisk::new(64 << 20);
         let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
@@ -94,7 +95,8 @@ fn a_collection_goes_in_one_ring_and_comes_in_another() {
     }
 }
 
-/// Of one name there is one collection. Should there be two all the same, the number of reactors stays until one of them is removed.
+/// Collection names are unique. If two collections share one all the same, the number of reactors stays until
+/// one is removed.
 #[test]
 fn two_collections_of_a_name_are_told_and_one_can_be_removed() {
     let mut dev = SimDisk::new(64 << 20);
@@ -124,7 +126,8 @@ fn two_collections_of_a_name_are_told_and_one_can_be_removed() {
     assert_eq!(got, Ok(Bytes::from_static(b"of 1")));
 }
 
-/// A PG that other OSDs split off one elsewhere is made there, without the other, where its name does not lead.
+/// A PG that other OSDs split off one on another reactor is created there, not on the reactor of its name, even
+/// without the other PG.
 #[test]
 fn a_collection_stays_with_the_reactor_that_made_it() {
     for checkpoint in [false, true] {
@@ -168,7 +171,7 @@ fn any_number_finds_what_another_left() {
     let mut dev = SimDisk::new(64 << 20);
     let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
     engine::format(&mut dev, &o).unwrap();
-    // One model per collection: each store shows only its own.
+    // One model per collection, since each store shows only its own.
     let mut models: Vec<MemStore> = (0..8).map(|_| MemStore::new()).collect();
     let mut tag = 0;
     for (round, reactors) in [2u16, 2, 1, 3, 5, 32, 4, 1].into_iter().enumerate() {
@@ -228,7 +231,7 @@ fn any_number_finds_what_another_left() {
         }
         dev = dev.power_cut(&mut rng);
     }
-    // All in one at the end: the whole of it equals the models.
+    // At the end all collections are in one store, which equals all models.
     let mut s = engine::open(&mut dev, &config(1)).unwrap().remove(0);
     s.check(&mut dev).unwrap();
     let mut all = MemStore::new();
@@ -249,7 +252,7 @@ fn any_number_finds_what_another_left() {
     same(&mut s, &mut all, &mut |s| drive(s, &mut dev), false).unwrap();
 }
 
-/// Blocks go from one reactor to another all the time: which log is replayed first must not matter.
+/// Blocks constantly move between reactors, so the order of replay must not matter.
 #[test]
 fn logs_are_replayed_in_any_order() {
     let mut rng = Rng::new(21);
@@ -280,7 +283,7 @@ fn logs_are_replayed_in_any_order() {
         }
         dev = dev.power_cut(&mut rng);
         let mut free = Vec::new();
-        // And all at once.
+        // In each order, and all at once.
         for order in [[0, 0, 0], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let mut d = dev.clone();
             stores =

@@ -1,4 +1,5 @@
-//! Is a store that lost pages of metadata made sound again, without a wrong byte, a missing object, or a loss beyond what was hit?
+//! Tests that a store with lost metadata pages is repaired, without wrong data, missing objects, or losses
+//! beyond the damage.
 
 use base::device::Device;
 use base::rng::Rng;
@@ -15,7 +16,7 @@ use store::{BLOCK, Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
 const BYTES: u64 = 64 << 20;
 
-/// Kinds of pages by their first byte; the map of used blocks has none.
+/// Kinds of pages by their first byte. The map of used blocks has no such byte.
 const KINDS: [(u8, &str); 8] = [
     (1, "record"),
     (2, "onodes"),
@@ -27,7 +28,7 @@ const KINDS: [(u8, &str); 8] = [
     (9, "what logs keep"),
 ];
 
-/// Newer than every entry of a log.
+/// A version newer than every log entry.
 const FAR: Eversion = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
 
 fn config(rng: &mut Rng) -> Config {
@@ -36,7 +37,7 @@ fn config(rng: &mut Rng) -> Config {
     Config { cache_bytes: 0, checkpoint_log_bytes: 4 << 20, meta_bytes, kids_max, ..Config::default() }
 }
 
-/// Some objects are about their collection: it goes with them.
+/// True for objects that belong to one copy of their collection only, which is dropped with them.
 fn is_own(oid: &Oid) -> bool {
     oid.hobj.oid.as_ref() == b"obj0"
 }
@@ -56,7 +57,7 @@ fn forget(m: &mut MemStore, cid: Cid) {
     apply(m, t);
 }
 
-/// Blocks that hold pages of that kind, or held them once.
+/// Blocks that hold, or once held, pages of that kind.
 fn pages(dev: &SimDisk, from: u64, kind: u8) -> Vec<u64> {
     dev.find(from, |b| match kind {
         7 => (b[0] == 7 || b[0] == 8) && (1..4).contains(&b[1]),
@@ -64,7 +65,7 @@ fn pages(dev: &SimDisk, from: u64, kind: u8) -> Vec<u64> {
     })
 }
 
-/// The first block of the map of used blocks: what opening can't do without once the roots are read.
+/// First block of the map of used blocks, which opening needs once the roots are read.
 fn map_block(dev: &SimDisk, layout: &Layout) -> Option<u64> {
     let mut dev = dev.clone();
     dev.bad_reads.extend(layout.space_start..layout.space_end);
@@ -90,7 +91,7 @@ fn both(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, op: Op) -> Result<()
     Ok(())
 }
 
-/// If an object's data and its omap are errors; what isn't one is right.
+/// Whether an object's data and its omap give errors. Readable parts must be correct.
 fn lost(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, cid: Cid, oid: &Oid) -> Result<(bool, bool), String> {
     fn part<T: PartialEq + std::fmt::Debug>(
         got: Result<T, ReadError>,
@@ -113,13 +114,13 @@ fn lost(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, cid: Cid, oid: &Oid)
     Ok((data, part(got, all(m))?))
 }
 
-/// True if data can't be read for another reason than that the object lost metadata.
+/// True if data is unreadable for another reason than lost metadata.
 fn rotten(s: &mut Store, dev: &mut SimDisk, cid: Cid, oid: &Oid) -> bool {
     let got = wait(s, &mut |s| drive(s, dev), |s| s.read(TAG, cid, oid, 0, u64::MAX));
     matches!(got, Err(ReadError::Io { what, .. }) if !what.contains("lost metadata of its own"))
 }
 
-/// Writes anew what an object has lost: then it is whole, and no sooner.
+/// Rewrites the lost parts of an object. It becomes whole with the last one, not earlier.
 fn rewrite(
     s: &mut Store,
     dev: &mut SimDisk,
@@ -146,7 +147,7 @@ fn rewrite(
         if rng.chance(1, 2) {
             both(s, dev, m, write(at(), all))?;
         } else {
-            // As an object is replaced by another content: nothing of it is read.
+            // The object is replaced by other content, without reading it.
             let (cid, oid) = at();
             let cut = Op::Truncate { cid, oid, size: 0 };
             let t = Transaction { ops: vec![cut, write(at(), all - rng.below(BLOCK - 1) - 1)] };
@@ -164,7 +165,7 @@ fn rewrite(
     }
 }
 
-/// Compares a rebuilt store with what it held. What it lacks is what it says it lacks; then it is used.
+/// Compares a rebuilt store with its former content. Its losses must be those it reports; then it is used.
 fn verify(
     dev: &mut SimDisk,
     s: &mut Store,
@@ -184,7 +185,7 @@ fn verify(
         }
     }
     if lacks.undo_records > 0 {
-        // What is left of it is given up, too.
+        // The rest of the undo records is dropped too.
         for (cid, _) in m.collections() {
             both(s, dev, m, Op::LogTrim { cid, to: FAR })?;
         }
@@ -201,7 +202,7 @@ fn verify(
             return Err(format!("{} of {cid:?} lost something and reads as it was", oid.hobj));
         }
         if rng.chance(1, 2) || rotten(s, dev, *cid, oid) {
-            // As recovery replaces it.
+            // As recovery replaces an object.
             both(s, dev, m, Op::Remove { cid: *cid, oid: oid.clone() })?;
         } else {
             rewrite(s, dev, m, *cid, oid, lost, rng)?;
@@ -210,7 +211,7 @@ fn verify(
     same(s, m, &mut |s| drive(s, dev), true)?;
     for n in 2..40 {
         let t = load.next(rng, m);
-        // A block of data may have rotted, too.
+        // A data block may be corrupt as well.
         match submit(s, dev, Tag(n), t.clone()) {
             Ok(()) => apply(m, t),
             Err(ReadError::Io { errno: base::errno::EIO, .. }) => {}
@@ -221,7 +222,7 @@ fn verify(
     s.check(dev)
 }
 
-/// The store that a transaction is for.
+/// Store that the transaction belongs to.
 fn home<'a>(stores: &'a mut [Store], t: &Transaction) -> &'a mut Store {
     let cid = match t.ops.first() {
         Some(Op::MakeBeside { beside, .. }) => *beside,
@@ -233,7 +234,7 @@ fn home<'a>(stores: &'a mut [Store], t: &Transaction) -> &'a mut Store {
     &mut stores[has.unwrap_or(named.into())]
 }
 
-/// What a run of one seed came to.
+/// Results of the run of one seed.
 #[derive(Debug, Default)]
 struct Seen {
     whole: u64,
@@ -269,7 +270,8 @@ fn history(seed: u64, seen: &mut Seen) {
             }
         }
     }
-    // A last frame without data: it says that all before it was durable, so that rot can't be taken for a torn tail.
+    // A last frame without data records all frames before as durable, so that rot can't be taken for a torn
+    // tail.
     for s in &mut stores {
         if let Some((cid, _)) = s.collections().first().copied() {
             let t = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"end") }] };
@@ -301,7 +303,7 @@ fn history(seed: u64, seen: &mut Seen) {
     let mut before = Rebuilt::default();
     let mut begun = false;
     if rng.chance(1, 2) {
-        // Cut off in the midst, and begun again.
+        // The repair is interrupted and repeated.
         let mut first = dev.clone();
         first.record = Some(Vec::new());
         before = engine::rebuild(&mut first, &cfg, is_own).unwrap_or_default();
@@ -324,14 +326,14 @@ fn history(seed: u64, seen: &mut Seen) {
         Err(e) => panic!("seed {seed}: {e}"),
     };
     if begun && !(lacks.pages.is_empty() && lacks.map_pages == 0) {
-        // Nothing was in vain, and nothing more was lost.
+        // The repair lost nothing more and repeated nothing.
         assert_eq!(lacks, before, "seed {seed}");
     }
-    // The first one may have been done but for saying so.
+    // The first repair may have been complete except for its report.
     lacks.collections.extend(before.collections);
     lacks.nameless += before.nameless;
     lacks.undo_records += before.undo_records;
-    // A record of the log may have made one of a damaged object.
+    // A log record may have turned a damaged object into one of these.
     let own = lacks.objects.iter().find(|o| late == 0 && is_own(&o.1));
     assert_eq!(own, None, "seed {seed}");
     let mut s = engine::open(&mut dev, &cfg)

@@ -1,4 +1,4 @@
-//! Does a plan that waited and comes back with other operations write what it says then?
+//! Tests that a plan that waited and is repeated with other operations writes the new ones.
 
 use base::rng::Rng;
 use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SpgId};
@@ -36,7 +36,7 @@ fn log(version: u64) -> Op {
     Op::LogAppend { cid: CID, version, entry: Bytes::from_static(b"a record") }
 }
 
-/// First the operations that wait for their data, then those that are submitted in their place.
+/// The first operations wait for their data; the second ones are submitted instead.
 fn differ(first: Vec<Op>, second: Vec<Op>) {
     let mut rng = Rng::new(5);
     let cfg = Config { cache_bytes: 0, early_bytes: 64 << 10, ..Config::default() };
@@ -92,8 +92,8 @@ fn other_data_another_place_or_none_at_all() {
     differ(first, vec![write(0, 4096, 2), log(2)]);
 }
 
-/// The first of them can't be written early, since a later operation needs a block of it; what is written for the second is not to be looked
-/// for as the first one's, and written again each time.
+/// The first large write can't be early, since a later operation needs one of its blocks. The early data of the
+/// second must not be taken for the first, and be written again each time.
 #[test]
 fn the_same_large_write_twice_with_a_small_one_between() {
     let all = vec![write(0, 600_000, 2), write(10, 100, 3), write(0, 600_000, 2), log(2)];

@@ -1,8 +1,9 @@
-//! What do small overwrites cost on a device so large that no two of them meet in a page of metadata, and pages of a listing
-//! of a large index?
+//! Measures small overwrites on a device so large that no two share a metadata page, and pages of a listing of
+//! a large index.
 //!
-//! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale -- --nocapture` runs another size
-//! than the small one of each run; `STORE_ENTRIES=10000000` another index. Data are zeros, which the device does not keep.
+//! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale --
+//! --nocapture` runs another size than the small default; `STORE_ENTRIES=10000000` another index. Data are
+//! zeros, which the device does not keep.
 
 use base::device::Device;
 use base::errno::Errno;
@@ -14,7 +15,7 @@ use store::engine::device::{drive, submit};
 use store::engine::{self, Config, FormatOptions, Store};
 use store::{BLOCK, Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 
-/// Unless told otherwise.
+/// Default size of the device in bytes.
 const DEVICE: u64 = 2 << 30;
 const OBJECT: u64 = 4 << 20;
 const PGS: u64 = 64;
@@ -23,7 +24,7 @@ const DEPTH: u64 = 32;
 /// Entries that each PG's log keeps.
 const KEPT: u64 = 1000;
 
-/// A device that keeps blocks that are not zeros.
+/// A device that keeps only non-zero blocks.
 struct Sparse {
     bytes: u64,
     blocks: HashMap<u64, Bytes>,
@@ -74,13 +75,13 @@ fn cid(object: u64) -> Cid {
 }
 
 fn oid(object: u64) -> Oid {
-    // Numbers of PGs are the last bits of hashes.
+    // The last bits of a hash are the number of the PG.
     let hash = (object % PGS) as u32 | (object as u32).wrapping_mul(0x9e37_79b9) << 6;
     let name = format!("rbd_data.1234567890ab.{object:016x}");
     Oid::new(HObject { oid: name.into(), hash, pool: PoolId(1), ..HObject::min() }.head())
 }
 
-/// As a PG writes.
+/// A write as a PG makes it.
 fn write(object: u64, off: u64, data: Bytes, version: u64) -> Transaction {
     let (cid, oid) = (cid(object), oid(object));
     let mut ops = vec![
@@ -95,7 +96,7 @@ fn write(object: u64, off: u64, data: Bytes, version: u64) -> Transaction {
     Transaction { ops }
 }
 
-/// Runs transactions that go into one frame.
+/// Runs transactions in one frame.
 fn together(s: &mut Store, dev: &mut Sparse, txns: Vec<Transaction>) {
     let n = txns.len();
     for (i, t) in txns.into_iter().enumerate() {
@@ -143,7 +144,7 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
     }
     let mut rng = Rng::new(5);
     let mut most = 0;
-    // The first half makes the device one that has been written at random for long.
+    // The first half makes the device look like one with a long history of random writes.
     let mut before = s.counters();
     for n in 0..writes / DEPTH {
         if n == writes / DEPTH / 2 {
@@ -172,7 +173,7 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
         most as f64 / (1 << 20) as f64,
     );
     assert!(c.checkpoints - before.checkpoints >= 3, "{c:?}");
-    // With a page for each chunk that changed it would be 0.75.
+    // With a page for each changed chunk it would be 0.75.
     assert!(bytes > DEVICE || pages < 0.5, "{pages} blocks of pages for each overwrite");
     s.check(&mut dev).unwrap();
     drop(s);
@@ -180,11 +181,11 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
     s.check(&mut dev).unwrap();
 }
 
-/// What listing `pages` pages of 100 entries, each from anywhere in any of 64 shards, makes the store read: page reads of all,
-/// and of the page that took the most.
+/// Lists `pages` pages of 100 entries, each from anywhere in any of 64 shards. Returns the page reads of all,
+/// and of the most expensive one.
 fn pages_read(entries: u64, pages: u64) -> (u64, u64) {
     const SHARDS: u64 = 64;
-    // Less than there is, and the same for any large one.
+    // Less memory than the index needs, and the same for any large one.
     let memory = (entries as usize * 40).min(4 << 20);
     let bytes = (entries * 2048).max(DEVICE);
     let cfg = Config { meta_bytes: memory, ..Config::default() };
@@ -196,7 +197,7 @@ fn pages_read(entries: u64, pages: u64) -> (u64, u64) {
         let ops = vec![Op::MakeCollection { cid: cid(n), bits: 6 }];
         submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
     }
-    // Names come in no order, as uploads do; each shard gets as many.
+    // Names come in random order, like uploads; each shard gets the same number.
     let per = entries / SHARDS;
     let step = (per / 2 + 1..).find(|s| (2..*s).take_while(|d| d * d <= *s).all(|d| !s.is_multiple_of(d))).unwrap();
     let key = |n: u64| Bytes::from(format!("photos/{n:010}.jpg"));
@@ -238,9 +239,9 @@ fn a_page_of_a_listing_costs_the_same_in_a_large_index() {
     println!(
         "page reads for {pages} pages, and most for one: {small:?} of 25,000 entries, {large:?} of the large index"
     );
-    // A hundred entries fill seven pages of metadata; those are half full at worst, and the way to them is short.
+    // A hundred entries fill seven metadata pages. These are half full at worst, and the path to them is short.
     assert!(large.0 <= 12 * pages && large.1 <= 20, "{large:?}");
     assert!(small.0 > 4 * pages, "{small:?}: nothing was read");
-    // The way is a page longer or two, and less of it is in memory.
+    // In a large index the path is a page or two longer, and less of it is in memory.
     assert!(large.0 <= small.0 + 3 * pages, "{small:?} and {large:?}");
 }

@@ -1,4 +1,4 @@
-//! Is what log entries keep put back where it was, whatever happened in between, and free when the log is done with it?
+//! Tests that undo records restore data in place, whatever happened in between, and become free with the log.
 
 use base::rng::Rng;
 use base::{Eversion, HObject, PgId, PoolId, errno};
@@ -23,7 +23,7 @@ fn v(n: u64) -> Eversion {
     Eversion::new(1, n)
 }
 
-/// Bytes that differ from those of every other number and place.
+/// Bytes that differ for each number and place.
 fn data(n: u64, blocks: u64) -> Bytes {
     let mut b = vec![0; (blocks * BLOCK) as usize];
     Rng::new(n).fill(&mut b);
@@ -70,7 +70,7 @@ impl World {
         .unwrap()
     }
 
-    /// Stores everything; bytes that are in use for data then.
+    /// Stores everything. Returns the bytes allocated to data.
     fn allocated(&mut self) -> u64 {
         self.store.request_checkpoint();
         drive(&mut self.store, &mut self.dev);
@@ -97,7 +97,7 @@ fn undo(cid: Cid, oid: Oid, version: u64) -> Op {
     Op::Undo { cid, oid, version: v(version) }
 }
 
-/// As an erasure-coded PG goes back: the newest entry first, each with its size.
+/// Undo in the way of an erasure-coded PG: the newest entry first, each with its size.
 #[test]
 fn entries_are_undone_one_after_the_other_after_any_restart() {
     for restart in 0..4 {
@@ -109,7 +109,7 @@ fn entries_are_undone_one_after_the_other_after_any_restart() {
             let change = match n % 5 {
                 0 => Op::Truncate { cid: c, oid: oid(1), size: 70_000 + n * 100 },
                 1 => Op::Zero { cid: c, oid: oid(1), off: n * 1000, len: 30_000 },
-                // An edge of a block, so that what it was is needed.
+                // The edge of a block, so that its old content is needed.
                 2 => Op::Write { cid: c, oid: oid(1), off: n * 777, data: data(n, 1).slice(..300) },
                 3 => write(c, oid(1), 20 + n, data(n, 3)),
                 _ => write(c, oid(1), n % 7, data(n, 9)),
@@ -162,11 +162,11 @@ fn what_is_kept_takes_room_until_the_log_is_trimmed_or_rewound() {
     assert_eq!(w.allocated(), 40 * BLOCK);
     assert!(w.kept(c, &oid(1), 150) && !w.kept(c, &oid(1), 151));
     assert!(w.read(c, &oid(1)) == now, "rewinding a log changes no object");
-    // A log that begins again where it was rewound to.
+    // The log begins again where it was rewound to.
     w.run(vec![keep(c, 151), write(c, oid(1), 0, data(5, 1))]);
     w.run(vec![undo(c, oid(1), 151)]);
     assert!(w.read(c, &oid(1)) == now);
-    // The object goes; what is kept of it does when the log is trimmed.
+    // The object is removed; its undo data stays until the log is trimmed.
     w.run(vec![Op::Remove { cid: c, oid: oid(1) }]);
     assert_eq!(w.allocated(), 30 * BLOCK);
     assert_eq!(w.refused(vec![Op::RemoveCollection { cid: c }]), errno::ENOTEMPTY);
@@ -177,7 +177,7 @@ fn what_is_kept_takes_room_until_the_log_is_trimmed_or_rewound() {
     assert!(w.store.collections().is_empty());
 }
 
-/// Clones share blocks with what is kept; whoever is the last one frees them.
+/// Clones share blocks with undo records, and the last reference frees a block.
 #[test]
 fn clones_and_names_make_no_difference() {
     let (mut w, c) = (World::new(), pg(0));
@@ -186,7 +186,7 @@ fn clones_and_names_make_no_difference() {
     w.run(vec![Op::Clone { cid: c, src: oid(1), dst: oid(2) }]);
     w.run(vec![keep(c, 1), write(c, oid(1), 2, data(2, 4))]);
     assert_eq!(w.allocated(), 12 * BLOCK, "kept blocks are the clone's, too");
-    // Another one of it as it is now.
+    // Another clone of the object in its present state.
     w.run(vec![Op::Clone { cid: c, src: oid(1), dst: oid(3) }]);
     w.run(vec![Op::Remove { cid: c, oid: oid(2) }]);
     assert_eq!(w.allocated(), 12 * BLOCK, "what is kept holds them");
@@ -199,7 +199,7 @@ fn clones_and_names_make_no_difference() {
     assert!(w.read(c, &oid(4)) == first);
     w.run(vec![Op::Remove { cid: c, oid: oid(3) }]);
     assert_eq!(w.allocated(), 8 * BLOCK);
-    // One that is made anew under the name is not it.
+    // An object created again under the same name is another object.
     w.run(vec![keep(c, 2), write(c, oid(4), 0, data(3, 1))]);
     w.run(vec![Op::Remove { cid: c, oid: oid(4) }, write(c, oid(4), 0, data(4, 1))]);
     w.run(vec![undo(c, oid(4), 2)]);
@@ -226,7 +226,7 @@ fn it_goes_with_the_objects_of_a_split_and_forbids_a_join() {
         w.run(vec![undo(d, high.clone(), n)]);
     }
     assert!(w.read(d, &high) == old[1]);
-    // Now that one's log keeps nothing.
+    // Now this collection has no undo records.
     w.run(vec![Op::Merge { cid: d, dst: c, first: 1 << 31, bits: 0 }]);
     for n in (1..100u64).rev() {
         w.run(vec![undo(c, low.clone(), n)]);
@@ -235,7 +235,8 @@ fn it_goes_with_the_objects_of_a_split_and_forbids_a_join() {
     assert_eq!(w.allocated(), 600 * BLOCK);
 }
 
-/// Which counts a transaction needs follows from blocks that it writes itself, if the object is shared.
+/// The reference counts that a transaction needs include those of blocks it writes itself, if the object is
+/// shared.
 #[test]
 fn a_shared_object_is_written_and_removed_at_once() {
     for keeps in [false, true] {
@@ -259,7 +260,7 @@ fn a_shared_object_is_written_and_removed_at_once() {
     }
 }
 
-/// A block that rots while it is kept is no fault of the object it came from.
+/// Corruption of a block in an undo record does not affect the object it came from.
 #[test]
 fn rot_of_what_is_kept_is_told_apart() {
     let (mut w, c) = (World::new(), pg(0));
@@ -280,7 +281,8 @@ fn rot_of_what_is_kept_is_told_apart() {
     assert_eq!(found, 1);
 }
 
-/// An object that lost part of its map is an error, then written anew and whole; undoing that makes it an error again, not zeros.
+/// An object with a partly lost map gives errors until it is rewritten. Undoing the rewrite must give errors
+/// again, not zeros.
 #[test]
 fn undoing_leads_back_to_a_lost_map() {
     let (mut w, c) = (World::new(), pg(0));
@@ -305,7 +307,8 @@ fn undoing_leads_back_to_a_lost_map() {
     assert!(matches!(read(&mut w), Err(ReadError::Io { .. })));
 }
 
-/// Large writes reach the device before their record; what they replace is kept all the same, and takes no copy.
+/// Large writes reach the device before their record. The replaced blocks are kept all the same, without a
+/// copy.
 #[test]
 fn large_writes_are_kept_by_reference() {
     let (mut w, c) = (World::new(), pg(0));

@@ -92,9 +92,9 @@ impl Gap {
 /// Most bytes of memory for omap keys that are taken out of leaves at once.
 const STRAYS_BYTES_MAX: usize = 4 << 20;
 
-/// Item that a walk visits.
+/// Location of a page, readable or not.
 enum At<'a> {
-    /// The place of a page, whether or not it can be read.
+    /// A leaf: its kind and group, its page (`None` for kinds that are not read), and the bounds of its keys.
     Place(&'a BlobPtr),
     /// A leaf: kind and group, the page unless it was not asked for, and what is looked for in it.
     Leaf(u64, Option<u32>, Bounds<'a>),

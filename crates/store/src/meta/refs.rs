@@ -64,7 +64,7 @@ impl Meta {
         blocks.into_iter().fold(true, |ok, b| ok & self.need_refs(shard, b))
     }
 
-    /// One more reference to a block.
+    /// Adds a reference to a block.
     pub(crate) fn ref_inc(&mut self, shard: u8, block: u64) {
         if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {
             return;
@@ -87,7 +87,7 @@ impl Meta {
         }
     }
 
-    /// One less; false if that was the last one.
+    /// Removes a reference from a block. Returns false if it was the last one.
     pub(crate) fn ref_dec(&mut self, shard: u8, block: u64) -> bool {
         self.steps += 1;
         let leaf = match self.refs_leaf(shard, block) {
@@ -122,7 +122,7 @@ impl Meta {
         }
     }
 
-    /// Takes one reference off a block of an object.
+    /// Removes one reference from a block of an object, and frees the block after the last one.
     pub(crate) fn unref(&mut self, shard: u8, shared: bool, phys: u64) {
         if shared && self.ref_dec(shard, phys) {
             return;

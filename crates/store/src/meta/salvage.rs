@@ -1,7 +1,8 @@
-//! What a store that has lost pages of metadata goes without, while it is rebuilt (`engine::rebuild`).
+//! State for working on damaged metadata while a store is rebuilt (`engine::rebuild`).
 //!
-//! Units of loss are those that a PG can replace: an object, which stays under its name and gives an error instead of what it
-//! holds, and a collection, which goes as a whole. Records of the log that need a collection that went are passed over.
+//! Units of loss are those that a PG can replace: an object, which stays under its name and gives an error
+//! instead of data, or a collection, which is dropped as a whole. Log records that need a dropped collection
+//! are skipped.
 //!
 //! Invariant: no object is ever missing from a collection that stays.
 
@@ -18,22 +19,22 @@ use crate::space::blocks_of;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// See the module.
+/// State of a rebuild; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Salvage {
-    /// Collections that went, as far as their names are known.
+    /// Dropped collections, as far as their names are known.
     pub(crate) lost: BTreeSet<Cid>,
-    /// A leaf that was read held objects of no collection, which were left out.
+    /// A leaf held objects without a collection, which were left out.
     pub(crate) skipped: bool,
 }
 
-/// All of one kind and group.
+/// All keys of one kind and group.
 pub(crate) fn whole_group(hi: u64) -> Span<'static> {
     Span { first: Key::plain(hi, 0), end: None }
 }
 
 impl Meta {
-    /// What gets data of an object whose map has lost something has lost it, too.
+    /// Marks `dst` as damaged if it gets data of `src`, whose map has lost a part.
     pub(super) fn spread_damage(&mut self, src: u32, dst: u32) {
         if self.objects.get(src as usize).is_some_and(|o| o.lost.map) {
             self.touch_object(dst);
@@ -43,14 +44,15 @@ impl Meta {
         }
     }
 
-    /// A record of the log puts back what is kept nowhere; the object has `size` bytes then.
+    /// Handles a log record that restores a missing undo record: the object then has `size` bytes and a damaged
+    /// map.
     pub(super) fn lost_what_was_kept(&mut self, id: u32, size: u64) -> Result<(), &'static str> {
         if self.salvage.is_none() {
             return Err("what is not kept is to be put back");
         }
         self.edit(id, |m| {
             let Some(o) = m.objects.get_mut(id as usize) else { return };
-            // What it maps is not what it mapped then.
+            // The present blocks are not the ones to restore.
             o.lost.map = true;
             let old = std::mem::replace(&mut o.size, size);
             m.update_tail(id, old, 0, 0);
@@ -58,7 +60,8 @@ impl Meta {
         Ok(())
     }
 
-    /// Blocks `[block, block + n)` of an object that has now `size` bytes were given or taken away: if that is all of it, its map is known again.
+    /// Clears the damage of an object's map if `[block, block + n)`, just written or unmapped, covers the whole
+    /// object of `size` bytes.
     #[inline]
     pub(super) fn map_found(&mut self, id: u32, block: u64, n: u64, size: u64) {
         if let Some(o) = self.objects.get_mut(id as usize)
@@ -70,7 +73,7 @@ impl Meta {
         }
     }
 
-    /// Takes objects out of a leaf, with nothing of what they have elsewhere.
+    /// Removes objects from a leaf, but not what they have in other pages.
     pub(crate) fn retain_objects(&mut self, page: u32, keep: impl Fn(&Object) -> bool) {
         let Some(Body::Objects { ids }) = self.pages.get(page as usize).map(|p| &p.body) else { return };
         let goes = |id: u32| self.objects.get(id as usize).is_none_or(|o| !keep(o));
@@ -92,7 +95,8 @@ impl Meta {
         }
     }
 
-    /// Forgets a collection: its record, and its objects as far as they are in memory. Others are left out when they are read.
+    /// Drops a collection: its record, and its objects in memory. Other objects are left out when their leaf is
+    /// read.
     pub(crate) fn forget_coll(&mut self, coll: u32) {
         let Some((cid, page)) = self.colls.get(coll as usize).map(|c| (c.cid, c.page)) else { return };
         let leaves = self.pages.iter().filter(|(_, p)| matches!(p.body, Body::Objects { .. }));
@@ -108,7 +112,8 @@ impl Meta {
         }
     }
 
-    /// True if a record's change is passed over since a collection it needs is lost; what it would have made is lost then, too.
+    /// True if a record's change is skipped because a collection it needs is lost. Collections that the change
+    /// would make are lost then too.
     pub(crate) fn goes_without(&mut self, c: &Change) -> bool {
         let absent = |m: &Self, cid: Cid| m.coll(cid).is_none();
         let cid = c.cid();
@@ -132,7 +137,7 @@ impl Meta {
                 false
             }
             Change::Merge { dst, .. } if absent(self, cid) || absent(self, *dst) => {
-                // Half of the objects are not enough.
+                // A collection with half of its objects missing is useless.
                 lose(self, *dst);
                 lose(self, cid);
                 found(self, cid);
@@ -148,13 +153,14 @@ impl Meta {
                 lose(self, *dst);
                 true
             }
-            // Numbers are never given twice.
+            // Numbers must not be reused.
             Change::Create { nid, .. } | Change::Clone { nid, .. } => {
                 self.numbers.saw(*nid);
                 true
             }
             Change::OfObject { what: What::Map { runs, .. }, .. } => {
-                // Whether this frame was whole is told by its data, also the next time: it must stay until the log is done with.
+                // The data proves that this frame was complete, also at the next opening, so it must stay until
+                // the log is no longer needed.
                 for b in blocks_of(runs) {
                     self.alloc.space.mark(b);
                 }
@@ -168,7 +174,8 @@ impl Meta {
         }
     }
 
-    /// Entries of a leaf of an omap that are looked for in it.
+    /// Entries of an omap leaf that a search with these bounds finds: object number, range, and the number of
+    /// all entries.
     fn settled(&self, page: u32, bounds: Bounds<'_>) -> Option<(u64, Range<usize>, usize)> {
         let nid = key::group_of(self.pages.get(page as usize)?.hi);
         let l = self.omap_leaf(page)?;
@@ -177,12 +184,12 @@ impl Meta {
         Some((nid, from..to, l.len()))
     }
 
-    /// True if a leaf of an omap has keys that are looked for elsewhere.
+    /// True if an omap leaf has keys that searches do not find there.
     pub(crate) fn has_strays(&self, page: u32, bounds: Bounds<'_>) -> bool {
         self.settled(page, bounds).is_some_and(|(_, stay, n)| stay != (0..n))
     }
 
-    /// Takes such keys out of a leaf; the object's number with each. Its counts stay as they are.
+    /// Moves such keys from a leaf to `out`, with their object numbers. The object's counts stay unchanged.
     pub(crate) fn take_strays(&mut self, page: u32, bounds: Bounds<'_>, out: &mut Vec<(u64, KeyVal)>) {
         let Some((nid, stay, n)) = self.settled(page, bounds) else { return };
         for r in [stay.end..n, 0..stay.start].into_iter().filter(|r| !r.is_empty()) {
@@ -192,7 +199,8 @@ impl Meta {
         }
     }
 
-    /// Puts a key where it is looked for, unless it has been set there since. Then it was counted twice: that is given back.
+    /// Puts a key in its place, unless it has been set there again. In that case it was counted twice, and the
+    /// surplus is returned.
     pub(crate) fn settle_key(&mut self, shard: u8, nid: u64, kv: &KeyVal) -> Option<Sum> {
         let (k, v) = kv.pair();
         if let Seek::Leaf(p) = self.seek(shard, &Key::omap(nid, k))
@@ -204,18 +212,18 @@ impl Meta {
         None
     }
 
-    /// Brings where a key is looked for.
+    /// Brings the leaf where a key belongs.
     pub(crate) fn need_settling(&mut self, shard: u8, nid: u64, kv: &KeyVal) -> bool {
         !matches!(self.seek(shard, &Key::omap(nid, kv.pair().0)), Seek::Missing)
     }
 
-    /// Takes keys that an omap had twice out of its object's counts.
+    /// Subtracts omap keys that were counted twice from their object.
     pub(crate) fn discount(&mut self, id: u32, twice: Sum) {
         self.touch_object(id);
         self.count_omap(id, Sum::default(), twice);
     }
 
-    /// Makes a shard's tree an empty one.
+    /// Makes a shard's tree empty.
     pub(crate) fn forget_tree(&mut self, shard: u8) {
         let Some(s) = self.shards.get_mut(usize::from(shard)) else { return };
         let root = std::mem::take(s).page;
@@ -225,7 +233,7 @@ impl Meta {
         debug_assert!(self.shards.get(usize::from(shard)).is_some_and(|s: &Shard| s.page == NONE));
     }
 
-    /// True if it is a log, or what a log keeps, whose collection is gone.
+    /// True for a log, or the undo records of a log, whose collection is gone.
     pub(crate) fn is_log_of_none(&self, hi: u64) -> bool {
         matches!(key::kind_of(hi), key::LOG | key::UNDO) && !self.colls.iter().any(|(_, c)| c.num == key::group_of(hi))
     }

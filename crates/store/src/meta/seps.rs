@@ -1,5 +1,5 @@
-//! Separators of an inner page, as a search reads them: kind, group and position of all side by side in 16 bytes each, and what breaks
-//! ties, which most have none of, apart.
+//! Separators of an inner page, laid out for searching: kind, group and position in 16 bytes each, side by
+//! side. The bytes that break ties, which most separators lack, are kept apart.
 //!
 //! Invariants: ascending; `rests` is empty or as long as `at`.
 
@@ -7,7 +7,7 @@ use super::key::{Key, Sep};
 use bytes::Bytes;
 use std::cmp::Ordering;
 
-/// See the module.
+/// Separators of one inner page; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Seps {
     /// `hi`, then `lo`.
@@ -24,7 +24,7 @@ impl Seps {
         Self { at: Vec::with_capacity(n), rests: Vec::new() }
     }
 
-    /// Those not above the key; everything up to there is its kid's or an earlier one's.
+    /// Number of separators not above the key. The key belongs to the last kid among them.
     pub(crate) fn upto(&self, key: &Key<'_>) -> usize {
         let k = word(key.hi, key.lo);
         let from = self.at.partition_point(|s| *s < k);
@@ -32,22 +32,22 @@ impl Seps {
         match (ties, self.rests.get(from..from + ties)) {
             (0, _) => from,
             (_, Some(rests)) => from + rests.partition_point(|r| key.cmp_rest(r) != Ordering::Greater),
-            // None of them has more to it, so none is above.
+            // None of these separators has tie-breaking bytes, so none is above the key.
             (n, None) => from + n,
         }
     }
 
-    /// Kind and group of one.
+    /// Kind and group of a separator.
     pub(crate) fn hi(&self, i: usize) -> Option<u64> {
         self.at.get(i).map(|s| (s >> 64) as u64)
     }
 
-    /// Kind, group and position of one.
+    /// Kind, group and position of a separator.
     pub(crate) fn hi_lo(&self, i: usize) -> Option<(u64, u64)> {
         self.at.get(i).map(|s| ((s >> 64) as u64, *s as u64))
     }
 
-    /// How many there are before the first for which that is false of `hi`.
+    /// Number of leading separators whose `hi` satisfies `f`.
     pub(crate) fn while_hi(&self, f: impl Fn(u64) -> bool) -> usize {
         self.at.partition_point(|s| f((s >> 64) as u64))
     }
@@ -61,7 +61,7 @@ impl Seps {
         (0..self.at.len()).map_while(|i| self.get(i))
     }
 
-    /// Adds one before the others from `i` on.
+    /// Inserts a separator at index `i`.
     pub(crate) fn insert(&mut self, i: usize, sep: Sep) {
         if self.rests.is_empty() && !sep.rest.is_empty() {
             self.rests = vec![Bytes::new(); self.at.len()];
@@ -85,7 +85,7 @@ impl Seps {
         Some(sep)
     }
 
-    /// Takes those from `i` on.
+    /// Splits off the separators from `i` on.
     pub(crate) fn split_off(&mut self, i: usize) -> Self {
         let rests = if self.rests.is_empty() { Vec::new() } else { self.rests.split_off(i) };
         Self { at: self.at.split_off(i), rests }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use base::rng::Rng;
 
-    /// Against a sorted row of whole separators.
+    /// Compares searches with those in a sorted list of whole separators.
     #[test]
     fn they_are_found_as_in_a_plain_row() {
         let mut rng = Rng::new(11);

@@ -1,30 +1,30 @@
-//! Pages that were read and wait until a question takes them to their places in a tree.
+//! Pages that were read and wait until a question puts them in place in a tree.
 
 use crate::superblock::BlobPtr;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Bytes read for a page, or why they could not be.
+/// Bytes read for a page, or the error of the read.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) loc: BlobPtr,
     pub(crate) data: Result<Bytes, String>,
 }
 
-/// See the module.
+/// Staged pages; see the module.
 #[derive(Default)]
 pub(crate) struct Staging {
-    /// By first block, with the number they came as.
+    /// Pages by first block, with their arrival numbers.
     pages: FxHashMap<u64, (u64, Staged)>,
-    /// Numbers and first blocks, oldest first; some of them were taken.
+    /// Arrival numbers and first blocks, oldest first; some pages may be taken already.
     order: VecDeque<(u64, u64)>,
     came: u64,
     bytes: usize,
 }
 
 impl Staging {
-    /// Bytes of all of them.
+    /// Bytes of all staged pages.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -42,7 +42,7 @@ impl Staging {
         }
     }
 
-    /// Forgets the oldest, which nobody took, as long as there are more pages or bytes than these.
+    /// Drops the oldest staged pages until at most `pages` and `bytes` are left.
     pub(crate) fn shrink(&mut self, pages: usize, bytes: usize) {
         while self.pages.len() > pages || self.bytes > bytes {
             let Some((n, first)) = self.order.pop_front() else { return };
@@ -58,7 +58,7 @@ impl Staging {
         Some(s)
     }
 
-    /// Forgets what nobody took.
+    /// Drops all staged pages.
     pub(crate) fn clear(&mut self) {
         self.pages.clear();
         self.order.clear();
@@ -84,7 +84,7 @@ mod tests {
                 s.take(n);
             }
         }
-        // Read once more: as young as the last.
+        // Read once more, so it counts as the newest.
         s.put(staged(0, 20));
         assert_eq!(s.bytes(), 499 * 10 + 20);
         s.shrink(400, 3000);

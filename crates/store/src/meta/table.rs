@@ -1,22 +1,22 @@
-//! Onodes in memory, by slot, and slots found by the hashes of objects.
+//! Onodes in memory by slot, with a hint table from object hashes to slots.
 
 use super::object::Object;
 use slab::Slab;
 
-/// Slots that are remembered by the hashes of their objects: at first, at most, and for each object in memory.
+/// Entries of the hint table: the least, the most, and the number per object in memory.
 const HINTS_MIN: usize = 64;
 const HINTS_MAX: usize = 1 << 18;
 const HINTS_PER_OBJECT: usize = 4;
 
-/// Operations foreseen of which something is on its way from memory.
+/// Number of announced operations whose memory is being prefetched.
 const FORESEEN: usize = 4;
 
-/// See the module.
+/// Table of onodes; see the module.
 pub(crate) struct Table {
     slots: Slab<Object>,
-    /// Slots of objects found lately, by hash; what one holds now has to be looked at.
+    /// Slots of recently found objects, by hash. The slot may hold another object now, so users verify it.
     hints: Vec<u32>,
-    /// Slots and blocks of the operations foreseen last, the newest first.
+    /// Slots and blocks of the latest announced operations, newest first.
     foreseen: [(u32, u64); FORESEEN],
 }
 
@@ -50,11 +50,11 @@ impl Table {
     }
 
     fn hint_of(&self, hash: u32) -> usize {
-        // PGs take the lower bits.
+        // PGs take up the lower bits.
         (hash.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.hints.len().ilog2())) as usize
     }
 
-    /// The object of that hash was found in that slot.
+    /// Remembers the slot of an object with this hash.
     pub(super) fn remember(&mut self, hash: u32, id: u32) {
         if self.hints.len() < HINTS_MAX && self.hints.len() < HINTS_PER_OBJECT * self.slots.len() {
             self.hints = vec![u32::MAX; 2 * self.hints.len()];
@@ -65,13 +65,13 @@ impl Table {
         }
     }
 
-    /// The slot in which an object of that hash was found last; another one may be there by now, or none.
+    /// Slot in which an object with this hash was last found; it may hold another object or none now.
     #[inline]
     pub(super) fn recall(&self, hash: u32) -> u32 {
         self.hints.get(self.hint_of(hash)).copied().unwrap_or(u32::MAX)
     }
 
-    /// Notes an operation that will come; the second and the fourth before it, as slot and block.
+    /// Registers an announced operation. Returns the second and the fourth before it, as slot and block.
     pub(super) fn foresee(&mut self, id: u32, block: u64) -> [(u32, u64); 2] {
         let [a, b, c, d] = self.foreseen;
         self.foreseen = [(id, block), a, b, c];

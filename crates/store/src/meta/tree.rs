@@ -1,13 +1,14 @@
 //! The tree of one shard: inner pages with separators and pointers, leaves of every kind below, in the order of [`key`].
 //!
-//! A leaf holds keys of one group only, so it needs no look inside to know what it can hold. Pages that are not in memory
-//! are noted as wanted; whoever asked repeats when they have come.
+//! A leaf holds keys of one group only, so its range is known without reading it. Missing pages are noted in
+//! the question, and the caller repeats it when they have been read.
 //!
 //! Invariants:
-//!  1. Separators of an inner page ascend; a kid holds only keys not below its own and below the next one. The first of a page above
-//!     level 1 is not above any key that belongs there.
-//!  2. The set of kids of a page that the running checkpoint has yet to write does not change: such a page, and all below
-//!     it, is stored first. Splits above the lowest inner level wait until that is cheap; pages may be too long meanwhile.
+//!  1. Separators of an inner page ascend. A kid holds only keys from its own separator on and below the next
+//!     one. Above level 1, the first separator is at or below every key of the page.
+//!  2. The set of kids of a page that the running checkpoint has yet to write does not change: such a page, and
+//!     all below it, is stored first. Splits above the lowest inner level are delayed until that is cheap;
+//!     pages may be too long meanwhile.
 //!  3. Inner pages above level 1 are never empty.
 
 use super::Meta;
@@ -20,20 +21,20 @@ use crate::layout::Layout;
 use crate::superblock::BlobPtr;
 use std::cmp::Ordering;
 
-/// No page.
+/// Slot number that stands for no page.
 pub(crate) const NONE: u32 = u32::MAX;
-/// An inner page is split when it has more kids than this, if it is not to be less.
+/// Most kids of an inner page, unless a smaller limit is configured.
 pub(crate) const KIDS_MAX: usize = 128;
-/// Highest level that is believed when read.
+/// Highest plausible level of a stored page.
 pub(crate) const LEVEL_MAX: u8 = 16;
-/// Leaves behind a missing one that a scan asks for with it.
+/// Leaves behind a missing one that a scan requests together with it.
 const READ_AHEAD: usize = 8;
-/// Leaves a change asks for at once.
+/// Most leaves that a change requests at once.
 const NEED_AHEAD: usize = 256;
-/// Bytes of memory one kid takes.
+/// Bytes of memory of one kid.
 const KID_BYTES: usize = 152;
 
-/// Memory of one kid; no less than its stored form.
+/// Bytes of memory of one kid; at least the length of its stored form.
 fn kid_bytes(sep: &Sep) -> usize {
     KID_BYTES + sep.rest.len()
 }
@@ -41,18 +42,18 @@ fn kid_bytes(sep: &Sep) -> usize {
 /// Pointer to a page below.
 #[derive(Clone, Debug)]
 pub(crate) struct Kid {
-    /// Its slot if it is in memory.
+    /// Slot of the page if it is in memory, else [`NONE`].
     pub(crate) page: u32,
-    /// Where its stored form is, as far as there is one.
+    /// Place of its stored form, if it has one.
     pub(crate) loc: BlobPtr,
-    /// Sums over its stored form, with what is in `late`.
+    /// Sums over its stored form, including the changes in `late`.
     pub(crate) sum: Sum,
-    /// Of a leaf of a block map: what changed since it was stored (`map::Late`).
+    /// For a leaf of a block map: its changes since it was stored (`map::Late`).
     pub(crate) late: Box<[u8]>,
 }
 
 impl Kid {
-    /// Of a page that is in memory and was never stored.
+    /// Pointer to a page in memory that was never stored.
     fn fresh(page: u32) -> Self {
         Self { page, loc: BlobPtr::default(), sum: Sum::default(), late: Box::default() }
     }
@@ -68,7 +69,8 @@ pub(crate) struct Inner {
     pub(crate) pace: Pace,
 }
 
-/// How many chunks below a page change between two checkpoints, by which follows how much of changes is worth keeping in it.
+/// Rate of changed chunks below a page between two checkpoints. It determines how many bytes of changes are
+/// worth keeping in the page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     epoch: u32,
@@ -77,9 +79,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A chunk is stored; bytes that all changes beside the page's pointers may have. With `c` chunks a checkpoint and `b` bytes a chunk's store
-    /// costs its share of this page, `b / (4096 c)` blocks of which are changes, and one time in as many as it has changes here a block of its
-    /// own, `1600 / b` with 12.5 bytes a change and 128 chunks. The sum has its least at `2560 sqrt(c)`, and is flat around it.
+    /// Counts a stored chunk. Returns the most bytes of changes that the page may keep beside its pointers.
+    ///
+    /// With `c` chunks per checkpoint and `b` bytes of changes, storing a chunk has two costs. Its share of
+    /// this page includes `b / (4096 c)` blocks of changes. With 12.5 bytes a change and 128 chunks, it also
+    /// costs `1600 / b` blocks of its own on average. The sum is least at `2560 sqrt(c)`, and flat around it.
     pub(crate) fn note(&mut self, epoch: u32) -> usize {
         if self.epoch != epoch {
             (self.before, self.now, self.epoch) = (self.now, 0, epoch);
@@ -98,7 +102,7 @@ impl Inner {
         self.seps.iter().map(|s| kid_bytes(&s)).sum::<usize>() + self.late
     }
 
-    /// Kids whose separator is not above the key.
+    /// Number of kids whose separator is not above the key.
     pub(crate) fn upto(&self, key: &Key<'_>) -> usize {
         self.seps.upto(key)
     }
@@ -134,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// `late`: with what changed of kids beside their pointers.
+    /// Decodes the page; `late` tells whether it has changes beside its pointers.
     pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout, late: bool) -> Result<Self, Malformed> {
         let n = r.count(26)?;
         let mut out = Self { seps: Seps::with_capacity(n), kids: Vec::with_capacity(n), ..Self::default() };
@@ -165,17 +169,17 @@ impl Inner {
 /// Root of a shard's tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Shard {
-    /// Its slot if it is in memory.
+    /// Slot of the root page if it is in memory, else [`NONE`].
     pub(crate) page: u32,
-    /// Where it is stored if it is not in memory; no runs for an empty tree.
+    /// Place of the stored root page; without runs for an empty tree.
     pub(crate) loc: BlobPtr,
     pub(crate) level: u8,
-    /// As the running or else the newest checkpoint has it.
+    /// Root page and level in the running checkpoint, or else in the newest one.
     pub(crate) stored: (BlobPtr, u8),
 }
 
 impl Shard {
-    /// As a root names it.
+    /// Root of a stored tree.
     pub(crate) fn stored(loc: BlobPtr, level: u8) -> Self {
         Self { page: NONE, loc: loc.clone(), level, stored: (loc, level) }
     }
@@ -187,13 +191,13 @@ impl Default for Shard {
     }
 }
 
-/// Where a key belongs.
+/// Result of a search for a key.
 #[derive(Debug)]
 pub(crate) enum Seek {
-    /// A page on the way is not in memory; it was noted as wanted.
+    /// A page on the way is not in memory; the question has noted it.
     Missing,
-    /// No leaf holds keys of that group around there; one would become kid `at` of `inner`. `bound` is the lower bound of
-    /// what `inner` holds.
+    /// No leaf holds keys of the group at this position. A new one would become kid `at` of `inner`, whose
+    /// lower bound is `bound`.
     Absent {
         inner: u32,
         at: usize,
@@ -202,7 +206,7 @@ pub(crate) enum Seek {
     Leaf(u32),
 }
 
-/// Where the one leaf with exactly this key is.
+/// Result of a search for the leaf with exactly this key.
 #[derive(Debug)]
 pub(crate) enum Exact {
     Missing,
@@ -217,16 +221,16 @@ pub(crate) struct LeafAt {
     pub(crate) at: usize,
 }
 
-/// Which leaves of a span are wanted.
+/// Leaves of a span that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
     All,
-    /// Those that the span may cover in part.
+    /// Leaves that the span may cover in part.
     Ends,
     None,
 }
 
-/// A range of keys inside one kind and group: from `lo` on, up to but without `end` (`None`: to the group's end).
+/// A range of keys inside one kind and group: from `lo` on and below `end` (`None`: to the group's end).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'a> {
     pub(crate) first: Key<'a>,
@@ -248,7 +252,7 @@ impl Meta {
         }
     }
 
-    /// Notes a page as wanted, or takes it if it was read.
+    /// Takes a page that was read, or notes it as missing.
     fn bring(
         &mut self,
         loc: &BlobPtr,
@@ -282,7 +286,7 @@ impl Meta {
         None
     }
 
-    /// The root's page.
+    /// Root page of a shard.
     pub(crate) fn root(&mut self, shard: u8) -> Option<u32> {
         let s = self.shards.get(usize::from(shard))?;
         if s.page != NONE {
@@ -319,7 +323,7 @@ impl Meta {
             k.page = id;
         }
         if self.salvage.as_mut().is_some_and(|s| std::mem::take(&mut s.skipped)) {
-            // It is to be stored without them.
+            // The leaf is to be stored without the skipped objects.
             self.touch(id);
             if matches!(self.pages.get(id as usize).map(|p| &p.body), Some(Body::Objects { ids }) if ids.is_empty()) {
                 self.note_empty(id);
@@ -352,7 +356,7 @@ impl Meta {
         }
     }
 
-    /// The leaf whose separator is exactly that, for kinds of which each leaf has a position of its own.
+    /// Leaf whose separator is exactly this key, for kinds whose leaves each have their own position.
     pub(crate) fn seek_exact(&mut self, shard: u8, hi: u64, lo: u64) -> Exact {
         let key = Key::plain(hi, lo);
         let Some(mut page) = self.root(shard) else { return Exact::Missing };
@@ -373,7 +377,7 @@ impl Meta {
         }
     }
 
-    /// As [`Meta::seek`], but nothing is noted as wanted.
+    /// Like [`Meta::seek`], but without noting missing pages.
     pub(crate) fn seek_quietly(&mut self, shard: u8, key: &Key<'_>) -> Seek {
         let n = self.asking.want.len();
         let found = self.seek(shard, key);
@@ -391,7 +395,7 @@ impl Meta {
         self.inner(parent)?.kids.iter().position(|k| k.page == id)
     }
 
-    /// Adds a leaf for keys from `key` on where [`Meta::seek`] found none.
+    /// Adds a leaf for keys from `key` on, where [`Meta::seek`] found none.
     pub(crate) fn insert_first_leaf(
         &mut self,
         inner: u32,
@@ -430,7 +434,7 @@ impl Meta {
         id
     }
 
-    /// Splits an inner page that is too long, and those above it that become so.
+    /// Splits an inner page that is too long, and pages above it that become too long.
     fn split_inner(&mut self, id: u32) {
         let Some(n) = self.inner(id) else { return };
         let len = n.kids.len();
@@ -464,7 +468,7 @@ impl Meta {
         }
         self.touch(parent);
         let Some(index) = self.index(parent, id) else { return };
-        // Keys mostly arrive in order: the full part is left behind if it is the last one.
+        // Keys usually arrive in order, so a split of the last page leaves a full part behind.
         let last = self.inner(parent).is_some_and(|n| n.kids.len() == index + 1);
         let at = if last { len * 7 / 8 } else { len / 2 };
         let begins = self.inner(id).and_then(|n| n.seps.get(0));
@@ -491,7 +495,7 @@ impl Meta {
         }
         let more = kid_bytes(&sep) as isize;
         if let Some(n) = self.inner_mut(parent) {
-            // A first separator may be above what the kid holds, in stores of before it was taken over from a kid that went.
+            // Stores of earlier versions may have a first separator above keys of its kid.
             if let Some(b) = begins.filter(|_| index == 0 && n.seps.get(0).is_some_and(|s| s >= sep)) {
                 n.seps.remove(0);
                 n.seps.insert(0, b);
@@ -519,7 +523,7 @@ impl Meta {
         }
     }
 
-    /// Drops a kid with its stored form.
+    /// Removes a kid and frees its stored form.
     pub(crate) fn remove_kid(&mut self, inner: u32, at: usize) {
         self.touch(inner);
         let above = self.level(inner).is_some_and(|l| l > 1);
@@ -529,7 +533,8 @@ impl Meta {
             return;
         }
         let kid = n.kids.remove(at);
-        // Keys below the first separator belong to the first kid: above leaves the next one takes over from where it began.
+        // Keys below the first separator belong to the first kid. Above leaves, the next kid takes over the
+        // removed one's lower bound.
         let gap = usize::from(at == 0 && above && !n.kids.is_empty());
         let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
         n.late -= kid.late.len();
@@ -544,15 +549,15 @@ impl Meta {
         }
     }
 
-    /// Remembers a page that has become empty. It goes when the transaction is over: until then keys of its range find it, as
-    /// they did when what the transaction needs was brought.
+    /// Remembers a page that has become empty. It is removed at the end of the transaction. Until then searches
+    /// find it, as they did when the transaction's pages were brought.
     pub(crate) fn note_empty(&mut self, id: u32) {
         if let Some(p) = self.pages.get(id as usize) {
             self.empty.push((id, p.uniq));
         }
     }
 
-    /// Drops pages that became empty and still are.
+    /// Removes the remembered pages that are still empty.
     pub(crate) fn prune(&mut self) {
         while let Some((id, uniq)) = self.empty.pop() {
             let Some(p) = self.pages.get(id as usize).filter(|p| p.uniq == uniq) else { continue };
@@ -567,7 +572,8 @@ impl Meta {
             if !empty || parent == NONE {
                 continue;
             }
-            // An empty inner page stays if taking it out is not cheap now; it is found when keys come to it.
+            // An empty inner page stays if its removal is not cheap now. It is used again when keys of its
+            // range arrive.
             let inner = matches!(p.body, Body::Inner(_));
             if inner && (self.pending(parent) || self.inner(parent).is_none_or(|n| n.kids.len() < 2)) {
                 continue;
@@ -578,7 +584,7 @@ impl Meta {
         }
     }
 
-    /// Takes a page out of memory and of its parent's count; its pointer is the caller's matter.
+    /// Removes a page from memory and from its parent's count. The caller handles its pointer.
     pub(super) fn drop_page(&mut self, id: u32) {
         let Some(p) = self.pages.remove(id) else { return };
         if let Body::Objects { .. } = p.body {
@@ -591,16 +597,16 @@ impl Meta {
         }
     }
 
-    /// Takes clean pages out of memory until it is within `budget`, the least recently used first, more or less.
+    /// Evicts clean pages until memory is within `budget`, roughly the least recently used first.
     pub(crate) fn evict(&mut self, budget: usize) {
         if self.pages.mem() <= budget || self.pages.is_empty() {
             return;
         }
-        // A hair more, so that not every page that comes finds no room.
+        // Evicts slightly more, so that the next page finds room.
         let aim = budget - budget / 64;
         let mut looks = self.pages.looks();
         while self.pages.mem() > aim {
-            // The write of a page may be under way.
+            // The write of the page may be in flight.
             let Some(id) = self.pages.next_to_leave(self.writeback.written, &mut looks) else { return };
             let Some(p) = self.pages.get(id as usize) else { return };
             let (parent, shard) = (p.parent, p.shard);
@@ -616,7 +622,8 @@ impl Meta {
         }
     }
 
-    /// The position of the first leaf that may hold keys of a span. `None` if a page is missing, `Some(None)` if there is none.
+    /// Position of the first leaf that may hold keys from `key` on. `None` if a page is missing, `Some(None)`
+    /// if there is no such leaf.
     pub(crate) fn first_leaf(&mut self, shard: u8, key: &Key<'_>) -> Option<Option<LeafAt>> {
         let mut page = self.root(shard)?;
         loop {
@@ -639,10 +646,10 @@ impl Meta {
         }
     }
 
-    /// The first leaf behind all of an inner page of level 1, if it is of kind and group `hi`.
+    /// First leaf behind all kids of an inner page of level 1, if it has kind and group `hi`.
     fn next_inner(&mut self, mut page: u32, hi: u64) -> Option<Option<LeafAt>> {
         loop {
-            // Up until there is something to the right.
+            // Goes up until there is a kid to the right.
             let mut at;
             loop {
                 let parent = self.pages.get(page as usize)?.parent;
@@ -659,7 +666,7 @@ impl Meta {
                     break;
                 }
             }
-            // And down again on its left side.
+            // Goes down again on its left side.
             page = self.kid(page, at)?;
             while self.pages.get(page as usize)?.level > 1 {
                 page = self.kid(page, 0)?;
@@ -672,7 +679,7 @@ impl Meta {
         }
     }
 
-    /// The leaf position behind another one within the same group.
+    /// Position of the next leaf in the same group.
     pub(crate) fn next_leaf(&mut self, p: LeafAt) -> Option<Option<LeafAt>> {
         let n = self.inner(p.inner)?;
         let hi = n.seps.hi(p.at)?;
@@ -693,7 +700,8 @@ impl Meta {
         }
     }
 
-    /// Brings what points to the leaves of a span into memory, and leaves of it. True if all of that is there.
+    /// Brings the pages that point to the leaves of a span, and the leaves selected by `leaves`. Returns true
+    /// if all are in memory.
     pub(crate) fn need(&mut self, shard: u8, span: &Span<'_>, leaves: Leaves) -> bool {
         let Some(mut place) = self.first_leaf(shard, &span.first) else { return false };
         let mut ok = true;
@@ -720,7 +728,7 @@ impl Meta {
         ok
     }
 
-    /// True if all that kid `p` can hold lies in the span.
+    /// True if the span covers all keys that kid `p` can hold.
     pub(super) fn covered(&self, span: &Span<'_>, p: LeafAt, next: Option<LeafAt>) -> bool {
         let first = match span.first.rest {
             super::key::Rest::None if span.first.lo == 0 => true,
@@ -733,8 +741,8 @@ impl Meta {
         first && last
     }
 
-    /// Calls `f` for every leaf of a span in order until it returns false; `None` if a page is missing, then some that follow
-    /// are asked for as well.
+    /// Calls `f` for every leaf of a span in order until it returns false. `None` if a leaf is missing; some
+    /// leaves behind it are then requested too.
     pub(crate) fn scan(&mut self, shard: u8, span: &Span<'_>, mut f: impl FnMut(&mut Self, u32) -> bool) -> Option<()> {
         let mut place = self.first_leaf(shard, &span.first)?;
         while let Some(p) = place {
@@ -764,12 +772,13 @@ impl Meta {
         Some(())
     }
 
-    /// Drops every leaf that lies in a span as a whole, without looking inside; what went. The rest is left to the caller. In
-    /// place of the first one comes what `stand_in` makes, until the transaction is over.
+    /// Drops every leaf that a span covers completely, without reading it. Returns their sums; partly covered
+    /// leaves are left to the caller. `stand_in` makes an empty leaf in place of the first one, until the end
+    /// of the transaction.
     pub(crate) fn drop_covered(&mut self, shard: u8, span: &Span<'_>, stand_in: Option<fn() -> Body>) -> Sum {
         let mut gone = Sum::default();
         let mut stand_in = stand_in;
-        // From the start each time: dropping may drop inner pages, too.
+        // Each pass starts at the first leaf, because dropping may remove inner pages too.
         let mut skip: Option<Sep> = None;
         loop {
             let mut place = match self.first_leaf(shard, &span.first) {
@@ -812,7 +821,7 @@ impl Meta {
         }
     }
 
-    /// Puts an empty leaf in the place of another one.
+    /// Replaces a leaf by an empty one.
     fn replace_kid(&mut self, p: LeafAt, hi: u64, body: Body) {
         let Some(kid) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)).cloned() else { return };
         self.alloc.free_page(&kid.loc);
@@ -832,7 +841,8 @@ impl Meta {
         self.note_empty(id);
     }
 
-    /// A page that `need` should have brought was not there: a mistake of this program, found before it does harm.
+    /// Reports that a page which `need` should have brought is missing. This is a bug, found before it does
+    /// harm.
     pub(crate) fn missed(&mut self) {
         self.damage("a page that a change needs is not in memory".to_owned());
     }

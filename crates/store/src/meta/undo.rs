@@ -1,14 +1,17 @@
-//! What entries of a PG log keep of block maps, so that they can be undone where they are.
+//! Undo records: the map entries that an entry of a PG log replaced, kept so that the entry can be undone in
+//! place.
 //!
-//! While a record is being made ([`Meta::start_keeping`]), map entries that are replaced move from the map into the record, under a
-//! version of the PG's log, with the references they stand for: that takes no count, no copy and no object of its own.
-//! [`Meta::undo`] moves those of one object back. Records are a row of the tree beside the log's, and go with it: they live through
-//! checkpoints, restarts, renames, clones and splits until the log is trimmed or rewound past their version.
+//! While a record is being made ([`Meta::start_keeping`]), replaced map entries move from the map into the
+//! record, under a version of the PG's log. Their references move with them, so no count changes and no data is
+//! copied. [`Meta::undo`] moves the entries of one object back. Records are a row of the tree beside the log's.
+//! They survive checkpoints, restarts, renames, clones and splits, until the log is trimmed or rewound past
+//! their version.
 //!
 //! Invariants:
-//!  1. A reference to a block is a map's or a record's, and the two count alike.
-//!  2. A block goes back to the object, told by its number, and to the place in it that it came from: its checksum stays right.
-//!  3. A collection's `undo` is the number of its records and of the blocks in them.
+//!  1. A reference to a block belongs to a map or to a record, and both count alike.
+//!  2. A block returns to the same object, identified by its number, and to the same place in it, so that its
+//!     checksum stays valid.
+//!  3. A collection's `undo` counts its records and the blocks in them.
 
 use super::Meta;
 use super::entries::LogEntries;
@@ -25,13 +28,13 @@ use crate::layout::{BLOCK, Layout};
 use base::Eversion;
 use smallvec::{SmallVec, smallvec};
 
-/// Bytes of record that a block takes at most, in a run of its own.
+/// Most record bytes of a block, in a run of its own.
 const BLOCK_BYTES: u64 = 24;
 
-/// Blocks that are dropped or put back in the time of a step of replay.
+/// Blocks that are dropped or restored in the time of one replay step.
 const KEPT_A_STEP: u64 = 8;
 
-/// Records of a collection, and blocks in them.
+/// Number of undo records of a collection, and of blocks in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Undo {
     pub(crate) records: u64,
@@ -39,51 +42,52 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// Counts a record.
+    /// Adds a record to the counts.
     pub(crate) fn add(&mut self, items: &[Item]) {
         self.records += 1;
         self.blocks += items.iter().map(Item::blocks).sum::<u64>();
     }
 }
 
-/// Consecutive blocks of an object that were holes, or lay behind each other on the device and were written at once.
+/// A run of blocks of an object: either holes, or blocks that are adjacent on the device and were written
+/// together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) block: u64,
     pub(crate) n: u64,
-    /// First block of the device; 0 for holes.
+    /// First device block; 0 for holes.
     pub(crate) phys: u64,
     pub(crate) version: u32,
-    /// One for each block that is not a hole.
+    /// Checksum of each block; empty for holes.
     pub(crate) crcs: SmallVec<[u32; 2]>,
 }
 
 impl Run {
-    /// Blocks in use.
+    /// Number of device blocks.
     pub(crate) fn used(&self) -> u64 {
         if self.phys == 0 { 0 } else { self.n }
     }
 
-    /// Blocks of the object with their map entries; holes are left out.
+    /// Blocks of the object with their map entries, without holes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, Ptr, u32)> + '_ {
         let at = |(i, crc): (u64, &u32)| (self.block + i, Ptr::new(self.phys + i, self.version), *crc);
         (0..).zip(&self.crcs).map(at)
     }
 }
 
-/// What is kept of one object.
+/// Undo data of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     /// Number and birth id of the object.
     pub(crate) nid: u64,
     pub(crate) birth: u64,
-    /// Its bit-reversed hash.
+    /// Bit-reversed hash of the object.
     pub(crate) hash: u32,
-    /// It was source or target of a clone: its blocks may have further references.
+    /// True if the object was source or target of a clone, so that its blocks may have further references.
     pub(crate) shared: bool,
-    /// A part of its map was lost with metadata: what is noted as holes may not have been any.
+    /// True if a part of its map was lost, so that recorded holes may have been data.
     pub(crate) lost: bool,
-    /// Its size then.
+    /// Size of the object before the changes.
     pub(crate) size: u64,
     pub(crate) runs: SmallVec<[Run; 2]>,
 }
@@ -93,7 +97,7 @@ impl Item {
         self.runs.iter().map(Run::used).sum()
     }
 
-    /// The blocks of the device.
+    /// All device blocks of the item.
     pub(crate) fn phys(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flat_map(|r| r.phys..r.phys + r.used())
     }
@@ -163,10 +167,10 @@ impl Item {
     }
 }
 
-/// The objects of a record: mostly one.
+/// Objects of a record: usually one.
 pub(crate) type Items = SmallVec<[Item; 1]>;
 
-/// Reads a record.
+/// Decodes a record.
 pub(crate) fn decode(buf: &[u8], layout: &Layout) -> Result<Items, Malformed> {
     let mut r = Get::new(buf);
     let mut out = Items::new();
@@ -182,15 +186,15 @@ pub(crate) fn encode(items: &[Item]) -> Vec<u8> {
     w
 }
 
-/// A record being made, or none.
+/// The undo record that is being made, if any.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     on: bool,
     cid: Cid,
     version: Eversion,
-    /// Slot and `uniq` of the leaf it belongs to, which stays in memory.
+    /// Slot and `uniq` of its leaf, which is pinned.
     leaf: (u32, u64),
-    /// The next record has their room.
+    /// Items of the record; the next record reuses the allocation.
     items: Vec<Item>,
 }
 
@@ -200,7 +204,7 @@ impl Default for Keeping {
     }
 }
 
-/// The item of an object of `size` bytes.
+/// Item of an object of `size` bytes, added if absent.
 fn item_of<'a>(items: &'a mut Vec<Item>, o: &Object, size: u64) -> Option<&'a mut Item> {
     let Some(at) = items.iter().position(|i| i.nid == o.nid) else {
         let (nid, birth, hash, shared, lost) = (o.nid, o.birth, reversed_hash(&o.oid), o.shared, o.lost.map);
@@ -208,14 +212,14 @@ fn item_of<'a>(items: &'a mut Vec<Item>, o: &Object, size: u64) -> Option<&'a mu
         return items.last_mut();
     };
     let item = items.get_mut(at)?;
-    // It may have been cloned since.
+    // The object may have been cloned since.
     item.shared |= o.shared;
     item.lost |= o.lost.map;
     Some(item)
 }
 
 impl Item {
-    /// Adds a block behind all that came before.
+    /// Adds a block after all earlier ones.
     fn push(&mut self, block: u64, ptr: Ptr, crc: u32) {
         match self.runs.last_mut() {
             Some(r)
@@ -235,7 +239,7 @@ impl Item {
     }
 }
 
-/// Kind and group of a collection's records.
+/// Kind and group of a collection's undo records.
 fn hi(num: u64) -> u64 {
     key::hi(key::UNDO, num)
 }
@@ -245,12 +249,12 @@ impl Meta {
         self.colls.get(coll as usize).map(|c| (hi(c.num), c.shard))
     }
 
-    /// What a collection keeps.
+    /// Counts of a collection's undo records.
     pub(crate) fn undo_of(&self, coll: u32) -> Undo {
         self.colls.get(coll as usize).map_or(Undo::default(), |c| c.undo)
     }
 
-    /// Changes what a collection says it keeps.
+    /// Changes the counts of a collection's undo records.
     pub(crate) fn count_undo(&mut self, coll: u32, f: impl FnOnce(&mut Undo)) {
         let Some(c) = self.colls.get(coll as usize) else { return };
         let (mut u, page) = (c.undo, c.page);
@@ -264,25 +268,26 @@ impl Meta {
         }
     }
 
-    /// Brings where a record belongs.
+    /// Brings the leaf where a record belongs.
     pub(crate) fn need_keep(&mut self, coll: u32, version: Eversion) -> bool {
         let Some((hi, shard)) = self.row_of(coll) else { return true };
         !matches!(self.seek_row(shard, hi, version), Seek::Missing)
     }
 
-    /// Counts the pages that a record of so many blocks of an object takes.
+    /// Counts the pages that a record of `blocks` blocks of an object needs.
     pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
         self.asking.needs.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
     }
 
-    /// Counts a leaf of records that is stored anew: one record may be larger than leaves are.
+    /// Counts a leaf of records that is rewritten: one record may be larger than a leaf.
     fn need_rewrite(&mut self, leaf: u32) {
         let stored = self.log_page(leaf).map_or(0, LogEntries::stored) as u64;
         self.asking.needs.touches += 2 * stored.div_ceil(BLOCK);
     }
 
-    /// From here to [`Meta::stop_keeping`] what is replaced in maps of the collection's objects moves into a record.
+    /// Starts a record: until [`Meta::stop_keeping`], map entries replaced in the collection's objects move
+    /// into it.
     pub(crate) fn start_keeping(&mut self, coll: u32, version: Eversion) {
         self.stop_keeping();
         let Some((hi, shard)) = self.row_of(coll) else { return };
@@ -295,7 +300,7 @@ impl Meta {
             }
         };
         let Some(p) = self.pages.get_mut(leaf as usize) else { return };
-        // Other transactions' pages may have to be read before this one is over.
+        // Pinned, because other transactions' pages may have to be read before this one ends.
         p.pins += 1;
         let leaf = (leaf, p.uniq);
         let cid = self.cid_of(coll);
@@ -303,7 +308,7 @@ impl Meta {
         (k.on, k.cid, k.version, k.leaf) = (true, cid, version, leaf);
     }
 
-    /// Enters the record that was being made, if anything came of it.
+    /// Stores the record being made, if it has items.
     pub(crate) fn stop_keeping(&mut self) {
         let k = &mut self.keeping;
         if !std::mem::take(&mut k.on) {
@@ -314,7 +319,7 @@ impl Meta {
             p.pins -= 1;
         }
         items.retain(|i| !i.runs.is_empty());
-        // Its collection may have gone while a damaged store is rebuilt; then space is counted anew.
+        // During a rebuild the collection may be gone; space is counted anew then.
         if let Some(coll) = self.coll(cid) {
             if items.is_empty() {
                 self.note_empty(leaf);
@@ -326,7 +331,7 @@ impl Meta {
         self.keeping.items = items;
     }
 
-    /// Adds to the record of a version. Where it belongs is in memory.
+    /// Adds items to the record of a version. Its leaf is in memory.
     fn add_record(&mut self, coll: u32, version: Eversion, items: &[Item]) {
         let Some((hi, shard)) = self.row_of(coll) else { return };
         let mut w = std::mem::take(&mut self.scratch);
@@ -347,8 +352,8 @@ impl Meta {
         });
     }
 
-    /// What an object of `size` bytes has in `[block, end)`, blocks and holes, moves into the record that is being made, if one is: true
-    /// then, and whoever replaces it leaves its references alone.
+    /// Moves blocks and holes of `[block, end)` of an object of `size` bytes into the record being made, if
+    /// there is one. Returns true then; the caller must leave their references alone.
     #[inline]
     pub(super) fn keep(&mut self, id: u32, block: u64, end: u64, size: u64) -> bool {
         self.keeping.on && self.keep_slowly(id, block, end, size)
@@ -359,7 +364,7 @@ impl Meta {
         if self.cid_of(o.coll) != self.keeping.cid {
             return false;
         }
-        // Nobody else knows of them while the map is looked at.
+        // The items are taken out while the map is read.
         let mut items = std::mem::take(&mut self.keeping.items);
         if let Some(item) = item_of(&mut items, o, size) {
             let mut next = block;
@@ -374,7 +379,7 @@ impl Meta {
         true
     }
 
-    /// The record of a version: its leaf and what is in it. `None` if the leaf is missing.
+    /// Leaf and items of a version's record. `None` if the leaf is missing.
     fn record(&mut self, coll: u32, version: Eversion) -> Option<Option<(u32, Items)>> {
         if self.undo_of(coll).records == 0 {
             return Some(None);
@@ -395,7 +400,8 @@ impl Meta {
         }
     }
 
-    /// The size that an object gets with what is kept of it under a version, if something is. `None` if a leaf is missing.
+    /// Size that undoing a version gives an object, if the version has undo data of it. `None` if a leaf is
+    /// missing.
     pub(crate) fn size_kept(&mut self, id: u32, version: Eversion) -> Option<Option<u64>> {
         let Some(o) = self.objects.get(id as usize) else { return Some(None) };
         let (coll, nid, size) = (o.coll, o.nid, o.size);
@@ -403,7 +409,7 @@ impl Meta {
         Some(items.iter().filter(|i| i.nid == nid).map(|i| i.size.max(size)).max())
     }
 
-    /// Brings what [`Meta::undo`] looks at and changes.
+    /// Brings the pages that [`Meta::undo`] reads and changes.
     pub(crate) fn need_undo(&mut self, id: u32, version: Eversion) -> bool {
         let Some(o) = self.objects.get(id as usize) else { return true };
         let (coll, nid, size, mapped, shared) = (o.coll, o.nid, o.size, o.mapped, o.shared);
@@ -417,14 +423,14 @@ impl Meta {
         for i in items.iter().filter(|i| i.nid == nid) {
             let mut last = None;
             for r in &i.runs {
-                // Runs mostly ascend, many to a chunk; there are no more chunks than blocks.
+                // Runs usually ascend, many in a chunk; there are never more chunks than blocks.
                 let (from, to) = (r.block / CHUNK, (r.block + r.n - 1) / CHUNK);
                 let again = u64::from(last == Some(from));
                 self.asking.needs.touches += 2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1);
                 last = Some(to);
                 ok &= self.need_map(id, r.block, r.block + r.n, true);
             }
-            // Where the object will end.
+            // Block in which the object will end.
             let last = size.max(i.size) / BLOCK;
             ok &= self.need_map(id, last, last + 1, false);
             if shared {
@@ -436,8 +442,8 @@ impl Meta {
         ok
     }
 
-    /// Puts back what is kept of an object under a version; it is kept no longer. The object gets at least the size that it had. False if
-    /// nothing is kept of it.
+    /// Restores an object from the record of a version and removes its item. The object becomes at least as
+    /// large as it was. Returns false if the record has nothing of it.
     pub(crate) fn undo(&mut self, id: u32, version: Eversion) -> bool {
         let Some((coll, nid)) = self.objects.get(id as usize).map(|o| (o.coll, o.nid)) else { return false };
         let (leaf, items) = match self.record(coll, version) {
@@ -478,7 +484,7 @@ impl Meta {
         self.update_tail(id, old, first, end);
     }
 
-    /// Leaves less in a record; nothing is the end of it.
+    /// Shrinks a record to these items. A record without items is removed.
     fn replace_record(&mut self, coll: u32, leaf: u32, version: Eversion, items: &[Item]) {
         if !items.is_empty() {
             let new = encode(items);
@@ -501,20 +507,20 @@ impl Meta {
         Some(leaves)
     }
 
-    /// Records of a leaf up to a version, or above it.
+    /// Records of a leaf on one side of a version.
     fn records(&self, leaf: u32, side: Side) -> Result<Vec<(Eversion, Items)>, Malformed> {
         let all = self.log_page(leaf).into_iter().flat_map(LogEntries::iter);
         let some = all.skip_while(|e| !side.has(e.0)).take_while(|e| side.has(e.0));
         some.map(|(v, e)| Ok((v, decode(e, &self.layout)?))).collect()
     }
 
-    /// All records of a leaf, which was checked when it was read; none if it is another kind of leaf.
+    /// All records of a leaf, which was verified when it was read. Empty for other kinds of leaves.
     pub(crate) fn records_of(&self, leaf: u32) -> impl Iterator<Item = (Eversion, Items)> + use<> {
         let ours = self.pages.get(leaf as usize).is_some_and(|p| key::kind_of(p.hi) == key::UNDO);
         if ours { self.records(leaf, Side::ALL).unwrap_or_default() } else { Vec::new() }.into_iter()
     }
 
-    /// Brings what dropping the records on one side of a version looks at and changes.
+    /// Brings the pages that dropping the records on one side of a version reads and changes.
     pub(crate) fn need_drop_records(&mut self, coll: u32, side: Side) -> bool {
         if self.undo_of(coll).records == 0 {
             return true;
@@ -526,7 +532,7 @@ impl Meta {
         }
         let Some(leaves) = self.record_leaves(shard, &span) else { return false };
         let mut phys = Vec::new();
-        // Of all of them one stays in part.
+        // Of all these leaves, one stays in part.
         let ends = [leaves.first(), leaves.last()];
         ends.into_iter().flatten().for_each(|l| self.need_rewrite(*l));
         for (_, items) in leaves.into_iter().flat_map(|l| self.records(l, side).unwrap_or_default()) {
@@ -535,7 +541,7 @@ impl Meta {
         self.need_all_refs(shard, phys)
     }
 
-    /// Drops the records on one side of a version; what they keep loses its references.
+    /// Drops the records on one side of a version. Their blocks lose a reference.
     pub(crate) fn drop_records(&mut self, coll: u32, side: Side) {
         if self.undo_of(coll).records == 0 {
             return;
@@ -573,7 +579,8 @@ impl Meta {
         });
     }
 
-    /// Brings what [`Meta::split_records`] looks at and changes; `num` names the new collection.
+    /// Brings the pages that [`Meta::split_records`] reads and changes; `num` is the number of the new
+    /// collection.
     pub(super) fn need_split_records(&mut self, coll: u32, num: u64) -> bool {
         if self.undo_of(coll).records == 0 {
             return true;
@@ -584,7 +591,7 @@ impl Meta {
         if !self.need(shard, &span, Leaves::All) {
             return false;
         }
-        // All of them, here and there.
+        // All leaves are rewritten, in both collections.
         for l in self.record_leaves(shard, &span).unwrap_or_default() {
             self.asking.needs.touches += 4;
             self.need_rewrite(l);
@@ -593,7 +600,7 @@ impl Meta {
         !matches!(place, Seek::Missing)
     }
 
-    /// What is kept of objects that go over to another collection goes with them.
+    /// Moves the undo data of objects that go to the split-off collection `dst` along with them.
     pub(super) fn split_records(&mut self, coll: u32, dst: u32, first: u32) {
         if self.undo_of(coll).records == 0 {
             return;
@@ -619,7 +626,7 @@ impl Meta {
     }
 }
 
-/// Versions on one side of one.
+/// Versions on one side of a given one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     UpTo(Eversion),

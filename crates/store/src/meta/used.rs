@@ -1,9 +1,11 @@
-//! Which blocks are in use, as a ring's checkpoints store it: a bitmap in pages of one block, with an index above.
+//! Map of used blocks, as a ring's checkpoints store it: a bitmap in pages of one block, with an index above.
 //!
-//! A block's bit is turned over when the block comes into use and when it becomes free. What is in use is what an odd number of
-//! rings have turned on: rings need not know which of them gave a block out, so shards may move between them.
+//! A block's bit is toggled when the block comes into use and when it becomes free. A block is in use if an odd
+//! number of rings have its bit set. So rings need not know which of them allocated a block, and shards may
+//! move between rings.
 //!
-//! Invariant: together with the log, the stored maps say exactly what the trees refer to, their own blocks included.
+//! Invariant: together with the log, the stored maps name exactly the blocks that the trees refer to, and the
+//! maps' own blocks.
 
 use super::writeback::Writeback;
 use crate::codec::{Get, Malformed, Put};
@@ -15,21 +17,21 @@ use std::ops::Range;
 
 /// Words of a page of the map.
 pub(crate) const WORDS: usize = 512;
-/// Blocks one page of the map tells of.
+/// Blocks covered by one page of the map.
 pub(crate) const SPAN: u64 = WORDS as u64 * 64;
-/// Pages of the map that one page of the index names.
+/// Pages of the map that one page of the index covers.
 pub(super) const INDEXED: u32 = 340;
 const ENTRY: usize = 12;
-/// Blocks one page of the index tells of.
+/// Blocks covered by one page of the index.
 #[cfg(test)]
 pub(crate) const INDEX_SPAN: u64 = SPAN * INDEXED as u64;
 /// Most pages of the index.
 pub(crate) const INDEX_MAX: usize = 1000;
 
-/// Where a page of map or index is, and its checksum.
+/// Place and checksum of a page of the map or its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockPtr {
-    /// 0: nowhere.
+    /// Device block; 0 for no place.
     pub(crate) block: u64,
     pub(crate) crc: u32,
 }
@@ -41,24 +43,25 @@ pub(super) struct BitPage {
     dirty: bool,
 }
 
-/// See the module.
+/// Map of used blocks of one ring; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct UsedMap {
     pub(super) pages: BTreeMap<u32, BitPage>,
     pub(super) index: BTreeMap<u32, BlockPtr>,
-    /// What the running checkpoint has yet to enter: runs that came into use, and a range of what it releases.
+    /// Runs that the running checkpoint has yet to enter: those that came into use, and a range of those it
+    /// releases.
     pub(super) enter: Vec<(u64, u32)>,
     pub(super) leave: Range<usize>,
-    /// Changed, and without a new place yet.
+    /// Changed pages without a new place.
     pub(super) dirty: BTreeSet<u32>,
     pub(super) dirty_index: BTreeSet<u32>,
-    /// Placed by the running checkpoint and not yet encoded.
+    /// Pages with a place from the running checkpoint, not yet encoded.
     pub(super) todo: BTreeSet<u32>,
     pub(super) todo_index: BTreeSet<u32>,
 }
 
 impl UsedMap {
-    /// Turns over `[first, first + n)`.
+    /// Toggles the bits of `[first, first + n)`.
     pub(crate) fn toggle(&mut self, first: u64, n: u32) {
         let end = first + u64::from(n);
         let mut b = first;
@@ -83,7 +86,7 @@ impl UsedMap {
         }
     }
 
-    /// Blocks the stored form takes at most after the next checkpoint.
+    /// Most blocks of the stored form after the next checkpoint.
     pub(crate) fn blocks_max(&self) -> u64 {
         (self.pages.len() + self.index.len() + 8) as u64
     }
@@ -99,8 +102,8 @@ impl UsedMap {
         self.index.iter().map(|(i, p)| (*i, *p)).collect()
     }
 
-    /// Adds a page as read at opening; one that is there already is another ring's and is turned over with it. If it has no
-    /// place it will be stored anew.
+    /// Adds a page read at opening. If the number exists already, the page is another ring's and its bits are
+    /// toggled. A page without a place will be stored.
     pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: BlockPtr) {
         match self.pages.get_mut(&number) {
             Some(c) => {
@@ -123,7 +126,7 @@ impl UsedMap {
         self.index.insert(number, at);
     }
 
-    /// Encodes up to `n` pages of the map, then of its index; false when all are done.
+    /// Encodes up to `n` pages of the map, then of its index. Returns false when all are done.
     pub(super) fn store(&mut self, n: usize, out: &mut Writeback) -> bool {
         for _ in 0..n {
             if let Some(number) = self.todo.pop_first() {
@@ -162,7 +165,7 @@ fn put_block(out: &mut Writeback, block: u64, data: &[u8]) {
     out.put(smallvec::smallvec![(block, 1)], buf.freeze());
 }
 
-/// Entries of an index page: number of the map's page and its place.
+/// Entries of an index page: numbers and places of map pages.
 pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, BlockPtr)>, Malformed> {
     let mut r = Get::new(buf);
     let mut out = Vec::new();
@@ -175,13 +178,13 @@ pub(crate) fn decode_index(number: u32, buf: &[u8]) -> Result<Vec<(u32, BlockPtr
     Ok(out)
 }
 
-/// The bits of a map page.
+/// Bits of a map page.
 pub(crate) fn decode_bits(buf: &[u8]) -> Result<Vec<u64>, Malformed> {
     let mut r = Get::new(buf);
     (0..WORDS).map(|_| r.u64()).collect()
 }
 
-/// Checksum of a page of map or index as stored: of what it says, not of its padding.
+/// Checksum of a stored page of the map or index, without its padding.
 pub(crate) fn crc_of(buf: &[u8], index: bool) -> u32 {
     let n = if index { INDEXED as usize * ENTRY } else { WORDS * 8 };
     crc32c(SEED, buf.get(..n).unwrap_or_default())

@@ -1,37 +1,38 @@
-//! Pages that differ from what is stored, by level, and what of them is on its way to the device.
+//! Dirty pages by level, and encoded metadata in flight to the device.
 //!
 //! Invariants:
-//!  1. Pieces are numbered in the order in which they are handed over; `written` is the number up to which all are on the device.
-//!  2. Epochs count freezes; pages of the epoch before are the running checkpoint's.
+//!  1. Pieces are numbered in the order in which they are handed over. `written` is the number up to which all
+//!     are on the device.
+//!  2. Epochs count freezes. Pages dirtied in an earlier epoch belong to the running checkpoint.
 
 use crate::space::Runs;
 use bytes::Bytes;
 
-/// Metadata on its way to the device.
+/// Encoded metadata to be written.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// Counted over all.
+    /// Number of the piece, counted over all pieces.
     pub(crate) number: u64,
     pub(crate) runs: Runs,
     pub(crate) data: Bytes,
 }
 
-/// See the module.
+/// Write-back state; see the module.
 #[derive(Debug)]
 pub(crate) struct Writeback {
-    /// Counts freezes, from 1.
+    /// Number of freezes, from 1.
     pub(super) epoch: u32,
     /// Pages dirtied in this epoch, by level.
     dirty: Vec<Vec<u32>>,
-    /// Pages the running checkpoint has yet to look at.
+    /// Number of pages that the running checkpoint has yet to process.
     frozen: u64,
-    /// Encoded and not yet handed to the device.
+    /// Encoded pieces that the device has not got yet.
     out: Vec<Stored>,
     out_bytes: usize,
-    /// Pieces that were ever in `out`, and how many of them are on the device, with all before them.
+    /// Number of pieces queued so far. `written` counts those on the device, with all before them.
     put: u64,
     pub(super) written: u64,
-    /// Chunks of block maps of which the changes alone were stored.
+    /// Block maps of which only the changes were stored.
     pub(crate) late_chunks: u64,
 }
 
@@ -43,7 +44,7 @@ impl Default for Writeback {
 }
 
 impl Writeback {
-    /// A page of that level is dirty since this epoch.
+    /// Registers a page of this level as dirty in the present epoch.
     pub(super) fn push(&mut self, level: u8, id: u32) {
         let level = usize::from(level);
         if self.dirty.len() <= level {
@@ -54,12 +55,13 @@ impl Writeback {
         }
     }
 
-    /// Pages that are dirty, those of the running checkpoint included.
+    /// Number of dirty pages, including those of the running checkpoint.
     pub(super) fn pages(&self) -> u64 {
         self.frozen + self.dirty.iter().map(|d| d.len() as u64).sum::<u64>()
     }
 
-    /// Begins the next epoch: the pages dirtied in this one, by level, are the checkpoint's.
+    /// Begins the next epoch. Returns the pages dirtied in this one, by level, which the checkpoint has to
+    /// store.
     pub(crate) fn freeze(&mut self) -> Vec<Vec<u32>> {
         self.epoch += 1;
         let frozen = std::mem::take(&mut self.dirty);
@@ -67,29 +69,29 @@ impl Writeback {
         frozen
     }
 
-    /// The running checkpoint has looked at one of its pages.
+    /// Counts a page that the running checkpoint has processed.
     pub(crate) fn looked_at_one(&mut self) {
         self.frozen -= 1;
     }
 
-    /// Queues what a checkpoint stores for writing.
+    /// Queues metadata of a checkpoint for writing.
     pub(super) fn put(&mut self, runs: Runs, data: Bytes) {
         self.put += 1;
         self.out_bytes += data.len();
         self.out.push(Stored { number: self.put, runs, data });
     }
 
-    /// Number of the last piece.
+    /// Number of the last queued piece.
     pub(super) fn put_so_far(&self) -> u64 {
         self.put
     }
 
-    /// Bytes of what waits to be handed over.
+    /// Bytes of the queued pieces.
     pub(crate) fn out_bytes(&self) -> usize {
         self.out_bytes
     }
 
-    /// Takes what waits; [`Writeback::give_back`] the room.
+    /// Takes the queued pieces. [`Writeback::give_back`] returns the vector for reuse.
     pub(crate) fn take_out(&mut self) -> Vec<Stored> {
         self.out_bytes = 0;
         std::mem::take(&mut self.out)
@@ -100,7 +102,7 @@ impl Writeback {
         self.out = out;
     }
 
-    /// All pieces up to that number are on the device.
+    /// Registers that all pieces up to this number are on the device.
     pub(crate) fn written(&mut self, upto: u64) {
         self.written = self.written.max(upto);
     }

@@ -1,4 +1,4 @@
-//! Is a store the same as the model, as seen through the interface?
+//! Comparison of a store with the model through the interface.
 
 use crate::api::{Event, ObjectStore, ReadError, Tag};
 use crate::key::{Cid, Oid};
@@ -7,13 +7,13 @@ use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Tag of the comparison's own reads.
+/// Tag of the comparison's reads.
 pub const TAG: Tag = Tag(u64::MAX);
 
-/// Objects asked for by one listing.
+/// Number of objects in one listing.
 const LIST: usize = 3;
 
-/// Calls `f` until it does not wait; `pump` moves the store's I/O on.
+/// Calls `f` until it does not wait; `pump` drives the store's I/O.
 pub fn wait<S: ObjectStore, T>(
     s: &mut S,
     pump: &mut dyn FnMut(&mut S),
@@ -34,7 +34,7 @@ pub fn wait<S: ObjectStore, T>(
     r
 }
 
-/// What is compared; only told if it differs.
+/// Description of the compared item, computed only for a difference.
 type What<'a> = &'a dyn Fn() -> String;
 
 fn expect<T: PartialEq + std::fmt::Debug>(what: What<'_>, got: &T, want: &T) -> Result<(), String> {
@@ -46,15 +46,15 @@ fn expect<T: PartialEq + std::fmt::Debug>(what: What<'_>, got: &T, want: &T) -> 
     Err(format!("{}: store {} model {}", what(), cut(&g), cut(&w)))
 }
 
-/// `Err` names the first difference. With `errors_allowed`, a read that fails with an I/O error is no difference: faults
-/// may hide data, never change it.
+/// Compares a store with the model. `Err` describes the first difference. With `errors_allowed`, a read that
+/// fails with an I/O error is no difference: faults may hide data, never change it.
 pub fn same<S: ObjectStore>(
     s: &mut S,
     model: &mut MemStore,
     pump: &mut dyn FnMut(&mut S),
     errors_allowed: bool,
 ) -> Result<(), String> {
-    // Sums don't wait for a transaction that the store has stopped in the midst of; any read does.
+    // Sums do not wait for a suspended transaction; any read does.
     wait(s, pump, |s| s.pg_info(TAG, Cid::Meta)).ok();
     expect(&|| "collections".into(), &s.collections(), &model.collections())?;
     for (cid, _) in model.collections() {
@@ -63,7 +63,7 @@ pub fn same<S: ObjectStore>(
     Ok(())
 }
 
-/// A read of the store, which may wait, against the model's. False if an error hid it.
+/// Compares a read of the store, which may wait, with the model's. Returns false if an error hid the data.
 fn one<S: ObjectStore, T: PartialEq + std::fmt::Debug>(
     s: &mut S,
     pump: &mut dyn FnMut(&mut S),
@@ -137,7 +137,7 @@ fn same_collection<S: ObjectStore>(
     Ok(())
 }
 
-/// Takes the store's events, keeping those of transactions.
+/// Takes the store's events, and keeps those of transactions.
 pub fn durable<S: ObjectStore>(s: &mut S, out: &mut Vec<(Tag, bool)>) {
     while let Some(e) = s.poll_event() {
         if let Event::Durable(t, r) = e {

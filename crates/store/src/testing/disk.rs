@@ -1,10 +1,13 @@
-//! A simulated device with a volatile cache: what was written since the last flush may be lost, reordered or torn, or leave sectors that can't
-//! be read.
+//! A simulated device with a volatile cache. Writes since the last flush may be lost, reordered or torn, or
+//! leave unreadable sectors.
 //!
-//! Several stores may use it, each through an engine of its own: one that flushes as it is asked ([`Engine::Plain`]), or that has writes carry
-//! flushes, as [`base::flush`] decides, on one of two kinds of devices. Requests complete in an order drawn from a generator; a flush
-//! covers what had completed when the device was given it. The truth is kept apart from the faults: latent sector errors and bit
-//! flips are overlays. Blocks are parts of the buffers that were written, without a copy: simulations spend their time elsewhere.
+//! Several stores may use it, each through an engine of its own. An engine either flushes as requested
+//! ([`Engine::Plain`]), or lets writes carry flushes as [`base::flush`] decides, on one of two kinds of
+//! devices. Requests complete in a random order. A flush covers the writes that had completed when the device
+//! got it.
+//!
+//! Latent sector errors and bit flips are overlays, so the true content stays known. Blocks are slices of the
+//! written buffers, without copies, to save simulation time.
 
 use crate::layout::{BLOCK, BLOCK_LEN};
 use base::device::{Device, IoCompletion, IoId, IoKind, IoRequest};
@@ -18,44 +21,46 @@ use std::sync::OnceLock;
 /// Unit in which a device writes atomically.
 const SECTOR: usize = 512;
 
-/// Writes up to so many bytes are kept in one piece: one block of it that is never written again holds all of it in memory.
+/// Most bytes of a write that is kept as one buffer. A single block of it that is never rewritten holds the
+/// buffer in memory.
 const SHARED_MAX: usize = 256 << 10;
-/// Reads of up to so many bytes of which none was ever written share one buffer of zeros.
+/// Most bytes of an all-hole read that shares one buffer of zeros.
 const ZEROS: usize = 4 << 20;
 
 type Image = BTreeMap<u64, Bytes>;
 
-/// What a run did to the device, for cutting it anywhere.
+/// Event of a recorded run, which can be cut at any event.
 #[derive(Clone, Debug)]
 pub enum Done {
     /// A write took effect in the cache.
     Write(u64, Bytes),
-    /// Everything before is durable.
+    /// All earlier writes are durable.
     Flush,
-    /// A mark of the test's own.
+    /// A mark set by the test.
     Mark(u64),
 }
 
-/// How a store's requests reach the device.
+/// Way in which a store's requests reach the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// A flush is a flush.
+    /// Flushes are separate requests.
     #[default]
     Plain,
-    /// Writes may carry it: such a write makes itself durable, and with `all` everything that had completed before.
+    /// Writes may carry flushes. Such a write makes itself durable, and with `all` everything that had
+    /// completed before.
     Carried {
-        /// The device has no such writes, and the kernel has it flush its whole cache.
+        /// The device has no such writes, so the kernel flushes its whole cache.
         all: bool,
     },
 }
 
-/// A request that the device has, or will be given.
+/// A request that the device has, or will get.
 #[derive(Clone, Debug)]
 struct Job {
     engine: usize,
     id: IoId,
     what: What,
-    /// The device has it, and how much had completed when it got it.
+    /// Number of completed writes when the device got the request; `None` before.
     given: Option<u64>,
 }
 
@@ -67,7 +72,7 @@ enum What {
     Discard { off: u64, len: u64 },
 }
 
-/// A write in the device's cache, with the number of its completion.
+/// A write in the device's cache, with its completion number.
 #[derive(Clone, Debug)]
 struct Volatile {
     number: u64,
@@ -75,35 +80,35 @@ struct Volatile {
     data: Bytes,
 }
 
-/// See the module.
+/// The simulated device; see the module.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     bytes: u64,
-    /// What reads see.
+    /// Content that reads return.
     cache: Image,
-    /// What a power cut leaves of blocks written since the last flush, where that is not what reads see.
+    /// For blocks written since the last flush, the content after a power cut, if it differs from `cache`.
     before: BTreeMap<u64, Option<Bytes>>,
     /// Writes that may be lost, in order of completion.
     unflushed: Vec<Volatile>,
-    /// Blocks that are durable as a later write left them than one that may be lost: the number of that write.
+    /// Blocks that a later, durable write covers: number of that write.
     newer: BTreeMap<u64, u64>,
-    /// Writes ever completed.
+    /// Number of completed writes.
     completed: u64,
     queue: Vec<Job>,
     engine: Engine,
-    /// One for each store.
+    /// Planner of each store's engine.
     planners: Vec<Planner>,
-    /// Completions that followed from others.
+    /// Completions that other completions have caused.
     done: VecDeque<(usize, IoId, Result<(), Errno>)>,
     /// Blocks whose reads fail.
     pub bad_reads: BTreeSet<u64>,
-    /// Bits that reads return flipped: block to bit.
+    /// Blocks whose reads have a flipped bit: block to bit.
     pub flips: BTreeMap<u64, u64>,
-    /// Blocks whose reads give less than asked for.
+    /// Blocks whose reads return too few bytes.
     pub short_reads: BTreeSet<u64>,
-    /// All writes from now on fail with this.
+    /// Error with which all later writes fail.
     pub write_error: Option<Errno>,
-    /// If kept: everything that happened.
+    /// Recorded events, if recording.
     pub record: Option<Vec<Done>>,
 }
 
@@ -122,7 +127,7 @@ fn one_buffer(mut bufs: Vec<Bytes>) -> Bytes {
     }
 }
 
-/// The blocks of a write, with their numbers.
+/// Blocks of a write, with their numbers.
 fn blocks(off: u64, data: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + '_ {
     let share = data.len() <= SHARED_MAX;
     (0..data.len().div_ceil(BLOCK_LEN)).map(move |i| {
@@ -150,7 +155,7 @@ fn put_torn(image: &mut Image, off: u64, data: &Bytes, rng: &mut Rng, goes: impl
 }
 
 impl SimDisk {
-    /// A device of zeros.
+    /// A device full of zeros.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -172,27 +177,27 @@ impl SimDisk {
         }
     }
 
-    /// Makes the device larger.
+    /// Enlarges the device.
     pub fn grow(&mut self, bytes: u64) {
         self.bytes = self.bytes.max(bytes);
     }
 
-    /// Has stores use it in another way from now on. Nothing may be under way.
+    /// Changes the kind of engine. No request may be in flight.
     ///
     /// # Panics
-    /// If something is.
+    /// If a request is in flight.
     pub fn set_engine(&mut self, engine: Engine) {
         assert!(self.queue.is_empty() && self.done.is_empty(), "requests are under way");
         self.engine = engine;
         self.planners.clear();
     }
 
-    /// Takes a request.
+    /// Submits a request of the first store.
     pub fn submit(&mut self, r: IoRequest) {
         self.submit_to(0, r);
     }
 
-    /// Takes a request of a store through its engine.
+    /// Submits a request of a store through its engine.
     pub fn submit_to(&mut self, engine: usize, r: IoRequest) {
         let Engine::Carried { all } = self.engine else {
             let what = match r.kind {
@@ -202,7 +207,7 @@ impl SimDisk {
                 IoKind::Flush => What::Flush { covers: 0 },
                 IoKind::Discard { off, len } => What::Discard { off, len },
             };
-            // What a flush covers is seen when the device gets it.
+            // The coverage of a flush is determined when the device gets it.
             let given = (!matches!(what, What::Flush { .. })).then_some(self.completed);
             return self.queue.push(Job { engine, id: r.id, what, given });
         };
@@ -238,7 +243,7 @@ impl SimDisk {
         (0..).find(|k| !used.contains(k)).unwrap_or(0)
     }
 
-    /// Has an engine's planner decide, and does what it says.
+    /// Asks an engine's planner and executes its steps.
     fn plan(&mut self, engine: usize, f: impl FnOnce(&mut Planner, &mut dyn FnMut(Step))) {
         let mut steps = Vec::new();
         if let Some(p) = self.planners.get_mut(engine) {
@@ -264,7 +269,7 @@ impl SimDisk {
         }
     }
 
-    /// Requests not yet completed.
+    /// Number of requests not yet completed.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len() + self.done.len()
@@ -324,7 +329,7 @@ impl SimDisk {
             let old = self.cache.insert(b, new);
             self.before.entry(b).or_insert(old);
         }
-        // A write heals a latent error, as devices do by remapping.
+        // A write heals a latent error, like remapping in real devices.
         if !(self.bad_reads.is_empty() && self.short_reads.is_empty() && self.flips.is_empty()) {
             for b in off / BLOCK..(off + data.len() as u64) / BLOCK {
                 self.bad_reads.remove(&b);
@@ -339,7 +344,7 @@ impl SimDisk {
         self.unflushed.push(Volatile { number: self.completed, off, data });
     }
 
-    /// Everything that has completed is durable.
+    /// Makes all completed writes durable.
     fn sync(&mut self) {
         self.unflushed.clear();
         self.newer.clear();
@@ -349,7 +354,7 @@ impl SimDisk {
         }
     }
 
-    /// The first so many writes that completed are durable, and one more.
+    /// Makes completed writes up to number `upto` durable, and `one` more.
     fn sync_some(&mut self, upto: u64, one: Option<u64>) {
         let durable = |v: &Volatile| v.number <= upto || Some(v.number) == one;
         let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unflushed).into_iter().partition(durable);
@@ -375,7 +380,7 @@ impl SimDisk {
         self.unflushed = later;
     }
 
-    /// What reads see becomes what was durable.
+    /// Drops all writes that are not durable.
     fn forget(&mut self) {
         for (b, old) in std::mem::take(&mut self.before) {
             match old {
@@ -387,19 +392,19 @@ impl SimDisk {
         self.newer.clear();
     }
 
-    /// Blocks from `from` on whose content is as wanted, in order.
+    /// Numbers of the blocks from `from` on whose content satisfies `wanted`, ascending.
     #[must_use]
     pub fn find(&self, from: u64, wanted: impl Fn(&[u8]) -> bool) -> Vec<u64> {
         self.cache.range(from..).filter(|(_, b)| wanted(b)).map(|(n, _)| *n).collect()
     }
 
-    /// Completes one request. A flush first completes the writes submitted before it, as engines do, but for those written
-    /// ahead, and they are returned with later calls.
+    /// Completes one request. A flush first completes the writes submitted before it, except those written
+    /// ahead, as real engines do. Later calls return these.
     pub fn step(&mut self, rng: &mut Rng) -> Option<IoCompletion> {
         self.step_any(rng).map(|c| c.1)
     }
 
-    /// As [`SimDisk::step`], with the store whose request it was.
+    /// Like [`SimDisk::step`], and also returns the store of the request.
     pub fn step_any(&mut self, rng: &mut Rng) -> Option<(usize, IoCompletion)> {
         if let Some((engine, id, result)) = self.done.pop_front() {
             return Some((engine, IoCompletion { id, result: result.map(|()| Bytes::new()) }));
@@ -438,7 +443,7 @@ impl SimDisk {
                 done
             }
             What::Discard { off, len } => {
-                // What was there is gone at once, durable or not.
+                // A discard takes effect at once, durable or not.
                 for b in off / BLOCK..(off + len) / BLOCK {
                     self.cache.remove(&b);
                     self.before.remove(&b);
@@ -449,7 +454,8 @@ impl SimDisk {
         Some((engine, IoCompletion { id, result }))
     }
 
-    /// One that the device has. A flush that is met for the first time may only begin: what completes meanwhile it does not cover.
+    /// Index of a request that the device completes next. A flush that is met for the first time may only
+    /// begin; it does not cover writes that complete meanwhile.
     fn next_job(&mut self, rng: &mut Rng) -> Option<usize> {
         let carried = self.engine != Engine::Plain;
         let ready: Vec<usize> = (0..self.queue.len()).filter(|i| !carried || self.queue[*i].given.is_some()).collect();
@@ -475,13 +481,14 @@ impl SimDisk {
         }
     }
 
-    /// The device after a power cut: every write since the last flush, also those in flight, may be there, torn, or lost.
+    /// The device after a power cut. Every write since the last flush, also in flight, may be complete, torn or
+    /// lost.
     #[must_use]
     pub fn power_cut(&self, rng: &mut Rng) -> Self {
         self.clone().after_power_cut(rng)
     }
 
-    /// As [`SimDisk::power_cut`], of a device that nobody looks at any more.
+    /// Like [`SimDisk::power_cut`], consuming the device.
     #[must_use]
     pub fn after_power_cut(mut self, rng: &mut Rng) -> Self {
         let mut writes = std::mem::take(&mut self.unflushed);
@@ -492,7 +499,7 @@ impl SimDisk {
             }
         }
         self.forget();
-        // Swarm: how hard the cut is differs from run to run.
+        // The severity of cuts varies between runs.
         let keep = rng.below(5);
         let spoils = rng.chance(1, 3);
         while !writes.is_empty() {
@@ -505,7 +512,7 @@ impl SimDisk {
                 3 if keep > 0 => put_torn(&mut self.cache, off, &data, rng, goes),
                 _ => {}
             }
-            // The device was at it when the power went.
+            // The device was writing this block when power failed.
             let b = first + rng.below((data.len() as u64 / BLOCK).max(1));
             if spoils && rng.chance(1, 6) && goes(b) {
                 self.bad_reads.insert(b);
@@ -515,13 +522,13 @@ impl SimDisk {
         Self { cache: self.cache, bad_reads, flips, engine: self.engine, ..Self::new(self.bytes) }
     }
 
-    /// The device after the process was killed: writes that completed stay, of those in flight any may have happened.
+    /// The device after a kill of the process. Completed writes stay; any of those in flight may have happened.
     #[must_use]
     pub fn killed(&self, rng: &mut Rng) -> Self {
         self.clone().after_kill(rng)
     }
 
-    /// As [`SimDisk::killed`], of a device that nobody looks at any more.
+    /// Like [`SimDisk::killed`], consuming the device.
     #[must_use]
     pub fn after_kill(mut self, rng: &mut Rng) -> Self {
         for j in std::mem::take(&mut self.queue) {
@@ -534,7 +541,7 @@ impl SimDisk {
         self
     }
 
-    /// Does what was recorded once more.
+    /// Repeats the recorded events.
     pub fn replay(&mut self, record: &[Done]) {
         for e in record {
             match e {
@@ -545,8 +552,8 @@ impl SimDisk {
         }
     }
 
-    /// The device as a recorded run left it after its first `n` events, cut by losing everything after the last flush
-    /// (`None`), or keeping it as far as the generator says.
+    /// The device after the first `n` events of a recorded run and a cut. Without `rng` all writes since the
+    /// last flush are lost; with it the generator decides.
     #[must_use]
     pub fn replayed(bytes: u64, record: &[Done], rng: Option<&mut Rng>) -> Self {
         let mut d = Self::new(bytes);
@@ -560,13 +567,13 @@ impl SimDisk {
         }
     }
 
-    /// Blocks ever written, for choosing victims of faults.
+    /// Numbers of all blocks ever written, as candidates for faults.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         self.cache.keys().copied().collect()
     }
 
-    /// A write that went to another place, or was lost: block `to` now holds what `from` holds (zeros if that was never
+    /// Simulates a misdirected or lost write: block `to` now has the content of `from` (zeros if that was never
     /// written).
     pub fn misplace(&mut self, from: u64, to: u64) {
         let seen = self.cache.get(&from).cloned();
@@ -589,7 +596,7 @@ impl SimDisk {
         }
     }
 
-    /// Completes everything that is queued, in order, and gives the completions.
+    /// Completes all queued requests and returns their completions.
     pub fn drain(&mut self, rng: &mut Rng) -> Vec<(IoId, bool)> {
         let mut out = Vec::new();
         while let Some(c) = self.step(rng) {

@@ -1,4 +1,5 @@
-//! For tests of this crate and of those above it: a device with faults, and the comparison of a store with the model.
+//! Test support for this crate and those above it: a device with faults, and the comparison of a store with the
+//! model.
 
 pub mod compare;
 pub mod disk;
@@ -13,10 +14,10 @@ use base::rng::Rng;
 use disk::SimDisk;
 use std::sync::Arc;
 
-/// A new device of so many bytes with a new store of one reactor on it.
+/// A new device of `bytes` bytes with a new store of one reactor.
 ///
 /// # Panics
-/// If it cannot be made: then there is nothing to test.
+/// If the store can't be created.
 #[must_use]
 pub fn fresh(bytes: u64, seed: u64, cfg: &Config) -> (SimDisk, Store) {
     let mut dev = SimDisk::new(bytes);
@@ -26,7 +27,7 @@ pub fn fresh(bytes: u64, seed: u64, cfg: &Config) -> (SimDisk, Store) {
     (dev, store)
 }
 
-/// A whole turn: ends it and completes everything that its requests and those before it ask of the device.
+/// A whole turn: ends it, and completes all requests of the device.
 pub fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
     s.end_turn();
     while let Some(r) = s.poll_io() {
@@ -37,7 +38,7 @@ pub fn turn(dev: &mut SimDisk, s: &mut Store, rng: &mut Rng) {
     }
 }
 
-/// Lets a store and its device go on by at most `steps` completions; whether the store's turn ends first is up to `rng`.
+/// Runs up to `steps` completions; `rng` decides whether the store's turn ends first.
 pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
     if rng.chance(3, 4) {
         s.end_turn();
@@ -53,8 +54,8 @@ pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
     }
 }
 
-/// Decodes a page of metadata of a device of so many bytes, with what lies beside the pointer to it, and encodes what that gives. `None` if it is
-/// refused.
+/// Decodes a metadata page of a device of `bytes` bytes, with the changes beside its pointer, and encodes the
+/// result. `None` if the page is refused.
 #[must_use]
 pub fn decode_page(bytes: u64, page: &[u8], late: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::of(bytes)?;

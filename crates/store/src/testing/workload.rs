@@ -1,4 +1,4 @@
-//! Random transactions from a seed, small worlds that meet every corner often.
+//! Random transactions from a seed, in small worlds that often meet corner cases.
 
 use crate::key::{Cid, Oid};
 use crate::mem::MemStore;
@@ -8,17 +8,17 @@ use base::rng::Rng;
 use base::{Eversion, HObject, PgId, PoolId, SnapId};
 use bytes::Bytes;
 
-/// What a history likes to do; drawn once, so that histories differ in kind.
+/// Preferences of a history. They are drawn once, so that histories differ in kind.
 #[derive(Clone, Debug)]
 pub struct Workload {
     objects: u64,
     size_max: u64,
-    /// Shares of kinds of operations.
+    /// Weights of the kinds of operations.
     weights: [u64; 8],
     version: u64,
-    /// Whether logs keep what is replaced.
+    /// True if logs keep undo records.
     keeps: bool,
-    /// A collection made to be joined to another one at a hash.
+    /// A collection made to be merged into another one at a hash.
     join: Option<(Cid, Cid, u32)>,
 }
 
@@ -26,18 +26,18 @@ fn pg(seed: u32) -> Cid {
     Cid::Pg(PgId::new(1, seed).into())
 }
 
-/// The collections of the workload, but for those that are split off.
+/// Collections of the workload, except those that are split off.
 #[must_use]
 pub fn cids() -> [Cid; 3] {
     [Cid::Meta, pg(0), pg(5)]
 }
 
-/// PGs of one shard, that may be split off each other and joined.
+/// PGs of one shard, which may be split off each other and merged.
 const KIN: [[u32; 4]; 2] = [[0, 32, 64, 96], [5, 37, 69, 101]];
 
 fn bytes(rng: &mut Rng, n: u64) -> Bytes {
     let mut v = vec![0; n as usize];
-    // Mostly incompressible, sometimes zeros, which must not be mistaken for holes.
+    // Data is mostly incompressible, sometimes zeros, which must not be taken for holes.
     if rng.chance(9, 10) {
         rng.fill(&mut v);
     }
@@ -45,7 +45,7 @@ fn bytes(rng: &mut Rng, n: u64) -> Bytes {
 }
 
 impl Workload {
-    /// From a seed.
+    /// A workload from a generator.
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
@@ -54,7 +54,7 @@ impl Workload {
         Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), join: None }
     }
 
-    /// Likes other things from now on; objects and versions go on.
+    /// Draws new preferences; objects and versions continue.
     pub fn vary(&mut self, rng: &mut Rng) {
         let version = self.version;
         *self = Self::new(rng);
@@ -68,7 +68,7 @@ impl Workload {
             key: if n % 7 == 6 { Bytes::from_static(b"k") } else { Bytes::new() },
             nspace: if n % 5 == 4 { Bytes::from_static(b"ns") } else { Bytes::new() },
             snap: if n.is_multiple_of(3) { SnapId::HEAD } else { SnapId(n % 3) },
-            // Few hashes, so that ties are met.
+            // Few hashes, so that objects often share one.
             hash: ((n / 3) as u32 % 17).wrapping_mul(0x9e37_79b9),
             max: false,
             pool: PoolId(1),
@@ -90,7 +90,7 @@ impl Workload {
         format!("key{:04}", rng.below(300)).into()
     }
 
-    /// A transaction that the model would accept; applied to nothing yet.
+    /// A transaction that the model would accept. It is not applied yet.
     pub fn next(&mut self, rng: &mut Rng, model: &MemStore) -> Transaction {
         let all = cids();
         let have: Vec<Cid> = model.collections().into_iter().map(|c| c.0).collect();
@@ -116,7 +116,7 @@ impl Workload {
             self.undo(rng, cid, model, &mut t);
         }
         for i in 0..1 + rng.below(4) {
-            // Sometimes amid a transaction, or under a version that keeps something already.
+            // Sometimes in the middle of a transaction, or under a version that has an undo record already.
             if self.keeps
                 && rng.chance(1, if i == 0 { 2 } else { 10 })
                 && !t.ops.iter().any(|o| matches!(o, Op::Keep { .. }))
@@ -144,7 +144,7 @@ impl Workload {
         t
     }
 
-    /// Undoes what the newest versions keep, or what any does, of some objects or of all.
+    /// Undoes the newest versions, or any, for some objects or for all.
     fn undo(&self, rng: &mut Rng, cid: Cid, model: &MemStore, t: &mut Transaction) {
         let mut versions = model.kept_versions(cid);
         let all: Vec<Oid> = model.objects(cid).map(|o| o.0.clone()).collect();
@@ -168,11 +168,11 @@ impl Workload {
         }
     }
 
-    /// Splits a collection, joins two, or makes one that can be joined soon.
+    /// Splits a collection, merges two, or makes one that can be merged soon.
     fn reshape(&mut self, rng: &mut Rng, model: &MemStore, have: &[Cid]) -> Option<Transaction> {
         let mut t = Transaction::new();
         if let Some((cid, dst, first)) = self.join.take() {
-            // What comes before may be on either side.
+            // Earlier operations may be on either side.
             for _ in 0..rng.below(3) {
                 let c = if rng.chance(1, 2) { cid } else { dst };
                 self.op(rng, c, model, &mut t);
@@ -207,7 +207,7 @@ impl Workload {
                 t.push(Op::OmapSet { cid: dst, oid, entries: vec![(Self::key(rng), bytes(rng, 30))] });
             }
             if rng.chance(1, 3) {
-                // Two at once, the upper one first.
+                // Two splits at once, the upper one first.
                 let lower = self.oid(rng).hobj.bitwise_key().max(1);
                 let other = pick(rng);
                 if lower < first && other != dst && !have.contains(&other) {
@@ -218,7 +218,7 @@ impl Workload {
                 }
             }
         } else if have.contains(&dst) {
-            // A family of its own.
+            // The collection has a family of its own.
             t.push(match rng.below(2) {
                 0 => Op::MakeCollection { cid, bits: 4 },
                 _ => Op::MakeBeside { cid, beside: dst, bits: 4 },
@@ -238,7 +238,7 @@ impl Workload {
     fn op(&self, rng: &mut Rng, cid: Cid, model: &MemStore, t: &mut Transaction) {
         let n = t.ops.len();
         self.any_op(rng, cid, t);
-        // Only objects of the collection's range.
+        // Only objects in the collection's range may be changed.
         if t.ops.iter().skip(n).any(|o| o.target().is_some_and(|oid| !model.fits(cid, oid))) {
             t.ops.truncate(n);
         }
@@ -305,7 +305,7 @@ impl Workload {
         }
     }
 
-    /// A history's next tag.
+    /// Tag number `n` of a history.
     #[must_use]
     pub fn tag(n: u64) -> Tag {
         Tag(n)
