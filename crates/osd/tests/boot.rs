@@ -1,4 +1,4 @@
-//! Does an OSD become a member as a monitor expects, and again after the monitor or the map loses it?
+//! Tests that an OSD joins a cluster as a monitor expects, and again after the monitor or the map loses it.
 //!
 //! The control machine runs against a scripted monitor: no sockets, no clock.
 
@@ -26,7 +26,7 @@ fn addrs() -> Addrs {
     Addrs { public: addr(1), cluster: addr(2), hb_back: addr(3), hb_front: addr(4) }
 }
 
-/// What the monitor has.
+/// State of the scripted monitor.
 struct Monitor {
     maps: Vec<(OsdMap, bytes::Bytes)>,
 }
@@ -83,13 +83,13 @@ struct World {
     osd: Control,
     now: Now,
     connected: bool,
-    /// Names of messages the OSD sent, and other outputs.
+    /// Names of the messages that the OSD sent, and of other outputs.
     seen: Vec<String>,
     /// Start of the OSD's permanent subscription to maps.
     follows: Option<u64>,
-    /// Boots that the monitor drops.
+    /// Number of boots that the monitor drops.
     deaf_to_boots: usize,
-    /// The oldest map comes in a message of its own, as where older ones were trimmed.
+    /// True if the oldest map comes in a separate message, as after trimming.
     oldest_alone: bool,
 }
 
@@ -133,9 +133,9 @@ impl World {
         self.osd.handle_mon_message(m).unwrap();
     }
 
-    /// Answers everything the OSD says until it is quiet.
+    /// Answers all messages of the OSD until it is quiet.
     fn run(&mut self) {
-        // Twice: what is due right after the first answers.
+        // Twice, for work that is due right after the first answers.
         for _ in 0..2 {
             self.osd.tick(self.now);
             self.drain();
@@ -311,7 +311,7 @@ fn unanswered() -> World {
 
 #[test]
 fn a_boot_that_the_monitor_dropped_is_repeated() {
-    // Found by the simulator (seed 1012): `noup` was set while the boot was on its way.
+    // Found by the simulator (seed 1012): `noup` was set while the boot was in flight.
     let mut w = unanswered();
     w.now.mono = w.osd.next_deadline().unwrap();
     w.run();
@@ -320,7 +320,7 @@ fn a_boot_that_the_monitor_dropped_is_repeated() {
 
 #[test]
 fn an_osd_whose_session_ended_behind_its_boot_hears_of_it_in_the_next_one() {
-    // Found by the simulator (seed 80039406): the map that shows it up came while it asked for maps again.
+    // Found by the simulator (seed 80039406): the map that shows the OSD up came while it asked for maps again.
     let mut w = unanswered();
     w.mon.up();
     w.osd.handle_mon_closed(w.now);
@@ -346,7 +346,7 @@ fn an_osd_that_was_removed_leaves() {
     assert!(w.take_seen().iter().any(|s| s.starts_with("exit")));
 }
 
-/// The oldest map that the monitor has may be older than the OSD, whether that is new or has a new disk.
+/// The monitor's oldest map may precede the OSD, if the OSD is new or has a new disk.
 #[test]
 fn an_osd_that_old_maps_do_not_have_boots() {
     let mut w = World::new();
@@ -386,7 +386,7 @@ fn a_clean_stop_serves_no_more_before_the_monitor_hears_of_it_and_waits_for_the_
     let mut w = serving();
     w.osd.leave(w.now);
     w.run();
-    // "Dead" lets the next primary serve at once: whoever still answered reads then would answer old ones.
+    // "Dead" lets the next primary serve at once, so no reactor may still answer reads by then.
     assert_eq!(w.take_seen(), ["Leaving", "stop"]);
     w.osd.stopped(w.now);
     w.run();
@@ -476,7 +476,7 @@ fn up_thru_is_asked_for_once() {
     assert_eq!(w.take_seen(), ["osd_alive"]);
 }
 
-/// Clients and other OSDs name epochs as they like: one that does not exist holds up no boot.
+/// Clients and other OSDs may name any epoch. An epoch that does not exist must not delay a boot.
 #[test]
 fn an_epoch_that_a_peer_made_up_keeps_nobody_down() {
     let mut w = World::new();
@@ -527,7 +527,7 @@ fn a_restart_continues_from_what_was_stored() {
     }
     let again = MapHistory::restore(FSID, &full.unwrap(), &incs).unwrap();
     assert_eq!(again.current(), h.current());
-    // A client one epoch behind gets the step, one far behind a full map.
+    // A client one epoch behind gets the incremental, one far behind a full map.
     let feed = again.feed().unwrap();
     let m = feed.share(Epoch(6), Features::PACIFIC).unwrap();
     assert_eq!((m.incremental_maps.len(), m.maps.len()), (1, 0));
@@ -554,11 +554,11 @@ fn maps_that_leave_out_some_are_taken_of_a_monitor_only_that_has_none_in_between
     let newest = w.mon.newest().epoch;
     assert_eq!(newest, Epoch(7));
     let have = |w: &World| w.osd.map().unwrap().epoch;
-    // Of another OSD, whatever it says of the monitors.
+    // The map comes from another OSD, whatever it says of the monitors.
     let m = full_of(&w, newest, newest);
     w.osd.handle_map_message(&m, w.now);
     assert_eq!(have(&w), Epoch(3));
-    // Of a monitor that has what is in between: it is asked, once.
+    // The map comes from a monitor that has the maps between. It is asked for them once.
     let m = full_of(&w, newest, Epoch(1));
     let before = w.follows;
     w.reply(&m, 0);
@@ -566,11 +566,11 @@ fn maps_that_leave_out_some_are_taken_of_a_monitor_only_that_has_none_in_between
     w.follows = None;
     w.drain();
     assert_eq!((before, w.follows, have(&w)), (Some(4), Some(4), newest), "it was asked for the rest");
-    // One that has trimmed.
+    // A monitor that has trimmed.
     (0..4).for_each(|_| w.mon.commit(|_| {}));
     let m = full_of(&w, Epoch(10), Epoch(9));
     w.reply(&m, 0);
-    // What it asks now has no answer.
+    // The present request gets no answer.
     while w.osd.poll_output(w.now).is_some() {}
     assert_eq!(have(&w), newest, "the monitor has 9");
     let m = full_of(&w, Epoch(9), Epoch(9));

@@ -1,8 +1,9 @@
-//! Does a pool that gets more PGs end with all reactors loaded alike, while clients write, and is nothing lost, done twice or left
-//! behind when the OSD ends at any step of it?
+//! A pool gets more PGs while clients write, and the OSD may end at any step. Tests that all reactors end up
+//! equally loaded, and no operation is lost, repeated or left behind.
 //!
-//! The reactors of one OSD, each with a memory store that keeps at a crash what its last turn made durable, joined by
-//! queues whose items are taken in random order between, and in order within, them. `MOVES_SEEDS=n` runs more seeds.
+//! The test has the reactors of one OSD, each with a memory store. At a crash a store keeps what its last turn
+//! made durable. Items of each queue stay in order; the queues are served in random order. `MOVES_SEEDS=n` runs
+//! more seeds.
 
 use base::id::Uuid;
 use base::rng::Rng;
@@ -68,16 +69,16 @@ enum ToControl {
 struct Reactor {
     shard: Shard,
     store: MemStore,
-    /// As of the last turn.
+    /// State at the end of the last turn.
     durable: MemStore,
     mailbox: VecDeque<Item>,
 }
 
-/// An operation of the client that has no answer yet.
+/// An operation of the client without an answer.
 struct Asked {
     name: String,
     ops: Vec<OsdOp>,
-    /// Sent so many times.
+    /// Number of times it was sent.
     sent: u32,
 }
 
@@ -88,7 +89,7 @@ struct World {
     control: VecDeque<ToControl>,
     moves: Moves,
     history: MapHistory,
-    /// All maps, to begin anew with.
+    /// All maps, for a restart.
     blobs: (Bytes, BTreeMap<Epoch, Bytes>),
     ms: u64,
     session: Arc<SessionInfo>,
@@ -97,12 +98,12 @@ struct World {
     answers: BTreeMap<u64, u32>,
     reads: BTreeMap<u64, Bytes>,
     tid: u64,
-    /// What every object holds when all is done.
+    /// Final content of every object.
     model: BTreeMap<String, Vec<u8>>,
-    /// Steps until the OSD ends at once.
+    /// Steps until the OSD crashes.
     fuse: Option<u64>,
     moved: u64,
-    /// Words for the cluster log.
+    /// Lines for the cluster log.
     said: Vec<String>,
 }
 
@@ -212,7 +213,7 @@ impl World {
         self.all(|| Item::Load(feed.clone()));
     }
 
-    /// The OSD ends at once and starts again; its client connects anew and asks again what was not answered.
+    /// Crashes and restarts the OSD. Its client connects again and resends unanswered operations.
     fn crash(&mut self) {
         if std::env::var_os("MOVES_TRACE").is_some() {
             eprintln!("{} crash, moving {:?}", self.ms, self.moves.moving());
@@ -224,7 +225,7 @@ impl World {
             }
         }
         let stores = self.reactors.drain(..).map(|r| r.durable).collect();
-        // One reactor writes maps down, others may have made durable what they did by them before.
+        // One reactor stores the maps; other reactors may have made effects of newer maps durable before.
         let newest = self.history.epoch();
         let stored = Epoch(newest.0.saturating_sub(self.rng.below(4) as u32));
         let lost = self.blobs.1.split_off(&stored.next());
@@ -234,10 +235,10 @@ impl World {
         if !lost.is_empty() {
             self.publish(&MOsdMap { fsid: FSID, newest_map: newest, incremental_maps: lost, ..MOsdMap::default() });
         }
-        // Nobody is listened to before.
+        // No message is handled before this is done.
         for at in 0..self.reactors.len() {
             self.take(at);
-            // What a start looks at is always in memory, the rest is not.
+            // Data that a start reads is always in memory, other data is not.
             let seed = self.rng.next_u64();
             let r = &mut self.reactors[at];
             r.store = std::mem::take(&mut r.store).with_waits(seed);
@@ -264,7 +265,7 @@ impl World {
         self.history.current().cloned().unwrap()
     }
 
-    /// The monitor makes a map, and the control machine gives it out.
+    /// Commits a map at the monitor, and publishes it through the control machine.
     fn commit(&mut self, change: impl FnOnce(&mut Incremental)) {
         let mut m = MOsdMap { fsid: FSID, ..MOsdMap::default() };
         let last = match self.history.current().cloned() {
@@ -296,7 +297,7 @@ impl World {
         let mut p = (*self.map().pools[&POOL]).clone();
         (p.pg_num, p.pgp_num, p.pg_num_pending) = (pg_num, 1, pg_num);
         self.commit(|i| drop(i.new_pools.insert(POOL, p)));
-        // What goes to another PG now is sent again.
+        // Operations for PGs that have changed are sent again.
         let tids: Vec<u64> = self.asked.keys().copied().collect();
         for t in tids {
             self.send(t);
@@ -442,11 +443,11 @@ impl World {
             oid: Bytes::copy_from_slice(a.name.as_bytes()),
             ops: OpVec::from_vec(a.ops.clone()),
             snapid: SnapId::HEAD,
-            // Every now and then a snapshot, so that there are clones.
+            // Takes a snapshot from time to time, so that there are clones.
             snapc: SnapContext { seq: SnapId(tid / 97), snaps: (1..=tid / 97).rev().take(2).map(SnapId).collect() },
             ..MOsdOp::default()
         };
-        // As the connection's reactor does it.
+        // Routes the operation as the connection's reactor does.
         let at = self.session.reactor;
         let place = self.reactors[at].shard.place_of_op(&m);
         let session = self.session.clone();
@@ -468,7 +469,7 @@ impl World {
         tid
     }
 
-    /// One more change of some object; several of one object may be under way.
+    /// Writes to some object; several writes to one object may be in flight.
     fn write(&mut self) {
         let name = format!("o{}", self.rng.below(OBJECTS));
         let data = vec![self.rng.next_u64() as u8; 1 + self.rng.below(3000) as usize];
@@ -496,7 +497,7 @@ impl World {
                 return;
             }
             if n % 4000 == 3999 {
-                // A client asks again after a while, on another connection.
+                // A client resends after a while, on another connection.
                 let old = self.session.id;
                 self.all(|| Item::SessionClosed(old));
                 self.connect();
@@ -524,7 +525,7 @@ impl World {
             && self.moves.moving().is_none()
     }
 
-    /// All there is is right, once, and nothing else is left in any store.
+    /// Checks that all data is right and present once, and no store has anything else.
     fn check(&mut self) {
         self.until("answered", |w| w.asked.is_empty());
         let names: Vec<String> = self.model.keys().cloned().collect();
@@ -597,7 +598,7 @@ fn reactors_end_even_and_nothing_is_lost() {
     }
 }
 
-/// A store has room for nothing for a while, then another one.
+/// One store after the other has no room for a while.
 fn history_with_full_stores(seed: u64) -> u64 {
     let mut w = World::new(seed, 2);
     w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));

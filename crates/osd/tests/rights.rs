@@ -1,8 +1,10 @@
-//! Does an OSD look only at what its sender may send, and run commands only for whom Ceph runs them?
+//! Tests that an OSD handles only messages that their sender may send, and runs commands only for the same
+//! callers as Ceph.
 //!
-//! Each message type of `wire` × each way to an OSD that others can open × the keys that matter. The expectation is written here
-//! and does not follow the OSD's own table: a message that is taken from more or from fewer fails, and one that is new and taken
-//! has no row. Commands are compared with what a real 16.2 and a real 20.2 answered (`vectors/rights`).
+//! Each message type of `wire` × each lane that peers can open × the relevant keys. The expectation is written
+//! here, independently of the OSD's own table. So a message that is accepted from more or fewer senders fails,
+//! and a new accepted one has no row. Commands are compared with the answers of a real 16.2 and a real 20.2
+//! (`vectors/rights`).
 
 use auth::{AuthError, CapsInfo, Method, Principal};
 use base::{AuthName, EntityKind, Utime};
@@ -11,7 +13,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use wire::msg::registry;
 
-/// Column, entity, caps at an OSD, what it says it is.
+/// Column, entity, caps at an OSD, claimed kind.
 const KEYS: &[(&str, &str, &str, EntityKind)] = &[
     ("no-caps", "client.m_none", "", EntityKind::CLIENT),
     ("no-grants", "client.m_nothing", "", EntityKind::CLIENT),
@@ -49,7 +51,7 @@ fn principal(name: &str, caps: &str, says: EntityKind) -> Result<Principal, Auth
     Principal::incoming(says, &granted, Method::CEPHX, ([10, 0, 0, 1], 4711).into())
 }
 
-/// Who is listened to, by Ceph's name of the message and the address it came to. Anything else is from nobody.
+/// Accepted senders, by Ceph's name of the message and the lane. All others are refused.
 ///
 /// Sources, 16.2 `src/osd/OSD.cc`: `ms_fast_dispatch` and `OSD::enqueue_op` (operations: caps per operation,
 /// `PrimaryLogPG::op_has_sufficient_caps`), `OSD::handle_command` (`allow *`), `OSD::require_osd_peer`, `OSD::handle_osd_map`
@@ -84,7 +86,7 @@ fn messages_are_taken_from_whom_they_may_come() {
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What a peer says of itself gives it nothing: a client that comes as an OSD has no session at all.
+/// The claimed kind of a peer gives no rights: a client that claims to be an OSD gets no session.
 #[test]
 fn a_claim_is_no_name() {
     for (_, name, caps, says) in KEYS.iter().filter(|k| k.3 == EntityKind::CLIENT) {

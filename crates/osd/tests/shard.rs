@@ -1,6 +1,7 @@
-//! Does a reactor's table of PGs keep apart what is and what was of one name, and hear of what it does not have?
+//! Tests that a reactor's table of PGs separates present and former PGs of one name, and handles messages for
+//! PGs it does not have.
 //!
-//! One reactor of an OSD with a memory store, no other OSDs but by their messages.
+//! One reactor of an OSD with a memory store. Other OSDs exist only as messages.
 
 use base::errno::EPERM;
 use base::id::Uuid;
@@ -26,7 +27,7 @@ use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OsdOp, msg_flags};
 const FSID: Uuid = Uuid([7; 16]);
 const POOL: PoolId = PoolId(1);
 
-/// A cluster of some OSDs, up, with a pool of so many copies; its maps.
+/// A cluster of OSDs that are up, with a pool of a given size, and its maps.
 struct Maps {
     now: OsdMap,
     history: MapHistory,
@@ -75,7 +76,7 @@ impl Maps {
         me
     }
 
-    /// The next map.
+    /// Commits the next map.
     fn next(&mut self, change: impl FnOnce(&mut Incremental)) -> Arc<OsdMap> {
         let mut inc = Incremental::new(FSID, self.now.epoch.next(), Utime { sec: self.now.epoch.0, nsec: 0 });
         change(&mut inc);
@@ -99,7 +100,7 @@ impl Maps {
         self.next(|i| drop(i.new_pools.insert(POOL, p)))
     }
 
-    /// As a start finds them: all steps from the first map on.
+    /// Maps as a start finds them: all incrementals from the first map on.
     fn restored(&self) -> Arc<MapFeed> {
         MapHistory::restore(FSID, &self.first, &self.steps).unwrap().feed().unwrap()
     }
@@ -117,7 +118,7 @@ fn shard(me: OsdId) -> Shard {
     Shard::new(me, 1, Places::new(0, Box::new(|_| 0), &[]))
 }
 
-/// Messages to other OSDs: to whom, and what.
+/// Messages to other OSDs, with their receivers.
 fn said(shard: &mut Shard) -> Vec<(OsdId, Body)> {
     let mut all = Vec::new();
     while let Some(o) = shard.poll_output() {
@@ -130,7 +131,7 @@ fn said(shard: &mut Shard) -> Vec<(OsdId, Body)> {
 
 #[test]
 fn what_was_asked_is_asked_again_when_the_session_is_reset() {
-    // Found by the simulator (seed 81000806): the question went to a session that the other one had ended.
+    // Found by the simulator (seed 81000806): the question went to a session that the peer had ended.
     let mut maps = Maps::new(2, 2, 1);
     for _ in 0..3 {
         maps.next(|_| {});
@@ -178,7 +179,7 @@ fn a_pg_whose_stored_info_does_not_decode_makes_no_children_of_nothing() {
     one.create(&[create], at(0), &mut store);
     settle(&mut one, &mut store, 1);
     let (cid, _) = *store.collections().first().unwrap();
-    // It had seen this map, and what it was split into was joined to it again.
+    // The PG had seen this map, and its children were merged into it again.
     maps.pg_num(4);
     maps.pg_num(1);
     let mut t = Transaction::new();
@@ -187,7 +188,7 @@ fn a_pg_whose_stored_info_does_not_decode_makes_no_children_of_nothing() {
     let mut again = shard(OsdId(0));
     again.load(Some(maps.restored()), at(2000), &mut store);
     settle(&mut again, &mut store, 2000);
-    // What may be in it of its children is not said to be nowhere.
+    // Data of its children that it may hold must not be declared missing.
     assert!(again.pgs().all(|p| p.has_failed()), "{:?}", again.pgs().map(|p| p.state().clone()).collect::<Vec<_>>());
 }
 
@@ -238,7 +239,7 @@ fn a_process_that_the_map_does_not_show_says_nothing() {
         up_from.extend(if let Output::Peer { msg, .. } = o { Some(msg.up_from) } else { None });
     }
     assert_eq!(up_from, [Epoch(5)], "asked by the instance that the map shows");
-    // One that took its place while it did not look.
+    // Another process took its place unnoticed.
     let both = boot(&mut maps, 9);
     shard.handle_maps(&both, maps.feed(), now, &mut store);
     shard.handle_peer(other, notify(pg, 6, 2), now, &mut store);
@@ -260,17 +261,19 @@ fn what_a_gone_instance_said_is_not_heard() {
         assert!(said(&mut shard).is_empty(), "{up_from} in {epoch}");
         assert_eq!(shard.pgs().count(), 0);
     }
-    // What waits for a map is looked at when it is there.
+    // A message that waits for a map is checked when the map arrives.
     shard.handle_peer(other, notify(pg, 4, 3), now, &mut store);
     let down = maps.next(|i| _ = i.new_state.insert(other, cluster::osdmap::osd_state::UP));
     shard.handle_maps(&[down], maps.feed(), now, &mut store);
     assert_eq!(shard.pgs().count(), 0, "it is down");
 }
 
-/// A PG is joined to another one, split off and joined again by maps that come at once: there are two of its name that leave.
+/// Maps that come together merge a PG into another one, split it off and merge it again. Two PGs of one name
+/// leave at the same time.
 #[test]
 fn two_that_leave_under_one_name_are_kept_apart() {
-    // Found by the simulator (seed 82019378): the first one never heard that it was joined, and what waited for its name waited for ever.
+    // Found by the simulator (seed 82019378): the first PG never heard of its merge, and messages waiting for
+    // its name waited forever.
     let mut maps = Maps::new(1, 1, 2);
     let (mut store, mut shard) = (MemStore::new(), shard(OsdId(0)));
     let map = Arc::new(maps.now.clone());
@@ -280,7 +283,8 @@ fn two_that_leave_under_one_name_are_kept_apart() {
     settle(&mut shard, &mut store, 1);
     assert_eq!(shard.pgs().count(), 2);
 
-    // Not announced, so that neither copy is known to be whole, and what the second one has is moved, not taken over.
+    // The merge is not announced, so neither copy is known to be complete, and the second one's data is moved,
+    // not taken over.
     let all = [1, 2, 1].map(|n| maps.pg_num(n));
     shard.handle_maps(&all, maps.feed(), at(2_000), &mut store);
     settle(&mut shard, &mut store, 2_000);
@@ -314,7 +318,7 @@ fn maps_reach_pgs_a_part_at_a_time_and_what_came_behind_them_waits() {
         shard.walk_on(at(20_003), &mut store);
         turns += 1;
     }
-    // Three with what is split off them; in the turn of the third, and in five more, all six again.
+    // Three PGs with their children; all six in the turn of the third, and in five more turns.
     assert_eq!((turns, shard.epoch()), (8, maps.now.epoch));
     let mut stopped = false;
     for ms in (20_004..40_000).step_by(100) {
@@ -351,7 +355,7 @@ fn a_closed_session_is_told_to_those_that_know_it() {
     assert!(!shard.pgs().next().unwrap().knows_session(a.id));
 }
 
-/// Lets everything happen that can.
+/// Runs the shard until nothing happens any more.
 fn settle(shard: &mut Shard, store: &mut MemStore, from: u64) {
     for ms in (from..from + 20_000).step_by(100) {
         store.end_turn();
@@ -394,7 +398,7 @@ fn write(tid: u64, pool: i64, epoch: u32, locator: i64) -> Box<MOsdOp> {
     })
 }
 
-/// An OSD alone, with the pool `p` and the pool `q`.
+/// A single OSD with the pools `p` and `q`.
 fn alone() -> (Maps, Shard, MemStore) {
     let mut maps = Maps::new(1, 1, 1);
     let q = (*maps.now.pools[&POOL]).clone();
@@ -408,7 +412,7 @@ fn alone() -> (Maps, Shard, MemStore) {
     (maps, shard, store)
 }
 
-/// Results of answered operations, sessions closed, and whether a map was asked for.
+/// Results of answered operations, closed sessions, and whether a map was requested.
 fn answers(shard: &mut Shard) -> (Vec<i32>, Vec<pg::SessionId>, bool) {
     let (mut results, mut closed, mut map) = (Vec::new(), Vec::new(), false);
     while let Some(o) = shard.poll_output() {
@@ -422,7 +426,7 @@ fn answers(shard: &mut Shard) -> (Vec<i32>, Vec<pg::SessionId>, bool) {
     (results, closed, map)
 }
 
-/// The pool that counts is that of the PG which carries the operation out, not the one that the locator names.
+/// Caps are checked for the pool of the PG that executes the operation, not for the pool in the locator.
 #[test]
 fn caps_are_asked_for_the_pool_that_is_written() {
     let (maps, mut shard, mut store) = alone();
@@ -437,7 +441,8 @@ fn caps_are_asked_for_the_pool_that_is_written() {
     assert_eq!(shard.waiting().0, 1);
 }
 
-/// `network` looks at where the socket comes from (10.0.0.7), not at the address that the client announces (127.0.0.1).
+/// `network` caps apply to the address of the socket (10.0.0.7), not to the one that the client announces
+/// (127.0.0.1).
 #[test]
 fn networks_of_caps_see_the_socket() {
     let (maps, mut shard, mut store) = alone();
@@ -448,8 +453,8 @@ fn networks_of_caps_see_the_socket() {
     }
 }
 
-/// A session that names a map which does not exist fills its own share, and no other operation is lost for it; one without rights has
-/// nothing kept at all.
+/// A session that names a map which does not exist fills its own share, and no other operation is lost. Nothing
+/// is kept for a session without rights.
 #[test]
 fn operations_for_a_map_that_never_comes_cost_their_own_session() {
     let (maps, mut shard, mut store) = alone();
@@ -472,7 +477,7 @@ fn operations_for_a_map_that_never_comes_cost_their_own_session() {
     assert_eq!(shard.waiting().0, 1, "the other's operation still waits");
 }
 
-/// The OSD reads the source with its own key.
+/// The OSD reads the source of a copy with its own key.
 #[test]
 fn nobody_copies_what_he_may_not_read() {
     let (maps, mut shard, mut store) = alone();
@@ -491,7 +496,7 @@ fn nobody_copies_what_he_may_not_read() {
     let mut refused = |caps: &str, m: Box<MOsdOp>| {
         shard.op(&session_with(1, "client.c", caps), m, at(0), &mut store);
         let (results, ..) = answers(&mut shard);
-        // What is not refused waits for its PG.
+        // An operation that is not refused waits for its PG.
         assert!(results.is_empty() || results == [EPERM]);
         !results.is_empty()
     };
@@ -507,7 +512,7 @@ fn nobody_copies_what_he_may_not_read() {
     assert!(!refused("allow rw pool=q", copy(9, b"")), "a pool that is not there is for the PG to answer");
 }
 
-/// An OSD alone whose PG serves.
+/// A single OSD whose PG serves.
 fn serving() -> (Maps, Shard, MemStore) {
     let mut maps = Maps::new(1, 1, 1);
     let first = Arc::new(maps.now.clone());
@@ -522,7 +527,7 @@ fn serving() -> (Maps, Shard, MemStore) {
     (maps, shard, store)
 }
 
-/// An operation and its result, with the version it gave its object.
+/// Runs an operation. Returns its result and the version of its object.
 fn done(shard: &mut Shard, store: &mut MemStore, s: &Arc<SessionInfo>, m: Box<MOsdOp>) -> (i32, u64) {
     let tid = m.tid;
     shard.op(s, m, at(60_000), store);
@@ -539,8 +544,8 @@ fn done(shard: &mut Shard, store: &mut MemStore, s: &Arc<SessionInfo>, m: Box<MO
     panic!("no answer");
 }
 
-/// Who may write the same pool, in another namespace even, must not have an operation taken for one that another client is about
-/// to send: that one would be answered as done.
+/// A client with rights on the same pool, even in another namespace, must not use another client's reqid.
+/// Otherwise that client's next operation would be answered as done.
 #[test]
 fn nobody_uses_up_the_operations_of_another_client() {
     let (maps, mut shard, mut store) = serving();
@@ -564,7 +569,7 @@ fn nobody_uses_up_the_operations_of_another_client() {
     let mut read = write(3, b"o", b"");
     (read.ops, read.flags) = ([stat].into_iter().collect(), msg_flags::READ);
     assert_eq!(done(&mut shard, &mut store, &victim, read).0, 0, "the object is there");
-    // An OSD may, for a client.
+    // An OSD may do so for a client.
     let (name, kind) = (base::AuthName::parse("osd.3").unwrap(), base::EntityKind::OSD);
     let mut osd = (*session_with(6, "osd.3", "allow *")).clone();
     (osd.principal.name, osd.principal.kind) = (name, kind);

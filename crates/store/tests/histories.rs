@@ -8,8 +8,8 @@
 //! and space is accounted to the block. Once the store has rested, rot must leave all acknowledged data, or a
 //! store that refuses to open.
 //!
-//! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long --
-//! --nocapture` runs that many, starting after the last seed in FILE. `STORE_LONG_SEED=n` runs one.
+//! `STORE_LONG=10000 STORE_STATE=FILE cargo test --release -p belemnite-store --test histories long -- --nocapture`
+//! runs that many, starting after the last seed in FILE. `STORE_LONG_SEED=n` runs one.
 
 use base::Uuid;
 use base::device::IoRequest;

@@ -1,9 +1,9 @@
 //! Measures small overwrites on a device so large that no two share a metadata page, and pages of a listing of
 //! a large index.
 //!
-//! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale --
-//! --nocapture` runs another size than the small default; `STORE_ENTRIES=10000000` another index. Data are
-//! zeros, which the device does not keep.
+//! `STORE_DEVICE=1T STORE_LOG=256M STORE_WRITES=1000000 cargo test --release -p belemnite-store --test scale -- --nocapture`
+//! runs another size than the small default; `STORE_ENTRIES=10000000` another index. Data are zeros, which the device
+//! does not keep.
 
 use base::device::Device;
 use base::errno::Errno;

@@ -1,7 +1,9 @@
-//! Which right every message and every command needs at an OSD: one table, read by the host before it decodes anything.
+//! The right that every message and every command needs at an OSD, in one table. The host reads it before it
+//! decodes anything.
 //!
-//! A message is judged by the connection it comes on (a [`Lane`]) and by the authenticated [`Principal`] at its other end. What is not
-//! stated here is refused. A message type of `wire` without a row, and a command without one, fail the tests below.
+//! A message is judged by the connection it comes on (a [`Lane`]) and by the authenticated [`Principal`] of its
+//! sender. Anything not in the table is refused. A message type of `wire` or a command without a row fails the
+//! tests below.
 
 use crate::core::session::caps_of;
 use auth::Principal;
@@ -10,12 +12,12 @@ use std::cell::Cell;
 use wire::WireMessage as _;
 use wire::msg::*;
 
-/// A way by which messages reach an OSD.
+/// Kind of connection on which messages reach an OSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Connections to the public address: clients, managers, other daemons.
     Public,
-    /// Data sessions with other OSDs, whoever dialled.
+    /// Data sessions with other OSDs, opened by either end.
     Cluster,
     /// Connections to the heartbeat addresses.
     Heartbeat,
@@ -42,26 +44,28 @@ impl Lane {
     ];
 }
 
-/// What a principal needs for a message on a lane, or for a command.
+/// Right that a principal needs for a message on a lane, or for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Right {
-    /// To have signed in. The message changes nothing but its own session.
+    /// The principal has signed in. The message changes only its own session.
     SignedIn,
-    /// What the operations in it do to their object, by the session's caps ([`crate::core::shard::Shard::op`]): `EPERM`.
+    /// The session's caps allow what the operations do to their object ([`crate::core::shard::Shard::op`]);
+    /// else `EPERM`.
     Operation,
     /// `osd 'allow *'` without a condition: `EACCES`, as on Ceph (`OSD::handle_command`).
     AllowAll,
-    /// Signed in as `osd.N`, come as an OSD, with `osd 'allow *'`; or an OSD that we dialled. Stricter than Ceph, which asks for
-    /// the kind that HELLO claims (`OSD::require_osd_peer`) or for the kind of the name (`OSD::handle_osd_map`).
+    /// The principal signed in as `osd.N`, came as an OSD, and has `osd 'allow *'`; or it is an OSD that we
+    /// dialled. Stricter than Ceph, which checks the kind in HELLO (`OSD::require_osd_peer`) or the kind of the
+    /// name (`OSD::handle_osd_map`).
     Osd,
-    /// A monitor that we dialled (`OSD::require_mon_peer`).
+    /// The principal is a monitor that we dialled (`OSD::require_mon_peer`).
     Monitor,
-    /// A manager that we dialled (`OSD::require_mon_or_mgr_peer`).
+    /// The principal is a manager that we dialled (`OSD::require_mon_or_mgr_peer`).
     Manager,
 }
 
 impl Right {
-    /// True if the principal has it. [`Right::Operation`] is decided later, for each operation.
+    /// True if the principal has the right. [`Right::Operation`] is decided later, for each operation.
     #[must_use]
     pub fn is_held_by(self, who: &Principal) -> bool {
         let dialled = |kind| !who.incoming && who.kind == kind;
@@ -76,12 +80,12 @@ impl Right {
     }
 }
 
-/// What is stated of one message type.
+/// Rights for one message type.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Number of the type.
     pub kind: u16,
-    /// Where it may come from and with which right; nowhere else.
+    /// Lanes on which the type is accepted, and the right needed there; refused on all others.
     pub taken: &'static [(Lane, Right)],
 }
 
@@ -101,14 +105,14 @@ macro_rules! table {
 }
 
 table! {
-    // Operations of clients, and what belongs to them.
+    // Operations of clients, and messages that belong to them.
     MOsdOp: [Public Operation];
     MOsdBackoff: [Public SignedIn, Objecter Osd];
     MPing: [Public SignedIn];
     MCommand: [Public AllowAll, Manager Manager];
     MOsdOpReply: [Objecter Osd];
     MWatchNotify: [Objecter Osd];
-    // Maps. A client that is behind gets them from us and has none to give.
+    // Maps. Clients that are behind get maps from us and have none to give.
     MOsdMap: [Public Osd, Cluster Osd, Monitor Monitor, HeartbeatOut Osd, Objecter Osd];
     // Between OSDs.
     MPgPeer: [Cluster Osd];
@@ -139,13 +143,13 @@ table! {
     MRelayKeyUsed: [];
     MRelayTaken: [];
     MRelayClock: [];
-    // What real OSDs say to each other; ours have messages of their own.
+    // Messages between real OSDs; ours have messages of their own.
     MOsdPgInfo2: [];
     MOsdPgLease: [];
     MOsdPgLeaseAck: [];
     MOsdPgNotify2: [];
     MOsdPgQuery2: [];
-    // What OSDs send and others take, and what concerns other daemons.
+    // Messages that OSDs only send, and those for other daemons.
     MAuth: [];
     MCommandReply: [];
     MFsMap: [];
@@ -190,18 +194,18 @@ table! {
     MStatfsReply: [];
 }
 
-/// The right that a message type needs on a lane; `None` if it is taken from nobody there.
+/// Right that a message type needs on a lane; `None` if the lane does not accept the type.
 #[must_use]
 pub fn right(lane: Lane, kind: u16) -> Option<Right> {
     taken(kind).iter().find(|(l, _)| *l == lane).map(|(_, r)| *r)
 }
 
-/// Why a message is not looked at.
+/// Reason why a message is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody may send it here.
+    /// The lane does not accept this type.
     NotHere,
-    /// This principal lacks the right.
+    /// The principal lacks this right.
     Lacks(Right),
 }
 
@@ -211,7 +215,7 @@ pub fn admit(lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
     if right.is_held_by(who) { Ok(()) } else { Err(Refusal::Lacks(right)) }
 }
 
-/// Counts the verdicts on what others send on one lane.
+/// Counters of the verdicts on messages of one lane.
 #[derive(Debug, Default)]
 pub struct Door {
     taken: Cell<u64>,
@@ -219,28 +223,29 @@ pub struct Door {
 }
 
 impl Door {
-    /// [`admit`], counted.
+    /// Calls [`admit`] and counts the verdict.
     pub fn admit(&self, lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
         self.count(admit(lane, kind, who))
     }
 
-    /// Counts a verdict.
+    /// Counts a verdict and returns it.
     pub fn count<T, E>(&self, verdict: Result<T, E>) -> Result<T, E> {
         let counter = if verdict.is_ok() { &self.taken } else { &self.refused };
         counter.set(counter.get() + 1);
         verdict
     }
 
-    /// Messages taken, and refused.
+    /// Numbers of accepted and refused messages.
     #[must_use]
     pub fn figures(&self) -> (u64, u64) {
         (self.taken.get(), self.refused.get())
     }
 }
 
-/// The right that a command of `ceph tell osd.N` needs. Ceph asks for the same of all of them, and for it before it looks at the command
-/// (`OSD::handle_command`; recorded of 16.2 and 20.2, `vectors/rights`: unknown commands and `get_command_descriptions` as well). The
-/// admin socket asks for none: who may open it is the file system's matter.
+/// Right for every command of `ceph tell osd.N`. Ceph requires the same for all of them, and before it looks at
+/// the command (`OSD::handle_command`; recorded from 16.2 and 20.2 in `vectors/rights`: also for unknown
+/// commands and `get_command_descriptions`). The admin socket requires none: permissions of the file system
+/// protect it.
 pub const COMMANDS: Right = Right::AllowAll;
 
 #[cfg(test)]
@@ -269,7 +274,7 @@ mod tests {
         }
     }
 
-    /// On connections that others open, only an OSD's own key, used as an OSD, does what OSDs may.
+    /// On connections opened by peers, only an OSD's own key, used as an OSD, has the rights of an OSD.
     #[test]
     fn nobody_but_osds_speaks_as_one() {
         let osd = who(EntityKind::OSD, "osd.3", "allow *");

@@ -1,13 +1,14 @@
-//! The machine that makes an OSD a member of its cluster: boot, maps, reports, stopping.
+//! The control machine, which makes an OSD a member of its cluster: boot, maps, reports, stopping.
 //!
-//! Life: `Registering` (place in the CRUSH map) → `Syncing` (fetch maps) → `Booting` (OSD_BOOT sent) → `Active` (the map
-//! shows us up with our addresses) → `Leaving`. A new monitor session or a map that shows us down leads back to `Syncing`.
+//! Phases: `Registering` (place in the CRUSH map) → `Syncing` (fetch maps) → `Booting` (OSD_BOOT sent) →
+//! `Active` (the map shows us up with our addresses) → `Leaving`. A new monitor session, or a map that shows us
+//! down, leads back to `Syncing`.
 //!
 //! Invariants:
 //!  1. Maps are published in order, each once.
 //!  2. OSD_BOOT is sent only when the newest map known to the monitor has been applied.
 //!  3. PGs are created only after the map of their creation has been published.
-//!  4. OSD_BOOT is sent only when those who will connect can be authenticated.
+//!  4. OSD_BOOT is sent only when the OSD can authenticate peers.
 
 mod leave;
 
@@ -38,35 +39,35 @@ use wire::{Features, Message, WireMessage as _};
 
 /// `osd_beacon_report_interval`.
 const BEACON_INTERVAL: Duration = Duration::from_secs(300);
-/// How often a waiting OSD asks again for newer maps.
+/// Interval at which a waiting OSD asks again for newer maps.
 const RESUBSCRIBE: Duration = Duration::from_secs(30);
-/// Log entries kept until the monitor has them.
+/// Most log entries kept until the monitor has them.
 const LOG_ENTRIES_MAX: usize = 1000;
-/// PG creations held back for their map.
+/// Most PG creations held back for their map.
 const CREATES_MAX: usize = 65_536;
-/// Most bytes of maps that travel with the answer to a lease request; who lacks more asks the monitor.
+/// Most bytes of maps that travel with the answer to a lease request. An OSD that lacks more asks the monitor.
 const LEASE_MAPS_MAX: usize = 256 << 10;
 
-/// Where the OSD stands.
+/// Phase of the OSD's membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before or during the commands that place it.
+    /// Before or during the monitor commands that place the OSD in CRUSH.
     Registering,
-    /// Fetching maps.
+    /// The OSD fetches maps.
     Syncing,
-    /// Waiting to be shown up.
+    /// OSD_BOOT is sent; the OSD waits for a map that shows it up.
     Booting,
-    /// A member.
+    /// The OSD is a member of the cluster.
     Active,
-    /// Its reactors stop serving, then the monitor is told.
+    /// The reactors stop serving, then the monitor is told.
     Leaving,
-    /// May exit.
+    /// The process may exit.
     Gone,
 }
 
 /// Priorities of the cluster log.
 pub mod prio {
-    /// What goes on.
+    /// Debugging.
     pub const DEBUG: u16 = 0;
     /// Information.
     pub const INFO: u16 = 1;
@@ -76,10 +77,10 @@ pub mod prio {
     pub const ERROR: u16 = 4;
 }
 
-/// A PG to be made.
+/// A PG to create.
 #[derive(Clone, Debug)]
 pub struct PgCreate {
-    /// Which.
+    /// The PG.
     pub pgid: SpgId,
     /// Epoch and time of creation.
     pub stamp: PgCreateStamp,
@@ -87,7 +88,7 @@ pub struct PgCreate {
     pub extra: Option<PgCreateExtra>,
 }
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
     /// Monitor session.
@@ -98,7 +99,7 @@ pub enum Output {
     Lease(lease::Output),
     /// Manager session.
     Mgr(mgr::Output),
-    /// Store these and the superblock.
+    /// Store these maps and the superblock.
     Store {
         /// Maps, in order.
         records: Vec<Record>,
@@ -114,34 +115,35 @@ pub enum Output {
         /// What reactors share with clients.
         feed: Arc<MapFeed>,
     },
-    /// Make these PGs.
+    /// Create these PGs.
     Create(Vec<PgCreate>),
-    /// The monitor's configuration for this daemon, whole.
+    /// The monitor's complete configuration for this daemon.
     Config(BTreeMap<String, String>),
-    /// A message for the host: authentication replies and the like.
+    /// A message for the host, such as an authentication reply.
     Message(Message),
     /// The phase changed.
     Phase(Phase),
-    /// All reactors stop serving; then [`Control::stopped`]. Comes a second time if the store fails while they finish.
+    /// Stop serving on all reactors, then call [`Control::stopped`]. Sent again if the store fails while they
+    /// finish.
     Stop {
-        /// PGs are dropped as they are: their store failed. Else they finish what is in flight.
+        /// Drop PGs at once, because their store failed. Otherwise they finish the operations in flight.
         abandon: bool,
     },
-    /// Why this OSD goes, though nobody asked the process to: the map says that it must (it was removed, destroyed or stopped), or the
-    /// monitor refuses it. [`Output::Stop`] follows.
+    /// Reason why this OSD ends on its own: the map removed, destroyed or stopped it, or the monitor refuses
+    /// it. [`Output::Stop`] follows.
     Exit(String),
 }
 
-/// See the module.
+/// Control machine of an OSD; see the module.
 pub struct Control {
     id: Identity,
     mon: MonSession,
     maps: MapHistory,
     hb: Heartbeats,
     leases: Leases,
-    /// By reactor: OSDs that share PGs there, and those of PGs led there.
+    /// For each reactor: OSDs that share PGs there, and those that share PGs led there.
     pg_peers: BTreeMap<usize, (BTreeSet<OsdId>, BTreeSet<OsdId>)>,
-    /// Acting sets asked for and not shown by the map yet.
+    /// Requested acting sets that the map does not show yet.
     pg_temp: BTreeMap<PgId, Vec<OsdId>>,
     rejoin: Rejoin,
     mgr: MgrReporter,
@@ -149,22 +151,22 @@ pub struct Control {
     phase: Phase,
     commands: Vec<(u64, Placement)>,
     placed: bool,
-    /// The host can check who connects: without that nobody could use the OSD.
+    /// The host can authenticate peers; without that the OSD would be useless.
     ready: bool,
     version_req: Option<u64>,
     newest: Epoch,
-    /// What there was when the monitor was asked for what it had left out.
+    /// Newest epoch when the monitor was asked for maps it had left out.
     gap_at: Option<Epoch>,
     /// First epoch in which this process was up, 0 before.
     boot_epoch: Epoch,
     want_up_thru: Epoch,
     alive_sent: Epoch,
-    /// PGs that may be joined with others.
+    /// PGs that may be merged with others.
     to_join: BTreeMap<PgId, Ready>,
     next_beacon: Mono,
     resubscribe_at: Mono,
     leaving: Option<leave::Leaving>,
-    /// Why the store failed, if it did.
+    /// Reason of the store's failure, if it failed.
     failure: Option<String>,
     full_state: u32,
     creates: BTreeMap<SpgId, PgCreate>,
@@ -182,7 +184,7 @@ enum Placement {
 }
 
 impl Control {
-    /// An OSD with what its store holds.
+    /// Creates the machine from the state in the store.
     #[must_use]
     pub fn new(id: Identity, mon: MonSession, maps: MapHistory, sb: OsdSuperblock, seed: u64) -> Self {
         let (whoami, fsid) = (id.whoami, id.fsid);
@@ -222,42 +224,42 @@ impl Control {
         }
     }
 
-    /// The newest map.
+    /// Newest map.
     #[must_use]
     pub fn map(&self) -> Option<&Arc<OsdMap>> {
         self.maps.current()
     }
 
-    /// Where the OSD stands.
+    /// Present phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Epoch in which this process came up, as the map says; 0 if the map does not show it up.
+    /// Epoch in which this process came up, according to the map; 0 if the map does not show it up.
     #[must_use]
     pub fn up_from(&self) -> Epoch {
         let shown = self.maps.current().filter(|m| self.is_shown_up(m));
         shown.map_or(Epoch(0), |m| m.info(self.id.whoami).up_from)
     }
 
-    /// That map shows this process up, not another one of this OSD.
+    /// True if the map shows this process up, and not another process of this OSD.
     fn is_shown_up(&self, m: &OsdMap) -> bool {
         m.is_up(self.id.whoami) && m.client_addr(self.id.whoami) == Some(&self.id.addrs.public)
     }
 
-    /// The session with the monitor, for messages of the host (ticket renewals).
+    /// Session with the monitor, for messages of the host (ticket renewals).
     pub fn mon(&mut self) -> &mut MonSession {
         &mut self.mon
     }
 
-    /// The feed of the restored map, to be given to the reactors at start.
+    /// Feed of the restored map, for the reactors at start.
     #[must_use]
     pub fn feed(&self) -> Option<Arc<MapFeed>> {
         self.maps.feed()
     }
 
-    /// The next thing to do.
+    /// Next action for the host.
     pub fn poll_output(&mut self, now: Now) -> Option<Output> {
         loop {
             if let Some(o) = self.out.pop_front() {
@@ -300,7 +302,7 @@ impl Control {
         }
     }
 
-    /// When [`Control::tick`] has something to do.
+    /// Time of the next [`Control::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let own = match self.phase {
@@ -314,7 +316,7 @@ impl Control {
         [own, rejoin, self.mon.next_deadline(), hb, leases, mgr].into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Handles elapsed time.
     pub fn tick(&mut self, now: Now) {
         self.mon.tick(now);
         self.mgr.tick(now);
@@ -329,7 +331,8 @@ impl Control {
             Phase::Syncing | Phase::Booting if now.mono >= self.resubscribe_at => {
                 self.resubscribe_at = now.mono + RESUBSCRIBE;
                 if self.phase == Phase::Booting {
-                    // The monitor drops a boot while `noup` is set, which this OSD may not have known when it sent it.
+                    // The monitor drops a boot while `noup` is set, which may have happened unnoticed before it
+                    // was sent.
                     self.send_boot();
                 }
                 self.ask_maps();
@@ -346,7 +349,7 @@ impl Control {
         }
     }
 
-    /// The host can check tickets (or needs none): the OSD may boot.
+    /// Records that the host can verify tickets (or needs none), so that the OSD may boot.
     pub fn set_ready(&mut self, now: Now) {
         if !self.ready {
             self.ready = true;
@@ -357,17 +360,17 @@ impl Control {
 
     // --- the monitor's session ---
 
-    /// The monitor's connection is open.
+    /// Handles the opened connection to the monitor.
     pub fn handle_mon_open(&mut self, features: Features) {
         self.mon.handle_open(features);
     }
 
-    /// The monitor's connection is gone.
+    /// Handles the lost connection to the monitor.
     pub fn handle_mon_closed(&mut self, now: Now) {
         self.mon.handle_closed(now);
     }
 
-    /// A message of the monitor.
+    /// Handles a message of the monitor.
     pub fn handle_mon_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
         self.mon.handle_message(m)
     }
@@ -447,7 +450,7 @@ impl Control {
     fn command_done(&mut self, tid: u64, rc: i32, status: &str, now: Now) {
         let Some(at) = self.commands.iter().position(|(t, _)| *t == tid) else { return };
         let (_, what) = self.commands.remove(at);
-        // An OSD that has a device class keeps it: EBUSY is no failure.
+        // An OSD that has a device class keeps it, so `EBUSY` is no failure.
         if rc < 0 && !(what == Placement::DeviceClass && rc == base::errno::EBUSY) {
             let why = format!("monitor refuses to place this OSD: {status} ({})", base::errno::name(rc));
             return self.exit(why, now);
@@ -500,19 +503,19 @@ impl Control {
         Ok(())
     }
 
-    /// Oldest map that is stored.
+    /// Oldest stored map.
     #[must_use]
     pub fn oldest_map(&self) -> Epoch {
         self.sb.oldest_map
     }
 
-    /// True for options that [`Control::take_config`] takes up.
+    /// True for options that [`Control::take_config`] uses.
     #[must_use]
     pub fn observes(name: &str) -> bool {
         matches!(name, "osd_heartbeat_interval" | "osd_heartbeat_grace")
     }
 
-    /// Takes up the settings that this machine uses.
+    /// Applies the settings of this machine.
     pub fn take_config<'a>(&mut self, get: impl Fn(&str) -> Option<&'a str>) {
         let secs = |name: &str, default: Duration| {
             let v = get(name).and_then(|t| t.trim().parse::<f64>().ok()).filter(|v| (0.1..86_400.0).contains(v));
@@ -527,7 +530,7 @@ impl Control {
 
     // --- maps ---
 
-    /// Maps from another OSD.
+    /// Handles maps from another OSD.
     pub fn handle_map_message(&mut self, m: &MOsdMap, now: Now) {
         self.take_maps(m, Source::Osd, now);
     }
@@ -542,13 +545,13 @@ impl Control {
         };
         match from {
             Source::Monitor => self.newest = self.newest.max(absorbed.newest),
-            // Its word is no reason to wait for a map: the monitor knows better.
+            // An OSD's claim of a newer map is no reason to wait: the monitor knows better.
             Source::Osd => self.want_map(absorbed.newest),
         }
         if absorbed.gap && from == Source::Monitor && self.gap_at != Some(self.maps.epoch()) {
-            // Once: a monitor that answers with the same again has nothing better.
+            // Only once: a monitor that repeats the same answer has no other maps.
             self.gap_at = Some(self.maps.epoch());
-            // Also where the same is asked for already.
+            // This repeats the request even if the same one is pending.
             self.mon.unsubscribe("osdmap");
             self.ask_maps();
         }
@@ -566,8 +569,8 @@ impl Control {
         for m in &maps {
             let shown_up = self.is_shown_up(m);
             match self.phase {
-                // Also while syncing: if the session ended behind the boot, this is the answer, and no other will come.
-                // It can't be an earlier process's: the nonce of an address is drawn anew at each start.
+                // Also while syncing: if the session ended after the boot, this map is the only answer. It
+                // can't show an earlier process, since the nonce of an address is drawn anew at each start.
                 Phase::Booting | Phase::Syncing if shown_up && m.info(me).up_from.0 > 0 => {
                     if self.boot_epoch == Epoch(0) {
                         self.boot_epoch = m.epoch;
@@ -576,7 +579,8 @@ impl Control {
                     self.next_beacon = now.mono;
                     self.rejoin.came_up();
                     self.enter(Phase::Active);
-                    // From now on every map is wanted, not one answer, also if the answer to a question is still to come.
+                    // From now on every map is wanted, even if the answer to an earlier request is still to
+                    // come.
                     self.version_req = None;
                     self.mon.subscribe("osdmap", u64::from(last.epoch.0) + 1, false);
                     tracing::info!(osd = me.0, epoch = m.epoch.0, "up");
@@ -598,7 +602,7 @@ impl Control {
         }
         let active = self.phase == Phase::Active;
         let up_from = if active { last.info(me).up_from } else { Epoch(0) };
-        // After the maps: a grant counts only for who has processed its epoch.
+        // Leases come after the maps: a grant counts only once its epoch is processed.
         self.leases.handle_map(&last, up_from, now);
         self.take_lease_outputs();
         self.hb.set_reporting(active);
@@ -609,11 +613,11 @@ impl Control {
         });
         self.release_creates(&last);
         if active && !was_active {
-            // What PGs asked for under maps that came before this was known.
+            // Requests that PGs made under maps that came before this OSD was active.
             self.ask_up_thru();
             self.send_pg_temp();
         }
-        // An older map than the newest says nothing: it may be from before this OSD was made.
+        // A map older than the newest proves nothing: it may precede the creation of this OSD.
         if last.epoch < self.newest {
             return;
         }
@@ -641,7 +645,7 @@ impl Control {
         self.start_sync(now);
     }
 
-    /// Goes on with the boot if nothing is missing.
+    /// Continues the boot if nothing is missing.
     fn progress(&mut self, now: Now) {
         if self.phase != Phase::Syncing || self.version_req.is_some() || !self.ready {
             return;
@@ -654,7 +658,7 @@ impl Control {
         let me = self.id.whoami;
         let noup = map.has_flag(map_flag::NOUP) || map.state(me) & osd_state::NOUP != 0;
         if noup || map.state(me) & osd_state::DESTROYED != 0 || !map.exists(me) {
-            // A map that lifts this comes by the subscription.
+            // The subscription brings the map that lifts this condition.
             self.ask_maps();
             return;
         }
@@ -701,7 +705,7 @@ impl Control {
         self.mon.got("osd_pg_creates", m.epoch.0.into());
         for (pgid, stamp) in m.pgs {
             if self.creates.len() >= CREATES_MAX {
-                // The monitor sends what is not created again.
+                // The monitor repeats creations that are not confirmed.
                 tracing::warn!("too many PG creations at once; the rest follows");
                 break;
             }
@@ -720,7 +724,7 @@ impl Control {
         }
     }
 
-    /// A PG needs the map to show `up_thru` at `epoch` or later.
+    /// Handles a PG's request for a map with `up_thru` at `epoch` or later.
     pub fn want_up_thru(&mut self, epoch: Epoch) {
         self.want_up_thru = self.want_up_thru.max(epoch);
         self.ask_up_thru();
@@ -737,12 +741,13 @@ impl Control {
         }
     }
 
-    /// A PG exists now.
+    /// Reports a new PG to the monitor.
     pub fn pg_created(&mut self, pgid: PgId) {
         self.mon.send_now(&MOsdPgCreated { paxos: Epoch(0).into(), pgid });
     }
 
-    /// A PG is clean and takes no writes; when the one it is to be joined with is so, too, the monitor hears of it.
+    /// Handles a PG that is clean and takes no writes, for a merge. The monitor is told once the PG it merges
+    /// with is ready too.
     pub fn ready_to_merge(&mut self, pg: PgId, r: Ready) {
         let Some(map) = self.maps.current().cloned() else { return };
         self.to_join.retain(|p, _| map.pool(p.pool).is_some_and(|p| p.pg_num_pending < p.pg_num));
@@ -770,14 +775,14 @@ impl Control {
         }
     }
 
-    /// A PG waits for a map.
+    /// Handles a PG that waits for a map.
     pub fn want_map(&mut self, epoch: Epoch) {
         if epoch > self.maps.epoch() && self.phase != Phase::Active {
             self.ask_maps();
         }
     }
 
-    /// A PG wants another acting set than CRUSH's for a while; empty: no longer.
+    /// Handles a PG's request for a temporary acting set; an empty one withdraws it.
     pub fn want_pg_temp(&mut self, pg: PgId, osds: Vec<OsdId>) {
         self.pg_temp.insert(pg, osds);
         self.send_pg_temp();
@@ -794,12 +799,12 @@ impl Control {
 
     // --- heartbeats and leases ---
 
-    /// The heartbeat machine, for events of its links.
+    /// Heartbeat machine, for events of its links.
     pub fn heartbeats(&mut self) -> &mut Heartbeats {
         &mut self.hb
     }
 
-    /// Which OSDs share PGs with this one on a reactor, and which of them with PGs led here.
+    /// Sets the OSDs that share PGs with this one on a reactor, and those that share PGs led there.
     pub fn set_pg_peers(&mut self, reactor: usize, all: BTreeSet<OsdId>, led: BTreeSet<OsdId>, now: Now) {
         self.pg_peers.insert(reactor, (all, led));
         let Some(map) = self.maps.current().cloned() else { return };
@@ -811,12 +816,13 @@ impl Control {
         self.leases.set_peers(&led, &map, now);
     }
 
-    /// The control lane to a peer is open.
+    /// Handles the opened control lane to a peer.
     pub fn handle_lane_open(&mut self, osd: OsdId, now: Now) {
         self.leases.handle_open(osd, now);
     }
 
-    /// A peer asks for a lease: maps that it lacks, and the grant if it gets one.
+    /// Handles a peer's request for a lease. Returns the maps that the peer lacks, and the grant if it gets
+    /// one.
     pub fn handle_lease_request(
         &mut self,
         from: OsdId,
@@ -835,29 +841,30 @@ impl Control {
         (maps, grant)
     }
 
-    /// A peer grants a lease.
+    /// Handles a peer's grant of a lease.
     pub fn handle_lease_grant(&mut self, from: OsdId, m: &MOsdLease, now: Now) {
         self.leases.handle_grant(from, m, now);
     }
 
     // --- manager ---
 
-    /// The manager's connection is open.
+    /// Handles the opened connection to the manager.
     pub fn handle_mgr_open(&mut self) {
         self.mgr.handle_open();
     }
 
-    /// The manager's connection is gone.
+    /// Handles the lost connection to the manager.
     pub fn handle_mgr_closed(&mut self, now: Now) {
         self.mgr.handle_closed(now);
     }
 
-    /// The manager says how often to report.
+    /// Applies the manager's report interval.
     pub fn handle_mgr_configure(&mut self, m: &wire::msg::MMgrConfigure, now: Now) {
         self.mgr.handle_configure(m, now);
     }
 
-    /// All reactors have reported: the messages for the manager. Also tells the monitor when the OSD gets full.
+    /// Makes the messages for the manager from the reports of all reactors. Also tells the monitor when the OSD
+    /// becomes full.
     pub fn report(
         &mut self,
         mut s: Stats,
@@ -934,7 +941,7 @@ impl Control {
         }
     }
 
-    /// This OSD's number.
+    /// Number of this OSD.
     #[must_use]
     pub fn whoami(&self) -> OsdId {
         self.id.whoami

@@ -1,12 +1,12 @@
-//! Heartbeats: who is pinged, who answered, who is reported.
+//! Heartbeats: the choice of peers, pings and their answers, and failure reports.
 //!
 //! Each peer has two links, over the back (cluster) and front (public) network; both carry the same pings. A peer whose
 //! oldest unanswered ping is older than the grace period on either link is reported to the monitor; one that refuses a
 //! connection is reported at once.
 //!
 //! Invariants:
-//!  1. A failed peer is reported once, until it answers again (then the report is cancelled) or the monitor session is
-//!     renewed (then it is reported again). A report about a peer that is not watched any more is cancelled.
+//!  1. A failed peer is reported once. The report is cancelled when the peer answers again or is no longer
+//!     watched, and repeated when the monitor session is renewed.
 //!  2. Pings go out at most once per interval, with jitter so that OSDs do not fall into step.
 //!  3. Every up OSD that shares a PG with this one is a peer, whatever the number.
 
@@ -23,12 +23,12 @@ use wire::types::{HbPingTime, Span};
 pub const INTERVAL: Duration = Duration::from_secs(6);
 /// Silence after which a peer is reported (`osd_heartbeat_grace`).
 pub const GRACE: Duration = Duration::from_secs(20);
-/// Peers to watch at least, if there are so many (`osd_heartbeat_min_peers`).
+/// Least number of watched peers, if there are so many (`osd_heartbeat_min_peers`).
 pub const PEERS_MIN: usize = 10;
-/// Hosts that the peers are spread over at least, if there are so many (`mon_osd_min_down_reporters`): reports of one
-/// host are one witness.
+/// Least number of hosts among the peers, if there are so many (`mon_osd_min_down_reporters`): reports of one
+/// host count as one.
 pub const HOSTS_MIN: usize = 2;
-/// Which network a link uses.
+/// Network of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Link {
     /// Cluster network.
@@ -40,7 +40,7 @@ pub enum Link {
 /// Both links.
 pub const LINKS: [Link; 2] = [Link::Back, Link::Front];
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
     /// Connect a link; [`Heartbeats::handle_open`] or [`Heartbeats::handle_closed`] follows.
@@ -49,7 +49,7 @@ pub enum Output {
         osd: OsdId,
         /// Link.
         link: Link,
-        /// Its heartbeat addresses.
+        /// Heartbeat addresses of the peer on this link.
         addrs: AddrVec,
     },
     /// Drop a link.
@@ -68,7 +68,7 @@ pub enum Output {
         /// The ping.
         ping: Box<MOsdPing>,
     },
-    /// Tell the monitor.
+    /// Report a failure to the monitor, or cancel it.
     Failure(Box<MOsdFailure>),
 }
 
@@ -76,7 +76,7 @@ pub enum Output {
 struct LinkState {
     open: bool,
     connecting: bool,
-    /// Oldest ping without an answer: its stamp and when it was sent.
+    /// Stamp and sending time of the oldest unanswered ping.
     unanswered: Option<(Utime, Mono)>,
     last_rx: Option<Mono>,
     times: PingTimes,
@@ -91,7 +91,7 @@ struct Peer {
     reported: bool,
 }
 
-/// See the module.
+/// Heartbeat machine of an OSD; see the module.
 pub struct Heartbeats {
     me: OsdId,
     fsid: Uuid,
@@ -101,7 +101,7 @@ pub struct Heartbeats {
     pg_peers: BTreeSet<OsdId>,
     interval: Duration,
     grace: Duration,
-    /// The map shows us up: our word counts.
+    /// True while the map shows us up, so that our reports count.
     reporting: bool,
     next_round: Mono,
     out: Vec<Output>,
@@ -115,7 +115,7 @@ fn idx(l: Link) -> usize {
 }
 
 impl Heartbeats {
-    /// For OSD `me`.
+    /// Heartbeats of OSD `me`.
     #[must_use]
     pub fn new(me: OsdId, fsid: Uuid, seed: u64) -> Self {
         Self {
@@ -132,18 +132,18 @@ impl Heartbeats {
         }
     }
 
-    /// Changes how often peers are pinged and when a silent one is reported.
+    /// Changes the ping interval and the grace period.
     pub fn set_times(&mut self, interval: Duration, grace: Duration) {
         self.interval = interval.max(Duration::from_millis(100));
         self.grace = grace;
     }
 
-    /// What is to be done.
+    /// Takes the pending actions.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// Whether failures are reported: not while the map shows us down ourselves.
+    /// Switches failure reports on or off. They are off while the map shows us down.
     pub fn set_reporting(&mut self, on: bool) {
         if on && !self.reporting {
             self.handle_mon_session();
@@ -151,12 +151,13 @@ impl Heartbeats {
         self.reporting = on;
     }
 
-    /// The OSDs that share PGs with this one; then [`Heartbeats::handle_map`].
+    /// Sets the OSDs that share PGs with this one. [`Heartbeats::handle_map`] must follow.
     pub fn set_pg_peers(&mut self, peers: BTreeSet<OsdId>) {
         self.pg_peers = peers;
     }
 
-    /// Who is watched: all that share PGs, the neighbours by number, and others until there are enough and enough hosts.
+    /// Peers to watch: all that share PGs, the neighbours by number, and others until there are enough peers
+    /// and hosts.
     fn choose(&self, map: &OsdMap) -> BTreeSet<OsdId> {
         let me = self.me;
         let up: Vec<OsdId> = (0..map.max_osd).map(OsdId).filter(|o| *o != me && map.is_up(*o)).collect();
@@ -164,7 +165,7 @@ impl Heartbeats {
             return up.into_iter().collect();
         }
         let mut want: BTreeSet<OsdId> = self.pg_peers.iter().copied().filter(|o| *o != me && map.is_up(*o)).collect();
-        // From the next by number on, round to the previous.
+        // In the order of numbers, from the next OSD round to the previous one.
         let at = up.partition_point(|o| *o < me);
         let ring = || up.iter().cycle().skip(at).take(up.len()).copied();
         want.extend(ring().next());
@@ -187,7 +188,8 @@ impl Heartbeats {
         want
     }
 
-    /// A new map, or other PGs: peers come, go or have new addresses. `active`: whether this OSD watches at all.
+    /// Handles a new map or changed PGs: peers are added, removed or get new addresses. `active` tells whether
+    /// this OSD watches peers.
     pub fn handle_map(&mut self, map: &OsdMap, active: bool) {
         let want = if active { self.choose(map) } else { BTreeSet::new() };
         let gone: Vec<OsdId> = self
@@ -230,18 +232,18 @@ impl Heartbeats {
         }
     }
 
-    /// When [`Heartbeats::tick`] has something to do.
+    /// Time of the next [`Heartbeats::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         (!self.peers.is_empty()).then_some(self.next_round)
     }
 
-    /// Lets time pass: a round of pings, and reports of the silent.
+    /// Handles elapsed time: sends a round of pings and reports silent peers.
     pub fn tick(&mut self, now: Now, epoch: Epoch, up_from: Epoch) {
         if self.peers.is_empty() || now.mono < self.next_round {
             return;
         }
-        // We slept, not they: a process that was stopped must not report everybody else.
+        // After the process itself was stopped, it must not report all its peers.
         let asleep = self.next_round > Mono(0) && now.mono.since(self.next_round) > self.interval;
         if asleep {
             tracing::warn!(late = ?now.mono.since(self.next_round), "heartbeats are late: this process did not run");
@@ -282,7 +284,7 @@ impl Heartbeats {
         }
     }
 
-    /// A link is open: it is used with the next round.
+    /// Handles an opened link, which the next round uses.
     pub fn handle_open(&mut self, osd: OsdId, link: Link, now: Now, epoch: Epoch, up_from: Epoch) {
         if let Some(p) = self.peers.get_mut(&osd) {
             let s = &mut p.links[idx(link)];
@@ -294,7 +296,7 @@ impl Heartbeats {
         }
     }
 
-    /// A link closed or could not be made; `refused`: nobody listens there.
+    /// Handles a link that closed or could not be opened. `refused` means that no process listens there.
     pub fn handle_closed(&mut self, osd: OsdId, link: Link, refused: bool, epoch: Epoch) {
         if let Some(p) = self.peers.get_mut(&osd) {
             let s = &mut p.links[idx(link)];
@@ -315,7 +317,7 @@ impl Heartbeats {
         }
     }
 
-    /// A peer answered.
+    /// Handles a peer's answer.
     pub fn handle_reply(&mut self, osd: OsdId, link: Link, reply: &MOsdPing, now: Now, epoch: Epoch) {
         let Some(p) = self.peers.get_mut(&osd) else { return };
         let s = &mut p.links[idx(link)];
@@ -338,20 +340,20 @@ impl Heartbeats {
         }
     }
 
-    /// A new monitor session: what was reported is reported again with the next round.
+    /// Handles a new monitor session: failures are reported again with the next round.
     pub fn handle_mon_session(&mut self) {
         for p in self.peers.values_mut() {
             p.reported = false;
         }
     }
 
-    /// OSDs watched now.
+    /// Watched OSDs.
     #[must_use]
     pub fn peers(&self) -> Vec<OsdId> {
         self.peers.keys().copied().collect()
     }
 
-    /// Peers that answered within the grace on both links, and all.
+    /// Number of peers that answered within the grace period on both links, and of all peers.
     #[must_use]
     pub fn health(&self, now: Now) -> (usize, usize) {
         let fresh = |s: &LinkState| s.last_rx.is_some_and(|t| now.mono.since(t) < self.grace);
@@ -363,7 +365,7 @@ impl Heartbeats {
         (well, self.peers.len())
     }
 
-    /// How long pings took, by peer.
+    /// Ping round-trip times, by peer.
     #[must_use]
     pub fn ping_times(&self, now: Now) -> BTreeMap<OsdId, HbPingTime> {
         let mut out = BTreeMap::new();
@@ -429,7 +431,7 @@ fn ping(fsid: Uuid, map_epoch: Epoch, up_from: Epoch, now: Now) -> MOsdPing {
     }
 }
 
-/// The answer to a peer's ping.
+/// Answer to a peer's ping.
 #[must_use]
 pub fn answer(fsid: Uuid, ping: &MOsdPing, map_epoch: Epoch, up_from: Epoch, now: Now) -> MOsdPing {
     MOsdPing {

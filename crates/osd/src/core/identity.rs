@@ -1,4 +1,4 @@
-//! What an OSD is and where it listens.
+//! Identity and addresses of an OSD.
 
 use base::id::Uuid;
 use base::{AddrVec, OsdId};
@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 /// The four addresses of a running OSD, all with the same nonce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addrs {
-    /// For clients, monitors and managers.
+    /// Address for clients, monitors and managers.
     pub public: AddrVec,
-    /// For other OSDs.
+    /// Addresses for other OSDs, one per reactor.
     pub cluster: AddrVec,
-    /// Heartbeats over the cluster network.
+    /// Address for heartbeats over the cluster network.
     pub hb_back: AddrVec,
-    /// Heartbeats over the public network.
+    /// Address for heartbeats over the public network.
     pub hb_front: AddrVec,
 }
 
-/// What the OSD says of itself.
+/// Identity and properties that the OSD reports.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its number.
+    /// Number of the OSD.
     pub whoami: OsdId,
-    /// The cluster.
+    /// Uuid of the cluster.
     pub fsid: Uuid,
-    /// Its store.
+    /// Uuid of the OSD's store.
     pub osd_fsid: Uuid,
-    /// Where it listens.
+    /// Listening addresses.
     pub addrs: Addrs,
     /// Host name.
     pub hostname: String,
@@ -34,7 +34,7 @@ pub struct Identity {
     pub crush_weight: f64,
     /// Device class to report ("ssd", "nvme", "hdd").
     pub device_class: String,
-    /// Whether to place itself in the CRUSH map at start (`osd_crush_update_on_start`).
+    /// True if the OSD places itself in the CRUSH map at start (`osd_crush_update_on_start`).
     pub crush_update_on_start: bool,
     /// CRUSH location, `host=…` `root=…`.
     pub crush_location: Vec<String>,

@@ -1,37 +1,37 @@
-//! What a message on a client's session asks for: judged, decoded, and not carried out yet.
+//! Admission and decoding of messages on a client's session. Executing them is the caller's task.
 //!
-//! Invariant: nothing of a message is decoded before its sender may send it ([`crate::core::admission`]).
+//! Invariant: a message is decoded only if its sender may send it ([`crate::core::admission`]).
 
 use super::admission::{Door, Lane, Refusal};
 use auth::Principal;
 use wire::msg::{MCommand, MOsdMap, MOsdOp};
 use wire::{DecodeError, Message, WireMessage as _};
 
-/// What a client's message asks for.
+/// Decoded request of a client's message.
 #[derive(Debug)]
 pub enum Request {
-    /// An operation; its caps are asked for by [`crate::core::shard::Shard::op`].
+    /// An operation. [`crate::core::shard::Shard::op`] checks its caps.
     Op(Box<MOsdOp>),
-    /// A command of somebody who may run all of them.
+    /// A command of a principal that may run all commands.
     Command,
-    /// Maps of another OSD.
+    /// Maps from another OSD.
     Maps(Box<MOsdMap>),
-    /// Nothing: an acknowledgement of a backoff, or a watcher's ping.
+    /// No request: an acknowledgement of a backoff, or a watcher's ping.
     Nothing,
 }
 
-/// Why a message is not carried out.
+/// Reason why a message is not executed.
 #[derive(Debug)]
 pub enum NotTaken {
-    /// Its sender may not send it.
+    /// The sender may not send this message.
     Refused(Refusal),
-    /// An operation that is not understood; the session ends, since its answer would be waited for.
+    /// An operation that can't be decoded. The session must end, since its client would wait for the answer.
     BadOp(DecodeError),
-    /// Maps that are not understood.
+    /// Maps that can't be decoded.
     BadMaps(DecodeError),
 }
 
-/// Judges and decodes a message that came to the public address.
+/// Admits and decodes a message that came to the public address.
 pub fn from_client(door: &Door, who: &Principal, m: &Message) -> Result<Request, NotTaken> {
     door.admit(Lane::Public, m.header.kind, who).map_err(NotTaken::Refused)?;
     match m.header.kind {

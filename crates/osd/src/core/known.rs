@@ -1,4 +1,4 @@
-//! Which map a client has, so that one that is behind gets what it lacks before its answer.
+//! The newest map of each client, so that a client that is behind gets the missing maps before its answer.
 
 use super::maps::MapFeed;
 use base::Epoch;
@@ -6,13 +6,13 @@ use std::cell::Cell;
 use wire::Features;
 use wire::msg::MOsdMap;
 
-/// The newest map that the client at the other end of a connection is known to have.
+/// Newest map that a client is known to have.
 #[derive(Debug, Default)]
 pub struct KnownMap(Cell<Epoch>);
 
 impl KnownMap {
-    /// An operation that was made with map `made_with` has come: the maps that go before its answer, if the client lacks any. They count as
-    /// had from then on: a connection delivers in order.
+    /// Maps to send before the answer to an operation made with map `made_with`, if the client lacks any. They
+    /// then count as known, since a connection delivers in order.
     #[must_use]
     pub fn share(&self, made_with: Epoch, feed: Option<&MapFeed>, features: Features) -> Option<MOsdMap> {
         let have = self.0.get().max(made_with);

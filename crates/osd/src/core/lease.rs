@@ -1,17 +1,20 @@
-//! Read leases between OSDs: how long the leader of a PG may answer reads without asking anybody.
+//! Read leases between OSDs, which let the primary of a PG answer reads without asking the other members.
 //!
-//! An OSD that leads PGs asks every other OSD of their acting sets for a lease, all PGs at once, over the control lane. It
-//! may answer reads of a PG until the earliest `readable_until` of the PG's other OSDs. An OSD that grants remembers until
-//! when, so that the next leader of a PG can wait that long before it serves. Here they are asked for and granted; a PG
-//! checks them before each operation (`pg::ops::admit` in the crate `pg`).
+//! An OSD that leads PGs requests a lease from every other OSD of their acting sets, for all PGs at once, over
+//! the control lane. The primary may answer reads of a PG until the earliest `readable_until` of the PG's other
+//! OSDs. The granting OSD remembers the end of its grants, so that the next primary can wait that long before
+//! it serves. This machine requests and grants leases; a PG checks them before each operation (`pg::ops::admit`
+//! in the crate `pg`).
 //!
 //! Invariants:
-//!  1. A lease counts from the time its request was sent, by the asking side's own clock: clocks are never compared. Their rates may
-//!     differ: the asking side counts it shorter ([`pg::limits::READ_LEASE_MARGIN`]) than the granting one.
-//!  2. A grant carries the granter's map epoch and counts only once the asking side has processed that epoch. So whoever
-//!     granted after it saw a PG move has thereby told the old leader.
-//!  3. [`Leases::granted_until`] is never before the end of any lease this OSD granted, also before it was restarted.
-//!  4. Grants are reported to the PGs before any map that came later: both go through the same ordered outputs.
+//!  1. A lease counts from the time its request was sent, by the requester's own clock; clocks are never
+//!     compared. Their rates may differ, so the requester counts the lease shorter
+//!     ([`pg::limits::READ_LEASE_MARGIN`]) than the granter.
+//!  2. A grant carries the granter's map epoch, and counts only once the requester has processed that epoch. So
+//!     an OSD that grants after it saw a PG move has thereby told the old primary.
+//!  3. [`Leases::granted_until`] is never before the end of any lease that this OSD granted, also before a
+//!     restart.
+//!  4. PGs get grants before any later map: both go through the same ordered outputs.
 
 use base::id::Uuid;
 use base::planted::{Bug, acts};
@@ -26,25 +29,25 @@ use wire::types::Span;
 pub const LEASE: Duration = pg::limits::READ_LEASE;
 /// Default of `osd_pool_default_read_lease_ratio`.
 pub const RATIO: f64 = 0.8;
-/// Longest lease, whatever is configured: PGs assume after a start that none is longer.
+/// Longest lease, whatever is configured. After a start, PGs assume that no lease is longer.
 pub const LEASE_MAX: Duration = pg::limits::READ_LEASE;
-/// Renewals per lease: as many may be lost as leave one.
+/// Renewals per lease. All but one may be lost.
 const RENEWALS: u32 = 4;
-/// First pause before a request is repeated while there is no lease; doubled each time.
+/// First pause before a request is repeated without a lease; doubled each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest such pause.
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// Grants held back until their map is there, per peer.
+/// Most grants of a peer held back until their map arrives.
 const HELD_MAX: usize = 8;
 
-/// What the host has to do, in order.
+/// Actions for the host, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send over the control lane, if there is a connection.
+    /// Send over the control lane, if it is connected.
     Send(OsdId, MOsdLease),
-    /// Reads are backed by this OSD until then, by a grant of this epoch.
+    /// This OSD backs our reads until that time, by a grant of this epoch.
     Readable(OsdId, Mono, Epoch),
-    /// This OSD has a lease from us until then.
+    /// This OSD has a lease from us until that time.
     Granted(OsdId, Mono),
     /// A grant waits for this map.
     WantMap(Epoch),
@@ -54,19 +57,19 @@ pub enum Output {
 struct Asked {
     up_from: Epoch,
     readable_until: Mono,
-    /// Grants whose epoch has not been processed yet: epoch and end.
+    /// Grants whose epoch is not processed yet: epoch and end.
     held: Vec<(Epoch, Mono)>,
     next: Mono,
     pause: Duration,
 }
 
-/// See the module.
+/// Leases of one OSD; see the module.
 #[derive(Clone, Debug)]
 pub struct Leases {
     fsid: Uuid,
     lease: Duration,
     born: Mono,
-    /// Until then a grant of an earlier instance may be in use.
+    /// Time until which a grant of an earlier instance may be in use.
     before: Mono,
     epoch: Epoch,
     up_from: Epoch,
@@ -75,7 +78,7 @@ pub struct Leases {
     out: Vec<Output>,
 }
 
-/// How long who holds a lease may count on one of that length ([`pg::limits::READ_LEASE_MARGIN`]).
+/// Time for which the holder may count on a lease of this length ([`pg::limits::READ_LEASE_MARGIN`]).
 fn counted(lease: Duration) -> Duration {
     let margin = if acts(Bug::LeaseWithoutMargin) { Duration::ZERO } else { lease / pg::limits::READ_LEASE_MARGIN };
     lease.saturating_sub(margin)
@@ -86,7 +89,7 @@ fn span(m: Mono) -> Span {
 }
 
 impl Leases {
-    /// Nothing asked or granted yet.
+    /// A machine without leases.
     #[must_use]
     pub fn new(fsid: Uuid) -> Self {
         Self {
@@ -102,8 +105,8 @@ impl Leases {
         }
     }
 
-    /// The process starts (or a moment later, which is as good): whatever an earlier instance granted to the OSDs of the
-    /// stored map may be in use for the length of a lease.
+    /// Starts the machine, at or shortly after the start of the process. All grants of an earlier instance to
+    /// the OSDs of the stored map count as in use for the length of a lease.
     pub fn start(&mut self, stored: Option<&OsdMap>, now: Now) {
         self.born = now.mono;
         self.before = now.mono + self.lease;
@@ -112,25 +115,25 @@ impl Leases {
         }
     }
 
-    /// Changes how long a lease lasts (at most [`LEASE_MAX`]).
-    /// Other OSDs may have another length: what counts is the shorter one for who asks, and the granter's own for the granter.
+    /// Sets the length of a lease, at most [`LEASE_MAX`]. Other OSDs may use another length: the requester
+    /// counts the shorter one, the granter its own.
     pub fn set_lease(&mut self, lease: Duration) {
         self.lease = lease.min(LEASE_MAX);
         self.before = self.before.max(self.born + self.lease);
     }
 
-    /// How long a lease lasts.
+    /// Length of a lease.
     #[must_use]
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// What is to be done.
+    /// Takes the pending actions.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// A map has been handed to the PGs. `up_from` is our own, 0 while the map does not show us up.
+    /// Handles a map that was handed to the PGs. `up_from` is our own, 0 while the map does not show us up.
     pub fn handle_map(&mut self, map: &OsdMap, up_from: Epoch, now: Now) {
         self.epoch = self.epoch.max(map.epoch);
         if self.up_from != up_from {
@@ -142,7 +145,7 @@ impl Leases {
         for (osd, a) in &mut self.asked {
             let theirs = map.info(*osd).up_from;
             if a.up_from != theirs {
-                // Another instance: what the earlier one granted is of earlier intervals.
+                // The peer is a new instance; grants of the earlier one belong to earlier intervals.
                 *a = Asked { up_from: theirs, next: now.mono, ..Asked::default() };
             }
             let epoch = self.epoch;
@@ -155,7 +158,7 @@ impl Leases {
         }
     }
 
-    /// The OSDs that share PGs we lead. New ones are asked at once.
+    /// Sets the OSDs that share PGs led here. New ones are asked at once.
     pub fn set_peers(&mut self, peers: &BTreeSet<OsdId>, map: &OsdMap, now: Now) {
         self.asked.retain(|o, _| peers.contains(o));
         for o in peers {
@@ -165,7 +168,7 @@ impl Leases {
         self.tick(now);
     }
 
-    /// The control lane to an OSD is open: a request that got lost is repeated.
+    /// Handles the opened control lane to an OSD: a lost request is repeated.
     pub fn handle_open(&mut self, osd: OsdId, now: Now) {
         if let Some(a) = self.asked.get_mut(&osd)
             && a.readable_until <= now.mono
@@ -176,7 +179,7 @@ impl Leases {
         self.tick(now);
     }
 
-    /// When [`Leases::tick`] has something to do.
+    /// Time of the next [`Leases::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         if self.up_from == Epoch(0) {
@@ -185,7 +188,7 @@ impl Leases {
         self.asked.values().map(|a| a.next).min()
     }
 
-    /// Lets time pass: asks where it is due.
+    /// Handles elapsed time: sends the requests that are due.
     pub fn tick(&mut self, now: Now) {
         if self.up_from == Epoch(0) {
             return;
@@ -211,15 +214,15 @@ impl Leases {
         }
     }
 
-    /// A request of an OSD: the answer, if it gets a lease. One that our map shows down, or as another instance, gets none;
-    /// the caller sends it the maps it lacks.
+    /// Answers an OSD's request, if it gets a lease. An OSD that our map shows down, or as another instance,
+    /// gets none; the caller sends it the missing maps.
     pub fn handle_request(&mut self, from: OsdId, m: &MOsdLease, map: &OsdMap, now: Now) -> Option<MOsdLease> {
         if m.fsid != self.fsid || m.op != lease_op::REQUEST || self.up_from == Epoch(0) {
             return None;
         }
         let known = map.info(from).up_from;
         let other = if map.is_up(from) { known != m.up_from } else { true };
-        // A request from the future is of an instance that our map does not know yet.
+        // A request with a newer map comes from an instance that our map does not know yet.
         if other && (map.epoch >= m.map_epoch || known > m.up_from) && !acts(Bug::LeaseWithoutEpoch) {
             return None;
         }
@@ -238,7 +241,7 @@ impl Leases {
         })
     }
 
-    /// A grant.
+    /// Handles a grant.
     pub fn handle_grant(&mut self, from: OsdId, m: &MOsdLease, now: Now) {
         let Some(a) = self.asked.get_mut(&from) else { return };
         let sent = Mono(u64::try_from(m.sent.0).unwrap_or(0));
@@ -249,7 +252,7 @@ impl Leases {
         let until = sent + counted(self.lease.min(m.lease.to_duration()));
         if m.map_epoch > self.epoch && !acts(Bug::LeaseWithoutEpoch) {
             if a.held.len() >= HELD_MAX {
-                // The newest are the ones that still help.
+                // The newest grants are the useful ones.
                 a.held.remove(0);
             }
             a.held.push((m.map_epoch, until));
@@ -262,16 +265,16 @@ impl Leases {
         a.pause = Duration::ZERO;
     }
 
-    /// Until when this OSD backs our reads; the past if it does not.
+    /// Time until which this OSD backs our reads; in the past if it does not.
     #[must_use]
     pub fn readable_until(&self, osd: OsdId) -> Mono {
         self.asked.get(&osd).map_or(Mono(0), |a| a.readable_until)
     }
 
-    /// Until when a lease that we granted to this OSD may be in use.
+    /// Time until which a lease that we granted to this OSD may be in use.
     #[must_use]
     pub fn granted_until(&self, osd: OsdId) -> Mono {
-        // What an earlier instance of us granted is not remembered.
+        // Grants of our earlier instance are not remembered one by one.
         self.granted.get(&osd).map_or(self.before, |g| (*g).max(self.before))
     }
 }
@@ -304,7 +307,7 @@ mod tests {
         inc.new_hb_front_up.insert(o, a);
     }
 
-    /// Epoch 2: both are up.
+    /// Maps up to epoch 2, in which both OSDs are up.
     fn map() -> OsdMap {
         let mut m = OsdMap { fsid: FSID, epoch: Epoch(1), ..OsdMap::default() };
         m.set_max_osd(3).unwrap();
@@ -328,12 +331,13 @@ mod tests {
             .unwrap_or_else(|| panic!("no request in {out:?}"))
     }
 
-    /// Clocks differ by a hundredth each: who holds the lease is done before who gave it, and before who waits for that by a clock of its own.
+    /// With clock rates that differ by a hundredth, the holder's lease ends before the granter's, and before
+    /// that of a new primary that waits by its own clock.
     #[test]
     fn rates_of_clocks_shorten_no_lease_of_the_granter() {
         let m = map();
         for (holder, granter, waiter) in [(990, 1010, 1010), (1010, 990, 1010), (990, 990, 1010), (1000, 1010, 990)] {
-            // What a clock of that rate shows, in thousandths, after some milliseconds.
+            // Reading of a clock with this rate, in thousandths, after some milliseconds.
             let shows = |ms: u64, rate: u64| at(ms * rate / 1000);
             let (mut a, mut b) = pair(&m);
             b.set_peers(&BTreeSet::from([A]), &m, shows(1000, holder));
@@ -343,7 +347,7 @@ mod tests {
             let ended = |t: Mono, rate: u64| (0..40_000).find(|ms| shows(*ms, rate).mono >= t).unwrap();
             let (held, given) = (ended(b.readable_until(A), holder), ended(a.granted_until(B), granter));
             assert!(held < given, "held until {held} ms, given until {given} ms");
-            // Half of it was over when the next leader heard how long it lasts.
+            // Half of the lease was over when the next primary heard how long it lasts.
             let heard = 1000 + (given - 1000) / 2;
             let left = a.granted_until(B) - shows(heard, granter).mono;
             let over = ended(shows(heard, waiter).mono + left, waiter);
@@ -393,7 +397,7 @@ mod tests {
         });
         a.handle_map(&m3, m3.info(A).up_from, at(10));
         assert_eq!(a.handle_request(B, &r, &m3, at(10)), None);
-        // Nor does an earlier instance once a later one is up.
+        // An earlier instance gets no lease once a later one is up.
         let m4 = step(&m3, |i| up(i, B));
         a.handle_map(&m4, m4.info(A).up_from, at(20));
         assert_eq!(a.handle_request(B, &r, &m4, at(20)), None);
@@ -452,7 +456,7 @@ mod tests {
         let g = a.handle_request(B, &r, &m, at(20_000)).unwrap();
         b.handle_grant(A, &g, at(20_000));
         assert_eq!((b.readable_until(A), a.granted_until(B)), (at(23_875).mono, at(36_000).mono));
-        // Shortening it takes nothing back.
+        // A shorter length does not shorten existing grants.
         a.set_lease(Duration::from_secs(1));
         assert_eq!((a.granted_until(B), a.granted_until(OsdId(2))), (at(36_000).mono, at(16_000).mono));
         a.set_lease(Duration::from_secs(60));

@@ -1,10 +1,10 @@
-//! The OSD's maps: taking new ones in, keeping what clients may lack, and what goes to the store. What they do to PGs begins in
-//! `shard::walk` and is decided in `pg::life` of the crate `pg`.
+//! The OSD's maps: applying new ones, keeping those that clients may lack, and records for the store. Their
+//! effects on PGs begin in `shard::walk` and are decided in `pg::life` of the crate `pg`.
 //!
 //! Invariants:
-//!  1. The current map only moves forward, one epoch at a time. It leaves out epochs only where a monitor says that it has them no more:
-//!     PGs that do not see a map miss intervals, splits and joins.
-//!  2. What [`MapHistory::absorb`] returned as a record, with those before it, restores the current map.
+//!  1. The current map moves forward one epoch at a time. It skips epochs only where a monitor says that it has
+//!     trimmed them: PGs that miss a map miss intervals, splits and merges.
+//!  2. The records that [`MapHistory::absorb`] returned so far restore the current map.
 
 use base::Epoch;
 use base::id::Uuid;
@@ -16,60 +16,61 @@ use std::sync::Arc;
 use wire::Features;
 use wire::msg::MOsdMap;
 
-/// Incrementals kept in memory for clients that are behind; who is further behind gets a full map.
+/// Incrementals kept in memory for clients that are behind. A client further behind gets a full map.
 const RECENT_MAX: usize = 128;
-/// Incrementals sent in one message (`osd_map_message_max`).
+/// Most incrementals sent in one message (`osd_map_message_max`).
 const MESSAGE_MAX: usize = 40;
-/// A full map is stored at least every so many epochs: bounds what a start has to apply.
+/// Most epochs between stored full maps; it bounds the incrementals that a start has to apply.
 const FULL_EVERY: u32 = 64;
 
-/// Something to be stored.
+/// A record for the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A full map.
     Full(Epoch, Bytes),
-    /// The step to this epoch.
+    /// The incremental that leads to this epoch.
     Inc(Epoch, Bytes),
 }
 
-/// Who sent maps.
+/// Sender of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A monitor, which knows what is left of older maps.
+    /// A monitor, which knows which older maps still exist.
     Monitor,
-    /// Another OSD, which keeps a few.
+    /// Another OSD, which keeps only recent maps.
     Osd,
 }
 
-/// What a message of maps brought.
+/// Result of a message of maps.
 #[derive(Debug, Default)]
 pub struct Absorbed {
     /// The new maps, oldest first.
     pub maps: Vec<Arc<OsdMap>>,
-    /// What to store.
+    /// Records to store.
     pub records: Vec<Record>,
-    /// Maps below this epoch need not be kept by anybody.
+    /// Maps below this epoch may be dropped everywhere.
     pub trim_below: Epoch,
-    /// The sender has this epoch: ask for what is missing.
+    /// Newest epoch of the sender; missing maps are to be requested.
     pub newest: Epoch,
-    /// There was a map that does not follow.
+    /// True if the message had a map that does not follow.
     pub gap: bool,
 }
 
-/// A map with the steps that lead to it, shared with the reactors.
+/// A map with the recent incrementals that lead to it, shared with the reactors.
 #[derive(Debug)]
 pub struct MapFeed {
     /// The map.
     pub map: Arc<OsdMap>,
     recent: Vec<(Epoch, Bytes)>,
-    /// Maps below this one are nowhere, as a monitor said.
+    /// Epoch below which maps do not exist any more, according to a monitor.
     trimmed: Epoch,
-    /// The map the stored steps begin with, in the feed a start makes.
+    /// First map of the stored incrementals, in the feed of a start.
     base: Option<Arc<OsdMap>>,
 }
 
 impl MapFeed {
-    /// Stored maps older than this one, oldest first: PGs that were not written down since see them at a start.
+    /// Stored maps older than this one, oldest first. At a start they are shown to PGs whose stored info is
+    /// older.
     pub fn older(&self) -> Result<Vec<Arc<OsdMap>>, MapError> {
         let mut all = Vec::new();
         let mut at = self.base.clone();
@@ -84,8 +85,8 @@ impl MapFeed {
         Ok(all)
     }
 
-    /// The message that brings a client from epoch `have` towards this map; `None` if it is there already. Who is far behind gets the
-    /// newest map alone.
+    /// Message that brings a client from epoch `have` towards this map; `None` if the client has it. A client
+    /// far behind gets only the newest full map.
     #[must_use]
     pub fn share(&self, have: Epoch, features: Features) -> Option<MOsdMap> {
         if have >= self.map.epoch {
@@ -113,7 +114,8 @@ impl MapFeed {
         have > Epoch(0) && self.recent.first().is_some_and(|(e, _)| *e <= have.next())
     }
 
-    /// As [`MapFeed::share`], for another OSD, which must see every map: `None` also if it lacks what is not kept here.
+    /// Like [`MapFeed::share`] for another OSD, which must see every map. `None` also if it lacks maps that are
+    /// not kept here.
     #[must_use]
     pub fn share_steps(&self, have: Epoch) -> Option<MOsdMap> {
         let may = self.steps_from(have) || acts(Bug::SkipMaps);
@@ -121,7 +123,7 @@ impl MapFeed {
     }
 }
 
-/// See the module.
+/// Maps of an OSD; see the module.
 #[derive(Debug)]
 pub struct MapHistory {
     fsid: Uuid,
@@ -134,7 +136,7 @@ pub struct MapHistory {
 }
 
 impl MapHistory {
-    /// Nothing known yet.
+    /// A history without maps.
     #[must_use]
     pub fn new(fsid: Uuid) -> Self {
         Self {
@@ -148,7 +150,7 @@ impl MapHistory {
         }
     }
 
-    /// Restores from what was stored: the newest full map and the steps after it.
+    /// Restores the history from stored maps: the newest full map and the incrementals after it.
     pub fn restore(fsid: Uuid, full: &Bytes, incs: &BTreeMap<Epoch, Bytes>) -> Result<Self, MapError> {
         let mut h = Self::new(fsid);
         let mut map = OsdMap::decode_blob(full)?;
@@ -162,7 +164,7 @@ impl MapHistory {
         Ok(h)
     }
 
-    /// The newest map.
+    /// Newest map.
     #[must_use]
     pub fn current(&self) -> Option<&Arc<OsdMap>> {
         self.current.as_ref()
@@ -184,12 +186,12 @@ impl MapHistory {
         }
     }
 
-    /// Keeps at most so many steps for those that are behind; for simulations.
+    /// Limits the incrementals kept for clients to `steps`, for simulations.
     pub fn keep_recent(&mut self, steps: usize) {
         self.recent_max = steps;
     }
 
-    /// What the reactors share with clients.
+    /// Feed for the reactors, which share it with clients.
     #[must_use]
     pub fn feed(&self) -> Option<Arc<MapFeed>> {
         let map = self.current.clone()?;
@@ -201,8 +203,8 @@ impl MapHistory {
         }))
     }
 
-    /// Takes in a message of maps. Maps of another cluster are an error; known epochs are skipped; what does not follow is left for later
-    /// (the monitor is asked for what is between).
+    /// Applies a message of maps. Maps of another cluster are an error, and known epochs are skipped. Maps that
+    /// do not follow are left out, and the monitor is asked for those between.
     pub fn absorb(&mut self, m: &MOsdMap, from: Source) -> Result<Absorbed, MapError> {
         let mut out =
             Absorbed { trim_below: m.cluster_osdmap_trim_lower_bound, newest: m.newest_map, ..Absorbed::default() };
@@ -228,7 +230,7 @@ impl MapHistory {
                 }
                 (cur, _, Some(full)) => {
                     let next = cur.as_ref().map_or(e, |c| c.epoch.next());
-                    // The oldest map that there is, or older.
+                    // This is the oldest existing map, or an older one.
                     let trimmed = from == Source::Monitor && e <= m.cluster_osdmap_trim_lower_bound;
                     if e > next && !trimmed && !acts(Bug::SkipMaps) {
                         tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "maps left out, not taken");
@@ -248,7 +250,7 @@ impl MapHistory {
                     out.records.push(Record::Full(e, full.clone()));
                     map
                 }
-                // The first map of a cluster is a step from nothing that carries the whole map.
+                // The first map of a cluster is an incremental that carries the whole map.
                 (None, Some(blob), None) => {
                     let inc = Incremental::decode_blob(blob)?;
                     if inc.fullmap.is_empty() {
@@ -266,7 +268,7 @@ impl MapHistory {
                 }
             };
             let map = Arc::new(map);
-            // Only a start needs it.
+            // The base map is needed at a start only.
             self.base = None;
             if e.0 >= self.last_full.0 + FULL_EVERY {
                 self.last_full = e;

@@ -1,7 +1,8 @@
-//! Where the OSD keeps its superblock and maps: objects of the meta collection.
+//! Storage of the OSD's superblock and maps: objects of the meta collection.
 //!
-//! `osd_superblock` holds the encoded `OSDSuperblock`; `osdmap.EPOCH` a full map, `inc_osdmap.EPOCH` the step to that
-//! epoch (epochs as eight hexadecimal digits). A start takes the full map before the newest and the steps after it.
+//! `osd_superblock` holds the encoded `OSDSuperblock`, `osdmap.EPOCH` a full map, and `inc_osdmap.EPOCH` the
+//! incremental to that epoch (epochs as eight hexadecimal digits). A start uses the full map before the newest,
+//! and the incrementals after it.
 
 use super::maps::{MapHistory, Record};
 use base::id::Uuid;
@@ -12,7 +13,7 @@ use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 use wire::types::OsdSuperblock;
 use wire::{Decode as _, Encode as _, Features};
 
-/// Steps kept behind the newest full map, for peers that are far behind; older ones are removed.
+/// Incrementals kept behind the newest full map, for peers that are far behind. Older ones are removed.
 const KEEP_STEPS: u32 = 512;
 
 fn meta_object(name: &str) -> Oid {
@@ -37,7 +38,7 @@ fn replace(t: &mut Transaction, oid: Oid, data: Bytes) {
     t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data });
 }
 
-/// The transaction that makes a fresh store an OSD's.
+/// Transaction that turns a new store into an OSD's.
 #[must_use]
 pub fn first_transaction(sb: &OsdSuperblock) -> Transaction {
     let mut t = Transaction::new();
@@ -46,10 +47,10 @@ pub fn first_transaction(sb: &OsdSuperblock) -> Transaction {
     t
 }
 
-/// Objects per step when the meta collection is listed.
+/// Number of objects per listing of the meta collection.
 const LIST_STEP: usize = 1024;
 
-/// What of superblock and maps is in the store; makes the transactions that change it.
+/// Epochs of the stored maps; makes the transactions that change them.
 #[derive(Debug, Default)]
 pub struct Stored {
     full: BTreeSet<Epoch>,
@@ -57,7 +58,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Stores what came with one message of maps, and removes what nobody will ask for.
+    /// Stores the maps of one message, and removes maps that no peer will request.
     #[must_use]
     pub fn store(&mut self, records: Vec<Record>, sb: &OsdSuperblock, trim_below: Epoch) -> Transaction {
         let mut t = Transaction::new();
@@ -74,8 +75,8 @@ impl Stored {
                 }
             }
         }
-        // The full map before the newest stays, with all steps since: PGs write down less often than full maps are made
-        // which map they have seen, and a start shows them what they missed.
+        // The full map before the newest stays, with all incrementals since. PGs store the epoch they have seen
+        // less often than full maps are made, and a start shows them the maps they missed.
         let newest_full = s.full.last().copied().unwrap_or_default();
         let base = s.full.iter().rev().nth(1).copied().unwrap_or(newest_full);
         let keep = trim_below.max(Epoch(newest_full.0.saturating_sub(KEEP_STEPS))).min(base);
@@ -92,11 +93,12 @@ impl Stored {
     }
 }
 
-/// What a start finds: superblock, maps, and what of them is stored.
+/// State that a start finds: superblock, maps, and the epochs of the stored maps.
 pub type Loaded = Result<(OsdSuperblock, MapHistory, Stored), String>;
 
-/// Reads superblock and maps of cluster `fsid`: a plan of the store, to be repeated from its start while it says `Wait`.
-/// Maps from different points of a failing device are an error in words, as is a store of somebody else.
+/// Reads superblock and maps of cluster `fsid`. This is a plan of the store, to be repeated from its start
+/// while it says `Wait`. The error describes inconsistent maps of a failing device, or a store of another
+/// cluster.
 pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded, ReadError> {
     let Some(sb) = read(store, tag, &superblock_object())? else {
         return Ok(Err("the store holds no superblock: run `belemnite osd --mkfs`".into()));
@@ -113,7 +115,7 @@ pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded,
         return Ok(Ok((sb, MapHistory::new(fsid), stored)));
     };
     let missing = |e: Epoch| Ok(Err(format!("map {e} is listed but cannot be read")));
-    // From the full map before the newest if steps lead on from there.
+    // Starts from the full map before the newest, if incrementals lead on from there.
     let before = stored
         .full
         .iter()
@@ -124,7 +126,7 @@ pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded,
     let base = before.unwrap_or(newest);
     let full = read(store, tag, &full_object(base));
     let mut incs = BTreeMap::new();
-    // All are asked for before the first is waited for.
+    // All reads are started before the first wait.
     let mut wait = full == Err(ReadError::Wait);
     for e in stored.inc.range(base.next()..) {
         match read(store, tag, &inc_object(*e)) {
@@ -142,7 +144,7 @@ pub fn load(store: &mut dyn ObjectStore, tag: Tag, fsid: Uuid) -> Result<Loaded,
     Ok(history.map(|h| (sb, h, stored)))
 }
 
-/// All data of an object; `None` if it is not there.
+/// All data of an object; `None` if it does not exist.
 fn read(store: &mut dyn ObjectStore, tag: Tag, oid: &Oid) -> Result<Option<Bytes>, ReadError> {
     match store.read(tag, Cid::Meta, oid, 0, u64::MAX) {
         Ok(b) => Ok(Some(b)),

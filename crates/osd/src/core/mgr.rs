@@ -1,4 +1,4 @@
-//! Reports to the manager: who we are, counters, PG and space statistics.
+//! Reports to the manager: identity, counters, PG and space statistics.
 
 use super::perf::{self, Counts, Queries};
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
@@ -21,33 +21,34 @@ const PENDING_CREATING_PGS: u8 = 1;
 /// State of the connection to the active manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// None is active, or none is wanted.
+    /// No manager is active, or none is wanted.
     Idle,
-    /// To be connected at this time.
+    /// A connection is to be opened at this time.
     Retry(Mono),
     Connecting,
     Open,
 }
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
-    /// Connect; then [`MgrReporter::handle_open`] or [`MgrReporter::handle_closed`].
+    /// Connect, then call [`MgrReporter::handle_open`] or [`MgrReporter::handle_closed`].
     Connect(AddrVec),
     /// Close the connection.
     Close,
-    /// First message of a session.
+    /// Send the first message of a session.
     Open(Box<MMgrOpen>),
-    /// What every reactor is to count from now on.
+    /// Change the queries that every reactor counts.
     Queries(Arc<Queries>),
-    /// Gather statistics of all reactors, of all PGs or of those that changed, then [`MgrReporter::report`].
+    /// Collect statistics of all reactors, for all PGs or those that changed, then call
+    /// [`MgrReporter::report`].
     Collect {
-        /// This manager was told nothing yet.
+        /// True if this manager has no report yet, so that all PGs are needed.
         all: bool,
     },
 }
 
-/// See the module.
+/// Reports of an OSD to the active manager; see the module.
 #[derive(Debug)]
 pub struct MgrReporter {
     whoami: OsdId,
@@ -56,7 +57,7 @@ pub struct MgrReporter {
     gid: u64,
     period: Duration,
     next_report: Option<Mono>,
-    /// Nothing was reported in this session.
+    /// True if nothing was reported in this session.
     first: bool,
     seq: u32,
     queries: Arc<Queries>,
@@ -64,7 +65,7 @@ pub struct MgrReporter {
 }
 
 impl MgrReporter {
-    /// For OSD `whoami`.
+    /// Reporter of OSD `whoami`.
     #[must_use]
     pub fn new(whoami: OsdId) -> Self {
         Self {
@@ -81,12 +82,12 @@ impl MgrReporter {
         }
     }
 
-    /// What is to be done.
+    /// Takes the pending actions.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// A new manager map.
+    /// Handles a new manager map.
     pub fn handle_map(&mut self, m: &MgrMap, now: Now) {
         let (addrs, gid) = if m.available { (m.active_addrs.clone(), m.active_gid) } else { (AddrVec::default(), 0) };
         if addrs == self.addrs && gid == self.gid {
@@ -102,7 +103,7 @@ impl MgrReporter {
         self.tick(now);
     }
 
-    /// The connection is open.
+    /// Handles the opened connection.
     pub fn handle_open(&mut self) {
         self.first = true;
         self.state = State::Open;
@@ -110,7 +111,7 @@ impl MgrReporter {
             .push(Output::Open(Box::new(MMgrOpen { daemon_name: self.whoami.0.to_string(), ..MMgrOpen::default() })));
     }
 
-    /// The connection is gone.
+    /// Handles the lost connection.
     pub fn handle_closed(&mut self, now: Now) {
         self.ask(Queries::default());
         self.next_report = None;
@@ -119,7 +120,7 @@ impl MgrReporter {
         }
     }
 
-    /// The manager says how often to report.
+    /// Applies the manager's report interval.
     pub fn handle_configure(&mut self, m: &MMgrConfigure, now: Now) {
         self.period = Duration::from_secs(m.stats_period.into());
         self.next_report = (m.stats_period > 0).then_some(now.mono);
@@ -138,7 +139,7 @@ impl MgrReporter {
         self.out.push(Output::Queries(Arc::clone(&self.queries)));
     }
 
-    /// When [`MgrReporter::tick`] has something to do.
+    /// Time of the next [`MgrReporter::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
@@ -148,7 +149,7 @@ impl MgrReporter {
         }
     }
 
-    /// Lets time pass.
+    /// Handles elapsed time.
     pub fn tick(&mut self, now: Now) {
         match self.state {
             State::Retry(at) if now.mono >= at => {
@@ -163,7 +164,7 @@ impl MgrReporter {
         }
     }
 
-    /// The two messages of one report.
+    /// Makes the two messages of one report.
     #[must_use]
     pub fn report(&mut self, s: Stats, fsid: Uuid, epoch: Epoch, up_from: Epoch) -> (MMgrReport, MPgStats) {
         self.seq = self.seq.wrapping_add(1);
@@ -207,7 +208,7 @@ impl MgrReporter {
     }
 }
 
-/// What the reactors know, added up.
+/// Statistics of the reactors, summed up.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// PGs of which this OSD is primary.
@@ -216,19 +217,19 @@ pub struct Stats {
     pub pools: BTreeMap<PoolId, StoreStatfs>,
     /// Space of the device.
     pub statfs: StoreStatfs,
-    /// PGs here.
+    /// Number of PGs on this OSD.
     pub num_pgs: u32,
-    /// OSDs watched.
+    /// Watched OSDs.
     pub hb_peers: Vec<OsdId>,
-    /// How long pings took, by peer.
+    /// Ping round-trip times, by peer.
     pub hb_pingtime: BTreeMap<OsdId, HbPingTime>,
     /// Snapshots waiting to be trimmed.
     pub snap_trim_queue_len: i32,
-    /// PGs that trim now.
+    /// Number of PGs that trim now.
     pub num_snap_trimming: i32,
     /// Operations in flight for longer than the complaint time.
     pub slow_ops: u32,
-    /// Age of the oldest of them in seconds.
+    /// Age of the oldest slow operation in seconds.
     pub oldest_slow_s: u32,
     /// PGs that wait for their creation.
     pub pending_creating: u32,
@@ -237,7 +238,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds what another reactor reported.
+    /// Adds another reactor's statistics.
     pub fn add(&mut self, o: Self) {
         self.pgs.extend(o.pgs);
         for (p, s) in o.pools {
@@ -261,7 +262,7 @@ mod tests {
     use wire::types::{PerfMetricSubKey, PerfQueries, PerformanceCounter, VarVec, perf_counter, perf_key};
 
     fn query() -> PerfQueries {
-        // Operations that write, by pool.
+        // Write operations, by pool.
         let pool = PerfMetricSubKey { kind: perf_key::POOL_ID, regex: "^(2)$".to_owned() };
         let writes = PerformanceCounter { kind: perf_counter::WRITE_OPS };
         vec![(
@@ -270,7 +271,7 @@ mod tests {
         )]
     }
 
-    /// What queries hosts were told of last, by how many words.
+    /// For each change of queries told to the host, whether there are any.
     fn told(m: &mut MgrReporter) -> Vec<bool> {
         let queries = |o: Output| if let Output::Queries(q) = o { Some(!q.is_empty()) } else { None };
         m.take_outputs().into_iter().filter_map(queries).collect()

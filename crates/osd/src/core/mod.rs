@@ -1,7 +1,8 @@
 //! The pure parts of an OSD.
 //!
-//! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports. [`shard`] is
-//! one machine per reactor: the PGs there, their sessions and operations. Neither knows sockets, files or clocks.
+//! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports.
+//! [`shard`] is one machine per reactor: its PGs, their sessions and operations. Neither uses sockets, files or
+//! clocks.
 
 pub mod admission;
 pub mod control;

@@ -1,12 +1,14 @@
-//! Which PG moves to another reactor, and when: decided by the control machine, for all reactors.
+//! Moves of PGs between reactors. The control machine decides for all reactors which PG moves, and when.
 //!
-//! A PG's name says on which reactor it should be; one that was split off another one is where that was. Reactors offer
-//! such PGs; one goes at a time. When the source has said all, the decision goes to every reactor through the queues that
-//! maps come through, so that at one place in the row of maps all of them have the same [`super::places::Places`].
+//! A PG's name selects its reactor, but a PG that was split off stays on its parent's reactor. Reactors offer
+//! such PGs, and one moves at a time. When the source has sent everything, the decision goes to every reactor
+//! through the queues of the maps. So at the same point in the sequence of maps all reactors have the same
+//! [`super::places::Places`].
 //!
-//! What a crash in the midst of a move leaves is settled at the next start ([`survey`]).
+//! [`survey`] settles at the next start what a crash during a move left.
 //!
-//! Invariant: a PG does not move across a map that changes the number of its pool's PGs, which says where children are.
+//! Invariant: a PG does not move across a map that changes its pool's `pg_num`, since that determines the place
+//! of children.
 
 use super::places::Found;
 use super::shard::seen_by;
@@ -17,76 +19,76 @@ use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 
-/// What the host has to tell.
+/// Message that the host has to deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The PG's reactor: let it go there.
+    /// To the PG's reactor: let the PG go.
     Go {
-        /// Which reactor has it.
+        /// Reactor that has the PG.
         from: usize,
-        /// Which one.
+        /// The PG.
         pg: PgId,
-        /// Where to.
+        /// Reactor to which the PG moves.
         to: usize,
     },
-    /// All reactors: where it is.
+    /// To all reactors: the place of the PG.
     Decided {
-        /// Which one.
+        /// The PG.
         pg: PgId,
-        /// Where it was.
+        /// Reactor that had the PG.
         from: usize,
-        /// Where it goes.
+        /// Reactor to which the PG was to move.
         to: usize,
-        /// It does.
+        /// True if the PG moves.
         granted: bool,
     },
 }
 
-/// See the module.
+/// Moves of an OSD's PGs; see the module.
 #[derive(Debug, Default)]
 pub struct Moves {
     reactors: usize,
-    /// Reactors that have removed what an earlier run left.
+    /// Reactors that have removed the leftovers of an earlier run.
     swept: BTreeSet<usize>,
-    /// What each reactor offers.
+    /// PG that each reactor offers, with its target.
     offers: BTreeMap<usize, (PgId, usize)>,
     now: Option<(PgId, usize, usize)>,
-    /// PGs of its pool, by the newest map that was given out since it was let go.
+    /// `pg_num` of the moving PG's pool, in the newest map published since the move began.
     pg_num: Option<u32>,
-    /// That has changed since.
+    /// True if that number has changed since.
     changed: bool,
-    /// The reactor that was last.
+    /// Reactor of the latest move.
     last: usize,
-    /// PGs that have moved.
+    /// Number of PGs that have moved.
     pub moved: u64,
 }
 
 impl Moves {
-    /// For so many reactors.
+    /// Moves between this number of reactors.
     #[must_use]
     pub fn new(reactors: usize) -> Self {
         Self { reactors, ..Self::default() }
     }
 
-    /// The one that moves: which, from where, where to.
+    /// The moving PG, its source and its target.
     #[must_use]
     pub fn moving(&self) -> Option<(PgId, usize, usize)> {
         self.now
     }
 
-    /// A reactor has nothing left of an earlier run.
+    /// Records that a reactor has removed all leftovers of an earlier run.
     pub fn swept(&mut self, reactor: usize) -> Option<Told> {
         self.swept.insert(reactor);
         self.next()
     }
 
-    /// A reactor has a PG that should be on another one.
+    /// Records a reactor's offer of a PG that belongs on another one.
     pub fn offer(&mut self, reactor: usize, pg: PgId, to: usize) -> Option<Told> {
         self.offers.insert(reactor, (pg, to));
         self.next()
     }
 
-    /// The reactor that had it is done with it, one way or the other.
+    /// Ends a move, successful or not, after the source reactor is done with the PG.
     pub fn over(&mut self, reactor: usize, pg: PgId) -> Option<Told> {
         if self.now.is_some_and(|(p, from, _)| p == pg && from == reactor) {
             self.now = None;
@@ -98,7 +100,7 @@ impl Moves {
         if self.now.is_some() || self.swept.len() < self.reactors {
             return None;
         }
-        // In turns.
+        // Reactors take turns.
         let after = self.offers.range(self.last + 1..).next();
         let from = *after.or_else(|| self.offers.iter().next())?.0;
         let (pg, to) = self.offers.remove(&from)?;
@@ -108,7 +110,7 @@ impl Moves {
         Some(Told::Go { from, pg, to })
     }
 
-    /// A map is given out.
+    /// Records a map that is published.
     pub fn published(&mut self, map: &OsdMap) {
         if let Some((pg, ..)) = self.now {
             let n = map.pool(pg.pool).map_or(0, |p| p.pg_num);
@@ -116,7 +118,8 @@ impl Moves {
         }
     }
 
-    /// The target has all there is; `pg_num`: of the pool when the source stopped. `map`: the newest one that was given out.
+    /// Decides a move once the target has everything. `pg_num` is that of the pool when the source stopped,
+    /// `map` the newest published one.
     pub fn ready(&mut self, pg: PgId, to: usize, pg_num: u32, map: Option<&OsdMap>) -> Option<Told> {
         let (_, from, _) = self.now.filter(|(p, _, t)| *p == pg && *t == to)?;
         let granted = map.and_then(|m| m.pool(pg.pool)).is_some_and(|p| p.pg_num == pg_num && !self.changed);
@@ -125,12 +128,12 @@ impl Moves {
     }
 }
 
-/// Which PGs are where, and what is no PG any more, each with its reactor.
+/// PGs with their reactors, and collections that are no PGs any more with theirs.
 pub type Survey = (Vec<Found>, Vec<(usize, Cid)>);
 
-/// What the stores of an OSD hold at its start, before anybody is served. Of two collections of a PG one is taken, and the other
-/// is void when this returns, so that only one counts, also if another start has another number of reactors. `drive` executes
-/// what a store asks for.
+/// PGs in the stores of an OSD at its start, before it serves. If a PG has two collections, one is chosen and
+/// the other is made void before this returns. So only one counts at a later start, even with another number of
+/// reactors. `drive` executes a store's requests.
 pub fn survey<S: ObjectStore>(
     stores: &mut [S],
     named: impl Fn(PgId) -> usize,
@@ -143,7 +146,7 @@ pub fn survey<S: ObjectStore>(
                 let seen = loop {
                     match seen_by(s, Tag(0), cid) {
                         Err(ReadError::Wait) => drive(s),
-                        // What does not read is no reason to remove it.
+                        // A collection that can't be read must not be removed.
                         Err(_) => break Some(Epoch(0)),
                         Ok(seen) => break seen,
                     }
@@ -165,15 +168,16 @@ pub fn survey<S: ObjectStore>(
     (found, doomed)
 }
 
-/// `held`: reactor, collection, and the newest map it has seen if it is not void. Of two that are not, which happens if the OSD
-/// ended while a PG was handed over, either is the PG; the one that is where `named` says is taken. If one has seen more,
-/// it was served since, and the other could not be made void.
+/// Chooses among collections. `held` has reactor, collection, and the newest map the PG has seen (`None` if
+/// void). Two that are not void exist if the OSD ended while a PG was handed over. They are equal, and the one
+/// on the reactor that `named` gives is taken. If one has seen a newer map, it has served since, and the other
+/// could not be made void.
 #[must_use]
 fn resolve(held: &[(usize, Cid, Option<Epoch>)], named: impl Fn(PgId) -> usize) -> Survey {
     let mut at: BTreeMap<SpgId, (usize, Cid, Epoch)> = BTreeMap::new();
     let mut doomed = Vec::new();
     for (reactor, cid, seen) in held {
-        // Two shards of a PG are not the same.
+        // Different shards of a PG are independent copies.
         let Some(spg) = pg::pg_of(*cid) else { continue };
         let pg = spg.pg;
         match (seen, at.get(&spg).copied()) {
@@ -246,7 +250,7 @@ mod tests {
         );
         assert_eq!(m.over(1, pg(2)), Some(Told::Go { from: 0, pg: pg(5), to: 1 }));
         assert_eq!((m.moving(), m.moved), (Some((pg(5), 0, 1)), 1));
-        // Joined and split off again meanwhile: not what was there.
+        // The PG was merged and split off again meanwhile, so it is another one.
         [8, 8, 4, 8].iter().for_each(|n| m.published(&map(*n)));
         assert!(matches!(m.ready(pg(5), 1, 8, Some(&map(8))), Some(Told::Decided { granted: false, .. })));
         assert_eq!(m.offer(0, pg(5), 1), None);

@@ -1,34 +1,36 @@
-//! Transactions of the OSD itself, beside those of its PGs: maps, the superblock, what a tool asks for.
+//! Transactions of the OSD itself, besides those of its PGs: maps, the superblock, requests of tools.
 //!
 //! Invariants:
-//!  1. They are submitted in the order in which they were given: maps of a later one step on from those of an earlier one.
-//!  2. One that must be (of which nobody waits for the outcome) waits for space; any other is refused then.
+//!  1. Transactions are submitted in the order given, because later maps build on earlier ones.
+//!  2. A transaction that must happen ([`Need::Must`], no caller waits for it) waits for space; any other is
+//!     refused without space.
 
 use base::errno::{EIO, ENOSPC, Errno};
 use std::collections::VecDeque;
 use store::{ObjectStore, ReadError, Tag, Transaction};
 
-/// What happens to a transaction that the store has no room for.
+/// Treatment of a transaction without room in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It may draw on what the store sets aside, and waits where that is used up.
+    /// The transaction may use the store's reserve, and waits when that is used up.
     Must,
-    /// It is refused.
+    /// The transaction is refused.
     May,
 }
 
-/// One that the store refuses.
+/// A transaction that the store refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its tag.
+    /// Tag of the transaction.
     pub tag: Tag,
-    /// Of what kind it is. If it must be, PGs go on with maps that the next start would not find: the store has failed.
+    /// Kind of the transaction. After a refused [`Need::Must`], PGs would go on with maps that the next start
+    /// lacks, so the store has failed.
     pub need: Need,
-    /// Why.
+    /// Errno of the refusal.
     pub errno: Errno,
 }
 
-/// See the module.
+/// Queue of the OSD's own transactions; see the module.
 #[derive(Debug)]
 pub struct OwnQueue {
     next: u64,
@@ -37,29 +39,29 @@ pub struct OwnQueue {
 
 impl Default for OwnQueue {
     fn default() -> Self {
-        // 0 is whoever reads before PGs are there.
+        // Tag 0 belongs to reads before PGs are loaded.
         Self { next: 1, waiting: VecDeque::new() }
     }
 }
 
 impl OwnQueue {
-    /// A tag of the OSD's own, for a transaction or a read.
+    /// A new tag, for a transaction or a read.
     pub fn tag(&mut self) -> Tag {
         self.next += 1;
         Tag(self.next - 1)
     }
 
-    /// Adds one behind the others; [`OwnQueue::submit`] follows.
+    /// Adds a transaction behind the others. [`OwnQueue::submit`] must follow.
     pub fn push(&mut self, t: Transaction, need: Need) -> Tag {
         let tag = self.tag();
         self.waiting.push_back((tag, t, need));
         tag
     }
 
-    /// Puts one before the others, which it makes room for. What may be and waits is forgotten.
+    /// Puts a transaction that frees space before the others. Waiting [`Need::May`] transactions are dropped.
     pub fn make_room(&mut self, t: Transaction, store: &mut dyn ObjectStore) {
         if let Some((tag, ..)) = self.waiting.front() {
-            // What it was prepared with goes.
+            // Ends the plan of the first transaction.
             store.release(*tag);
         }
         self.waiting.retain(|(.., need)| *need == Need::Must);
@@ -67,19 +69,20 @@ impl OwnQueue {
         self.waiting.push_front((tag, t, Need::Must));
     }
 
-    /// True if an event of the store is for the one that is prepared.
+    /// True if an event of the store belongs to the transaction being prepared.
     #[must_use]
     pub fn awaits(&self, tag: Tag) -> bool {
         self.waiting.front().is_some_and(|(t, ..)| *t == tag)
     }
 
-    /// True if nothing waits.
+    /// True if no transaction waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Submits them as far as the store has what they need. Call it again at [`store::Event::Ready`] of one that is awaited, and now and then.
+    /// Submits transactions as far as the store is ready for them. The caller repeats this at
+    /// [`store::Event::Ready`] of an awaited tag, and from time to time.
     pub fn submit(&mut self, store: &mut dyn ObjectStore) -> Vec<Refused> {
         let mut refused = Vec::new();
         while let Some((tag, t, need)) = self.waiting.front() {
@@ -144,7 +147,7 @@ mod tests {
             done.extend(if let Event::Durable(t, Ok(())) = e { Some(t) } else { None });
         }
         assert_eq!(done, [Tag(1), a, b]);
-        // Without room one that must be waits, and those behind it; one that may be is refused.
+        // Without room, a `Must` transaction and those behind it wait; a `May` transaction is refused.
         store.set_room(0);
         let e = q.push(write(3), Need::May);
         q.push(write(4), Need::Must);
@@ -158,7 +161,7 @@ mod tests {
         assert_eq!((q.submit(&mut store), q.is_empty()), (Vec::new(), true));
         let there = [3, 4, 5].map(|n| store.read(Tag(0), Cid::Meta, &oid(n), 0, 1).is_ok());
         assert_eq!(there, [false, true, false]);
-        // Of a collection that is not there.
+        // This transaction needs a missing collection.
         let mut t = Transaction::new();
         t.push(Op::Write { cid: Cid::Pg(base::PgId::new(1, 0).into()), oid: oid(1), off: 0, data: Bytes::new() });
         let c = q.push(t, Need::Must);

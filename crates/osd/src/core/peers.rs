@@ -1,30 +1,31 @@
-//! Sessions with other OSDs: which address each one leads to, and when a map ends it.
+//! Sessions with other OSDs: the address of each, and the map that ends it.
 //!
-//! Knows no sockets: the host opens and closes connections and names them by keys of its own.
+//! The table uses no sockets. The host opens and closes connections, and identifies them by its own keys.
 //!
 //! Invariants:
-//!  1. A message for an address takes the session that was remembered for it last, so messages of a PG arrive in order.
-//!  2. A session ends with the first map that does not show its address, if an earlier map has shown it. An instance that speaks before any
-//!     map shows it keeps its session.
+//!  1. A message for an address uses the session registered last for it, so the messages of a PG arrive in
+//!     order.
+//!  2. A session ends with the first map that does not show its address, if an earlier map has shown it. An
+//!     instance that speaks before any map shows it keeps its session.
 
 use base::{AddrKind, EntityAddr, OsdId};
 use cluster::OsdMap;
 use std::collections::BTreeMap;
 
-/// The other end of a session, and what the host keeps for it.
+/// A peer of a session, and the host's data for it.
 #[derive(Clone, Debug)]
 pub struct Peer<X> {
     /// The OSD.
     pub osd: OsdId,
-    /// The address of that OSD's reactor.
+    /// Address of the peer's reactor.
     pub addr: EntityAddr,
-    /// The host's own.
+    /// Data of the host.
     pub host: X,
-    /// A map has shown the address.
+    /// True once a map has shown the address.
     listed: bool,
 }
 
-/// See the module.
+/// Sessions with other OSDs; see the module.
 #[derive(Debug)]
 pub struct PeerTable<K, X> {
     sessions: BTreeMap<K, Peer<X>>,
@@ -37,19 +38,20 @@ impl<K, X> Default for PeerTable<K, X> {
     }
 }
 
-/// The addresses of an OSD's reactors, in order.
+/// Addresses of an OSD's reactors, in order.
 pub fn addresses(map: &OsdMap, osd: OsdId) -> impl Iterator<Item = EntityAddr> + Clone {
     let addrs = map.cluster_addr(osd).map(|v| v.0.as_slice()).unwrap_or_default();
     addrs.iter().filter(|a| a.kind == AddrKind::MSGR2).copied()
 }
 
 impl<K: Copy + Ord, X> PeerTable<K, X> {
-    /// A session that this OSD opens to an address of the map.
+    /// Registers a session that this OSD opens to an address of the map.
     pub fn opened(&mut self, key: K, osd: OsdId, addr: EntityAddr, host: X) {
         self.insert(key, Peer { osd, addr, host, listed: true });
     }
 
-    /// A session that another OSD has opened: no map need have shown its address. One that is known already stays as it is.
+    /// Registers a session opened by another OSD, whose address no map need have shown. A known session stays
+    /// unchanged.
     pub fn accepted(&mut self, key: K, osd: OsdId, addr: EntityAddr, host: X) {
         if !self.sessions.contains_key(&key) {
             self.insert(key, Peer { osd, addr, host, listed: false });
@@ -61,7 +63,7 @@ impl<K: Copy + Ord, X> PeerTable<K, X> {
         self.sessions.insert(key, peer);
     }
 
-    /// The session is over.
+    /// Removes a session.
     pub fn forget(&mut self, key: K) -> Option<Peer<X>> {
         let peer = self.sessions.remove(&key)?;
         if self.by_addr.get(&peer.addr) == Some(&key) {
@@ -70,24 +72,25 @@ impl<K: Copy + Ord, X> PeerTable<K, X> {
         Some(peer)
     }
 
-    /// The other end of a session.
+    /// Peer of a session.
     #[must_use]
     pub fn get(&self, key: K) -> Option<&Peer<X>> {
         self.sessions.get(&key)
     }
 
-    /// The session with an address.
+    /// Session with an address.
     #[must_use]
     pub fn at(&self, addr: &EntityAddr) -> Option<K> {
         self.by_addr.get(addr).copied()
     }
 
-    /// All sessions.
+    /// Keys of all sessions.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = K> + '_ {
         self.sessions.keys().copied()
     }
 
-    /// A newer map: sessions with instances that are gone are forgotten. The host closes their connections.
+    /// Handles a newer map: removes and returns the sessions with instances that are gone. The host closes
+    /// their connections.
     #[must_use]
     pub fn age(&mut self, map: &OsdMap) -> Vec<K> {
         let mut gone = Vec::new();
@@ -118,7 +121,7 @@ mod tests {
         EntityAddr::msgr2(([10, 0, 0, 1], 6800).into(), nonce)
     }
 
-    /// Maps in which the OSD has that address, or is down.
+    /// Map in which the OSD has this address, or is down.
     fn map(epoch: u32, at: Option<EntityAddr>) -> OsdMap {
         let mut m = OsdMap { fsid: Uuid([1; 16]), epoch: Epoch(epoch), ..OsdMap::default() };
         m.set_max_osd(4).unwrap();
@@ -153,10 +156,10 @@ mod tests {
         t.opened(1, OSD, addr(7), ());
         t.accepted(2, OSD, addr(7), ());
         assert_eq!(t.at(&addr(7)), Some(2));
-        // The end of the older one leaves the newer one in its place.
+        // The end of the older session leaves the newer one in place.
         t.forget(1);
         assert_eq!(t.at(&addr(7)), Some(2));
-        // What is known is not taken for a new one.
+        // A known session is not taken for a new one.
         t.accepted(2, OSD, addr(9), ());
         assert_eq!((t.at(&addr(9)), t.get(2).map(|p| p.addr)), (None, Some(addr(7))));
     }

@@ -1,8 +1,8 @@
-//! What operations did, grouped as a manager asks (`rbd perf image iotop` and the like).
+//! Performance counters of operations, grouped by the manager's queries (`rbd perf image iotop` and similar).
 //!
-//! A query names what to group by, each part with an expression whose groups become the key, and which counters to keep.
-//! Every reactor has a [`Meter`]; a report takes what it counted since the last one.
-//! Invariants: without a query nothing is counted and an operation costs one test; keys are bounded.
+//! A query names the parts to group by, each with an expression whose groups become the key, and the counters
+//! to keep. Every reactor has a [`Meter`]; a report takes the counts since the last one. Invariants: without a
+//! query nothing is counted and an operation costs one test; keys are bounded.
 
 use base::{EntityAddr, EntityName, OsdId, PgId, SnapId};
 use bytes::Bytes;
@@ -16,23 +16,23 @@ use wire::types::{
 };
 use wire::{Features, Writer};
 
-/// Queries taken.
+/// Most queries at once.
 const QUERIES_MAX: usize = 64;
-/// Parts of a key, and counters of a query.
+/// Most parts of a key, and most counters of a query.
 const PARTS_MAX: usize = 32;
 /// Longest expression.
 const REGEX_LEN_MAX: usize = 1024;
-/// Keys a reactor keeps per query between two reports; operations with others are not counted.
+/// Most keys that a reactor keeps per query between two reports. Operations with further keys are not counted.
 const KEYS_MAX: usize = 65_536;
 
-/// What the groups of each part's expression matched.
+/// Matches of the groups of each part's expression.
 pub type Key = Vec<Vec<Bytes>>;
-/// A counter, and for latencies how many were added up.
+/// A counter, and for latencies the number of summed values.
 pub type Counter = (u64, u64);
 /// Counters by key, in the query's order.
 pub type Counts = BTreeMap<Key, Vec<Counter>>;
 
-/// One query, ready for use.
+/// A query with compiled expressions.
 #[derive(Debug)]
 struct Query {
     asked: PerfMetricQuery,
@@ -40,41 +40,41 @@ struct Query {
     limits: Vec<PerfMetricLimit>,
 }
 
-/// The queries of a manager, ready for use.
+/// Compiled queries of a manager.
 #[derive(Debug, Default)]
 pub struct Queries(Vec<Query>);
 
 /// An answered operation.
 #[derive(Debug)]
 pub struct Finished<'a> {
-    /// The sender.
+    /// Client that sent the operation.
     pub client: EntityName,
-    /// Its address.
+    /// Address of the client.
     pub addr: EntityAddr,
-    /// Who served it.
+    /// OSD that served the operation.
     pub osd: OsdId,
-    /// Where.
+    /// PG of the object.
     pub pg: PgId,
     /// Namespace of the object.
     pub nspace: &'a Bytes,
-    /// Its name.
+    /// Name of the object.
     pub oid: &'a Bytes,
-    /// Snapshot asked for.
+    /// Snapshot that was read.
     pub snap: SnapId,
-    /// It could read.
+    /// True if the operation may have read.
     pub reads: bool,
-    /// It could write.
+    /// True if the operation may have written.
     pub writes: bool,
-    /// Bytes that came with it.
+    /// Bytes of the request.
     pub bytes_in: u64,
     /// Bytes of the answer.
     pub bytes_out: u64,
-    /// From its arrival to the answer.
+    /// Time from arrival to answer.
     pub latency: Duration,
 }
 
 impl Queries {
-    /// Takes what a manager asks. What is not understood is left out with a line in the log.
+    /// Compiles a manager's queries. Invalid ones are left out, with a line in the log.
     #[must_use]
     pub fn new(asked: &PerfQueries) -> Self {
         let mut all = Vec::new();
@@ -91,13 +91,14 @@ impl Queries {
         Self(all)
     }
 
-    /// True if nothing is asked.
+    /// True if there are no queries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The answers, from what all reactors counted. A limit keeps the keys with the most of one counter.
+    /// Answers to the queries from the counts of all reactors. A limit keeps the keys with the highest values
+    /// of one counter.
     #[must_use]
     pub fn report(&self, mut counted: Vec<(PerfMetricQuery, Counts)>) -> PerfReports {
         let mut out = Vec::new();
@@ -190,7 +191,7 @@ impl Query {
         }
     }
 
-    /// The keys that the limits leave; `None`: all.
+    /// Keys that the limits leave; `None` for all.
     fn kept(&self, counts: &Counts) -> Option<BTreeSet<Key>> {
         if self.limits.is_empty() || self.limits.iter().any(|l| l.max_count >= counts.len() as u64) {
             return None;
@@ -227,14 +228,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// True if somebody asks.
+    /// True if there are queries.
     #[inline]
     #[must_use]
     pub fn is_on(&self) -> bool {
         !self.queries.is_empty()
     }
 
-    /// Takes other queries; what was counted for those that stay is kept.
+    /// Changes the queries. Counts of unchanged queries are kept.
     pub fn set(&mut self, queries: Arc<Queries>) {
         let mut old = self.take();
         self.counts = queries
@@ -255,7 +256,7 @@ impl Meter {
         }
     }
 
-    /// What was counted since the last time.
+    /// Takes the counts since the last call.
     #[must_use]
     pub fn take(&mut self) -> Vec<(PerfMetricQuery, Counts)> {
         let asked = self.queries.0.iter().map(|q| q.asked.clone());
@@ -263,7 +264,7 @@ impl Meter {
     }
 }
 
-/// Adds what another reactor counted.
+/// Adds another reactor's counts.
 pub fn merge(into: &mut Vec<(PerfMetricQuery, Counts)>, from: Vec<(PerfMetricQuery, Counts)>) {
     for (query, counts) in from {
         let Some((_, all)) = into.iter_mut().find(|(q, _)| *q == query) else {

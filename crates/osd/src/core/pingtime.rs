@@ -1,22 +1,22 @@
-//! How long pings of one link took, over one, five and fifteen minutes, as `dump_osd_network` and the slow-ping alerts of
-//! Ceph show it: microseconds.
+//! Ping times of one link in microseconds, over one, five and fifteen minutes, as in `dump_osd_network` and
+//! Ceph's slow-ping alerts.
 
 use base::Mono;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The windows.
+/// Lengths of the windows.
 const WINDOWS: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(300), Duration::from_secs(900)];
-/// Samples kept: of the longest window at the usual interval, and some.
+/// Most samples kept: those of the longest window at the usual interval, and some.
 const SAMPLES_MAX: usize = 400;
 
-/// Answers of one link.
+/// Ping times of one link.
 #[derive(Debug, Default)]
 pub struct PingTimes {
     samples: VecDeque<(Mono, u32)>,
 }
 
-/// What they come to, by window.
+/// Statistics of the samples, by window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Mean.
@@ -30,7 +30,7 @@ pub struct Figures {
 }
 
 impl PingTimes {
-    /// An answer came after `took`.
+    /// Adds an answer that came after `took`.
     pub fn add(&mut self, took: Duration, now: Mono) {
         while self.samples.len() >= SAMPLES_MAX || self.samples.front().is_some_and(|(t, _)| now.since(*t) > WINDOWS[2])
         {
@@ -39,7 +39,7 @@ impl PingTimes {
         self.samples.push_back((now, u32::try_from(took.as_micros()).unwrap_or(u32::MAX)));
     }
 
-    /// Means and extremes; `None` before the first answer. Windows end with the newest answer.
+    /// Means and extremes; `None` before the first answer. The windows end with the newest answer.
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {
         let (newest, last) = *self.samples.back()?;

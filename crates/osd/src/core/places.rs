@@ -1,20 +1,21 @@
-//! On which reactor a PG is.
+//! The reactor of each PG.
 //!
-//! A PG's name says which one, so that everybody knows without asking. Only a PG that was split off another one is where that
-//! is, until it has moved ([`super::moves`]). Every reactor keeps the same table of such PGs, made from the maps and from the
-//! decisions about moves, which come through the same queue, so that a message finds its way whichever of them it comes to:
-//! other OSDs and clients go by the name.
+//! A PG's name selects its reactor, so every sender knows it. Only a PG that was split off stays on its
+//! parent's reactor until it has moved ([`super::moves`]). Every reactor keeps the same table of such PGs. The
+//! table follows from the maps and from the decisions about moves, which come through the same queue. So a
+//! message finds its way whichever reactor it reaches, although other OSDs and clients use the name.
 //!
-//! A PG that is joined to another one, and leaves, is where it was when that was said, whatever is split off under its name later.
+//! A PG that a map merges into another one stays known at its reactor under that map, whatever is split off
+//! under its name later.
 //!
-//! Of an erasure-coded PG several shards may be on this OSD for a time. One that was split off is in its parent's shard of the store, one
-//! that was made later in that of the PG's name: at a start with another number of reactors they may be on different ones. So
-//! what was found is known by shard, and so is what is split off it.
+//! Several shards of an erasure-coded PG may be on this OSD for a time. A split-off shard is in its parent's
+//! shard of the store, one created later in that of the PG's name. After a start with another number of
+//! reactors they may be on different reactors. So found copies, and those split off them, are tracked by shard.
 //!
-//! What the stores had at the start may be newer than the maps that were stored: a map is written down by one reactor, and what the
-//! others do by it may be durable before. A map that a collection has seen says nothing of where it is.
+//! The stores may have seen newer maps than the stored ones: one reactor stores the maps, and effects in other
+//! stores may be durable before. A map that a collection has already seen does not change its place.
 //!
-//! Invariant: at one place in the row of maps and decisions the tables of all reactors are equal.
+//! Invariant: at the same point in the sequence of maps and decisions, the tables of all reactors are equal.
 
 use base::{Epoch, PgId, ShardId, SpgId};
 use cluster::OsdMap;
@@ -23,44 +24,45 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Times that a PG of one name is joined to another one, of which it is known where it was: more of them are never under way.
+/// Merges of PGs of one name whose reactors are remembered; more are never in progress.
 const LEFT_MAX: usize = 16;
 
-/// A copy of a PG that the stores had at the start.
+/// A copy of a PG in the stores at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which one.
+    /// The PG and shard.
     pub spg: SpgId,
-    /// Where.
+    /// Reactor whose store has the copy.
     pub reactor: usize,
-    /// The newest map that it has seen.
+    /// Newest map that the copy has seen.
     pub epoch: Epoch,
 }
 
-/// See the module.
+/// Reactors of PGs; see the module.
 pub struct Places {
     /// This reactor.
     index: usize,
     named: Box<dyn Fn(PgId) -> usize>,
-    /// PGs that are elsewhere than their names say, and those found at the start.
+    /// PGs that are not on the reactor of their name, and PGs found at the start.
     known: FxHashMap<PgId, usize>,
-    /// Shards that were found at the start, and what was split off them; others are where their PG is.
+    /// Shards found at the start, and those split off them. Other shards are with their PG.
     shards: BTreeMap<SpgId, usize>,
-    /// Newest maps of those found, as long as there may be older ones to come.
+    /// Newest map of each found copy, as long as older maps may follow.
     found: FxHashMap<SpgId, Epoch>,
-    /// Where PGs were that were joined to others, by the map that said so; shards that are elsewhere by themselves.
+    /// Reactors of merged PGs, by the map that merged them. Shards with places of their own are listed
+    /// separately.
     left: BTreeMap<(SpgId, Epoch), usize>,
-    /// The newest map.
+    /// Newest map.
     epoch: Epoch,
 }
 
-/// Names of a PG's shards.
+/// Range of all shards of a PG.
 fn shards_of(pg: PgId) -> RangeInclusive<SpgId> {
     SpgId { pg, shard: ShardId(0) }..=SpgId { pg, shard: ShardId(i8::MAX) }
 }
 
 impl Places {
-    /// For reactor `index`; `named` tells a PG's reactor by its name, `found` lists the PGs of all stores.
+    /// Table of reactor `index`. `named` gives the reactor of a PG's name, `found` lists the PGs of all stores.
     #[must_use]
     pub fn new(index: usize, named: Box<dyn Fn(PgId) -> usize>, found: &[Found]) -> Self {
         let (whole, shards): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|f| f.spg.shard == ShardId::NONE);
@@ -75,31 +77,31 @@ impl Places {
         }
     }
 
-    /// All PGs are here.
+    /// A table in which all PGs are on this reactor.
     #[must_use]
     pub fn all_here() -> Self {
         Self::new(0, Box::new(|_| 0), &[])
     }
 
-    /// This reactor.
+    /// Number of this reactor.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The newest map that was followed.
+    /// Newest map that was followed.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The reactor where a PG should be.
+    /// Reactor of a PG's name.
     #[must_use]
     pub fn named(&self, pg: PgId) -> usize {
         (self.named)(pg)
     }
 
-    /// A PG moved.
+    /// Sets the reactor of a PG that moved.
     pub fn set(&mut self, pg: PgId, at: usize) {
         if at == self.named(pg) {
             self.known.remove(&pg);
@@ -108,7 +110,7 @@ impl Places {
         }
     }
 
-    /// The reactor of a copy, or of the one to be made; of a whole PG if it names no shard.
+    /// Reactor of an existing or future copy; that of the whole PG if no shard is named.
     #[must_use]
     pub fn of(&self, spg: SpgId) -> usize {
         let shard = if self.shards.is_empty() { None } else { self.shards.get(&spg) };
@@ -122,14 +124,14 @@ impl Places {
         self.known.get(&pg).copied().unwrap_or_else(|| (self.named)(pg))
     }
 
-    /// The reactor of a copy of a PG that was joined to another one by a map.
+    /// Reactor of a copy of a PG that the map of this epoch merged into another one.
     #[must_use]
     pub fn of_leaver(&self, spg: SpgId, epoch: Epoch) -> usize {
         let left = |spg: SpgId| self.left.get(&(spg, epoch)).copied();
         left(spg).or_else(|| left(spg.pg.into())).unwrap_or_else(|| self.of(spg))
     }
 
-    /// True if it is this reactor's.
+    /// True if the copy belongs to this reactor.
     #[must_use]
     pub fn is_here(&self, spg: SpgId) -> bool {
         self.of(spg) == self.index
@@ -146,12 +148,12 @@ impl Places {
         }
     }
 
-    /// What a PG is split into has nothing here that is newer than the map before.
+    /// True if no copy found here has seen a map newer than `before`.
     fn is_older(&self, spg: SpgId, before: Epoch) -> bool {
         self.found.get(&spg).is_none_or(|seen| *seen <= before)
     }
 
-    /// A PG is split off another one: it is where that is, each shard by itself.
+    /// Puts a split-off PG on its parent's reactor, each shard separately.
     fn split(&mut self, parent: PgId, child: PgId, before: Epoch) {
         if self.is_older(child.into(), before) {
             self.set(child, self.of_pg(parent));
@@ -159,7 +161,7 @@ impl Places {
         if self.shards.is_empty() {
             return;
         }
-        // What another one of its name had.
+        // Places of an earlier PG of this name.
         let stale: Vec<SpgId> = self.shards.range(shards_of(child)).map(|(s, _)| *s).collect();
         for s in stale {
             if self.is_older(s, before) {
@@ -175,7 +177,7 @@ impl Places {
         }
     }
 
-    /// A map follows: what is split off stays where it was.
+    /// Follows a map: split-off PGs stay on their parent's reactor.
     pub fn follow(&mut self, before: &OsdMap, next: &OsdMap) {
         for (id, p) in next.pools.iter() {
             let Some(old) = before.pool(*id).map(|p| p.pg_num).filter(|n| *n != p.pg_num) else { continue };
@@ -234,7 +236,7 @@ mod tests {
     fn a_map_says_nothing_of_what_had_seen_it_before_the_start() {
         let pg = |seed| PgId { pool: PoolId(1), seed };
         let named = || -> Box<dyn Fn(PgId) -> usize> { Box::new(|pg| pg.seed as usize % 2) };
-        // Both were split off on reactor 0 by map 5; one of them had moved since.
+        // Map 5 split both off on reactor 0; one of them has moved since.
         let found = [(2, 0, 9), (3, 1, 9), (0, 0, 9)].map(|(s, reactor, e)| Found {
             spg: pg(s).into(),
             reactor,
@@ -243,7 +245,7 @@ mod tests {
         let mut p = Places::new(0, named(), &found);
         p.follow(&map_at(4, 1), &map_at(5, 4));
         assert_eq!([0, 1, 2, 3].map(|s| p.of(pg(s).into())), [0, 0, 0, 1]);
-        // What is split off under its name later is where its parent is.
+        // A PG split off under its name later is with its parent.
         p.follow(&map_at(9, 4), &map_at(10, 1));
         p.follow(&map_at(10, 1), &map_at(11, 4));
         assert_eq!([0, 1, 2, 3].map(|s| p.of(pg(s).into())), [0, 0, 0, 0]);
@@ -265,13 +267,13 @@ mod tests {
         let found = found.map(|(seed, s, reactor, e)| Found { spg: spg(seed, s), reactor, epoch: Epoch(e) });
         let mut p = Places::new(0, named(), &found);
         assert_eq!([2, 3, 4].map(|s| p.of(spg(1, s))), [1, 0, 1], "one that is to be made goes by the name");
-        // Each shard splits where it is, and what had seen that is where it was found.
+        // Each shard is split in place; a copy that has already seen the split stays where it was found.
         p.follow(&map_at(9, 4), &map_at(10, 8));
         assert_eq!([2, 3, 4, 5].map(|s| p.of(spg(5, s))), [1, 0, 2, 1]);
         assert_eq!([0, 2].map(|s| p.of(spg(6, s))), [2, 2], "as the parent's name says");
         p.follow(&map_at(20, 8), &map_at(21, 4));
         assert_eq!([2, 3, 4, 5].map(|s| p.of_leaver(spg(5, s), Epoch(21))), [1, 0, 2, 1]);
-        // Split off again: nothing of what had the name before.
+        // Split off again, so the earlier places of that name are void.
         p.follow(&map_at(21, 4), &map_at(22, 8));
         assert_eq!([2, 3, 4, 5].map(|s| p.of(spg(5, s))), [1, 0, 1, 1]);
         assert_eq!(p.of_leaver(spg(5, 4), Epoch(21)), 2, "it is still where it was");

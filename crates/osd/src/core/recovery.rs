@@ -1,5 +1,5 @@
-//! What PGs of an OSD share out among them: which of them may recover, and how long their logs are; the settings, and who is
-//! told that it may go on.
+//! Resources that the PGs of an OSD share: recovery reservations and log lengths. Settings, and the wake-up of
+//! PGs whose reservation was granted.
 
 use super::shard::{Output, Shard};
 use base::errno::Errno;
@@ -27,7 +27,7 @@ pub fn observes(name: &str) -> bool {
     OPTIONS.contains(&name) || LOG_OPTIONS.contains(&name)
 }
 
-/// From the options in force. `rotates`: the device is a disk with platters.
+/// Recovery settings from the options in force. `rotates` tells that the device is a rotating disk.
 #[must_use]
 pub fn recovery_config<'a>(rotates: bool, get: impl Fn(&str) -> Option<&'a str>) -> RecoveryConfig {
     let or = RecoveryConfig::default();
@@ -39,7 +39,7 @@ pub fn recovery_config<'a>(rotates: bool, get: impl Fn(&str) -> Option<&'a str>)
     let by_device = if rotates { ("osd_recovery_max_active_hdd", 3) } else { ("osd_recovery_max_active_ssd", 10) };
     RecoveryConfig {
         max_backfills: count("osd_max_backfills").unwrap_or(or.max_backfills),
-        // 0: by the kind of device.
+        // 0 selects a value by the kind of device.
         max_active: count("osd_recovery_max_active")
             .filter(|n| *n > 0)
             .unwrap_or_else(|| count(by_device.0).unwrap_or(by_device.1)),
@@ -58,7 +58,7 @@ const LOG_OPTIONS: [&str; 6] = [
     "osd_pg_log_trim_max",
 ];
 
-/// From the options in force.
+/// Log settings from the options in force.
 #[must_use]
 pub fn log_config<'a>(get: impl Fn(&str) -> Option<&'a str>) -> LogConfig {
     let or = LogConfig::default();
@@ -75,14 +75,15 @@ pub fn log_config<'a>(get: impl Fn(&str) -> Option<&'a str>) -> LogConfig {
 }
 
 impl Shard {
-    /// Sets who decides which PGs may recover, over all reactors of the OSD, and which of them this one is; before any PG is
-    /// loaded.
+    /// Sets the reserver that all reactors of the OSD share, and this reactor's number. Must be called before
+    /// any PG is loaded.
     pub fn share_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
         self.reserver = reserver;
         self.reactor = reactor;
     }
 
-    /// An operator gives up the objects of a PG that nobody has; `None` if it is not here. What is said to that.
+    /// Gives up the unfound objects of a PG on an operator's order. Returns the answer for the operator; `None`
+    /// if the PG is not here.
     pub fn mark_lost(
         &mut self,
         pg: PgId,
@@ -96,13 +97,13 @@ impl Shard {
         Some(said)
     }
 
-    /// Places were given to PGs here by what happened on another reactor.
+    /// Handles reservations that PGs here got by an event on another reactor.
     pub fn reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.wake_reserved(now, store);
     }
 
-    /// Lets PGs go on whose claims were granted or taken away, and tells other reactors of theirs.
+    /// Lets PGs continue whose reservations were granted or preempted, and tells other reactors of theirs.
     pub(super) fn wake_reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
         while self.reserver.has_news(self.reactor) {
             for i in self.reserver.woken(self.reactor) {

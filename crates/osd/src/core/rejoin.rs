@@ -1,35 +1,35 @@
-//! Coming back after having been marked down by mistake.
+//! Return after the OSD was marked down by mistake.
 //!
-//! A link that works only now and then would make an OSD go down and up for ever, and every turn makes all its PGs peer
-//! anew. So each time within a while doubles the pause before the next boot. (Ceph gives up and exits after the sixth time
-//! in ten minutes; a process that stays can still be asked what is wrong.) And nobody comes back who can't reach its peers.
+//! An unreliable link would make an OSD go down and up forever, and each turn makes all its PGs peer again. So
+//! each repetition within a window doubles the pause before the next boot. An OSD that can't reach its peers
+//! does not boot. (Ceph exits after the sixth time in ten minutes; a process that stays can still be queried.)
 
 use base::{Mono, Now};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Times older than this are forgotten (`osd_max_markdown_period`).
+/// Window in which repetitions count (`osd_max_markdown_period`).
 const WINDOW: Duration = Duration::from_secs(600);
-/// Pause after the second time; doubled with each further one.
+/// Pause after the second time; doubled for each further one.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
-/// Share of heartbeat peers that must answer (`osd_heartbeat_min_healthy_ratio`), in thirds.
+/// Share of the heartbeat peers that must answer (`osd_heartbeat_min_healthy_ratio`), in thirds.
 const HEALTHY_THIRDS: usize = 1;
-/// How often the peers are looked at again.
+/// Interval at which the peers are checked again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// State of the return; see the module.
 #[derive(Debug, Default)]
 pub struct Rejoin {
     times: VecDeque<Mono>,
-    /// Earliest boot, while down by mistake.
+    /// Earliest time of the next boot, while down by mistake.
     not_before: Option<Mono>,
     look_at: Mono,
 }
 
 impl Rejoin {
-    /// The map shows us down though we run. Gives the pause before the next boot.
+    /// Records that the map shows us down though we run. Returns the pause before the next boot.
     pub fn marked_down(&mut self, now: Now) -> Duration {
         while self.times.front().is_some_and(|t| now.mono.since(*t) > WINDOW) {
             self.times.pop_front();
@@ -40,7 +40,7 @@ impl Rejoin {
             0 => Duration::ZERO,
             n => PAUSE_MIN.saturating_mul(1 << (n - 1).min(16)).min(PAUSE_MAX),
         };
-        // Bounded: more than this many all give the longest pause.
+        // Bounded: with more repetitions the pause is the longest anyway.
         if self.times.len() > 16 {
             self.times.pop_front();
         }
@@ -49,13 +49,13 @@ impl Rejoin {
         pause
     }
 
-    /// True between having been marked down and being up again: peers are still watched.
+    /// True from being marked down until up again; peers are still watched meanwhile.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.not_before.is_some()
     }
 
-    /// True if the OSD may boot; `health`: peers that answer, and all.
+    /// True if the OSD may boot. `health` is the number of peers that answer, and of all.
     pub fn may_boot(&mut self, health: (usize, usize), now: Now) -> bool {
         let Some(at) = self.not_before else { return true };
         if now.mono < at {
@@ -70,18 +70,18 @@ impl Rejoin {
         ok
     }
 
-    /// The map shows us up.
+    /// Records that the map shows us up.
     pub fn came_up(&mut self) {
         self.not_before = None;
     }
 
-    /// When to look again.
+    /// Time of the next check.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         self.not_before.map(|_| self.look_at)
     }
 
-    /// True if it is time to look again.
+    /// True if a check is due.
     pub fn is_due(&mut self, now: Now) -> bool {
         let due = self.not_before.is_some() && now.mono >= self.look_at;
         if due {

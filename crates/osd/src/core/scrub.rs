@@ -1,8 +1,9 @@
-//! Which PGs are scrubbed, and when: what operators ask for, and what comes due by its stamps.
+//! The schedule of scrubs: those that operators request, and those that are due by their stamps.
 //!
 //! Invariants:
-//!  1. What an operator asks for waits in its PG until it can be done; what came due is tried, and looked at again later.
-//!  2. Of what is due the longest overdue begins first, and no more begin than the OSD has free slots.
+//!  1. An operator's request waits in its PG until the scrub is possible. A due scrub is tried, and considered
+//!     again later.
+//!  2. The longest overdue scrub begins first, and no more begin than the OSD has free slots.
 
 use super::shard::Shard;
 use base::{Mono, Now, SpgId};
@@ -16,15 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectStore;
 
-/// How often the PGs are looked through.
+/// Interval at which the PGs are checked.
 const EVERY: Duration = Duration::from_secs(5);
-/// Default of `osd_scrub_load_threshold`: load average per CPU above which nothing begins.
+/// Default of `osd_scrub_load_threshold`: load average per CPU above which no scrub begins.
 pub const LOAD_THRESHOLD: f64 = 0.5;
 
-/// The settings that scrubs follow.
+/// Settings of scrubs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScrubSettings {
-    /// Those of the PGs.
+    /// Settings of the PGs.
     pub pg: ScrubConfig,
     /// `osd_max_scrubs`.
     pub max_scrubs: u32,
@@ -45,7 +46,7 @@ impl ScrubSettings {
         name.starts_with("osd_scrub_") || name.starts_with("osd_deep_scrub_") || matches!(name, "osd_max_scrubs")
     }
 
-    /// From the options in force.
+    /// Reads the settings from the options in force.
     #[must_use]
     pub fn take<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let or = Self::default();
@@ -79,7 +80,7 @@ impl ScrubSettings {
     }
 }
 
-/// What a pool says about its scrubs.
+/// Scrub settings of a pool.
 pub(super) fn pool_scrub(p: &PgPool) -> PoolScrub {
     let seconds = |name: &str| match p.opt(name) {
         Some(PoolOpt::Float(f)) if f.is_finite() && *f > 0.0 => *f as u32,
@@ -94,19 +95,19 @@ pub(super) fn pool_scrub(p: &PgPool) -> PoolScrub {
 }
 
 impl Shard {
-    /// Sets whose slots bound scrubs; before any PG is loaded.
+    /// Sets the slots that bound scrubs. Must be called before any PG is loaded.
     pub fn share_scrub_slots(&mut self, slots: Arc<ScrubSlots>) {
         self.scrubs = Rc::new(Scrubs { slots, config: self.scrubs.config.clone() });
     }
 
-    /// Takes up settings.
+    /// Applies settings.
     pub fn set_scrubs(&mut self, s: &ScrubSettings) {
         self.scrubs.slots.set_max(s.max_scrubs);
         self.scrubs.config.replace(s.pg.clone());
         self.next_scrubs = Mono(0);
     }
 
-    /// An operator's request for PGs led here; others are not meant.
+    /// Requests scrubs of PGs on an operator's order. PGs that are not led here are ignored.
     pub fn scrub(&mut self, pgs: &[SpgId], deep: bool, repair: bool, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
             let Some(i) = self.machine_of(spg.pg) else { continue };
@@ -116,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// An operator wants PGs recovered before others ([`Event::Force`]).
+    /// Changes the recovery priority of PGs on an operator's order ([`Event::Force`]).
     pub fn force(&mut self, pgs: &[SpgId], options: u8, now: Now, store: &mut dyn ObjectStore) {
         for spg in pgs {
             let Some(i) = self.machine_of(spg.pg) else { continue };
@@ -126,7 +127,8 @@ impl Shard {
         }
     }
 
-    /// Begins what is due. `idle` says whether the machine's load allows it, and is asked only if something is.
+    /// Begins due scrubs. `idle` tells whether the machine's load allows it, and is called only if a scrub is
+    /// due.
     pub fn schedule_scrubs(&mut self, now: Now, idle: impl FnOnce() -> bool, store: &mut dyn ObjectStore) {
         if now.mono < self.next_scrubs {
             return;

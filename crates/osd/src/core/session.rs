@@ -1,6 +1,6 @@
-//! A client's session as the reactors share it: who it is, and the caps its ticket came with, parsed once when the connection
-//! opens (`host::shard::clients`; what put them into the ticket is `auth::server`). What an operation may do by them is decided
-//! in `shard::rights`.
+//! A client's session as the reactors share it: its identity, and the caps of its ticket. Caps are parsed once
+//! when the connection opens (`host::shard::clients`; `auth::server` puts them into the ticket).
+//! `shard::rights` decides what an operation may do with them.
 
 use auth::Principal;
 use base::{EntityAddr, EntityName};
@@ -10,30 +10,31 @@ use pg::SessionId;
 use std::hash::{Hash as _, Hasher as _};
 use wire::Features;
 
-/// Who is at the other end of a connection. Made once, when it opens.
+/// Identity of a connected client. Created once, when the connection opens.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Number within this OSD.
+    /// Number of the session within this OSD.
     pub id: SessionId,
     /// Reactor that serves the connection.
     pub reactor: usize,
     /// Connection on that reactor.
     pub conn: ConnId,
-    /// Who it is, and the address of its socket.
+    /// Authenticated identity, and the address of the socket.
     pub principal: Principal,
     /// Kind and number (a client's is its global id).
     pub entity: EntityName,
-    /// Address with nonce as it announces it, as watches show it and blocklists name it. No right depends on it.
+    /// Address with nonce as the client announces it; watches show it and blocklists name it. No right depends
+    /// on it.
     pub addr: EntityAddr,
-    /// Features both ends have.
+    /// Features that both ends have.
     pub features: Features,
-    /// What it may do.
+    /// Parsed caps of the session.
     pub caps: OsdCaps,
-    /// [`owner_of`] its principal.
+    /// Result of [`owner_of`] for the principal.
     pub owner: u64,
 }
 
-/// Who signed in and from where, as a number: what is bounded for each sender is bounded for these.
+/// A number for a principal's name and IP address. Limits for each sender apply to this number.
 #[must_use]
 pub fn owner_of(p: &Principal) -> u64 {
     let mut h = std::hash::DefaultHasher::new();
@@ -41,7 +42,7 @@ pub fn owner_of(p: &Principal) -> u64 {
     h.finish()
 }
 
-/// What a principal may do here: the caps of its ticket, one encoded string or nothing.
+/// Parses the caps of a principal's ticket: one encoded string or nothing.
 pub fn caps_of(p: &Principal) -> Result<OsdCaps, String> {
     if p.caps.allow_all {
         return Ok(OsdCaps::allow_all());
@@ -53,10 +54,10 @@ pub fn caps_of(p: &Principal) -> Result<OsdCaps, String> {
     OsdCaps::parse(&text).map_err(|e| e.to_string())
 }
 
-/// Bits of a session's number that hold the connection; the reactor is above.
+/// Bits of a session's number that hold the connection; the reactor is above them.
 const CONN_BITS: u32 = 48;
 
-/// The number of the session on connection `conn` of reactor `reactor`.
+/// Number of the session on connection `conn` of reactor `reactor`.
 #[must_use]
 pub fn session_id(reactor: usize, conn: ConnId) -> SessionId {
     SessionId((reactor as u64) << CONN_BITS | conn.0 & ((1 << CONN_BITS) - 1))

@@ -1,10 +1,10 @@
 //! The PGs of one reactor.
 //!
 //! Invariants:
-//!  1. Every PG sees every map since it was made or loaded, in order.
-//!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will
-//!     target it anew; parked operations are bounded.
-//!  3. Index 0 names the host's own transactions; PGs have indices from 1, never used again.
+//!  1. Every PG sees every map since it was created or loaded, in order.
+//!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its
+//!     client will resend it to another OSD. Parked operations are bounded.
+//!  3. Index 0 stands for the host's own transactions. PGs have indices from 1, which are never reused.
 
 mod background;
 mod copies;
@@ -46,27 +46,27 @@ pub use walk::WALK_STEP;
 use walk::{Behind, Walk};
 use wire::msg::{MOsdOp, MPgPeer};
 
-/// Operations older than this are reported as slow (`osd_op_complaint_time`).
+/// Age at which operations are reported as slow (`osd_op_complaint_time`).
 const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
-/// Messages of other OSDs that wait for a map; what is beyond is dropped, and its sender repeats it.
+/// Most messages of other OSDs that wait for a map. Further ones are dropped, and their senders repeat them.
 const PEERS_PARKED_MAX: usize = 16_384;
-/// Bytes of such messages.
+/// Most bytes of such messages.
 const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
 
-/// Messages that wait for the name of a PG to be free; what is beyond is dropped.
+/// Most messages that wait for the name of a PG to become free. Further ones are dropped.
 const LATER_MAX: usize = 1024;
 
-/// How often PGs and queues are looked at for memory that they do not need.
+/// Interval at which PGs and queues give back unneeded memory.
 const REST_EVERY: Duration = Duration::from_secs(10);
-/// A PG is told of in one of so many reports though there is nothing new.
+/// Reports after which an unchanged PG is reported again.
 const REPORT_EVERY: u32 = 60;
-/// Room that queues keep.
+/// Capacity that empty queues keep.
 const ROOM: usize = 64;
 
-/// Who waits at the pacer for `held`; no PG has this index.
+/// Index of the shard itself at the pacer, for `held`; no PG has it.
 const HELD: u32 = 0;
 
-/// See the module.
+/// PGs of one reactor; see the module.
 pub struct Shard {
     transfers: Transfers,
     whoami: OsdId,
@@ -81,35 +81,35 @@ pub struct Shard {
     peers_parked_bytes: usize,
     leases: Rc<LeaseView>,
     pub(super) reserver: Arc<Reserver>,
-    /// Which of the OSD's reactors this is.
+    /// Number of this reactor.
     pub(super) reactor: usize,
     pacer: Rc<Pacer>,
-    /// Messages of recovery that wait for the pacer.
+    /// Recovery messages that wait for the pacer.
     held: [VecDeque<(OsdId, Box<MPgPeer>)>; 2],
-    /// Of the present input.
+    /// Time of the present input.
     pub(super) now: Now,
     pub(super) scrubs: Rc<Scrubs>,
     pub(super) next_scrubs: Mono,
-    /// When PGs are looked at next for memory that they do not need.
+    /// Time of the next release of unneeded memory.
     next_rest: Mono,
-    /// Times that statistics were asked for.
+    /// Number of statistics requests so far.
     reports: u32,
     stopping: bool,
     stopped: bool,
     pub(super) effects: Vec<Effect>,
-    /// [`Output::Members`] is under way, and nobody has asked since.
+    /// True if [`Output::Members`] was sent and the host has not asked since.
     members_noted: Cell<bool>,
-    /// PGs that are no more and give what they have to others, by the map that says so.
+    /// Machines of PGs that are being merged into others, by the map that merges them.
     leaving: BTreeMap<(SpgId, Epoch), u32>,
-    /// What PGs here say to each other: who, to whom.
+    /// Messages between PGs here: sender and receiver.
     kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
-    /// What splits that are done leave to the machines that wait for it.
+    /// Results of finished splits, for the child machines that wait for them.
     born: Vec<(SpgId, Option<Box<Child>>)>,
-    /// Machines that wait for splits of copies that failed.
+    /// Child machines that wait for the split of a failed copy.
     unborn: Vec<(SpgId, Errno)>,
-    /// What came for PGs while they were being removed; now it is for PGs that are not here.
+    /// Messages that came for PGs during their removal; now no copy is here.
     left: Vec<(OsdId, Box<MPgPeer>)>,
-    /// What would make PGs whose names are not free yet.
+    /// Messages that would create PGs whose names are not free yet.
     later: Vec<(OsdId, Box<MPgPeer>)>,
     asked: orphans::Asked,
     instance: instance::Instance,
@@ -119,7 +119,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// `places`: which PGs belong to this reactor.
+    /// Shard of an OSD; `places` tells which PGs belong to this reactor.
     #[must_use]
     pub fn new(whoami: OsdId, seed: u64, places: Places) -> Self {
         Self {
@@ -162,18 +162,18 @@ impl Shard {
         }
     }
 
-    /// Of which OSD.
+    /// Number of the OSD.
     #[must_use]
     pub fn whoami(&self) -> OsdId {
         self.whoami
     }
 
-    /// The next thing to do.
+    /// Next action for the host.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
 
-    /// The newest map with what leads to it.
+    /// Newest map, with the incrementals that lead to it.
     #[must_use]
     pub fn feed(&self) -> Option<&Arc<MapFeed>> {
         self.feed.as_ref()
@@ -185,7 +185,7 @@ impl Shard {
         self.feed.as_ref().map_or(Epoch(0), |f| f.map.epoch)
     }
 
-    /// Counters.
+    /// Counters of operations.
     #[must_use]
     pub fn counters(&self) -> OpCounters {
         self.counters
@@ -197,43 +197,44 @@ impl Shard {
         PgConfig { spg, whoami: self.whoami, index, seed: self.seed ^ u64::from(index) << 32 }
     }
 
-    /// The reactor of a copy, as far as the maps here tell.
+    /// Reactor of a copy, according to the maps here.
     #[must_use]
     pub fn place(&self, spg: SpgId) -> usize {
         self.places.of(spg)
     }
 
-    /// Where a client's operation goes. One of a newer map waits here for that: those behind it must not find a shorter way.
+    /// Reactor for a client's operation. An operation with a newer map waits here, so that later ones can't
+    /// overtake it.
     #[must_use]
     pub fn place_of_op(&self, m: &MOsdOp) -> usize {
         if m.osdmap_epoch > self.epoch() { self.places.index() } else { self.places.of(m.pgid) }
     }
 
-    /// The reactor where a PG should be.
+    /// Reactor of a PG's name.
     #[must_use]
     pub fn home(&self, pg: PgId) -> usize {
         self.places.named(pg)
     }
 
-    /// Result of a fetch.
+    /// Handles the result of a fetch.
     pub fn fetched(&mut self, pg: PgId, id: FetchId, r: Result<Fetched, Errno>, now: Now, store: &mut dyn ObjectStore) {
         if let Some(i) = self.machine_of(pg) {
             self.feed_pg(i, Event::Fetched(id, r), now, store);
         }
     }
 
-    /// Number of PGs.
+    /// Number of PGs here.
     #[must_use]
     pub fn pg_count(&self) -> usize {
         self.pgs.len()
     }
 
-    /// All PGs.
+    /// All PGs here.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
         self.pgs.values()
     }
 
-    /// One PG.
+    /// The PG's machine, if it is here.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&Pg> {
         self.pgs.get(self.machine_of(pg)?)

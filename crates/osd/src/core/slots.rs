@@ -1,10 +1,10 @@
-//! The PGs of a reactor by their numbers: a machine of some KiB each in a place of its own, found without comparisons.
+//! The PGs of a reactor by number: machines of some KiB each in their own allocation, found by index.
 //!
-//! Numbers ascend and are never used again; what is no more leaves an empty place of a word.
+//! Numbers ascend and are never reused; a removed PG leaves an empty slot of one word.
 
 use pg::Pg;
 
-/// See the module. Iterates in the order of numbers.
+/// PGs by number; see the module. Iterates in the order of numbers.
 #[derive(Default)]
 pub(super) struct Slots {
     at: Vec<Option<Box<Pg>>>,
@@ -58,7 +58,7 @@ impl Slots {
         self.at.iter_mut().filter_map(Option::as_deref_mut)
     }
 
-    /// All numbers, for calls that may remove and add.
+    /// All numbers, for calls that may add and remove PGs.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.iter().map(|(i, _)| i).collect()
     }

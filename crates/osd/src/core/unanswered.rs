@@ -1,50 +1,52 @@
-//! What a session's operations hold of what its connection may have unanswered, until there is an answer or none is to come.
+//! Operations of a session that have no answer yet, and their share of the connection's limit on unanswered
+//! bytes.
 //!
-//! A connection is read as long as what it brought and has no answer is within a bound. An operation that takes very long gives its share
-//! back, so that those behind it need not wait; how much may be without an answer and hold nothing is bounded, too.
+//! A connection is read as long as its unanswered bytes are within a bound. An operation that takes very long
+//! returns its share, so that later ones need not wait. The bytes returned without an answer are bounded too.
 //!
-//! Invariant: what an operation costs is held exactly once, by its connection or as forgotten, from its coming to its end.
+//! Invariant: the cost of an operation is counted exactly once, by its connection or as forgotten, from its
+//! arrival to its end.
 
 use base::Mono;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// Operations older than this give back their share of the connection's bytes: their answer takes so long that others
-/// must not wait for it.
+/// Age at which operations return their share of the connection's bytes. Their answers take so long that other
+/// operations must not wait for them.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30);
-/// Bytes that operations without an answer may have given back, of one session and of all; beyond that they keep their share, and
-/// the connection is not read.
+/// Most bytes that unanswered operations of one session may have returned; [`FORGOTTEN_MAX`] is the limit for
+/// all sessions. Beyond, operations keep their share, and the connection is not read.
 pub const FORGOTTEN_SESSION_MAX: usize = 64 << 20;
-/// See [`FORGOTTEN_SESSION_MAX`].
+/// Limit of [`FORGOTTEN_SESSION_MAX`] for all sessions together.
 pub const FORGOTTEN_MAX: usize = 512 << 20;
-/// Operations older than this are not followed any more.
+/// Age at which operations are no longer tracked.
 pub const LOSE_AFTER: Duration = Duration::from_secs(3600);
 
-/// Bytes that operations of all sessions have given back without an answer.
+/// Bytes that unanswered operations of all sessions have returned.
 #[derive(Debug, Default)]
 pub struct Forgotten(usize);
 
 impl Forgotten {
-    /// How many.
+    /// Number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0
     }
 }
 
-/// An operation that has no answer yet; `R`: what the host keeps of it.
+/// An operation without an answer; `R` is the host's data for it.
 #[derive(Debug)]
 pub struct InFlight<R> {
-    /// When it came.
+    /// Time of arrival.
     pub received: Mono,
-    /// As it came.
+    /// The request as received.
     pub request: R,
     cost: usize,
-    /// It was given back although there is no answer yet.
+    /// True if its cost was returned before an answer.
     forgotten: bool,
 }
 
-/// Operations of one session. See the module.
+/// Unanswered operations of one session; see the module.
 #[derive(Debug)]
 pub struct Unanswered<R> {
     all: FxHashMap<u64, InFlight<R>>,
@@ -58,8 +60,8 @@ impl<R> Default for Unanswered<R> {
 }
 
 impl<R> Unanswered<R> {
-    /// An operation came, whose cost the connection counts as unanswered. What that gets back: one of the same number came before, whose
-    /// answer went nowhere.
+    /// Registers an operation, whose cost the connection counts. Returns the bytes to give back if an earlier
+    /// operation had the same number, whose answer can't be delivered.
     #[must_use]
     pub fn came(&mut self, tid: u64, cost: usize, request: R, now: Mono, of_all: &mut Forgotten) -> usize {
         let new = InFlight { received: now, request, cost, forgotten: false };
@@ -67,7 +69,7 @@ impl<R> Unanswered<R> {
         before.map_or(0, |b| self.release(&b, of_all))
     }
 
-    /// An operation has its answer, or gets none; with what the connection gets back.
+    /// Removes an operation that is answered or dropped. Also returns the bytes to give back to the connection.
     pub fn take(&mut self, tid: u64, of_all: &mut Forgotten) -> Option<(InFlight<R>, usize)> {
         let f = self.all.remove(&tid)?;
         let back = self.release(&f, of_all);
@@ -83,13 +85,13 @@ impl<R> Unanswered<R> {
         0
     }
 
-    /// The session ended, and its connection with it.
+    /// Ends the session, together with its connection.
     pub fn end(&mut self, of_all: &mut Forgotten) {
         of_all.0 -= std::mem::take(&mut self.forgotten);
         self.all.clear();
     }
 
-    /// What the connection gets back for operations whose answer does not come.
+    /// Returns the bytes to give back for operations whose answer takes too long.
     #[must_use]
     pub fn forget_old(&mut self, now: Mono, of_all: &mut Forgotten) -> usize {
         let mut back = 0;
@@ -106,12 +108,12 @@ impl<R> Unanswered<R> {
         back + lost.into_iter().filter_map(|tid| self.take(tid, of_all)).map(|(_, back)| back).sum::<usize>()
     }
 
-    /// Those without an answer.
+    /// All unanswered operations.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &InFlight<R>)> {
         self.all.iter().map(|(tid, f)| (*tid, f))
     }
 
-    /// Bytes that the connection counts for them.
+    /// Bytes that the connection counts for these operations.
     #[must_use]
     pub fn held(&self) -> usize {
         self.all.values().filter(|f| !f.forgotten).map(|f| f.cost).sum()

@@ -1,11 +1,12 @@
 //! Operations that wait for a newer map or for the creation of their PG.
 //!
-//! Which map an operation was made with is a claim of its sender, so anybody who may connect can have operations wait here for ever.
+//! The map of an operation is a claim of its client, so any client could make operations wait here forever.
 //! Invariants:
 //!  1. Each session has at most [`SESSION_OPS_MAX`] operations and [`SESSION_BYTES_MAX`] bytes here, all together at most
 //!     [`OPS_MAX`] and [`BYTES_MAX`].
-//!  2. A session over its own bound is closed; its client connects again and repeats what had no answer. When the bounds of
-//!     all are reached, the session with the most bytes among those of the entity with the most is closed: never another's.
+//!  2. A session over its own limits is closed; its client connects again and resends unanswered operations.
+//!     When the common limits are reached, the session with the most bytes of the entity with the most is
+//!     closed, never another's.
 
 use crate::core::session::SessionInfo;
 use base::AuthName;
@@ -15,15 +16,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::msg::MOsdOp;
 
-/// Operations of one session.
+/// Most operations of one session.
 pub const SESSION_OPS_MAX: usize = 2048;
-/// Bytes of one session's operations, data and what the operation itself takes.
+/// Most bytes of one session's operations, including their own memory.
 pub const SESSION_BYTES_MAX: usize = 64 << 20;
-/// Operations of all sessions of a reactor.
+/// Most operations of all sessions of a reactor.
 pub const OPS_MAX: usize = 16_384;
-/// Bytes of all sessions of a reactor.
+/// Most bytes of all sessions of a reactor.
 pub const BYTES_MAX: usize = 512 << 20;
-/// What an operation costs besides what it carries.
+/// Bytes that an operation costs besides its data.
 const OP_BYTES: usize = 1024;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ struct Share {
     bytes: usize,
 }
 
-/// See the module.
+/// Waiting operations of a reactor; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     ops: VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)>,
@@ -46,7 +47,7 @@ fn cost(m: &MOsdOp) -> usize {
 }
 
 impl Waiting {
-    /// Adds one. Gives the session that is to be closed for it, whose operations are gone from here.
+    /// Adds an operation. Returns the session to close, if a limit is exceeded; its operations are removed.
     #[must_use]
     pub(crate) fn push(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) -> Option<Arc<SessionInfo>> {
         let bytes = cost(&m);
@@ -78,26 +79,26 @@ impl Waiting {
         self.shares.iter().filter(|(_, s)| s.owner == *owner).max_by_key(|(_, s)| s.bytes).map(|(id, _)| *id)
     }
 
-    /// A session is over.
+    /// Drops the operations of a session that has ended.
     pub(crate) fn forget(&mut self, id: SessionId) {
         let Some(share) = self.shares.remove(&id) else { return };
         self.bytes = self.bytes.saturating_sub(share.bytes);
         self.ops.retain(|(s, _)| s.id != id);
     }
 
-    /// All of them, in order.
+    /// Takes all operations, in order.
     pub(crate) fn take(&mut self) -> VecDeque<(Arc<SessionInfo>, Box<MOsdOp>)> {
         self.shares.clear();
         self.bytes = 0;
         std::mem::take(&mut self.ops)
     }
 
-    /// Gives back memory that a burst needed.
+    /// Releases memory of a past burst.
     pub(crate) fn shrink_to(&mut self, room: usize) {
         self.ops.shrink_to(room);
     }
 
-    /// Operations and bytes here.
+    /// Number and bytes of the operations.
     pub(crate) fn figures(&self) -> (usize, usize) {
         (self.ops.len(), self.bytes)
     }
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(w.take().iter().map(|(s, _)| s.id).collect::<Vec<_>>(), [b.id]);
     }
 
-    /// Many sessions of one entity, each of them small, push nobody else out.
+    /// Many small sessions of one entity do not displace another entity's operations.
     #[test]
     fn when_all_is_full_the_entity_with_the_most_makes_room() {
         let honest = session(1, "client.h", [10, 0, 0, 9]);

@@ -12,15 +12,16 @@ use store::{Cid, Oid, Op, Transaction};
 const COUNT: u64 = 1 << 30;
 /// Default of `size` in bytes.
 const SIZE: u64 = 4 << 20;
-/// Most bytes of one run with blocks below [`LARGE_BLOCK`]: such a run must not occupy the OSD for minutes.
+/// Most bytes of one run with blocks below [`LARGE_BLOCK`], so that the run does not occupy the OSD for
+/// minutes.
 const SMALL_COUNT_MAX: u64 = 128 << 20;
-/// Blocks from here on are written as much as is asked for.
+/// Block size from which the amount is not limited.
 const LARGE_BLOCK: u64 = 1 << 20;
 /// Largest block (`osd_bench_max_block_size`).
 const SIZE_MAX: u64 = 64 << 20;
-/// Size of the objects written.
+/// Size of the written objects.
 const OBJECT: u64 = 4 << 20;
-/// Transactions under way at once.
+/// Most transactions in flight.
 const DEPTH: u64 = 16;
 
 fn number(cmd: &Map<String, Value>, key: &str, default: u64) -> u64 {
@@ -33,7 +34,7 @@ fn object(n: u64) -> Oid {
     HObject { oid: Bytes::from(name), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() }.into()
 }
 
-/// Writes `count` bytes in blocks of `size`, removes them again, and reports.
+/// Writes `count` bytes in blocks of `size`, removes them, and reports the rate.
 pub(super) async fn run(host: &ShardHost, cmd: &Map<String, Value>) -> Result<Value, (Errno, String)> {
     let (count, size) = (number(cmd, "count", COUNT), number(cmd, "size", SIZE));
     if size == 0 || size > SIZE_MAX {
@@ -82,7 +83,7 @@ pub(super) async fn run(host: &ShardHost, cmd: &Map<String, Value>) -> Result<Va
     }))
 }
 
-/// Polls all to completion, together.
+/// Polls all futures to completion, concurrently.
 async fn join<F: Future + Unpin>(mut futs: Vec<F>) -> Vec<F::Output> {
     let mut out: Vec<Option<F::Output>> = futs.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {

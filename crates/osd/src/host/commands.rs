@@ -1,4 +1,4 @@
-//! Commands: `ceph tell osd.N …` and the admin socket, answered alike.
+//! Commands: `ceph tell osd.N …` and the admin socket, with the same answers.
 
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
@@ -32,7 +32,7 @@ const fn command(prefix: &'static str, args: &'static [Arg], help: &'static str)
 
 const PGID: &[Arg] = &[arg("pgid")];
 
-/// What we answer.
+/// Supported commands.
 pub(super) const COMMANDS: &[Command] = &[
     command(
         "bench",
@@ -109,7 +109,7 @@ fn descriptions() -> Value {
     Value::Object(out)
 }
 
-/// Answers a `tell`.
+/// Answers a `tell` command.
 pub(super) async fn run(host: &Rc<ControlHost>, m: &Message) -> Message {
     let (r, rs, data) = match MCommand::from_message(m) {
         Ok(c) => {
@@ -168,7 +168,7 @@ fn refuse(why: &str) -> Answer {
     Err((EOPNOTSUPP, why.to_owned()))
 }
 
-/// The lists of all reactors in one.
+/// Joins the lists of all reactors.
 async fn collect(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for v in ask(host, what).await {
@@ -179,7 +179,7 @@ async fn collect(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     all
 }
 
-/// Operations in flight, oldest first: connections know what was asked, PGs what it waits for.
+/// Operations in flight, oldest first. Connections know the requests, PGs what each waits for.
 async fn in_flight(host: &Rc<ControlHost>) -> Vec<Value> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let pairs = collect(host, Inspect::Stages).await;
@@ -203,7 +203,7 @@ fn slowest(mut ops: Vec<Value>, n: usize) -> Vec<Value> {
     ops
 }
 
-/// A number of seconds, without decimals if it has none.
+/// A number of seconds, as an integer if it is whole.
 fn whole(seconds: f64) -> Value {
     if seconds.fract() == 0.0 { json!(seconds as u64) } else { json!(seconds) }
 }
@@ -212,10 +212,10 @@ fn history(host: &ControlHost) -> HistoryOptions {
     HistoryOptions::from_settings(&host.settings.borrow())
 }
 
-/// Counters that say how much there is, not how much there was.
+/// Counters with a present value, as opposed to counts since the start.
 const GAUGES: &[&str] = &["numpg", "stat_bytes", "stat_bytes_avail", "connections", "osd_sessions", "osd_queued_bytes"];
 
-/// Takes away what was counted before the last reset.
+/// Subtracts the values at the last reset.
 fn subtract(all: &mut Value, base: &Map<String, Value>) {
     for (g, counters) in base {
         let Some(counters) = counters.as_object() else { continue };
@@ -227,7 +227,7 @@ fn subtract(all: &mut Value, base: &Map<String, Value>) {
     }
 }
 
-/// `perf schema` of one group of counters.
+/// The `perf schema` of one group of counters.
 fn schema_of(counters: &Value) -> Value {
     let one = |name: &String| {
         let gauge = GAUGES.contains(&name.as_str());
@@ -245,7 +245,7 @@ fn schema_of(counters: &Value) -> Value {
     names.map(|n| (n.clone(), one(n))).collect::<Map<_, _>>().into()
 }
 
-/// Counters of all reactors, added up by name.
+/// Counters of all reactors, summed by name.
 async fn perf(host: &Rc<ControlHost>) -> Value {
     let mut all = sums(host, Inspect::Perf).await;
     let (taken, refused) = host.heartbeat_verdicts();
@@ -256,7 +256,7 @@ async fn perf(host: &Rc<ControlHost>) -> Value {
     all
 }
 
-/// Groups of numbers of all reactors, added up.
+/// Groups of numbers of all reactors, summed up.
 async fn sums(host: &Rc<ControlHost>, what: Inspect) -> Value {
     let mut sum: Map<String, Value> = Map::new();
     for v in ask(host, what).await {
@@ -299,7 +299,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "status" => {
             let mut all = host.status();
             all["num_pgs"] = perf(host).await["osd"]["numpg"].clone();
-            // Beyond what Ceph tells: of the PGs led here, at once.
+            // An addition to Ceph's answer: the states of the PGs led here.
             all["pgs_by_state"] = sums(host, Inspect::States).await["pgs_by_state"].clone();
             Ok(all)
         }

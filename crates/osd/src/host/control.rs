@@ -1,5 +1,5 @@
-//! The control machine's host, on the first reactor: sessions with monitor and manager, heartbeats, maps to the store,
-//! tickets, fetches for copies.
+//! Host of the control machine, on the first reactor: sessions with monitor and manager, heartbeats, storing
+//! maps, tickets, fetches for copies.
 
 use super::commands;
 use super::ending::Ending;
@@ -40,20 +40,20 @@ use wire::msg::{MAuth, MAuthReply, MCommand, MMgrConfigure, MOsdForceRecovery, M
 use wire::types::SnapContext;
 use wire::{Features, Message, WireMessage as _};
 
-/// How often tickets and secrets are looked at.
+/// Interval at which tickets and secrets are checked.
 const TICKET_CHECK: Duration = Duration::from_secs(10);
-/// How often secrets are looked at while there are none yet.
+/// Interval at which secrets are checked while there are none yet.
 const TICKET_CHECK_FIRST: Duration = Duration::from_millis(100);
-/// cephx, in `MAuth`.
+/// Number of the cephx protocol in `MAuth`.
 const CEPHX: u32 = 2;
-/// Who comes first, clients or recovery.
+/// Option that sets the priority of clients against recovery.
 const MCLOCK_PROFILE: &str = "osd_mclock_profile";
 
 pub(super) struct ControlHost {
     pub(super) net: Net,
     core: RefCell<Control>,
     pub(super) routes: Routes,
-    /// Towards the monitor; our identity is the OSD with its public addresses.
+    /// Endpoint towards the monitor, with the identity of the OSD and its public addresses.
     mon_endpoint: RefCell<Option<Endpoint>>,
     mon_conn: Cell<Option<ConnId>>,
     mgr_conn: Cell<Option<ConnId>>,
@@ -64,30 +64,30 @@ pub(super) struct ControlHost {
     answering: Rc<Answering>,
     moves: RefCell<Moves>,
     stored: RefCell<Stored>,
-    /// The reactor this machine runs on.
+    /// Reactor on which this machine runs.
     pub(super) shard: Rc<ShardHost>,
-    /// Which PGs may recover.
+    /// Recovery reservations of all PGs.
     pub(super) reserver: Arc<Reserver>,
     rotates: bool,
     renewing: Cell<bool>,
     collecting: RefCell<Option<Collecting>>,
-    /// The options in force.
+    /// Options in force.
     pub(super) settings: RefCell<Settings>,
-    /// The OSD's file or block device.
+    /// File or block device of the store.
     pub(super) device: Arc<reactor::disk::DiskFile>,
-    /// Its path.
+    /// Path of the device.
     device_name: String,
     ending: Ending,
-    /// A command makes the store larger.
+    /// True while a command enlarges the store.
     pub(super) growing: Cell<bool>,
-    /// Counters as they were when they were reset.
+    /// Values of the counters at their last reset.
     pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
-    /// Heartbeat addresses.
+    /// Endpoints with the heartbeat addresses.
     listening: RefCell<Vec<Endpoint>>,
-    /// The cluster's connection modes are in force.
+    /// True once the cluster's connection modes are applied.
     modes_taken: Cell<bool>,
     wake: Notify,
-    /// Reactors that serve no more.
+    /// Reactors that have stopped serving.
     stopped: RefCell<BTreeSet<usize>>,
     done: Notify,
     finished: Cell<bool>,
@@ -114,12 +114,12 @@ pub(super) struct Parts {
     pub(super) device_name: String,
     pub(super) ending: Ending,
     pub(super) reserver: Arc<Reserver>,
-    /// The device is a disk with platters.
+    /// True if the device is a rotating disk.
     pub(super) rotates: bool,
     pub(super) shown: Vec<(String, String)>,
-    /// For sessions with monitor and manager: identity with public addresses.
+    /// Endpoint for sessions with monitor and manager: identity with public addresses.
     pub(super) public: net::EndpointConfig,
-    /// For heartbeats and for reading from other OSDs: identity without addresses.
+    /// Endpoints for heartbeats and for reading from other OSDs: identity without addresses.
     pub(super) anonymous: [net::EndpointConfig; 2],
 }
 
@@ -212,12 +212,12 @@ impl ControlHost {
         me
     }
 
-    /// Why the OSD must end, once it must.
+    /// Reason why the OSD ends on its own, once it must.
     pub(super) fn exit_reason(&self) -> Option<String> {
         self.exit.borrow().clone()
     }
 
-    /// How the store failed, if it did.
+    /// Reason of the store's failure, if it failed.
     pub(super) fn store_failure(&self) -> Option<String> {
         self.core.borrow().failure().map(str::to_owned)
     }
@@ -229,7 +229,7 @@ impl ControlHost {
         }
     }
 
-    /// Keeps the admin socket for as long as the OSD runs.
+    /// Keeps the admin socket open as long as the OSD runs.
     pub(super) fn keep(&self, a: net::admin_socket::AdminSocket) {
         *self.admin.borrow_mut() = Some(a);
     }
@@ -250,7 +250,7 @@ impl ControlHost {
         r
     }
 
-    /// What reactors and sessions ask of the control machine.
+    /// Handles requests of reactors and sessions to the control machine.
     pub(super) fn handle(self: &Rc<Self>, item: ToControl) {
         match item {
             ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
@@ -261,7 +261,7 @@ impl ControlHost {
                 self.tell_move(told);
             }
             ToControl::MoveReady(to, pg, pg_num) => {
-                // What is given out is in the queues already: the decision comes behind it.
+                // Published maps are in the queues already, so the decision comes after them.
                 let map = self.core.borrow().map().cloned();
                 let told = self.moves.borrow_mut().ready(pg, to, pg_num, map.as_deref());
                 self.tell_move(told);
@@ -333,7 +333,7 @@ impl ControlHost {
                 self.renewing.set(false);
                 tracing::warn!(%reason, "session with the monitor ended");
                 if matches!(reason, net::CloseReason::Auth { .. }) {
-                    // Old tickets may be what it refuses: it can have lost the secrets they were made with.
+                    // The monitor may refuse old tickets because it has lost their secrets.
                     self.auth.borrow_mut().forget();
                 }
                 self.with(|c, now| c.handle_mon_closed(now));
@@ -370,7 +370,7 @@ impl ControlHost {
                     let me = self.clone();
                     tokio::task::spawn_local(async move {
                         let r = commands::run(&me, &m).await;
-                        // The manager may have gone meanwhile.
+                        // The manager may have disconnected meanwhile.
                         let _ = me.net.send(conn, r);
                     });
                 }
@@ -388,13 +388,13 @@ impl ControlHost {
                     }
                     Err(error) => tracing::warn!(%error, "request for recovery not understood"),
                 },
-                // Not admitted.
+                // Other messages are not admitted.
                 _ => {}
             },
         }
     }
 
-    /// Messages on the heartbeat addresses, taken and refused.
+    /// Numbers of messages accepted and refused on the heartbeat addresses.
     pub(super) fn heartbeat_verdicts(&self) -> (u64, u64) {
         self.answering.door.figures()
     }
@@ -496,7 +496,7 @@ impl ControlHost {
             lease::Output::Granted(osd, until) => {
                 self.routes.all(|| ToShard::Lease(LeaseUpdate::Granted(osd, until)));
             }
-            // The control machine has seen to it.
+            // The control machine has handled it already.
             lease::Output::WantMap(_) => {}
         }
     }
@@ -514,7 +514,7 @@ impl ControlHost {
             }
             mon::Output::Send(m) => {
                 if let Some(c) = self.mon_conn.get() {
-                    // A session that is gone reports so; the core repeats what matters.
+                    // A lost session is reported separately, and the core repeats what matters.
                     let _ = self.net.send(c, m);
                 }
             }
@@ -595,7 +595,7 @@ impl ControlHost {
         }
     }
 
-    /// Gives the other reactors the tickets with which they connect to other OSDs.
+    /// Gives the other reactors the tickets for connecting to other OSDs.
     fn spread_tickets(&self) {
         let auth = self.auth.borrow().clone();
         self.routes.all(|| ToShard::Tickets(Box::new(auth.clone())));
@@ -607,7 +607,7 @@ impl ControlHost {
         }
         let now = clock::now().wall;
         if self.auth.borrow().must_sign_in_again(now) {
-            // The session's own ticket ends soon; a new session brings a new one.
+            // The session's own ticket expires soon; a new session brings a new ticket.
             if let Some(c) = self.mon_conn.take() {
                 self.net.close(c);
             }
@@ -631,9 +631,9 @@ impl ControlHost {
         }
     }
 
-    // --- what commands ask ---
+    // --- answers to commands ---
 
-    /// `status` of the admin socket.
+    /// Answer to `status` of the admin socket.
     pub(super) fn status(&self) -> serde_json::Value {
         let c = self.core.borrow();
         let epoch = c.map().map_or(0, |m| m.epoch.0);
@@ -648,7 +648,7 @@ impl ControlHost {
         })
     }
 
-    /// `dump_blocklist`.
+    /// Answer to `dump_blocklist`.
     pub(super) fn blocklist(&self) -> serde_json::Value {
         let core = self.core.borrow();
         let entries = core.map().into_iter().flat_map(|m| m.blocklist.iter().chain(m.range_blocklist.iter()));
@@ -677,7 +677,7 @@ impl ControlHost {
             || recovery::observes(name)
     }
 
-    /// Takes up the options in force.
+    /// Applies the options in force.
     pub(super) fn settings_changed(&self) {
         let settings = self.settings.borrow();
         net::log_filter::apply(&settings);
@@ -694,11 +694,12 @@ impl ControlHost {
         self.routes.all(|| ToShard::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
-        // Sources in their order, also over what the monitor alone said.
+        // The sources apply in their order, even over the monitor's values.
         self.core.borrow_mut().take_config(|name| settings.given(name));
     }
 
-    /// Takes up the cluster's connection modes, once, before the OSD boots: the options want a restart, as on Ceph.
+    /// Applies the cluster's connection modes once, before the OSD boots. As on Ceph, later changes need a
+    /// restart.
     fn take_modes(&self) {
         let taken = {
             let settings = self.settings.borrow();
@@ -716,7 +717,7 @@ impl ControlHost {
         self.routes.all(|| ToShard::Modes(Box::new(modes.clone())));
     }
 
-    /// An endpoint of this machine that others connect to.
+    /// Registers an endpoint on which peers connect.
     pub(super) fn listens(&self, e: Endpoint) {
         self.listening.borrow_mut().push(e);
     }
@@ -762,7 +763,7 @@ impl ControlHost {
     }
 }
 
-/// Drives the control machine's deadlines.
+/// Runs the control machine's timers.
 async fn timers(c: Weak<ControlHost>) {
     loop {
         let wait = {

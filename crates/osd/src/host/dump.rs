@@ -6,7 +6,7 @@ use pg::reserve::{ClaimDump, Reserver, Side};
 use serde_json::{Value, json};
 use wire::types::pg_state;
 
-/// `pg query`.
+/// Answer to `pg query`.
 pub(super) fn pg(p: &Pg) -> Value {
     let (i, h) = (p.info(), &p.info().history);
     let m = &i.interval.mapping;
@@ -54,13 +54,13 @@ pub(super) fn pg(p: &Pg) -> Value {
     })
 }
 
-/// Processor time that the calling thread has used, in nanoseconds; 0 where the system does not tell.
+/// CPU time of the calling thread in nanoseconds; 0 where the system does not tell.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_ascii_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Which PGs a reactor has, by its number, and what it has done since the start.
+/// PGs of a reactor, and its work since the start.
 pub(super) fn places(index: usize, core: &Shard) -> Value {
     let mut all: Vec<&Pg> = core.pgs().filter(|p| *p.state() != pg::State::Arriving).collect();
     all.sort_by_key(|p| p.spg());
@@ -74,10 +74,10 @@ pub(super) fn places(index: usize, core: &Shard) -> Value {
     }])
 }
 
-/// Unfound objects listed at once.
+/// Most unfound objects listed at once.
 const UNFOUND_MAX: usize = 1000;
 
-/// `pg PGID list_unfound`.
+/// Answer to `pg PGID list_unfound`.
 pub(super) fn unfound(p: &Pg) -> Value {
     let all = p.unfound_objects();
     let objects: Vec<Value> = all
@@ -136,7 +136,7 @@ pub(super) fn watchers(p: &Pg) -> Vec<Value> {
     p.watches().into_iter().map(one).collect()
 }
 
-/// `dump_recovery_reservations`.
+/// Answer to `dump_recovery_reservations`.
 pub(super) fn reservations(r: &Reserver) -> Value {
     let (all, max) = (r.dump(), r.max_backfills());
     let one = |c: &ClaimDump| json!({"item": c.spg.to_string(), "prio": c.prio, "can_preempt": true});

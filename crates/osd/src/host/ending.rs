@@ -1,17 +1,19 @@
-//! Sees that the process ends when it is told to, whatever its reactors wait for.
+//! Makes the process end on a signal, whatever its reactors wait for.
 //!
-//! A thread of its own takes the signals: a reactor may be stuck, or still wait for a device that answers nothing.
+//! A separate thread handles the signals, because a reactor may be stuck waiting for a device that does not
+//! answer.
 
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How long a process may take to end once it was told to: what its steps take at most, and less than the supervisor waits.
+/// Longest time for a process to end after a signal: the sum of its steps' limits, and less than the supervisor
+/// waits.
 const END_MAX: Duration = Duration::from_secs(14);
-/// Exit status of a process that had to be ended.
+/// Exit status of a process that was ended by force.
 const STATUS_STUCK: i32 = 70;
 
-/// Tells everybody that the process is to end. Clone freely.
+/// Notice that the process is to end. Clone freely.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
     told: watch::Receiver<bool>,
@@ -19,7 +21,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Takes over SIGTERM and SIGINT.
+    /// Handles SIGTERM and SIGINT from now on.
     pub(super) fn watch() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (tell, told) = watch::channel(false);
@@ -29,17 +31,17 @@ impl Ending {
             runtime.block_on(async move {
                 let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
                 let (Ok(mut term), Ok(mut int)) = signals else {
-                    // The default actions of the signals stay in force.
+                    // Without a runtime the default actions of the signals stay in force.
                     let _ = ready.send(());
                     return;
                 };
-                // The starter may have gone.
+                // The starter may have ended.
                 let _ = ready.send(());
                 tokio::select! {
                     _ = term.recv() => {}
                     _ = int.recv() => {}
                     r = armed.wait_for(|x| *x) => if r.is_err() {
-                        // Nobody is left that could be stuck.
+                        // The process ends already, so nothing can be stuck.
                         return;
                     }
                 }
@@ -54,7 +56,7 @@ impl Ending {
         Ok(Self { told, arm: std::sync::Arc::new(arm) })
     }
 
-    /// The process goes without having been told: it may take no longer.
+    /// Starts the time limit without a signal, because the process ends on its own.
     pub(super) fn arm(&self) {
         self.arm.send_replace(true);
     }
@@ -63,7 +65,7 @@ impl Ending {
     pub(super) async fn told(&self) {
         let mut told = self.told.clone();
         if told.wait_for(|x| *x).await.is_err() {
-            // No signals could be taken over.
+            // The signals could not be handled here.
             std::future::pending().await
         }
     }

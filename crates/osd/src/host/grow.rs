@@ -1,4 +1,4 @@
-//! `ceph tell osd.N grow`: the OSD takes up what its file or device has become larger by, while it serves.
+//! `ceph tell osd.N grow`: the OSD extends its store to an enlarged file or device, while it serves.
 
 use super::control::ControlHost;
 use super::route::ToShard;
@@ -9,10 +9,10 @@ use std::rc::Rc;
 use store::ReadError;
 use store::engine::Growth;
 
-/// What a reactor answers to a step.
+/// Answer of a reactor to a step.
 pub(crate) type Outcome = Result<(), (Errno, String)>;
 
-/// Takes the store of one reactor through a step.
+/// Takes one reactor's store through a step.
 pub(super) async fn step(host: Rc<ShardHost>, step: Growth) -> Outcome {
     match host.read(|store, tag| store.grow(tag, step)).await {
         Ok(()) => Ok(()),
@@ -30,7 +30,7 @@ async fn everywhere(host: &ControlHost, reactors: usize, step: Growth) -> Outcom
     Ok(())
 }
 
-/// Takes all stores through all steps. A device as large as before is no error: nothing is done.
+/// Takes all stores through all steps. Does nothing, without an error, if the device has not grown.
 pub(super) async fn run(host: &ControlHost) -> Result<Value, (Errno, String)> {
     if host.growing.replace(true) {
         return Err((EBUSY, "growing is under way".to_owned()));

@@ -1,8 +1,8 @@
-//! The control lane: heartbeat links, over which leases are asked for and granted, too. Listeners that answer, and
+//! The control lane: heartbeat links, which also carry lease requests and grants. Listeners that answer, and
 //! connections to peers.
 //!
-//! Control traffic has endpoints of its own, so that data on other connections cannot delay it. Nothing here is kept over a
-//! broken connection: the next ping or request says it all again.
+//! Control traffic has its own endpoints, so that data on other connections can't delay it. Nothing is kept
+//! over a broken connection, since the next ping or request repeats everything.
 
 use crate::core::admission::{self, Door, Lane};
 use crate::core::heartbeat::{self, LINKS, Link, answer};
@@ -15,20 +15,20 @@ use std::rc::Rc;
 use wire::msg::{MOsdLease, MOsdMap, MOsdPing, ping_op};
 use wire::{Message, WireMessage as _};
 
-/// What the answering side needs to know of us.
+/// State of this OSD that answers to peers need.
 #[derive(Default)]
 pub(super) struct Answering {
     pub(super) fsid: Cell<Uuid>,
     pub(super) epoch: Cell<Epoch>,
     pub(super) up_from: Cell<Epoch>,
     pub(super) door: Door,
-    /// Answers a request for a lease: maps for the asking side, and the grant.
+    /// Answers a request for a lease: maps for the requester, and the grant.
     pub(super) lease: RefCell<Option<Box<Grant>>>,
 }
 
 type Grant = dyn Fn(OsdId, MOsdLease) -> (Option<MOsdMap>, Option<MOsdLease>);
 
-/// Answers pings on the heartbeat addresses.
+/// Handler that answers pings on the heartbeat addresses.
 pub(super) struct Answerer {
     pub(super) net: Net,
     pub(super) me: Rc<Answering>,
@@ -75,7 +75,7 @@ impl Answerer {
         let answer = self.me.lease.borrow();
         let Some(answer) = &*answer else { return };
         let (maps, grant) = answer(from, request);
-        // In this order: the grant counts once the maps are processed. A peer that went away asks again.
+        // The order matters: the grant counts once the maps are processed. A peer that went away asks again.
         if let Some(m) = maps {
             let _ = self.net.send(conn, m.to_message(peer.features));
         }
@@ -85,7 +85,7 @@ impl Answerer {
     }
 }
 
-/// What happened on a link to a peer.
+/// Event of a link to a peer.
 #[derive(Debug)]
 pub(super) enum LinkEvent {
     Open(OsdId, Link),
@@ -127,7 +127,7 @@ impl Links {
         me
     }
 
-    /// The endpoint that connects.
+    /// Endpoint that opens the connections.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
     }
@@ -161,7 +161,7 @@ impl Links {
         }
     }
 
-    /// Sends a request for a lease over the cluster network, or over the other if that has no connection.
+    /// Sends a request for a lease over the cluster network, or over the public one if that is not connected.
     pub(super) fn send_lease(&self, osd: OsdId, m: &MOsdLease) {
         for link in LINKS {
             let conn = self.by_peer.borrow().get(&(osd, link)).copied();
@@ -173,7 +173,7 @@ impl Links {
         }
     }
 
-    /// Carries out what the heartbeat machine wants.
+    /// Executes an action of the heartbeat machine.
     pub(super) fn output(&self, o: heartbeat::Output) {
         match o {
             heartbeat::Output::Connect { osd, link, addrs } => {
@@ -193,7 +193,7 @@ impl Links {
                 let conn = self.by_peer.borrow().get(&(osd, link)).copied();
                 if let Some(c) = conn {
                     let features = self.net.peer(c).map_or(wire::Features::PACIFIC, |p| p.features);
-                    // A link that is gone reports so.
+                    // A lost link is reported separately.
                     let _ = self.net.send(c, ping.to_message(features));
                 }
             }

@@ -1,7 +1,7 @@
 //! The OSD as a process: joins the cores to reactors, sockets and the disk.
 //!
-//! One reactor per core given to the OSD. The first also runs the control machine, listens, and hands accepted sockets
-//! round to all; a PG lives on the reactor its name selects.
+//! There is one reactor per core given to the OSD. The first also runs the control machine, listens, and
+//! distributes accepted sockets. A PG lives on the reactor that its name selects.
 
 mod bench;
 mod commands;
@@ -48,54 +48,54 @@ use store::ObjectStore as _;
 use store::engine::Store;
 use wire::types::OsdSuperblock;
 
-/// How long a stopping reactor may take to bring its store to rest.
+/// Time that a stopping reactor gets to bring its store to rest.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// Longest pause before a session with another OSD is dialled again: a path that comes back must be used soon, since
+/// Longest pause before a session with another OSD is dialled again. A restored path must be used soon, because
 /// writes wait for it.
 const PEER_BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
 const INCOMPAT: u64 = 0x3_fffe;
-/// Bytes of log ahead, of all reactors, that a file has blocks for when the OSD starts.
+/// Bytes of file blocks that are allocated ahead of the logs of all reactors at start.
 const LOG_FILLED: u64 = 256 << 20;
-/// Bytes that the file system must have free for that.
+/// Free bytes of the file system that this needs.
 const FREE_TO_FILL: u64 = 4 << 30;
 
-/// Why an OSD could not be made or run.
+/// Error of creating or running an OSD.
 #[derive(Debug, thiserror::Error)]
 pub enum OsdError {
-    /// The device or file.
+    /// The device or file can't be used.
     #[error("{}: {what}", path.display())]
     Device {
-        /// Which.
+        /// Path of the device.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
-    /// The network.
+    /// A network operation failed.
     #[error("{what}: {source}")]
     Network {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// What the store holds does not fit.
+    /// The content of the store does not fit this OSD.
     #[error("{0}")]
     Store(String),
-    /// The store failed while it served: device, what was asked of it and what it said.
+    /// The store failed while it served. The text names the device, the request and the error.
     #[error("the store failed: {0}")]
     StoreFailed(String),
-    /// The file system that holds the store's file is too full to serve.
+    /// The file system of the store's file is too full to serve.
     #[error(
         "{}: its file system has {free} bytes free; this OSD starts when there are {wanted} (osd_file_min_free)",
         path.display()
     )]
     HostFull {
-        /// The store's file.
+        /// Path of the store's file.
         path: PathBuf,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
-        /// Bytes that must be.
+        /// Free bytes needed.
         wanted: u64,
     },
     /// The cluster does not want this OSD.
@@ -107,8 +107,8 @@ pub enum OsdError {
 }
 
 impl OsdError {
-    /// Exit status of a process that ends with this, in the manner of `sysexits.h`: 74 for a device that fails, 75 for one that has no
-    /// room now, 1 for anything else.
+    /// Exit status of a process that ends with this error, as in `sysexits.h`: 74 for a failed device, 75 for a
+    /// device without room at present, 1 for anything else.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -119,7 +119,7 @@ impl OsdError {
     }
 }
 
-/// What to make.
+/// Parameters for creating an OSD.
 #[derive(Clone, Debug)]
 pub struct Mkfs {
     /// Number of the OSD.
@@ -130,9 +130,9 @@ pub struct Mkfs {
     pub osd_fsid: Uuid,
     /// File or device.
     pub block: PathBuf,
-    /// Size of the file to make; `None` for a device or an existing file.
+    /// Size of the file to create; `None` for a device or an existing file.
     pub bytes: Option<u64>,
-    /// Take what holds something else.
+    /// Overwrite a device or file with other contents.
     pub force: bool,
 }
 
@@ -141,7 +141,7 @@ fn device_error(path: &std::path::Path) -> impl Fn(String) -> OsdError + use<> {
     move |what| OsdError::Device { path: path.clone(), what }
 }
 
-/// Makes a store for an OSD.
+/// Creates a store for an OSD.
 pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
     let err = device_error(&m.block);
     let file = disk::prepare(&m.block, m.bytes, m.force).map_err(|e| err(e.to_string()))?;
@@ -175,7 +175,7 @@ pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
     }
 }
 
-/// Sequential access for opening and formatting.
+/// Synchronous access for opening and formatting.
 struct SyncDevice(Arc<DiskFile>);
 
 impl store::engine::Device for SyncDevice {
@@ -193,7 +193,7 @@ impl store::engine::Device for SyncDevice {
     }
 }
 
-/// Takes up what the device has become larger by.
+/// Extends the store to an enlarged device.
 fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError> {
     let mut dev = SyncDevice(file.clone());
     let before = store::engine::probe(&mut dev)?.size();
@@ -204,7 +204,7 @@ fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError>
     Ok(())
 }
 
-/// Opens the stores of all reactors; their logs are replayed side by side.
+/// Opens the stores of all reactors and replays their logs in parallel.
 fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<Vec<Store>, store::engine::OpenError> {
     store::engine::open_with(&mut SyncDevice(file.clone()), config, &mut |_, logs| {
         std::thread::scope(|s| {
@@ -214,7 +214,7 @@ fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<V
                 if left.len() > 0 {
                     s.spawn(move || log.replay(&mut dev));
                 } else {
-                    // This thread has nothing else to do.
+                    // The calling thread is otherwise idle.
                     log.replay(&mut dev);
                 }
             }
@@ -222,12 +222,12 @@ fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<V
     })
 }
 
-/// A restart must not take longer than this for the log.
+/// Longest replay of the log at a restart, in seconds.
 const REPLAY_SECS_MAX: u64 = 6;
-/// Least steps of a replay that tell how fast this machine takes them.
+/// Least replay steps from which the speed of this machine is derived.
 const REPLAY_TOLD_BY: u64 = 200_000;
 
-/// Keeps logs as long as this machine replays in time, if opening has just told how fast that is.
+/// Bounds the logs to what this machine can replay in time, if opening has measured its speed.
 fn bound_log(stores: &mut [Store], took: Duration) {
     let (mut bytes, mut steps) = (0, 0);
     for r in stores.iter().map(|s| s.replayed()) {
@@ -241,14 +241,15 @@ fn bound_log(stores: &mut [Store], took: Duration) {
     }
 }
 
-/// Steps of replay for each of so many reactors, whose logs are replayed side by side: this many steps together took so long.
+/// Replay steps for each of `reactors`, whose logs are replayed in parallel, from the time that `replayed`
+/// steps took.
 fn steps_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
     let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
     (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::REPLAY_STEPS_MIN))
 }
 
-/// A file on a file system that is about to be full is no store: the OSD would fail with one of its next writes.
+/// Refuses a file on a file system that is almost full: one of the OSD's next writes would fail.
 fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
     let Some((holes, free)) = file.room() else { return Ok(()) };
     let wanted = o.file_min_free.min(holes);
@@ -258,17 +259,17 @@ fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
     Ok(())
 }
 
-/// Where an OSD listens.
+/// Listening addresses of an OSD.
 #[derive(Clone, Debug)]
 struct Listen {
     public: SocketAddr,
     hb_back: SocketAddr,
     hb_front: SocketAddr,
-    /// One for each reactor.
+    /// Address of each reactor.
     cluster: Vec<SocketAddr>,
 }
 
-/// Free ports in the range, one for each address.
+/// Chooses free ports in the range, one for each address.
 fn choose_ports(o: &OsdOptions, reactors: usize) -> Result<Listen, OsdError> {
     let mut held = Vec::new();
     let mut next = o.ports.0;
@@ -296,28 +297,28 @@ fn choose_ports(o: &OsdOptions, reactors: usize) -> Result<Listen, OsdError> {
     Ok(Listen { public, hb_back, hb_front, cluster })
 }
 
-/// Connection modes as the OSD's own configuration has them; the cluster's are taken up before it boots.
+/// Connection modes of the OSD's own configuration. Those of the cluster are applied before it boots.
 fn modes(o: &OsdOptions) -> Result<Modes, OsdError> {
     let get = |name: &str| o.shown.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
     Modes::take(get).map_err(|e| OsdError::Store(e.to_string()))
 }
 
 fn policies() -> Policies {
-    // Whoever connects to us is served without state that outlives the socket; so are our own sessions with monitor and manager.
+    // Sessions of clients are lossy, and so are our own sessions with monitor and manager.
     Policies::uniform(Policy::lossy_server(Vec::new()))
         .with(EntityKind::MON, Policy::lossy_client(Vec::new()))
         .with(EntityKind::MGR, Policy::lossy_client(Vec::new()))
         .with(EntityKind::OSD, Policy::lossy_server(Vec::new()))
 }
 
-/// What every reactor is started with; all of it may cross threads.
+/// State with which every reactor starts; all of it may cross threads.
 struct Start {
     options: OsdOptions,
     modes: Modes,
     listen: Listen,
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
-    /// PGs that the stores hold, with the reactor of each.
+    /// PGs in the stores, with the reactor of each.
     found: Vec<crate::core::places::Found>,
     /// Collections that are no PGs any more, with the reactor of each.
     doomed: Vec<(usize, store::Cid)>,
@@ -331,8 +332,9 @@ struct Start {
     ending: Ending,
 }
 
-/// Gives a file blocks where its logs will be written next. A commit into a hole waits for the file system's journal as well: two
-/// to three times the CPU for small ones. Only the first round through the log meets holes; a device has none.
+/// Allocates file blocks where the logs will be written next. A commit into a hole also waits for the file
+/// system's journal, which takes two to three times the CPU for small commits. Only the first round through the
+/// log meets holes; a device has none.
 fn fill_log(stores: &[Store], file: &DiskFile) {
     for s in stores {
         let (off, len) = s.log_ahead(LOG_FILLED / stores.len() as u64);
@@ -346,7 +348,7 @@ fn fill_log(stores: &[Store], file: &DiskFile) {
     }
 }
 
-/// Runs until stopped by SIGTERM, SIGINT or the end of standard input (if supervised).
+/// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised).
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let modes = modes(&o)?;
     let err = device_error(&o.block);
@@ -362,7 +364,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     };
     let begun = Instant::now();
     let opened = match open_stores(&file, &config(o.reactors as u16)) {
-        // Of two copies that count, one is removed at a start; with another number of reactors it would have to be gone already.
+        // One of two valid copies is removed at a start, which dividing the log anew would need beforehand.
         Err(store::engine::OpenError::Twice { cid, reactors }) => {
             tracing::error!(collection = ?cid, reactors, "there twice: the number of reactors stays until the next start");
             open_stores(&file, &config(reactors))
@@ -381,7 +383,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let listen = choose_ports(&o, n)?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
-    // Never 0, and another one for every start: peers must not take this process for an older one.
+    // Never 0, and different at every start, so that peers can't take this process for an earlier one.
     let nonce = u32::from_le_bytes(nonce).max(1);
     let addr = |a: SocketAddr| EntityAddr::msgr2(a, nonce);
     let addrs = Addrs {
@@ -404,7 +406,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice(file.clone()));
     let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
     let reserver: Arc<pg::reserve::Reserver> = Arc::default();
-    // Before any reactor makes a PG.
+    // Must precede the creation of PGs by any reactor.
     doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
     let start = Arc::new(Start {
         modes,
@@ -442,7 +444,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         }
     })
     .map_err(|source| OsdError::Network { what: "reactors".into(), source })?;
-    // The reactors wait for it before they end.
+    // The reactors wait for this before they end.
     let _ = stopper.set(reactors.stopper());
     reactors.join()?;
     let failed = start.failed.lock().ok().and_then(|mut f| f.take());
@@ -465,7 +467,7 @@ fn endpoint_config(s: &Start, addrs: &AddrVec, service: &Rc<ServiceHost>) -> End
     }
 }
 
-/// Our side of connections we open: without addresses of its own, as it never listens.
+/// Configuration of connections that we open: without addresses, as this endpoint never listens.
 fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec) -> EndpointConfig {
     EndpointConfig {
         kind: EntityKind::OSD,
@@ -478,7 +480,7 @@ fn connecting_config(s: &Start, auth: &Rc<RefCell<auth::Client>>, addrs: AddrVec
     }
 }
 
-/// Towards other OSDs: sessions that survive their sockets, with the address of one reactor.
+/// Configuration of sessions with other OSDs, which survive their sockets: with the address of one reactor.
 fn cluster_config(
     s: &Start,
     index: usize,
@@ -490,7 +492,8 @@ fn cluster_config(
         kind: EntityKind::OSD,
         num: s.options.whoami.0.into(),
         addrs: addr.into(),
-        // One that forgot the session says so, and the PGs are told, instead of getting again what they may have had.
+        // A peer that lost the session says so. The PGs are then told, instead of the peer getting messages it
+        // may have had.
         policies: s.modes.apply(
             EntityKind::OSD,
             policies().with(EntityKind::OSD, Policy { reset_check: true, ..Policy::lossless_peer(Vec::new()) }),
@@ -551,7 +554,8 @@ async fn reactor_main(
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
-        // Nobody can be told apart before the secrets are there; until then peers find the port closed and dial again.
+        // Without the secrets no peer can be authenticated; until they arrive, peers find the port closed and
+        // dial again.
         host.listen_to_peers(at, !service.need_fetch(reactor::clock::now().wall))
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
@@ -563,7 +567,7 @@ async fn reactor_main(
         };
         let control = tokio::select! {
             c = start_control(s, &net, &host, service, auth, seed) => c?,
-            // Nobody serves yet; the device may have answered nothing.
+            // The OSD does not serve yet, and the device may not answer.
             () = s.ending.told() => {
                 host.let_go();
                 stop_all();
@@ -589,7 +593,7 @@ async fn reactor_main(
     Ok(())
 }
 
-/// Waits until the store has nothing in flight, so that the next start replays little.
+/// Waits until the store has no request in flight, so that the next start replays little.
 async fn rest(host: &Rc<ShardHost>) {
     let done = async {
         while !host.is_idle() {
@@ -599,7 +603,7 @@ async fn rest(host: &Rc<ShardHost>) {
     if tokio::time::timeout(REST_MAX, done).await.is_err() {
         tracing::warn!("the store did not come to rest; the next start replays its log");
     }
-    // Where it came to rest nothing is in flight.
+    // A store at rest has no request in flight.
     host.let_go();
 }
 
@@ -696,8 +700,8 @@ async fn control_mailbox(c: Rc<ControlHost>, mut rx: mailbox::Receiver<ToControl
     }
 }
 
-/// Opens the public and the heartbeat addresses. Clients go round the reactors; heartbeats stay here, on endpoints of
-/// their own.
+/// Opens the public and the heartbeat addresses. Client connections are distributed over the reactors;
+/// heartbeats stay here, on their own endpoints.
 fn listen(
     s: &Arc<Start>,
     net: &Net,
@@ -764,7 +768,7 @@ fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("os", "Linux".to_owned()),
         ("osd_data", o.data_dir.display().to_string()),
         ("osd_objectstore", "belemnite".to_owned()),
-        // The plugins whose bytes `ec` has: what the monitor asks for before it makes a pool.
+        // The plugins whose bytes `ec` produces. The monitor checks this before it creates a pool.
         ("erasure_code_plugins", "isa jerasure".to_owned()),
         ("rotational", rotational.to_owned()),
     ];

@@ -1,15 +1,18 @@
-//! Data connections to other OSDs, of one reactor.
+//! Data connections of one reactor to other OSDs.
 //!
-//! Every reactor has a cluster address of its own; the OSD map lists them all, in order. What a PG sends goes from the PG's
-//! reactor straight to the one that holds the PG at the other OSD, over the one session between the two addresses. Either
-//! end may have opened it.
+//! Every reactor has its own cluster address, and the OSD map lists them all in order. A PG's messages go from
+//! its reactor directly to the one that holds the PG at the other OSD, over the one session between the two
+//! addresses. Either end may have opened the session.
 //!
 //! Invariants:
-//!  1. All messages of a PG to one OSD take one session, so they arrive in order, or the session's end is reported.
-//!  2. Sessions are lossless: a broken socket is no event. Only when the other end forgot the session, or does not read
-//!     for too long, is it reset.
-//!  3. Small messages wait for the turn's end and share a frame, unless a larger one for the same OSD takes them along before.
-//!  4. Leases and heartbeats never wait behind these messages: they have connections of their own (`super::links`).
+//!  1. All messages of a PG to one OSD use one session, so they arrive in order, or the session's end is
+//!     reported.
+//!  2. Sessions are lossless: a broken socket is no event. A session is reset only if the other end has lost
+//!     it, or does not read for too long.
+//!  3. Small messages wait for the turn's end and share a frame, unless a larger one for the same OSD is sent
+//!     first and takes them along.
+//!  4. Leases and heartbeats never wait behind these messages, since they have their own connections
+//!     (`super::links`).
 
 use super::shard::reactor_of;
 use crate::core::admission::{Door, Lane, Refusal, Right, right};
@@ -26,34 +29,34 @@ use std::time::Duration;
 use wire::msg::{MPgPeer, MPgPeers};
 use wire::{Features, Message, WireMessage as _};
 
-/// Wait after a refusal before a peer is dialled again.
+/// Pause after a refusal before a peer is dialled again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Bytes of body up to which a message waits for others.
+/// Largest body in bytes of a message that waits for others.
 const SMALL_MAX: usize = 64;
-/// Messages that wait at most.
+/// Most waiting messages.
 const WAITING_MAX: usize = 256;
 
-/// What happened.
+/// Event of a session with another OSD.
 #[derive(Debug)]
 pub(super) enum PeerEvent {
-    /// An OSD sent something.
+    /// The OSD sent a message.
     Message(OsdId, Message),
-    /// What was sent to that OSD and not answered may be lost.
+    /// Unanswered messages to that OSD may be lost.
     Reset(OsdId),
 }
 
-/// Small messages of this turn; lost with the session.
+/// Small messages of this turn, which are lost with the session.
 type Waiting = Rc<RefCell<Vec<MPgPeer>>>;
 
-/// See the module.
+/// Data sessions of one reactor; see the module.
 pub(super) struct Peers {
     me: Weak<Self>,
     net: Net,
-    /// Addresses that refused us a moment ago.
+    /// Addresses that recently refused us.
     paused: RefCell<BTreeSet<EntityAddr>>,
     endpoint: RefCell<Option<Endpoint>>,
     sessions: RefCell<PeerTable<ConnId, Waiting>>,
-    /// Sessions with messages that wait.
+    /// Sessions with waiting messages.
     unsent: RefCell<Vec<ConnId>>,
     hook: RefCell<Option<TurnHook>>,
     sink: Box<dyn Fn(PeerEvent)>,
@@ -70,7 +73,7 @@ impl Handler for Events {
     }
 }
 
-/// The OSD that connected to us: signed in as `osd.N`, with caps that allow everything.
+/// Number of the OSD that connected to us: signed in as `osd.N`, with caps that allow everything.
 pub(super) fn osd_of(p: &Principal) -> Option<OsdId> {
     p.osd().filter(|_| Right::Osd.is_held_by(p))
 }
@@ -98,7 +101,7 @@ impl Peers {
         me
     }
 
-    /// The endpoint, to listen.
+    /// Endpoint, for listening.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
     }
@@ -116,7 +119,7 @@ impl Peers {
                 }
             }
             ConnEvent::Message(m) => {
-                // The session is here because its other end is an OSD: [`Right::Osd`].
+                // The session exists because its other end is an OSD: [`Right::Osd`].
                 let Some(osd) = self.sessions.borrow().get(conn).map(|s| s.osd) else { return };
                 match self.door.count(right(Lane::Cluster, m.header.kind).ok_or(Refusal::NotHere)) {
                     Ok(_) => (self.sink)(PeerEvent::Message(osd, m)),
@@ -129,7 +132,8 @@ impl Peers {
         }
     }
 
-    /// Dialling again at once would fail again: what is sent meanwhile is dropped, and the reset is reported after a while.
+    /// Pauses dialling an address that would fail again. Messages meanwhile are dropped, and the reset is
+    /// reported after the pause.
     fn pause(&self, osd: OsdId, addr: EntityAddr) {
         let weak = self.me.clone();
         self.paused.borrow_mut().insert(addr);
@@ -154,7 +158,8 @@ impl Peers {
         self.sessions.borrow_mut().accepted(conn, osd, addr, Waiting::default());
     }
 
-    /// Sends for a PG. Towards an OSD that the map does not show up nothing is sent: the PG's interval ends with that map.
+    /// Sends a message of a PG. Nothing is sent to an OSD that the map does not show up, since the PG's
+    /// interval ends with that map.
     pub(super) fn send(&self, to: OsdId, m: MPgPeer, map: &OsdMap) {
         if !map.is_up(to) {
             return;
@@ -188,7 +193,7 @@ impl Peers {
         }
     }
 
-    /// The turn ends.
+    /// Sends the waiting messages at the turn's end.
     fn send_waiting(&self) {
         for conn in self.unsent.take() {
             let s = self.sessions.borrow().get(conn).map(|s| (s.osd, Rc::clone(&s.host)));
@@ -215,7 +220,7 @@ impl Peers {
     fn send_now(&self, conn: ConnId, to: OsdId, m: Message) {
         match self.net.send(conn, m) {
             Ok(()) => {}
-            // Both are reported as the end of the session.
+            // Both cases are reported as the end of the session.
             Err(SendError::Full) => tracing::warn!(osd = to.0, "does not read what is sent to it"),
             Err(SendError::Gone) => {
                 tracing::debug!(osd = to.0, "session is gone");
@@ -235,7 +240,7 @@ impl Peers {
         Some(conn)
     }
 
-    /// A newer map: sessions with instances that are gone end.
+    /// Handles a newer map: sessions with instances that are gone end.
     pub(super) fn handle_map(&self, map: &OsdMap) {
         let gone = self.sessions.borrow_mut().age(map);
         for conn in gone {
@@ -243,12 +248,12 @@ impl Peers {
         }
     }
 
-    /// Sessions and messages taken, and refused.
+    /// Numbers of accepted and refused messages.
     pub(super) fn verdicts(&self) -> (u64, u64) {
         self.door.figures()
     }
 
-    /// Sessions open or being opened, and bytes queued for their other ends.
+    /// Number of sessions, open or being opened, and bytes queued for their peers.
     pub(super) fn figures(&self) -> (usize, usize) {
         let s = self.sessions.borrow();
         (s.keys().len(), s.keys().map(|c| self.net.output_bytes(c)).sum())
@@ -372,7 +377,7 @@ mod tests {
             let m = map(5, &[&a, &b]);
             let n = 3 * WAITING_MAX as u32;
             for i in 0..n {
-                // Two large ones among them, which must not overtake.
+                // Two large messages are among them, and must not overtake.
                 let large = i == 7 || i == n - 5;
                 a.peers.send(b.id, if large { message(i) } else { small(i) }, &m);
             }
@@ -391,7 +396,7 @@ mod tests {
             a.peers.send(b.id, message(1), &m);
             until("delivered", || b.got.borrow().len() == 1).await;
             let again = osd(1, 33);
-            // The new instance speaks before our map knows it: its session is not the old one.
+            // The new instance speaks before our map knows it: it has a session of its own.
             let m2 = map(7, &[&a, &again]);
             again.peers.send(a.id, message(9), &m2);
             until("heard", || a.got.borrow().len() == 1).await;
@@ -402,7 +407,7 @@ mod tests {
             a.peers.send(again.id, message(2), &m2);
             until("the new one got it", || again.got.borrow().len() == 1).await;
             assert_eq!(a.peers.figures().0, 1, "over the session it opened itself");
-            // Nothing is sent to who is down.
+            // Nothing is sent to an OSD that is down.
             a.peers.send(OsdId(3), message(3), &m2);
             assert_eq!(a.peers.figures().0, 1);
         })
@@ -416,7 +421,7 @@ mod tests {
             let m = map(5, &[&a, &b]);
             a.peers.send(b.id, message(1), &m);
             until("delivered", || b.got.borrow().len() == 1).await;
-            // As after it saw us down: it closes, and knows nothing of us when we come back.
+            // As if the peer saw us down: it closes the sessions, and does not know us when we come back.
             let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().collect();
             for c in conns {
                 b.peers.sessions.borrow_mut().forget(c);

@@ -1,4 +1,4 @@
-//! What reactors of one OSD say to each other.
+//! Messages between the reactors of one OSD.
 //!
 //! Every reactor owns a mailbox of [`ToShard`]; the first, which also runs the control machine, one of [`ToControl`].
 
@@ -25,20 +25,20 @@ use std::sync::Arc;
 use wire::Message;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer};
 
-/// Items queued towards a reactor; operations beyond are dropped and clients send them again.
+/// Most items queued for a reactor. Further operations are dropped, and clients resend them.
 pub(crate) const SHARD_QUEUE_MAX: usize = 65_536;
-/// Items queued towards the control machine.
+/// Most items queued for the control machine.
 pub(crate) const CONTROL_QUEUE_MAX: usize = 65_536;
 
-/// To the reactor that holds a PG or a connection.
+/// Message to the reactor that holds a PG or a connection.
 pub(crate) enum ToShard {
-    /// Load the PGs of this reactor; the stored map, if there is one.
+    /// Load the PGs of this reactor. The feed is that of the stored map, if any.
     Load(Option<Arc<MapFeed>>),
-    /// New maps in order, and what to share of the last.
+    /// New maps in order, and the feed of the last one.
     Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
-    /// Make these PGs.
+    /// Create these PGs.
     Create(Vec<PgCreate>),
-    /// A client's operation for a PG here; its connection is on another reactor.
+    /// A client's operation for a PG here, from a connection on another reactor.
     Op(Arc<SessionInfo>, Box<MOsdOp>),
     /// A client's session ended.
     SessionClosed(SessionId),
@@ -46,27 +46,27 @@ pub(crate) enum ToShard {
     Send(ConnId, Message),
     /// Close a client's connection of this reactor.
     Close(ConnId),
-    /// That operation of a connection of this reactor will not be answered.
+    /// An operation of a connection of this reactor will not be answered.
     Dropped(ConnId, u64),
     /// Serve this socket.
     Adopt(TcpStream),
     /// Fresh secrets for checking tickets.
     Keys(RotatingKeys),
-    /// A message of another OSD for a PG here; its session is on another reactor.
+    /// A message of another OSD for a PG here, from a session on another reactor.
     Peer(OsdId, Box<MPgPeer>),
-    /// What a PG of another reactor says to one here.
+    /// A message of a PG on another reactor to one here.
     Kin(SpgId, SpgId, Box<Kin>),
-    /// What a PG's machine on that reactor says to the one here.
+    /// A message of the PG's machine on that reactor to the one here.
     Move(usize, SpgId, Box<Move>),
-    /// Let that PG go to that reactor.
+    /// Permission for a PG to move to that reactor.
     MayMove(PgId, usize),
-    /// A PG is on another reactor from now on (from, to), or it stays.
+    /// Decision about a PG's move (from, to): true if it moves, false if it stays.
     Decided(PgId, (usize, usize), bool),
-    /// A reactor has got that and sends nothing here any more for the PG.
+    /// A reactor knows the decision and sends nothing more here for the PG.
     MoveSeen(PgId),
-    /// What was sent to that OSD may be lost.
+    /// Messages to that OSD may be lost.
     PeerReset(OsdId),
-    /// A lease was granted or got.
+    /// A lease was granted or received.
     Lease(LeaseUpdate),
     /// Connection modes of the cluster.
     Modes(Box<net::modes::Modes>),
@@ -74,43 +74,44 @@ pub(crate) enum ToShard {
     Tickets(Box<auth::Client>),
     /// Report statistics.
     Collect(bool),
-    /// What to count of operations.
+    /// Queries for which operations are counted.
     Queries(Arc<Queries>),
     /// Answer with a part of an admin command.
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Result of a fetch.
     Fetched(PgId, FetchId, Result<Fetched, Errno>),
-    /// Which finished operations to keep.
+    /// Settings for the history of finished operations.
     History(HistoryOptions),
-    /// How much background work may take.
+    /// Share of background work.
     Profile(pg::pace::Profile),
-    /// How to scrub.
+    /// Settings for scrubs.
     ScrubSettings(Box<ScrubSettings>),
-    /// Give up objects that nobody has: go back to what there is of them. Answer with what is to be said, if the PG is there.
+    /// Give up the unfound objects of a PG; with the flag, revert to an older version of them. The answer is
+    /// for the operator, `None` if the PG is not here.
     MarkLost(PgId, bool, tokio::sync::oneshot::Sender<Option<Result<String, (Errno, String)>>>),
-    /// PGs there may recover.
+    /// PGs of this reactor got recovery reservations.
     Reserved,
-    /// Recover these PGs, those that are led here, before others.
+    /// Change the recovery priority of these PGs, as far as they are led here.
     Force(Arc<Vec<SpgId>>, u8),
-    /// Scrub these PGs, those that are led here: deep, repair.
+    /// Scrub these PGs, as far as they are led here: deep, repair.
     Scrub(Arc<Vec<SpgId>>, bool, bool),
-    /// Take the store a step further in growing.
+    /// Take the store through a step of growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
-    /// Finish what is in flight and stop; or drop it, if the store failed.
+    /// Finish the operations in flight and stop.
     Stop {
-        /// That is so.
+        /// Drop the operations instead, because the store failed.
         abandon: bool,
     },
 }
 
-/// What an admin command wants to know of every reactor.
+/// Information that an admin command requests from every reactor.
 #[derive(Clone, Debug)]
 pub(crate) enum Inspect {
-    /// What the operations of PGs wait for, by client and number.
+    /// The stage of each operation in a PG, by client and number.
     Stages,
-    /// Operations in flight, with that.
+    /// Operations in flight, with these stages.
     Ops(Arc<BTreeMap<String, String>>),
-    /// The slowest operations of late.
+    /// The slowest recent operations.
     Historic,
     /// Operations that took very long.
     Slow,
@@ -118,17 +119,17 @@ pub(crate) enum Inspect {
     Watchers,
     /// Counters.
     Perf,
-    /// How many of the PGs led here are in which state.
+    /// Number of PGs led here, by state.
     States,
     /// One PG.
     Pg(PgId),
-    /// Its objects that nobody has.
+    /// Unfound objects of a PG.
     Unfound(PgId),
-    /// Which PGs are here.
+    /// PGs of this reactor.
     Places,
 }
 
-/// To the control machine.
+/// Message to the control machine.
 pub(crate) enum ToControl {
     /// A PG needs `up_thru`.
     WantUpThru(Epoch),
@@ -136,33 +137,33 @@ pub(crate) enum ToControl {
     WantMap(Epoch),
     /// A line for the cluster log.
     Log(LogLevel, String),
-    /// A PG exists.
+    /// A PG was created.
     PgCreated(PgId),
-    /// A PG of that reactor should be on another one.
+    /// A PG of that reactor belongs on another one.
     WantMove(usize, PgId, usize),
-    /// It can be decided about a PG that comes to that reactor; PGs of its pool when it was held.
+    /// A PG has arrived on that reactor completely; the number is `pg_num` of its pool when the source stopped.
     MoveReady(usize, PgId, u32),
-    /// A PG of that reactor has gone, or stays.
+    /// The move of a PG of that reactor has ended, whether it has gone or stays.
     MoveOver(usize, PgId),
-    /// That reactor has nothing left of PGs that were moved before the start.
+    /// That reactor has removed all leftovers of PGs that were moved before the start.
     Swept(usize),
-    /// A PG may be joined with another one.
+    /// A PG is ready to be merged with another one.
     ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
     Stats(Box<Stats>, Epoch),
     /// Maps that a peer sent.
     Maps(MOsdMap),
-    /// Which OSDs share PGs on that reactor, and which of them with PGs led here.
+    /// OSDs that share PGs on that reactor, and those that share PGs led there.
     PgPeers(usize, BTreeSet<OsdId>, BTreeSet<OsdId>),
-    /// A PG wants this acting set for a while.
+    /// A PG requests a temporary acting set.
     WantPgTemp(PgId, Vec<OsdId>),
-    /// Read an object elsewhere for a PG of that reactor.
+    /// Read an object of another OSD for a PG of that reactor.
     Fetch(usize, PgId, Box<Fetch>),
-    /// A `tell` command: reactor and connection to answer, and the message.
+    /// A `tell` command: reactor and session to answer, and the message.
     Command(usize, Arc<SessionInfo>, Message),
     /// That reactor has finished after `Stop`.
     Stopped(usize),
-    /// The store failed, and how.
+    /// The store failed, with the reason.
     StoreFailed(String),
 }
 
@@ -171,13 +172,13 @@ pub(crate) enum ToControl {
 pub(crate) struct Routes {
     /// One per reactor.
     pub(crate) shards: Vec<mailbox::Sender<ToShard>>,
-    /// To the control machine.
+    /// Sender to the control machine.
     pub(crate) control: mailbox::Sender<ToControl>,
 }
 
 impl Routes {
-    /// To one reactor. A full queue drops what its sender repeats: operations, messages of other OSDs, connections. All
-    /// else arrives unless the reactor has stopped.
+    /// Sends to one reactor. A full queue drops items that their sender repeats: operations, messages of other
+    /// OSDs, connections. All others arrive unless the reactor has stopped.
     pub(crate) fn shard(&self, index: usize, item: ToShard) {
         let Some(s) = self.shards.get(index) else { return };
         if !matches!(item, ToShard::Op(..) | ToShard::Peer(..) | ToShard::Adopt(_)) {
@@ -187,27 +188,28 @@ impl Routes {
         }
     }
 
-    /// To one reactor, and never dropped: what is said of PGs that move. There is one at a time, and what is on its way is bounded.
+    /// Sends to one reactor without ever dropping, for moves of PGs. One PG moves at a time, so the messages in
+    /// flight are bounded.
     pub(crate) fn surely(&self, index: usize, item: ToShard) {
         if let Some(s) = self.shards.get(index) {
-            // One that has stopped needs nothing.
+            // A stopped reactor needs no messages.
             s.push(item);
         }
     }
 
-    /// To all reactors, in order.
+    /// Sends to all reactors, in order.
     pub(crate) fn all(&self, mut item: impl FnMut() -> ToShard) {
         for i in 0..self.shards.len() {
             self.shard(i, item());
         }
     }
 
-    /// To the control machine, and never dropped.
+    /// Sends to the control machine without ever dropping.
     pub(crate) fn control_surely(&self, item: ToControl) {
         self.control.push(item);
     }
 
-    /// To the control machine.
+    /// Sends to the control machine. A full queue drops the item.
     pub(crate) fn control(&self, item: ToControl) {
         if let Err(mailbox::SendError::Full(_)) = self.control.send(item) {
             tracing::warn!("queue towards the control machine is full");

@@ -1,9 +1,10 @@
 //! One reactor of an OSD: client connections, PGs, store and disk.
 //!
-//! A loop turn: what connections receive is decoded and gathered; then the PG machines take all of it, one after the other, and
-//! their effects become replies and store I/O; the turn's end closes the store's open frame, submits all disk I/O at once and
-//! writes each connection once. In stages because the code an operation runs through is several times what a core's
-//! instruction cache holds: a stage that sees all operations of a turn finds its code there.
+//! A loop turn has stages. First, messages of connections are decoded and gathered. Then the PG machines handle
+//! them one after the other, and their effects become replies and store I/O. The turn's end closes the store's
+//! open frame, submits all disk I/O at once, and writes each connection once. The reason is the instruction
+//! cache: the code of an operation's whole path exceeds it several times, but a stage stays in it for all
+//! operations of a turn.
 //!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
 
@@ -39,16 +40,17 @@ use store::engine::Store;
 use store::{Tag, layout};
 use turn::{Work, completions, ticks};
 
-/// An operation that no PG knows is shown as in flight for so long.
+/// Time for which an operation that no PG knows is still shown as in flight.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
-/// How often deadlines of watches and notifies are looked at.
+/// Interval at which deadlines of watches and notifies are checked.
 const TICK: Duration = Duration::from_millis(500);
-/// So often, in ticks, memory that is free goes back to the system...
+/// Ticks between returns of free memory to the system.
 const RELEASE_TICKS: u32 = 20;
-/// ...if there were fewer operations than this since: who is busy needs it again.
+/// Most operations between two returns; a busier reactor keeps its memory.
 const RELEASE_OPS_MAX: u64 = 1000;
 
-/// How many messages or events are looked at before the first of them is handled: what they need fits the processor's caches with room.
+/// Messages or events announced before the first of them is handled. Their prefetched memory fits the CPU
+/// caches with room.
 const FORESEEN: usize = 16;
 
 pub(super) struct ShardHost {
@@ -57,11 +59,11 @@ pub(super) struct ShardHost {
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
     peers: RefCell<Option<Rc<Peers>>>,
-    /// With which it connects to other OSDs.
+    /// Client side of cephx, for connecting to other OSDs.
     auth: Rc<RefCell<auth::Client>>,
-    /// The cluster address, until it is listened on.
+    /// Cluster address, until the endpoint listens on it.
     listen_later: Cell<Option<SocketAddr>>,
-    /// As the control machine was told: OSDs that share PGs here, and those of PGs led here.
+    /// OSDs last reported to the control machine: those that share PGs here, and those that share PGs led here.
     pg_peers: RefCell<(BTreeSet<OsdId>, BTreeSet<OsdId>)>,
     core: RefCell<Shard>,
     store: RefCell<Store>,
@@ -71,30 +73,30 @@ pub(super) struct ShardHost {
     routes: Routes,
     service: Rc<ServiceHost>,
     hook: RefCell<Option<TurnHook>>,
-    /// In order of receipt; taken by `work_hook`, and before anything that must not overtake it.
+    /// Gathered work in order of receipt. `work_hook` takes it, and so does anything that must not overtake it.
     work: RefCell<VecDeque<Work>>,
     work_hook: RefCell<Option<TurnHook>>,
     /// The host's own transactions that are not submitted yet.
     own: RefCell<OwnQueue>,
-    /// Whoever waits for a transaction or read of the host itself.
+    /// Callers that wait for a transaction or read of the host.
     waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
     completions: RefCell<Vec<base::device::IoCompletion>>,
     history: RefCell<History>,
-    /// A task waits for background work's next share.
+    /// True while a task waits for background work's next share.
     pacing: Cell<bool>,
-    /// A task lets more PGs see new maps in the next turn.
+    /// True while a task shows new maps to more PGs in the next turn.
     walking: Cell<bool>,
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
     release_memory: fn(),
-    /// The store failed.
+    /// True once the store has failed.
     failed: Cell<bool>,
     device_timeout: Duration,
-    /// OSDs whose messages are not understood.
+    /// OSDs whose messages can't be decoded.
     strange: RefCell<BTreeSet<OsdId>>,
     door: Door,
-    /// Bytes that operations of all clients have given back without an answer.
+    /// Bytes that unanswered operations of all clients have returned.
     forgotten: RefCell<Forgotten>,
 }
 
@@ -108,11 +110,11 @@ pub(super) struct Parts {
     pub(super) routes: Routes,
     pub(super) service: Rc<ServiceHost>,
     pub(super) public: net::EndpointConfig,
-    /// Towards other OSDs: identity with this reactor's cluster address.
+    /// Endpoint towards other OSDs: identity with this reactor's cluster address.
     pub(super) cluster: net::EndpointConfig,
     pub(super) auth: Rc<RefCell<auth::Client>>,
     pub(super) release_memory: fn(),
-    /// A device that answers a request not even after that has failed.
+    /// Time without an answer after which the device counts as failed.
     pub(super) device_timeout: Duration,
 }
 
@@ -179,7 +181,7 @@ impl ShardHost {
         me
     }
 
-    /// The identity clients see.
+    /// Endpoint with the identity that clients see.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
     }
@@ -189,7 +191,7 @@ impl ShardHost {
         self.peers.borrow().clone()
     }
 
-    /// Opens the cluster address, now or when the secrets have come.
+    /// Opens the cluster address, now or when the secrets have arrived.
     pub(super) fn listen_to_peers(&self, at: SocketAddr, now: bool) -> std::io::Result<()> {
         match self.peers().and_then(|p| p.endpoint()) {
             Some(ep) if now => ep.listen(at).map(|_| ()),
@@ -277,7 +279,7 @@ impl ShardHost {
                     // All reactors share one device.
                     stats.statfs = Default::default();
                 } else {
-                    // Holes of a file that its file system has no room for are no space.
+                    // Holes of a file for which its file system has no room are not available space.
                     let lacks = i64::try_from(self.device.unfillable()).unwrap_or(i64::MAX);
                     stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
                 }
@@ -286,7 +288,7 @@ impl ShardHost {
             ToShard::Queries(q) => return self.meter.borrow_mut().set(q),
             ToShard::Inspect(what, tx) => {
                 let v = self.inspect(&what);
-                // The asker may have gone.
+                // The requester may have gone.
                 let _ = tx.send(v);
                 return;
             }
@@ -305,7 +307,7 @@ impl ShardHost {
             }
             ToShard::MarkLost(pg, revert, tx) => {
                 let said = self.core.borrow_mut().mark_lost(pg, revert, now, &mut *self.store.borrow_mut());
-                // The asker may have gone.
+                // The requester may have gone.
                 let _ = tx.send(said);
             }
             ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
@@ -314,14 +316,14 @@ impl ShardHost {
             ToShard::Grow(step, done) => {
                 let Some(host) = self.me.upgrade() else { return };
                 tokio::task::spawn_local(async move {
-                    // Whoever asked may be gone.
+                    // The requester may have gone.
                     let _ = done.send(super::grow::step(host, step).await);
                 });
                 return;
             }
             ToShard::Stop { abandon: false } => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
             ToShard::Stop { abandon: true } => {
-                // Reactors share the device.
+                // Reactors share the device, so all have failed.
                 self.failed.set(true);
                 self.core.borrow_mut().abandon();
             }
@@ -330,14 +332,13 @@ impl ShardHost {
     }
 }
 
-/// Reactor of a PG by its name, so that everybody knows it without asking; one that was split off another is where that is
-/// ([`crate::core::places`]).
+/// Reactor that a PG's name selects. A split-off PG may be on its parent's instead ([`crate::core::places`]).
 pub(super) fn reactor_of(pg: PgId, reactors: usize) -> usize {
     let shard = layout::shard_for(store::Cid::Pg(pg.into()), layout::SHARDS);
     layout::reactor_for(shard, reactors as u16).into()
 }
 
-/// Takes what other reactors send, until all of them are gone.
+/// Handles messages of other reactors, until all of these are gone.
 pub(super) async fn mailbox(s: Rc<ShardHost>, mut rx: reactor::mailbox::Receiver<ToShard>) {
     let mut batch = VecDeque::new();
     while rx.recv_batch(&mut batch).await {

@@ -1,8 +1,8 @@
-//! Client operations of a reactor's connections: those without an answer, and the slowest of the last minutes, as
-//! `dump_ops_in_flight`, `dump_historic_ops` and their kin show them.
+//! Client operations of a reactor's connections: the unanswered ones, and the slowest recent ones, as shown by
+//! `dump_ops_in_flight`, `dump_historic_ops` and similar commands.
 //!
-//! Invariant: an operation costs a clone of its message's handles and one comparison. A description is made only for one
-//! that is slower than those kept, or when somebody asks.
+//! Invariant: an operation costs a clone of its message's handles and one comparison. A description is made
+//! only for an operation slower than the kept ones, or on request.
 
 use base::{EntityAddr, EntityName, Mono, Now, Utime};
 use cluster::settings::Settings;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use wire::msg::{Described, MOsdOp, msg_flags};
 use wire::{Message, WireMessage as _};
 
-/// What `osd_op_history_*` and `osd_op_complaint_time` say.
+/// Settings of `osd_op_history_*` and `osd_op_complaint_time`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HistoryOptions {
-    /// Slowest operations kept.
+    /// Number of slowest operations kept.
     pub size: usize,
-    /// For how long.
+    /// Time for which they are kept.
     pub duration: Duration,
-    /// Operations kept that took as long as the threshold.
+    /// Number of kept operations above the threshold.
     pub slow_size: usize,
-    /// The threshold.
+    /// Duration from which an operation counts as slow.
     pub slow_threshold: Duration,
-    /// From when on an operation without an answer counts as blocked.
+    /// Age at which an unanswered operation counts as blocked.
     pub complaint: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for HistoryOptions {
     }
 }
 
-/// Most operations kept, whatever is asked for.
+/// Most operations kept, whatever is configured.
 const HISTORY_LEN_MAX: usize = 10_000;
 
 impl HistoryOptions {
@@ -48,7 +48,7 @@ impl HistoryOptions {
         name.starts_with("osd_op_history_") || name == "osd_op_complaint_time"
     }
 
-    /// The options in force.
+    /// Settings from the options in force.
     pub(crate) fn from_settings(s: &Settings) -> Self {
         let (or, number) = (Self::default(), |n: &str| s.given(n).and_then(|v| v.trim().parse::<f64>().ok()));
         let count = |n, d| number(n).map_or(d, |v| v.clamp(0.0, HISTORY_LEN_MAX as f64) as usize);
@@ -63,7 +63,7 @@ impl HistoryOptions {
     }
 }
 
-/// An operation that was answered.
+/// An answered operation.
 #[derive(Clone)]
 struct Finished {
     description: String,
@@ -76,20 +76,20 @@ struct Finished {
     took: Duration,
 }
 
-/// The finished operations worth keeping.
+/// Kept finished operations.
 #[derive(Default)]
 pub(crate) struct History {
     options: HistoryOptions,
-    /// The slowest, in order of their end.
+    /// The slowest operations, in order of their end.
     kept: VecDeque<Finished>,
     slow: VecDeque<Finished>,
-    /// Shortest of `kept` when that is full, else zero: what is quicker is not looked at.
+    /// Shortest duration in `kept` when that is full, else zero. Faster operations are ignored.
     floor: Duration,
-    /// When the oldest of `kept` goes.
+    /// Time at which the oldest entry of `kept` expires.
     until: Mono,
 }
 
-/// When an operation came, told from now and how long ago that is.
+/// Arrival time of an operation, from now and its duration.
 fn began(now: Now, took: Duration) -> Utime {
     Utime::from_unix(now.wall.to_unix().saturating_sub(took))
 }
@@ -124,7 +124,7 @@ impl Finished {
 }
 
 impl History {
-    /// Takes up changed options.
+    /// Applies changed options.
     pub(crate) fn set(&mut self, options: HistoryOptions, now: Mono) {
         self.options = options;
         while self.slow.len() > options.slow_size {
@@ -133,13 +133,13 @@ impl History {
         self.trim(now);
     }
 
-    /// True if an operation that took so long is to be kept.
+    /// True if an operation of this duration is to be kept.
     #[inline]
     pub(crate) fn wants(&self, took: Duration, now: Mono) -> bool {
         took > self.floor || now >= self.until
     }
 
-    /// Keeps an answered operation, if it is among the slowest.
+    /// Keeps an answered operation if it is among the slowest.
     pub(crate) fn add(&mut self, request: &Message, client: EntityName, addr: EntityAddr, took: Duration, now: Now) {
         let Ok(m) = MOsdOp::from_message(request) else { return };
         let f = Finished {
@@ -178,19 +178,19 @@ impl History {
         self.until = oldest + o.duration + Duration::from_nanos(1);
     }
 
-    /// The slowest of late.
+    /// The slowest recent operations.
     pub(crate) fn kept(&mut self, now: Now) -> Vec<Value> {
         self.trim(now.mono);
         self.kept.iter().map(|f| f.show(now)).collect()
     }
 
-    /// Those that took as long as the threshold.
+    /// Operations above the threshold.
     pub(crate) fn slow(&self, now: Now) -> Vec<Value> {
         self.slow.iter().map(|f| f.show(now)).collect()
     }
 }
 
-/// An operation without an answer, `stage` being what it waits for.
+/// Description of an unanswered operation that is in `stage`.
 pub(crate) fn in_flight(
     request: &Message,
     client: EntityName,

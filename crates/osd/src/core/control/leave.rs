@@ -1,10 +1,11 @@
-//! How an OSD goes: told to stop, told by the map, or because its store failed.
+//! The end of an OSD: by order, by the map, or because its store failed.
 //!
 //! Invariants:
-//!  1. The monitor hears "down and dead" only after every reactor has stopped serving: "dead" lets the next primary serve without waiting
-//!     for leases that this OSD may hold.
-//!  2. Each step has a limit, so that nothing keeps the process: not a reactor that waits for a device, not a monitor that says nothing.
-//!  3. A failed store is told once, to the cluster log and to the monitor.
+//!  1. The monitor hears "down and dead" only after every reactor has stopped serving. "Dead" lets the next
+//!     primary serve without waiting for leases that this OSD may hold.
+//!  2. Each step has a time limit, so neither a reactor that waits for a device nor a silent monitor keeps the
+//!     process alive.
+//!  3. A failed store is reported once, to the cluster log and to the monitor.
 
 use super::{Control, Output, Phase, prio};
 use base::{Mono, Now};
@@ -12,25 +13,26 @@ use bytes::Bytes;
 use std::time::Duration;
 use wire::msg::MOsdMarkMeDown;
 
-/// How long reactors may take to finish what is in flight.
+/// Time that reactors get to finish operations in flight.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
-/// How long reactors may take to drop what they have, if the store failed.
+/// Time that reactors get to drop their state if the store failed.
 const ABANDON_MAX: Duration = Duration::from_secs(1);
-/// How long a stopping OSD waits for the monitor's word.
+/// Time that a stopping OSD waits for the monitor's answer.
 const WORD_MAX: Duration = Duration::from_secs(5);
 
-/// The way out.
+/// State of a leaving OSD.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    /// When the present step is over at the latest.
+    /// Deadline of the present step.
     pub(super) by: Mono,
-    /// The monitor is to be told.
+    /// True if the monitor is to be told.
     tell: bool,
-    /// All reactors have stopped serving.
+    /// True once all reactors have stopped serving.
     drained: bool,
-    /// They have, or had time enough: the monitor was told, or will be when its session opens.
+    /// True once the reactors have stopped or run out of time. The monitor was told, or will be when its
+    /// session opens.
     due: bool,
-    /// The report of a failed store is under way; the session repeats it by itself.
+    /// True once the report of a failed store was sent; the session repeats it by itself.
     reported: bool,
 }
 
@@ -41,8 +43,8 @@ impl Control {
         self.begin_leaving(tell, false, now);
     }
 
-    /// The store failed: this OSD serves nothing any more, tells the monitor why, and goes. `why` names the device and what it said. Only
-    /// the first time counts.
+    /// Handles a failed store: the OSD stops serving, tells the monitor why, and ends. `why` names the device
+    /// and its error. Later calls have no effect.
     pub fn store_failed(&mut self, why: &str, now: Now) {
         if self.failure.is_some() || self.phase == Phase::Gone {
             return;
@@ -52,19 +54,19 @@ impl Control {
         tracing::error!(osd = me.0, why, "the store failed; this OSD marks itself down and ends");
         self.clog(prio::ERROR, format!("{me} stops: its store failed: {why}"), now);
         if self.leaving.is_some() {
-            // Those that wait for the device need not.
+            // Operations that wait for the device are dropped.
             return self.out.push_back(Output::Stop { abandon: true });
         }
         self.begin_leaving(self.phase != Phase::Registering, true, now);
     }
 
-    /// Why the store failed, if it did.
+    /// Reason of the store's failure, if it failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// This OSD is not wanted.
+    /// Ends an OSD that the cluster does not want.
     pub(super) fn exit(&mut self, why: String, now: Now) {
         if self.leaving.is_none() && self.phase != Phase::Gone {
             self.out.push_back(Output::Exit(why));
@@ -82,15 +84,15 @@ impl Control {
         self.out.push_back(Output::Stop { abandon });
     }
 
-    /// All reactors have stopped serving.
+    /// Records that all reactors have stopped serving.
     pub fn stopped(&mut self, now: Now) {
         let Some(l) = self.leaving.as_mut().filter(|l| !l.drained) else { return };
         l.drained = true;
-        // If the monitor was told that this OSD is down, it hears now that it is dead, too.
+        // A monitor that was told that this OSD is down now hears that it is dead.
         self.tell_monitor(now);
     }
 
-    /// The step's time is up, perhaps.
+    /// Handles the deadline of the present step.
     pub(super) fn tick_leaving(&mut self, now: Now) {
         match &self.leaving {
             Some(l) if now.mono < l.by => {}
@@ -126,7 +128,7 @@ impl Control {
         if let Some(why) = self.failure.as_deref().filter(|_| !std::mem::replace(&mut l.reported, true)) {
             let reason = serde_json::Value::from(why);
             let json = format!(r#"{{"prefix":"osd store-failed","id":{},"reason":{reason}}}"#, self.id.whoami.0);
-            // Nobody needs its answer: a monitor that does not know the command has the line in its log.
+            // No answer is needed: a monitor that does not know the command has the line in its log.
             self.mon.command(&json, Bytes::new());
         }
         self.send_log();

@@ -83,7 +83,7 @@ fn peers_are_those_of_the_pgs_the_neighbours_and_another_host() {
         assert!(p.contains(&OsdId(want)), "{want} in {p:?}");
     }
     assert!(p.iter().any(|o| o.0 >= 20), "an OSD of the other host: {p:?}");
-    // All that share PGs are watched, however many.
+    // All peers that share PGs are watched, however many.
     h.set_pg_peers((8..35).map(OsdId).collect());
     h.handle_map(&m, true);
     assert!((8..35).all(|o| h.peers().contains(&OsdId(o))));
@@ -120,7 +120,7 @@ fn a_report_about_one_that_is_no_longer_watched_is_withdrawn() {
     h.set_pg_peers([].into());
     h.handle_map(&m, true);
     assert_eq!(failures(&mut h), vec![(25, failure_flags::ALIVE)]);
-    // But not if the map has it down meanwhile.
+    // A report is dropped if the map shows the peer down meanwhile.
     h.set_pg_peers([OsdId(25)].into());
     h.handle_map(&m, true);
     h.handle_closed(OsdId(25), Link::Back, true, m.epoch);
@@ -142,7 +142,7 @@ fn a_process_that_was_stopped_blames_nobody() {
     failures(&mut h);
     h.tick(at(300), m.epoch, Epoch(2));
     assert_eq!(failures(&mut h), vec![]);
-    // From then on the grace counts anew.
+    // The grace period begins anew from there.
     let mut seen = Vec::new();
     for s in 301..340 {
         h.tick(at(s), m.epoch, Epoch(2));

@@ -1,4 +1,4 @@
-//! What happens as time passes: deadlines, the pacer's turns, memory given back.
+//! Time-driven work: deadlines, the pacer's turns, release of memory.
 
 use super::{HELD, Output, REST_EVERY, ROOM, Shard};
 use base::{Mono, Now};
@@ -8,7 +8,7 @@ use pg::{Event, Lane, Pg};
 use store::ObjectStore;
 
 impl Shard {
-    /// Lets time pass for PGs whose deadline has come.
+    /// Handles elapsed time for PGs whose deadline has come.
     pub fn tick(&mut self, now: Now, store: &mut dyn ObjectStore) {
         let due: Vec<u32> =
             self.pgs.iter().filter(|(_, p)| p.next_deadline().is_some_and(|d| d <= now.mono)).map(|(i, _)| i).collect();
@@ -27,7 +27,7 @@ impl Shard {
         }
     }
 
-    /// Gives back memory that a burst needed.
+    /// Releases memory of a past burst.
     pub(super) fn rest(&mut self) {
         self.pgs.values_mut().for_each(Pg::rest);
         for q in &mut self.held {
@@ -42,18 +42,18 @@ impl Shard {
         self.born.shrink_to(ROOM);
     }
 
-    /// Chooses how much of the reactor background work may take.
+    /// Sets the share of the reactor that background work may take.
     pub fn set_profile(&mut self, p: Profile) {
         self.pacer.set_profile(p);
     }
 
-    /// When [`Shard::pace`] is due: background work waits for its share of the reactor.
+    /// Time of the next [`Shard::pace`], if background work waits for its share of the reactor.
     #[must_use]
     pub fn paced_until(&self) -> Option<Mono> {
         self.pacer.wake()
     }
 
-    /// Lets background work go on whose time has come.
+    /// Lets background work continue that is due.
     pub fn pace(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         let waiting = self.pacer.waiting(now.mono);

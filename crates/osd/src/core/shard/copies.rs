@@ -1,7 +1,7 @@
-//! Which machine has which copy of a PG.
+//! The machine of each copy of a PG.
 //!
-//! A PG of a replicated pool has one on this OSD at most. Of an erasure-coded one there may be several for a time: the shard that
-//! is here now, and one that was here before and is not removed yet.
+//! A PG of a replicated pool has at most one copy on this OSD. An erasure-coded PG may have several for a time:
+//! the present shard, and an earlier one that is not removed yet.
 
 use super::Shard;
 use base::{OsdId, PgId, ShardId, SpgId};
@@ -10,7 +10,7 @@ use pg::Pg;
 use pg::map::Code;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Machines by copy; see the module.
 #[derive(Default)]
 pub(in crate::core) struct Copies {
     whole: base::PgTable<rustc_hash::FxBuildHasher>,
@@ -18,7 +18,7 @@ pub(in crate::core) struct Copies {
 }
 
 impl Copies {
-    /// The machine of a copy.
+    /// Machine of a copy.
     pub(in crate::core) fn get(&self, spg: SpgId) -> Option<u32> {
         if spg.shard == ShardId::NONE { self.whole.get(spg.pg) } else { self.shards.get(&spg).copied() }
     }
@@ -30,12 +30,12 @@ impl Copies {
         self.whole.get(pg).into_iter().chain(shards.into_iter().flatten())
     }
 
-    /// There is a whole copy.
+    /// True if the PG has a copy without shard.
     pub(in crate::core) fn has_whole(&self, pg: PgId) -> bool {
         self.whole.contains(pg)
     }
 
-    /// There is that copy.
+    /// True if that copy exists.
     pub(in crate::core) fn contains(&self, spg: SpgId) -> bool {
         self.get(spg).is_some()
     }
@@ -58,14 +58,14 @@ impl Copies {
 }
 
 impl Shard {
-    /// The machine of a PG: of several shards the one that leads.
+    /// Machine of a PG; among several shards the primary's.
     pub(in crate::core) fn machine_of(&self, pg: PgId) -> Option<u32> {
         let leads = |i: &u32| self.pgs.get(*i).is_some_and(Pg::is_primary);
         self.by_pg.of(pg).find(leads).or_else(|| self.by_pg.of(pg).next())
     }
 }
 
-/// How an erasure-coded pool's objects are coded; `None` if the profile is not there or not understood.
+/// Erasure code of a pool; `None` if the profile is missing or invalid.
 pub(super) fn code_of(map: &OsdMap, p: &PgPool) -> Option<Code> {
     if !p.is_erasure() {
         return None;
@@ -79,7 +79,7 @@ pub(super) fn code_of(map: &OsdMap, p: &PgPool) -> Option<Code> {
     Some(Code { technique, k, m, chunk })
 }
 
-/// The copy of a PG that this OSD leads: of an erasure-coded one its shard.
+/// The copy of a PG that this OSD leads: with its shard for an erasure-coded PG.
 pub(super) fn led_copy(map: &OsdMap, c: SpgId, whoami: OsdId) -> Option<SpgId> {
     let pool = map.pool(c.pg.pool)?;
     let acting = map.pg_to_up_acting(c.pg).acting;

@@ -1,7 +1,7 @@
-//! PGs of one OSD that are joined: who leaves by which map, and what they say to each other ([`pg::Kin`] says what).
+//! Merges of PGs on this OSD: which PG leaves by which map, and their messages to each other ([`pg::Kin`]).
 //!
-//! Invariant: a machine that leaves stays apart from those of the same name that were split off since, which may leave, too; each hears what is
-//! for it.
+//! Invariant: a machine that leaves is kept apart from later ones of the same name, which may leave too. Each
+//! gets its own messages.
 
 use super::{Behind, Output, Shard};
 use base::{Epoch, Now, SpgId};
@@ -10,7 +10,7 @@ use pg::{Effect, Event, Kin, Pg};
 use store::ObjectStore;
 
 impl Shard {
-    /// A PG is about to get a map: it may leave by that, or others may be joined to it.
+    /// Registers the merges of a map that a PG is about to get: the PG may leave, or be the target of others.
     pub(super) fn note_merges(&mut self, i: u32, map: &OsdMap) {
         if self.is_between(i) {
             return;
@@ -18,7 +18,7 @@ impl Shard {
         let Some(pg) = self.pgs.get(i) else { return };
         let spg = pg.spg();
         let id = spg.pg;
-        // What is stored of a PG may be of a newer map than what is stored of maps.
+        // A stored PG may have seen a newer map than the stored ones.
         let seen = pg.has_seen(map.epoch);
         if seen || self.is_leaver(spg, i) {
             return;
@@ -33,7 +33,7 @@ impl Shard {
         }
     }
 
-    /// Those of that name, oldest first.
+    /// Leaving machines of that name, oldest first.
     pub(super) fn leavers(&self, spg: SpgId) -> impl Iterator<Item = u32> + use<'_> {
         self.leaving.range((spg, Epoch(0))..=(spg, Epoch(u32::MAX))).map(|(_, i)| *i)
     }
@@ -42,7 +42,7 @@ impl Shard {
         self.leavers(spg).any(|n| n == i)
     }
 
-    /// A message of a PG of another reactor for one that is or was here.
+    /// Handles a message of a PG on another reactor, for one that is or was here.
     pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if self.is_walking() {
@@ -52,19 +52,19 @@ impl Shard {
         self.deliver_born(now, store);
     }
 
-    /// Carries what PGs say to each other.
+    /// Delivers the messages between PGs.
     pub(super) fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
         while let Some((from, to, kin)) = self.kin.pop_front() {
-            // What is said to one that leaves is not for a PG that was split off under its name since.
+            // A message to a PG that leaves must not reach a PG that was split off under its name later.
             let (here, at) = match *kin {
                 Kin::Next(e) | Kin::Joined { at: e, .. } | Kin::Await(e) => {
                     let left = self.leaving.get(&(to, e)).copied();
-                    // It may leave at a map that has not come here.
+                    // The PG may leave at a map that has not arrived here.
                     let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
                     let here = left.or_else(|| self.by_pg.get(to).filter(|_| later));
                     (here, self.places.of_leaver(to, e))
                 }
-                // One that has yet to get to the map by which it leaves hears all else that is for that name.
+                // Other messages go first to a machine that has yet to reach the map by which it leaves.
                 _ => {
                     let left = self.leavers(to).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
                     (left.or_else(|| self.by_pg.get(to)), self.places.of(to))

@@ -1,4 +1,4 @@
-//! PGs come and go: loaded at the start, made, split off, withdrawn, stopped.
+//! Life of PGs: loading at the start, creation, splits, withdrawal, stopping.
 
 use super::copies::led_copy;
 use super::{Behind, Output, Shard, Views};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::{Cid, ObjectStore, Tag};
 
 impl Shard {
-    /// Loads the PGs of this reactor from the store. `feed` is the stored map, if there is one.
+    /// Loads the PGs of this reactor from the store. `feed` is the stored map, if any.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.feed = feed;
@@ -23,7 +23,7 @@ impl Shard {
         let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
         for (cid, bits) in store.collections() {
             match pg::pg_of(cid) {
-                // What of a PG that was being joined was put away is emptied when that is done again.
+                // Leftovers of an interrupted merge are emptied when the merge is repeated.
                 Some(spg) if spg.shard == BERTH => {}
                 Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
                 _ => {}
@@ -36,7 +36,7 @@ impl Shard {
             return;
         };
         let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older());
-        // Then what PGs that were written down under one of those have missed can't be told.
+        // In that case the maps that PGs have missed are unknown.
         let maps_lost = older.is_err();
         let older = older.unwrap_or_else(|error| {
             tracing::error!(%error, "older stored maps do not decode");
@@ -56,7 +56,7 @@ impl Shard {
         for (spg, cid, bits) in found {
             let cfg = self.config(spg);
             let mut pg = Pg::load_from(cfg, cid, bits, now, store, &mut self.effects);
-            // What it missed since it was written down.
+            // Maps that the PG missed since its info was stored.
             let info = match store.pg_info(Tag(0), cid) {
                 Ok(b) => b.and_then(|b| PgInfo::from_blob(&b).ok()),
                 Err(_) => None,
@@ -81,7 +81,7 @@ impl Shard {
                 let view = v.of(pg.spg().pg);
                 let mut said = Vec::new();
                 pg.handle(Event::Map(view), now, store, &mut said);
-                // Nobody waits for what it has to say to older maps.
+                // Messages for older maps have no receiver.
                 said.retain(|e| {
                     n == newest
                         || matches!(
@@ -102,7 +102,7 @@ impl Shard {
         self.deliver_born(now, store);
     }
 
-    /// Makes the machines of what a PG is split into by a map that it has not got yet.
+    /// Creates the machines of the PGs into which a map, which the PG has not seen yet, splits it.
     pub(super) fn promise_children(&mut self, i: u32, v: &mut Views) -> Vec<u32> {
         if self.is_between(i) {
             return Vec::new();
@@ -129,10 +129,10 @@ impl Shard {
         made
     }
 
-    /// Gives machines what was split off for them.
+    /// Gives child machines the result of their split.
     pub(super) fn deliver_born(&mut self, now: Now, store: &mut dyn ObjectStore) {
         if self.is_walking() {
-            // Whom it is for may not have seen the map of which it is.
+            // The child may not have seen the map of the split yet.
             return;
         }
         self.deliver_kin(now, store);
@@ -149,7 +149,7 @@ impl Shard {
             }
         }
         while let Some((spg, child)) = self.born.pop() {
-            // It may leave by a map that came before it was born.
+            // The child may leave by a map that came before the split was done.
             let leaving = self.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
             let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
             match child {
@@ -161,7 +161,7 @@ impl Shard {
                     }
                 }
                 None => {
-                    // The parent is on its way out: here is no copy, and whoever asks is told so.
+                    // The parent is being removed, so there is no copy here, and waiting peers are told so.
                     self.forget(spg, i);
                     for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
@@ -171,7 +171,7 @@ impl Shard {
         }
     }
 
-    /// Gives a machine what all of a reactor share.
+    /// Gives a machine the state that all PGs of a reactor share.
     pub(super) fn equip(&self, pg: &mut Pg) {
         pg.use_leases(self.leases.clone());
         pg.use_reserver(self.reserver.clone(), self.reactor);
@@ -187,14 +187,16 @@ impl Shard {
         cfg.index
     }
 
-    /// The name for the collection of a PG that is to be made, if there is one: what was of that PG may still be removed.
+    /// Free name for the collection of a new PG, if any. An earlier collection of the PG may still be being
+    /// removed.
     pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
         let own = Cid::Pg(spg);
         let free = |c: &Cid| !self.reserver.is_swept(*c);
         [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_left(spg))
     }
 
-    /// Makes PGs that belong to this reactor and are not there yet; repeats the word of those that are.
+    /// Creates PGs that belong to this reactor and do not exist yet. For existing ones it repeats the
+    /// confirmation.
     pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if self.is_walking() {
@@ -218,7 +220,7 @@ impl Shard {
             if !creating || map.pg_to_up_acting(pg).acting_primary != self.whoami {
                 continue;
             }
-            // It is told again.
+            // The monitor repeats the creation.
             let Some(cid) = self.free_name(spg) else { continue };
             let cfg = self.config(spg);
             let info = CreateInfo {
@@ -238,18 +240,18 @@ impl Shard {
         }
     }
 
-    /// The copy of a PG here is not to be used any more.
+    /// Withdraws the copy of a PG here, which must not be used any more.
     pub fn withdraw(&mut self, pg: PgId, errno: Errno, why: &str, now: Now, store: &mut dyn ObjectStore) {
         let Some(i) = self.machine_of(pg) else { return };
         if let Some(p) = self.pgs.get_mut(i) {
             p.withdraw(errno, why, &mut self.effects);
             self.take_effects(i);
         }
-        // What it read for is forgotten.
+        // Drops the plans that wait for its reads.
         self.feed_pg(i, Event::Tick, now, store);
     }
 
-    /// Takes nothing new; [`Output::Stopped`] when all is durable.
+    /// Stops accepting new work. [`Output::Stopped`] follows when all is durable.
     pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
         if self.is_walking() {
             return self.wait_behind(Behind::Stop);
@@ -264,7 +266,7 @@ impl Shard {
         self.check_stopped();
     }
 
-    /// The store failed: drops all PGs as they are, and serves nothing from now on.
+    /// Handles a failed store: drops all PGs at once and serves nothing from now on.
     pub fn abandon(&mut self) {
         self.stopping = true;
         self.walk.clear();

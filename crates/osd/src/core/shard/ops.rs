@@ -1,6 +1,7 @@
-//! The way of an operation: caps, its PG, and what that says; and back, from the store's events to the answer.
+//! The path of an operation: caps, its PG, and the outcome; and back, from the store's events to the answer.
 //!
-//! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its sender will target it anew.
+//! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because
+//! its client will resend it elsewhere.
 
 use super::{Output, Ready, Shard};
 use crate::core::session::SessionInfo;
@@ -12,22 +13,22 @@ use store::ObjectStore;
 use wire::msg::{MOsdOp, MOsdOpReply, OsdOp, msg_flags};
 
 impl Shard {
-    /// Begins to bring the machine of a PG that a message is about to be given to. Any number of messages may be foreseen
-    /// before the first of them is handled: their ways to memory overlap.
+    /// Begins to prefetch the machine of a PG for an announced message. Announcing several messages before
+    /// handling the first overlaps their memory accesses.
     pub fn foresee(&self, pg: PgId) {
         if let Some(pg) = self.by_pg.of(pg).next().and_then(|i| self.pgs.get(i)) {
             pg.foresee();
         }
     }
 
-    /// As [`Shard::foresee`], for an event of the store.
+    /// Like [`Shard::foresee`], for an event of the store.
     pub fn foresee_event(&self, e: &store::Event) {
         if let Some(pg) = e.tag().and_then(|t| self.pgs.get(Pg::index_of(t))) {
             pg.foresee();
         }
     }
 
-    /// A client's operation. Checks caps, then hands it to its PG.
+    /// Handles a client's operation: checks caps, then passes it to its PG.
     pub fn op(&mut self, s: &Arc<SessionInfo>, mut m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         m.reqid = super::rights::own_reqid(s, m.reqid);
         self.counters.op += 1;
@@ -41,9 +42,9 @@ impl Shard {
             return self.refuse(s, &m, EINVAL);
         }
         if m.osdmap_epoch > self.epoch() {
-            // Which PG it is for, on which reactor, and whether its sender may ask says that map.
+            // The newer map determines the PG, its reactor, and the client's rights.
             if !s.caps.may_anywhere(access.read, access.write, &s.principal.socket_addr()) {
-                // No map changes that.
+                // No map can change this refusal.
                 return self.deny(s, &m);
             }
             self.out.push_back(Output::WantMap(m.osdmap_epoch));
@@ -55,7 +56,7 @@ impl Shard {
         self.route(s, m, now, store);
     }
 
-    /// One that waited for a map or for a PG.
+    /// Handles an operation that waited for a map or a PG.
     pub(super) fn unpark(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         if m.osdmap_epoch > self.epoch() {
             return self.park(s, m);
@@ -120,20 +121,20 @@ impl Shard {
             return self.park(s, m);
         }
         if m.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0 {
-            // A member that has no copy yet: no map tells the client to ask another one.
+            // A member without a copy yet: no map would make the client ask another OSD.
             return self.refuse(s, &m, EAGAIN);
         }
-        // Another OSD serves it: the client targets it anew with the map it is about to get.
+        // Another OSD serves it: the client will resend it with the map it is about to get.
         self.counters.op_misdirected += 1;
     }
 
-    /// Operations that wait for a newer map or for the creation of their PG, and their bytes.
+    /// Number and bytes of the operations that wait for a newer map or for their PG's creation.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         self.parked.figures()
     }
 
-    /// A client's session ended.
+    /// Handles the end of a client's session.
     pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
         self.parked.forget(id);
         let know: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.knows_session(id)).map(|(i, _)| i).collect();
@@ -142,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// An event of the store. False if it is none of a PG's.
+    /// Handles an event of the store. Returns false if it belongs to no PG.
     pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> bool {
         let Some(tag) = e.tag() else { return false };
         let i = Pg::index_of(tag);
@@ -223,7 +224,7 @@ impl Shard {
                         self.out.push_back(Output::ReadyToMerge(p.spg().pg, r));
                     }
                 }
-                // The answer finds no plan and is dropped.
+                // The answer will find no plan and be dropped.
                 Effect::CancelFetch(_) => {}
                 Effect::Deleted | Effect::Stopped => {
                     if let Some(p) = self.pgs.remove(i) {
@@ -233,7 +234,7 @@ impl Shard {
                     self.note_members();
                     self.check_stopped();
                 }
-                // The store says so itself when it is that.
+                // A failed store reports its failure itself.
                 Effect::Failed(_) | Effect::CopyFailed(_) => {
                     if let (Effect::CopyFailed(errno), Some(p)) = (&e, self.pgs.get(i)) {
                         self.out.push_back(Output::PgFailed(p.spg().pg, *errno));

@@ -1,7 +1,7 @@
-//! Messages of other OSDs for PGs of which this OSD has no copy.
+//! Messages of other OSDs for PGs without a copy on this OSD.
 //!
-//! Invariant: a question that is not answered is asked again when the session with who was asked is reset. Who told of a copy under
-//! an older map says that once per interval, and a question belongs to no PG that could repeat it.
+//! Invariant: an unanswered question is repeated when the session with the asked OSD is reset. An OSD that
+//! reports a copy under an older map does so once per interval, and no PG here could repeat the question.
 
 use super::{LATER_MAX, Shard, Views};
 use base::{Now, OsdId, SpgId};
@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use store::ObjectStore;
 use wire::msg::MPgPeer;
 
-/// Who was asked what it has of PGs that are to be led here.
+/// OSDs and shards that were asked about their copies of PGs to be led here.
 #[derive(Debug, Default)]
 pub(super) struct Asked(BTreeSet<(PeerId, SpgId)>);
 
 impl Shard {
-    /// Answers the message, makes a copy of what it tells of, or drops it. `m` is of no newer map than the one here.
+    /// Answers the message, creates the copy it announces, or drops it. `m` has no newer map than this shard.
     pub(super) fn handle_orphan(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
         let Some(pg_num) = map.pool(m.spg.pg.pool).map(|p| p.pg_num) else { return };
@@ -55,7 +55,7 @@ impl Shard {
         }
     }
 
-    /// Repeats what was asked of an OSD; what was under way to it may be lost.
+    /// Repeats the questions to an OSD, which the reset may have lost.
     pub(super) fn ask_again(&mut self, peer: OsdId) {
         self.forget_asked();
         let epoch = self.epoch();
@@ -65,8 +65,8 @@ impl Shard {
         }
     }
 
-    /// Forgets questions about what is here by now, or is not to be led here. The rest are of PGs led here: as many as those at most,
-    /// for each who was asked.
+    /// Drops questions about PGs that are here meanwhile, or are not to be led here. The rest concern PGs led
+    /// here, so their number is bounded for each asked OSD.
     pub(super) fn forget_asked(&mut self) {
         let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.asked.0.is_empty()) else { return };
         self.asked.0.retain(|(_, spg)| {

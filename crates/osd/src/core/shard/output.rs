@@ -1,4 +1,4 @@
-//! What a shard wants done.
+//! Actions that a shard demands of its host.
 
 use crate::core::session::SessionInfo;
 use base::errno::Errno;
@@ -8,87 +8,88 @@ use pg::{Fetch, Kin, Lane, LogLevel, Move, SessionId};
 use std::sync::Arc;
 use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify};
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
-    /// Answer an operation.
+    /// Answer a client's operation.
     Reply(SessionId, Box<MOsdOpReply>),
-    /// Tell a watcher or notifier; the last is the data segment.
+    /// Send a message to a watcher or notifier. The last field is the data segment.
     Watch(SessionId, Box<MWatchNotify>, Bytes),
-    /// Tell a client to hold its operations on a PG, or to go on.
+    /// Tell a client to hold its operations on a PG, or to continue.
     Backoff(SessionId, Box<MOsdBackoff>),
-    /// That operation will not be answered.
+    /// The operation of this number will not be answered.
     Dropped(SessionId, u64),
-    /// Close that session: too much of it waits. Its client connects again and repeats what had no answer.
+    /// Close a session because too many of its operations wait. Its client connects again and resends
+    /// unanswered ones.
     Close(SessionId),
-    /// The map must show `up_thru`.
+    /// Request a map with `up_thru` at this epoch.
     WantUpThru(Epoch),
-    /// A newer map is needed.
+    /// Request a newer map.
     WantMap(Epoch),
-    /// The acting set that should serve a PG for now; empty: CRUSH's own.
+    /// Request a temporary acting set for a PG; an empty one stands for CRUSH's own.
     WantPgTemp(PgId, Vec<OsdId>),
-    /// Tell another OSD.
+    /// Send a message to another OSD.
     Peer {
-        /// Whom.
+        /// Receiver of the message.
         to: OsdId,
-        /// Which way.
+        /// Lane of the message.
         lane: Lane,
-        /// What.
+        /// The message.
         msg: Box<MPgPeer>,
     },
     /// Write a line to the cluster log.
     Log(LogLevel, String),
-    /// A message for a PG that is on another reactor.
+    /// Pass a message to a PG on another reactor.
     PeerElsewhere(usize, OsdId, Box<MPgPeer>),
-    /// What one PG says to another one of this OSD, which is on another reactor.
+    /// Pass a message between two PGs of this OSD to the receiver's reactor.
     KinElsewhere(usize, SpgId, SpgId, Box<Kin>),
-    /// A PG of this reactor should be on that one.
+    /// Offer a PG of this reactor that belongs on another one.
     WantMove(PgId, usize),
-    /// What a PG's machine says to the one on that reactor.
+    /// Pass a message to the PG's machine on that reactor.
     Move(usize, SpgId, Box<Move>),
-    /// A PG that comes here from there can be decided about.
+    /// A PG has arrived here completely, so that its move can be decided.
     MoveReady {
-        /// Which one.
+        /// The PG.
         pg: PgId,
-        /// From where.
+        /// Source reactor.
         from: usize,
-        /// PGs of its pool when it was held.
+        /// `pg_num` of its pool when the source stopped.
         pg_num: u32,
     },
-    /// Nothing more is sent to that reactor for a PG that has moved.
+    /// This reactor sends nothing more to that one for a PG that has moved.
     MoveSeen(usize, PgId),
-    /// A PG that was to go has gone, or stays.
+    /// The move of a PG has ended, whether it has gone or stays.
     MoveOver(PgId),
-    /// Nothing is left of PGs that were moved before the start.
+    /// All leftovers of PGs that were moved before the start are removed.
     Swept,
-    /// A PG may be joined with another one.
+    /// A PG is ready to be merged with another one.
     ReadyToMerge(PgId, Ready),
-    /// PGs of that reactor may recover: [`super::Shard::reserved`].
+    /// PGs of that reactor got reservations: call [`super::Shard::reserved`] there.
     Reserved(usize),
-    /// An operation for a PG that is on another reactor.
+    /// Pass an operation to a PG on another reactor.
     OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
     /// [`super::Shard::pg_peers`] may have changed.
     Members,
-    /// A PG exists.
+    /// A PG was created.
     Created(PgId),
-    /// Read an object elsewhere.
+    /// Read an object of another OSD.
     Fetch(PgId, Box<Fetch>),
-    /// The copy of a PG on this reactor failed, which is no word on the others.
+    /// The copy of a PG on this reactor failed. Other copies are not affected.
     PgFailed(PgId, Errno),
     /// All PGs have finished after [`super::Shard::stop`].
     Stopped,
 }
 
-/// What a PG that may be joined with another one says of itself.
+/// State of a PG that is ready to be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The map it had then.
+    /// Map of the PG at that time.
     pub epoch: Epoch,
-    /// Its newest version.
+    /// Newest version of the PG.
     pub version: Eversion,
-    /// As in its history.
+    /// `last_epoch_started` of its history.
     pub last_epoch_started: Epoch,
-    /// As in its history.
+    /// `last_epoch_clean` of its history.
     pub last_epoch_clean: Epoch,
 }
 
@@ -97,16 +98,16 @@ pub struct Ready {
 pub struct OpCounters {
     /// Operations received.
     pub op: u64,
-    /// Those that read.
+    /// Operations that read.
     pub op_r: u64,
-    /// Those that write.
+    /// Operations that write.
     pub op_w: u64,
     /// Bytes received.
     pub op_in_bytes: u64,
     /// Bytes sent.
     pub op_out_bytes: u64,
-    /// Refused for want of caps.
+    /// Operations refused for lack of caps.
     pub op_denied: u64,
-    /// Dropped because another OSD serves them.
+    /// Operations dropped because another OSD serves them.
     pub op_misdirected: u64,
 }

@@ -9,7 +9,7 @@ use store::ObjectStore;
 use wire::msg::MPgPeer;
 
 impl Shard {
-    /// A message of another OSD for a PG of this reactor.
+    /// Handles a message of another OSD for a PG of this reactor.
     pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if self.stopping {
@@ -30,13 +30,13 @@ impl Shard {
             return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg), from, m));
         }
         if self.is_walking() {
-            // It may be split off, or be none of this OSD's, by a map that not all have seen.
+            // The PG may be split off, or belong to another OSD, by a map that not all PGs here have seen.
             return self.park_peer(from, m);
         }
         self.handle_orphan(from, m, now, store);
     }
 
-    /// Keeps a message until there is another map.
+    /// Parks a message until the next map.
     pub(super) fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
         let bytes = self.peers_parked_bytes + m.cost();
         if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
@@ -47,7 +47,7 @@ impl Shard {
         }
     }
 
-    /// The session to another OSD was reset: what was under way may be lost.
+    /// Handles a reset session to another OSD: messages in flight may be lost.
     pub fn peer_reset(&mut self, peer: OsdId, now: Now, store: &mut dyn ObjectStore) {
         let all = self.pgs.numbers();
         for i in all {
@@ -56,7 +56,7 @@ impl Shard {
         self.ask_again(peer);
     }
 
-    /// Leases given and got. Call it with a grant before any map newer than the grant's epoch.
+    /// Handles granted and received leases. A grant must be passed before any map newer than its epoch.
     pub fn handle_leases(&mut self, news: &[LeaseUpdate], now: Now, store: &mut dyn ObjectStore) {
         let mut renewed = false;
         for u in news {
@@ -71,7 +71,7 @@ impl Shard {
         }
     }
 
-    /// OSDs that share PGs with this one on this reactor, and those of them whose leases PGs led here need.
+    /// OSDs that share PGs with this one on this reactor, and those whose leases PGs led here need.
     #[must_use]
     pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
         self.members_noted.set(false);
@@ -82,13 +82,13 @@ impl Shard {
         (all, led)
     }
 
-    /// OSDs whose leases PGs of this reactor need: the others of every acting set led here.
+    /// OSDs whose leases PGs of this reactor need: the other members of every acting set led here.
     #[must_use]
     pub fn lease_peers(&self) -> BTreeSet<OsdId> {
         self.pgs.values().filter(|p| p.is_member()).flat_map(|p| p.others().iter().copied()).collect()
     }
 
-    /// Says once that the peers may be others, however many PGs change before the host asks.
+    /// Reports once that the peers may have changed, however many PGs change before the host asks.
     pub(super) fn note_members(&mut self) {
         if !self.members_noted.replace(true) {
             self.out.push_back(Output::Members);

@@ -1,4 +1,4 @@
-//! What a shard tells the manager of its PGs and its store.
+//! Reports of a shard to the manager, about its PGs and its store.
 
 use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard};
 use crate::core::mgr::Stats;
@@ -7,8 +7,9 @@ use pg::State;
 use store::ObjectStore;
 
 impl Shard {
-    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Of these all, or those that have
-    /// changed since the last time and a few others: a report of a thousand is 1 MB, which most of the time says nothing new.
+    /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Without `all`, only
+    /// PGs that have changed and a few others are included: a report of a thousand PGs is 1 MB and mostly
+    /// repeats the last.
     pub fn stats(&mut self, all: bool, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
         let mut s = Stats::default();
         self.reports = self.reports.wrapping_add(1);
@@ -41,7 +42,7 @@ impl Shard {
             allocated: f.allocated as i64,
             data_stored: f.stored as i64,
             omap_allocated: f.omap as i64,
-            // What of the used space is neither data nor omap; the log's fixed area is no part of the total.
+            // Used space that is neither data nor omap. The log's fixed area is not part of the total.
             internal_metadata: (f.total as i64 - f.available as i64 - f.allocated as i64 - f.omap as i64).max(0),
             ..Default::default()
         };

@@ -1,4 +1,4 @@
-//! What a session's operations may do, and as whom.
+//! Rights and identity of a session's operations.
 
 use super::Shard;
 use crate::core::admission::Right;
@@ -17,11 +17,11 @@ impl Shard {
 
     pub(super) fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
         let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
-        // A pool that is gone is for the PG to answer.
-        // The PG decides what is read and written. What the locator says of the pool is a claim.
+        // The PG answers operations on a removed pool. It also decides what is read and written; the pool in
+        // the locator is a mere claim.
         let id = m.pgid.pg.pool;
         let Some(pool) = map.pool(id) else { return true };
-        // Names that are no text name no class; executing answers that.
+        // A name that is no valid text names no class; execution answers that.
         let names = access.classes.iter().filter_map(|c| {
             let (class, method) = m.ops.get(c.at)?.cls_names()?;
             Some((String::from_utf8_lossy(class), String::from_utf8_lossy(method), c))
@@ -43,11 +43,11 @@ impl Shard {
         s.caps.is_capable(&request, &s.principal.socket_addr()) && self.may_copy(s, m)
     }
 
-    /// This OSD reads the source of a copy with its own key: whoever asks for it must be allowed to read that, too. (Ceph asks for the
-    /// rights on the object that is written only.)
+    /// This OSD reads the source of a copy with its own key, so the client must be allowed to read the source
+    /// too. (Ceph only checks the rights on the written object.)
     fn may_copy(&self, s: &SessionInfo, m: &MOsdOp) -> bool {
         let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
-        // What is no source, or of a pool that is not there, is for the PG to answer.
+        // The PG answers operations without a valid source or with a missing source pool.
         m.ops.iter().filter_map(pg::copy_source).all(|(oid, locator)| {
             map.pool(locator.pool).is_none_or(|pool| {
                 let request = OsdRequest {
@@ -65,9 +65,9 @@ impl Shard {
     }
 }
 
-/// The identity of an operation as far as its sender may choose it. Under another client's it would be taken for an operation
-/// of that client: the one that the client sends later would be answered and not carried out, a watch would be taken over. OSDs
-/// send operations for clients.
+/// Identity of an operation, as far as its sender may choose it. A client must not use the reqid of another
+/// client. Otherwise the other client's later operation would be answered without being executed, or its watch
+/// be taken over. OSDs send operations for clients.
 pub(super) fn own_reqid(s: &SessionInfo, said: ReqId) -> ReqId {
     if said == ReqId::default() || said.name == s.entity || Right::Osd.is_held_by(&s.principal) {
         return said;

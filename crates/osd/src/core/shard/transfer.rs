@@ -1,9 +1,11 @@
-//! PGs that go to another reactor or come from one, and what they leave ([`pg::Move`] says how; `core::moves` decides when).
+//! PGs that move to or from another reactor, and their leftovers ([`pg::Move`] describes the steps;
+//! `core::moves` decides when).
 //!
 //! Invariants:
-//!  1. Until it is decided, the source's reactor has the PG; from then on the target's. A reactor that has decided and does not
-//!     know it yet sends to the source, which passes on; the target holds what comes until nobody does that any more.
-//!  2. One PG goes at a time, and what one left is gone before the next goes.
+//!  1. Until the decision, the source's reactor has the PG; afterwards the target's has it. A reactor that does
+//!     not know the decision yet sends to the source, which passes messages on. The target holds new messages
+//!     until no reactor does that any more.
+//!  2. One PG moves at a time, and its leftovers are removed before the next one moves.
 
 use super::{Behind, Output, Shard};
 use base::{Epoch, Mono, Now, PgId, SpgId};
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::{Cid, ObjectStore, ReadError, Tag};
 
-/// How long a PG that could not go stays before it is tried again.
+/// Pause before a PG that could not move is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(20);
 
 struct Departing {
@@ -22,7 +24,7 @@ struct Departing {
     index: u32,
     to: usize,
     granted: bool,
-    /// Reactors that have decided.
+    /// Number of reactors that know the decision.
     seen: usize,
     left: bool,
     arrived: bool,
@@ -32,23 +34,24 @@ struct Arriving {
     pg: PgId,
     index: u32,
     from: usize,
-    /// PGs of the pool when the source stopped.
+    /// `pg_num` of the pool when the source stopped.
     pg_num: u32,
     granted: bool,
 }
 
-/// A collection to be removed: who waits until it is void, whether that ends a departure.
+/// A collection to be removed, the machine that waits until it is void, and whether its removal ends a
+/// departure.
 type ToSweep = (Cid, Option<(usize, SpgId)>, bool);
 
 struct Sweeping {
     sweep: Sweep,
-    /// Who waits until the collection is void.
+    /// Machine that waits until the collection is void.
     tell: Option<(usize, SpgId)>,
-    /// Of the PG that departed.
+    /// True if the collection belongs to the departed PG.
     departed: bool,
 }
 
-/// See the module.
+/// Moves and removals of one reactor; see the module.
 #[derive(Default)]
 pub(super) struct Transfers {
     reactors: usize,
@@ -57,29 +60,29 @@ pub(super) struct Transfers {
     arriving: Option<Arriving>,
     sweeps: BTreeMap<u32, Sweeping>,
     begin: Vec<ToSweep>,
-    /// Found at the start.
+    /// Collections found at the start that are no PGs any more.
     doomed: Vec<Cid>,
     swept_told: bool,
     not_before: BTreeMap<PgId, Mono>,
 }
 
-/// The newest map that the PG of a collection has seen; none if it is void: one that a PG did not come to, or has left, has no
-/// info.
+/// Newest map that the PG of a collection has seen. `None` for a void collection, which has no info: no PG has
+/// arrived in it, or its PG has left.
 pub(crate) fn seen_by(store: &mut dyn ObjectStore, tag: Tag, cid: Cid) -> Result<Option<Epoch>, ReadError> {
     let info = store.pg_info(tag, cid)?.filter(|i| !i.is_empty());
-    // One that does not decode is no reason to remove anything.
+    // An info that can't be decoded is no reason to remove the collection.
     Ok(info.map(|i| PgInfo::from_blob(&i).map_or(Epoch(0), |i| i.epoch)))
 }
 
 impl Shard {
-    /// Of so many reactors; `moves`: PGs that are elsewhere than their names say are offered to the reactors where they should be;
-    /// `doomed`: collections in this one's store that are not PGs any more.
+    /// Sets the number of reactors. With `moves`, PGs are offered to the reactors of their names. `doomed`
+    /// lists collections in this store that are no PGs any more.
     pub fn share_reactors(&mut self, reactors: usize, moves: bool, doomed: Vec<Cid>) {
         (self.transfers.reactors, self.transfers.moves) = (reactors, moves);
         self.transfers.doomed = doomed;
     }
 
-    /// A collection found at the start is what is left of a PG.
+    /// True if a collection found at the start is a leftover of a PG.
     pub(super) fn is_doomed(&mut self, cid: Cid) -> bool {
         let doomed = self.transfers.doomed.contains(&cid);
         if doomed {
@@ -90,20 +93,21 @@ impl Shard {
         doomed
     }
 
-    /// That machine's maps are none of the shard's business: another one splits or joins.
+    /// True for a machine of a moving PG whose maps this shard does not handle: splits and merges happen on the
+    /// other reactor.
     pub(super) fn is_between(&self, i: u32) -> bool {
         let t = &self.transfers;
         t.arriving.as_ref().is_some_and(|a| a.index == i && !a.granted)
             || t.departing.as_ref().is_some_and(|d| d.index == i && d.granted)
     }
 
-    /// Which PG goes, and where to.
+    /// The departing PG and its target.
     #[must_use]
     pub fn departing(&self) -> Option<(PgId, usize)> {
         self.transfers.departing.as_ref().map(|d| (d.pg, d.to))
     }
 
-    /// Offers a PG that is not where its name says to the control machine.
+    /// Offers a PG that is not on the reactor of its name to the control machine.
     pub(super) fn offer_move(&mut self, now: Now, store: &dyn ObjectStore) {
         let t = &mut self.transfers;
         if !t.moves || t.reactors < 2 || self.stopping || t.departing.is_some() {
@@ -121,7 +125,7 @@ impl Shard {
         }
     }
 
-    /// The control machine lets it go.
+    /// Handles the control machine's permission to move a PG.
     pub fn may_move(&mut self, pg: PgId, to: usize, now: Now, store: &mut dyn ObjectStore) {
         if self.is_walking() {
             return self.wait_behind(Behind::MayMove(pg, to));
@@ -135,7 +139,7 @@ impl Shard {
         self.feed_pg(i, Event::Move(Box::new(Move::Begin)), now, store);
     }
 
-    /// What the PG's machine on another reactor says.
+    /// Handles a message of the PG's machine on another reactor.
     pub fn handle_move(&mut self, from: usize, spg: SpgId, m: Box<Move>, now: Now, store: &mut dyn ObjectStore) {
         if self.is_walking() {
             return self.wait_behind(Behind::Move(from, spg, m));
@@ -184,7 +188,8 @@ impl Shard {
         self.feed_pg(cfg.index, Event::Move(Box::new(Move::Settle { cid, bits })), now, store);
     }
 
-    /// Where a PG is from now on, in the row of maps; or it stays where it was.
+    /// Handles the decision about a move: the PG is on its target from this point in the sequence of maps, or
+    /// stays.
     pub fn decided(
         &mut self,
         pg: PgId,
@@ -225,7 +230,7 @@ impl Shard {
         }
     }
 
-    /// A reactor has decided: what it sent here before has come.
+    /// Handles a reactor's notice that it knows the decision, so that all its earlier messages have arrived.
     pub fn move_seen(&mut self, pg: PgId, now: Now, store: &mut dyn ObjectStore) {
         if self.is_walking() {
             return self.wait_behind(Behind::MoveSeen(pg));
@@ -239,7 +244,7 @@ impl Shard {
         }
     }
 
-    /// What a machine here has to say.
+    /// Handles a message of a moving machine here.
     pub(super) fn move_effect(&mut self, i: u32, m: Box<Move>) {
         let t = &mut self.transfers;
         if let Some(d) = t.departing.as_mut().filter(|d| d.index == i) {
@@ -286,13 +291,13 @@ impl Shard {
         }
     }
 
-    /// Begins what is to be removed.
+    /// Begins pending removals.
     pub(super) fn pump_sweeps(&mut self, now: Now, store: &mut dyn ObjectStore) {
         if self.stopping {
             return self.transfers.begin.clear();
         }
         for (cid, tell, departed) in std::mem::take(&mut self.transfers.begin) {
-            // One that was not made to the end is not there.
+            // A collection that was not completely created does not exist.
             if !store.collections().iter().any(|(c, _)| *c == cid) {
                 continue;
             }
@@ -307,7 +312,7 @@ impl Shard {
         self.tell_swept();
     }
 
-    /// Says once that nothing is left of what was found at the start.
+    /// Reports once that all leftovers found at the start are removed.
     fn tell_swept(&mut self) {
         if !self.transfers.swept_told && self.transfers.sweeps.is_empty() && self.feed.is_some() {
             self.transfers.swept_told = true;
@@ -328,17 +333,17 @@ impl Shard {
                 self.transfers.sweeps.remove(&i);
                 if let Some(d) = self.transfers.departing.take_if(|_| departed) {
                     self.out.push_back(Output::MoveOver(d.pg));
-                    // The next one at once.
+                    // Offers the next PG at once.
                     self.offer_move(self.now, store);
                 }
                 self.tell_swept();
             }
-            // Who waits for it is not served before the next start.
+            // The waiting PG is not served before the next start.
             Some(Swept::Failed) => {
                 if let Some((_, spg)) = s.tell {
                     return self.out.push_back(Output::PgFailed(spg.pg, base::errno::EIO));
                 }
-                // It is void, and its name stays taken; others may go.
+                // The collection is void, but its name stays taken; other PGs may move.
                 if let Some(d) = self.transfers.departing.take_if(|_| std::mem::take(&mut s.departed)) {
                     self.out.push_back(Output::MoveOver(d.pg));
                 }
@@ -347,7 +352,7 @@ impl Shard {
         }
     }
 
-    /// Tries again to remove what there was no room to.
+    /// Retries removals that failed for lack of space.
     pub(super) fn retry_sweeps(&mut self, now: Now, store: &mut dyn ObjectStore) {
         let stuck: Vec<u32> =
             self.transfers.sweeps.iter().filter(|(_, s)| s.sweep.is_stuck()).map(|(i, _)| *i).collect();
@@ -357,7 +362,7 @@ impl Shard {
         self.pump_sweeps(now, store);
     }
 
-    /// An event of the store, or a word of the pacer, for what is being removed. False if it is for none of that.
+    /// Passes an event of the store or the pacer to a removal. Returns false if it belongs to none.
     pub(super) fn sweep_event(
         &mut self,
         i: u32,
@@ -380,7 +385,7 @@ impl Shard {
         true
     }
 
-    /// The OSD stops: nothing goes on.
+    /// Ends all moves because the OSD stops.
     pub(super) fn stop_transfers(&mut self) {
         (self.transfers.departing, self.transfers.arriving) = (None, None);
         self.transfers.sweeps.clear();

@@ -1,4 +1,4 @@
-//! What PGs see of a map: its parts that are the same for all of them are made once.
+//! Views of a map for PGs. Parts that all PGs share are computed once.
 
 use super::copies::code_of;
 use base::{EntityAddr, Epoch, OsdId, PgId, PoolId};

@@ -1,12 +1,16 @@
-//! New maps go through the PGs of a reactor a part at a time: a turn in which a thousand PGs see a map is long for the operations behind it.
+//! Walks: a new map goes through the PGs of a reactor in parts, because a turn in which a thousand PGs see a
+//! map would delay the operations behind it.
 //!
-//! While a walk is under way some PGs have seen a map that others have not. The shard's own map is the one before the walk until all PGs
-//! have seen all of its maps, so whatever names one of these maps waits for the end, as do messages and operations for PGs that are not here.
+//! During a walk some PGs have seen a map that others have not. Until all PGs have seen all maps of the walk,
+//! the shard's own map is the one before. So inputs that name a newer map wait for the end of the walk, as do
+//! messages and operations for PGs that are not here.
 //!
 //! Invariants:
-//!  1. Every PG sees the maps in order, and one that a map splits off sees that map in the same turn.
-//!  2. What makes PGs, moves, joins or stops them waits behind the walk, in the order in which it came; so do further maps.
-//!  3. A message of an OSD's instance that a map of the walk no longer shows is dropped, whether or not its PG has seen that map.
+//!  1. Every PG sees the maps in order. A PG that a map splits off sees that map in the same turn.
+//!  2. Inputs that create, move, merge or stop PGs wait for the end of the walk, in order of arrival; so do
+//!     further maps.
+//!  3. A message of an instance that a map of the walk no longer shows is dropped, whether or not its PG has
+//!     seen that map.
 
 use super::{Shard, Views};
 use crate::core::control::PgCreate;
@@ -21,7 +25,7 @@ use store::ObjectStore;
 /// PGs that see a map in one turn. CRUSH takes some 6 µs for each in a cluster of 10,000 OSDs.
 pub const WALK_STEP: usize = 128;
 
-/// What waits for the end of a walk.
+/// An input that waits for the end of a walk.
 pub(super) enum Behind {
     Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
     Create(Vec<PgCreate>),
@@ -33,17 +37,17 @@ pub(super) enum Behind {
     Stop,
 }
 
-/// See the module.
+/// State of a walk; see the module.
 pub(super) struct Walk {
-    /// PGs of a turn.
+    /// Number of PGs in a turn.
     step: usize,
-    /// What comes with the last of the maps; none if no walk is under way.
+    /// Feed of the last map of the walk; `None` if no walk is in progress.
     feed: Option<Arc<MapFeed>>,
     /// Maps that no PG has seen.
     maps: VecDeque<Arc<OsdMap>>,
-    /// The newest map that a PG has seen.
+    /// Views of the newest map that a PG has seen.
     views: Option<Views>,
-    /// PGs that have not seen that one.
+    /// PGs that have not seen that map.
     left: VecDeque<u32>,
     behind: VecDeque<Behind>,
 }
@@ -56,48 +60,48 @@ impl Default for Walk {
 }
 
 impl Walk {
-    /// Some PGs have not seen all maps that came.
+    /// True while some PGs have not seen all maps that came.
     pub(super) fn is_under_way(&self) -> bool {
         self.feed.is_some()
     }
 
-    /// The newest map that a PG has seen and others may have not.
+    /// Newest map that some PGs have seen and others may not.
     pub(super) fn map(&self) -> Option<&Arc<OsdMap>> {
         self.views.as_ref().map(|v| &v.map)
     }
 
-    /// Drops everything.
+    /// Drops the walk and all that waits for it.
     pub(super) fn clear(&mut self) {
         *self = Self { step: self.step, ..Self::default() };
     }
 }
 
 impl Shard {
-    /// Sets how many PGs see a map in one turn.
+    /// Sets the number of PGs that see a map in one turn.
     pub fn set_walk_step(&mut self, step: usize) {
         self.walk.step = step.max(1);
     }
 
-    /// True if [`Shard::walk_on`] is to be called in another turn.
+    /// True if [`Shard::walk_on`] must be called in another turn.
     #[must_use]
     pub fn is_walking(&self) -> bool {
         self.walk.is_under_way()
     }
 
-    /// The newest map that is known here, though perhaps not to all PGs: where other OSDs are.
+    /// Newest known map, which not all PGs may have seen: for the addresses of other OSDs.
     #[must_use]
     pub fn newest_map(&self) -> Option<&Arc<OsdMap>> {
         self.walk.feed.as_ref().or(self.feed.as_ref()).map(|f| &f.map)
     }
 
-    /// New maps, in order; `feed` belongs to the last.
+    /// Handles new maps, in order; `feed` belongs to the last.
     pub fn handle_maps(&mut self, maps: &[Arc<OsdMap>], feed: Arc<MapFeed>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if self.is_walking() {
             return self.walk.behind.push_back(Behind::Maps(maps.to_vec(), feed));
         }
         if self.stopping {
-            // PGs that a map makes would never end: those that were here were told to, once.
+            // A stopping shard must not get new PGs: only PGs that were here have been told to stop.
             return;
         }
         let mut newest = self.epoch();
@@ -111,7 +115,7 @@ impl Shard {
         self.walk_on(now, store);
     }
 
-    /// Lets the next PGs see the maps that came.
+    /// Shows the maps to the next PGs.
     pub fn walk_on(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         let mut seen = 0;
@@ -138,7 +142,7 @@ impl Shard {
         self.walk.left = self.pgs.numbers().into();
     }
 
-    /// A PG sees the map, and with it what is split off by that. How many they are.
+    /// Shows the map to a PG and to those it splits off. Returns their number.
     fn show_map(&mut self, i: u32, now: Now, store: &mut dyn ObjectStore) -> usize {
         let Some(mut views) = self.walk.views.take() else { return 0 };
         let map = views.map.clone();
@@ -155,7 +159,7 @@ impl Shard {
         these.len()
     }
 
-    /// All PGs have seen all maps: what waited for that goes on.
+    /// Ends the walk after all PGs have seen all maps, and handles the inputs that waited.
     fn end_walk(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.walk.views = None;
         let Some(feed) = self.walk.feed.take() else { return };

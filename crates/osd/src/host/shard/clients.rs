@@ -1,5 +1,6 @@
-//! The way of a client's operation through the host, from the connection to the PGs and back: admission, what a connection may have
-//! unanswered, the map that its client lacks, the answer. A connection gets its caps here, from its ticket.
+//! The path of a client's operation through the host, from the connection to the PGs and back: admission, the
+//! limit on unanswered bytes, maps that the client lacks, the answer. A connection gets its caps here, from its
+//! ticket.
 
 use super::{ShardHost, Work};
 use crate::core::admission::{Refusal, Right};
@@ -24,9 +25,9 @@ use wire::{Features, Message};
 pub(super) struct Client {
     pub(super) info: Arc<SessionInfo>,
     pub(super) map: KnownMap,
-    /// Operations without an answer, each as it came; handles only.
+    /// Unanswered operations as received; only handles of the messages.
     pub(super) in_flight: RefCell<Unanswered<Message>>,
-    /// The log says that a message of it was refused.
+    /// True once a refused message of this client was logged as a warning.
     pub(super) refused: Cell<bool>,
 }
 
@@ -108,7 +109,7 @@ impl ShardHost {
         }
     }
 
-    /// A message that its sender may not send. A session that goes on so is named once in the log.
+    /// Handles a message that its sender may not send. Each session is named once in the log.
     #[cold]
     pub(super) fn refused(&self, conn: ConnId, c: &Client, m: &Message, why: Refusal) {
         let (kind, name) = (wire::msg::registry::name(m.header.kind), &c.info.principal.name);
@@ -165,7 +166,7 @@ impl ShardHost {
         }
     }
 
-    /// Counts an answered operation for who asks about performance.
+    /// Counts an answered operation for the performance queries.
     #[cold]
     pub(super) fn count(&self, who: &SessionInfo, request: &Message, bytes_out: u64, latency: Duration) {
         let Ok(op) = MOsdOp::from_message(request) else { return };
@@ -186,7 +187,7 @@ impl ShardHost {
         });
     }
 
-    /// Ends an operation's share of what its connection may have unanswered.
+    /// Ends an operation's share of its connection's unanswered bytes.
     pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Message>)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
         let (f, back) = c.in_flight.borrow_mut().take(tid, &mut self.forgotten.borrow_mut())?;
@@ -194,7 +195,7 @@ impl ShardHost {
         Some((c, f))
     }
 
-    /// So much of what a connection has unanswered is free.
+    /// Gives unanswered bytes back to a connection.
     fn gets_back(&self, conn: ConnId, bytes: usize) {
         if bytes > 0 {
             self.net.consumed(conn, bytes);
@@ -234,7 +235,7 @@ impl ShardHost {
         }
     }
 
-    /// Gives back what operations hold whose answer will not come.
+    /// Gives back the bytes of operations whose answer takes too long.
     pub(super) fn forget_old(&self, now: Mono) {
         let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
         for c in clients {
@@ -243,8 +244,8 @@ impl ShardHost {
         }
     }
 
-    /// Closes sessions whose ticket is over: their clients come back with a fresh one, which says what they may do now, and repeat
-    /// what had no answer. Those that got none stay away.
+    /// Closes sessions with an expired ticket. Their clients return with a fresh one, which has their present
+    /// rights, and resend unanswered operations. Clients that get no ticket stay away.
     pub(super) fn close_expired(&self) {
         let now = clock::now().wall;
         let over: Vec<ConnId> = {

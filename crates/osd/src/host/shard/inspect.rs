@@ -1,4 +1,4 @@
-//! What admin commands show of a reactor.
+//! State of a reactor that admin commands show.
 
 use super::{IN_TRANSIT, ShardHost};
 use crate::host::route::Inspect;
@@ -23,7 +23,7 @@ impl ShardHost {
                 for c in self.clients.borrow().values() {
                     let (client, addr) = (c.info.entity, c.info.addr);
                     for (tid, f) in c.in_flight.borrow().iter() {
-                        // One that no PG knows is on its way to one, or was dropped.
+                        // An operation that no PG knows is on its way to one, or was dropped.
                         let young = (now.mono.since(f.received) < IN_TRANSIT).then_some("queued_for_pg");
                         let stage = stages.get(&format!("{client}:{tid}")).map(String::as_str).or(young);
                         let shown =

@@ -1,4 +1,4 @@
-//! Other OSDs: their messages, and who shares PGs with this reactor.
+//! Other OSDs: their messages, and those that share PGs with this reactor.
 
 use super::{ShardHost, Work};
 use crate::host::peers::PeerEvent;
@@ -9,7 +9,7 @@ use wire::WireMessage as _;
 use wire::msg::{MOsdMap, MPgPeer, MPgPeers};
 
 impl ShardHost {
-    /// Every message of a PG goes over the data session, so that they keep their order; leases go another way.
+    /// Sends a message of a PG over the data session, so that the order is kept. Leases use another lane.
     pub(super) fn send_peer(&self, to: OsdId, m: MPgPeer) {
         let map = self.core.borrow().newest_map().cloned();
         if let (Some(map), Some(p)) = (map, self.peers()) {
@@ -28,7 +28,7 @@ impl ShardHost {
         }
     }
 
-    /// Tells the control machine which OSDs share PGs with this one here, if that changed.
+    /// Tells the control machine if the OSDs that share PGs with this reactor have changed.
     pub(super) fn note_pg_peers(&self) {
         let now = self.core.borrow().pg_peers();
         if *self.pg_peers.borrow() != now {
@@ -55,12 +55,12 @@ impl ShardHost {
                 Ok(m) => self.routes.control(ToControl::Maps(m)),
                 Err(error) => tracing::warn!(osd = from.0, %error, "maps of another OSD not understood"),
             },
-            // Not admitted.
+            // Other messages are not admitted.
             _ => {}
         }
     }
 
-    /// Says so once in each session: an OSD of another build sends many of these.
+    /// Logs once per session that an OSD's messages can't be decoded, since an OSD of another build sends many.
     pub(super) fn not_understood(&self, from: OsdId, error: &wire::DecodeError) {
         if self.strange.borrow_mut().insert(from) {
             tracing::error!(osd = from.0, %error, "does not speak as this OSD does; OSDs of a cluster must run the same build");
@@ -72,7 +72,7 @@ impl ShardHost {
         if target == self.index {
             self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
         } else {
-            // It was split off one there, or the sender does not know how many reactors we have.
+            // The PG was split off on that reactor, or the sender has a wrong number of our reactors.
             self.routes.shard(target, ToShard::Peer(from, m));
         }
     }

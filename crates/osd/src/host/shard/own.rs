@@ -1,4 +1,4 @@
-//! The host's own transactions and reads, and what becomes of the store and its device.
+//! The host's own transactions and reads, and failures of the store and its device.
 
 use super::ShardHost;
 use crate::core::own::Need;
@@ -10,7 +10,7 @@ use store::engine::Store;
 use store::{Tag, Transaction};
 
 impl ShardHost {
-    /// Submits a transaction of the host, after those before it; nobody waits for it.
+    /// Submits a transaction of the host after the earlier ones, without waiting for it.
     pub(in crate::host) fn submit(&self, t: Transaction) {
         self.own.borrow_mut().push(t, Need::Must);
         self.submit_own();
@@ -26,7 +26,7 @@ impl ShardHost {
         rx.await.unwrap_or(Err(base::errno::EIO))
     }
 
-    /// Submits the host's transactions as far as the store has what they need.
+    /// Submits the host's transactions as far as the store is ready for them.
     pub(super) fn submit_own(&self) {
         let refused = self.own.borrow_mut().submit(&mut *self.store.borrow_mut());
         for r in refused {
@@ -64,17 +64,17 @@ impl ShardHost {
         }
     }
 
-    /// Bytes of the store as it is now.
+    /// Present size of the store in bytes.
     pub(in crate::host) fn store_size(&self) -> u64 {
         self.store.borrow().superblock().size()
     }
 
-    /// Bytes of a device that the store can grow into.
+    /// Least size of a device in bytes into which the store can grow.
     pub(in crate::host) fn grows_from(&self) -> u64 {
         self.store.borrow().grows_from()
     }
 
-    /// All PGs are done: brings the store to rest, then says so.
+    /// Brings the store to rest after all PGs are done, then reports that.
     pub(super) fn drained(&self) {
         if !self.failed.get() {
             self.store.borrow_mut().request_checkpoint();
@@ -83,14 +83,15 @@ impl ShardHost {
         self.routes.control_surely(ToControl::Stopped(self.index));
     }
 
-    /// Says once that this OSD has no store any more.
+    /// Reports once that this OSD's store has failed.
     pub(super) fn store_failed(&self, what: String) {
         if !self.failed.replace(true) {
             self.routes.control_surely(ToControl::StoreFailed(what));
         }
     }
 
-    /// A device that owes an answer for too long is as good as gone: whoever waits for it must get it from others.
+    /// Declares a device failed that has not answered for too long, so that waiting clients are served by other
+    /// OSDs.
     pub(super) fn watch_device(&self, now: Mono) {
         let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
         if waits >= self.device_timeout {
@@ -98,12 +99,12 @@ impl ShardHost {
         }
     }
 
-    /// Nothing is waited for any more, not even by the engine of the disk.
+    /// Stops waiting for the device, also in the disk engine.
     pub(in crate::host) fn let_go(&self) {
         self.disk.abandon();
     }
 
-    /// True when the disk has nothing more to do.
+    /// True if the disk has nothing more to do.
     pub(in crate::host) fn is_idle(&self) -> bool {
         self.failed.get() || self.store.borrow().is_idle()
     }

@@ -1,4 +1,5 @@
-//! A loop turn: what was received goes to the PGs, completions to the store, and what comes of both to the world.
+//! A loop turn: received messages go to the PGs, completions to the store, and their effects to sockets and
+//! disk.
 
 use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
 use crate::core::shard::Output;
@@ -12,7 +13,7 @@ use wire::Features;
 use wire::WireMessage as _;
 use wire::msg::{MOsdOp, MPgPeer};
 
-/// What was received and waits for the end of the turn's receiving.
+/// Received work that waits for the end of the turn's receiving.
 pub(super) enum Work {
     Op(Rc<Client>, Box<MOsdOp>),
     Peer(OsdId, Box<MPgPeer>),
@@ -26,14 +27,14 @@ pub(super) async fn completions(s: Weak<ShardHost>) {
     }
 }
 
-/// The store goes on with a checkpoint although nothing is in flight that would bring its next turn.
+/// Runs another turn for a store that goes on with a checkpoint while nothing is in flight.
 pub(super) async fn another_turn(s: Weak<ShardHost>) {
     if let Some(host) = s.upgrade() {
         host.schedule();
     }
 }
 
-/// Lets background work go on at its time. Runs only while some is held back.
+/// Lets background work continue at its time. Runs only while some is held back.
 pub(super) async fn pace(s: Weak<ShardHost>, at: Mono) {
     tokio::time::sleep(at.since(clock::read().mono)).await;
     let Some(host) = s.upgrade() else { return };
@@ -42,7 +43,7 @@ pub(super) async fn pace(s: Weak<ShardHost>, at: Mono) {
     host.pump();
 }
 
-/// Lets more PGs see new maps, in a turn of its own: what sockets and disk have brought comes first.
+/// Shows new maps to more PGs in a separate turn, after input of sockets and disk.
 pub(super) async fn walk(s: Weak<ShardHost>) {
     tokio::task::yield_now().await;
     let Some(host) = s.upgrade() else { return };
@@ -51,7 +52,7 @@ pub(super) async fn walk(s: Weak<ShardHost>) {
     host.pump();
 }
 
-/// The load average per CPU is below that. Without one to be read, it is.
+/// True if the load average per CPU is below the threshold, or can't be read.
 pub(super) fn load_below(threshold: f64) -> bool {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = text.split_whitespace().next().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
@@ -99,7 +100,7 @@ impl ShardHost {
         }
     }
 
-    /// Lets the PGs take what was gathered.
+    /// Passes the gathered work to the PGs.
     pub(super) fn work(&self) {
         let now = clock::now();
         if self.work.borrow().is_empty() {
@@ -118,14 +119,14 @@ impl ShardHost {
         }
     }
 
-    /// Lets the machines that the next messages are for come to the processor, and what the store has of the objects.
+    /// Prefetches the PG machines of the next messages, and the store's data of the objects.
     pub(super) fn foresee_work(&self) {
         let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
         for w in self.work.borrow().iter().take(FORESEEN) {
             match w {
                 Work::Op(_, m) => {
                     core.foresee(m.pgid.pg);
-                    // Hints come before what they are for.
+                    // Hints only make sense before the operations.
                     store.foresee(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
                 }
                 Work::Peer(_, m) => core.foresee(m.spg.pg),
@@ -153,7 +154,7 @@ impl ShardHost {
         self.disk.flush_submissions();
     }
 
-    /// Hands completed I/O to the store and what follows to the PGs.
+    /// Passes completed I/O to the store, and its events to the PGs.
     pub(super) fn complete(&self) {
         let mut done = self.completions.take();
         self.disk.poll(&mut done);
@@ -171,7 +172,7 @@ impl ShardHost {
         self.pump();
     }
 
-    /// Carries events of the store to the machines and their outputs to the world, until nothing is left.
+    /// Passes events of the store to the machines, and executes their outputs, until nothing is left.
     pub(super) fn pump(&self) {
         let now = clock::now();
         loop {
@@ -217,7 +218,7 @@ impl ShardHost {
             }
             let w = self.waiters.borrow_mut().remove(&tag);
             if let Some(w) = w {
-                // Nobody waits for writes of maps.
+                // Writes of maps have no waiter.
                 let _ = w.send(result);
             }
         }
@@ -255,7 +256,7 @@ impl ShardHost {
             Output::Members => self.note_pg_peers(),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
-            // What there is to say of it the PG has said.
+            // The PG has reported the failure itself.
             Output::PgFailed(..) => {}
             Output::Stopped => self.drained(),
         }
