@@ -326,7 +326,7 @@ impl Endpoint {
             // Limits on connections have their own summary line, once a minute.
             match me.adopt(stream) {
                 Err(error) if error.kind() != io::ErrorKind::QuotaExceeded => {
-                    tracing::warn!(%error, "accepted socket could not be served");
+                    tracing::warn!(%error, "cannot serve an accepted connection");
                 }
                 _ => {}
             }

@@ -23,10 +23,10 @@ pub(crate) fn start(
             match l.accept().await {
                 Ok((s, peer)) => match s.into_std() {
                     Ok(s) => f(s, peer),
-                    Err(error) => tracing::warn!(%error, %peer, "accepted socket is unusable"),
+                    Err(error) => tracing::warn!(%error, %peer, "cannot use an accepted connection"),
                 },
                 Err(error) => {
-                    tracing::warn!(%error, %bound, "cannot accept");
+                    tracing::warn!(%error, %bound, "cannot accept connections");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

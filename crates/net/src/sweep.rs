@@ -23,7 +23,7 @@ pub(crate) fn start(inner: &Rc<Inner>) {
             let Some(inner) = weak.upgrade() else { return };
             clock::expire();
             if let Some(addresses) = inner.gate.borrow_mut().report(clock::now().mono) {
-                tracing::warn!(%addresses, "connections that did not sign in");
+                tracing::warn!(%addresses, "connections without authentication were refused, closed or failed");
             }
             if inner.conns.borrow().is_empty() {
                 inner.sweeping.set(false);

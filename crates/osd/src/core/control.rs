@@ -583,7 +583,7 @@ impl Control {
                     // come.
                     self.version_req = None;
                     self.mon.subscribe("osdmap", u64::from(last.epoch.0) + 1, false);
-                    tracing::info!(osd = me.0, epoch = m.epoch.0, "up");
+                    tracing::info!(osd = me.0, epoch = m.epoch.0, "the OSD is up");
                 }
                 Phase::Active if !shown_up => self.wrongly_down(m, now),
                 _ => {}

@@ -246,7 +246,7 @@ impl Heartbeats {
         // After the process itself was stopped, it must not report all its peers.
         let asleep = self.next_round > Mono(0) && now.mono.since(self.next_round) > self.interval;
         if asleep {
-            tracing::warn!(late = ?now.mono.since(self.next_round), "heartbeats are late: this process did not run");
+            tracing::warn!(late = ?now.mono.since(self.next_round), "heartbeats are late because this process did not run");
             for s in self.peers.values_mut().flat_map(|p| &mut p.links) {
                 s.unanswered = s.unanswered.map(|_| (now.wall, now.mono));
             }

@@ -233,7 +233,12 @@ impl MapHistory {
                     // This is the oldest existing map, or an older one.
                     let trimmed = from == Source::Monitor && e <= m.cluster_osdmap_trim_lower_bound;
                     if e > next && !trimmed && !acts(Bug::SkipMaps) {
-                        tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "maps left out, not taken");
+                        tracing::debug!(
+                            have = self.epoch().0,
+                            epoch = e.0,
+                            ?from,
+                            "OSD map skips epochs and is ignored"
+                        );
                         out.gap = true;
                         continue;
                     }

@@ -162,7 +162,7 @@ pub fn survey<S: ObjectStore>(
         if let Some(s) = stores.get_mut(*i).filter(|_| counts)
             && let Err(error) = make_void(s, *cid, &mut drive)
         {
-            tracing::error!(collection = ?cid, ?error, "one of two collections of a PG can't be made void");
+            tracing::error!(collection = ?cid, ?error, "a PG has two collections, and the old one can't be made void");
         }
     }
     (found, doomed)

@@ -85,7 +85,9 @@ impl Queries {
                     break;
                 }
                 Ok(q) => all.push(q),
-                Err(error) => tracing::warn!(error, "a performance query of the manager is not understood"),
+                Err(error) => {
+                    tracing::warn!(error, "a performance query of the manager can't be decoded and is ignored")
+                }
             }
         }
         Self(all)

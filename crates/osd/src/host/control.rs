@@ -359,7 +359,7 @@ impl ControlHost {
                 self.with(|c, now| c.handle_mgr_closed(now));
             }
             ConnEvent::Message(m) if admission::right(Lane::Manager, m.header.kind).is_none() => {
-                tracing::info!(kind = m.header.kind, "request of the manager is not supported");
+                tracing::info!(kind = m.header.kind, "message of the manager is not supported and ignored");
             }
             ConnEvent::Message(m) => match m.header.kind {
                 MMgrConfigure::KIND => match MMgrConfigure::from_message(&m) {
@@ -462,7 +462,7 @@ impl ControlHost {
             }
             Output::Message(m) => self.host_message(&m),
             Output::Phase(p) => {
-                tracing::info!(phase = ?p, "osd");
+                tracing::info!(phase = ?p, "OSD phase changed");
                 if p == Phase::Gone {
                     self.finished.set(true);
                     self.done.notify_waiters();
@@ -686,7 +686,7 @@ impl ControlHost {
         let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
         let profile = Profile::parse(name.trim());
         if profile.is_none() && !name.trim().is_empty() {
-            tracing::warn!(profile = name, "osd_mclock_profile has no such value here; the default stays in force");
+            tracing::warn!(profile = name, "unknown value of osd_mclock_profile; the default is used");
         }
         self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
         self.reserver.set(&recovery::recovery_config(self.rotates, |name| settings.given(name)));
@@ -707,7 +707,9 @@ impl ControlHost {
         };
         let modes = match taken {
             Ok(m) => m,
-            Err(error) => return tracing::error!(%error, "connection modes stay as the configuration file has them"),
+            Err(error) => {
+                return tracing::error!(%error, "the cluster's connection modes are invalid; those of the configuration file stay in force");
+            }
         };
         let own = [self.mon_endpoint.borrow().clone(), self.objecter.borrow().as_ref().and_then(|o| o.endpoint())];
         let links = self.links.borrow().as_ref().and_then(|l| l.endpoint());

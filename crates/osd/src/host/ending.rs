@@ -47,7 +47,7 @@ impl Ending {
                 }
                 tell.send_replace(true);
                 tokio::time::sleep(END_MAX).await;
-                tracing::error!("the process does not end by itself, and is ended");
+                tracing::error!("the process did not stop in time and is ended by force");
                 std::process::exit(STATUS_STUCK);
             });
         })?;

@@ -40,7 +40,7 @@ impl Handler for Answerer {
         let Some(peer) = self.net.peer(conn) else { return };
         if let Err(why) = self.me.door.admit(Lane::Heartbeat, m.header.kind, &peer.principal) {
             tracing::warn!(entity = %peer.entity, name = %peer.principal.name, socket = %peer.principal.socket, ?why,
-                "no OSD of this cluster, or not a heartbeat; connection closed");
+                "message on a heartbeat address refused; connection closed");
             return self.net.close(conn);
         }
         if m.header.kind == MOsdLease::KIND {

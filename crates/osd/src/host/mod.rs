@@ -235,7 +235,7 @@ fn bound_log(stores: &mut [Store], took: Duration) {
     }
     let Some(each) = steps_bound(steps, took, stores.len() as u64) else { return };
     let (mib, ms) = (bytes >> 20, took.as_millis() as u64);
-    tracing::info!(mib, steps, ms, bound_steps = each, "log replayed; logs are kept to a bound");
+    tracing::info!(mib, steps, ms, bound_steps = each, "log replayed; its length is bounded by the replay speed");
     for s in stores {
         s.set_replay_steps_max(each);
     }
@@ -339,9 +339,12 @@ fn fill_log(stores: &[Store], file: &DiskFile) {
     for s in stores {
         let (off, len) = s.log_ahead(LOG_FILLED / stores.len() as u64);
         match file.fill_holes(off, len) {
-            Ok(bytes) => tracing::debug!(bytes, "log ahead filled"),
+            Ok(bytes) => tracing::debug!(bytes, "file blocks allocated ahead of the log"),
             Err(errno) => {
-                tracing::warn!(errno = base::errno::name(errno), "the file has no blocks for the log ahead");
+                tracing::warn!(
+                    errno = base::errno::name(errno),
+                    "cannot allocate file blocks ahead of the log; small commits are slower at first"
+                );
                 return;
             }
         }
@@ -366,7 +369,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let opened = match open_stores(&file, &config(o.reactors as u16)) {
         // One of two valid copies is removed at a start, which dividing the log anew would need beforehand.
         Err(store::engine::OpenError::Twice { cid, reactors }) => {
-            tracing::error!(collection = ?cid, reactors, "there twice: the number of reactors stays until the next start");
+            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; their number changes at the next start only");
             open_stores(&file, &config(reactors))
         }
         r => r,

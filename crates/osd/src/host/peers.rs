@@ -221,9 +221,11 @@ impl Peers {
         match self.net.send(conn, m) {
             Ok(()) => {}
             // Both cases are reported as the end of the session.
-            Err(SendError::Full) => tracing::warn!(osd = to.0, "does not read what is sent to it"),
+            Err(SendError::Full) => {
+                tracing::warn!(osd = to.0, "another OSD does not read its messages; its session ends")
+            }
             Err(SendError::Gone) => {
-                tracing::debug!(osd = to.0, "session is gone");
+                tracing::debug!(osd = to.0, "session with another OSD does not exist any more");
                 let gone = self.sessions.borrow_mut().forget(conn);
                 if let Some(s) = gone {
                     (self.sink)(PeerEvent::Reset(s.osd));

@@ -70,7 +70,7 @@ fn errno(e: &io::Error) -> Errno {
 /// (`ENODATA`), failed protection information (`EILSEQ`) and target error (`EREMOTEIO`); all become `EIO`.
 pub(super) fn unreadable(e: Errno) -> Errno {
     if [libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO].contains(&-e) {
-        tracing::warn!(errno = -e, "the device can't read a sector");
+        tracing::warn!(errno = -e, "the device can't read a sector (medium error)");
         return EIO;
     }
     e

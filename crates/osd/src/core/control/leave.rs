@@ -97,7 +97,7 @@ impl Control {
         match &self.leaving {
             Some(l) if now.mono < l.by => {}
             Some(l) if !l.due => {
-                tracing::warn!("reactors do not finish; this OSD leaves without them");
+                tracing::warn!("reactors did not stop in time; this OSD leaves the cluster without them");
                 self.tell_monitor(now);
             }
             _ => self.enter(Phase::Gone),

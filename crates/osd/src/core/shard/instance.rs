@@ -42,11 +42,11 @@ impl Shard {
     /// Sends a message to another OSD, if this process may speak.
     pub(super) fn send_peer(&mut self, to: OsdId, lane: Lane, mut msg: Box<MPgPeer>) {
         let Some(up_from) = self.instance.up_from else {
-            return tracing::debug!(%to, pg = %msg.spg, "not said: no map shows this process up");
+            return tracing::debug!(%to, pg = %msg.spg, "message to another OSD dropped: no map shows this process up");
         };
         if msg.epoch < up_from {
             // The sending PG has not seen the map that shows this process up.
-            return tracing::debug!(%to, pg = %msg.spg, epoch = %msg.epoch, "not said: of a map before this process was up");
+            return tracing::debug!(%to, pg = %msg.spg, epoch = %msg.epoch, "message to another OSD dropped: its map is too old");
         }
         msg.up_from = up_from;
         if to == self.whoami {

@@ -39,7 +39,7 @@ impl Shard {
         // In that case the maps that PGs have missed are unknown.
         let maps_lost = older.is_err();
         let older = older.unwrap_or_else(|error| {
-            tracing::error!(%error, "older stored maps do not decode");
+            tracing::error!(%error, "older stored OSD maps can't be decoded");
             Vec::new()
         });
         for w in older.windows(2) {
@@ -118,7 +118,7 @@ impl Shard {
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
             if self.by_pg.contains(spg) {
-                tracing::error!(pg = %spg, "a PG is here before it is split off");
+                tracing::error!(pg = %spg, "a PG exists before the split that creates it");
                 continue;
             }
             let cfg = self.config(spg);

@@ -22,7 +22,7 @@ impl Shard {
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
         let Some(pg_num) = map.pool(m.spg.pg.pool).map(|p| p.pg_num) else { return };
         if m.spg.pg.seed >= pg_num {
-            tracing::debug!(%from, pg = %m.spg, "message for a PG that was joined to another one");
+            tracing::debug!(%from, pg = %m.spg, "message for a merged PG ignored");
             return;
         }
         let view = Views::new(&map, self.whoami).of(m.spg.pg);

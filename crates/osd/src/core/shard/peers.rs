@@ -21,7 +21,7 @@ impl Shard {
             return self.park_peer(from, m);
         }
         if !self.is_of_instance(from, &m) {
-            return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an instance that is gone dropped");
+            return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an old instance of an OSD dropped");
         }
         if let Some(i) = self.by_pg.get(m.spg) {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);

@@ -86,7 +86,7 @@ impl Shard {
     pub(super) fn is_doomed(&mut self, cid: Cid) -> bool {
         let doomed = self.transfers.doomed.contains(&cid);
         if doomed {
-            tracing::info!(collection = ?cid, "left by a PG that was moved, it will be removed");
+            tracing::info!(collection = ?cid, "removing a collection that a moved PG left behind");
             self.reserver.doom(cid);
             self.transfers.begin.push((cid, None, false));
         }
@@ -168,7 +168,7 @@ impl Shard {
     }
 
     fn settle_pg(&mut self, from: usize, spg: SpgId, cid: Cid, bits: u32, now: Now, store: &mut dyn ObjectStore) {
-        tracing::debug!(collection = ?cid, from, "a PG is to come here");
+        tracing::debug!(collection = ?cid, from, "a PG begins to move to this reactor");
         let view = self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami).of(spg.pg));
         let there = |c: &Cid| pg_of(*c) == Some(spg);
         let taken = self.pgs.values().any(|p| p.spg() == spg)
@@ -303,7 +303,7 @@ impl Shard {
             }
             let index = self.next_index;
             self.next_index += 1;
-            tracing::debug!(collection = ?cid, "to be removed");
+            tracing::debug!(collection = ?cid, "removing a collection");
             let mut sweep = Sweep::new(cid, index, self.pacer.clone(), &self.reserver);
             let said = sweep.run(now.mono, store);
             self.transfers.sweeps.insert(index, Sweeping { sweep, tell, departed });

@@ -254,7 +254,7 @@ impl ShardHost {
         };
         for conn in over {
             if let Some(c) = self.clients.borrow().get(&conn) {
-                tracing::debug!(client = %c.info.entity, name = %c.info.principal.name, "ticket is over; session closed");
+                tracing::debug!(client = %c.info.entity, name = %c.info.principal.name, "ticket has expired; session closed");
             }
             self.close_client(conn);
         }

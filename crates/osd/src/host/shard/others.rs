@@ -63,7 +63,7 @@ impl ShardHost {
     /// Logs once per session that an OSD's messages can't be decoded, since an OSD of another build sends many.
     pub(super) fn not_understood(&self, from: OsdId, error: &wire::DecodeError) {
         if self.strange.borrow_mut().insert(from) {
-            tracing::error!(osd = from.0, %error, "does not speak as this OSD does; OSDs of a cluster must run the same build");
+            tracing::error!(osd = from.0, %error, "message of another OSD not understood; all OSDs of a cluster must run the same build");
         }
     }
 
