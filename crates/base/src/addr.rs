@@ -66,7 +66,7 @@ impl EntityAddr {
         if self.kind != AddrKind::CIDR {
             return false;
         }
-        // Addresses differ from each other in no more than the bits that don't count.
+        // Addresses in the range differ only in the bits behind the prefix.
         match (self.sock.map(|s| s.ip()), o.sock.map(|s| s.ip())) {
             (Some(IpAddr::V4(a)), Some(IpAddr::V4(b))) => {
                 let free = 32u32.saturating_sub(self.nonce);

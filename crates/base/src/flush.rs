@@ -9,7 +9,7 @@
 //! * Otherwise only the last write carries the flush. The planner sends it after the others have completed, so
 //!   one flush covers all.
 //!
-//! Which earlier writes such a write makes durable depends on the device ([`Planner::new`]). Where that is not
+//! The device decides which earlier writes such a write makes durable ([`Planner::new`]). Where that is not
 //! enough, a separate flush follows.
 //!
 //! Invariant: a flush is done only when every write requested before it has completed and is durable (but for

@@ -309,6 +309,6 @@ fn a_blocklisted_range_shuts_out_the_addresses_in_it() {
     check(cidr("2001:db8::100", 120), &["[2001:db8::1ff]:5"], &["[2001:db8::200]:5"]);
     check(cidr("2001:db8::1", 128), &["[2001:db8::1]:5"], &["[2001:db8::2]:5"]);
     check(cidr("::", 0), &["[2001:db8::2]:5"], &["0.0.0.0:5"]);
-    // More bits than an address has, as only a broken monitor would send: the address itself.
+    // A prefix longer than an address, which only a broken monitor would send, matches the address itself.
     check(cidr("10.1.2.0", u32::MAX), &["10.1.2.0:5"], &["10.1.2.1:5"]);
 }

@@ -51,9 +51,9 @@ pub struct Command {
     pub help: &'static str,
 }
 
-/// What a handler answers: output, or an errno with text.
+/// Answer of a handler: output, or an errno with text.
 pub type Answer = Result<String, (Errno, String)>;
-/// A handler: gets `prefix` and the whole request.
+/// Handler of the commands. It gets `prefix` and the whole request.
 pub type Handler = Rc<dyn Fn(String, Map<String, Value>) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// A served socket; dropping it stops the server and removes the file.

@@ -183,7 +183,7 @@ impl Conn {
 
     // ---- writing ----
 
-    /// Writes what is queued until the socket is full.
+    /// Writes queued output until the socket is full.
     pub(crate) fn flush(self: &Rc<Self>, inner: &Rc<Inner>) {
         if self.closed.get() {
             return;

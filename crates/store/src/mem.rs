@@ -1,6 +1,6 @@
 //! [`MemStore`], a complete [`ObjectStore`] in memory: the executable specification of the interface.
 //!
-//! It serves the tests of the layers above a store, and as the model that the engine is compared with. It is
+//! `MemStore` serves the tests of the layers above a store, and as the model that the engine is compared with. It is
 //! deliberately simple: plain maps, no sharing. [`MemStore::with_waits`] makes reads and `prepare` answer
 //! `Wait` at random (from a seed). [`MemStore::hold_durable`] holds `Durable` events until
 //! [`MemStore::end_turn`]. So callers meet every order of events that the engine may produce.

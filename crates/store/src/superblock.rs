@@ -60,7 +60,7 @@ pub(crate) enum NotSuper {
 }
 
 impl Superblock {
-    /// As the copy of a slot:
+    /// Encodes the copy for a slot:
     ///
     /// | superblock | form |
     /// | --- | --- |
@@ -197,7 +197,7 @@ impl BlobPtr {
         self.runs.iter().map(|r| u64::from(r.1)).sum()
     }
 
-    /// As trees and roots name stored bytes:
+    /// Appends the stored form, as trees and roots hold it:
     ///
     /// | pointer | form |
     /// | --- | --- |
@@ -267,7 +267,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// As copy `copy`; `None` if it does not fit its slot.
+    /// Encodes the copy `copy` of a root; `None` if it does not fit its slot.
     ///
     /// | root | form |
     /// | --- | --- |

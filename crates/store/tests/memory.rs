@@ -240,7 +240,7 @@ fn many_objects_and_large_maps_stay_within_the_budget() {
     assert!(most < BUDGET + ONE_TXN, "{most} bytes of metadata in memory");
     drop(s);
     let mut s = engine::open(&mut dev, &config()).unwrap().remove(0);
-    // A cold read takes the way down to the map and the data; the way is short enough to stay.
+    // A cold read needs the path down to the map, and the data; the path is short enough to stay in memory.
     for n in 0..50 {
         let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read(TAG, cid(), &oid(n), 0, 4096));
         assert_eq!(got.unwrap().len(), 4096);

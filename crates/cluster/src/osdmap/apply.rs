@@ -296,7 +296,7 @@ impl OsdMap {
     }
 
     fn apply_settings(&mut self, inc: &Incremental) {
-        // An entry that is there gets the new time; Ceph leaves it the old one.
+        // An existing entry gets the new time; in Ceph it keeps the old one.
         for (addr, until) in &inc.new_blocklist {
             self.blocklist.insert(*addr, *until);
         }

@@ -203,7 +203,7 @@ fn inc_sections(f: Features) -> Sections {
     }
 }
 
-/// Version of the OSD section with what it has to hold beyond what every map does.
+/// Version of the OSD section that can hold the optional parts of this map.
 fn extended(v: u8, stretch: bool, ranges: bool) -> u8 {
     match (stretch, ranges) {
         (_, true) => v.max(11),

@@ -81,9 +81,9 @@ pub struct Incremental {
     pub new_blocklist: BTreeMap<AddrKey, Utime>,
     /// Addresses removed from the blocklist.
     pub old_blocklist: Vec<AddrKey>,
-    /// Ranges of addresses shut out, each of kind [`base::AddrKind::CIDR`].
+    /// Address ranges added to the blocklist, each of kind [`base::AddrKind::CIDR`], with their expiry.
     pub new_range_blocklist: BTreeMap<AddrKey, Utime>,
-    /// Ranges let in again.
+    /// Address ranges removed from the blocklist.
     pub old_range_blocklist: Vec<AddrKey>,
     /// Cluster addresses of OSDs marked up.
     pub new_up_cluster: BTreeMap<OsdId, AddrVec>,

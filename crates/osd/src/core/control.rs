@@ -112,7 +112,7 @@ pub enum Output {
     Publish {
         /// The maps.
         maps: Vec<Arc<OsdMap>>,
-        /// What reactors share with clients.
+        /// Feed of the last map, which reactors share with clients.
         feed: Arc<MapFeed>,
     },
     /// Create these PGs.

@@ -145,7 +145,7 @@ pub(crate) enum ToControl {
     MoveReady(usize, PgId, u32),
     /// The move of a PG of that reactor has ended, whether it has gone or stays.
     MoveOver(usize, PgId),
-    /// That reactor has removed all leftovers of PGs that were moved before the start.
+    /// A reactor has removed all leftovers of PGs that were moved before the start.
     Swept(usize),
     /// A PG is ready to be merged with another one.
     ReadyToMerge(PgId, Ready),
@@ -161,7 +161,7 @@ pub(crate) enum ToControl {
     Fetch(usize, PgId, Box<Fetch>),
     /// A `tell` command: reactor and session to answer, and the message.
     Command(usize, Arc<SessionInfo>, Message),
-    /// That reactor has finished after `Stop`.
+    /// A reactor has finished after `Stop`.
     Stopped(usize),
     /// The store failed, with the reason.
     StoreFailed(String),

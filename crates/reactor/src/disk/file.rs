@@ -104,7 +104,7 @@ impl DiskFile {
     }
 
     /// True if a write with `RWF_DSYNC` also makes durable everything that the device had completed before.
-    /// That is so if the device has no such writes itself (`fua`) and the kernel flushes its cache instead.
+    /// This holds if the device has no such writes itself (`fua`) and the kernel flushes its cache instead.
     /// Known for block devices, and for files on ext4 and XFS, whose direct writes behave as those of their
     /// device.
     pub(super) fn syncs_all(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Consistency check: compares space, references and sums with the trees they are derived from.
 //!
-//! It needs three bits of memory for each block of the device, and the objects of one shard at a time.
+//! A check needs three bits of memory for each block of the device, and the objects of one shard at a time.
 
 use super::{Device, Store};
 use crate::layout::BLOCK;

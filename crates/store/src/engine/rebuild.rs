@@ -92,11 +92,11 @@ impl Gap {
 /// Most bytes of memory for omap keys that are taken out of leaves at once.
 const STRAYS_BYTES_MAX: usize = 4 << 20;
 
-/// Location of a page, readable or not.
+/// Item that a walk visits.
 enum At<'a> {
-    /// A leaf: its kind and group, its page (`None` for kinds that are not read), and the bounds of its keys.
+    /// Location of a page, readable or not.
     Place(&'a BlobPtr),
-    /// A leaf: kind and group, the page unless it was not asked for, and what is looked for in it.
+    /// A leaf: its kind and group, its page (`None` for kinds that are not read), and the bounds of its keys.
     Leaf(u64, Option<u32>, Bounds<'a>),
 }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// One change.
+/// A change of metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// Creates a collection with record number `num`, in the shard of its name or in another shard of the same
@@ -167,7 +167,8 @@ pub(crate) enum What {
     },
 }
 
-/// Tags, and what comes behind tag, collection and object. Those of collections alone that have a name here came after those of objects.
+/// Tags of the changes, and the fields after tag, collection and object. The tags named here are of collections alone
+/// and were assigned after those of objects.
 ///
 /// | change | tag | object | fields |
 /// | --- | --- | --- | --- |

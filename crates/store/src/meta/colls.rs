@@ -54,7 +54,7 @@ pub(crate) struct Coll {
 }
 
 impl Coll {
-    /// Its record:
+    /// Appends the collection's record:
     ///
     /// | collection | form |
     /// | --- | --- |

@@ -198,7 +198,7 @@ impl Object {
         }
     }
 
-    /// As a leaf has it:
+    /// Appends the stored form, as leaves hold it:
     ///
     /// | onode | form |
     /// | --- | --- |

@@ -107,7 +107,7 @@ impl Inner {
         self.seps.upto(key)
     }
 
-    /// What comes behind kind and level:
+    /// Appends the stored form after kind and level:
     ///
     /// | inner page | form |
     /// | --- | --- |

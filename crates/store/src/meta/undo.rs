@@ -102,7 +102,7 @@ impl Item {
         self.runs.iter().flat_map(|r| r.phys..r.phys + r.used())
     }
 
-    /// One object of a record:
+    /// Appends the stored form of one object of a record:
     ///
     /// | undo record | form |
     /// | --- | --- |

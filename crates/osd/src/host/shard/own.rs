@@ -41,7 +41,7 @@ impl ShardHost {
         self.schedule();
     }
 
-    /// Repeats a read until it does not wait.
+    /// Runs a read of the store, repeating it as long as it says `Wait`.
     pub(in crate::host) async fn read<T>(
         &self,
         f: impl Fn(&mut Store, Tag) -> Result<T, store::ReadError>,
