@@ -12,9 +12,9 @@
 //! The device decides which earlier writes such a write makes durable ([`Planner::new`]). Where that is not
 //! enough, a separate flush follows.
 //!
-//! Invariant: a flush is done only when every write requested before it has completed and is durable (but for
-//! writes ahead), and so is every write whose completion was reported before the flush was requested. The
-//! histories of `store` run this on a simulated write cache.
+//! Invariant: a flush is done only when every write requested before it has completed and is durable. So is every
+//! write whose completion was reported before the flush was requested. Writes ahead are exempt from the first rule.
+//! The histories of `store` run this on a simulated write cache.
 
 use crate::device::IoId;
 use crate::errno::{EIO, Errno};

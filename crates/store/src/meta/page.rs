@@ -8,8 +8,8 @@
 //! each.
 //!
 //! Invariants:
-//!  1. Content changes only after [`Meta::touch`]; a page that the running checkpoint has yet to write is encoded first,
-//!     as it was at the freeze (copy on write, one page at a time, so no turn pays for more than it changes).
+//!  1. Content changes only after [`Meta::touch`]. A page that the running checkpoint has yet to write is encoded
+//!     first, as it was at the freeze. This is copy on write of one page, so no turn pays for more than it changes.
 //!  2. A stored page is never overwritten; its blocks are released when a checkpoint without it is durable.
 //!  3. Above a page that changed since the freeze, every page is dirty since then, marked to be so again (`redirty`), or
 //!     both; above one the checkpoint has yet to write, every page has yet to be written.
