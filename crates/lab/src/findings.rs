@@ -1,38 +1,38 @@
-//! What limits a measurement or makes it doubtful, named.
+//! Findings and notes: named reasons why a measurement was limited or is doubtful.
 //!
-//! A finding is about what was measured: a saturated resource, a client that could not go faster, a cluster that was busy with
-//! itself. A note is about the place: it holds for all of a run. Every threshold is a constant here.
+//! A finding concerns one measurement: a saturated resource, a client that could not go faster, a cluster with
+//! background work. A note concerns the machine and holds for the whole run. Every threshold is a constant here.
 
 use crate::result::{CellResult, Process};
 use crate::stats::{REPETITIONS_MIN, Sample, ratio};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Part of its cores that a machine, or of its limit that a process uses, from which it counts as saturated.
+/// Fraction of its cores (or of its CPU limit) from which a machine (or a process) counts as saturated.
 const SATURATED: f64 = 0.95;
-/// Part of the machine's cores that processes which do not belong to the measurement may use.
+/// Fraction of the machine's cores that processes outside the measurement may use.
 const OTHERS: f64 = 0.25;
-/// Part of time slices in which a limit held a process back.
+/// Fraction of CPU periods in which a process was throttled, from which the throttling is reported.
 const HELD_BACK: f64 = 0.10;
-/// Part of the time that a disk is busy.
+/// Fraction of the measured time in which the disk was busy, from which the disk counts as saturated.
 const DISK_BUSY: f64 = 0.95;
-/// Part of its limit of bytes at which a disk counts as throttled.
+/// Fraction of its limit in bytes per second at which a disk counts as throttled.
 const DISK_LIMIT: f64 = 0.80;
-/// An OSD is slow if its operations take this many times those of the others.
+/// An OSD counts as slow if its mean latency is this many times the median of the other OSDs.
 const SLOW_OSD: f64 = 3.0;
-/// And at least this many microseconds.
+/// Mean latency in microseconds below which an OSD never counts as slow.
 const SLOW_OSD_MIN_US: f64 = 500.0;
-/// Operations from which an OSD's mean counts.
+/// Fewest operations for which an OSD's mean latency is judged.
 const OPS_MIN: f64 = 50.0;
-/// Part of the looks in which a state was seen, from which it is reported.
+/// Fraction of the samples in which a cluster state was seen, from which it is reported.
 const SEEN: f64 = 0.10;
-/// Ratio of most and fewest operations of equal clients.
+/// Ratio of the most to the fewest operations of equal clients, above which they count as uneven.
 const UNEVEN: f64 = 1.5;
-/// Part of the median by which repetitions may differ.
+/// Fraction of the median by which repetitions may differ.
 const SPREAD: f64 = 0.25;
-/// Load of the machine before a run, per core.
+/// Load average per core before a run, above which the machine counts as busy.
 const LOAD: f64 = 0.25;
-/// Time to wake from the deepest idle state, in microseconds.
+/// Wake-up time of the deepest idle state, in microseconds, above which it is noted.
 const DEEP_IDLE_US: f64 = 50.0;
 
 /// One finding.
@@ -40,13 +40,13 @@ const DEEP_IDLE_US: f64 = 50.0;
 pub struct Finding {
     /// A short name: `client-cpu`, `scrub`.
     pub kind: &'static str,
-    /// What it is about: a cell's name, or `run`.
+    /// The cell's name, or `run` for a note.
     pub about: String,
-    /// What was found, with figures.
+    /// The finding as a sentence, with figures.
     pub text: String,
 }
 
-/// A threshold was reached.
+/// Whether the process was throttled by its CPU limit or used (nearly) all of it.
 fn held(p: &Process) -> bool {
     p.limit > 0.0 && (p.throttled >= HELD_BACK || p.cores >= SATURATED * p.limit)
 }
@@ -203,7 +203,7 @@ pub fn of_repetitions(all: &[CellResult]) -> Vec<Finding> {
     out
 }
 
-/// What two systems were compared with: all settings but the system.
+/// Comparison key of a result: all its settings but the system, and the load.
 fn without_system(r: &CellResult) -> String {
     let rest = r.params.iter().filter(|(k, _)| *k != "cluster.system");
     rest.map(|(k, v)| format!("{k}={v};")).collect::<String>() + &r.load
@@ -238,7 +238,7 @@ fn claims(by: &BTreeMap<usize, Vec<&CellResult>>, iops: impl Fn(&[&CellResult]) 
     out
 }
 
-/// Notes about the place of a run, from what is known of the machine.
+/// Notes about the machine of a run.
 #[must_use]
 pub fn of_machine(about: &Value, all: &[CellResult]) -> Vec<Finding> {
     let m = &about["machine"];
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A cell as a quiet machine of many cores gives it.
+    /// A cell without findings, as measured on an idle machine with many cores.
     fn clean(seed: u64) -> CellResult {
         let mut rng = base::rng::Rng::new(seed);
         let mut near = |x: f64| x * (0.97 + 0.06 * crate::load::pattern::unit(&mut rng));

@@ -1,7 +1,7 @@
 //! The laboratory: a load generator, plans of measurements, their statistics and reports.
 //!
-//! [`load`] describes a load and holds what of it is pure: where each operation goes, when it starts, what bytes it carries.
-//! [`plan`] says what is measured on what; [`host`] carries it out. Everything outside [`host`] does no I/O and reads no clock.
+//! [`load`] describes a load: where each operation goes, when it starts, what bytes it carries. [`plan`] describes
+//! measurements; [`host`] carries them out. Everything outside [`host`] does no I/O and reads no clock.
 
 #![forbid(unsafe_code)]
 

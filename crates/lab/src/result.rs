@@ -1,68 +1,68 @@
-//! What one measurement gave: figures for tables, series for plots, and facts for findings.
+//! Result of one measurement: figures for tables, series for plots, and facts for findings.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One second of a load.
+/// Statistics of one second of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Seconds since the load began.
     pub at: f64,
     /// Operations per second.
     pub iops: f64,
-    /// Mean latency in microseconds, 0 where it is not known.
+    /// Mean latency in microseconds; 0 if unknown.
     pub mean_us: f64,
 }
 
-/// A process over the measured time.
+/// Resource use of a process over the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// `osd.0`, `mon.a`, `client`.
+    /// Name: `osd.0`, `mon.a`, `client`.
     pub name: String,
-    /// Seconds of CPU.
+    /// CPU seconds.
     pub cpu_seconds: f64,
     /// Cores in use on average.
     pub cores: f64,
-    /// Cores that it may use, 0 for all.
+    /// CPU limit in cores; 0 for none.
     pub limit: f64,
-    /// Part of a core that its busiest thread used.
+    /// Fraction of a core that its busiest thread used.
     pub busiest_thread: f64,
-    /// Part of the time slices in which it was held back by its limit.
+    /// Fraction of CPU periods in which its limit throttled it.
     pub throttled: f64,
-    /// MiB of memory at the end.
+    /// Resident memory in MiB at the end.
     pub rss_mib: f64,
-    /// Bytes it wrote to devices.
+    /// Bytes it wrote to block devices.
     pub written: f64,
 }
 
 impl Process {
-    /// `osd` of `osd.0`.
+    /// Kind of the daemon: `osd` of `osd.0`.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.name.split('.').next().unwrap_or_default()
     }
 }
 
-/// Operations of one OSD, as the client saw them or by its own counters.
+/// Operations of one OSD, from the client's measurements or the OSD's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OsdOps {
-    /// Number of the OSD.
+    /// Id of the OSD.
     pub osd: u32,
     /// Operations.
     pub ops: f64,
-    /// Mean latency in microseconds; 0 where it is not counted.
+    /// Mean latency in microseconds; 0 if not counted.
     pub mean_us: f64,
 }
 
-/// The machine over the measured time.
+/// Resource use of the machine over the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Cores.
+    /// Number of cores.
     pub cores: f64,
-    /// Part of them that was busy.
+    /// Fraction of the cores' time that was busy.
     pub busy: f64,
-    /// Part of the time that the stores' disk was busy.
+    /// Fraction of the time that the stores' disk was busy.
     pub disk_busy: f64,
 }
 
@@ -71,11 +71,11 @@ pub struct Machine {
 pub struct CellResult {
     /// Name of the cell's folder.
     pub id: String,
-    /// Number of its combination.
+    /// Index of its combination of settings.
     pub combination: usize,
-    /// Repetition.
+    /// Repetition, from 0.
     pub repetition: u64,
-    /// Name and version of what was measured.
+    /// Name and version of the measured system.
     pub system: String,
     /// Name of the load.
     pub load: String,
@@ -83,23 +83,23 @@ pub struct CellResult {
     pub params: BTreeMap<String, String>,
     /// Figures.
     pub metrics: BTreeMap<String, f64>,
-    /// Second by second.
+    /// Statistics of each second.
     pub series: Vec<Point>,
-    /// Latencies in microseconds and how many there were.
+    /// Histogram: latencies in microseconds, each with its count.
     pub histogram: Vec<(f64, u64)>,
     /// Processes.
     pub processes: Vec<Process>,
-    /// OSDs, as the client saw them or by their own counters.
+    /// OSDs, from the client's measurements or the OSDs' counters.
     pub osds: Vec<OsdOps>,
     /// The machine.
     pub machine: Machine,
-    /// Looks at the cluster.
+    /// Number of samples of the cluster's state.
     pub looks: u64,
-    /// In how many of them a health check or PG state was seen.
+    /// Number of samples that saw each health check or PG state.
     pub seen: BTreeMap<String, u64>,
-    /// What was done to the cluster meanwhile.
+    /// Disturbances that were carried out.
     pub disturbed: Vec<String>,
-    /// Operations of each client, if the tool tells.
+    /// Operations of each client, if the tool reports them.
     pub clients: Vec<f64>,
 }
 
@@ -130,22 +130,22 @@ pub const METRICS: [(&str, &str); 23] = [
     ("not_started", "operations that were due and never started"),
 ];
 
-/// What a tool printed, as figures.
+/// Figures parsed from a tool's output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Figures that the tool knows.
+    /// Figures that the tool reports.
     pub metrics: BTreeMap<String, f64>,
-    /// Second by second.
+    /// Statistics of each second.
     pub series: Vec<Point>,
-    /// Latencies in microseconds and how many there were.
+    /// Histogram: latencies in microseconds, each with its count.
     pub histogram: Vec<(f64, u64)>,
     /// Operations of each client.
     pub clients: Vec<f64>,
-    /// Operations by the OSD that led them, where the tool knows.
+    /// Operations by primary OSD, if the tool reports them.
     pub osds: Vec<OsdOps>,
-    /// Seconds of CPU of processes by id, where the tool measured them over its measured time.
+    /// CPU seconds of processes by id, if the tool measured them over its measured time.
     pub cpu: BTreeMap<u32, f64>,
-    /// Seconds of CPU of the tool itself, where it says.
+    /// CPU seconds of the tool itself, if it reports them.
     pub own_cpu: Option<f64>,
 }
 
@@ -153,7 +153,7 @@ fn number(v: &Value) -> f64 {
     v.as_f64().unwrap_or(0.0)
 }
 
-/// Names of quantiles in our generator's output and in tables.
+/// Quantiles: names in the output of `belemnite bench` and in tables.
 const QUANTILES: [(&str, &str, &str); 9] = [
     ("p1", "1.000000", "p1_us"),
     ("p10", "10.000000", "p10_us"),
@@ -166,7 +166,7 @@ const QUANTILES: [(&str, &str, &str); 9] = [
     ("p99.99", "99.990000", "p99.99_us"),
 ];
 
-/// Reads `belemnite bench --format json`.
+/// Parses the output of `belemnite bench --format json`.
 #[must_use]
 pub fn from_bench(text: &str) -> Option<Measured> {
     let v: Value = serde_json::from_str(text).ok()?;
@@ -196,7 +196,7 @@ pub fn from_bench(text: &str) -> Option<Measured> {
     Some(m)
 }
 
-/// Reads fio's JSON, of which one group of jobs is reported.
+/// Parses fio's JSON output with group reporting.
 #[must_use]
 pub fn from_fio(text: &str) -> Option<Measured> {
     let v: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
@@ -214,7 +214,7 @@ pub fn from_fio(text: &str) -> Option<Measured> {
         ("bytes".to_owned(), sum("io_bytes")),
         ("mib_s".to_owned(), sum("io_bytes") / seconds.max(1e-9) / 1_048_576.0),
     ]);
-    // Of a mix, the side with more operations speaks for both.
+    // In a mixed load, the direction with more operations gives the latencies.
     let side = sides.iter().max_by(|a, b| number(&a["total_ios"]).total_cmp(&number(&b["total_ios"])))?;
     let lat = &side["clat_ns"];
     m.metrics.insert("mean_us".into(), number(&lat["mean"]) / 1e3);
@@ -229,11 +229,11 @@ pub fn from_fio(text: &str) -> Option<Measured> {
     Some(m)
 }
 
-/// Seconds out of fio's logs of rates and of latencies, one text for each job
-/// (`write_iops_log` and `write_lat_log` with `log_avg_msec=1000`; lines of `time in ms, value, direction, …`).
+/// Statistics of each second, from the texts of fio's rate and latency logs of each job (`write_iops_log` and
+/// `write_lat_log` with `log_avg_msec=1000`; lines of `time in ms, value, direction, …`).
 #[must_use]
 pub fn series_of_fio(rates: &[String], latencies: &[String]) -> Vec<Point> {
-    // Time, value, and which of reads and writes, of each line that is one.
+    // Time, value and direction of each valid line.
     let lines = |texts: &[String]| -> Vec<(u64, f64, u64)> {
         let one = |l: &str| {
             let mut f = l.split(',').map(str::trim);
@@ -241,7 +241,7 @@ pub fn series_of_fio(rates: &[String], latencies: &[String]) -> Vec<Point> {
         };
         texts.iter().flat_map(|t| t.lines().filter_map(one)).collect()
     };
-    // Jobs log a few milliseconds apart.
+    // Jobs write their lines a few milliseconds apart.
     let second = |ms: u64| (ms + 500) / 1000;
     let mut rate_of: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
     for (ms, v, side) in lines(rates) {
@@ -261,7 +261,7 @@ pub fn series_of_fio(rates: &[String], latencies: &[String]) -> Vec<Point> {
     rate_of.into_iter().map(point).collect()
 }
 
-/// Reads the summary and the lines of `rados bench`.
+/// Parses the summary and the lines per second of `rados bench`.
 #[must_use]
 pub fn from_rados(text: &str) -> Option<Measured> {
     let field = |name: &str| {
@@ -295,7 +295,7 @@ pub fn from_rados(text: &str) -> Option<Measured> {
     Some(m)
 }
 
-/// Reads the last line of `rbd bench`.
+/// Parses the last line of `rbd bench`.
 #[must_use]
 pub fn from_rbd(text: &str, block: f64) -> Option<Measured> {
     let l = text.lines().rev().find(|l| l.starts_with("elapsed:"))?;

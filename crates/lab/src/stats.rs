@@ -1,14 +1,14 @@
-//! Statistics of few measurements: medians, spread, and how sure a ratio is.
+//! Statistics of few measurements: medians, spread, and confidence intervals of ratios.
 
-/// Fewest repetitions from which a ratio is claimed.
+/// Fewest repetitions for a claim about a ratio.
 pub const REPETITIONS_MIN: usize = 3;
 
-/// A value measured several times.
+/// Values of one quantity, measured several times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample(Vec<f64>);
 
 impl Sample {
-    /// Values that are numbers, in ascending order.
+    /// Keeps the values that are numbers, in ascending order.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
         let mut v: Vec<f64> = values.into_iter().filter(|x| x.is_finite()).collect();
@@ -16,13 +16,13 @@ impl Sample {
         Self(v)
     }
 
-    /// How many there are.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The value at a quantile from 0 to 1, between two values in proportion; `None` without values.
+    /// Value at a quantile from 0 to 1, linearly interpolated; `None` without values.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let last = self.0.len().checked_sub(1)?;
@@ -31,26 +31,26 @@ impl Sample {
         Some(lo + (hi - lo) * at.fract())
     }
 
-    /// The middle one.
+    /// Median.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         self.quantile(0.5)
     }
 
-    /// Least and greatest.
+    /// Least and greatest value.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         Some((*self.0.first()?, *self.0.last()?))
     }
 
-    /// Distance of least and greatest as a part of the median.
+    /// Difference of the greatest and least value as a fraction of the median.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         let ((lo, hi), m) = (self.range()?, self.median()?);
         (m != 0.0).then(|| (hi - lo) / m.abs())
     }
 
-    /// Mean and variance of the logarithms; `None` with fewer than two values or one that is not positive.
+    /// Mean and variance of the logarithms; `None` with fewer than two values, or if one is not positive.
     fn logs(&self) -> Option<(f64, f64)> {
         if self.0.len() < 2 || self.0.iter().any(|x| *x <= 0.0) {
             return None;
@@ -65,22 +65,22 @@ impl Sample {
 /// A ratio of two samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Of the medians.
+    /// Ratio of the medians.
     pub medians: f64,
-    /// 95 % confidence interval of the ratio of the geometric means; `None` with too few values for one.
+    /// 95 % confidence interval of the ratio of the geometric means; `None` with too few values.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Ratio {
-    /// Its interval lies on one side of 1: the two differ.
+    /// Whether the interval excludes 1, so that the two differ significantly.
     #[must_use]
     pub fn is_sure(&self) -> bool {
         self.interval.is_some_and(|(lo, hi)| lo > 1.0 || hi < 1.0)
     }
 }
 
-/// The ratio of `a` to `b`. The interval is Welch's on logarithms: times and rates vary by factors, and two systems need not
-/// vary alike.
+/// The ratio of `a` to `b`, with Welch's interval on logarithms: times and rates vary by factors, and the two systems
+/// need not vary alike.
 #[must_use]
 pub fn ratio(a: &Sample, b: &Sample) -> Option<Ratio> {
     let (x, y) = (a.median()?, b.median()?);
@@ -110,7 +110,7 @@ fn student(degrees: f64) -> f64 {
     let below = degrees.floor().max(1.0);
     match (at(below as usize), at(below as usize + 1)) {
         (Some(a), Some(b)) => a + (b - a) * (degrees.max(1.0) - below),
-        // From there on the difference to the normal distribution falls as one over the degrees.
+        // Beyond the table, the difference to the normal distribution falls as one over the degrees of freedom.
         _ => 1.960 + 2.46 / degrees,
     }
 }
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_true_ratio_as_often_as_they_say() {
-        // Two systems whose figures vary by some percent: the true ratio of 2 must be inside 95 times of 100.
+        // Two systems whose figures vary by some percent: the interval must contain the true ratio of 2 in 95 of 100
+        // cases.
         let mut rng = base::rng::Rng::new(1);
         let mut normal = move || (0..12).map(|_| crate::load::pattern::unit(&mut rng)).sum::<f64>() - 6.0;
         let (mut inside, runs) = (0, 4000);

@@ -1,4 +1,4 @@
-//! Programs that the laboratory starts: run to their end with a limit, or kept and stopped.
+//! Child processes of the laboratory: programs run to completion with a time limit, and daemons that are stopped later.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,39 +6,39 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a running program is looked at.
+/// Interval at which a running program is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Set once the run is to end (Ctrl-C).
 pub type Cancel = AtomicBool;
 
-/// Why a program did not do what it should.
+/// Error of running a program.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// It cannot be started.
+    /// The program cannot be started.
     #[error("{program}: {source}")]
     Start {
-        /// The program.
+        /// The program's name.
         program: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// It failed.
+    /// The program exited with an error.
     #[error("{program} failed ({status}): {output}")]
     Failed {
-        /// Its command line.
+        /// The program's command line.
         program: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// The last it said.
+        /// Last lines of its output.
         output: String,
     },
-    /// It took too long.
+    /// The program exceeded its time limit.
     #[error("{program} did not end within {limit:?}")]
     TooLong {
-        /// Its command line.
+        /// The program's command line.
         program: String,
-        /// Its limit.
+        /// The time limit.
         limit: Duration,
     },
     /// The run was cancelled.
@@ -46,7 +46,7 @@ pub enum CommandError {
     Cancelled,
 }
 
-/// What a program gave.
+/// Output of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     /// Standard output.
@@ -55,7 +55,7 @@ pub struct Output {
     pub err: String,
 }
 
-/// The command line, for messages.
+/// The command line, for error messages.
 fn shown(c: &Command) -> String {
     let words = std::iter::once(c.get_program()).chain(c.get_args());
     words.map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -68,17 +68,17 @@ fn tail(s: &str) -> String {
     s.get(from..).unwrap_or_default().trim().replace('\n', "; ")
 }
 
-/// Starts a program that is to end with this thread, whatever becomes of it.
+/// Starts a program that the kernel kills when the calling thread ends.
 pub fn start(program: &str, args: &[String], change: impl FnOnce(&mut Command)) -> Result<Child, CommandError> {
     let mut c = Command::new("setpriv");
     c.args(["--pdeathsig", "KILL", program]).args(args).stdin(Stdio::null());
-    // A terminal's Ctrl-C is for the laboratory, which then stops what it started in order.
+    // Ctrl-C in a terminal reaches only the laboratory, which then stops its children in order.
     std::os::unix::process::CommandExt::process_group(&mut c, 0);
     change(&mut c);
     c.spawn().map_err(|source| CommandError::Start { program: program.to_owned(), source })
 }
 
-/// Runs a program to its end. `started` learns its process id.
+/// Runs a program to completion. `started` is called with its process id.
 pub fn run(
     mut c: Command,
     limit: Duration,
@@ -102,7 +102,8 @@ pub fn run(
         }
     };
     if status.is_err() {
-        // It leads a group: what it has started goes with it, and lets go of the pipes. It may have ended meanwhile.
+        // Kill the whole process group: children of the program would keep the pipes open. The group may have ended by
+        // now.
         let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status();
         let _ = child.kill();
         let _ = child.wait();
@@ -119,16 +120,16 @@ fn drain(from: Option<impl io::Read + Send + 'static>) -> std::thread::JoinHandl
     std::thread::spawn(move || {
         let mut b = Vec::new();
         if let Some(mut f) = from {
-            // What came before an error is what there is.
+            // After a read error the output so far is used.
             let _ = f.read_to_end(&mut b);
         }
         String::from_utf8_lossy(&b).into_owned()
     })
 }
 
-/// Sends a signal to a process that this program started.
+/// Sends a signal to a child process.
 pub fn signal(pid: u32, name: &str) {
-    // There is no other way to send one without unsafe code; a process that is gone needs none.
+    // `kill` is the only way to send a signal without unsafe code. A process that has ended needs none.
     let _ = Command::new("kill").args([format!("-{name}"), pid.to_string()]).stderr(Stdio::null()).status();
 }
 
@@ -146,7 +147,7 @@ pub fn stop(child: &mut Child, grace: Duration) {
     let _ = child.wait();
 }
 
-/// Finds a program in the places Debian puts them, in a root directory.
+/// Searches the directories where Debian installs programs, below a root directory.
 #[must_use]
 pub fn find(root: &std::path::Path, program: &str) -> Option<PathBuf> {
     ["usr/bin", "usr/sbin", "usr/local/bin", "bin", "sbin"]

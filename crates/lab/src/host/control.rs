@@ -1,7 +1,7 @@
 //! Commands to a cluster's monitor over one connection of our own client, and to daemons over their admin sockets.
 //!
-//! A look at the cluster every second must not cost what it measures: `ceph -s` takes a third of a second of CPU, this some
-//! microseconds.
+//! Polling the cluster every second must not distort the measurement. `ceph -s` takes a third of a second of CPU; a
+//! command on this connection takes some microseconds.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -11,36 +11,36 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long a command may take.
+/// Time limit of a command.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Largest answer of an admin socket that is believed.
+/// Largest answer in bytes that is accepted from an admin socket.
 const ANSWER_MAX: u32 = 64 << 20;
-/// Between two looks while something is waited for.
+/// Interval between two status queries while waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why a command has no answer.
+/// Error of a command.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The monitor refused it.
+    /// The monitor refused the command.
     #[error("{command}: {status} ({rc})")]
     Refused {
         /// The command.
         command: String,
-        /// What the monitor said.
+        /// Status text of the monitor.
         status: String,
         /// A negative errno.
         rc: i32,
     },
-    /// No monitor was reached, or it did not answer.
+    /// No monitor could be reached, or none answered.
     #[error("monitor: {0}")]
     Unreachable(String),
-    /// An answer that is not what it should be.
+    /// The answer could not be parsed.
     #[error("{command}: answer not understood")]
     Answer {
         /// The command.
         command: String,
     },
-    /// What was waited for did not come.
+    /// The awaited state did not come within the time limit.
     #[error("waited {0:?} in vain: {1}")]
     Waited(Duration, String),
     /// The run was cancelled.
@@ -63,7 +63,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Signs in; `options` say where.
+    /// Connects and authenticates to the monitor that `options` name.
     pub fn connect(options: client::Options) -> Result<Self, ControlError> {
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel::<Request>();
         let (ready, connected) = mpsc::channel();
@@ -80,7 +80,7 @@ impl Control {
                 while let Some(r) = rx.recv().await {
                     let c = c.clone();
                     tokio::task::spawn_local(async move {
-                        // Who asked may have given up.
+                        // The caller may have given up waiting.
                         let _ = r.answer.send(c.mon_command(&r.json, r.input).await);
                     });
                 }
@@ -91,7 +91,7 @@ impl Control {
         Ok(Self { tx })
     }
 
-    /// Runs a command; its output.
+    /// Runs a command and returns its output.
     pub fn run(&self, command: &Value, input: &[u8]) -> Result<Bytes, ControlError> {
         let (answer, rx) = mpsc::channel();
         let name = command["prefix"].as_str().unwrap_or_default().to_owned();
@@ -120,7 +120,7 @@ impl Control {
         self.json(json!({"prefix": "status"})).map(Status)
     }
 
-    /// Waits until `is` says so.
+    /// Polls the status until `is` accepts it.
     pub fn wait(
         &self,
         what: &str,
@@ -146,7 +146,7 @@ impl Control {
     }
 }
 
-/// What `status` says.
+/// Output of the command `status`.
 #[derive(Clone, Debug)]
 pub struct Status(pub Value);
 
@@ -158,14 +158,14 @@ impl Status {
         m["num_up_osds"].as_u64().or_else(|| m["osdmap"]["num_up_osds"].as_u64()).unwrap_or(0)
     }
 
-    /// Numbers of PGs by state.
+    /// PG states, each with the number of PGs in it.
     #[must_use]
     pub fn pgs(&self) -> Vec<(String, u64)> {
         let all = self.0["pgmap"]["pgs_by_state"].as_array().map(Vec::as_slice).unwrap_or_default();
         all.iter().filter_map(|s| Some((s["state_name"].as_str()?.to_owned(), s["count"].as_u64()?))).collect()
     }
 
-    /// All PGs are there, clean, and nothing else.
+    /// Whether at least `at_least` PGs exist and all of them are active+clean.
     #[must_use]
     pub fn is_clean(&self, at_least: u64) -> bool {
         let pgs = self.pgs();
@@ -179,7 +179,7 @@ impl Status {
         self.0["health"]["checks"].as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Objects out of place or without all copies.
+    /// Objects that are misplaced or degraded.
     #[must_use]
     pub fn unsettled(&self) -> u64 {
         let n = |k: &str| self.0["pgmap"][k].as_u64().unwrap_or(0);
@@ -187,7 +187,7 @@ impl Status {
     }
 }
 
-/// Asks a daemon over its admin socket.
+/// Sends a command to a daemon's admin socket and returns the answer.
 pub fn ask_daemon(socket: &Path, prefix: &str) -> std::io::Result<Value> {
     let bad = |e: serde_json::Error| std::io::Error::new(std::io::ErrorKind::InvalidData, e);
     let mut s = UnixStream::connect(socket)?;

@@ -1,4 +1,4 @@
-//! What touches the world: the generator's threads and connections, and the executor of plans.
+//! Modules with I/O: the generator's threads and connections, and the executor of plans.
 
 pub mod command;
 pub mod control;

@@ -1,8 +1,8 @@
-//! What the kernel tells about processes.
+//! Process statistics from `/proc`.
 
 use std::io;
 
-/// Nanoseconds that all threads of a process have run; threads that have ended no longer count.
+/// CPU nanoseconds of the live threads of a process; terminated threads no longer count.
 pub fn cpu_nanos(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))

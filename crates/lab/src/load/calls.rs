@@ -1,14 +1,14 @@
-//! Class calls that the generator can repeat: those that an image's header and its lock see most.
+//! Class calls that the generator can repeat: the most frequent ones on an image header and its lock.
 
 use bytes::Bytes;
 use wire::msg::OsdOp;
 use wire::{Features, Writer};
 
-/// Their names.
+/// Names of the calls.
 pub const NAMES: [&str; 6] =
     ["lock.lock", "lock.get_info", "rbd.get_size", "rbd.get_features", "rbd.metadata_set", "rbd.set_flags"];
 
-/// The head, where a snapshot's id is asked for.
+/// Snapshot id of the head.
 const HEAD: u64 = u64::MAX - 1;
 
 fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
@@ -17,7 +17,7 @@ fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
     w.into_bytes()
 }
 
-/// Makes an object a header of an image.
+/// Operation that makes an object an image header.
 pub fn header() -> OsdOp {
     let input = enc(|w| {
         w.u64(1 << 30);
@@ -29,10 +29,10 @@ pub fn header() -> OsdOp {
     OsdOp::call("rbd", "create", &input)
 }
 
-/// The call of this name, on an object that `header` has made.
+/// The call of this name, for an object made by [`header`].
 pub fn call(name: &str) -> Option<OsdOp> {
     let input = match name {
-        // The same lock again by the same client: renewed.
+        // The same client takes the same lock again, which renews it.
         "lock.lock" => enc(|w| {
             w.versioned(1, 1, |w| {
                 w.blob(b"l");

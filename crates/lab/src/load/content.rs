@@ -1,21 +1,21 @@
-//! Contents that can be checked: each block says whose it is, and the rest of it follows from that.
+//! Verifiable block contents: each block has a header that identifies it, and its other bytes follow from the header.
 //!
-//! A block begins with a seed, its number and a generation; the bytes after them are random numbers seeded by these three. A
-//! checker needs nothing else to tell a wrong place, an old version, a torn write, or rot.
+//! A block begins with magic, seed, number and generation; the bytes after them are random numbers seeded by the last
+//! three. A checker needs nothing else to recognize a misplaced block, an old version, a torn write, or corruption.
 
 use base::rng::Rng;
 use std::collections::HashMap;
 
-/// Bytes at the start of a block: magic, seed, number, generation.
+/// Length of the block header in bytes: magic, seed, number, generation.
 const HEAD: usize = 32;
 const MAGIC: u64 = 0x6c61_622d_626c_6f63;
-/// Smallest block that can be checked.
+/// Smallest verifiable block in bytes.
 pub const BLOCK_MIN: u64 = 64;
 
-/// Why a block is not what was written.
+/// Mismatch between a read block and the written one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// Fewer bytes than were written.
+    /// The read returned fewer bytes than were written.
     #[error("{have} bytes instead of {want}")]
     Short {
         /// Bytes read.
@@ -23,33 +23,33 @@ pub enum Wrong {
         /// Bytes of a block.
         want: usize,
     },
-    /// It does not begin as a block does.
+    /// The block has no valid header.
     #[error("not a block of this generator")]
     Foreign,
-    /// It is a block of another run or place.
+    /// The block belongs to another run or place.
     #[error("block {number} of seed {seed}")]
     Elsewhere {
-        /// Seed that it names.
+        /// Seed in the header.
         seed: u64,
-        /// Number that it names.
+        /// Number in the header.
         number: u64,
     },
-    /// Its head is right and a byte after it is not.
+    /// The header is right, but a byte after it is wrong.
     #[error("byte {offset} of generation {generation} differs")]
     Differs {
-        /// First wrong byte.
+        /// Offset of the first wrong byte.
         offset: usize,
-        /// Generation that the head names.
+        /// Generation in the header.
         generation: u64,
     },
-    /// It is whole, and of a generation that it cannot have.
+    /// The block is intact, but its generation is too old or was never written.
     #[error("generation {have}, expected {oldest} to {newest}")]
     Generation {
         /// Generation read.
         have: u64,
-        /// The one acknowledged when the read began.
+        /// Generation acknowledged when the read began.
         oldest: u64,
-        /// The newest sent before the read ended.
+        /// Newest generation sent before the read ended.
         newest: u64,
     },
 }
@@ -62,7 +62,7 @@ fn word(b: &[u8], i: usize) -> u64 {
     b.get(i * 8..i * 8 + 8).and_then(|x| x.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// Fills a block.
+/// Fills `out` with the contents of a block.
 pub fn fill(out: &mut [u8], seed: u64, number: u64, generation: u64) {
     let head = [MAGIC, seed, number, generation];
     for (chunk, v) in out.chunks_mut(8).zip(head) {
@@ -73,7 +73,7 @@ pub fn fill(out: &mut [u8], seed: u64, number: u64, generation: u64) {
     }
 }
 
-/// Checks a block of `want` bytes; gives its generation.
+/// Verifies a block of `want` bytes; returns its generation.
 pub fn check(block: &[u8], want: usize, seed: u64, number: u64) -> Result<u64, Wrong> {
     if block.len() != want {
         return Err(Wrong::Short { have: block.len(), want });
@@ -104,16 +104,16 @@ struct State {
 
 /// Generations of the blocks of one thread.
 ///
-/// Invariant: one write of a block is in flight at most, so that the order of generations is that of the writes.
+/// Invariant: at most one write of a block is in flight, so generations are in the order of the writes.
 #[derive(Debug, Default)]
 pub struct Ledger {
     blocks: HashMap<u64, State>,
-    /// Blocks that were filled before have generation 0; of others nothing is known until they are read or written.
+    /// Whether the blocks were prefilled with generation 0. Otherwise a block is unknown until the first read or write.
     filled: bool,
 }
 
 impl Ledger {
-    /// `filled`: every block has been written with generation 0.
+    /// `filled`: every block was written with generation 0.
     #[must_use]
     pub fn new(filled: bool) -> Self {
         Self { blocks: HashMap::new(), filled }
@@ -135,19 +135,19 @@ impl Ledger {
         Some(s.sent)
     }
 
-    /// The write was acknowledged.
+    /// Records that the write in flight was acknowledged.
     pub fn end_write(&mut self, number: u64) {
         let s = self.state(number);
         s.writing = false;
         s.acknowledged = Some(s.sent);
     }
 
-    /// The oldest generation that a read which begins now may give; `None` if nothing is known of the block.
+    /// The oldest generation that a read starting now may return; `None` if the block is unknown.
     pub fn begin_read(&mut self, number: u64) -> Option<u64> {
         self.state(number).acknowledged
     }
 
-    /// Judges what a read gave.
+    /// Checks the generation that a read returned.
     pub fn end_read(&mut self, number: u64, oldest: Option<u64>, have: u64) -> Result<(), Wrong> {
         let s = self.state(number);
         match oldest {
@@ -156,7 +156,7 @@ impl Ledger {
             }
             Some(_) => Ok(()),
             None => {
-                // The first look at a block that an earlier run wrote.
+                // First read of a block that an earlier run wrote.
                 s.acknowledged.get_or_insert(have);
                 s.sent = s.sent.max(have);
                 Ok(())
@@ -164,7 +164,7 @@ impl Ledger {
         }
     }
 
-    /// Numbers of all blocks that were written here.
+    /// Numbers of all blocks that this run wrote.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.blocks.iter().filter(|(_, s)| s.acknowledged.is_some()).map(|(n, _)| *n).collect();

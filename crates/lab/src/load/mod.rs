@@ -1,4 +1,4 @@
-//! A load: what is done to which objects, how much of it at once or per second, and for how long.
+//! A load: kind and targets of its operations, concurrency or rate, and duration.
 
 pub mod calls;
 pub mod content;
@@ -11,12 +11,12 @@ use pace::Arrivals;
 use pattern::Order;
 use std::time::Duration;
 
-/// What each operation does.
+/// Kind of the operations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     /// Reads and writes blocks of objects.
     Data {
-        /// Order of blocks.
+        /// Order in which blocks are used.
         order: Order,
         /// Percentage of reads.
         reads: u8,
@@ -37,49 +37,49 @@ pub enum Work {
 pub struct Spec {
     /// Pool of the objects, or of the image's header.
     pub pool: String,
-    /// Work on this image's data objects instead of objects of our own.
+    /// Use the data objects of this image instead of objects made by the generator.
     pub image: Option<String>,
-    /// What each operation does.
+    /// Kind of the operations.
     pub work: Work,
     /// Measured time.
     pub time: Duration,
-    /// Load before it that is not counted.
+    /// Unmeasured load before the measured time.
     pub warm_up: Duration,
-    /// Threads, a reactor each.
+    /// Number of threads; each has a reactor.
     pub threads: usize,
-    /// Clients (with connections of their own), all threads together.
+    /// Number of clients, each with its own connections, over all threads.
     pub clients: usize,
-    /// Operations in flight of each client, at most.
+    /// Operations in flight of each client.
     pub depth: usize,
-    /// Operations started per second, all clients together; closed loop without it.
+    /// Operations started per second by all clients together, in an open loop; `None` for a closed loop.
     pub rate: Option<(f64, Arrivals)>,
     /// Bytes of an operation.
     pub block: u64,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes of each.
+    /// Size of an object in bytes.
     pub object_size: u64,
-    /// First part of the objects' names.
+    /// Prefix of the objects' names.
     pub prefix: String,
-    /// Write contents that follow from the seed, check every read, and read everything back at the end.
+    /// Write contents derived from the seed, verify every read, and verify all objects at the end.
     pub verify: bool,
     /// Seed of order and contents.
     pub seed: u64,
-    /// Write all objects before.
+    /// Write all objects before the load.
     pub fill: bool,
-    /// Leave the objects there.
+    /// Keep the objects after the load.
     pub keep: bool,
     /// Processes whose CPU is measured over the measured time.
     pub cpu_of: Vec<u32>,
 }
 
-/// Why a load cannot be run as asked.
+/// Reason why a load is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpec {
-    /// A number is zero.
+    /// A number that must be positive is zero.
     #[error("{0}: at least 1")]
     Zero(&'static str),
-    /// A block larger than an object.
+    /// The block is larger than an object.
     #[error("a block of {block} bytes in objects of {object_size}")]
     BlockTooLarge {
         /// Bytes of a block.
@@ -87,32 +87,32 @@ pub enum BadSpec {
         /// Bytes of an object.
         object_size: u64,
     },
-    /// A block larger than a message may be.
+    /// The block is larger than a message may be.
     #[error("a block of {0} bytes; at most {max} bytes", max = ops::BLOCK_MAX)]
     BlockAboveLimit(u64),
-    /// Verification of what cannot be verified.
+    /// The load cannot be verified.
     #[error("only blocks of data of {min} bytes or more can be verified", min = content::BLOCK_MIN)]
     NotVerifiable,
-    /// Threads without objects or clients.
+    /// There are more threads than objects or clients.
     #[error("{threads} threads need as many {what}, and there are {have}")]
     TooFew {
         /// Threads.
         threads: usize,
-        /// What there is too few of.
+        /// `objects` or `clients`.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         have: u64,
     },
     /// A percentage above 100.
     #[error("{0} % of reads")]
     Percentage(u8),
-    /// No such call.
+    /// The class call does not exist.
     #[error("{0}: no class call of this generator")]
     NoCall(String),
 }
 
 impl Spec {
-    /// Checks that it can be run.
+    /// Checks that the load can be run.
     pub fn check(&self) -> Result<(), BadSpec> {
         let zero = [
             ("threads", self.threads as u64),
@@ -147,7 +147,7 @@ impl Spec {
         }
     }
 
-    /// Percentage of reads; class calls count as writes if their names say so.
+    /// Percentage of reads; a class call counts as a write if its name says so.
     #[must_use]
     pub fn reads(&self) -> u8 {
         match &self.work {
@@ -162,7 +162,7 @@ impl Spec {
         }
     }
 
-    /// Each block is written once, however long that takes.
+    /// Whether each block is written exactly once, without a time limit.
     #[must_use]
     pub fn is_once(&self) -> bool {
         matches!(self.work, Work::Data { order: Order::Once, .. })

@@ -1,47 +1,47 @@
-//! Operations as they are sent, and which objects and blocks a thread works on.
+//! Operations as sent to OSDs, and the objects and blocks of each thread.
 
 use base::rng::Rng;
 use bytes::Bytes;
 use wire::msg::{OpCode, OsdOp};
 use wire::{Features, Writer};
 
-/// Largest block: what every OSD takes in one message.
+/// Largest block in bytes: the most that every OSD accepts in one message.
 pub const BLOCK_MAX: u64 = 64 << 20;
-/// Bytes of random data of which blocks without a check are slices.
+/// Bytes of random data; the contents of unverified blocks are slices of it.
 const POOL: usize = 1 << 20;
 
-/// Objects of a load, shared out to its threads: thread `t` of `n` has objects `t`, `t + n`, `t + 2n`, …
+/// Objects of a load, distributed over its threads: thread `t` of `n` has objects `t`, `t + n`, `t + 2n`, …
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objects {
-    /// First part of each name.
+    /// Prefix of each name.
     pub prefix: String,
-    /// Names end in sixteen hexadecimal digits as an image's data objects do, not in a plain number.
+    /// Names end in sixteen hexadecimal digits, as an image's data objects do, instead of a decimal number.
     pub image: bool,
-    /// How many there are in all.
+    /// Number of objects of all threads.
     pub total: u64,
-    /// Bytes of each.
+    /// Size of an object in bytes.
     pub size: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block: u64,
-    /// This thread.
+    /// Index of this thread.
     pub thread: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// Where a block is.
+/// Location of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The object's number.
+    /// Number of the object.
     pub object: u64,
     /// Offset of the block in it.
     pub offset: u64,
-    /// The block's number in all of the load.
+    /// Number of the block in the whole load.
     pub number: u64,
 }
 
 impl Objects {
-    /// Objects of this thread.
+    /// Number of objects of this thread.
     #[must_use]
     pub fn own(&self) -> u64 {
         (self.total + self.threads - 1 - self.thread) / self.threads
@@ -53,19 +53,19 @@ impl Objects {
         i * self.threads + self.thread
     }
 
-    /// Blocks in an object.
+    /// Number of blocks in an object.
     #[must_use]
     pub fn per_object(&self) -> u64 {
         (self.size / self.block).max(1)
     }
 
-    /// Blocks of this thread.
+    /// Number of blocks of this thread.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.own() * self.per_object()
     }
 
-    /// Where this thread's block `i` is.
+    /// Location of this thread's block `i`.
     #[must_use]
     pub fn place(&self, i: u64) -> Place {
         let per = self.per_object();
@@ -73,7 +73,7 @@ impl Objects {
         Place { object, offset: i % per * self.block, number: object * per + i % per }
     }
 
-    /// Where the block of that number is.
+    /// Location of a block by its number in the whole load.
     #[must_use]
     pub fn place_of(&self, number: u64) -> Place {
         let per = self.per_object();
@@ -91,14 +91,14 @@ impl Objects {
     }
 }
 
-/// Random bytes, of which each write takes others.
+/// A buffer of random bytes; each write takes a random slice.
 #[derive(Clone, Debug)]
 pub struct Noise {
     bytes: Bytes,
 }
 
 impl Noise {
-    /// For slices of up to `len` bytes.
+    /// Makes a buffer for slices of up to `len` bytes.
     #[must_use]
     pub fn new(len: u64, rng: &mut Rng) -> Self {
         let mut b = vec![0; POOL + len as usize];
@@ -120,7 +120,7 @@ pub fn read(offset: u64, len: u64) -> OsdOp {
     OsdOp::with_extent(OpCode::READ, offset, len, Bytes::new())
 }
 
-/// Writes a block; the whole object, if it is as large.
+/// Writes a block, with `WRITEFULL` if it is as large as the object.
 #[must_use]
 pub fn write(offset: u64, data: Bytes, object_size: u64) -> OsdOp {
     let len = data.len() as u64;
@@ -128,7 +128,7 @@ pub fn write(offset: u64, data: Bytes, object_size: u64) -> OsdOp {
     OsdOp::with_extent(code, offset, len, data)
 }
 
-/// Writes a piece of an object anew; the first piece replaces what an earlier run left there.
+/// Writes a piece of an object while filling; the first piece replaces the object.
 #[must_use]
 pub fn refill(offset: u64, data: Bytes) -> OsdOp {
     let len = data.len() as u64;

@@ -1,16 +1,16 @@
-//! When operations start in an open loop: at a rate of their own, whether or not earlier ones have been answered.
+//! Start times of operations in an open loop: a fixed rate, whether or not earlier operations were answered.
 //!
-//! An operation's latency counts from the time when it should have started. So a server that stalls is charged for all
-//! operations that the stall delayed, and not for one of each connection (no coordinated omission).
+//! Latency counts from the time when an operation should have started. A stalled server is therefore charged for every
+//! delayed operation, not for one on each connection (no coordinated omission).
 
 use super::pattern::unit;
 use base::rng::Rng;
 use std::time::Duration;
 
-/// Times between starts.
+/// Distribution of the times between starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// All the same.
+    /// Constant.
     Even,
     /// Exponentially distributed, as of many independent clients.
     Poisson,
@@ -25,20 +25,20 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `rate` starts a second. The first one is up to an interval away, so that threads do not start in step.
+    /// `rate` is in starts per second. The first start is up to an interval away, so that threads do not start in step.
     #[must_use]
     pub fn new(rate: f64, arrivals: Arrivals, rng: &mut Rng) -> Self {
         let interval = 1.0 / rate.max(1e-6);
         Self { interval, arrivals, next: interval * unit(rng) }
     }
 
-    /// Time of the next start, since the begin.
+    /// Time of the next start, counted from the begin of the load.
     #[must_use]
     pub fn due(&self) -> Duration {
         Duration::from_secs_f64(self.next)
     }
 
-    /// Goes on to the one after it.
+    /// Moves to the following start.
     pub fn advance(&mut self, rng: &mut Rng) {
         self.next += match self.arrivals {
             Arrivals::Even => self.interval,

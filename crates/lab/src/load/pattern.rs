@@ -1,4 +1,4 @@
-//! Which block each operation goes to: in order, at random, or by Zipf's law.
+//! Order in which operations use blocks: sequential, random, or by Zipf's law.
 
 use super::ops::gcd;
 use base::rng::Rng;
@@ -6,17 +6,17 @@ use base::rng::Rng;
 /// Order of blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// One after the other, from the start again at the end.
+    /// In ascending order, wrapping around at the end.
     Sequential,
     /// Each block with the same probability.
     Random,
     /// The block of rank `k` with a probability in proportion to `1 / k^s`. Ranks are spread over all blocks.
     Zipf(f64),
-    /// One after the other, each once.
+    /// In ascending order, each block once.
     Once,
 }
 
-/// Draws blocks out of a number of them.
+/// Draws block numbers.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     order: Order,
@@ -26,7 +26,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Over blocks `0..blocks`, at least one.
+    /// Draws from `0..blocks`, at least one block.
     #[must_use]
     pub fn new(order: Order, blocks: u64) -> Self {
         let blocks = blocks.max(1);
@@ -34,12 +34,13 @@ impl Pattern {
         Self { order, blocks, next: 0, zipf }
     }
 
-    /// The next block; `None` when each had its turn.
+    /// The next block; `None` once all were drawn, in order `Once`.
     pub fn next(&mut self, rng: &mut Rng) -> Option<u64> {
         match (self.order, &self.zipf) {
             (Order::Random, _) => Some(rng.below(self.blocks)),
             (Order::Zipf(_), Some(z)) => {
-                // Neighbours in rank must not be neighbours in an object: a multiplier without a common factor spreads them.
+                // Blocks of adjacent ranks must not be adjacent in an object: a multiplier coprime to the count spreads
+                // them.
                 let rank = z.draw(rng) - 1;
                 Some((u128::from(rank) * u128::from(spread(self.blocks)) % u128::from(self.blocks)) as u64)
             }
@@ -53,7 +54,7 @@ impl Pattern {
     }
 }
 
-/// A multiplier that permutes `0..n`.
+/// A multiplier coprime to `n`, which permutes `0..n`.
 fn spread(n: u64) -> u64 {
     let mut m = 0x9e37_79b9_7f4a_7c15 % n.max(1);
     while gcd(m.max(1), n) != 1 || m == 0 {
@@ -112,7 +113,7 @@ impl Zipf {
     }
 }
 
-/// A number from 0 up to 1.
+/// A random number in `0.0..1.0`.
 pub fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,12 +1,12 @@
-//! What a run saw: latencies in histograms, and sums for each second.
+//! Measurements of a run: latency histograms, and sums for each second.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Latencies above this are counted as this: ten minutes.
+/// Upper bound of recorded latencies in nanoseconds (ten minutes); longer ones count as this.
 const NANOS_MAX: u64 = 600_000_000_000;
 
-/// Latencies in nanoseconds at three digits.
+/// Histogram of latencies in nanoseconds, with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     h: Histogram<u64>,
@@ -14,56 +14,56 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        // The bounds are constants that the crate accepts; a histogram that grows by itself is what it falls back to.
+        // The histogram crate accepts these constant bounds; the fallback is a histogram that resizes itself.
         let h = Histogram::new_with_bounds(1_000, NANOS_MAX, 3).or_else(|_| Histogram::new(3));
         Self { h: h.unwrap_or_else(|e| unreachable!("three digits are allowed: {e}")) }
     }
 }
 
 impl Latencies {
-    /// One operation.
+    /// Records the latency of one operation.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
         self.h.saturating_record(nanos.min(NANOS_MAX));
     }
 
-    /// Adds those of another thread.
+    /// Adds the latencies of another thread.
     pub fn merge(&mut self, other: &Self) {
-        // Both have the same bounds.
+        // Adding cannot fail: both histograms have the same bounds.
         let _ = self.h.add(&other.h);
     }
 
-    /// Operations recorded.
+    /// Number of recorded operations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.h.len()
     }
 
-    /// Microseconds at a quantile from 0 to 1; 0 without operations.
+    /// Latency in microseconds at a quantile from 0 to 1; 0 without operations.
     #[must_use]
     pub fn at(&self, quantile: f64) -> f64 {
         if self.h.is_empty() { 0.0 } else { self.h.value_at_quantile(quantile) as f64 / 1e3 }
     }
 
-    /// Mean in microseconds.
+    /// Mean latency in microseconds.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.h.is_empty() { 0.0 } else { self.h.mean() / 1e3 }
     }
 
-    /// Longest, in microseconds.
+    /// Longest latency in microseconds.
     #[must_use]
     pub fn max(&self) -> f64 {
         if self.h.is_empty() { 0.0 } else { self.h.max() as f64 / 1e3 }
     }
 
-    /// Shortest, in microseconds.
+    /// Shortest latency in microseconds.
     #[must_use]
     pub fn min(&self) -> f64 {
         if self.h.is_empty() { 0.0 } else { self.h.min() as f64 / 1e3 }
     }
 
-    /// Standard deviation in microseconds.
+    /// Standard deviation of the latencies in microseconds.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         if self.h.is_empty() { 0.0 } else { self.h.stdev() / 1e3 }
@@ -83,26 +83,26 @@ impl Latencies {
     }
 }
 
-/// Sums of one second.
+/// Statistics of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Second {
-    /// Seconds since the load began, at the end of this one.
+    /// End of this second, in seconds since the load began.
     pub at: f64,
-    /// Length of it in seconds.
+    /// Length in seconds; the last one may be shorter.
     pub length: f64,
-    /// Operations in flight.
+    /// Operations in flight at the end.
     pub in_flight: u64,
-    /// Operations started since the begin.
+    /// Operations started since the load began.
     pub started: u64,
-    /// Operations finished since the begin.
+    /// Operations finished since the load began.
     pub finished: u64,
     /// Operations finished in this second.
     pub ops: u64,
-    /// Their bytes.
+    /// Bytes of these operations.
     pub bytes: u64,
-    /// Mean latency of them, in microseconds; 0 without any.
+    /// Mean latency of these operations in microseconds; 0 without any.
     pub mean_us: f64,
-    /// It lies before the measured time.
+    /// Whether this second belongs to the warm-up.
     pub warm_up: bool,
 }
 

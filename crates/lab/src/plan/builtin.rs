@@ -1,6 +1,6 @@
-//! Plans that come with the program: the published studies, each at full size and `small`.
+//! Built-in plans: the published studies, each at full size and `small`.
 
-/// Name and text of each.
+/// Name and text of each plan.
 pub const PLANS: [(&str, &str); 9] = [
     ("compare", include_str!("../../plans/compare.toml")),
     ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
@@ -13,7 +13,7 @@ pub const PLANS: [(&str, &str); 9] = [
     ("rados-bench-2017", include_str!("../../plans/rados-bench-2017.toml")),
 ];
 
-/// The text of a plan of that name.
+/// Text of the built-in plan of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static str> {
     PLANS.iter().find(|(n, _)| *n == name).map(|(_, t)| *t)
@@ -35,7 +35,7 @@ mod tests {
                 let e = estimate::estimate(&cells);
                 assert!(!cells.is_empty());
                 if small {
-                    // Both systems within a coffee break, on a laptop's disk.
+                    // Both systems are measured within 20 minutes and fit on a laptop's disk.
                     assert!(e.time.as_secs() <= 20 * 60, "{name}: {e:?}");
                     assert!(e.space <= 25 << 30, "{name}: {e:?}");
                 }

@@ -1,4 +1,4 @@
-//! What a plan will take: time and space, roughly, before anything is started.
+//! Rough estimate of a plan's time and disk space, made before anything is started.
 
 use super::{Cell, Plan, keys};
 use base::size;
@@ -6,35 +6,35 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Seconds to make a cluster and to remove it.
+/// Seconds to make and remove a cluster.
 const CLUSTER: f64 = 15.0;
-/// Seconds to make a pool and wait for its PGs.
+/// Seconds to make a pool and wait for its PGs to become clean.
 const POOL: f64 = 4.0;
-/// Seconds around each measurement.
+/// Seconds of overhead of each measurement.
 const CELL: f64 = 2.0;
-/// Bytes per second of prefilling, all copies together.
+/// Prefill rate in bytes per second, over all copies.
 const PREFILL: f64 = 150e6;
-/// Bytes per second that large writes may reach, each copy.
+/// Highest rate of large writes in bytes per second, for each copy.
 const WRITES: f64 = 500e6;
-/// Bytes of an operation from which it counts as large.
+/// Size in bytes from which an operation counts as large.
 const LARGE: u64 = 1 << 20;
-/// Bytes that an empty OSD takes.
+/// Bytes that an empty OSD uses.
 const EMPTY: u64 = 256 << 20;
 
-/// What a plan will take.
+/// Estimated cost of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Measurements.
+    /// Number of measurements.
     pub cells: usize,
-    /// Clusters made.
+    /// Number of clusters made.
     pub clusters: usize,
-    /// Time of all of it.
+    /// Total time.
     pub time: Duration,
-    /// Bytes on disk at most at a time.
+    /// Peak disk use in bytes.
     pub space: u64,
 }
 
-/// Bytes that a load's objects have.
+/// Bytes of a load's objects.
 #[must_use]
 pub fn working_set(c: &Cell) -> u64 {
     let l = &c.load;
@@ -43,13 +43,13 @@ pub fn working_set(c: &Cell) -> u64 {
             l.int("objects") * l.int("keys") * (l.bytes("block") + 64)
         }
         ("bench", "object") => l.int("objects") * l.bytes("object_size"),
-        // As much as it writes in its time.
+        // `rados bench` writes new objects for its whole time.
         ("rados", _) => (l.number("seconds") * 100e6) as u64,
         _ => l.bytes("image_size"),
     }
 }
 
-/// Bytes stored for each byte written.
+/// Stored bytes for each byte written.
 #[must_use]
 pub fn overhead(redundancy: &str) -> f64 {
     match keys::shards(redundancy) {
@@ -58,13 +58,13 @@ pub fn overhead(redundancy: &str) -> f64 {
     }
 }
 
-/// OSDs of a cell's cluster.
+/// Number of OSDs of a cell's cluster.
 #[must_use]
 pub fn osds(c: &Cell) -> u64 {
     c.cluster.int("devices") * c.cluster.int("osds_per_device") * c.cluster.int("nodes").max(1)
 }
 
-/// Estimates a plan of these cells.
+/// Estimates a plan with these cells.
 #[must_use]
 pub fn estimate(cells: &[Cell]) -> Estimate {
     let (mut clusters, mut pools, mut fills) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -85,7 +85,7 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
             stored = stored.max(set);
         }
         let limit = osds(c) * c.cluster.bytes("osd_size");
-        // Stores write elsewhere what is overwritten, so their files grow by what is written, up to their size.
+        // Stores write overwritten data to new places: their files grow by the bytes written, up to the store's size.
         let written = if matches!(c.load.text("job"), "read" | "randread" | "seq" | "rand" | "omapget") {
             0
         } else if c.load.bytes("block") >= LARGE {
@@ -110,7 +110,7 @@ pub fn duration(d: Duration) -> String {
     }
 }
 
-/// The matrix as text: what is swept, and the estimate.
+/// The plan's matrix as text: swept keys, and the estimate.
 #[must_use]
 pub fn describe(plan: &Plan, cells: &[Cell]) -> String {
     let e = estimate(cells);

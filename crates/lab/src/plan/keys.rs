@@ -1,14 +1,14 @@
-//! Every key a plan may have, with what it may hold and what it means.
+//! Every key of a plan, with its type and meaning.
 //!
-//! A key of `[cluster]`, `[pool]` or `[[load]]` that holds a list is swept: each of its values is measured with each value of the
-//! others.
+//! A key of `[cluster]`, `[pool]` or `[[load]]` with a list is swept: each of its values is measured with each value of
+//! the other keys.
 
 use base::size;
 
-/// What a key holds.
+/// Type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A whole number of at least this.
+    /// A whole number with this minimum.
     Int(i64),
     /// A number of at least zero.
     Number,
@@ -18,26 +18,26 @@ pub enum Kind {
     Text,
     /// A size such as `4K` or `1.5G`.
     Size,
-    /// One of some words.
+    /// One of these words.
     Word(&'static [&'static str]),
-    /// Copies (`3`) or data and coding shards (`4+2`).
+    /// Number of copies (`3`), or data and coding shards (`4+2`).
     Redundancy,
     /// `belemnite`, `ceph`, `ceph:ROOT` or `existing:CEPH_CONF`.
     System,
 }
 
-/// A key.
+/// A key of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its section.
+    /// Section of the plan.
     pub section: &'static str,
-    /// Its name.
+    /// Name within the section.
     pub name: &'static str,
-    /// What it holds.
+    /// Type of the value.
     pub kind: Kind,
-    /// What it is if the plan does not say.
+    /// Value if the plan does not set the key.
     pub default: &'static str,
-    /// What it means.
+    /// Meaning, as `lab keys` prints it.
     pub about: &'static str,
 }
 
@@ -45,15 +45,15 @@ const fn key(section: &'static str, name: &'static str, kind: Kind, default: &'s
     Key { section, name, kind, default, about }
 }
 
-/// Jobs of all tools.
+/// Jobs of all load tools.
 const JOBS: &[&str] =
     &["read", "write", "rw", "randread", "randwrite", "randrw", "fill", "seq", "rand", "omapset", "omapget", "omaprw"];
 
-/// What can be done to a cluster under load.
+/// Kinds of disturbances of a cluster under load.
 pub const DISTURBANCES: &[&str] =
     &["scrub", "deep-scrub", "osd-kill", "osd-start", "osd-out", "osd-in", "pg_num", "snapshot", "unsnapshot"];
 
-/// All of them.
+/// All keys.
 pub const KEYS: &[Key] = &[
     key("plan", "name", Kind::Text, "plan", "name of the plan; runs are named after it"),
     key("plan", "about", Kind::Text, "", "one line for `lab list`"),
@@ -162,7 +162,7 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|k| k.section == section && k.name == name)
 }
 
-/// The name that a mistyped one was probably meant to be.
+/// The known key that a mistyped name most resembles.
 #[must_use]
 pub fn nearest(section: &str, name: &str) -> Option<&'static str> {
     let of = KEYS.iter().filter(|k| k.section == section).map(|k| (distance(k.name, name), k.name));
@@ -186,7 +186,7 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// `k` and `m` of `4+2`, or `None` for copies.
+/// `k` and `m` of a redundancy such as `4+2`; `None` for copies.
 #[must_use]
 pub fn shards(redundancy: &str) -> Option<(u32, u32)> {
     let (k, m) = redundancy.split_once('+')?;

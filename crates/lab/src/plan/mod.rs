@@ -1,7 +1,7 @@
-//! Plans: what is measured on what, as TOML, and the matrix of cells that follows from them.
+//! Plans of measurements as TOML, and the matrix of cells that follows from them.
 //!
-//! A cell is one load on one pool of one cluster, measured once. Cells are ordered so that a cluster is made once for all its
-//! pools and a pool once for all its loads.
+//! A cell is one load on one pool of one cluster, measured once. Cells are ordered so that all pools of a cluster, and
+//! all loads of a pool, follow each other.
 
 pub mod builtin;
 pub mod estimate;
@@ -13,43 +13,43 @@ pub use parse::{Change, PlanError, parse};
 use base::size;
 use std::collections::BTreeMap;
 
-/// Values of the keys of one section, all of them, as text that their kinds have checked.
+/// Values of all keys of one section, as text that their kinds have checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Settings(pub BTreeMap<String, String>);
 
 impl Settings {
-    /// A value; empty if there is no such key.
+    /// Value of a key; empty if the key does not exist.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)
     }
 
-    /// A whole number.
+    /// Value as a whole number.
     #[must_use]
     pub fn int(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// A number.
+    /// Value as a number.
     #[must_use]
     pub fn number(&self, key: &str) -> f64 {
         self.text(key).parse().unwrap_or(0.0)
     }
 
-    /// Bytes.
+    /// Value as a size in bytes.
     #[must_use]
     pub fn bytes(&self, key: &str) -> u64 {
         size::parse(self.text(key)).unwrap_or(0)
     }
 
-    /// True or false.
+    /// Value as a boolean.
     #[must_use]
     pub fn is(&self, key: &str) -> bool {
         self.text(key) == "true"
     }
 }
 
-/// Values of a key that are measured one after the other.
+/// A swept key with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// The key.
@@ -58,47 +58,47 @@ pub struct Axis {
     pub values: Vec<String>,
 }
 
-/// A section with its swept keys.
+/// All keys of a section.
 pub type Axes = Vec<Axis>;
 
-/// Something done to the cluster during each measurement.
+/// A disturbance of the cluster during each measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disturbance {
-    /// When, as a part of the measured time.
+    /// Time as a fraction of the measured time.
     pub at: f64,
     /// One of [`keys::DISTURBANCES`].
     pub what: String,
-    /// To which OSD.
+    /// Target OSD.
     pub osd: u64,
-    /// New value.
+    /// New value, for disturbances that set one.
     pub value: u64,
 }
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Keys of the plan itself.
+    /// Keys of the section `[plan]`.
     pub head: Settings,
-    /// Clusters.
+    /// Keys of the clusters.
     pub cluster: Axes,
-    /// Pools on each.
+    /// Keys of the pools in each cluster.
     pub pool: Axes,
-    /// Loads on each of them.
+    /// Keys of the loads on each pool.
     pub loads: Vec<Axes>,
-    /// What is done meanwhile.
+    /// Disturbances during each measurement.
     pub disturb: Vec<Disturbance>,
-    /// How it is watched.
+    /// Keys of sampling and profiling.
     pub observe: Settings,
     /// Options of daemons, by section of a `ceph.conf`.
     pub options: BTreeMap<String, BTreeMap<String, String>>,
-    /// Cells that are left out: those that agree with all values of one of these.
+    /// Excluded cells: those that match all values of one of these maps.
     pub except: Vec<BTreeMap<String, String>>,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Number of its combination, from 0.
+    /// Index of its combination of settings.
     pub combination: usize,
     /// Repetition, from 0, over all rounds.
     pub repetition: u64,
@@ -108,7 +108,7 @@ pub struct Cell {
     pub pool: Settings,
     /// The load's.
     pub load: Settings,
-    /// Clusters of different rounds are not the same.
+    /// Round; a cluster is not reused in another round.
     pub round: u64,
 }
 
@@ -128,7 +128,7 @@ impl Cell {
         }
     }
 
-    /// A value by `section.key`.
+    /// Value of a key written as `section.key`.
     #[must_use]
     pub fn get(&self, key: &str) -> &str {
         match key.split_once('.') {
@@ -140,7 +140,7 @@ impl Cell {
     }
 }
 
-/// All combinations of an axis list's values, the last axis changing fastest.
+/// All combinations of the axes' values, the last axis changing fastest.
 fn combinations(axes: &[Axis]) -> Vec<Settings> {
     let mut out = vec![Settings::default()];
     for a in axes {
@@ -159,13 +159,13 @@ fn combinations(axes: &[Axis]) -> Vec<Settings> {
 }
 
 impl Plan {
-    /// Its name.
+    /// Name of the plan.
     #[must_use]
     pub fn name(&self) -> &str {
         self.head.text("name")
     }
 
-    /// Everything to be measured, in order.
+    /// All cells to be measured, in order.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let (repetitions, rounds) = (self.head.int("repetitions").max(1), self.head.int("rounds").max(1));
@@ -196,7 +196,8 @@ impl Plan {
         out
     }
 
-    /// Keys that have more than one value in the plan, as `section.key`, in order; the load's name first if there are several.
+    /// Keys with more than one value in the plan, as `section.key`, in order. The load's name comes first if there are
+    /// several.
     #[must_use]
     pub fn varied(&self) -> Vec<String> {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! From TOML to a plan. Every complaint names the line.
+//! Parses a plan from TOML. Every error names its line.
 
 use super::keys::{self, Key};
 use super::{Axes, Axis, Disturbance, Plan, Settings};
@@ -6,29 +6,29 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why a plan was refused.
+/// Error in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{line}: {what}", if .file.is_empty() { "line ".to_owned() } else { format!("{file}:") })]
 pub struct PlanError {
-    /// The file, if known.
+    /// The plan's file, if known.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub what: String,
 }
 
-/// A change made to a plan from outside: `load.seconds` and the like, and values as TOML.
+/// A change of a plan by a command-line option: a key and values as TOML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// `section.key` or `load.NAME.key`.
     pub key: String,
-    /// A value or a list of them.
+    /// A value or a list of values.
     pub value: String,
 }
 
 impl Change {
-    /// From `key=value`; a bare word counts as text.
+    /// Parses `key=value`; a bare word counts as text.
     pub fn parse(s: &str) -> std::result::Result<Self, String> {
         let (key, value) = s.split_once('=').ok_or_else(|| format!("{s}: expected KEY=VALUE"))?;
         let quoted = |v: &str| format!("{v:?}");
@@ -40,7 +40,7 @@ impl Change {
 struct Source<'a> {
     text: &'a str,
     file: &'a str,
-    /// Errors name this line wherever they are (changes from outside have no lines).
+    /// Line for all errors of this source; changes from the command line have no lines.
     fixed: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Source<'_> {
     }
 }
 
-/// A value that is no list or table, as text.
+/// A value other than a list or table, as text.
 fn scalar(v: &DeValue<'_>) -> Option<String> {
     match v {
         DeValue::String(s) => Some(s.to_string()),
@@ -67,7 +67,7 @@ fn scalar(v: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// The values of a key, each checked.
+/// The checked values of a key.
 fn values(src: &Source<'_>, k: &Key, v: &Spanned<DeValue<'_>>, swept: bool) -> Result<Vec<String>> {
     let one = |v: &Spanned<DeValue<'_>>| {
         let at = v.span().start;
@@ -141,7 +141,7 @@ fn texts(src: &Source<'_>, name: &str, t: &DeTable<'_>) -> Result<BTreeMap<Strin
         .collect()
 }
 
-/// Reads a plan. `small` applies its section of that name; `changes` come after it.
+/// Parses a plan. `small` applies its section `[small]`; `changes` apply after it.
 pub fn parse(text: &str, file: &str, small: bool, changes: &[Change]) -> Result<Plan> {
     let src = Source { text, file, fixed: None };
     let root = match DeTable::parse(text) {
@@ -278,7 +278,7 @@ fn apply(src: &Source<'_>, plan: &mut Plan, path: &str, at: usize, v: &Spanned<D
     Ok(())
 }
 
-/// Checks what no single key can tell.
+/// Checks relations between keys.
 fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
     if plan.loads.is_empty() {
         return src.error(0, "a plan needs a [[load]]");

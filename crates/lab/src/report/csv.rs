@@ -3,7 +3,7 @@
 use crate::result::{CellResult, METRICS};
 use std::collections::BTreeSet;
 
-/// A field, quoted where it must be.
+/// A CSV field, quoted if necessary.
 fn field(s: &str) -> String {
     if s.contains([',', '"', '\n']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The report: one HTML file without scripts and without anything to load from elsewhere.
+//! The report: one self-contained HTML file without scripts.
 
 use super::svg::{self, Lines, escape};
 use super::{Group, figure, groups, metrics, pairs, ratio_text, short, varied};
@@ -15,27 +15,27 @@ th{font-weight:600;white-space:normal;vertical-align:bottom}.s{color:#777;font-s
 .n{background:#eef3f8;border-left-color:#0072b2}.plots{display:flex;flex-wrap:wrap;gap:1rem}svg .t{font:600 13px sans-serif}svg .g{stroke:#e6e6e6}svg .a{stroke:#444}\
 svg .e{font:11px sans-serif;text-anchor:end}svg .m{font:11px sans-serif;text-anchor:middle}svg .l{font:11px sans-serif}.wide{overflow-x:auto}";
 
-/// What a report is made of.
+/// Contents of a report.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
-    /// Its title.
+    /// Title of the report.
     pub title: &'a str,
-    /// Runs by name; the name is empty if there is only one.
+    /// Runs by name; a single run has an empty name.
     pub runs: Vec<(&'a str, &'a [CellResult])>,
-    /// What is known of the machine.
+    /// Facts about the machine.
     pub about: &'a Value,
     /// Findings and notes.
     pub findings: &'a [Finding],
-    /// Cells that failed, and why.
+    /// Failed cells, each with its error.
     pub failures: &'a [(String, String)],
     /// The plan's text.
     pub plan: &'a str,
 }
 
-/// Points of curves by their names.
+/// Points of each curve, by the curve's name.
 type Curves = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// Figures with plots of their own.
+/// Figures that are plotted.
 const PLOTTED: [(&str, &str); 5] = [
     ("iops", "Operations per second"),
     ("mib_s", "MiB per second"),
@@ -43,12 +43,12 @@ const PLOTTED: [(&str, &str); 5] = [
     ("osd_us_per_op", "CPU of the OSDs per operation, µs"),
     ("iops_per_osd_core", "Operations per second and core of the OSDs"),
 ];
-/// Most series of a plot.
+/// Largest number of series in a plot.
 const SERIES_MAX: usize = 16;
-/// Most time series.
+/// Largest number of time series.
 const TIMES_MAX: usize = 48;
 
-/// The file's text.
+/// Text of the HTML file.
 #[must_use]
 pub fn html(r: &Report<'_>) -> String {
     let g = groups(&r.runs);
@@ -112,7 +112,7 @@ fn found(out: &mut String, r: &Report<'_>) {
     if r.findings.is_empty() {
         *out += "<p>None.</p>";
     }
-    // The same of several cells in one line.
+    // Equal findings of several cells share a line.
     let mut by: BTreeMap<(&str, &str), Vec<&Finding>> = BTreeMap::new();
     for f in r.findings {
         let what = f.about.rsplit_once(" (").map_or(f.about.as_str(), |(a, _)| a);
@@ -221,7 +221,7 @@ fn pair_table(g: &[Group<'_>]) -> String {
     out
 }
 
-/// The swept key with the most numbers, if any has two.
+/// The swept key with the most numeric values, at least two.
 fn axis(g: &[Group<'_>], keys: &[String]) -> Option<String> {
     let numbers = |k: &String| {
         let mut v: Vec<&str> = g.iter().filter_map(|x| x.params.get(k)).map(String::as_str).collect();
@@ -290,7 +290,7 @@ fn bar_plot(g: &[Group<'_>], keys: &[String], metric: &str, title: &str) -> Stri
     if bars.is_empty() { String::new() } else { svg::bars(title, &names, &bars, &sources) }
 }
 
-/// Which part of the operations took at most how long.
+/// Plots of latency distributions: fraction of operations over latency.
 fn distributions(g: &[Group<'_>]) -> String {
     let keys = varied(g);
     let mut by_load: BTreeMap<&str, Curves> = BTreeMap::new();
@@ -315,7 +315,7 @@ fn distributions(g: &[Group<'_>]) -> String {
     by_load.into_iter().map(draw).collect()
 }
 
-/// At most some hundred points of a curve.
+/// Reduces a curve to some hundred points.
 fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(250).max(1);
     let last = points.len().saturating_sub(1);
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_report_loads_nothing_and_shows_everything() {
         let text = report(&sample_results());
-        // Nothing that a browser would fetch or run.
+        // Constructs that make a browser load or run something.
         for bad in ["http:", "https:", "src=", "href=", "<script", "@import", "url(", "<link", "<img", "<iframe"] {
             assert!(!text.contains(bad), "{bad}");
         }

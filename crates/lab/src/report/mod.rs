@@ -9,15 +9,15 @@ use crate::result::{CellResult, METRICS};
 use crate::stats::{Ratio, Sample, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Figures of which less is better.
+/// Figures of which less is better, by the ends of their names.
 const LESS_IS_BETTER: [&str; 3] = ["_us", "_us_per_op", "rss_mib"];
 
-/// Repetitions of one combination.
+/// Repetitions of one combination of settings.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
-    /// The run they are of, where several are compared.
+    /// Name of the run, if several are compared.
     pub run: &'a str,
-    /// What was measured.
+    /// The measured system.
     pub system: &'a str,
     /// Name of the load.
     pub load: &'a str,
@@ -28,19 +28,19 @@ pub struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Values of a figure.
+    /// Values of a figure over the repetitions.
     #[must_use]
     pub fn sample(&self, metric: &str) -> Sample {
         Sample::new(self.cells.iter().filter_map(|c| c.metrics.get(metric).copied()))
     }
 
-    /// Median of a figure, if any repetition has it and it is not zero throughout.
+    /// Median of a figure; `None` if no repetition has it or all have zero.
     #[must_use]
     pub fn median(&self, metric: &str) -> Option<f64> {
         self.sample(metric).median().filter(|v| *v != 0.0)
     }
 
-    /// Settings in a few words, without what is the same for all.
+    /// The varied settings in a few words.
     #[must_use]
     pub fn label(&self, varied: &[String]) -> String {
         let mut words = vec![self.load.to_owned()];
@@ -50,14 +50,14 @@ impl Group<'_> {
         words.join(", ")
     }
 
-    /// The run and the system, as far as they differ.
+    /// Run and system, as far as they differ between groups.
     #[must_use]
     pub fn source(&self) -> String {
         if self.run.is_empty() { self.system.to_owned() } else { format!("{} ({})", self.system, self.run) }
     }
 }
 
-/// `pg_num` of `pool.pg_num`.
+/// The last part of a key: `pg_num` of `pool.pg_num`.
 #[must_use]
 pub fn short(key: &str) -> &str {
     key.split_once('.').map_or(key, |(_, n)| n)
@@ -80,7 +80,7 @@ pub fn groups<'a>(runs: &[(&'a str, &'a [CellResult])]) -> Vec<Group<'a>> {
     out
 }
 
-/// Keys that tell groups of one load apart.
+/// Keys in which groups of one load differ.
 #[must_use]
 pub fn varied(groups: &[Group<'_>]) -> Vec<String> {
     let mut out = BTreeSet::new();
@@ -94,23 +94,23 @@ pub fn varied(groups: &[Group<'_>]) -> Vec<String> {
     out.into_iter().collect()
 }
 
-/// Figures that any group has, in the order of tables.
+/// Figures that at least one group has, in the order of tables.
 #[must_use]
 pub fn metrics(groups: &[Group<'_>]) -> Vec<(&'static str, &'static str)> {
     METRICS.iter().filter(|(m, _)| groups.iter().any(|g| g.median(m).is_some())).copied().collect()
 }
 
-/// Two groups that differ in nothing but their system or run.
+/// Two groups with equal settings but different systems or runs.
 #[derive(Clone, Debug)]
 pub struct Pair<'a, 'b> {
-    /// What is judged.
+    /// The judged group.
     pub a: &'b Group<'a>,
-    /// What it is compared with.
+    /// The group it is compared with.
     pub b: &'b Group<'a>,
 }
 
 impl Pair<'_, '_> {
-    /// How many times better `a` is by a figure: more where more is better, less where less is.
+    /// Factor by which `a` is better in a figure: higher where more is better, lower where less is better.
     #[must_use]
     pub fn better(&self, metric: &str) -> Option<Ratio> {
         let (a, b) = (self.a.sample(metric), self.b.sample(metric));
@@ -118,8 +118,8 @@ impl Pair<'_, '_> {
     }
 }
 
-/// All pairs: each group with the first one of another system or run and the same settings. The first of a pair is Belemnite's, or
-/// the later run's.
+/// All pairs: each group with the first group of another system or run and the same settings. The first of a pair is
+/// Belemnite's, or that of the later run.
 #[must_use]
 pub fn pairs<'a, 'b>(groups: &'b [Group<'a>]) -> Vec<Pair<'a, 'b>> {
     let same = |a: &Group<'_>, b: &Group<'_>| {
@@ -141,7 +141,7 @@ pub fn pairs<'a, 'b>(groups: &'b [Group<'a>]) -> Vec<Pair<'a, 'b>> {
     out
 }
 
-/// A number at three digits, with separators for thousands.
+/// A number with three significant digits and thousands separators.
 #[must_use]
 pub fn figure(v: f64) -> String {
     let a = v.abs();

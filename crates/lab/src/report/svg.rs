@@ -1,4 +1,4 @@
-//! Plots as SVG text: lines over an axis of numbers, and bars. Nothing but shapes and text, so that a report needs no other file.
+//! Plots as SVG text: line plots and bar charts, of shapes and text only, so that a report needs no other file.
 
 use super::figure;
 use std::fmt::Write as _;
@@ -9,27 +9,27 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
-/// Height of a line of the legend.
+/// Height of a legend line in pixels.
 const LEGEND: f64 = 15.0;
-/// Colours that people who see colours otherwise can tell apart (Okabe and Ito).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito).
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a7f00"];
 
-/// A plot of lines.
+/// A line plot.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// Over the plot.
+    /// Title above the plot.
     pub title: String,
-    /// Under the axis.
+    /// Label of the horizontal axis.
     pub x: String,
-    /// The axis of numbers is logarithmic.
+    /// Whether the horizontal axis is logarithmic.
     pub log_x: bool,
-    /// So is the other one.
+    /// Whether the vertical axis is logarithmic.
     pub log_y: bool,
-    /// Names and points.
+    /// Name and points of each series.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Text as it may stand in XML.
+/// Escapes text for XML.
 #[must_use]
 pub fn escape(s: &str) -> String {
     s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -175,7 +175,7 @@ pub fn lines(p: &Lines) -> String {
     out
 }
 
-/// Bars with a range each: name, colour's number, value, least and greatest.
+/// Draws bars with error bars. Each bar has name index, colour index, value, and its least and greatest value.
 #[must_use]
 pub fn bars(title: &str, names: &[String], bars: &[(usize, usize, f64, (f64, f64))], sources: &[String]) -> String {
     let mut out = String::new();
@@ -201,7 +201,7 @@ pub fn bars(title: &str, names: &[String], bars: &[(usize, usize, f64, (f64, f64
         );
     }
     for (i, n) in names.iter().enumerate() {
-        // Long names are cut; the table has them whole.
+        // Long names are cut; the table has them in full.
         let max = (slot / 5.6).max(4.0) as usize;
         let cut: String =
             if n.chars().count() > max { n.chars().take(max - 1).chain(['…']).collect() } else { n.clone() };

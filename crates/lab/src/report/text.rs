@@ -1,16 +1,16 @@
-//! Tables as text: for a terminal, and as Markdown for documents.
+//! Tables as plain text for a terminal, and as Markdown for documents.
 
 use super::{Group, figure, metrics, pairs, ratio_text, short, varied};
 use std::fmt::Write as _;
 
-/// Figures of the short tables.
+/// Figures in the short tables.
 const SHORT: [&str; 6] = ["iops", "mib_s", "p50_us", "p99_us", "osd_us_per_op", "client_us_per_op"];
 
 fn columns(groups: &[Group<'_>]) -> Vec<(&'static str, &'static str)> {
     metrics(groups).into_iter().filter(|(m, _)| SHORT.contains(m)).collect()
 }
 
-/// Rows of the short table: what was measured, then medians.
+/// Rows of the short table: system and load, then medians.
 fn rows(groups: &[Group<'_>]) -> Vec<Vec<String>> {
     let (keys, figures) = (varied(groups), columns(groups));
     let keys: Vec<&String> = keys.iter().filter(|k| *k != "cluster.system").collect();
@@ -29,7 +29,7 @@ fn rows(groups: &[Group<'_>]) -> Vec<Vec<String>> {
     out
 }
 
-/// Rows of ratios: how many times better the first is.
+/// Rows of ratios: factor by which the first group is better.
 fn ratios(groups: &[Group<'_>]) -> Vec<Vec<String>> {
     let pairs = pairs(groups);
     let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
@@ -76,7 +76,7 @@ fn markdown(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// For a terminal: medians, then ratios.
+/// Tables for a terminal: medians, then ratios.
 #[must_use]
 pub fn show(groups: &[Group<'_>]) -> String {
     let ratios = ratios(groups);
@@ -88,7 +88,7 @@ pub fn show(groups: &[Group<'_>]) -> String {
     out
 }
 
-/// The same as Markdown.
+/// The same tables as Markdown.
 #[must_use]
 pub fn to_markdown(groups: &[Group<'_>]) -> String {
     let ratios = ratios(groups);
@@ -100,7 +100,7 @@ pub fn to_markdown(groups: &[Group<'_>]) -> String {
     out
 }
 
-/// Puts a text between the marks of a document that are of this name; `None` if they are not there.
+/// Replaces the text between the marks of this name in a document; `None` if the document has no such marks.
 #[must_use]
 pub fn replace_between_marks(document: &str, name: &str, text: &str) -> Option<String> {
     let (begin, end) = (format!("<!-- begin {name} -->"), format!("<!-- end {name} -->"));

@@ -1,11 +1,11 @@
-//! Removes what a laboratory that was killed has left: processes, files, namespaces.
+//! Removes the leftovers of a laboratory that was killed: processes, files, network namespaces.
 
 use super::deploy::PIDS;
 use crate::host::command;
 use std::fs;
 use std::path::Path;
 
-/// Cleans below a folder of clusters' files; says what it did.
+/// Cleans below a folder of cluster directories; returns a line for each action.
 pub fn clean(work: &Path) -> Vec<String> {
     let mut said = Vec::new();
     for e in fs::read_dir(work).into_iter().flatten().flatten() {
@@ -17,7 +17,7 @@ pub fn clean(work: &Path) -> Vec<String> {
             continue;
         }
         for pid in fs::read_to_string(dir.join(PIDS)).unwrap_or_default().lines() {
-            // A number that another process has by now does not name the folder.
+            // The process id may have been reused: the process is ours only if its command line names the folder.
             let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             if line.contains(&name)
                 && let Ok(pid) = pid.parse()
@@ -44,7 +44,7 @@ pub fn clean(work: &Path) -> Vec<String> {
     said
 }
 
-/// The process that made a folder is still there.
+/// Whether the laboratory process that made a folder is still running.
 fn is_laboratory(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.split('\0').any(|w| w == "lab"))
 }

@@ -1,11 +1,11 @@
-//! The `ceph.conf` of a cluster that the laboratory makes: one text that Ceph's daemons and ours read alike.
+//! The `ceph.conf` of a cluster that the laboratory makes, valid for Ceph's daemons and for Belemnite's.
 
 use crate::plan::Settings;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What a configuration is made of.
+/// Contents of a cluster's configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Conf<'a> {
     pub(super) fsid: &'a str,
@@ -14,13 +14,13 @@ pub(super) struct Conf<'a> {
     pub(super) port: u16,
     pub(super) cluster: &'a Settings,
     pub(super) options: &'a BTreeMap<String, BTreeMap<String, String>>,
-    /// Each OSD: its address, the host it is placed on, its block device.
+    /// Address, CRUSH host and block device of each OSD.
     pub(super) osds: &'a [OsdConf],
-    /// Reactors of each OSD of ours.
+    /// Reactors of each Belemnite OSD.
     pub(super) reactors: u64,
 }
 
-/// What the configuration says of one OSD.
+/// Configuration of one OSD.
 #[derive(Clone, Debug)]
 pub(super) struct OsdConf {
     pub(super) ip: String,
@@ -28,14 +28,14 @@ pub(super) struct OsdConf {
     pub(super) device: Option<String>,
 }
 
-/// Ports of OSD `id`, from the monitor's on.
+/// Ports of OSD `id`, counted from the monitor's port `mon`.
 pub(super) fn ports(mon: u16, id: usize) -> (u16, u16) {
     let first = mon.saturating_add(20).saturating_add(u16::try_from(id * 24).unwrap_or(u16::MAX));
     (first, first.saturating_add(23))
 }
 
 impl Conf<'_> {
-    /// The text, for programs that see the cluster's directory at `dir`.
+    /// Text of the configuration file, for programs that see the cluster's directory at `dir`.
     pub(super) fn text(&self, dir: &Path) -> String {
         let d = dir.display();
         let mode = match self.cluster.text("mode") {
@@ -43,7 +43,7 @@ impl Conf<'_> {
             _ => "crc secure",
         };
         let memory = self.cluster.bytes("memory");
-        // The host is the failure domain if there are hosts enough for three copies.
+        // The failure domain is the host if there are at least three hosts, one for each copy.
         let domain = u8::from(self.cluster.int("nodes") >= 3);
         let mut sections: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
         let mut put = |s: &'static str, k: &str, v: String| sections.entry(s).or_default().insert(k.into(), v);
@@ -59,7 +59,7 @@ impl Conf<'_> {
             ("osd_crush_chooseleaf_type", domain.to_string()),
             ("osd_pool_default_pg_autoscale_mode", "off".into()),
             ("mon_allow_pool_delete", "true".into()),
-            // Keys of type `aes`, which clients of every release read.
+            // Keys of type `aes` are the only ones that clients of every release read.
             ("mon_auth_allow_insecure_key", "true".into()),
             ("mon_allow_pool_size_one", "true".into()),
             ("mon_max_pg_per_osd", "5000".into()),

@@ -1,8 +1,9 @@
-//! Makes a cluster as a plan describes it, of our daemons or of Ceph's: one monitor (and manager), and OSDs on files or devices.
+//! Makes a cluster as a plan describes it, of Belemnite's or Ceph's daemons: a monitor, a manager, and OSDs on files or
+//! devices.
 //!
-//! Both systems are made the same way, from one `ceph.conf`: `mkfs` of the monitor, `osd new` and `mkfs` of each OSD, then the
-//! daemons. Ceph's programs come from this machine or from a root directory; in a root, the cluster's directory is below the
-//! root's `/var/lib/belemnite`, where its programs see it.
+//! Both systems are made by the same steps from one `ceph.conf`: `mkfs` of the monitor, `osd new` and `mkfs` of each
+//! OSD, then the daemons. Ceph's programs come from this machine or from a root directory. With a root directory the
+//! cluster's directory is below its `/var/lib/belemnite`, where the programs see it.
 
 use super::conf::{Conf, OsdConf};
 use super::limits::{self, Group};
@@ -20,16 +21,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long making a store may take.
+/// Time limit for making a store.
 const MKFS_LIMIT: Duration = Duration::from_secs(180);
-/// How long a cluster may take to come up.
+/// Time limit for a cluster to come up.
 const UP_LIMIT: Duration = Duration::from_secs(180);
-/// How long a daemon may take to stop.
+/// Time limit for a daemon to stop.
 const STOP_GRACE: Duration = Duration::from_secs(8);
-/// File in a cluster's directory that names the processes started for it, for `lab clean`.
+/// File in a cluster's directory that lists the processes started for it; `lab clean` reads it.
 pub(super) const PIDS: &str = "lab.pids";
 
-/// Whose daemons.
+/// The system under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Belemnite,
@@ -48,7 +49,7 @@ impl System {
     }
 }
 
-/// A daemon and how it is started again.
+/// A daemon and the command that starts it again.
 #[derive(Debug)]
 pub(super) struct Daemon {
     pub(super) name: String,
@@ -59,13 +60,13 @@ pub(super) struct Daemon {
 
 /// A running cluster. Dropping it stops and removes it.
 pub(super) struct Cluster {
-    /// Name and version of what runs.
+    /// Name and version of the system under test.
     pub(super) label: String,
-    /// Configuration for clients.
+    /// Path of the configuration file for clients.
     pub(super) conf: PathBuf,
     pub(super) control: Control,
     pub(super) daemons: Vec<Daemon>,
-    /// Groups with limits, by device.
+    /// Control groups with CPU and disk limits, by device.
     pub(super) groups: Vec<Group>,
     pub(super) osds: u64,
     dir: Option<PathBuf>,
@@ -94,15 +95,15 @@ fn new_uuid() -> String {
 const ADMIN_CAPS: &str =
     "\tcaps mon = \"allow *\"\n\tcaps osd = \"allow *\"\n\tcaps mgr = \"allow *\"\n\tcaps mds = \"allow *\"\n";
 
-/// A cluster while it is being made.
+/// State while a cluster is being made.
 struct Making<'a> {
     t: &'a Tools<'a>,
     system: System,
     settings: &'a Settings,
     options: &'a BTreeMap<String, BTreeMap<String, String>>,
-    /// The directory as we see it.
+    /// The cluster's directory as the laboratory sees it.
     dir: PathBuf,
-    /// And as the daemons do.
+    /// The cluster's directory as the daemons see it.
     inside: PathBuf,
     fsid: String,
     port: u16,
@@ -161,7 +162,7 @@ pub(super) fn make(
             let log = m.last_words();
             stop_all(&mut m.daemons);
             if !t.keep {
-                // What cannot be removed is said by `lab clean`.
+                // `lab clean` reports and removes leftovers.
                 let _ = fs::remove_dir_all(&dir);
             }
             Err(if log.is_empty() { e } else { ExecError::Cluster { what: Box::new(e), log } })
@@ -237,7 +238,8 @@ impl Making<'_> {
             .collect()
     }
 
-    /// As the plan says; else the cores that the OSD may use, or what `up` would give it: half of the machine for all OSDs.
+    /// Reactors as the plan says. The default is the cores an OSD may use, or half of the machine's cores for all OSDs
+    /// together, as `belemnite up` does.
     fn reactors(&self, osds: usize) -> u64 {
         let s = self.settings;
         match (s.int("reactors"), s.number("cores_per_device")) {
@@ -328,12 +330,13 @@ impl Making<'_> {
         self.start("mgr", "x", None)
     }
 
-    /// Keys of the type that clients of every release read have to be allowed where Ceph knows two types (20 and later).
+    /// Monitor options that allow keys of type `aes`, which clients of every release read. Ceph 20 and later know two
+    /// key types.
     fn ciphers(&self) -> Result<Vec<String>, ExecError> {
         let (program, args) = self.command("monmaptool", &["--help".into()])?;
         let mut c = Command::new(program);
         c.args(args);
-        // Some releases end their help with an error's status.
+        // Some releases exit with an error status after printing their help.
         let help = match command::run(c, MKFS_LIMIT, self.t.cancel, |_| ()) {
             Ok(o) => o.out + &o.err,
             Err(CommandError::Failed { output, .. }) => output,
@@ -345,7 +348,7 @@ impl Making<'_> {
         Ok(if knows { words.map(String::from).to_vec() } else { Vec::new() })
     }
 
-    /// A group for the OSDs of each device.
+    /// Makes a control group for the OSDs of each device.
     fn limits(&mut self, osds: &[OsdConf]) -> Result<(), ExecError> {
         let (cores, disk) = (self.settings.number("cores_per_device"), self.settings.bytes("disk_limit"));
         if cores == 0.0 && disk == 0 {
@@ -413,7 +416,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The ends of the daemons' logs.
+    /// Last lines of each daemon's log.
     fn last_words(&self) -> String {
         let mut out = String::new();
         for d in &self.daemons {
@@ -440,7 +443,7 @@ fn spawn(dir: &Path, name: &str, program: &str, args: &[String]) -> Result<Child
 }
 
 fn stop_all(daemons: &mut Vec<Daemon>) {
-    // OSDs first, all at once; then whom they tell that they leave.
+    // OSDs stop first, all at once: they announce their shutdown to the monitor, which stops last.
     for d in daemons.iter().filter(|d| d.name.starts_with("osd")) {
         command::signal(d.child.id(), "TERM");
     }
@@ -451,7 +454,7 @@ fn stop_all(daemons: &mut Vec<Daemon>) {
 }
 
 impl Cluster {
-    /// Processes by the daemons' names.
+    /// Names and process ids of the daemons.
     pub(super) fn pids(&self) -> Vec<(String, u32)> {
         self.daemons.iter().map(|d| (d.name.clone(), d.child.id())).collect()
     }
@@ -459,20 +462,20 @@ impl Cluster {
     /// Admin socket of a daemon.
     pub(super) fn socket(&self, name: &str) -> Option<PathBuf> {
         let dir = self.conf.parent()?;
-        // Ceph's daemons of another root see another path: both are below the directory.
+        // The socket is below the cluster's directory, which Ceph's daemons see at another path in a root directory.
         Some(dir.join("run").join(format!("{name}.asok")))
     }
 
     /// Kills a daemon.
     pub(super) fn kill(&mut self, name: &str) -> Result<(), ExecError> {
         let d = self.daemon(name)?;
-        // One that has ended needs no signal.
+        // A daemon that has already ended needs no signal.
         let _ = d.child.kill();
         let _ = d.child.wait();
         Ok(())
     }
 
-    /// Starts a daemon that was killed.
+    /// Restarts a daemon that was killed.
     pub(super) fn start_again(&mut self, name: &str) -> Result<(), ExecError> {
         let dir = self.conf.parent().unwrap_or(Path::new("/")).to_owned();
         let d = self.daemon(name)?;
@@ -485,7 +488,7 @@ impl Cluster {
         d.ok_or_else(|| ExecError::Plan(format!("{name} is not a daemon of this cluster")))
     }
 
-    /// A daemon that has ended by itself, if there is one.
+    /// Name of a daemon that has exited on its own, if any.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.daemons.iter_mut().find_map(|d| match d.child.try_wait() {
             Ok(Some(s)) => Some(format!("{} ended ({s})", d.name)),
@@ -498,7 +501,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         stop_all(&mut self.daemons);
         if let Some(d) = &self.dir {
-            // `lab clean` says what is left.
+            // `lab clean` reports and removes leftovers.
             let _ = fs::remove_dir_all(d);
         }
     }

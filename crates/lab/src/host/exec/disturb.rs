@@ -1,4 +1,4 @@
-//! What is done to a cluster while it is measured, and how it is made whole again.
+//! Disturbances of a cluster during a measurement (OSDs killed or out, scrubs, PG splits), and the repair afterwards.
 
 use super::deploy::Cluster;
 use super::observe::Adder;
@@ -11,12 +11,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a cluster may take to be clean again.
+/// Time limit for a cluster to become clean again.
 const HEAL_LIMIT: Duration = Duration::from_secs(900);
-/// How often the time is looked at.
+/// Interval at which the clock is read.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs `ceph`, for what only a manager does.
+/// Runs the `ceph` program, for commands that only a manager answers.
 fn ceph(t: &Tools<'_>, conf: &Path, args: &[&str]) -> Result<(), ExecError> {
     let program = command::find(Path::new("/"), "ceph")
         .ok_or_else(|| ExecError::Missing { program: "ceph".into(), root: "/".into() })?;
@@ -55,7 +55,8 @@ fn act(t: &Tools<'_>, c: &mut Cluster, d: &Disturbance, pool: &str, watch: &Adde
     }
 }
 
-/// Does everything at its time, counted from when the measurement begins, until `over`. Says what was done when.
+/// Carries out the plan's disturbances until `over` is set; returns a line for each. Times count from the begin of the
+/// measurement.
 pub(super) fn run(
     t: &Tools<'_>,
     c: &mut Cluster,
@@ -65,7 +66,7 @@ pub(super) fn run(
     watch: &Adder,
     over: &AtomicBool,
 ) -> Vec<String> {
-    // Our generator warms up within its own run.
+    // `belemnite bench` warms up within its own run.
     let own = if cell.load.text("tool") == "bench" { cell.load.number("warm_up") } else { 0.0 };
     let mut all: Vec<&Disturbance> = plan.iter().collect();
     all.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -86,7 +87,7 @@ pub(super) fn run(
     said
 }
 
-/// Makes the cluster whole again: everything up, in and clean.
+/// Repairs the cluster: starts killed OSDs, marks all in, and waits until all PGs are clean.
 pub(super) fn heal(t: &Tools<'_>, c: &mut Cluster, plan: &[Disturbance], watch: &Adder) -> Result<(), ExecError> {
     for d in plan {
         let osd = format!("osd.{}", d.osd);

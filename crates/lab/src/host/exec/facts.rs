@@ -1,4 +1,4 @@
-//! What is to be known of the machine beside a measurement.
+//! Facts about the machine that are recorded with a measurement.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -8,7 +8,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Kernel, processor, memory, and settings that disturb measurements.
+/// Kernel, processor, memory, and settings that affect measurements.
 pub(super) fn machine() -> Value {
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1).map(str::trim));
@@ -29,7 +29,7 @@ pub(super) fn machine() -> Value {
     })
 }
 
-/// File system that holds a path, as `/proc/mounts` names it.
+/// File system that holds a path, by its name in `/proc/mounts`.
 pub(super) fn file_system(path: &Path) -> String {
     let mounts = read("/proc/mounts");
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -1,24 +1,24 @@
-//! Limits on CPU and disk by control groups, of version 2 or 1, whichever the machine has.
+//! CPU and disk limits by control groups, version 2 or 1, whichever the machine has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where control groups are.
+/// Mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
-/// Length of the period in which a group may use its share of CPU, in microseconds.
+/// CPU quota period of a group, in microseconds.
 const PERIOD: u64 = 50_000;
 
-/// Why a limit cannot be set.
+/// Error of setting a limit.
 #[derive(Debug, thiserror::Error)]
 #[error("limits need control groups that this user may make: {path}: {source}")]
 pub struct LimitError {
-    /// What was to be written.
+    /// File that could not be written.
     path: String,
-    /// Why not.
+    /// Cause.
     source: std::io::Error,
 }
 
-/// A group of processes with limits; removed when dropped.
+/// A control group with limits; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Group {
     dirs: Vec<PathBuf>,
@@ -38,14 +38,14 @@ fn make(dir: &Path) -> Result<(), LimitError> {
 }
 
 impl Group {
-    /// A group that may use so many cores (0: all), and write and read so many bytes per second of a device.
+    /// Makes a group limited to `cores` (0: unlimited) and to the given bytes per second, read and written, of a disk.
     pub(super) fn new(name: &str, cores: f64, disk: Option<(&str, u64)>) -> Result<Self, LimitError> {
         let root = Path::new(ROOT);
         let v2 = root.join("cgroup.controllers").exists();
         let quota = (cores * PERIOD as f64) as u64;
         let mut g = Self { dirs: Vec::new() };
         if v2 {
-            // Controllers may be enabled already, or by somebody else only.
+            // Enabling fails if the controllers are enabled already, or if only an administrator may do it.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu +io");
             let dir = root.join(name);
             make(&dir)?;
@@ -76,12 +76,12 @@ impl Group {
         Ok(g)
     }
 
-    /// Puts a process and what it starts into the group.
+    /// Moves a process into the group; its future children belong to the group, too.
     pub(super) fn add(&self, pid: u32) -> Result<(), LimitError> {
         self.dirs.iter().try_for_each(|d| write(&d.join("cgroup.procs"), &pid.to_string()))
     }
 
-    /// Periods in which the group ran, and those of them in which it had to wait.
+    /// CPU periods in which the group ran, and the number of them in which it was throttled.
     pub(super) fn throttled(&self) -> (u64, u64) {
         let mut out = (0, 0);
         for d in &self.dirs {
@@ -101,7 +101,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for d in &self.dirs {
-            // A group with processes left cannot be removed: they go back to where they came from.
+            // A group with processes cannot be removed: move them to the parent group.
             let parent = d.parent().map(|p| p.join("cgroup.procs"));
             for pid in fs::read_to_string(d.join("cgroup.procs")).unwrap_or_default().lines() {
                 if let Some(p) = &parent {
@@ -113,7 +113,7 @@ impl Drop for Group {
     }
 }
 
-/// `MAJOR:MINOR` of the disk that holds a file; its partition's disk, which is what limits apply to.
+/// `MAJOR:MINOR` of the whole disk that holds a file; limits apply to disks, not to partitions.
 pub(super) fn device_of(path: &Path) -> std::io::Result<String> {
     use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
     let m = fs::metadata(path)?;

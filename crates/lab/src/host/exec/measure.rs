@@ -1,4 +1,4 @@
-//! One measurement: a load on a pool, with everything that is to be known of it.
+//! One measurement: a load on a pool, with process, machine and cluster statistics.
 
 use super::deploy::Cluster;
 use super::observe::{self, Sample, Watch};
@@ -14,16 +14,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a pool may take until its PGs are clean.
+/// Time limit for the PGs of a new pool to become clean.
 const POOL_LIMIT: Duration = Duration::from_secs(300);
-/// How long an idle cluster is left alone after a pool was removed.
+/// Pause after a pool was removed, before the next measurement.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// A pool of a cluster, and what has been written to it.
+/// A pool of a cluster, with the data written to it.
 pub(super) struct Pool {
-    /// Pool for objects.
+    /// Name of the pool for objects.
     objects: String,
-    /// Pool for images' headers, and that of their data if another.
+    /// Name of the pool for image headers, and of the image data pool if there is one.
     images: (String, Option<String>),
     names: Vec<String>,
     filled: BTreeSet<String>,
@@ -34,7 +34,7 @@ fn command(c: &Cluster, v: &Value) -> Result<(), ExecError> {
     Ok(c.control.run(v, &[]).map(|_| ())?)
 }
 
-/// Makes the pool of a cell. `number` makes its name unlike those before.
+/// Makes the pool of a cell. `number` makes its name unique within the cluster.
 pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) -> Result<Pool, ExecError> {
     let (pg_num, name) = (cell.pool.int("pg_num"), format!("lab{number}"));
     let copies = |copies: u64, name: &str, pg_num: u64| -> Result<(), ExecError> {
@@ -86,7 +86,7 @@ fn counters(c: &Cluster) -> Map<String, Value> {
     c.pids().into_iter().filter_map(|(n, _)| of(&n).map(|v| (n, v))).collect()
 }
 
-/// What each OSD did between two readings of its counters.
+/// Operations of each OSD between two readings of its counters.
 fn osd_ops(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<OsdOps> {
     let mut out = Vec::new();
     for (name, b) in after {
@@ -104,13 +104,13 @@ fn osd_ops(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<OsdOp
     out
 }
 
-/// Everything around one measurement.
+/// Context of one measurement.
 pub(super) struct Around<'a> {
     pub(super) t: &'a Tools<'a>,
     pub(super) plan: &'a Plan,
     /// Folder of the cell.
     pub(super) dir: &'a Path,
-    /// Number of the disk that holds the stores.
+    /// `MAJOR:MINOR` of the disk that holds the stores.
     pub(super) disk: String,
 }
 
@@ -120,7 +120,7 @@ fn write(dir: &Path, name: &str, text: &str) -> Result<(), ExecError> {
 }
 
 impl Around<'_> {
-    /// Fills what the load needs, warms up, measures, makes the cluster whole again.
+    /// Prefills, warms up, measures, and repairs the cluster after disturbances.
     pub(super) fn measure(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell) -> Result<CellResult, ExecError> {
         let (t, name) = (self.t, tool::set_name(cell));
         let osds: Vec<(String, u32)> = c.pids();
@@ -137,7 +137,7 @@ impl Around<'_> {
             seed: self.plan.head.int("seed"),
         };
         if is_image {
-            // Images of another size have other names of their data, not of themselves: one size at a time.
+            // Images of different sizes share their names, so only one size exists at a time.
             tool::make_images(t, cell, &on, pool.image_count.entry(name.clone()).or_default())?;
         }
         let fresh = Target { pids: &[], dir: None, ..on };
@@ -164,7 +164,7 @@ impl Around<'_> {
             let disturb = s.spawn(move || disturb::run(t, cluster, cell, &self.plan.disturb, on.pool, adder, over));
             let ran = tool::measure(t, cell, &on, |pid| {
                 adder.add("client", pid);
-                // A client that cannot be limited is found by its cores in use.
+                // A client whose group cannot be made is judged by its cores in use.
                 if let Some(g) = &group {
                     let _ = g.add(pid);
                 }
@@ -213,14 +213,14 @@ impl Around<'_> {
     }
 }
 
-/// Part of a group's time slices since `before` in which it was held back.
+/// Fraction of a group's CPU periods since `before` in which it was throttled.
 fn share(g: &Group, before: (u64, u64)) -> f64 {
     let (periods, held) = g.throttled();
     let periods = periods.saturating_sub(before.0);
     if periods == 0 { 0.0 } else { held.saturating_sub(before.1) as f64 / periods as f64 }
 }
 
-/// Adds limits and how often they held a process back.
+/// Adds the CPU limits of the processes and their throttled fractions.
 fn limits(r: &mut CellResult, cell: &Cell, throttled: &[f64], client: f64) {
     let per = cell.cluster.int("osds_per_device").max(1) as usize;
     for p in &mut r.processes {
@@ -266,7 +266,8 @@ fn result(
     };
     let ops = m.metrics.get("ops").copied().unwrap_or(0.0).max(1.0);
     let seconds = m.metrics.get("seconds").copied().unwrap_or(0.0).max(1e-9);
-    // Our generator measures over its measured time alone; with other tools all of their run counts, and all their operations.
+    // `belemnite bench` reports CPU of its measured time. For other tools the CPU and operations of the whole run
+    // count.
     let cpu = |kind: &str| -> f64 {
         if m.cpu.is_empty() {
             return r.processes.iter().filter(|p| p.kind() == kind).map(|p| p.cpu_seconds).sum();

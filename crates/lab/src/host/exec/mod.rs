@@ -1,9 +1,9 @@
-//! Carries out a plan: makes clusters and pools, runs loads, watches, disturbs, and keeps everything in a folder.
+//! Executes a plan: makes clusters and pools, runs loads, samples, disturbs, and stores the results in a folder.
 //!
 //! Invariants:
-//!  1. A cell that has a `result.json` is done and is never measured again in that run.
-//!  2. Everything started here ends with the executor: daemons by the kernel, files and control groups when a cluster is
-//!     dropped, on every way out but a kill of the process; then `lab clean` finishes.
+//! 1. A cell with a `result.json` is done; the run never measures it again.
+//! 2. Everything started here ends with the executor. The kernel kills the daemons; dropping a cluster removes its
+//!    files and control groups. If the executor itself is killed, `lab clean` removes them.
 
 pub mod clean;
 mod conf;
@@ -21,65 +21,65 @@ use super::command::{Cancel, CommandError};
 use super::control::ControlError;
 use std::path::{Path, PathBuf};
 
-/// Signs in at the cluster of a configuration.
+/// Reads a cluster's configuration and returns the client options for it.
 pub type Connect<'a> = dyn Fn(&Path) -> Result<client::Options, String> + Sync + 'a;
 
-/// What the executor works with.
+/// Environment of the executor.
 pub struct Tools<'a> {
     /// The `belemnite` program.
     pub binary: PathBuf,
-    /// How clusters are reached.
+    /// Makes client options from a cluster's configuration.
     pub connect: &'a Connect<'a>,
     /// Set when the run is to end.
     pub cancel: &'a Cancel,
-    /// Where clusters keep their files.
+    /// Directory of the cluster directories.
     pub work: PathBuf,
-    /// Leave clusters' files there when they have stopped.
+    /// Keep the cluster directories after the clusters have stopped.
     pub keep: bool,
-    /// The monitor's port; daemons use the ones above.
+    /// The monitor's port; the other daemons use ports above it.
     pub port: u16,
 }
 
-/// Why something could not be carried out.
+/// Error of executing a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// A file or folder.
+    /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A program failed.
+    /// A program failed or could not be run.
     #[error(transparent)]
     Command(CommandError),
-    /// The cluster did not do as told.
+    /// A monitor command failed.
     #[error(transparent)]
     Control(ControlError),
     /// A limit could not be set.
     #[error(transparent)]
     Limit(#[from] limits::LimitError),
-    /// A program is not there.
+    /// A program is not installed.
     #[error("{program} is not installed in {} (Debian: apt install ceph-common ceph-osd ceph-mon ceph-mgr fio)", root.display())]
     Missing {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// Where it was looked for.
+        /// Root directory that was searched.
         root: PathBuf,
     },
     /// A cluster could not be made.
     #[error("{what}\n{log}")]
     Cluster {
-        /// What failed.
+        /// The step that failed.
         what: Box<ExecError>,
-        /// The last lines of its daemons.
+        /// Last lines of its daemons' logs.
         log: String,
     },
-    /// The plan asks for what cannot be done.
+    /// The plan asks for something impossible.
     #[error("{0}")]
     Plan(String),
-    /// Ctrl-C.
+    /// The run was cancelled by Ctrl-C.
     #[error("cancelled")]
     Cancelled,
 }
@@ -94,7 +94,7 @@ impl From<ControlError> for ExecError {
 }
 
 impl ExecError {
-    /// The run was cancelled: nothing more is to be tried.
+    /// Whether the run was cancelled; then nothing more is tried.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         match self {

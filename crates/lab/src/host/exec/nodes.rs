@@ -1,4 +1,4 @@
-//! Nodes: network namespaces that are joined by a bridge of this machine's own namespace, where monitor and clients are.
+//! Nodes: network namespaces on a bridge. Monitor and clients run in the machine's own namespace, which has the bridge.
 
 use crate::host::command::{self, Cancel, CommandError};
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(super) struct Nodes {
     count: u64,
 }
 
-/// Third number of the addresses, so that clusters of two laboratories do not meet.
+/// Third octet of the addresses, derived from the port so that two laboratories do not collide.
 fn net(port: u16) -> u8 {
     (port % 199) as u8 + 40
 }
@@ -33,7 +33,7 @@ fn ip(args: &str, cancel: &Cancel) -> Result<(), CommandError> {
 }
 
 impl Nodes {
-    /// Makes them. Needs the right to.
+    /// Makes `count` namespaces. Needs root.
     pub(super) fn new(port: u16, count: u64, cancel: &Cancel) -> Result<Self, CommandError> {
         let tag = format!("lab{port}");
         let me = Self { tag: tag.clone(), count };
@@ -62,7 +62,7 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         let go = Cancel::new(false);
         for n in 0..self.count {
-            // What was not made need not go.
+            // Errors are ignored: a namespace that was not made cannot be deleted.
             let _ = ip(&format!("netns del {}", self.name(n)), &go);
         }
         let _ = ip(&format!("link del {}", self.tag), &go);

@@ -1,6 +1,7 @@
-//! Watches processes, the machine and the cluster while a cell is measured.
+//! Samples processes, the machine and the cluster while a cell is measured.
 //!
-//! A thread looks every second (or as the plan says) and keeps each look; the first and the last tell what was used in between.
+//! A thread takes a sample every second, or at the plan's interval. The first and the last one give the use between
+//! them.
 
 use crate::host::control::Control;
 use crate::result::{Machine, Process};
@@ -10,21 +11,21 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Ticks of the kernel's clock per second, as `/proc` counts; a constant of all Linux machines.
+/// Kernel clock ticks per second in `/proc`; the same on all Linux machines.
 const TICKS: f64 = 100.0;
 
-/// One process at one look.
+/// One process in one sample.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Look {
     pub(super) cpu: f64,
     pub(super) rss: u64,
     pub(super) read: u64,
     pub(super) written: u64,
-    /// Seconds of CPU of each thread.
+    /// CPU seconds of each thread.
     threads: BTreeMap<u32, f64>,
 }
 
-/// The machine at one look.
+/// The machine in one sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Whole {
     busy: f64,
@@ -32,7 +33,7 @@ struct Whole {
     disk: f64,
 }
 
-/// Everything at one look.
+/// One sample: processes, machine, cluster state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     pub(super) at: f64,
@@ -48,7 +49,7 @@ fn stat_cpu(text: &str) -> f64 {
     (t(11) + t(12)) / TICKS
 }
 
-/// Seconds of CPU of the children of this process that have ended.
+/// CPU seconds of the terminated children of this process.
 pub(super) fn children_cpu() -> f64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let rest = text.rsplit(')').next().unwrap_or_default();
@@ -63,7 +64,7 @@ fn field(text: &str, name: &str) -> u64 {
 }
 
 fn look_at(pid: u32) -> Look {
-    // A process that has ended shows nothing.
+    // A process that has ended has no files in `/proc`, and counts as idle.
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let io = read("io");
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -85,7 +86,7 @@ fn whole(disk: &str) -> Whole {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let f: Vec<f64> =
         text.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|x| x.parse().ok()).collect();
-    // User's, nice, system's, idle, waiting, interrupts, soft ones, stolen.
+    // Fields of the line `cpu`: user, nice, system, idle, iowait, irq, softirq, steal.
     let all: f64 = f.iter().take(8).sum();
     let idle: f64 = f.iter().skip(3).take(2).sum();
     let (major, minor) = disk.split_once(':').unwrap_or_default();
@@ -98,30 +99,30 @@ fn whole(disk: &str) -> Whole {
 }
 
 enum Word {
-    /// A process of that name is to be watched, too.
+    /// Also sample the process with this name and id.
     Add(String, u32),
     Stop,
 }
 
-/// A running watch.
+/// A running sampler.
 pub(super) struct Watch {
     tx: mpsc::Sender<Word>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
-/// Adds processes to a watch.
+/// Handle that adds processes to a sampler.
 #[derive(Clone)]
 pub(super) struct Adder(mpsc::Sender<Word>);
 
 impl Adder {
     pub(super) fn add(&self, name: &str, pid: u32) {
-        // The watch may be over.
+        // The sampler may have stopped.
         let _ = self.0.send(Word::Add(name.to_owned(), pid));
     }
 }
 
 impl Watch {
-    /// Begins. `disk` is the number of the stores' disk.
+    /// Starts sampling. `disk` is the number of the disk that holds the stores.
     pub(super) fn start(pids: Vec<(String, u32)>, control: Control, disk: String, every: Duration) -> Self {
         let (tx, rx) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -147,7 +148,7 @@ impl Watch {
                 if out.last().is_some_and(is_full)
                     && let Some((_, pid)) = pids.iter().find(|(n, _)| n == "client")
                 {
-                    // Writes to a full cluster wait for room, and nobody makes any.
+                    // Writes to a full cluster block until space is freed, which nothing here does: kill the client.
                     crate::host::command::signal(*pid, "KILL");
                 }
                 if last {
@@ -158,7 +159,7 @@ impl Watch {
                     match rx.recv_timeout(next.saturating_duration_since(Instant::now())) {
                         Ok(Word::Add(name, pid)) => pids.push((name, pid)),
                         Ok(Word::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-                            // One more look, at the end.
+                            // Take one more sample at the end.
                             last = true;
                             break;
                         }
@@ -174,20 +175,20 @@ impl Watch {
         Adder(self.tx.clone())
     }
 
-    /// Ends it.
+    /// Stops the sampler and returns its samples.
     pub(super) fn stop(self) -> Vec<Sample> {
-        // It may have ended by itself only by a panic, which shows as no samples.
+        // Only a panic ends the thread early; the result is then empty.
         let _ = self.tx.send(Word::Stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// The cluster took no writes for want of space.
+/// Whether the cluster blocked writes because it was full.
 pub(super) fn is_full(s: &Sample) -> bool {
     s.seen.iter().any(|x| x == "OSD_FULL" || x == "POOL_FULL")
 }
 
-/// What the looks tell of one process.
+/// Use of one process between the first and the last sample; `None` without samples.
 fn process(name: &str, samples: &[Sample]) -> Option<Process> {
     let mut all = samples.iter().filter_map(|s| Some((s.at, s.processes.get(name)?))).filter(|(_, l)| l.rss > 0);
     let (t0, first) = all.next()?;
@@ -206,7 +207,7 @@ fn process(name: &str, samples: &[Sample]) -> Option<Process> {
     })
 }
 
-/// Sums up looks.
+/// Summarizes samples: processes, machine, and the number of samples that saw each cluster state.
 pub(super) fn sum_up(samples: &[Sample]) -> (Vec<Process>, Machine, BTreeMap<String, u64>) {
     let names: std::collections::BTreeSet<&String> = samples.iter().flat_map(|s| s.processes.keys()).collect();
     let processes = names.into_iter().filter_map(|n| process(n, samples)).collect();
@@ -227,7 +228,7 @@ pub(super) fn sum_up(samples: &[Sample]) -> (Vec<Process>, Machine, BTreeMap<Str
     (processes, machine, seen)
 }
 
-/// The looks as CSV.
+/// Samples as CSV.
 pub(super) fn csv(samples: &[Sample]) -> String {
     let mut out = "at,process,cpu_seconds,rss_bytes,read_bytes,written_bytes\n".to_owned();
     for s in samples {
@@ -238,7 +239,7 @@ pub(super) fn csv(samples: &[Sample]) -> String {
     out
 }
 
-/// What each look saw of the cluster, as CSV: health checks, and PG states with `pg` before them.
+/// Cluster states of each sample as CSV: health checks, and PG states with the prefix `pg`.
 pub(super) fn states_csv(samples: &[Sample]) -> String {
     let mut out = "at,seen\n".to_owned();
     for s in samples {

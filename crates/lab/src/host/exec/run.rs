@@ -1,4 +1,4 @@
-//! A run: every cell of a plan, one after the other, kept in a folder that can be gone on with.
+//! A run: every cell of a plan in turn, with results in a folder from which an interrupted run resumes.
 
 use super::deploy::{self, Cluster};
 use super::measure::{self, Around, Pool};
@@ -11,18 +11,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A run's folder.
+/// Folder of a run.
 #[derive(Clone, Debug)]
 pub struct RunDir(pub PathBuf);
 
 impl RunDir {
-    /// The plan as it was run.
+    /// Path of the plan's text.
     #[must_use]
     pub fn plan(&self) -> PathBuf {
         self.0.join("plan.toml")
     }
 
-    /// What is known of the run: how the plan was read, the machine.
+    /// Path of the JSON file about the run: plan options and machine facts.
     #[must_use]
     pub fn about(&self) -> PathBuf {
         self.0.join("run.json")
@@ -34,21 +34,21 @@ impl RunDir {
         self.0.join("cells").join(id)
     }
 
-    /// What is known of the run.
+    /// Contents of the JSON file about the run.
     pub fn read_about(&self) -> Result<Value, ExecError> {
         let path = self.about();
         let text = fs::read_to_string(&path).map_err(|source| ExecError::Io { path: path.clone(), source })?;
         serde_json::from_str(&text).map_err(|e| ExecError::Plan(format!("{}: {e}", path.display())))
     }
 
-    /// Result of a cell that is done.
+    /// Result of a finished cell.
     #[must_use]
     pub fn result(&self, id: &str) -> Option<CellResult> {
         let text = fs::read_to_string(self.cell(id).join("result.json")).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Results of all cells that are done, in order.
+    /// Results of all finished cells, in order.
     #[must_use]
     pub fn results(&self) -> Vec<CellResult> {
         let names = fs::read_dir(self.0.join("cells")).into_iter().flatten().flatten();
@@ -57,7 +57,7 @@ impl RunDir {
         ids.iter().filter_map(|id| self.result(id)).collect()
     }
 
-    /// Cells that failed, and why.
+    /// Failed cells, each with its error.
     #[must_use]
     pub fn failures(&self) -> Vec<(String, String)> {
         let names = fs::read_dir(self.0.join("cells")).into_iter().flatten().flatten();
@@ -71,7 +71,7 @@ impl RunDir {
         out
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file atomically.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), ExecError> {
         let io = |source| ExecError::Io { path: path.to_owned(), source };
         if let Some(d) = path.parent() {
@@ -82,12 +82,12 @@ impl RunDir {
     }
 }
 
-/// How a run ended.
+/// Summary of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Cells measured now.
+    /// Cells measured by this call.
     pub measured: usize,
-    /// Cells that were done before.
+    /// Cells that were already finished.
     pub before: usize,
     /// Cells that failed.
     pub failed: usize,
@@ -102,13 +102,13 @@ struct Running<'a> {
     pools: usize,
 }
 
-/// What is to be known of the machine and of where clusters keep their files.
+/// Facts about the machine and the file system of the cluster directories.
 #[must_use]
 pub fn about_machine(work: &Path) -> Value {
     json!({ "machine": facts::machine(), "file_system": facts::file_system(work) })
 }
 
-/// Measures every cell that is not done. `say` gets a line for each.
+/// Measures every unfinished cell. `say` is called with a line for each.
 pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) -> Result<Ended, ExecError> {
     fs::create_dir_all(&t.work).map_err(|source| ExecError::Io { path: t.work.clone(), source })?;
     let cells = plan.cells();
@@ -120,7 +120,7 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
         let rest: Vec<Cell> = open.iter().skip(i).map(|c| (*c).clone()).collect();
         let done: Vec<Cell> = open.iter().take(i).map(|c| (*c).clone()).collect();
         let (rest, done) = (estimate(&rest).time.as_secs_f64(), estimate(&done).time.as_secs_f64());
-        // What it took so far corrects the estimate of the rest.
+        // The time spent so far scales the estimate for the rest.
         let factor = if i == 0 { 1.0 } else { begin.elapsed().as_secs_f64() / done.max(1.0) };
         Duration::from_secs_f64(rest * factor)
     };
@@ -133,7 +133,7 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
             Ok(result) => {
                 let text = serde_json::to_string(&result).map_err(|e| ExecError::Plan(e.to_string()))?;
                 dir.write(&folder.join("result.json"), &text)?;
-                // It failed in an earlier attempt.
+                // Remove the error of an earlier attempt.
                 let _ = fs::remove_file(folder.join("error.txt"));
                 ended.measured += 1;
                 say(&format!("{head}{what}: {}; {} left", figures(&result), estimate::duration(left(i + 1))));
@@ -143,7 +143,7 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
                 ended.failed += 1;
                 dir.write(&folder.join("error.txt"), &e.to_string())?;
                 say(&format!("{head}{what}: failed: {e}"));
-                // Whatever state the cluster is in, the next cell begins with a new one.
+                // The cluster's state is unknown after a failure: the next cell starts with a new one.
                 (r.pool, r.cluster) = (None, None);
             }
         }
@@ -151,7 +151,7 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
     Ok(ended)
 }
 
-/// A cell's settings that differ in the plan.
+/// Values of those settings of a cell that vary in the plan.
 fn describe(plan: &Plan, c: &Cell) -> String {
     let varied = plan.varied();
     let words = varied.iter().filter(|k| *k != "load.job").map(|k| {
@@ -163,7 +163,7 @@ fn describe(plan: &Plan, c: &Cell) -> String {
     out.join(", ")
 }
 
-/// The figures that matter most, in a line.
+/// The most important figures as one line.
 fn figures(r: &CellResult) -> String {
     let m = |k: &str| r.metrics.get(k).copied().filter(|v| *v > 0.0);
     let mut out = format!("{:.0}/s", m("iops").unwrap_or(0.0));
@@ -183,7 +183,7 @@ impl Running<'_> {
         let same = |c: &(u64, Settings, Cluster)| c.0 == cell.round && c.1 == cell.cluster;
         if !self.cluster.as_ref().is_some_and(same) {
             self.pool = None;
-            // The old one's files go before the new one's come.
+            // Remove the old cluster's files before making those of the new one.
             self.cluster = None;
             let begin = Instant::now();
             let c = deploy::make(self.t, &cell.cluster, &self.plan.options, self.t.port)?;

@@ -1,4 +1,4 @@
-//! The tools that make load, as command lines.
+//! Command lines of the load tools.
 
 use super::{ExecError, Tools};
 use crate::host::command::{self, Output};
@@ -8,19 +8,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that a tool may take beyond its load: to connect, to fill, to end.
+/// Time a tool may take beyond its load: for connecting, prefilling and exiting.
 const GRACE: Duration = Duration::from_secs(600);
-/// Bytes per second that a fill is expected to reach at least.
+/// Slowest expected prefill rate in bytes per second, for the time limit.
 const FILL_SLOWEST: u64 = 4 << 20;
 
-/// Where a tool runs and on what.
+/// Cluster, pools and folder for one execution of a tool.
 pub(super) struct Target<'a> {
     pub(super) conf: &'a Path,
-    /// Pool of objects and of images' headers.
+    /// Pool of objects and of image headers.
     pub(super) pool: &'a str,
-    /// Pool of images' data, if another.
+    /// Pool of image data, if separate.
     pub(super) data_pool: Option<&'a str>,
-    /// Processes whose CPU our generator measures.
+    /// Processes whose CPU `belemnite bench` measures.
     pub(super) pids: &'a [u32],
     /// Folder for the tool's own logs.
     pub(super) dir: Option<&'a Path>,
@@ -46,7 +46,7 @@ fn uses_images(c: &Cell) -> bool {
     c.load.text("tool") == "rbd" || matches!(c.load.text("tool"), "bench" | "fio") && c.load.text("target") == "image"
 }
 
-/// Images of a load: one for each client of fio.
+/// Number of images of a load: one for each fio client.
 fn images(c: &Cell) -> u64 {
     match (uses_images(c), c.load.text("tool")) {
         (false, _) => 0,
@@ -55,7 +55,7 @@ fn images(c: &Cell) -> u64 {
     }
 }
 
-/// What has to be written before a load is the same for two loads with the same name here.
+/// Name of the data set that a load expects. Loads with equal names share one prefill.
 pub(super) fn set_name(c: &Cell) -> String {
     let l = &c.load;
     match l.text("tool") {
@@ -90,7 +90,7 @@ impl Line {
     }
 
     fn run(self, t: &Tools<'_>, conf: &Path, started: impl FnOnce(u32)) -> Result<Output, ExecError> {
-        // A laboratory that is killed takes its load with it.
+        // The kernel kills the load tool when the laboratory is killed.
         let mut c = Command::new("setpriv");
         c.args(["--pdeathsig", "KILL", &program(t, self.name)?])
             .args(&self.args)
@@ -138,7 +138,7 @@ fn bench(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
     line
 }
 
-/// A time as fio takes it. It reads a fraction such as `0.5` as no limit at all, so in milliseconds.
+/// Formats a duration for fio in milliseconds: fio reads a fraction such as `0.5` as no limit.
 fn fio_time(seconds: f64) -> String {
     format!("{}ms", ((seconds * 1e3).round() as u64).max(1))
 }
@@ -149,7 +149,7 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
     let mut line = Line::new("fio", seconds.unwrap_or((l.bytes("image_size") * clients / FILL_SLOWEST) as f64)).add([
         "--output-format=json",
         "--group_reporting",
-        // Before the options of the engine.
+        // The engine must come before its options.
         if uses_images(c) { "--ioengine=rbd" } else { "--ioengine=rados" },
         "--clientname=admin",
         "--randrepeat=0",
@@ -204,7 +204,7 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
     line.extra(c)
 }
 
-/// What fio logged of `kind`, one text for each job that did.
+/// Log files of `kind` that fio wrote, the text of each job's.
 fn fio_logs(on: &Target<'_>, kind: &str, clients: u64) -> Vec<String> {
     let path = |i: u64| on.dir.map(|d| d.join(format!("fio_{kind}.{i}.log")));
     (1..=clients).filter_map(path).filter_map(|p| std::fs::read_to_string(p).ok()).collect()
@@ -235,7 +235,7 @@ fn rbd_bench(c: &Cell, on: &Target<'_>) -> Line {
         .extra(c)
 }
 
-/// Makes the images that are not there.
+/// Makes the images that do not exist yet.
 pub(super) fn make_images(t: &Tools<'_>, c: &Cell, on: &Target<'_>, have: &mut u64) -> Result<(), ExecError> {
     while *have < images(c) {
         let spec = format!("{}/{}", on.pool, image(*have));
@@ -256,7 +256,7 @@ pub(super) fn make_images(t: &Tools<'_>, c: &Cell, on: &Target<'_>, have: &mut u
     Ok(())
 }
 
-/// Writes everything once that the load will read or overwrite.
+/// Writes everything that the load will read or overwrite.
 pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), ExecError> {
     let l = &c.load;
     let once = |mut line: Line| {
@@ -265,7 +265,7 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
     };
     match l.text("tool") {
         "fio" if uses_images(c) => once(fio(c, on, "write", "4M", 8, None)),
-        // Its objects are made by fio itself, anew each time.
+        // fio makes its objects itself in every run.
         "fio" => Ok(()),
         "rbd" => {
             let mut full = c.clone();
@@ -275,15 +275,15 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
             once(rbd_bench(&full, on))
         }
         "rados" if l.text("job") == "write" => Ok(()),
-        // As many objects as can be read in the time.
+        // Write as many objects as the load may read in its time.
         "rados" => once(rados(c, on, "write", l.number("seconds"))),
-        // The generator fills what its job needs before it begins.
+        // `belemnite bench` fills what its job needs before it begins.
         _ if l.text("job") == "write" || l.text("job") == "fill" => Ok(()),
         _ => once(bench(c, on, l.text("job"), 0.01, 0.0)),
     }
 }
 
-/// Load that is not measured, for tools that have no warm-up of their own.
+/// Runs unmeasured load, for tools without a warm-up of their own.
 pub(super) fn warm_up(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), ExecError> {
     let l = &c.load;
     let seconds = l.number("warm_up");
@@ -300,7 +300,7 @@ pub(super) fn warm_up(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
     Ok(())
 }
 
-/// Runs the load; what it printed, and what that says. `filled`: the objects are there.
+/// Runs the load; returns its output and the parsed figures. `filled`: the objects exist.
 pub(super) fn measure(
     t: &Tools<'_>,
     c: &Cell,
@@ -315,7 +315,7 @@ pub(super) fn measure(
         "rbd" => rbd_bench(c, on),
         _ => {
             let line = bench(c, on, job, seconds, l.number("warm_up"));
-            // Objects that another seed wrote cannot be verified: then the load fills its own.
+            // Objects prefilled with another seed cannot be verified: a verifying load fills its own.
             let line = if l.is("prefill") && !l.is("verify") { line.add(["--no-fill"]) } else { line };
             line.extra(c)
         }

@@ -1,4 +1,4 @@
-//! An image's data objects, found as an image's clients find them: by its id, and the header of that id.
+//! Data objects of an RBD image, found as librbd does: by the image id, then the header object.
 
 use super::GeneratorError;
 use base::{PoolId, SnapId};
@@ -8,14 +8,14 @@ use wire::msg::{OpCode, OsdOp};
 use wire::types::SnapContext;
 use wire::{Features, Reader, Writer};
 
-/// The head, where a snapshot's id is asked for.
+/// Snapshot id of the head.
 const HEAD: u64 = u64::MAX - 1;
-/// Largest id and prefix that are believed.
+/// Largest id and prefix in bytes that are accepted.
 const NAME_MAX: u64 = 4096;
-/// Features that do not change where data lies and need nothing of who writes it: layering, deep-flatten, data-pool.
+/// Image features that neither move data nor need a cooperating writer: layering, deep-flatten, data-pool.
 const PLAIN: u64 = 1 | 32 | 128;
 
-/// What is to be known of an image.
+/// Layout of an image.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     pub(super) data_pool: PoolId,

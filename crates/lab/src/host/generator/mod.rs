@@ -1,7 +1,7 @@
-//! Runs a load: threads with a reactor each, clients with connections of their own on them.
+//! Runs a load with threads that have a reactor each, and clients with their own connections on them.
 //!
-//! The calling thread only watches: it sums what the threads count each second and measures CPU over the measured time. All
-//! threads begin at one time, which is set when the last of them has connected and filled its objects.
+//! The calling thread only watches: it sums the threads' counters each second and measures CPU over the measured time.
+//! All threads start at the same time, set when the last of them has connected and filled its objects.
 
 mod image;
 mod ticker;
@@ -17,61 +17,61 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Time from the last thread's readiness to the begin.
+/// Delay between the last thread becoming ready and the start of the load.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Why a load ended early.
+/// Error that ended a load early.
 #[derive(Debug, thiserror::Error)]
 pub enum GeneratorError {
-    /// It cannot be run as asked.
+    /// The load's description is invalid.
     #[error(transparent)]
     Spec(#[from] BadSpec),
-    /// The cluster could not be reached, or has no such pool.
+    /// The cluster could not be reached, or the pool does not exist.
     #[error(transparent)]
     Client(#[from] client::ClientError),
     /// An operation failed.
     #[error("{what} {object}: {errno}")]
     Operation {
-        /// What it did.
+        /// The kind of operation.
         what: &'static str,
-        /// To which object.
+        /// Name of the object.
         object: String,
-        /// How it failed.
+        /// Errno as text.
         errno: String,
     },
-    /// The image cannot be found or read.
+    /// The image does not exist or its header cannot be read.
     #[error("image: {what}: {errno}")]
     Image {
-        /// What was asked for.
+        /// The header field that was read.
         what: &'static str,
-        /// How it failed.
+        /// Errno as text.
         errno: String,
     },
-    /// The image has features that need more than writing its data objects.
+    /// The image has features that need more than writes to its data objects.
     #[error("image: features {0:#x} need a client that keeps locks and maps; make it with `--image-feature layering`")]
     ImageFeatures(u64),
-    /// The pool takes no such writes.
+    /// The pool does not allow overwrites.
     #[error("the pool is erasure-coded and takes no overwrites: write whole objects or allow_ec_overwrites")]
     NoOverwrites,
-    /// A read did not give what was written.
+    /// A read returned other data than was written.
     #[error("object {object}, offset {offset}: {wrong}")]
     Wrong {
-        /// The object.
+        /// Name of the object.
         object: String,
         /// Offset of the block.
         offset: u64,
-        /// What is wrong with it.
+        /// The mismatch.
         wrong: crate::load::content::Wrong,
     },
-    /// A thread or a process could not be watched.
+    /// Starting a thread or reading a process's CPU time failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// A thread ended without a word.
+    /// A thread ended without a result.
     #[error("a thread of the generator ended early")]
     Gone,
 }
 
-/// Sums that a thread keeps for the watcher.
+/// A thread's counters, read by the watcher.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     started: AtomicU64,
@@ -80,7 +80,7 @@ pub(super) struct Counters {
     nanos: AtomicU64,
 }
 
-/// When the load begins, from when it counts, and when no more is started.
+/// Start of the load, start of the measured time, and the time after which no operation starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     begin: Instant,
@@ -88,23 +88,23 @@ pub(super) struct Times {
     end: Instant,
 }
 
-/// What one thread saw.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     reads: Latencies,
     writes: Latencies,
-    /// Latencies from the moment of sending, in an open loop.
+    /// Latencies from sending to answer, in an open loop.
     service: Latencies,
     /// Measured operations of each client.
     clients: Vec<u64>,
-    /// Measured operations of each primary, and the sum of their nanoseconds.
+    /// Measured operations of each primary, and the sum of their latencies in nanoseconds.
     osds: Vec<(u64, u64)>,
     bytes: u64,
-    /// Operations of an open loop that were due and never started.
+    /// Operations of an open loop that were due but never started.
     not_started: u64,
-    /// Blocks read back at the end.
+    /// Blocks verified at the end.
     verified: u64,
-    /// Last measured operation.
+    /// Completion time of the last measured operation.
     last: Option<Instant>,
 }
 
@@ -123,30 +123,30 @@ pub struct Outcome {
     pub reads: Latencies,
     /// Latencies of writes.
     pub writes: Latencies,
-    /// Of both.
+    /// Latencies of reads and writes together.
     pub all: Latencies,
-    /// Latencies from the moment of sending, if operations had a start time of their own.
+    /// Latencies from sending to answer, in an open loop.
     pub service: Option<Latencies>,
     /// Bytes of measured operations.
     pub bytes: u64,
     /// Measured operations of each client.
     pub clients: Vec<u64>,
-    /// Measured operations by the primary that served them when the load began, and the sum of their nanoseconds.
+    /// Measured operations by the primary at the start of the load, and the sum of their latencies in nanoseconds.
     pub osds: Vec<(u64, u64)>,
-    /// Operations that were due and never started.
+    /// Operations that were due but never started.
     pub not_started: u64,
-    /// Blocks read back at the end, all as written.
+    /// Blocks verified at the end.
     pub verified: Option<u64>,
-    /// Nanoseconds of CPU of each watched process.
+    /// CPU nanoseconds of each watched process.
     pub cpu: Vec<(u32, u64)>,
-    /// Nanoseconds of CPU of this process.
+    /// CPU nanoseconds of this process.
     pub own_cpu: u64,
-    /// Second by second.
+    /// Statistics of each second.
     pub series: Vec<Second>,
 }
 
 impl Outcome {
-    /// Measured operations.
+    /// Number of measured operations.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.all.count()
@@ -164,13 +164,13 @@ impl Outcome {
         self.bytes as f64 / self.seconds.max(1e-9) / 1_048_576.0
     }
 
-    /// Microseconds of CPU per operation.
+    /// CPU microseconds per operation, from nanoseconds in all.
     #[must_use]
     pub fn us_per_op(&self, nanos: u64) -> f64 {
         nanos as f64 / 1e3 / self.ops().max(1) as f64
     }
 
-    /// All of it.
+    /// All results as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let cpu: serde_json::Map<String, Value> =
@@ -198,7 +198,7 @@ impl Outcome {
     }
 }
 
-/// Runs a load to its end; `progress` sees every second of it.
+/// Runs a load to its end; `progress` is called each second.
 pub fn run(
     options: &client::Options,
     spec: &Spec,
@@ -214,7 +214,7 @@ pub fn run(
         let (counters, started) = (all.clone(), started.clone());
         async move {
             let r = worker::run(cx.index, &spec, options, counters, started, || drop(tx.send(Word::Ready))).await;
-            // The watcher may have gone after another thread's failure.
+            // The watcher may have returned after an error of another thread.
             let _ = tx.send(r.map_or_else(Word::Failed, |s| Word::Done(Box::new(s))));
         }
     })?;
@@ -227,7 +227,7 @@ pub fn run(
     out
 }
 
-/// The next word of a thread, if it comes in time.
+/// The next message of a thread; `None` if there is none until the given time.
 fn next_word(rx: &mpsc::Receiver<Word>, until: Option<Instant>) -> Result<Option<Word>, GeneratorError> {
     let word = match until {
         None => rx.recv().map_err(|_| GeneratorError::Gone)?,
@@ -240,7 +240,7 @@ fn next_word(rx: &mpsc::Receiver<Word>, until: Option<Instant>) -> Result<Option
     if let Word::Failed(e) = word { Err(e) } else { Ok(Some(word)) }
 }
 
-/// CPU of the watched processes and of this one.
+/// CPU nanoseconds of the watched processes and of this one.
 fn cpu(spec: &Spec) -> Result<(Vec<(u32, u64)>, u64), GeneratorError> {
     let all: std::io::Result<Vec<(u32, u64)>> = spec.cpu_of.iter().map(|p| Ok((*p, proc::cpu_nanos(*p)?))).collect();
     Ok((all?, proc::cpu_nanos(std::process::id())?))
@@ -268,7 +268,7 @@ fn watch_over(
     let (mut before, mut after) = (None, None);
     let mut tick = begin + Duration::from_secs(1);
     loop {
-        // Marks at which something is to be measured, beside the seconds.
+        // Wake up at the start and end of the measured time, besides every second.
         let mark = [(before.is_none(), measure), (after.is_none(), end)].into_iter().filter(|(open, _)| *open);
         let until = mark.map(|(_, at)| at).fold(tick, Instant::min);
         match next_word(rx, Some(until))? {
@@ -338,7 +338,7 @@ fn sum_up(spec: &Spec, seen: Vec<Seen>, t: Times, before: Cpu, after: Cpu, serie
     o
 }
 
-/// Sums at the last second.
+/// Sums at the end of the previous second.
 struct Sums {
     at: Instant,
     finished: u64,
@@ -349,7 +349,7 @@ struct Sums {
 impl Sums {
     fn second(&mut self, counters: &[Counters], begin: Instant, now: Instant, warm_up: bool) -> Second {
         let sum = |f: fn(&Counters) -> &AtomicU64| counters.iter().map(|c| f(c).load(Ordering::Relaxed)).sum::<u64>();
-        // Finished first: an operation finishes after it has started.
+        // Read `finished` first: an operation finishes after it has started, so `started` is never the smaller.
         let (finished, bytes, nanos) = (sum(|c| &c.finished), sum(|c| &c.bytes), sum(|c| &c.nanos));
         let started = sum(|c| &c.started);
         let ops = finished - self.finished;

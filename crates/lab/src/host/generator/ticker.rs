@@ -1,7 +1,8 @@
 //! Wakes a reactor at the start times of an open loop.
 //!
-//! The reactor's own timers are a millisecond wide, more than an operation takes. So a thread beside it sleeps to the next
-//! start time by the kernel's timers and tells the reactor; starts that are closer together than [`NAP_MIN`] share a wake-up.
+//! The reactor's timers have a resolution of a millisecond, longer than an operation takes. A thread therefore sleeps
+//! until the next start time by kernel timers and wakes the reactor. Start times closer together than [`NAP_MIN`] share
+//! a wake-up.
 
 use crate::load::pace::Pace;
 use base::rng::Rng;
@@ -10,10 +11,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Shortest sleep.
+/// Shortest sleep of the thread.
 const NAP_MIN: Duration = Duration::from_micros(50);
 
-/// Start times that have come, for the reactor to take.
+/// Start times that are due, for the reactor to take.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     times: Mutex<(Vec<Instant>, bool)>,
@@ -21,9 +22,9 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// The start times that have come since the last call, and whether there will be no more.
+    /// Moves the due start times into `into`; returns true if there will be no more.
     pub(super) fn take(&self, into: &mut std::collections::VecDeque<Instant>) -> bool {
-        // Nothing panics while it holds the lock.
+        // The lock is never poisoned: the code that holds it does not panic.
         let Ok(mut t) = self.times.lock() else { return true };
         into.extend(t.0.drain(..));
         t.1

@@ -1,4 +1,4 @@
-//! One thread of a load: its clients, the operations they keep in flight, and what it sees.
+//! One thread of a load: its clients, their operations in flight, and its measurements.
 
 use super::{Counters, GeneratorError, Seen, Times, image, ticker};
 use crate::load::content::{self, Ledger};
@@ -21,19 +21,19 @@ use tokio::task::spawn_local;
 use wire::msg::{MOsdOpReply, OpCode, OsdOp};
 use wire::types::SnapContext;
 
-/// Bytes of one write while objects are filled.
+/// Bytes of one write while filling objects.
 const FILL_BLOCK: u64 = 4 << 20;
-/// Objects filled, read back or removed at once.
+/// Objects that are filled, read back or removed concurrently.
 const FILL_DEPTH: usize = 16;
-/// Keys set at once while omaps are filled.
+/// Keys set by one operation while filling omaps.
 const FILL_KEYS: u64 = 256;
-/// Objects of a thread of which the primary is remembered.
+/// Number of a thread's objects whose primary is recorded.
 const PRIMARIES_MAX: u64 = 1 << 20;
-/// OSDs of which latencies are summed.
+/// Highest number of OSDs with summed latencies.
 const OSDS_MAX: usize = 1 << 14;
-/// How long an operation of an open loop may wait for a place at the end of the load before it counts as never started.
+/// Waiting time for a free slot at the end of the load, after which an operation counts as never started.
 const OVERDUE: Duration = Duration::from_millis(10);
-/// Tries to find a block of which no write is in flight.
+/// Attempts to find a block without a write in flight.
 const TRIES: usize = 64;
 
 struct Load {
@@ -42,9 +42,9 @@ struct Load {
     thread: usize,
     pool: PoolId,
     objects: Objects,
-    /// Primary of each of this thread's objects when the load began, by the object's place among them.
+    /// Primary of each of this thread's objects when the load began, by the object's index.
     primaries: Vec<u32>,
-    /// What pieces of an object that is written bit by bit must be multiples of.
+    /// Append alignment of an erasure-coded pool: pieces of an object that is filled in parts must be multiples of it.
     alignment: u64,
     snaps: Option<SnapContext>,
     noise: Noise,
@@ -56,20 +56,20 @@ struct Load {
     done: Cell<bool>,
 }
 
-/// An operation that was chosen.
+/// An operation chosen from the pattern.
 struct Step {
     object: Bytes,
-    /// The object's place among this thread's.
+    /// Index of the object among this thread's.
     index: u64,
     op: OsdOp,
     read: bool,
-    /// A block whose contents are checked.
+    /// The block to verify, if the load verifies.
     place: Option<Place>,
-    /// The oldest generation a read may give.
+    /// The oldest generation that a read may return.
     oldest: Option<u64>,
 }
 
-/// Runs this thread's share of a load. `ready` is called when it could begin.
+/// Runs this thread's share of a load. `ready` is called once connecting and filling are done.
 pub(super) async fn run(
     thread: usize,
     spec: &Arc<Spec>,
@@ -166,7 +166,7 @@ async fn prepare(
     })
 }
 
-/// The primary of each of a thread's objects; of the first ones, if there are very many.
+/// Primaries of a thread's objects, up to [`PRIMARIES_MAX`].
 fn primaries(map: &cluster::OsdMap, pool: PoolId, objects: &Objects) -> Vec<u32> {
     let of = |i: u64| {
         let raw = map.object_to_raw_pg(pool, &objects.name(objects.object(i)), &[], &[], None)?;
@@ -184,7 +184,7 @@ impl Load {
         }
     }
 
-    /// The same, where a failure ends the load.
+    /// Sends an operation and turns a negative result into an error that ends the load.
     async fn must(&self, c: &Client, what: &'static str, object: Bytes, op: OsdOp) -> Result<Bytes, GeneratorError> {
         let name = object.clone();
         let r = self.send(c, object, op).await?;
@@ -194,7 +194,7 @@ impl Load {
         Ok(r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default())
     }
 
-    /// Chooses the next operation; `None` when each block had its turn.
+    /// Chooses the next operation; `None` once each block was used, in order `Once`.
     fn choose(&self) -> Option<Step> {
         let (rng, spec) = (&mut *self.rng.borrow_mut(), &self.spec);
         let read = rng.below(100) < u64::from(spec.reads());
@@ -210,7 +210,7 @@ impl Load {
         };
         match &spec.work {
             Work::Call(name) => {
-                // The name was checked with the load.
+                // `Spec::check` has accepted the name.
                 let op = calls::call(name)?;
                 Some(step(self.objects.object(unit), op))
             }
@@ -246,7 +246,7 @@ impl Load {
                 p = self.objects.place(next);
             }
         }
-        // All blocks tried have a write in flight: look at one of them instead.
+        // All tried blocks have a write in flight: read one of them instead.
         read |= generation.is_none();
         let object = self.objects.name(p.object);
         let (op, oldest) = match generation {
@@ -277,7 +277,7 @@ impl Load {
         self.done.set(true);
     }
 
-    /// Does an operation that counts from `due`; false if the load is over.
+    /// Runs one operation, with latency counted from `due`; returns false if the load is over.
     async fn one(&self, client: (usize, &Client), due: Option<Instant>, times: &Times) -> bool {
         let Some(step) = self.choose() else { return false };
         let Step { object, index, op, read, place, oldest } = step;
@@ -337,7 +337,7 @@ impl Load {
         true
     }
 
-    /// Each client keeps its operations in flight.
+    /// Closed loop: each client keeps `depth` operations in flight.
     async fn closed(self: &Rc<Self>, clients: &[Client], times: Times) {
         let mut tasks = Vec::new();
         for (i, c) in clients.iter().enumerate() {
@@ -359,14 +359,14 @@ impl Load {
         }
     }
 
-    /// Operations start at times of their own; those that find all places taken wait, and that counts.
+    /// Open loop: operations have start times. Waiting for a free slot counts as latency.
     async fn open(self: &Rc<Self>, clients: &[Client], times: Times) -> Result<(), GeneratorError> {
         let Some((rate, arrivals)) = self.spec.rate else { return Ok(()) };
         let mut rng = Rng::new(self.spec.seed ^ 0x7061_6365 ^ (self.thread as u64) << 40);
         let pace = Pace::new(rate / self.spec.threads as f64, arrivals, &mut rng);
         let (due, ticker) = ticker::start(pace, rng, times.begin, times.end)?;
         let queue = Rc::new(RefCell::new(VecDeque::new()));
-        // A permit for each start time in the queue.
+        // One permit for each queued start time.
         let permits = Rc::new(Semaphore::new(0));
         let mut tasks = Vec::new();
         for (i, c) in (0..self.spec.depth).flat_map(|_| clients.iter().enumerate()) {
@@ -390,12 +390,12 @@ impl Load {
             }
             due.changed.notified().await;
         }
-        // What is still in the queue at the end never starts: it counts as long as it has waited.
+        // Operations still queued at the end never start; their waiting time counts as latency.
         let now = Instant::now();
         permits.close();
         {
             let s = &mut *self.seen.borrow_mut();
-            // Those that came due at the very end count as little as operations that are in flight then.
+            // Operations that came due at the very end are not counted, like those in flight.
             let old = |at: &Instant| *at >= times.measure && now.duration_since(*at) > OVERDUE;
             for at in queue.borrow_mut().drain(..).filter(old) {
                 let h = if self.spec.reads() >= 50 { &mut s.reads } else { &mut s.writes };
@@ -408,7 +408,7 @@ impl Load {
                 self.fail(std::io::Error::other(e.to_string()).into());
             }
         }
-        // It has ended with its last start time, or will with its next look at the clock.
+        // The ticker ends with its last start time.
         drop(ticker);
         Ok(())
     }
@@ -452,11 +452,11 @@ where
 }
 
 impl Load {
-    /// Makes what the load needs to find.
+    /// Makes the objects that the load expects.
     async fn fill(self: &Rc<Self>, clients: &[Client]) -> Result<(), GeneratorError> {
         let me = self.clone();
         match &self.spec.work {
-            // A header is cheap and the calls need it.
+            // Headers are cheap, and class calls need them.
             Work::Call(_) => {
                 let make = async |me: Rc<Self>, i, c: Client| {
                     let name = me.objects.name(me.objects.object(i));
@@ -489,7 +489,7 @@ impl Load {
         let (object, size) = (self.objects.object(i), self.objects.size);
         let name = self.objects.name(object);
         let per = self.objects.per_object();
-        // Several blocks at once, the last piece with what is left of the object.
+        // Write several blocks at a time; the last piece has the rest of the object.
         let unit = self.alignment / ops::gcd(self.alignment, self.spec.block);
         let blocks = (FILL_BLOCK / self.spec.block / unit * unit).max(unit);
         let mut at = 0;
@@ -513,7 +513,7 @@ impl Load {
         Ok(())
     }
 
-    /// Reads every block that was written and compares.
+    /// Reads every written block and verifies it.
     async fn read_back(self: &Rc<Self>, clients: &[Client]) -> Result<(), GeneratorError> {
         let numbers = Rc::new(self.ledger.borrow().written());
         let (me, n) = (self.clone(), numbers.len() as u64);
@@ -539,7 +539,7 @@ impl Load {
             let me = me.clone();
             async move {
                 let name = me.objects.name(me.objects.object(i));
-                // An object that the load never touched is not there.
+                // An object that the load never touched may not exist.
                 me.send(&c, name, OsdOp::new(OpCode::DELETE)).await?;
                 Ok(())
             }
