@@ -1,8 +1,8 @@
-//! The manager role: a pure part, and work by a client of the cluster.
+//! The manager role: a part without I/O, and work done through a client of the cluster.
 //!
-//! [`manager`] takes what daemons report, [`stats`] adds it up, [`images`] is what the role knows of block images, [`host`] works
-//! on them: tasks, schedules, rates. [`monitor`] is all that the role sees of the monitor whose process it shares.
-//! While a separate `ceph-mgr` is active the role is off.
+//! [`manager`] receives daemons' reports and [`stats`] sums them. [`images`] has image statistics and schedules;
+//! [`host`] runs tasks and schedules on images. [`monitor`] is the interface to the monitor in the same process. The
+//! role is off while a separate `ceph-mgr` is active.
 
 #![forbid(unsafe_code)]
 

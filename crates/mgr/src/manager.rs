@@ -1,7 +1,7 @@
-//! The pure part of the role: takes what daemons report, and holds what is known from it.
+//! The part of the manager role without I/O: receives daemons' reports and holds the resulting statistics.
 //!
-//! Sessions, and who may send what, are the affair of the process that holds the role. All of this is volatile: it is
-//! filled again within one period of reports. While a separate manager is active, its digest takes the place of reports.
+//! The process with the role manages sessions and permissions. All state here is volatile: reports fill it again within
+//! one report period. While a separate manager is active, its digest replaces the reports.
 
 use crate::images::rates::{Queries, Reported};
 use crate::stats::mds::MdsCounters;
@@ -11,39 +11,39 @@ use cluster::OsdMap;
 use wire::msg::{MMgrConfigure, MMgrReport, MMonMgrReport, MPgStats};
 use wire::types::{MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
 
-/// What a service may tell of itself.
+/// Most bytes of metadata and status of a service daemon.
 const MAX_SERVICE_BYTES: usize = 64 << 10;
-/// Service daemons remembered.
+/// Most service daemons that are registered.
 const MAX_SERVICE_DAEMONS: usize = 10_000;
-/// Lowest priority of performance counters that daemons are asked for.
+/// Lowest priority of performance counters that daemons shall report.
 const STATS_THRESHOLD: u32 = 5;
-/// Kinds of health metrics (`daemon_metric`).
+/// Types of daemon health metrics (`daemon_metric`).
 const SLOW_OPS: u8 = 0;
 const PENDING_CREATING_PGS: u8 = 1;
 
-/// A daemon of a service.
+/// A daemon of a service, such as a gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Daemon<'a> {
-    /// The service's name.
+    /// Name of the service.
     pub service: &'a str,
-    /// Its own.
+    /// Name of the daemon.
     pub name: &'a str,
     /// Global id of its session.
     pub gid: u64,
 }
 
-/// Who reports.
+/// Sender of a report.
 #[derive(Clone, Copy, Debug)]
 pub enum Reporter<'a> {
     /// An OSD.
     Osd(OsdId),
-    /// An MDS, by name, and its connection: counters are declared once for each.
+    /// An MDS, by name and connection; counters are declared once per connection.
     Mds(&'a str, u64),
     /// A daemon of a service.
     Service(Daemon<'a>),
 }
 
-/// The role's knowledge.
+/// State of the manager role.
 pub struct Manager {
     /// PGs, pools and OSDs.
     pub stats: PgStats,
@@ -51,7 +51,7 @@ pub struct Manager {
     pub mds: MdsCounters,
     /// Daemons of services: gateways, mirrors, ….
     pub services: ServiceMap,
-    /// What OSDs are asked about images.
+    /// Active image queries to OSDs.
     queries: Queries,
 }
 
@@ -60,7 +60,7 @@ fn bytes_of(m: &StrMap) -> usize {
 }
 
 impl Manager {
-    /// That has heard nothing yet.
+    /// Makes an empty state.
     #[must_use]
     pub fn new(now: Utime) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Manager {
 
     // Services
 
-    /// A daemon registers with a service; true if the map of services changed.
+    /// Registers a service daemon; true if the service map changed.
     pub fn open_service(
         &mut self,
         d: Daemon<'_>,
@@ -84,7 +84,7 @@ impl Manager {
     ) -> bool {
         let (service, name) = (d.service, d.name);
         if bytes_of(about) + bytes_of(status) > MAX_SERVICE_BYTES {
-            tracing::warn!("mgr: {service} {name} tells more than {MAX_SERVICE_BYTES} bytes of itself: dropped");
+            tracing::warn!("mgr: {service} {name} has more than {MAX_SERVICE_BYTES} bytes of metadata: not registered");
             return false;
         }
         let map = &mut self.services;
@@ -105,7 +105,7 @@ impl Manager {
         true
     }
 
-    /// A daemon is gone; true if the map of services changed.
+    /// Removes a service daemon; true if the service map changed.
     pub fn close_service(&mut self, d: Daemon<'_>, now: Utime) -> bool {
         let map = &mut self.services;
         let Some(s) = map.services.get_mut(d.service) else { return false };
@@ -123,7 +123,7 @@ impl Manager {
 
     // Reports
 
-    /// What a daemon should report, and how often.
+    /// The configuration sent to a daemon: what to report, and the period in seconds.
     #[must_use]
     pub fn configuration(&self, of_osd: bool, period: u32) -> MMgrConfigure {
         MMgrConfigure {
@@ -134,7 +134,7 @@ impl Manager {
         }
     }
 
-    /// A daemon's report.
+    /// Handles a daemon's report.
     pub fn report(&mut self, from: Reporter<'_>, m: &MMgrReport, now: Now) {
         match from {
             Reporter::Osd(osd) => {
@@ -160,32 +160,32 @@ impl Manager {
         }
     }
 
-    /// An OSD's report of its PGs, against the newest map.
+    /// Handles an OSD's PG statistics, against the newest map.
     pub fn pg_stats(&mut self, osd: OsdId, m: &MPgStats, map: &OsdMap, now: Now) {
         let pools = m.pool_stat.iter().map(|(p, s)| (*p, *s));
         self.stats.report(osd, &m.osd_stat, &m.pg_stat, pools, map, now);
     }
 
-    // Questions to OSDs
+    // Image queries
 
-    /// Asks from now on; true if OSDs have to be told.
+    /// Adds a query; true if OSDs must be reconfigured.
     pub fn add_query(&mut self, q: PerfMetricQuery) -> bool {
         self.queries.add(q)
     }
 
-    /// Asks no more; true if OSDs have to be told.
+    /// Removes a query; true if OSDs must be reconfigured.
     pub fn remove_query(&mut self, q: &PerfMetricQuery) -> bool {
         self.queries.remove(q)
     }
 
-    /// What OSDs reported for a query since the last time.
+    /// Takes the reports collected for a query since the last call.
     pub fn take_reports(&mut self, q: &PerfMetricQuery) -> Reported {
         self.queries.take(q)
     }
 
     // A separate manager
 
-    /// The digest of the separate manager; true if the map of services changed.
+    /// Takes a separate manager's digest; true if the service map changed.
     pub fn take_digest(&mut self, m: &MMonMgrReport, now: Now) -> Result<bool, DigestError> {
         self.stats.take_digest(m.digest().map_err(DigestError::Digest)?, now);
         let services = m.service_map().map_err(DigestError::Services)?;
@@ -197,13 +197,13 @@ impl Manager {
     }
 }
 
-/// What of a separate manager's report does not decode.
+/// Part of a separate manager's report that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
-    /// The digest.
+    /// The PG map digest.
     #[error("malformed digest: {0}")]
     Digest(wire::DecodeError),
-    /// The map of services.
+    /// The service map.
     #[error("malformed service map: {0}")]
     Services(wire::DecodeError),
 }

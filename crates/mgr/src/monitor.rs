@@ -1,6 +1,7 @@
-//! What the manager sees of the monitor, and what it asks of it: all of it.
+//! Interface of the manager role to the monitor in the same process.
 //!
-//! Snapshots come from here; changes go the way that a separate manager's go, as commands by the manager's own client.
+//! The monitor provides snapshots of its state. The manager makes changes by commands of its own client, as `ceph-mgr`
+//! does.
 
 use crate::images::rates::Reported;
 use auth::CryptoKey;
@@ -11,22 +12,22 @@ use wire::types::PerfMetricQuery;
 
 /// The monitor that the manager belongs to.
 pub trait Monitor {
-    /// True if this is the manager of the cluster: not while a separate one is expected.
+    /// True if the role is the cluster's manager, that is, no separate manager is expected.
     fn is_active(&self) -> bool;
     /// The newest OSD map.
     fn osdmap(&self) -> Arc<OsdMap>;
-    /// Who the manager signs in as, with the key unless authentication is off.
+    /// Entity name of the manager, with its key unless authentication is off.
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)>;
-    /// What any source but the default says of an option, for this process.
+    /// Value of an option for this process; `None` if it has its default.
     fn option(&self, name: &str) -> Option<String>;
-    /// An option as it is stored for a section.
+    /// Value of an option stored for a section.
     fn stored_option(&self, who: &str, name: &str) -> Option<String>;
-    /// Seconds between the reports of daemons.
+    /// Report period of daemons, in seconds.
     fn report_period(&self) -> u32;
-    /// Has OSDs count what a query asks for, from now on.
+    /// Adds a query to those that OSDs count.
     fn add_query(&self, q: PerfMetricQuery);
-    /// Has them count it no more.
+    /// Removes a query.
     fn remove_query(&self, q: &PerfMetricQuery);
-    /// What they counted since the last time.
+    /// Takes the OSDs' reports for a query since the last call.
     fn take_reports(&self, q: &PerfMetricQuery) -> Reported;
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use wire::types::PerfMetricQuery;
 
-/// Counts how often the map is looked at: everything on images begins there.
+/// A monitor that counts reads of the OSD map: all work on images begins with one.
 struct Fake {
     active: bool,
     looks: Rc<Cell<u32>>,
@@ -46,7 +46,7 @@ impl Monitor for Fake {
     }
 }
 
-/// How often the map is looked at until the role waits for something.
+/// Number of map reads until the role waits.
 fn looks(active: bool) -> u32 {
     let looks = Rc::new(Cell::new(0));
     let service = Service::new(Box::new(Fake { active, looks: Rc::clone(&looks) }), EntityAddr::default());

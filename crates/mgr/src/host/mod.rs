@@ -1,3 +1,3 @@
-//! The manager's work that needs a client of the cluster.
+//! Parts of the manager that need a client of the cluster.
 
 pub mod images;

@@ -1,5 +1,5 @@
-//! What the manager role knows and plans about block images: their I/O as OSDs report it, and what is due when. Pure; the
-//! host ([`crate::host::images`]) joins it to a client of the cluster.
+//! Image I/O statistics and schedules of the manager role, without I/O. The host ([`crate::host::images`]) connects
+//! them to a client of the cluster.
 
 pub mod rates;
 pub mod schedule;

@@ -1,6 +1,6 @@
-//! I/O of images: the query that OSDs get, and the sums and rates of what they answer (`rbd perf image …`).
+//! Image I/O: the query sent to OSDs, and the sums and rates of their reports (`rbd perf image …`).
 //!
-//! OSDs report what happened since their last report; a round adds that up per image. Rates are over the last two rounds.
+//! OSDs report counters since their last report; a round sums them per image. Rates are over the last two rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wire::Reader;
@@ -9,7 +9,7 @@ use wire::types::{
     perf_counter as counter, perf_key as key,
 };
 
-/// Counters of an image, as commands name them, in the order of [`Counters`].
+/// Names of the image counters in commands, in the order of [`Counters`].
 pub const NAMES: [&str; 6] = ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"];
 const KINDS: [u8; 6] = [
     counter::WRITE_OPS,
@@ -19,13 +19,13 @@ const KINDS: [u8; 6] = [
     counter::WRITE_LATENCY,
     counter::READ_LATENCY,
 ];
-/// Images that an OSD reports by each counter.
+/// Most images an OSD reports per counter.
 const OSD_RESULTS_MAX: u64 = 256;
-/// Images that a command shows.
+/// Most images in a command's output.
 const SHOWN_MAX: usize = 64;
-/// Rounds further apart give no rate.
+/// Rounds that are further apart than this, in seconds, give no rate.
 const WINDOW_SECONDS: u64 = 60;
-/// Images followed per query; others are not counted.
+/// Most images followed per query; others are ignored.
 const IMAGES_MAX: usize = 65_536;
 
 /// Counters of an image; latencies in nanoseconds.
@@ -35,14 +35,14 @@ pub type ImageKey = (i64, String, String);
 /// Names of images by pool and namespace, then by id.
 pub type Names = BTreeMap<(i64, String), BTreeMap<String, String>>;
 
-/// What a command shows: descriptors of pools by number, and the images with their six values.
+/// Output of a command: pool names by index, and images with their six values.
 pub type Report = (BTreeMap<usize, String>, Vec<(String, [f64; 6])>);
 
-/// What OSDs reported since it was last asked for, added up over all of them.
+/// Sums of the OSDs' reports for a query since the last [`Queries::take`].
 #[derive(Debug, Default)]
 pub struct Reported(BTreeMap<Vec<Vec<Vec<u8>>>, Counters>);
 
-/// The query for the images of a pool (all without one), and of a namespace of it.
+/// Query for the images of a pool (`None`: all pools), or of one of its namespaces.
 #[must_use]
 pub fn query(pool: Option<i64>, nspace: Option<&str>) -> PerfMetricQuery {
     let any = || "^(.*)$".to_owned();
@@ -63,7 +63,7 @@ pub fn query(pool: Option<i64>, nspace: Option<&str>) -> PerfMetricQuery {
     }
 }
 
-/// OSDs report the images with most of each counter.
+/// Limits of a report: the images with the highest value of each counter.
 #[must_use]
 pub fn limits() -> Vec<PerfMetricLimit> {
     let limit =
@@ -78,12 +78,12 @@ fn escaped(s: &str) -> String {
 }
 
 impl Reported {
-    /// Adds what one OSD says to a query.
+    /// Adds one OSD's report for a query.
     pub fn add(&mut self, r: &PerfMetricReport) {
         let kinds: Vec<u8> = r.performance_counter_descriptors.0.iter().map(|d| d.kind).collect();
         for (k, packed) in &r.group_packed_performance_counters {
             let Some(values) = unpack(&kinds, packed) else {
-                tracing::debug!("mgr: counters of an OSD's report are not understood");
+                tracing::debug!("mgr: an OSD's image counters cannot be decoded");
                 continue;
             };
             let k: Vec<Vec<Vec<u8>>> = k.iter().map(|p| p.iter().map(|b| b.to_vec()).collect()).collect();
@@ -96,7 +96,7 @@ impl Reported {
         }
     }
 
-    /// By image. The pool in an object's name, of images with a data pool, counts more than where it lies.
+    /// Sums by image. The pool in an object's name (of images with a data pool) overrides the object's pool.
     fn images(self) -> BTreeMap<ImageKey, Counters> {
         let mut out = BTreeMap::new();
         for (k, values) in self.0 {
@@ -128,15 +128,15 @@ fn unpack(kinds: &[u8], packed: &bytes::Bytes) -> Option<Counters> {
     Some(out)
 }
 
-/// Reports of OSDs by query, since each was last asked for.
+/// Queries and the OSD reports collected for each.
 #[derive(Debug, Default)]
 pub struct Queries {
-    /// What is asked now, and what came.
+    /// Active queries with the reports since the last `take`.
     all: Vec<(PerfMetricQuery, Reported)>,
 }
 
 impl Queries {
-    /// Begins to ask; false if that is asked already.
+    /// Adds a query; false if it is already active.
     pub fn add(&mut self, q: PerfMetricQuery) -> bool {
         let new = self.all.iter().all(|(have, _)| *have != q);
         if new {
@@ -145,20 +145,20 @@ impl Queries {
         new
     }
 
-    /// Ends asking; false if that was not asked.
+    /// Removes a query; false if it is not active.
     pub fn remove(&mut self, q: &PerfMetricQuery) -> bool {
         let before = self.all.len();
         self.all.retain(|(have, _)| have != q);
         self.all.len() != before
     }
 
-    /// What OSDs are sent.
+    /// Queries in the form sent to OSDs.
     #[must_use]
     pub fn asked(&self) -> wire::types::PerfQueries {
         self.all.iter().map(|(q, _)| (q.clone(), limits())).collect()
     }
 
-    /// An OSD's report.
+    /// Adds an OSD's reports.
     pub fn take_reports(&mut self, reports: &PerfReports) {
         for (q, r) in reports {
             if let Some((_, sums)) = self.all.iter_mut().find(|(have, _)| have == q) {
@@ -167,24 +167,24 @@ impl Queries {
         }
     }
 
-    /// What came for a query since the last time.
+    /// Takes the reports collected for a query since the last call.
     #[must_use]
     pub fn take(&mut self, q: &PerfMetricQuery) -> Reported {
         self.all.iter_mut().find(|(have, _)| have == q).map(|(_, r)| std::mem::take(r)).unwrap_or_default()
     }
 }
 
-/// Images followed for one kind of question.
+/// Images followed for one kind of query.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// The last two rounds, newest first: seconds and counters.
+    /// The last two rounds, newest first: time in seconds and counters.
     raw: BTreeMap<ImageKey, [Option<(u64, Counters)>; 2]>,
-    /// Since it is followed.
+    /// Sums since the image is followed.
     sum: BTreeMap<ImageKey, Counters>,
 }
 
 impl Followed {
-    /// One round at second `now`: only images of these pools, and of that namespace if one is given.
+    /// Adds one round at second `now`, limited to these pools and, if given, to a namespace.
     pub fn round(&mut self, r: Reported, pools: &BTreeMap<i64, String>, nspace: Option<&str>, now: u64) {
         for (k, values) in r.images() {
             if !pools.contains_key(&k.0) || nspace.is_some_and(|n| n != k.1) {
@@ -195,7 +195,7 @@ impl Followed {
             }
             let raw = self.raw.entry(k.clone()).or_default();
             match &mut raw[0] {
-                // Twice in a second: one round.
+                // A second round within a second is merged into the first.
                 Some((at, have)) if *at >= now => have.iter_mut().zip(values).for_each(|(a, b)| *a += b),
                 _ => {
                     raw[1] = raw[0].take();
@@ -206,7 +206,7 @@ impl Followed {
                 *a = a.saturating_add(b);
             }
         }
-        // Images that did nothing.
+        // Images without I/O in this round.
         for raw in self.raw.values_mut() {
             if raw[0].is_some_and(|(at, _)| at < now) {
                 raw[1] = raw[0].take();
@@ -222,7 +222,7 @@ impl Followed {
         self.raw.keys().filter(|k| names.get(&place(k)).is_none_or(|n| !n.contains_key(&k.2))).map(place).collect()
     }
 
-    /// Forgets images that have no name.
+    /// Forgets images without a name, which were removed.
     pub fn forget_unnamed(&mut self, names: &Names) {
         let named = |k: &ImageKey| names.get(&(k.0, k.1.clone())).is_some_and(|n| n.contains_key(&k.2));
         self.raw.retain(|k, _| named(k));
@@ -236,13 +236,13 @@ impl Followed {
         }
         let per_second = values[i] as f64 / (now - before) as f64;
         match i {
-            // Per operation.
+            // Latencies are per operation.
             4 | 5 => per_second / self.rate(k, i - 4).max(1.0),
             _ => per_second,
         }
     }
 
-    /// The images with most of `sort_by` of late: their rates, or their sums.
+    /// The images with the highest `sort_by`: their rates, or their sums.
     #[must_use]
     pub fn report(&self, pools: &BTreeMap<i64, String>, names: &Names, sort_by: usize, rates: bool) -> Report {
         let mut order: Vec<(&ImageKey, f64)> =

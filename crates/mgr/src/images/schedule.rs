@@ -1,8 +1,8 @@
-//! Schedules: what is done to images again and again, by pool, namespace or image (`rbd … schedule`).
+//! Schedules of repeated work on images, by pool, namespace or image (`rbd … schedule`).
 //!
-//! A schedule is a set of intervals with an optional start time, kept as Ceph's manager keeps it: a list of
-//! `{"interval", "start_time"}` in JSON. A run is due at every full interval since 1970 at the start time. Times without a
-//! zone are UTC.
+//! A schedule is a set of intervals with optional start times, stored as Ceph's manager stores it: a JSON list of
+//! `{"interval", "start_time"}`. A run is due at each multiple of the interval since 1970, shifted by the start time.
+//! Times without a zone are UTC.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const DAY: u32 = 24 * 60;
 /// Longest interval: 100 years.
 const MINUTES_MAX: u32 = 100 * 366 * DAY;
-/// Items of one schedule.
+/// Most items of one schedule.
 const ITEMS_MAX: usize = 256;
 
-/// How often.
+/// Interval of a schedule item, in minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval {
     minutes: u32,
 }
 
 impl Interval {
-    /// `90m`, `2h`, `1d`; a bare number is minutes.
+    /// Parses `90m`, `2h`, `1d`; a bare number is minutes.
     ///
     /// # Errors
-    /// The text that Ceph's manager gives.
+    /// Text in the words of Ceph's manager.
     pub fn parse(s: &str) -> Result<Self, String> {
         let bad = || format!("Invalid interval ({s})");
         let (number, unit) = match s.strip_suffix(['d', 'h', 'm']) {
@@ -55,20 +55,20 @@ impl std::fmt::Display for Interval {
     }
 }
 
-/// When on a day an interval begins.
+/// Time of day at which an interval begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StartTime {
     hour: u32,
     minute: u32,
-    /// Minutes east of UTC, if a zone was given.
+    /// Offset from UTC in minutes, positive to the east, if a zone was given.
     zone: Option<i32>,
 }
 
 impl StartTime {
-    /// `14:30`, `14:30:00`, with a date before it or a zone (`Z`, `+02:00`, `-0500`) behind it.
+    /// Parses `14:30`, `14:30:00`, optionally after a date or before a zone (`Z`, `+02:00`, `-0500`).
     ///
     /// # Errors
-    /// Why not.
+    /// The text is not a time; the error says why.
     pub fn parse(s: &str) -> Result<Self, String> {
         let bad = |why: &str| format!("Invalid start time {s}: {why}: {s}");
         let unknown = || bad("Unknown string format");
@@ -132,17 +132,17 @@ impl std::fmt::Display for StartTime {
     }
 }
 
-/// When something is due.
+/// A schedule: a set of intervals with start times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     items: Vec<(Interval, Option<StartTime>)>,
 }
 
 impl Schedule {
-    /// Adds an item; one that is there already is not added twice.
+    /// Adds an item unless the schedule already has it.
     ///
     /// # Errors
-    /// It has too many.
+    /// The schedule has too many items.
     pub fn add(&mut self, interval: Interval, start: Option<StartTime>) -> Result<(), String> {
         if !self.items.contains(&(interval, start)) {
             if self.items.len() >= ITEMS_MAX {
@@ -153,18 +153,18 @@ impl Schedule {
         Ok(())
     }
 
-    /// Removes an item, if it is there.
+    /// Removes an item if the schedule has it.
     pub fn remove(&mut self, interval: Interval, start: Option<StartTime>) {
         self.items.retain(|i| *i != (interval, start));
     }
 
-    /// True if nothing is ever due.
+    /// True if the schedule has no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The first minute since 1970 after `now` (also in minutes) at which it is due.
+    /// The next due minute after `now`, both in minutes since 1970.
     #[must_use]
     pub fn next(&self, now: i64) -> Option<i64> {
         let next = |(i, s): &(Interval, Option<StartTime>)| {
@@ -174,17 +174,17 @@ impl Schedule {
         self.items.iter().map(next).min()
     }
 
-    /// As it is shown.
+    /// JSON form, as shown and stored.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let item = |(i, s): &(Interval, Option<StartTime>)| json!({"interval": i.to_string(), "start_time": s.map(|s| s.to_string())});
         self.items.iter().map(item).collect()
     }
 
-    /// Reads what is kept.
+    /// Parses the stored form.
     ///
     /// # Errors
-    /// It is not a schedule.
+    /// The text is not a schedule.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let v: Value = serde_json::from_slice(text).map_err(|e| format!("Invalid JSON ({e})"))?;
         let mut out = Self::default();
@@ -198,34 +198,34 @@ impl Schedule {
     }
 }
 
-/// What a schedule is for: everything, a pool, a namespace, or an image.
+/// Scope of a schedule: global, a pool, a namespace, or an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// As it is shown: `rbd/`, `rbd/ns/`, `rbd/ns/image`.
+    /// Display name: `rbd/`, `rbd/ns/`, `rbd/ns/image`.
     pub name: String,
-    /// The pool's number.
+    /// Pool id; `None` for the global level.
     pub pool: Option<i64>,
-    /// The namespace, if it is about one.
+    /// Namespace, for a level below the pool.
     pub nspace: Option<String>,
-    /// The image's id, if it is about one.
+    /// Image id, for an image level.
     pub image: Option<String>,
 }
 
-/// A level as it is written: names.
+/// Names in a level specification, not yet resolved to ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelName<'a> {
-    /// The pool.
+    /// Name of the pool.
     pub pool: Option<&'a str>,
-    /// The namespace; `Some("")` for the one without a name.
+    /// Name of the namespace; `Some("")` for the default namespace.
     pub nspace: Option<&'a str>,
-    /// The image.
+    /// Name of the image.
     pub image: Option<&'a str>,
 }
 
-/// Reads `''`, `rbd/`, `rbd/ns/`, `rbd//image`, `rbd/image`, `rbd/ns/image`.
+/// Parses `''`, `rbd/`, `rbd/ns/`, `rbd//image`, `rbd/image`, `rbd/ns/image`.
 ///
 /// # Errors
-/// The text that Ceph's manager gives.
+/// Text in the words of Ceph's manager.
 pub fn parse_level(s: &str) -> Result<LevelName<'_>, String> {
     let bad = || format!("failed to parse {s}");
     if s.is_empty() {
@@ -245,7 +245,7 @@ pub fn parse_level(s: &str) -> Result<LevelName<'_>, String> {
 }
 
 impl Level {
-    /// The key under which its schedule is kept: `''`, `3`, `3/ns`, `3/ns/image-id`.
+    /// Storage key of the level's schedule: `''`, `3`, `3/ns`, `3/ns/image-id`.
     #[must_use]
     pub fn id(&self) -> String {
         let mut s = String::new();
@@ -261,7 +261,7 @@ impl Level {
         s
     }
 
-    /// Reads such a key; the name is left empty.
+    /// Parses a storage key; the name is left empty.
     #[must_use]
     pub fn from_id(id: &str) -> Option<Self> {
         let parts: Vec<&str> = id.split('/').collect();
@@ -279,7 +279,7 @@ impl Level {
         })
     }
 
-    /// True if `self` is within `other` and not the same.
+    /// True if `self` is strictly within `other`.
     fn is_child_of(&self, other: &Self) -> bool {
         let Some(pool) = other.pool else { return self.pool.is_some() };
         if self.pool != Some(pool) {
@@ -292,7 +292,7 @@ impl Level {
         }
     }
 
-    /// True if an image (or a namespace, without one) is within.
+    /// True if an image (or, without one, a namespace) is within this level.
     #[must_use]
     pub fn matches(&self, pool: i64, nspace: &str, image: Option<&str>) -> bool {
         self.pool.is_none_or(|p| p == pool)
@@ -301,20 +301,20 @@ impl Level {
     }
 }
 
-/// All schedules of one kind, by the key of their level.
+/// All schedules of one kind, by the storage key of their level.
 #[derive(Clone, Debug, Default)]
 pub struct Schedules(BTreeMap<String, (Level, Schedule)>);
 
 impl Schedules {
-    /// Puts what was read.
+    /// Inserts a schedule that was read.
     pub fn put(&mut self, level: Level, s: Schedule) {
         self.0.insert(level.id(), (level, s));
     }
 
-    /// Adds an item; gives the schedule to keep.
+    /// Adds an item; returns the schedule to store.
     ///
     /// # Errors
-    /// What was given is no schedule.
+    /// `interval` or `start` is invalid, or the schedule is full.
     pub fn add(&mut self, level: &Level, interval: &str, start: &str) -> Result<Schedule, String> {
         let interval = Interval::parse(interval)?;
         let start = (!start.is_empty()).then(|| StartTime::parse(start)).transpose()?;
@@ -323,10 +323,10 @@ impl Schedules {
         Ok(s.clone())
     }
 
-    /// Removes an item, or all without an interval; gives what is left to keep.
+    /// Removes an item, or all items without an interval; returns the schedule to store, `None` if it is empty.
     ///
     /// # Errors
-    /// What was given is no schedule.
+    /// `interval` or `start` is invalid.
     pub fn remove(&mut self, level: &Level, interval: Option<&str>, start: &str) -> Result<Option<Schedule>, String> {
         let id = level.id();
         if let Some(interval) = interval {
@@ -343,19 +343,19 @@ impl Schedules {
         Ok(None)
     }
 
-    /// True if there is none.
+    /// True if there are no schedules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if some schedule is about something of this pool.
+    /// True if a schedule applies to something in this pool.
     #[must_use]
     pub fn concern(&self, pool: i64) -> bool {
         self.0.values().any(|(l, _)| l.pool.is_none_or(|p| p == pool))
     }
 
-    /// The schedule that rules: the one of the image, else of its namespace, its pool, or everything.
+    /// The effective schedule: that of the image, else of its namespace, its pool, or the global one.
     #[must_use]
     pub fn find(&self, pool: i64, nspace: &str, image: Option<&str>) -> Option<&Schedule> {
         let image = image.map(|i| format!("{pool}/{nspace}/{i}"));
@@ -363,7 +363,7 @@ impl Schedules {
         ids.into_iter().flatten().find_map(|id| self.0.get(&id)).map(|(_, s)| s)
     }
 
-    /// What is shown of a level: its own schedule or the nearest above, and those below.
+    /// Schedules listed for a level: its own or the nearest one above, and all below.
     #[must_use]
     pub fn list(&self, level: &Level) -> Value {
         let id = level.id();
@@ -381,7 +381,7 @@ impl Schedules {
     }
 }
 
-/// What is due when: targets by minute.
+/// Targets by the minute at which they are due.
 #[derive(Clone, Debug)]
 pub struct Queue<T>(BTreeMap<i64, BTreeSet<T>>);
 
@@ -392,7 +392,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Ord + Clone> Queue<T> {
-    /// Plans all targets anew. What is due and was not taken stays due.
+    /// Replaces the plan. Targets that were due and not yet taken stay due.
     pub fn plan(&mut self, now: i64, targets: impl Iterator<Item = (T, i64)>) {
         let mut targets: BTreeMap<T, i64> = targets.collect();
         for due in self.0.range(..=now).flat_map(|(at, s)| s.iter().map(|t| (t.clone(), *at))).collect::<Vec<_>>() {
@@ -406,30 +406,30 @@ impl<T: Ord + Clone> Queue<T> {
         }
     }
 
-    /// Plans one target.
+    /// Adds one target.
     pub fn add(&mut self, t: T, at: i64) {
         self.0.entry(at).or_default().insert(t);
     }
 
-    /// Takes what is due.
+    /// Takes the targets that are due at `now`.
     pub fn take_due(&mut self, now: i64) -> Vec<T> {
         let later = self.0.split_off(&(now + 1));
         std::mem::replace(&mut self.0, later).into_values().flatten().collect()
     }
 
-    /// The first minute at which something is due.
+    /// The first minute at which a target is due.
     #[must_use]
     pub fn next(&self) -> Option<i64> {
         self.0.keys().next().copied()
     }
 
-    /// All, in order of time.
+    /// All targets in order of time.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
         self.0.iter().flat_map(|(at, s)| s.iter().map(|t| (*at, t)))
     }
 }
 
-/// A minute as Ceph shows it: `2026-11-21 20:53:00`.
+/// A minute since 1970 as Ceph shows it: `2026-11-21 20:53:00`.
 #[must_use]
 pub fn show(minute: i64) -> String {
     let sec = u32::try_from(minute.max(0).saturating_mul(60)).unwrap_or(u32::MAX);

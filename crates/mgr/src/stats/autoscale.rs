@@ -1,9 +1,9 @@
-//! How many PGs each pool should have, by what it holds and what it was said it would hold (Ceph's `pg_autoscaler`, as in 16.2
-//! with its profile `scale-up`).
+//! Recommended number of PGs of each pool, by its stored data and target size (Ceph's `pg_autoscaler`, as in 16.2 with
+//! its profile `scale-up`).
 //!
-//! The cluster's PGs (`mon_target_pg_per_osd` for each OSD, a PG counted once per copy) are shared out by the pools' shares of the
-//! space, rounded to a power of two, not below `pg_num_min`. A number that is right within a factor of three is left alone.
-//! One tree of OSDs is assumed: all pools share all OSDs.
+//! The PG budget (`mon_target_pg_per_osd` for each OSD; a PG counts once per copy) is divided by the pools' shares of
+//! the space, rounded to a power of two, not below `pg_num_min`. A number within a factor of three of the ideal stays.
+//! One CRUSH tree is assumed: all pools share all OSDs.
 
 use super::PgStats;
 use super::space::{pool_usage, raw_rate};
@@ -11,25 +11,25 @@ use base::PoolId;
 use cluster::pool::PoolOpt;
 use cluster::{OsdMap, PgPool};
 
-/// Least number of PGs of a pool that says nothing (`PG_NUM_MIN`).
+/// Least number of PGs of a pool without `pg_num_min` (`PG_NUM_MIN`).
 const PG_NUM_MIN: u32 = 32;
-/// What is off by less than this factor stays.
+/// A pool's `pg_num` is changed only if it is off by more than this factor.
 const THRESHOLD: f64 = 3.0;
 
-/// What is to be said of a pool.
+/// Recommendation for a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sizing {
-    /// Share of the space it uses.
+    /// Fraction of the raw space that the pool uses.
     pub actual_ratio: f64,
-    /// The larger of that, what its target size makes, and its target ratio.
+    /// The largest of the used fraction, that of its target size, and its effective target ratio.
     pub share: f64,
-    /// Its share by target ratios.
+    /// Fraction by target ratios, normalized over all pools.
     pub effective_ratio: f64,
-    /// PGs it should have, before rounding.
+    /// Recommended number of PGs before rounding.
     pub ideal: f64,
-    /// PGs it should have.
+    /// Recommended number of PGs.
     pub pg_num: u32,
-    /// That is far from what it has.
+    /// Whether the current number is off by more than [`THRESHOLD`].
     pub would_adjust: bool,
 }
 
@@ -43,14 +43,14 @@ pub fn number(p: &PgPool, name: &str) -> f64 {
     }
 }
 
-/// The nearer power of two, the upper one if both are as near.
+/// The nearest power of two; the upper one in a tie.
 fn nearest_power_of_two(n: f64) -> u32 {
     let upper = (n as u32).max(1).checked_next_power_of_two().unwrap_or(1 << 31);
     let lower = upper >> 1;
     if f64::from(upper) - n > n - f64::from(lower) { lower } else { upper }
 }
 
-/// All pools in order.
+/// Recommendations for all pools, in order of pool id.
 #[must_use]
 pub fn sizes(st: &PgStats, map: &OsdMap, per_osd: u32) -> Vec<(PoolId, Sizing)> {
     let total = st.osd_sum().statfs.total.max(0) as f64;

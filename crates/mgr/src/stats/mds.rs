@@ -1,4 +1,4 @@
-//! Counters that MDS daemons report to the manager role, as `fs status` shows them: the newest two values of each.
+//! Performance counters reported by MDS daemons, for `fs status`: the newest two values of each.
 
 use base::Mono;
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use wire::codec::Result;
 use wire::msg::{MMgrReport, PackedCounters};
 use wire::{Decode, DecodeError};
 
-/// Daemons remembered.
+/// Most MDS daemons that are remembered.
 const MAX_DAEMONS: usize = 10_000;
-/// Counters of one daemon.
+/// Most counters of one daemon.
 const MAX_COUNTERS: usize = 5_000;
 
-/// A value with its time, and the one before.
+/// A counter's value with its time, and the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     newest: u64,
@@ -19,12 +19,12 @@ struct Sample {
     kind: u8,
 }
 
-/// One daemon's counters on one connection.
+/// Counters of one daemon, declared on one connection.
 #[derive(Clone, Debug, Default)]
 struct Daemon {
     conn: u64,
     counters: BTreeMap<String, Sample>,
-    /// When the newest values came, and those before.
+    /// Times of the newest and the previous values.
     times: (Option<Mono>, Option<Mono>),
 }
 
@@ -35,7 +35,7 @@ pub struct MdsCounters {
 }
 
 impl MdsCounters {
-    /// Takes up a report. Counters are declared once on a connection; another connection begins anew.
+    /// Handles a report. Counters are declared once per connection; a new connection declares them again.
     pub fn report(&mut self, name: &str, conn: u64, m: &MMgrReport, now: Mono) -> Result<()> {
         if !self.daemons.contains_key(name) && self.daemons.len() >= MAX_DAEMONS {
             return Ok(());
@@ -73,7 +73,7 @@ impl MdsCounters {
         self.daemons.get(name).and_then(|d| d.counters.get(path)).map_or(0, |s| s.newest)
     }
 
-    /// How much a counter grows in a second.
+    /// Increase of a counter per second.
     #[must_use]
     pub fn rate(&self, name: &str, path: &str) -> u64 {
         let Some(d) = self.daemons.get(name) else { return 0 };
@@ -82,7 +82,7 @@ impl MdsCounters {
         if seconds > 0.0 { (s.newest.saturating_sub(s.before) as f64 / seconds).round() as u64 } else { 0 }
     }
 
-    /// Keeps only the daemons that are named.
+    /// Removes daemons that `known` rejects.
     pub fn keep(&mut self, known: impl Fn(&str) -> bool) {
         self.daemons.retain(|n, _| known(n));
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn values_and_rates() {
         let mut c = MdsCounters::default();
-        // In the order of paths, whatever the order of declaration; averages have three numbers.
+        // Values come in the order of paths, not of declaration; averages have three numbers.
         c.report("a", 1, &report(&[("z", 2), ("m", 6)], &[(6, 5), (2, 10)]), Mono(0)).unwrap();
         assert_eq!((c.value("a", "z"), c.value("a", "m"), c.rate("a", "z")), (10, 5, 0));
         c.report("a", 1, &report(&[], &[(6, 5), (2, 30)]), Mono(2_000_000_000)).unwrap();

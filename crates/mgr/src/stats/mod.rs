@@ -1,14 +1,13 @@
-//! Statistics of PGs, pools and OSDs, fed by the OSDs' reports to the manager role (`mon::core::mgr` hands them over). Ceph's
-//! `PGMap`.
+//! Statistics of PGs, pools and OSDs from the OSDs' reports to the manager role (Ceph's `PGMap`). `mon::core::mgr`
+//! passes the reports on.
 //!
-//! Volatile: a restarted process starts empty and is filled within one report period. Nothing here decides on data;
-//! it is what operators and clients are told (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and what raises health
-//! warnings.
+//! Volatile: a restarted process starts empty and is filled within one report period. No decision about data depends on
+//! it. It answers operators and clients (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and raises health warnings.
 //!
 //! Invariants:
-//!  1. `pool(p)` and `sum()` equal the sums over the PGs held; both are kept up with each report, never recomputed.
-//!  2. Of two reports of a PG the one with the greater (epoch, sequence) stands; a late one changes nothing.
-//!  3. Space is that of OSDs that exist and are in.
+//! 1. `pool(p)` and `sum()` equal the sums over all PGs held; each report updates them.
+//! 2. Of two reports of a PG the one with the greater (epoch, sequence) counts; an older one is ignored.
+//! 3. Space is that of OSDs that exist and are in.
 
 pub mod autoscale;
 pub mod mds;
@@ -24,30 +23,30 @@ use cluster::{IntervalSet, OsdMap};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::types::{OsdStat, PgCount, PgMapDigest, PgStat, PoolStat, StoreStatfs, pg_state};
 
-/// PGs that one report may carry; more is a broken peer.
+/// Most PGs in one report; more are a protocol error.
 pub const REPORT_PGS_MAX: usize = 1 << 20;
 
 /// Health metrics an OSD reports beside its PGs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DaemonHealth {
-    /// Operations that take too long.
+    /// Slow operations.
     pub slow_ops: u32,
-    /// Age of the oldest of them in seconds.
+    /// Age of the oldest slow operation in seconds.
     pub slow_oldest: u32,
-    /// PGs that wait to be created.
+    /// PGs whose creation is pending.
     pub pending_creating: u64,
 }
 
 /// All statistics.
 #[derive(Debug, Default)]
 pub struct PgStats {
-    /// Counts up with each report.
+    /// Counter that increases with each report.
     pub version: u64,
     /// Time of the last report.
     pub stamp: Utime,
     pgs: BTreeMap<PgId, PgStat>,
     osds: BTreeMap<OsdId, OsdStat>,
-    /// What the manager sessions told about the daemons' health.
+    /// Health metrics from the manager sessions of OSDs.
     pub health: BTreeMap<OsdId, DaemonHealth>,
     last_report: BTreeMap<OsdId, Mono>,
     statfs: BTreeMap<(PoolId, OsdId), StoreStatfs>,
@@ -57,7 +56,7 @@ pub struct PgStats {
     by_state: BTreeMap<u64, i64>,
     rates: Rates,
     recovery: Option<RecoveryEvent>,
-    /// What a separate manager added up; then nobody reports to us.
+    /// Sums of a separate manager; while it is active, daemons report to it.
     foreign: Option<Box<Foreign>>,
 }
 
@@ -70,7 +69,7 @@ struct Foreign {
 }
 
 impl PgStats {
-    /// Takes an OSD's report.
+    /// Handles an OSD's report.
     pub fn report<'a>(
         &mut self,
         osd: OsdId,
@@ -87,7 +86,7 @@ impl PgStats {
             self.osds.insert(osd, stat.clone());
         }
         for (id, st) in pgs.into_iter().take(REPORT_PGS_MAX) {
-            // A PG of a pool that is gone, or beyond `pg_num`, would never be removed again.
+            // Ignore PGs of a removed pool or beyond `pg_num`: no later map would remove them.
             if map.pool(id.pool).is_none_or(|p| id.seed >= p.pg_num) {
                 continue;
             }
@@ -106,7 +105,7 @@ impl PgStats {
         }
     }
 
-    /// Takes the sums of a separate manager: from now on they stand for all questions they can answer.
+    /// Takes a separate manager's sums, which then answer every query they can.
     pub fn take_digest(&mut self, digest: PgMapDigest, now: Now) {
         self.version += 1;
         self.stamp = now.wall;
@@ -115,12 +114,12 @@ impl PgStats {
         self.foreign = Some(Box::new(Foreign { digest, pools, avail }));
     }
 
-    /// The separate manager is gone: its sums too.
+    /// Drops the sums of a separate manager that is gone.
     pub fn drop_digest(&mut self) {
         self.foreign = None;
     }
 
-    /// Snapshots that every PG of `pool` has purged; `None` while a PG has not reported.
+    /// Snapshots that every PG of `pool` has purged; `None` until all PGs have reported.
     #[must_use]
     pub fn purged_snaps(&self, pool: PoolId, pg_num: u32) -> Option<IntervalSet> {
         let set = |v: &[(u64, u64)]| {
@@ -144,19 +143,19 @@ impl PgStats {
         all.filter(|_| n >= pg_num)
     }
 
-    /// Bytes a rule can still take, if a separate manager told.
+    /// Available bytes of a CRUSH rule, if a separate manager reported them.
     #[must_use]
     pub fn foreign_avail(&self, rule: i32) -> Option<i64> {
         self.foreign.as_ref().and_then(|f| f.avail.get(&rule).copied())
     }
 
-    /// Space by device class, if a separate manager told.
+    /// Space by device class, if a separate manager reported it.
     #[must_use]
     pub fn foreign_classes(&self) -> Option<BTreeMap<String, OsdStat>> {
         self.foreign.as_ref().map(|f| f.digest.osd_sum_by_class.iter().cloned().collect())
     }
 
-    /// Takes up a new map: forgets what it no longer has and marks PGs stale whose primary is down.
+    /// Handles a new map: removes PGs and OSDs that it no longer has, and marks PGs stale whose primary is down.
     pub fn sync(&mut self, map: &OsdMap, now: Now) {
         let gone: Vec<PoolId> = self.num_by_pool.keys().chain(self.pools.keys()).copied().collect();
         for p in BTreeSet::from_iter(gone) {
@@ -203,7 +202,7 @@ impl PgStats {
         }
     }
 
-    /// Takes a sample for the rates; to be called every few seconds.
+    /// Takes a sample for the rates; called every few seconds.
     pub fn tick(&mut self, now: Now) {
         self.rates.sample(now.mono, &self.sum, &self.pools);
         let sum = &self.sum.stats.sum;
@@ -211,7 +210,7 @@ impl PgStats {
         self.recovery = progress::next(self.recovery, left, now.wall);
     }
 
-    /// Copies being brought back, if there are any.
+    /// The current recovery event, if any copies are degraded or misplaced.
     #[must_use]
     pub fn recovery(&self) -> Option<RecoveryEvent> {
         self.recovery
@@ -331,30 +330,30 @@ impl PgStats {
         sum_osds(self.osds.values())
     }
 
-    /// Space of each pool on each OSD, where stores tell.
+    /// Space of each pool on each OSD, if the stores report it.
     pub fn pool_statfs(&self) -> impl Iterator<Item = (&(PoolId, OsdId), &StoreStatfs)> {
         self.statfs.iter()
     }
 
-    /// What changed over the samples the rates are made of, and over how many seconds.
+    /// Change of the sums over the rate window, and the window's length in seconds.
     #[must_use]
     pub fn delta(&self) -> (PoolStat, f64) {
         self.rates.delta()
     }
 
-    /// Rates of the cluster, or of a pool.
+    /// Rates of a pool, or of the cluster for `None`.
     #[must_use]
     pub fn rate(&self, pool: Option<PoolId>) -> Rate {
         self.rates.rate(pool)
     }
 
-    /// PGs the map has.
+    /// Number of PGs in the map.
     #[must_use]
     pub fn num_pg(&self, map: &OsdMap) -> i64 {
         map.pools.values().map(|p| i64::from(p.pg_num)).sum()
     }
 
-    /// States with their number of PGs; those never reported count as state 0 ("unknown").
+    /// Number of PGs by state; PGs that never reported count as state 0 ("unknown").
     #[must_use]
     pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, i64> {
         if let Some(f) = &self.foreign {
@@ -387,12 +386,11 @@ impl PgStats {
         out
     }
 
-    /// Oldest epoch every reported PG is clean in, of those in the map; `None` before every PG was reported. Maps older
-    /// than it are no longer needed by any PG.
+    /// Oldest epoch in which every PG of the map was clean; `None` until all PGs have reported. No PG needs older maps.
     #[must_use]
     pub fn min_last_epoch_clean(&self, map: &OsdMap) -> Option<Epoch> {
         if self.foreign.is_some() {
-            // A digest has no such number; the beacons have.
+            // A digest lacks this number; the OSDs' beacons have it.
             return Some(map.epoch);
         }
         if (self.pgs.len() as i64) < self.num_pg(map) {
@@ -401,7 +399,7 @@ impl PgStats {
         self.pgs.values().map(|s| s.last_epoch_clean).min()
     }
 
-    /// The digest a manager sends to its monitor, and what clients' statistics come from.
+    /// The digest that a manager sends to its monitor, and the source of clients' statistics.
     #[must_use]
     pub fn digest(&self, map: &OsdMap) -> PgMapDigest {
         if let Some(f) = &self.foreign {
@@ -441,7 +439,7 @@ impl PgStats {
     }
 }
 
-/// What two sets share.
+/// Intersection of two interval sets.
 #[must_use]
 pub fn intersection(a: &IntervalSet, b: &IntervalSet) -> IntervalSet {
     let mut only_a = a.clone();
@@ -459,7 +457,7 @@ fn sub_pg(p: &mut PoolStat, s: &PgStat) {
     p.acting -= s.acting.len() as i32;
 }
 
-/// Adds up OSDs as Ceph does.
+/// Sums OSD statistics as Ceph does.
 pub fn sum_osds<'a>(it: impl Iterator<Item = &'a OsdStat>) -> OsdStat {
     let mut t = OsdStat::default();
     for s in it {

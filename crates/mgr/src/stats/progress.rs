@@ -1,38 +1,38 @@
-//! How far the cluster is with bringing copies back to where they belong, and when it will be done.
+//! Progress of recovery: the fraction of degraded or misplaced copies that were restored, and the remaining time.
 //!
-//! An event begins when the first object is degraded or misplaced and ends when none is. What is left may grow meanwhile (another
-//! OSD fails): then there was more to do than it seemed, and the share that is done shrinks.
+//! An event begins with the first degraded or misplaced object and ends when there are none. The remainder may grow
+//! meanwhile, as when another OSD fails; the total then grows and the completed fraction shrinks.
 
 use base::Utime;
 
-/// Copies of objects that are missing or not in place, as one piece of work.
+/// A recovery event: degraded or misplaced copies that are being restored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecoveryEvent {
-    /// When it began.
+    /// Start time.
     pub started: Utime,
-    /// Copies to bring back, counted since then.
+    /// Copies to restore, counted since the start.
     pub total: i64,
-    /// Those left.
+    /// Copies still to restore.
     pub left: i64,
 }
 
-/// Width of the bar, without its ends.
+/// Width of the progress bar without its ends.
 const BAR: usize = 28;
 
 impl RecoveryEvent {
-    /// Share done, 0 to 1.
+    /// Completed fraction, 0 to 1.
     #[must_use]
     pub fn progress(&self) -> f64 {
         if self.total <= 0 { 1.0 } else { (self.total - self.left).max(0) as f64 / self.total as f64 }
     }
 
-    /// Seconds since it began.
+    /// Seconds since the start.
     #[must_use]
     pub fn seconds(&self, now: Utime) -> u64 {
         u64::from(now.sec.saturating_sub(self.started.sec))
     }
 
-    /// Seconds until it ends, if it goes on as it did; `None` before anything is done.
+    /// Estimated seconds until the end; `None` before any copy is restored.
     #[must_use]
     pub fn remaining(&self, now: Utime) -> Option<u64> {
         let done = self.total - self.left;
@@ -50,7 +50,7 @@ impl RecoveryEvent {
     }
 }
 
-/// `5s`, `3m`, `2h`, `4d`: the largest unit of which there is one.
+/// A duration in its largest non-zero unit: `5s`, `3m`, `2h`, `4d`.
 fn span(s: u64) -> String {
     match s {
         0..60 => format!("{s}s"),
@@ -60,7 +60,7 @@ fn span(s: u64) -> String {
     }
 }
 
-/// The event after a look at what is left.
+/// The event after an update of the remaining copies.
 pub(super) fn next(before: Option<RecoveryEvent>, left: i64, now: Utime) -> Option<RecoveryEvent> {
     if left <= 0 {
         return None;
@@ -81,7 +81,7 @@ mod tests {
         let e = next(Some(e), 50, at(1030)).expect("goes on");
         let bar = format!("[{}{}]", "=".repeat(14), ".".repeat(14));
         assert_eq!(e.text(at(1030)), format!("Global Recovery Event (30s)\n      {bar} (remaining: 30s)"));
-        // More to do: the share that is done shrinks.
+        // The total grows, so the completed fraction shrinks.
         let e = next(Some(e), 150, at(1060)).expect("goes on");
         assert_eq!((e.total, e.progress()), (200, 0.25));
         assert_eq!(e.remaining(at(1060)), Some(180));

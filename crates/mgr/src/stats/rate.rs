@@ -1,13 +1,13 @@
-//! Rates: differences of the sums over the last samples.
+//! Rates: differences of sums over the last samples.
 
 use base::{Mono, PoolId};
 use std::collections::{BTreeMap, VecDeque};
 use wire::types::{ObjectStatSum, PoolStat};
 
-/// Samples kept; with one every five seconds the rates are those of the last half minute (`mon_stat_smooth_intervals`).
+/// Number of samples. At one every five seconds, rates cover half a minute (`mon_stat_smooth_intervals`).
 const SAMPLES: usize = 7;
 
-/// What happens per second.
+/// Client and recovery I/O per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rate {
     /// Bytes read by clients.
@@ -27,13 +27,13 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// True if clients did anything.
+    /// True if clients had any I/O.
     #[must_use]
     pub fn client_io(&self) -> bool {
         self.read_bytes + self.write_bytes + self.read_ops + self.write_ops > 0
     }
 
-    /// True if anything was recovered.
+    /// True if there was any recovery I/O.
     #[must_use]
     pub fn recovery(&self) -> bool {
         self.recovering_bytes + self.recovering_keys + self.recovering_objects > 0
@@ -47,7 +47,7 @@ struct Sample {
     pools: BTreeMap<PoolId, ObjectStatSum>,
 }
 
-/// The samples.
+/// Samples for rates.
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: VecDeque<Sample>,
@@ -73,7 +73,7 @@ impl Rates {
         (p, b.at.since(a.at).as_secs_f64())
     }
 
-    /// The rate of a pool, or of all.
+    /// Rates of a pool, or of the cluster for `None`.
     #[must_use]
     pub fn rate(&self, pool: Option<PoolId>) -> Rate {
         let (Some(a), Some(b)) = (self.samples.front(), self.samples.back()) else { return Rate::default() };
@@ -82,12 +82,12 @@ impl Rates {
             Some(p) => s.pools.get(&p).copied(),
             None => Some(s.sum),
         };
-        // A pool that has only just appeared: all it has done was done since.
+        // A pool that is new in the window: everything counts from its creation.
         let (old, Some(new)) = (pick(a).unwrap_or_default(), pick(b)) else { return Rate::default() };
         if seconds <= 0.0 {
             return Rate::default();
         }
-        // Sums shrink when a pool or PG goes away; nothing was done then.
+        // Sums shrink when a pool or PG is removed; the rate is then zero.
         let per = |f: fn(&ObjectStatSum) -> i64| ((f(&new) - f(&old)).max(0) as f64 / seconds) as u64;
         Rate {
             read_bytes: per(|s| s.num_rd_kb << 10),

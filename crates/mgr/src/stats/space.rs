@@ -1,4 +1,4 @@
-//! Space: what is used and what a pool may still take, by rule, class and pool.
+//! Used and available space, by CRUSH rule, device class and pool.
 
 use super::{PgStats, sum_osds};
 use base::{OsdId, PoolId};
@@ -6,25 +6,25 @@ use cluster::{CrushMap, OsdMap, PgPool};
 use std::collections::BTreeMap;
 use wire::types::{OsdStat, PoolStat, StoreStatfs};
 
-/// Used space of a store in bytes, its own reserve included (`get_used_raw`).
+/// Used bytes of a store, with its own reserve (`get_used_raw`).
 #[must_use]
 pub fn used_raw(s: &StoreStatfs) -> u64 {
     s.total.saturating_sub(s.available).max(0) as u64
 }
 
-/// Used space of a store in bytes, without its reserve (`get_used`).
+/// Used bytes of a store, without its reserve (`get_used`).
 #[must_use]
 pub fn used(s: &StoreStatfs) -> u64 {
     s.total.saturating_sub(s.available).saturating_sub(s.internally_reserved).max(0) as u64
 }
 
-/// Devices a rule picks from, with their share of its data (sums to 1).
+/// OSDs that a rule selects, with their fractions of its data; the fractions sum to 1.
 #[must_use]
 pub fn rule_weights(crush: &CrushMap, rule: i32) -> BTreeMap<OsdId, f64> {
     crush.rule_osd_shares(rule).into_iter().map(|(o, w)| (OsdId(o), f64::from(w))).collect()
 }
 
-/// Bytes of raw space the rule can still take before its fullest OSD is full; negative if no OSD reported.
+/// Raw bytes that a rule can still store before its fullest OSD is full; negative if no OSD has reported.
 #[must_use]
 pub fn rule_avail(st: &PgStats, map: &OsdMap, rule: i32) -> i64 {
     if let Some(n) = st.foreign_avail(rule) {
@@ -70,7 +70,7 @@ pub fn raw_rate(map: &OsdMap, pool: &PgPool) -> f64 {
     f64::from(pool.size)
 }
 
-/// Space OSDs have by device class.
+/// Space of OSDs by device class.
 #[must_use]
 pub fn by_class(st: &PgStats, map: &OsdMap) -> BTreeMap<String, OsdStat> {
     if let Some(c) = st.foreign_classes() {
@@ -86,25 +86,25 @@ pub fn by_class(st: &PgStats, map: &OsdMap) -> BTreeMap<String, OsdStat> {
 /// A pool's usage as `df` shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolUsage {
-    /// User data and omap.
+    /// Bytes of user data and omap.
     pub stored: u64,
-    /// User data.
+    /// Bytes of user data.
     pub stored_data: u64,
-    /// Omap.
+    /// Bytes of omap.
     pub stored_omap: u64,
-    /// Allocated on all OSDs.
+    /// Bytes allocated on all OSDs.
     pub used: u64,
-    /// Allocated for data.
+    /// Bytes allocated for data.
     pub used_data: u64,
-    /// Allocated for omap.
+    /// Bytes allocated for omap.
     pub used_omap: u64,
-    /// Share of what the pool could use at most, 0 to 1.
+    /// Used fraction of the pool's maximum, 0 to 1.
     pub used_ratio: f64,
-    /// User data that still fits.
+    /// Bytes of user data that still fit.
     pub max_avail: u64,
-    /// Raw space that is left for it.
+    /// Raw bytes available to the pool.
     pub avail_raw: u64,
-    /// `stored` times the number of copies.
+    /// Stored bytes times raw bytes per stored byte.
     pub stored_raw: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct PoolUsage {
 pub fn pool_usage(st: &PgStats, map: &OsdMap, id: PoolId, pool: &PgPool) -> PoolUsage {
     let stat: PoolStat = st.pool(id);
     let total = st.osd_sum();
-    // Stores that account space by pool are believed before what PGs count.
+    // Per-pool accounting of the stores takes precedence over the PGs' counters.
     let per_pool = total.num_osds > 0 && total.num_osds == total.num_per_pool_osds;
     let per_pool_omap = total.num_osds > 0 && total.num_osds == total.num_per_pool_omap_osds;
     let (sum, fs) = (&stat.stats.sum, &stat.store_stats);
@@ -151,7 +151,7 @@ pub fn pool_usage(st: &PgStats, map: &OsdMap, id: PoolId, pool: &PgPool) -> Pool
     }
 }
 
-/// Answer of STATFS: kilobytes in all, used and available, and objects; of a pool, or of the cluster.
+/// Reply of STATFS for a pool, or the cluster for `None`: total, used and available KiB, and objects.
 #[must_use]
 pub fn statfs(st: &PgStats, map: &OsdMap, pool: Option<PoolId>) -> (u64, u64, u64, u64) {
     let pos = |v: i64| v.max(0) as u64;

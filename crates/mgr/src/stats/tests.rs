@@ -92,7 +92,7 @@ fn a_new_map_drops_pools_and_marks_stale() {
     assert_eq!(st.pgs().count(), 1);
     assert_eq!(st.states(&m), [(OK | pg_state::STALE, 1)].into());
     assert_eq!(st.osd_sum().kb, 5, "an OSD that is out counts for no space");
-    // Back up: the next report ends the staleness although its sequence may have started over.
+    // The primary is up again: its report ends the stale state even if its sequence restarted.
     m.osd_state = Arc::new(vec![3, 3]);
     st.report(OsdId(1), &OsdStat::default(), [(&PgId::new(2, 0), &pg(1, 10, OK, 1))], [], &m, now(2));
     assert_eq!(st.states(&m), [(OK, 1)].into());

@@ -1,10 +1,9 @@
-//! Data of live migrations: the history of an object is copied from the source to the destination, or what was written
-//! to the destination goes back to the source.
+//! Data copy of live migrations: execute copies each object's snapshot history from the source to the destination;
+//! abort copies the destination's changes back to the source.
 //!
-//! Objects are compared by what images show, not by how they are stored, so source and destination may differ in
-//! striping and in the size of objects. Invariants: a copy never replaces what a client wrote to the destination, and
-//! repeated after a crash it goes on where it was: each step is made with the snapshots that came before it, and is
-//! skipped once the object knows newer ones.
+//! Objects are compared by their contents as seen through the image, so source and destination may differ in striping
+//! and object size. Invariants: a copy never overwrites what a client wrote to the destination. A copy is idempotent:
+//! every write carries the snapshots that precede it, and is skipped once the object knows newer ones.
 
 use super::image::{Image, Step, enc};
 use super::migration::Spec;
@@ -16,38 +15,38 @@ use wire::msg::op_code::op_flags;
 use wire::msg::{OpCode, OsdOp};
 use wire::types::ListSnapsReply;
 
-/// Differences are written in pieces of this size.
+/// Unit in bytes in which contents are compared and differences are written.
 const PIECE: usize = 64 << 10;
-/// Pieces of an object: those of larger ones are longer.
+/// Most pieces of an object; larger objects have longer pieces.
 const PIECES_MAX: usize = 64;
-/// `assert_snapc_seq`: the object must not know a snapshot as new as this.
+/// Mode of the method `assert_snapc_seq`: fail if the object knows this snapshot or a newer one.
 const NEWER_THAN_OBJECT: u8 = 0;
 
-/// What an image shows of an object: `None` if there is none. Zeros at the end are left out.
+/// Contents of an object as seen through the image, without trailing zeros; `None` if there is no object.
 type Shown = Option<Vec<u8>>;
 
-/// The source at one time.
+/// One state of the source: a snapshot or the head.
 struct Point {
     from: Image,
     snap: Option<u64>,
-    /// Bytes that are taken.
+    /// Bytes of the source that are copied.
     limit: u64,
-    /// Where source and destination have no object, the destination's parent shows what the source's does.
+    /// Whether the destination reads from its own parent where neither side has an object.
     shows_parent: bool,
-    /// The snapshot of the destination that it becomes, unless it was removed; `None` for the head.
+    /// The destination's snapshot for this state; `None` for the head, or if that snapshot was removed.
     becomes: Option<u64>,
 }
 
-/// A snapshot of the destination, or its head, and its data objects.
+/// A snapshot of the destination (`None` for the head), with its number of data objects.
 struct View {
     snap: Option<u64>,
     objects: u64,
 }
 
-/// The way from source to destination.
+/// A copy from source to destination.
 pub(super) struct Copy {
     to: Image,
-    /// Oldest first, the head last.
+    /// States of the source, oldest first, the head last.
     points: Vec<Point>,
     /// Snapshots of the destination, oldest first, the head last.
     views: Vec<View>,
@@ -75,12 +74,12 @@ impl Copy {
         Ok(Self { to: to.clone(), points, views, objects })
     }
 
-    /// Objects of the destination that the source shows something of.
+    /// Number of destination objects for which the source may have data.
     pub(super) fn objects(&self) -> u64 {
         self.objects
     }
 
-    /// Copies what the destination has not of its object `n`.
+    /// Copies the missing states of the destination's object `n`.
     pub(super) async fn object(&self, n: u64) -> Step<()> {
         let knows = self.knows(n).await?;
         let newest = self.points.iter().filter_map(|p| p.becomes).next_back().unwrap_or(0);
@@ -105,12 +104,12 @@ impl Copy {
                 snaps.insert(0, s);
             }
         }
-        // Maps first: they may only err on the side of an object that is not there.
+        // Object maps first: a map may list an object that does not exist, but never the reverse.
         self.note(n, &states, newest).await?;
         let o = self.to.data.object(&self.to.data_object(n));
         for (snaps, ops) in writes {
             match self.to.data.write(&o, ops, &snaps).await {
-                // A client of the destination copied it at the same time.
+                // A client of the destination copied the object concurrently.
                 Err(EEXIST | ERANGE) => {}
                 r => r?,
             }
@@ -118,7 +117,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Writes down in the object maps of snapshots and head in which of them the object exists and changed.
+    /// Records in the object maps of snapshots and head where the object exists and where it changed.
     async fn note(&self, n: u64, states: &[(Option<u64>, bool, bool)], newest: u64) -> Step<()> {
         let mut head_seen = false;
         for v in self.views.iter() {
@@ -128,7 +127,7 @@ impl Copy {
                 false => states.last(),
             };
             let Some((_, exists, changed)) = found else { continue };
-            // The source's head becomes the first snapshot made since; nothing has changed in those after it.
+            // The first snapshot made after the migration began has the source's head; later ones are unchanged.
             let clean = !changed || (!of_source && head_seen);
             head_seen |= !of_source;
             if *exists && n < v.objects {
@@ -138,7 +137,7 @@ impl Copy {
         Ok(())
     }
 
-    /// The newest snapshot that the destination's object knows of; `None` if there never was an object.
+    /// The newest snapshot that the destination's object knows; `None` if the object never existed.
     async fn knows(&self, n: u64) -> Step<Option<u64>> {
         let o = self.to.data.object(&self.to.data_object(n));
         match self.to.data.op(&o, OsdOp::new(OpCode::LIST_SNAPS), SnapId::SNAPDIR).await {
@@ -154,7 +153,7 @@ impl Point {
         Self { from, snap, limit, shows_parent, becomes }
     }
 
-    /// Where object `n` of `to` lies in the image, and how much is taken of each piece.
+    /// Positions in the image of the pieces of object `n` of `to`, each with the number of bytes to copy.
     fn pieces(&self, to: &Image, n: u64) -> impl Iterator<Item = (u64, usize)> + use<> {
         let (limit, unit) = (self.limit, to.stripes.unit);
         to.stripes.pieces(n).map(move |at| (at, limit.saturating_sub(at).min(unit) as usize))
@@ -172,7 +171,7 @@ impl Point {
         Ok((self.shows_parent || !data.is_empty()).then_some(data))
     }
 
-    /// True if the source itself has an object where object `n` of `to` is.
+    /// True if the source itself (not its parent) has data objects in the range of object `n` of `to`.
     async fn has_own(&self, to: &Image, n: u64) -> Step<bool> {
         let mut seen = None;
         for (at, len) in self.pieces(to, n) {
@@ -190,11 +189,12 @@ impl Point {
     }
 }
 
-/// The way back: what clients wrote to the destination.
+/// A copy back, for an abort: changes that clients made to the destination.
 pub(super) struct Back {
     from: Image,
     to: Image,
-    /// The destination has all data: what it has not is zeros, or its parent's. Else it is the source's.
+    /// Whether the destination has all data, so that its absent objects read as zeros or from its parent. Otherwise
+    /// absent objects read from the source.
     whole: bool,
 }
 
@@ -202,18 +202,18 @@ impl Back {
     pub(super) fn new(from: &Image, to: &Image, whole: bool) -> Self {
         let mut to = to.clone();
         if !whole {
-            // Where the destination has no object, what was read before stays.
+            // Without the parent, reading an absent object leaves the buffer with the source's data.
             to.parent = None;
         }
         Self { from: from.clone(), to, whole }
     }
 
-    /// Objects of the source.
+    /// Number of data objects of the source.
     pub(super) fn objects(&self) -> u64 {
         self.from.objects(self.from.size())
     }
 
-    /// Makes object `n` of the source show what the destination does.
+    /// Copies the destination's contents into object `n` of the source.
     pub(super) async fn object(&self, n: u64) -> Step<()> {
         let (from, to) = (&self.from, &self.to);
         let unit = from.stripes.unit as usize;
@@ -243,7 +243,7 @@ impl Back {
     }
 }
 
-/// What lets a step be made only once.
+/// An operation that fails if a copy of this state was written before.
 fn guard(seq: u64) -> OsdOp {
     if seq == 0 {
         return OsdOp { flags: op_flags::EXCL, ..OsdOp::new(OpCode::CREATE) };
@@ -259,7 +259,7 @@ fn trim(data: &mut Vec<u8>) {
     data.truncate(data.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
 }
 
-/// The operations that make an object of up to `size` bytes show `new` instead of `old`.
+/// Operations that change an object of up to `size` bytes from contents `old` to `new`.
 fn change(old: Option<&[u8]>, new: Option<&[u8]>, size: u64) -> Vec<OsdOp> {
     let Some(new) = new else { return vec![OsdOp::new(OpCode::DELETE)] };
     let mut ops = Vec::new();
@@ -273,7 +273,7 @@ fn change(old: Option<&[u8]>, new: Option<&[u8]>, size: u64) -> Vec<OsdOp> {
         let end = new.len().min(at + piece);
         let was = &old[at.min(old.len())..end.min(old.len())];
         let now = &new[at..end];
-        // Behind its end an object reads as zeros.
+        // Reads beyond an object's end return zeros.
         let same = now.starts_with(was) && now[was.len()..].iter().all(|b| *b == 0);
         if !same {
             let data = Bytes::copy_from_slice(now);
@@ -291,7 +291,7 @@ fn change(old: Option<&[u8]>, new: Option<&[u8]>, size: u64) -> Vec<OsdOp> {
 mod tests {
     use super::*;
 
-    /// What the operations do to an object.
+    /// Contents of an object after the operations.
     fn apply(old: Option<&[u8]>, ops: &[OsdOp]) -> Option<Vec<u8>> {
         let mut o = old.map(<[u8]>::to_vec);
         for op in ops {

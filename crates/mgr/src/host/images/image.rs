@@ -1,4 +1,4 @@
-//! An image as its header describes it, and what is done to it: class calls on the objects that librbd keeps.
+//! An RBD image as its header describes it, and operations on it: class calls on the objects that librbd keeps.
 
 use super::snap;
 use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, ESTALE, Errno};
@@ -9,31 +9,31 @@ use wire::msg::{OpCode, OsdOp};
 use wire::types::{ListWatchersReply, ObjectLocator, SnapContext};
 use wire::{Decode, Features, Reader, Writer};
 
-/// The head, where a snapshot's id is asked for.
+/// Snapshot id of the head.
 pub(super) const NOSNAP: u64 = u64::MAX - 1;
 /// Namespaces per request.
 const NAMESPACES_PAGE: u64 = 1024;
-/// Namespaces looked at in a pool.
+/// Most namespaces of a pool that are read.
 const NAMESPACES_MAX: usize = 65_536;
 /// Deepest chain of parents that is read through (librbd's limit).
 const PARENTS_MAX: u32 = 16;
-/// Largest object order that is worked on: 64 MiB.
+/// Largest supported object order: 64 MiB.
 const ORDER_MAX: u8 = 26;
-/// Most objects that stripes go over.
+/// Largest accepted stripe count.
 const STRIPES_MAX: u64 = 1 << 20;
-/// What is copied up ends at a multiple of this.
+/// The length of a copied-up object is rounded up to a multiple of this.
 const COPY_UP_UNIT: usize = 4096;
-/// The lock that librbd takes on headers.
+/// Name of the exclusive lock on an image header.
 const LOCK: &[u8] = b"rbd_lock";
-/// Objects of a journal that are removed: more than any journal that is trimmed has.
+/// Most journal objects that are removed; a trimmed journal has fewer.
 const JOURNAL_OBJECTS_MAX: u64 = 1 << 20;
-/// Tag of its internal lockers.
+/// Lock tag of librbd's internal lockers.
 const TAG: &[u8] = b"internal";
-/// What our cookies begin with.
+/// Prefix of the manager's lock cookies.
 pub(super) const COOKIE: &str = "manager ";
-/// `WATCH_NOTIFY` payload: the header has changed.
+/// `WATCH_NOTIFY` payload: the header was updated.
 const HEADER_UPDATE: u32 = 3;
-/// How long watchers may take over it.
+/// Time limit for watchers to acknowledge, in seconds.
 const NOTIFY_SECONDS: u32 = 5;
 
 /// Feature bits of images.
@@ -49,17 +49,17 @@ pub(super) mod feature {
     pub(in super::super) const MIGRATING: u64 = 512;
     pub(in super::super) const NON_PRIMARY: u64 = 1024;
 }
-/// The image is a clone of the second form.
+/// Operation feature: the image is a clone of format 2.
 const CLONE_CHILD: u64 = 2;
-/// What an object map says of an object.
+/// Object map state: the object exists.
 const EXISTS: u8 = 1;
-/// It exists and is as the snapshot before has it.
+/// Object map state: the object exists and is unchanged since the previous snapshot.
 const EXISTS_CLEAN: u8 = 3;
 
 /// Result of a step.
 pub(super) type Step<T> = Result<T, Errno>;
 
-/// A pool and a namespace in it.
+/// A pool and one of its namespaces, with a client.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) client: Client,
@@ -93,13 +93,13 @@ impl Place {
         o
     }
 
-    /// Runs one operation on an object of this place, at a snapshot if it reads one.
+    /// Runs one operation on an object, at a snapshot if it reads one.
     pub(super) async fn op(&self, o: &ObjectRef, op: OsdOp, snap: SnapId) -> Step<Bytes> {
         let r = self.client.op_at(o, vec![op], snap).await.map_err(failed)?;
         if r.result < 0 { Err(r.result) } else { Ok(r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default()) }
     }
 
-    /// Runs operations that write to an object, keeping what `snaps`, newest first, show of it.
+    /// Runs write operations on an object with the snapshot context `snaps`, newest first.
     pub(super) async fn write(&self, o: &ObjectRef, ops: Vec<OsdOp>, snaps: &[u64]) -> Step<()> {
         let snaps: Vec<SnapId> = snaps.iter().map(|s| SnapId(*s)).collect();
         let snapc = SnapContext { seq: snaps.first().copied().unwrap_or(SnapId(0)), snaps };
@@ -120,7 +120,7 @@ impl Place {
         T::decode(&mut Reader::shared(&b)).map_err(|_| base::errno::EIO)
     }
 
-    /// The pool's namespaces, the one without a name first.
+    /// The pool's namespaces, the default namespace first.
     pub(super) async fn namespaces(&self) -> Step<Vec<String>> {
         let mut all = vec![String::new()];
         loop {
@@ -141,7 +141,7 @@ impl Place {
         }
     }
 
-    /// Removes an object; it may be gone already.
+    /// Removes an object, which may not exist.
     pub(super) async fn delete(&self, name: &str) -> Step<()> {
         absent_is_fine(self.op(&self.object(name), OsdOp::new(OpCode::DELETE), SnapId::HEAD).await)
     }
@@ -169,24 +169,24 @@ pub(super) fn absent_is_fine(r: Step<Bytes>) -> Step<()> {
     }
 }
 
-/// What an image is a clone of.
+/// Parent snapshot of a cloned image.
 #[derive(Clone, Debug)]
 pub(super) struct Parent {
     pub(super) pool: PoolId,
     pub(super) nspace: Bytes,
     pub(super) id: String,
     pub(super) snap: u64,
-    /// Bytes that still show the parent.
+    /// Bytes of the child that may read from the parent.
     pub(super) overlap: u64,
 }
 
 impl Parent {
-    /// Where it is.
+    /// Pool and namespace of the parent.
     fn place(&self, child: &Place) -> Place {
         Place { client: child.client.clone(), pool: self.pool, nspace: self.nspace.clone() }
     }
 
-    /// A snapshot in the role of a parent.
+    /// A snapshot of an image as a parent.
     pub(super) fn snapshot(image: &Image, snap: u64) -> Self {
         let (pool, nspace) = (image.place.pool, image.place.nspace.clone());
         Self { pool, nspace, id: image.id.clone(), snap, overlap: 0 }
@@ -198,7 +198,7 @@ impl Parent {
     }
 }
 
-/// How an image's bytes lie in its objects.
+/// Striping of an image over its data objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripes {
     pub(super) object: u64,
@@ -207,7 +207,7 @@ pub(super) struct Stripes {
 }
 
 impl Stripes {
-    /// Of the usual form, or as the header has them.
+    /// Striping from the object order and the header's stripe unit and count, if it has them.
     fn new(order: u8, fancy: Option<(u64, u64)>) -> Step<Self> {
         if order > ORDER_MAX {
             return Err(EOPNOTSUPP);
@@ -219,14 +219,14 @@ impl Stripes {
         if fits { Ok(s) } else { Err(EIO) }
     }
 
-    /// Objects of an image of `bytes`.
+    /// Number of data objects of an image of `bytes` bytes.
     pub(super) fn objects(&self, bytes: u64) -> u64 {
         let set = self.object * self.count;
         let rest = bytes % set;
         (bytes / set) * self.count + rest.div_ceil(self.unit).min(self.count)
     }
 
-    /// Where a byte of the image lies: object, offset in it, and how much follows there.
+    /// Location of a byte of the image: object number, offset in it, and contiguous bytes from there.
     pub(super) fn find(&self, at: u64) -> (u64, u64, u64) {
         let (unit, within) = (at / self.unit, at % self.unit);
         let (stripe, column) = (unit / self.count, unit % self.count);
@@ -235,7 +235,7 @@ impl Stripes {
         (set * self.count + column, row * self.unit + within, self.unit - within)
     }
 
-    /// Where in the image the pieces of object `n` are, in the order of the object.
+    /// Positions in the image of the stripe units of object `n`, in the order of the object.
     pub(super) fn pieces(&self, n: u64) -> impl Iterator<Item = u64> + use<> {
         let Self { object, unit, count } = *self;
         let (set, column) = (n / count, n % count);
@@ -244,7 +244,7 @@ impl Stripes {
     }
 }
 
-/// An image.
+/// An open image.
 #[derive(Clone)]
 pub(super) struct Image {
     pub(super) place: Place,
@@ -254,14 +254,14 @@ pub(super) struct Image {
     op_features: u64,
     prefix: String,
     pub(super) data: Place,
-    /// Newest first.
+    /// Ids of the snapshots, newest first.
     pub(super) snaps: Vec<u64>,
     pub(super) stripes: Stripes,
     pub(super) parent: Option<Parent>,
 }
 
 impl Image {
-    /// Reads the header, as of a snapshot or the head (`None`).
+    /// Reads the header at a snapshot, or the head for `None`.
     pub(super) async fn open(place: &Place, id: &str, snap: Option<u64>) -> Step<Self> {
         let at = snap.unwrap_or(NOSNAP);
         let header = format!("rbd_header.{id}");
@@ -330,8 +330,8 @@ impl Image {
         }
     }
 
-    /// Writes into the object map that object `n` exists, of the head or of a snapshot; `clean` if it is as the snapshot
-    /// before has it.
+    /// Marks object `n` as existing in the object map of the head or a snapshot. `clean`: it is unchanged since the
+    /// previous snapshot.
     pub(super) async fn map_exists(&self, n: u64, snap: Option<u64>, clean: bool) -> Step<()> {
         if self.features & feature::OBJECT_MAP == 0 {
             return Ok(());
@@ -346,7 +346,7 @@ impl Image {
         absent_is_fine(self.place.rbd(&snap::map_name(&self.id, snap), "object_map_update", input).await)
     }
 
-    /// Data objects of an image of `bytes`.
+    /// Number of data objects of an image of `bytes` bytes.
     pub(super) fn objects(&self, bytes: u64) -> u64 {
         self.stripes.objects(bytes)
     }
@@ -355,22 +355,22 @@ impl Image {
         self.size
     }
 
-    /// True if it has snapshots.
+    /// True if the image has snapshots.
     pub(super) fn has_snapshots(&self) -> bool {
         !self.snaps.is_empty()
     }
 
-    /// True if it is the source or the destination of a migration.
+    /// True if the image is the source or destination of a migration.
     pub(super) fn is_migrating(&self) -> bool {
         self.features & feature::MIGRATING != 0
     }
 
-    /// True if it has a journal, into which a change of the image would have to go.
+    /// True if the image has journaling enabled, so that a change must be recorded in the journal.
     pub(super) fn is_journaled(&self) -> bool {
         self.features & feature::JOURNALING != 0
     }
 
-    /// Addresses of those who watch an object.
+    /// Addresses of the watchers of an object.
     async fn watchers(&self, name: &str) -> Step<Vec<EntityAddr>> {
         let b = match self.place.op(&self.place.object(name), OsdOp::new(OpCode::LIST_WATCHERS), SnapId::HEAD).await {
             Err(ENOENT) => return Ok(Vec::new()),
@@ -380,7 +380,7 @@ impl Image {
         Ok(all.entries.into_iter().map(|w| w.addr).collect())
     }
 
-    /// Fails if the image is open somewhere, other than for mirroring it.
+    /// Fails if a client has the image open, other than to mirror it.
     pub(super) async fn check_closed(&self) -> Step<()> {
         let watchers = self.watchers(&self.header()).await?;
         if watchers.is_empty() {
@@ -390,7 +390,7 @@ impl Image {
         if watchers.iter().all(|w| mirroring.contains(w)) { Ok(()) } else { Err(EBUSY) }
     }
 
-    /// Fails if the image is open somewhere or belongs to a group.
+    /// Fails if a client has the image open or if it belongs to a group.
     pub(super) async fn check_unused(&self) -> Step<()> {
         self.check_closed().await?;
         let b = self.place.rbd(&self.header(), "image_group_get", Bytes::new()).await?;
@@ -398,7 +398,7 @@ impl Image {
         if group.map_err(|_| base::errno::EIO)? >= 0 { Err(EMLINK) } else { Ok(()) }
     }
 
-    /// Takes the exclusive lock, if the image has that feature. A lock that an earlier task left is taken over.
+    /// Takes the exclusive lock, if the image has that feature. The lock of an earlier manager task is broken.
     pub(super) async fn lock(&self, cookie: &str) -> Step<()> {
         if self.features & feature::EXCLUSIVE_LOCK == 0 {
             return Ok(());
@@ -426,7 +426,7 @@ impl Image {
     async fn break_own_lock(&self) -> Step<()> {
         let name = enc(|w| w.versioned(1, 1, |w| w.blob(LOCK)));
         let b = self.place.call(&self.header(), "lock", "get_info", name).await?;
-        // The first locker's name and cookie are at the head of the answer.
+        // The first locker's name and cookie stand at the start of the reply.
         let first = Reader::shared(&b).versioned("cls_lock_get_info_reply", 1, |r, _| {
             if r.u32()? == 0 {
                 return Ok(None);
@@ -447,7 +447,7 @@ impl Image {
         self.place.call(&self.header(), "lock", "break_lock", input).await.map(|_| ())
     }
 
-    /// Gives the lock back.
+    /// Releases the exclusive lock.
     pub(super) async fn unlock(&self, cookie: &str) -> Step<()> {
         if self.features & feature::EXCLUSIVE_LOCK == 0 {
             return Ok(());
@@ -466,7 +466,7 @@ impl Image {
         self.data.delete(&self.data_object(n)).await
     }
 
-    /// Bytes of the image at `snap`. Where neither it nor a parent has an object, `out` stays as it is.
+    /// Reads bytes of the image at `snap`. Where neither the image nor a parent has an object, `out` is unchanged.
     pub(super) async fn read(&self, at: u64, out: &mut [u8], snap: Option<u64>, depth: u32) -> Step<()> {
         let mut done = 0;
         while done < out.len() {
@@ -490,7 +490,7 @@ impl Image {
         Ok(())
     }
 
-    /// What the parent shows of bytes of this image; what it does not is left as it is.
+    /// Reads bytes through the parent; where it has no data, `out` is unchanged.
     async fn read_parent(&self, at: u64, out: &mut [u8], depth: u32) -> Step<()> {
         let Some(p) = &self.parent else { return Ok(()) };
         if at >= p.overlap {
@@ -504,7 +504,7 @@ impl Image {
         Box::pin(parent.read(at, &mut out[..len], Some(p.snap), depth + 1)).await
     }
 
-    /// Copies an object up from the parent, unless the image has it or it is all zeros.
+    /// Copies an object up from the parent, unless the image already has it or it is all zeros.
     pub(super) async fn copy_up(&self, n: u64) -> Step<()> {
         let name = self.data_object(n);
         if self.has_object(n, None).await? {
@@ -516,10 +516,10 @@ impl Image {
             self.read_parent(from, part, 0).await?;
         }
         let Some(last) = data.iter().rposition(|b| *b != 0) else { return Ok(()) };
-        // Other lengths than the object's are as good: what follows is zeros.
+        // The object may be shorter or longer than the parent's data: the rest is zeros.
         data.truncate((last + 1).next_multiple_of(unit.min(COPY_UP_UNIT)).min(data.len()));
-        // Maps say so before the object exists: they may only err on that side. What is copied up without snapshots in
-        // sight is there for all of them; the oldest one has it first.
+        // Object maps first: a map may list an object that does not exist, but never the reverse. A copy-up without a
+        // snapshot context belongs to all snapshots, and the oldest has it as a new object.
         let oldest = self.snaps.last().copied();
         for snap in self.snaps.iter().copied().map(Some).chain([None]) {
             self.map_exists(n, snap, oldest.is_some() && snap != oldest).await?;
@@ -527,8 +527,8 @@ impl Image {
         self.data.rbd(&name, "copyup", data.into()).await.map(|_| ())
     }
 
-    /// Ends the relation to the parent on both sides, the child's first. Snapshots keep theirs, and the parent its child,
-    /// unless the image has deep flattening.
+    /// Detaches the image from its parent, in the child's header first. Without deep-flatten, snapshots keep the
+    /// parent, and the parent's list of children keeps the image.
     pub(super) async fn detach(&self) -> Step<()> {
         let Some(p) = &self.parent else { return Ok(()) };
         absent_is_fine(self.place.rbd(&self.header(), "parent_detach", Bytes::new()).await)?;
@@ -538,7 +538,7 @@ impl Image {
         self.forget_at_parent(p).await
     }
 
-    /// Removes the image from its parent's list of children. A snapshot that only awaits its last child's end goes with it.
+    /// Removes the image from its parent's list of children. A parent snapshot in the trash goes with its last child.
     pub(super) async fn forget_at_parent(&self, p: &Parent) -> Step<()> {
         if self.op_features & CLONE_CHILD == 0 {
             let input = enc(|w| {
@@ -564,7 +564,7 @@ impl Image {
         Box::pin(snap::remove_unused(&place, &p.id, p.snap)).await
     }
 
-    /// Removes the journal: its entries first, so that a repetition still finds them.
+    /// Removes the journal: entries first, so that a repetition still finds them.
     async fn remove_journal(&self) -> Step<()> {
         let header = format!("journal.{}", self.id);
         let get = async |method: &str| self.place.call(&header, "journal", method, Bytes::new()).await;
@@ -587,12 +587,12 @@ impl Image {
         self.place.delete(&header).await
     }
 
-    /// Tells those who have the image open that its header has changed.
+    /// Notifies the watchers of the header that it was updated.
     pub(super) async fn notify(&self) -> Step<()> {
         self.place.notify_header(&self.header()).await
     }
 
-    /// Removes what is left of an image without data: map, header, and its entry in the directory or the trash.
+    /// Removes an image without data: object map, header, and its entry in the directory or the trash.
     pub(super) async fn remove_header(&self, name: Option<&str>) -> Step<()> {
         self.remove_header_only().await?;
         match name {
@@ -601,9 +601,9 @@ impl Image {
         }
     }
 
-    /// Removes an image's name.
+    /// Removes an image's name from the directory.
     pub(super) async fn remove_name(&self, name: &str) -> Step<()> {
-        // Another image may have it by now, if this is repeated.
+        // When this is repeated, another image may have the name by now.
         if self.place.image_id(name).await.is_ok_and(|id| id == self.id) {
             self.place.delete(&format!("rbd_id.{name}")).await?;
         }
@@ -617,7 +617,7 @@ impl Image {
         }
     }
 
-    /// Removes journal, map, header and what the parent knows of the image.
+    /// Removes journal, object map, header and the entry in the parent's list of children.
     pub(super) async fn remove_header_only(&self) -> Step<()> {
         if self.is_journaled() {
             self.remove_journal().await?;
@@ -635,7 +635,7 @@ impl Place {
         self.notify_object(header, &enc(|w| w.versioned(7, 1, |w| w.u32(HEADER_UPDATE)))).await
     }
 
-    /// Tells those who watch an object; whether they heard it does not matter.
+    /// Sends a notification to the watchers of an object; missing acknowledgements are ignored.
     pub(super) async fn notify_object(&self, name: &str, payload: &[u8]) -> Step<()> {
         let mut op = OsdOp::with_indata(
             OpCode::NOTIFY,

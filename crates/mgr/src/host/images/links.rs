@@ -1,7 +1,7 @@
-//! What points at an image from elsewhere, its group and its clones, and how that comes to point at another image.
+//! References to an image from its group and its clones, and their move to another image.
 //!
-//! Invariant: the new relation is there before the old one goes, so that it can be repeated, and nobody who looks in
-//! between takes the image for one that nothing depends on.
+//! Invariant: the new reference is written before the old one is removed. So a move can be repeated, and a reader never
+//! sees an image without its dependents.
 
 use super::image::{Image, Parent, Place, Step, absent_is_fine, enc};
 use base::PoolId;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Reader, Writer};
 
-/// How an image is in its group: not yet for sure, or as a member.
+/// State of an image in its group: incomplete, or a member.
 const INCOMPLETE: u8 = 1;
 const ATTACHED: u8 = 0;
 
@@ -21,7 +21,7 @@ fn there_is_fine(r: Step<Bytes>) -> Step<()> {
     }
 }
 
-/// Makes an image the member of a group in place of another one.
+/// Makes `to` a member of a group in place of `from`.
 pub(super) async fn move_group(from: &Image, to: &Image) -> Step<()> {
     let b = from.place.rbd(&from.header(), "image_group_get", Bytes::new()).await?;
     let spec = Reader::shared(&b).versioned("GroupSpec", 1, |r, _| Ok((r.i64()?, r.blob()?)));
@@ -59,17 +59,17 @@ pub(super) async fn move_group(from: &Image, to: &Image) -> Step<()> {
     absent_is_fine(from.place.rbd(&from.header(), "image_group_remove", group).await)
 }
 
-/// A clone, and of which form.
+/// A clone, and the list that names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Child {
     pool: PoolId,
     nspace: Bytes,
     id: Bytes,
-    /// Its pool's list of children has it, not the parent's header.
+    /// Whether the pool's list of children names the clone (format 1), not the parent's header (format 2).
     listed_by_pool: bool,
 }
 
-/// The key of a snapshot in a pool's list of children, and the child, if one is meant.
+/// Key of a snapshot in a pool's list of children, with the child if one is given.
 fn listed(parent: &Image, snap: u64, child: Option<&Bytes>) -> Bytes {
     enc(|w| {
         w.i64(parent.place.pool.0);
@@ -81,7 +81,7 @@ fn listed(parent: &Image, snap: u64, child: Option<&Bytes>) -> Bytes {
     })
 }
 
-/// Clones of a snapshot.
+/// Clones of a snapshot, of both formats.
 async fn children(parent: &Image, snap: u64) -> Step<BTreeSet<Child>> {
     let mut out = BTreeSet::new();
     match parent.place.rbd(&parent.header(), "children_list", enc(|w| w.u64(snap))).await {
@@ -114,15 +114,15 @@ async fn children(parent: &Image, snap: u64) -> Step<BTreeSet<Child>> {
     Ok(out)
 }
 
-/// Gives the clones of an image's snapshots another parent: for each snapshot of `from` the one of `to` that shows the
-/// same.
+/// Changes the parent of all clones of an image's snapshots: from a snapshot of `from` to the corresponding one of
+/// `to`.
 pub(super) async fn move_children(from: &Image, to: &Image, snaps: &BTreeMap<u64, u64>) -> Step<()> {
     for (ours, theirs) in snaps {
         if !from.snaps.contains(ours) || !to.snaps.contains(theirs) {
             continue;
         }
         let mut all = children(from, *ours).await?;
-        // Those that an interrupted attempt, here or of a client, has put there already.
+        // Also the clones that an interrupted attempt, of a manager or a client, has already moved.
         all.extend(children(to, *theirs).await?);
         for child in &all {
             move_child(child, (from, *ours), (to, *theirs)).await?;
@@ -144,7 +144,7 @@ async fn move_child(child: &Child, from: (&Image, u64), to: (&Image, u64)) -> St
     let target = Parent { overlap: parent.overlap, ..Parent::snapshot(to.0, to.1) };
     if !parent.is(&target) {
         if !parent.is(&Parent::snapshot(from.0, from.1)) {
-            tracing::warn!("mgr: {id} is listed as a clone of {}, and is of {}", from.0.id, parent.id);
+            tracing::warn!("mgr: {id} is listed as a clone of {}, but its parent is {}", from.0.id, parent.id);
             return Err(ESTALE);
         }
         let input = enc(|w| {

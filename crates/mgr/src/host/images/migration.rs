@@ -1,9 +1,8 @@
-//! Live migration of images as background tasks: the data of a prepared migration is copied, and the migration is then
-//! committed, which removes the source, or aborted, which brings back to the source what was written to the
-//! destination, and removes that.
+//! Live migration of images as background tasks. Execute copies the data of a prepared migration. Commit removes the
+//! source. Abort copies the destination's changes back to the source and removes the destination.
 //!
-//! Sources outside the cluster are left to the `rbd` command, which can read them. Invariants: the source is intact until
-//! a commit; whatever step a commit or an abort was interrupted in, it can be repeated and then completes.
+//! Sources outside the cluster are left to the `rbd` command, which can read them. Invariants: the source is intact
+//! until a commit. A commit or abort that was interrupted at any step completes when it is repeated.
 
 use super::copy::{Back, Copy};
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
@@ -18,43 +17,44 @@ use std::rc::Rc;
 use wire::Reader;
 use wire::msg::{OpCode, OsdOp};
 
-/// Which side a header is.
+/// Role of a header in a migration.
 const DESTINATION: u8 = 2;
-/// States.
+/// States of a migration.
 pub(super) const PREPARED: u8 = 2;
 pub(super) const EXECUTING: u8 = 3;
 pub(super) const EXECUTED: u8 = 4;
 const ABORTING: u8 = 5;
-/// Descriptions of a state that tell how far an abort is: the destination had all data before; the source has all.
+/// State descriptions that record the progress of an abort: the destination had all data; the source has all data
+/// again.
 const WAS_WHOLE: &[u8] = b"after execution";
 const BROUGHT_BACK: &[u8] = b"data brought back";
-/// `WATCH_NOTIFY` payload: copy what is missing.
+/// `WATCH_NOTIFY` payload: copy the missing data.
 const MIGRATE: u32 = 16;
-/// How long a client that has the lock is waited for before it is asked again.
+/// Time limit in seconds for a client that holds the lock, after which the manager asks again.
 const OWNER_SECONDS: u32 = 300;
 
-/// A migration as its destination's header has it.
+/// A migration as described in the destination's header.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) pool: PoolId,
     pub(super) nspace: String,
     pub(super) image_name: String,
     pub(super) image_id: String,
-    /// Snapshots of the source and what they are at the destination.
+    /// Snapshot ids of the source, each with the destination's.
     pub(super) snaps: BTreeMap<u64, u64>,
-    /// Bytes of the head that the source may show.
+    /// Bytes of the head that may be read from the source.
     pub(super) overlap: u64,
-    /// The destination has no parent, whatever the source has.
+    /// Whether the destination has no parent, even if the source has one.
     pub(super) flatten: bool,
-    /// How the source was mirrored.
+    /// The source's mirroring mode before the migration.
     mirroring: Option<u8>,
     pub(super) state: u8,
     description: Bytes,
-    /// The source is no image of this cluster.
+    /// Whether the source is outside this cluster.
     foreign: bool,
 }
 
-/// The migration that an image is the destination of.
+/// The migration whose destination is this image.
 pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
     let b = match place.rbd(&format!("rbd_header.{id}"), "migration_get", Bytes::new()).await {
         Err(EINVAL | ENOENT) => return Ok(None),
@@ -92,7 +92,7 @@ pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
     Ok((side == DESTINATION).then_some(spec))
 }
 
-/// The migration of a destination, and where its source is, if it is one that is done here.
+/// The migration of a destination, and the source's place; fails if its state or source excludes work here.
 async fn started(place: &Place, id: &str) -> Step<(Spec, Place)> {
     let Some(spec) = status(place, id).await? else { return Err(EINVAL) };
     if spec.foreign || spec.image_id.is_empty() {
@@ -109,7 +109,7 @@ async fn sides(place: &Place, id: &str) -> Step<(Spec, Image, Image)> {
     Ok((spec, from, to))
 }
 
-/// Checks a request: the errno and the text that Ceph's manager gives.
+/// Checks a request; an error has the errno and text of Ceph's manager.
 pub(super) async fn check(place: &Place, id: &str, wanted: &[u8], spec: &str) -> Result<Spec, (Errno, String)> {
     let invalid = |why: &str| (EINVAL, format!("[errno 22] RBD invalid argument (Image {spec} {why})"));
     let status = match status(place, id).await {
@@ -142,7 +142,7 @@ async fn set_state(images: [&Image; 2], state: u8, description: &[u8]) -> Step<(
     Ok(())
 }
 
-/// Copies what the destination has not.
+/// Copies all missing objects to the destination.
 pub(super) async fn execute(place: &Place, id: &str, task: &str, running: &Rc<Running>) -> Step<()> {
     let (spec, from, to) = sides(place, id).await?;
     match spec.state {
@@ -174,11 +174,11 @@ pub(super) async fn execute(place: &Place, id: &str, task: &str, running: &Rc<Ru
     set_state([&to, &from], EXECUTED, b"").await
 }
 
-/// Makes the destination an image of its own and removes the source.
+/// Makes the destination independent of the source and removes the source.
 pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>) -> Step<()> {
     let id = task.image_id.clone();
     match started(place, &id).await {
-        // Begun before; what migrates there by now is another one.
+        // An earlier attempt began the commit; the name now belongs to another migration.
         Ok((spec, _)) if task.source.as_ref().is_some_and(|s| s.2 != spec.image_id) => {}
         Ok((spec, theirs)) => {
             if spec.state != EXECUTED {
@@ -196,7 +196,7 @@ pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>
             place.rbd(&to.header(), "migration_remove", Bytes::new()).await?;
             to.notify().await?;
         }
-        // Begun before.
+        // An earlier attempt began the commit.
         Err(EINVAL) if task.source.is_some() => {}
         Err(e) => return Err(e),
     }
@@ -214,7 +214,7 @@ pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>
         }
         Err(e) => return Err(e),
     }
-    // A user may have removed it by now.
+    // A user may have removed the source by now.
     match Image::open(place, &id, None).await {
         Ok(to) => mirrored::enable(&to, &task.image, *mirroring).await,
         Err(ENOENT) => Ok(()),
@@ -230,8 +230,8 @@ async fn remove_data(image: &Image, running: &Rc<Running>) -> Step<()> {
     each(image.objects(image.size()), running, step).await
 }
 
-/// Brings what was written to the destination back to the source, removes the destination, and gives the source its
-/// name back. The destination's header goes last: it is what knows the source.
+/// Copies the destination's changes back to the source, removes the destination, and restores the source's name. The
+/// destination's header goes last, because only it names the source.
 pub(super) async fn abort(place: &Place, id: &str, name: &str, running: &Rc<Running>) -> Step<()> {
     let (spec, from, to) = sides(place, id).await?;
     to.check_closed().await?;
@@ -260,7 +260,7 @@ pub(super) async fn abort(place: &Place, id: &str, name: &str, running: &Rc<Runn
     to.remove_header_only().await
 }
 
-/// Gives the source its name back and takes it out of the trash.
+/// Restores the source's name and takes it out of the trash.
 async fn restore(spec: &Spec, from: &Image) -> Step<()> {
     let there = |r: Step<Bytes>| match r {
         Ok(_) | Err(EEXIST) => Ok(()),

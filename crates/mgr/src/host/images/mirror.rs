@@ -1,7 +1,8 @@
-//! Mirror snapshots, as schedules ask for them.
+//! Mirror snapshots, made by schedules.
 //!
-//! Whoever holds the image's exclusive lock makes the snapshot, so that its own view of snapshots and of the object map
-//! stays right: a client that has it is asked to, else the lock is taken for as long as it needs.
+//! The holder of the image's exclusive lock makes the snapshot, so that its view of snapshots and object map stays
+//! right. If a client holds the lock the manager asks that client; otherwise the manager takes the lock for the
+//! duration.
 
 use super::image::{COOKIE, Image, NOSNAP, Place, Step, absent_is_fine, enc, feature};
 use super::mirrored::{self, Mirrored};
@@ -13,45 +14,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::msg::{OpCode, OsdOp};
 use wire::{Reader, Writer};
 
-/// Directions of a peer: it only sends to us.
+/// Direction of a peer that only sends to this cluster.
 const RX: u8 = 0;
-/// Images listed of one place.
+/// Most images listed in one pool and namespace.
 const IMAGES_MAX: usize = 1 << 20;
 /// Records per request.
 const PAGE: u64 = 1024;
-/// Mirror snapshots that a peer has not copied (`rbd_mirroring_max_mirroring_snapshots`).
+/// Most mirror snapshots that a peer has not copied (`rbd_mirroring_max_mirroring_snapshots`).
 const UNCOPIED_MAX: usize = 5;
-/// `WATCH_NOTIFY` payload: make a snapshot.
+/// `WATCH_NOTIFY` payload: create a snapshot.
 const SNAP_CREATE: u32 = 8;
-/// A client that makes a snapshot for us does not ask others to be quiet meanwhile.
+/// Snapshot flag: do not ask other clients to quiesce.
 const SKIP_QUIESCE: u64 = 1;
-/// How long a client may take over it.
+/// Time limit in seconds for the client that holds the lock.
 const OWNER_SECONDS: u32 = 30;
-/// Pieces of an image's state: the size of objects by default.
+/// Bytes of each image state object, as with the default object order.
 const STATE_OBJECT: usize = 4 << 20;
-/// Metadata of an image that is read: 1,000 pages.
+/// Most metadata entries of an image that are read: 1,000 pages.
 const METADATA_MAX: usize = 64_000;
-/// Feature bits that come by themselves and are not part of an image's state.
+/// Implicit feature bits, which are not part of an image's state.
 const IMPLICIT: u64 = 2 | 128 | 256 | 512 | 1024;
 
-/// A mirror snapshot, as far as we need it.
+/// A mirror snapshot: the fields used here.
 #[derive(Clone, Debug)]
 struct MirrorSnap {
     snap: Snap,
-    /// 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
+    /// State: 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
     state: u8,
     complete: bool,
     peers: BTreeSet<Bytes>,
 }
 
-/// A snapshot that users made.
+/// A user's snapshot.
 struct UserSnap {
     id: u64,
     name: Bytes,
     protection: u8,
 }
 
-/// Images of a place that are mirrored by snapshots and primary here.
+/// Images of a place that are mirrored by snapshots and primary in this cluster.
 pub(super) async fn primaries(place: &Place) -> Step<Vec<String>> {
     let mut out = Vec::new();
     let mut after = Bytes::new();
@@ -80,7 +81,7 @@ pub(super) async fn primaries(place: &Place) -> Step<Vec<String>> {
     Ok(out)
 }
 
-/// The global id of an image that is mirrored by snapshots.
+/// The global id of an image; `None` unless it is mirrored by snapshots.
 pub(super) async fn global_id(place: &Place, id: &str) -> Step<Option<Bytes>> {
     Ok(mirrored::get(place, id).await?.filter(Mirrored::is_by_snapshot).map(|m| m.global))
 }
@@ -115,7 +116,7 @@ async fn snapshots(place: &Place, id: &str) -> Step<(Vec<MirrorSnap>, Vec<UserSn
     Ok((mirror, user))
 }
 
-/// Peers that copy from here.
+/// UUIDs of the peers that copy from this cluster.
 async fn peers(place: &Place) -> Step<BTreeSet<Bytes>> {
     let pool = Place { nspace: Bytes::new(), ..place.clone() };
     let b = match pool.rbd("rbd_mirroring", "mirror_peer_list", Bytes::new()).await {
@@ -146,7 +147,7 @@ fn put_namespace(w: &mut Writer, peers: &BTreeSet<Bytes>) {
     });
 }
 
-/// Makes a mirror snapshot, and lets go of those that peers are too far behind to need.
+/// Creates a mirror snapshot and unlinks those that peers no longer need.
 pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step<()> {
     let Some(global) = global_id(place, id).await? else { return Err(EINVAL) };
     let (mirror, _) = snapshots(place, id).await?;
@@ -162,7 +163,7 @@ pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step
             ask_owner(&image, SNAP_CREATE, OWNER_SECONDS, |w| {
                 w.blob(name.as_bytes());
                 put_namespace(w, &peers);
-                // No number of a request: the answer comes when it is done.
+                // Request ids of zero: the client answers when the snapshot is done.
                 (0..3).for_each(|_| w.u64(0));
                 w.u64(SKIP_QUIESCE);
             })
@@ -179,7 +180,7 @@ pub(super) async fn create(place: &Place, id: &str, name_of_image: &str) -> Step
     unlink(place, id, &peers).await
 }
 
-/// Has the client that holds the lock do it.
+/// Asks the client that holds the lock to carry out a request.
 pub(super) async fn ask_owner(image: &Image, what: u32, seconds: u32, f: impl FnOnce(&mut Writer)) -> Step<()> {
     let payload = enc(|w| {
         w.versioned(7, 1, |w| {
@@ -189,7 +190,7 @@ pub(super) async fn ask_owner(image: &Image, what: u32, seconds: u32, f: impl Fn
     });
     let o = image.place.object(&image.header());
     let reply = image.place.client.notify(&o, &payload, seconds).await.map_err(super::image::failed)?;
-    // Only the owner says more than that it heard.
+    // Only the lock owner sends more than an empty acknowledgement.
     let Some(answer) = reply.acks.values().find(|a| !a.is_empty()) else { return Err(EBUSY) };
     let r = Reader::shared(answer).versioned("ResponseMessage", 1, |r, _| r.i32()).map_err(|_| EIO)?;
     if r < 0 && r != EEXIST { Err(r) } else { Ok(()) }
@@ -205,7 +206,7 @@ async fn create_locked(image: &Image, image_name: &str, name: &str, peers: &BTre
             put_namespace(w, peers);
         });
         match place.rbd(&header, "snapshot_add", input).await {
-            // Somebody was quicker: a newer id.
+            // Another client allocated a newer snapshot id first.
             Err(ESTALE) => place.client.remove_snap(image.data.pool, snap).await.map_err(super::image::failed)?,
             Err(e) => {
                 place.client.remove_snap(image.data.pool, snap).await.map_err(super::image::failed)?;
@@ -239,7 +240,7 @@ async fn create_locked(image: &Image, image_name: &str, name: &str, peers: &BTre
     place.rbd(&header, "mirror_image_snapshot_set_copy_progress", input).await.map(|_| ())
 }
 
-/// Writes down what a peer needs to know of the image besides its data.
+/// Writes the state objects of a mirror snapshot: what a peer needs besides the data.
 async fn write_state(image: &Image, image_name: &str, snap: u64) -> Step<()> {
     let (place, header) = (&image.place, image.header());
     let limit: u64 = match place.rbd_as(&header, "snapshot_get_limit", Bytes::new()).await {
@@ -269,7 +270,7 @@ async fn write_state(image: &Image, image_name: &str, snap: u64) -> Step<()> {
     let count = 1 + (head(0).len() + state.len()) / STATE_OBJECT;
     let mut all = head(count as u32).to_vec();
     all.extend_from_slice(&state);
-    // The first one last: it says that all are there.
+    // The first object last: its presence means that all are there.
     for i in (0..count).rev() {
         let end = all.len().min((i + 1) * STATE_OBJECT);
         let part = Bytes::copy_from_slice(&all[(i * STATE_OBJECT).min(end)..end]);
@@ -300,12 +301,12 @@ async fn metadata(image: &Image) -> Step<BTreeMap<Bytes, Bytes>> {
     Ok(out)
 }
 
-/// A peer that is more snapshots behind than allowed skips one; what no peer needs any more is removed.
+/// Unlinks peers from their surplus snapshots, and removes snapshots that no peer needs.
 async fn unlink(place: &Place, id: &str, peers: &BTreeSet<Bytes>) -> Step<()> {
     for peer in peers {
         loop {
             let (mirror, _) = snapshots(place, id).await?;
-            // Since the image became primary.
+            // Only snapshots made since the image became primary.
             let since = mirror.iter().rposition(|s| s.state != 0).map_or(0, |i| i + 1);
             let linked: Vec<&MirrorSnap> =
                 mirror[since..].iter().filter(|s| s.peers.is_empty() || s.peers.contains(peer)).collect();
@@ -328,7 +329,7 @@ async fn unlink(place: &Place, id: &str, peers: &BTreeSet<Bytes>) -> Step<()> {
     Ok(())
 }
 
-/// Removes what a mirror snapshot says of the image besides its data.
+/// Removes the state objects of a mirror snapshot.
 pub(super) async fn remove_state(image: &Image, snap: u64) -> Step<()> {
     for i in 0.. {
         let o = image.place.object(&format!("rbd_mirror_snapshot.{}.{snap}.{i}", image.id));

@@ -1,4 +1,4 @@
-//! Whether and how an image is mirrored, and beginning and ending that, for the sake of other work on the image.
+//! The mirroring of an image: its record, and enabling and disabling it around other work on the image.
 
 use super::image::{Image, Place, Step, absent_is_fine, enc, feature};
 use super::mirror;
@@ -7,24 +7,24 @@ use base::errno::{EIO, ENOENT};
 use bytes::Bytes;
 use wire::Reader;
 
-/// The object that keeps what is mirrored.
+/// Object with the mirroring records of a pool and namespace.
 const OBJECT: &str = "rbd_mirroring";
-/// Ways of mirroring.
+/// Mirroring modes of an image.
 const BY_JOURNAL: u8 = 0;
 pub(super) const BY_SNAPSHOT: u8 = 1;
-/// States of a mirrored image.
+/// States of a mirrored image's record.
 const DISABLING: u8 = 0;
 pub(super) const ENABLED: u8 = 1;
 const DISABLED: u8 = 2;
-/// Modes of a pool.
+/// Mirroring modes of a pool.
 const NOTHING: u32 = 0;
 const WHOLE_POOL: u32 = 2;
-/// `WATCH_NOTIFY` payload for those who mirror: an image has changed.
+/// `WATCH_NOTIFY` payload for mirror daemons: an image was updated.
 const IMAGE_UPDATED: u32 = 1;
-/// Tags per request.
+/// Journal tags per request.
 const TAGS: u64 = 64;
 
-/// The record of an image.
+/// Mirroring record of an image.
 #[derive(Clone, Debug)]
 pub(super) struct Mirrored {
     pub(super) global: Bytes,
@@ -32,7 +32,7 @@ pub(super) struct Mirrored {
     mode: u8,
 }
 
-/// The record of an image, if it has one.
+/// The mirroring record of an image, if it has one.
 pub(super) async fn get(place: &Place, id: &str) -> Step<Option<Mirrored>> {
     let b = match place.rbd(OBJECT, "mirror_image_get", enc(|w| w.blob(id.as_bytes()))).await {
         Err(ENOENT) => return Ok(None),
@@ -45,17 +45,17 @@ pub(super) async fn get(place: &Place, id: &str) -> Step<Option<Mirrored>> {
 }
 
 impl Mirrored {
-    /// True if it is mirrored, by snapshots.
+    /// True if the image is mirrored by snapshots.
     pub(super) fn is_by_snapshot(&self) -> bool {
         self.state == ENABLED && self.mode == BY_SNAPSHOT
     }
 
-    /// True if changes of the image have to be in its journal for its mirrors.
+    /// True if mirrors replicate the image from its journal, so that changes must be recorded there.
     pub(super) fn needs_journal(&self) -> bool {
         self.state == ENABLED && self.mode == BY_JOURNAL
     }
 
-    /// True if the image may be changed here.
+    /// True if the image is primary in this cluster, so that it may be changed.
     pub(super) async fn is_primary(&self, image: &Image) -> Step<bool> {
         match self.mode {
             BY_SNAPSHOT => Ok(image.features & feature::NON_PRIMARY == 0),
@@ -76,7 +76,7 @@ impl Mirrored {
         self.tell(place, id).await
     }
 
-    /// Tells those who mirror.
+    /// Notifies the mirror daemons of an update.
     async fn tell(&self, place: &Place, id: &str) -> Step<()> {
         let payload = enc(|w| {
             w.versioned(1, 1, |w| {
@@ -90,7 +90,7 @@ impl Mirrored {
     }
 }
 
-/// True if the newest tag of an image's journal is ours; also without a journal.
+/// True if this cluster wrote the newest journal tag of an image, or if it has no journal.
 async fn owns_journal(image: &Image) -> Step<bool> {
     let header = format!("journal.{}", image.id);
     let call = async |method: &str, input: Bytes| image.place.call(&header, "journal", method, input).await;
@@ -131,13 +131,13 @@ async fn owns_journal(image: &Image) -> Step<bool> {
             (after, owner) = (tid, uuid);
         }
         if !full {
-            // What is ours has no name.
+            // The local cluster's tag has an empty owner.
             return Ok(owner.is_empty());
         }
     }
 }
 
-/// Ends the mirroring of an image whose lock is held: snapshots made for it, and its record.
+/// Disables mirroring of an image whose lock is held: removes its mirror snapshots and its record.
 pub(super) async fn disable(image: &Image, m: &Mirrored) -> Step<()> {
     let place = &image.place;
     Mirrored { state: DISABLING, ..m.clone() }.set(place, &image.id).await?;
@@ -148,7 +148,7 @@ pub(super) async fn disable(image: &Image, m: &Mirrored) -> Step<()> {
     Mirrored { state: DISABLED, ..m.clone() }.tell(place, &image.id).await
 }
 
-/// Begins the mirroring of an image, as it was before (`wanted`) or as its pool has it for all.
+/// Enables mirroring of an image: in its earlier mode `wanted`, or as a pool in mode `pool` requires.
 pub(super) async fn enable(image: &Image, name: &str, wanted: Option<u8>) -> Step<()> {
     let place = &image.place;
     let pool: u32 = match place.rbd_as(OBJECT, "mirror_mode_get", Bytes::new()).await {
@@ -163,7 +163,7 @@ pub(super) async fn enable(image: &Image, name: &str, wanted: Option<u8>) -> Ste
     };
     if mode == BY_JOURNAL && !image.is_journaled() {
         if wanted.is_some() {
-            tracing::warn!("mgr: image {name} has no journal any more and is not mirrored again");
+            tracing::warn!("mgr: image {name} has lost its journal: mirroring stays disabled");
         }
         return Ok(());
     }

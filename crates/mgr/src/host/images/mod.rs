@@ -1,8 +1,8 @@
-//! The manager role's work on images: `rbd task …`, and `progress`, which shows it.
+//! The manager role's work on RBD images: the commands `rbd task …` and `progress`.
 //!
-//! Tasks run one after the other, by a client of this cluster that signs in as the manager. It is made when first
-//! needed: by a command, or because a pool for RBD may hold tasks from before a restart.
-//! Invariant: a task is answered once it is kept (`task::Task::store`), and forgotten only when it ended.
+//! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
+//! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
+//! stored (`task::Task::store`), and removed only after it has ended.
 
 mod copy;
 mod image;
@@ -32,31 +32,31 @@ use std::time::Duration;
 use task::{Action, Running, Task};
 use tokio::sync::Notify;
 
-/// Ended tasks that are remembered.
+/// Finished tasks that are remembered for `progress`.
 const COMPLETED_MAX: usize = 50;
-/// How long a command may take before it is answered that it has to be tried again.
+/// Time limit of a command, after which it is answered with EAGAIN.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// Pause before a task is tried again, for each try before.
+/// Pause before a failed task is retried, multiplied by the number of attempts.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest.
+/// Longest pause before a retry.
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// Entries of the trash per request.
+/// Trash entries per request.
 const TRASH_PAGE: u64 = 1024;
 
-/// Whether the sender of a command has a permission in a pool and namespace.
+/// Whether the sender of a command has a capability in a pool and namespace.
 pub type May = Box<dyn Fn(&str, &str, cluster::caps::Need) -> bool>;
 
-/// A command that a client of the cluster is needed for.
+/// A command that needs a client of the cluster.
 pub struct Job {
-    /// Its words.
+    /// Command prefix.
     pub prefix: &'static str,
-    /// Its arguments as text.
+    /// Arguments as text.
     pub args: BTreeMap<String, String>,
-    /// What its sender may do.
+    /// Capability check of the sender.
     pub may: May,
 }
 
-/// An answer: errno, status line, output.
+/// Result of a command: errno, status text, output.
 pub type Answer = (i32, String, Bytes);
 
 struct Ended {
@@ -68,21 +68,21 @@ struct Ended {
 
 struct Waiting {
     task: Task,
-    /// Set after a try that failed.
+    /// Retry state, set after a failed attempt.
     again: Option<Again>,
 }
 
-/// When a task is tried again, and why it has to be.
+/// Time and reason of a task's next attempt.
 #[derive(Clone)]
 struct Again {
     tries: u32,
     after: tokio::time::Instant,
-    /// The same by the wall clock.
+    /// Time of the next attempt by the wall clock.
     at: base::Utime,
     why: String,
 }
 
-/// The service.
+/// The image service of the manager role.
 pub struct Service {
     monitor: Box<dyn Monitor>,
     mon: EntityAddr,
@@ -118,19 +118,19 @@ fn pretty(v: &Value) -> Bytes {
     let mut out = Vec::new();
     let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut s = serde_json::Serializer::with_formatter(&mut out, form);
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = serde::Serialize::serialize(v, &mut s);
     out.push(b'\n');
     out.into()
 }
 
-/// An error as a command answers it.
+/// Errno and status text of an error.
 fn errno_text(e: Errno) -> (Errno, String) {
     (e, format!("[errno {}] {}", -e, base::errno::name(e)))
 }
 
 impl Service {
-    /// Of the manager that belongs to `monitor`, which clients reach at `mon`.
+    /// Makes the service of the manager in `monitor`'s process; clients reach the monitor at `mon`.
     #[must_use]
     pub fn new(monitor: Box<dyn Monitor>, mon: EntityAddr) -> Rc<Self> {
         Rc::new(Self {
@@ -149,7 +149,7 @@ impl Service {
         })
     }
 
-    /// Does what there is to do; never completes.
+    /// Runs tasks, schedules and rates; never completes.
     pub async fn run(self: Rc<Self>) {
         if !self.monitor.is_active() {
             return std::future::pending().await;
@@ -168,7 +168,7 @@ impl Service {
                 && self.has_rbd_pools()
                 && let Err(e) = self.load().await
             {
-                tracing::debug!("mgr: tasks of images cannot be read yet: {}", base::errno::name(e));
+                tracing::debug!("mgr: image tasks cannot be read yet, will retry: {}", base::errno::name(e));
             }
             let next = self.take_next();
             match next {
@@ -183,7 +183,7 @@ impl Service {
         }
     }
 
-    /// The first task whose time has come.
+    /// The first task whose next attempt is due.
     fn take_next(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.borrow_mut();
         let now = tokio::time::Instant::now();
@@ -201,20 +201,20 @@ impl Service {
         }
         let (name, key) = self.monitor.identity().ok_or(EACCES)?;
         let modes = net::modes::Modes::take(|name| self.monitor.option(name)).unwrap_or_else(|e| {
-            tracing::warn!("mgr: {e}; connections of its own have the default modes");
+            tracing::warn!("mgr: {e}; the manager's own connections use the default modes");
             net::modes::Modes::default()
         });
         let fsid = Some(self.monitor.osdmap().fsid);
         let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes };
         let c = Client::connect(o).await.map_err(|e| {
-            tracing::warn!("mgr: no client for work on images: {e}");
+            tracing::warn!("mgr: cannot connect a client for image tasks: {e}");
             ETIMEDOUT
         })?;
         *self.client.borrow_mut() = Some(c.clone());
         Ok(c)
     }
 
-    /// Somebody took a lock from us: only a new client gets through.
+    /// Drops the client after EBLOCKLISTED: another client broke its lock, and only a new client can work on.
     fn look_at(&self, e: Errno) {
         if e == EBLOCKLISTED {
             *self.client.borrow_mut() = None;
@@ -230,7 +230,7 @@ impl Service {
         Ok(Place { client: self.connect().await?, pool, nspace: Bytes::copy_from_slice(nspace.as_bytes()) })
     }
 
-    /// Reads the tasks of all pools for RBD.
+    /// Loads the tasks of all RBD pools.
     async fn load(&self) -> Step<()> {
         let pools: Vec<PoolId> = {
             let map = self.monitor.osdmap();
@@ -251,7 +251,7 @@ impl Service {
         Ok(())
     }
 
-    /// Removes what may go from the trash of a place. What is in use, or has snapshots, stays until the next time.
+    /// Purges expired images from the trash of a place. Images in use or with snapshots stay until the next run.
     async fn purge(&self, place: &Place) -> Step<()> {
         let now = clock::now().wall;
         let mut after = Bytes::new();
@@ -284,7 +284,7 @@ impl Service {
         }
     }
 
-    /// Does one task; one that may succeed later goes back into the queue.
+    /// Runs one task; if it may succeed later, the task is queued again.
     async fn work(&self, mut w: Waiting) {
         let running = Rc::new(Running::default());
         let started = seconds();
@@ -301,11 +301,11 @@ impl Service {
             Err(e) => match task::failure(w.task.action, e) {
                 Some(why) => Some(why.to_owned()),
                 None => {
-                    // As Ceph's manager does: until it succeeds, or somebody cancels it.
+                    // As in Ceph's manager: retried until it succeeds or a user cancels it.
                     let tries = w.again.map_or(0, |a| a.tries) + 1;
                     let why = task::error_text(w.task.action, e);
                     *self.current.borrow_mut() = None;
-                    tracing::debug!("mgr: task {} ({}) has to wait: {why}", w.task.id, w.task.message);
+                    tracing::debug!("mgr: task {} ({}) will be retried: {why}", w.task.id, w.task.message);
                     let pause = RETRY_MAX.min(RETRY * tries);
                     let at = clock::now().wall.plus(pause);
                     w.again = Some(Again { tries, after: tokio::time::Instant::now() + pause, at, why });
@@ -320,7 +320,7 @@ impl Service {
         if let Ok(place) = self.place(&w.task.pool, &w.task.nspace).await
             && let Err(e) = w.task.forget(&place).await
         {
-            tracing::warn!("mgr: task {} stays in its list: {}", w.task.id, base::errno::name(e));
+            tracing::warn!("mgr: task {} cannot be removed from the stored tasks: {}", w.task.id, base::errno::name(e));
         }
         *self.current.borrow_mut() = None;
         self.remember(Ended { task: w.task, started, ended: seconds(), failure });
@@ -334,7 +334,7 @@ impl Service {
         completed.push_back(e);
     }
 
-    /// Answers a command.
+    /// Runs a command.
     pub async fn command(&self, job: &Job) -> Answer {
         let limited = tokio::time::timeout(COMMAND_LIMIT, self.serve(job)).await;
         match limited {
@@ -396,7 +396,7 @@ impl Service {
             match place.image_id(&image).await {
                 Ok(id) => id,
                 Err(ENOENT) => {
-                    // Asked for again after it is done: the answer is the same.
+                    // The same task was requested again after its end: the answer is the same.
                     let completed = self.completed.borrow();
                     let same = |e: &&Ended| {
                         e.failure.is_none()
@@ -453,7 +453,7 @@ impl Service {
         Ok(out.into())
     }
 
-    /// Tasks that have not ended, the running one first.
+    /// Unfinished tasks, the running one first.
     fn pending(&self) -> impl Iterator<Item = Task> {
         let mut all: Vec<Task> = self.current.borrow().iter().map(|(t, ..)| t.clone()).collect();
         all.extend(self.waiting.borrow().values().map(|w| w.task.clone()));
@@ -464,7 +464,7 @@ impl Service {
         Self::may_in(job, &t.pool, &t.nspace, need)
     }
 
-    /// True if the sender may work at that place.
+    /// True if the sender has the capability in that pool and namespace.
     fn may_in(job: &Job, pool: &str, nspace: &str, need: cluster::caps::Need) -> bool {
         (job.may)(pool, nspace, need)
     }
@@ -507,7 +507,7 @@ impl Service {
         if let Some((c, _, running)) = &*self.current.borrow()
             && c.id == id
         {
-            // It ends at its next step, and is forgotten then.
+            // The running task stops at its next step and is removed then.
             running.canceled.set(true);
             return Ok(Bytes::new());
         }
@@ -573,7 +573,7 @@ impl Service {
 
     fn progress_text(&self) -> String {
         match &*self.current.borrow() {
-            // The status line: there is no output.
+            // The text is in the status line; there is no output.
             None => "Nothing in progress".to_owned(),
             Some((t, started, running)) => {
                 let (done, took) = (running.progress.get(), (seconds() - started) as u64);

@@ -1,4 +1,4 @@
-//! `rbd perf image stats|counters`: what OSDs report of images, gathered while somebody asks.
+//! `rbd perf image stats|counters`: image I/O reported by OSDs, collected while clients query it.
 
 use super::image::Place;
 use super::{Job, Service, errno_text, seconds};
@@ -13,20 +13,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use wire::types::PerfMetricQuery;
 
-/// A question that nobody repeats for so long is not asked any more.
+/// A query is dropped if no client has repeated it for this time, in seconds.
 const EXPIRE_SECONDS: f64 = 60.0;
-/// Names of images are read again after so long.
+/// Seconds after which image names are read again.
 const NAMES_SECONDS: f64 = 300.0;
-/// How often is looked whether somebody asks, where reports come rarely or never.
+/// Interval for checking for queries while OSD reports are rare or disabled.
 const IDLE: Duration = Duration::from_secs(5);
-/// Different questions at once.
+/// Most distinct queries at a time.
 const ASKED_MAX: usize = 64;
-/// Images whose names are read of one pool and namespace.
+/// Most images of a pool and namespace whose names are read.
 const NAMES_MAX: usize = 1 << 20;
 /// Names per request.
 const NAMES_PAGE: u64 = 1024;
 
-/// Pool and namespace asked for.
+/// Queried pool and namespace; `None` for all pools.
 type Key = Option<(String, String)>;
 
 struct Asked {
@@ -36,7 +36,7 @@ struct Asked {
     last: f64,
 }
 
-/// What is asked, and what is known.
+/// Active queries with their results, and image names.
 #[derive(Default)]
 pub(super) struct Perf {
     asked: BTreeMap<Key, Asked>,
@@ -44,7 +44,7 @@ pub(super) struct Perf {
     names_at: f64,
 }
 
-/// `pool[/namespace]`; `None` if it is neither.
+/// Parses `pool[/namespace]`; `None` if the text is invalid.
 fn parse(spec: &str) -> Option<Key> {
     if spec.is_empty() {
         return Some(None);
@@ -58,7 +58,7 @@ fn python_string(s: &str) -> String {
     serde_json::Value::from(s).to_string()
 }
 
-/// As Python shows it: what is nothing is a plain 0, sums have no fraction.
+/// A number as Python's JSON shows it: zero as `0`, sums without a fraction.
 fn number(v: f64, rate: bool) -> String {
     if v == 0.0 {
         "0".to_owned()
@@ -70,7 +70,7 @@ fn number(v: f64, rate: bool) -> String {
 }
 
 impl Service {
-    /// Gathers reports; never completes.
+    /// Collects OSD reports; never completes.
     pub(super) async fn run_perf(&self) {
         loop {
             let period = u64::from(self.monitor.report_period());
@@ -153,7 +153,7 @@ impl Service {
         Ok(out)
     }
 
-    /// Answers a command.
+    /// Runs a command.
     pub(super) fn perf_command(&self, job: &Job) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
         let (spec, stats) = (arg("pool_spec"), job.prefix.ends_with("stats"));
@@ -188,7 +188,7 @@ impl Service {
         let kind = if stats { "stat" } else { "counter" };
         let list = |items: Vec<String>| items.join(", ");
         let mut out = format!("{{\"timestamp\": {:.1}, ", now.floor());
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = write!(
             out,
             "\"{kind}_descriptors\": [{}], \"pool_descriptors\": {{{}}}, \"{kind}s\": [{}]}}",

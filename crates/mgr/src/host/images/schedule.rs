@@ -1,8 +1,8 @@
-//! Schedules of the manager role: purges of the trash, and mirror snapshots.
+//! Schedules of the manager role: trash purges and mirror snapshots.
 //!
-//! They are kept where Ceph's manager keeps them: the one for everything in the configuration, others in the omap of an
-//! object per pool. They are read again every minute, so that what is due follows pools and images that come and go, and
-//! what another manager wrote.
+//! Schedules are stored where Ceph's manager stores them: the global one as an option, others in the omap of an object
+//! in each pool. They are read again every minute, so that plans follow created and removed pools and images, and other
+//! managers' changes.
 
 use super::image::{Place, Step, absent_is_fine, enc};
 use super::{Job, Service, errno_text, mirror, pretty, seconds};
@@ -19,16 +19,16 @@ use tokio::time::Instant;
 use wire::Reader;
 use wire::msg::{OpCode, OsdOp};
 
-/// How often schedules, pools and images are looked at anew.
+/// Interval at which schedules, pools and images are read again.
 const REFRESH: Duration = Duration::from_secs(60);
-/// How long to wait where there is nothing to look at.
+/// Pause while there are no RBD pools.
 const IDLE: Duration = Duration::from_secs(5);
-/// Schedules read of one pool.
+/// Most schedules of one pool that are read.
 const SCHEDULES_MAX: u64 = 4096;
-/// Mode of a pool whose images are mirrored one by one.
+/// Mirroring mode of a pool whose images are enabled one by one.
 const BY_IMAGE: u32 = 1;
 
-/// What is done.
+/// Kind of scheduled work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     TrashPurge,
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The object that keeps a pool's schedules.
+    /// Object that stores a pool's schedules.
     fn object(self) -> &'static str {
         match self {
             Self::TrashPurge => "rbd_trash_purge_schedule",
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// The option that keeps the schedule for everything.
+    /// Option that stores the global schedule.
     fn option(self) -> &'static str {
         match self {
             Self::TrashPurge => "mgr/rbd_support/trash_purge_schedule",
@@ -53,15 +53,15 @@ impl Kind {
     }
 }
 
-/// Pool, namespace, and the image's id if it is about one.
+/// Pool and namespace, and the image id for work on one image.
 type Target = (i64, String, Option<String>);
 
-/// The schedules of one kind, and what is due.
+/// Schedules of one kind, and their queue.
 pub(super) struct Planned {
     kind: Kind,
     schedules: RefCell<Schedules>,
     queue: RefCell<Queue<Target>>,
-    /// What there is to be planned, with the name to show.
+    /// Targets of scheduled work, with their display names.
     targets: RefCell<BTreeMap<Target, String>>,
     loaded: Cell<Option<Instant>>,
     /// Held while schedules are read or changed.
@@ -103,14 +103,14 @@ fn invalid<T>(text: String) -> Result<T, (Errno, String)> {
 }
 
 impl Service {
-    /// Does what is due; never completes.
+    /// Runs due work; never completes.
     pub(super) async fn run_schedule(&self, p: &Planned) {
         loop {
             if p.loaded.get().is_none_or(|t| t.elapsed() >= REFRESH) && self.has_rbd_pools() {
                 let _busy = p.busy.lock().await;
                 if let Err(e) = self.refresh(p).await {
                     self.look_at(e);
-                    tracing::debug!(kind = ?p.kind, "mgr: schedules cannot be read yet: {}", base::errno::name(e));
+                    tracing::debug!(kind = ?p.kind, "mgr: schedules cannot be read yet, will retry: {}", base::errno::name(e));
                 }
             }
             let due = p.queue.borrow_mut().take_due(minute());
@@ -124,7 +124,7 @@ impl Service {
             if some {
                 p.plan();
             }
-            // Whole minutes are what is looked for.
+            // Schedules have a resolution of one minute.
             let next = p
                 .queue
                 .borrow()
@@ -148,7 +148,7 @@ impl Service {
         of_rbd.filter_map(|(id, _)| Some((*id, map.pool_name(*id)?.to_owned()))).collect()
     }
 
-    /// Reads schedules and what they are about, and plans anew.
+    /// Reads schedules and their targets, and plans again.
     async fn refresh(&self, p: &Planned) -> Step<()> {
         let mut all = Schedules::default();
         let given = |who: &str| self.monitor.stored_option(who, p.kind.option());
@@ -156,13 +156,13 @@ impl Service {
         if let Some(text) = global.filter(|t| !t.is_empty()) {
             match Schedule::from_json(text.as_bytes()) {
                 Ok(s) => all.put(Level::default(), s),
-                Err(error) => tracing::warn!(error, "mgr: option {} is no schedule", p.kind.option()),
+                Err(error) => tracing::warn!(error, "mgr: option {} is not a valid schedule", p.kind.option()),
             }
         }
         let mut targets = BTreeMap::new();
         for (pool, name) in self.rbd_pools() {
             match self.refresh_pool(p.kind, pool, &name, &mut all, &mut targets).await {
-                // The pool went away meanwhile.
+                // The pool was removed meanwhile.
                 Ok(()) | Err(ENOENT) => {}
                 Err(e) => return Err(e),
             }
@@ -198,7 +198,7 @@ impl Service {
             let id = String::from_utf8_lossy(&id).into_owned();
             match (Level::from_id(&id), Schedule::from_json(&text)) {
                 (Some(l), Ok(s)) if l.pool == Some(pool.0) => levels.push((l, s)),
-                _ => tracing::warn!(pool = name, "mgr: {} of {id} is no schedule", kind.object()),
+                _ => tracing::warn!(pool = name, "mgr: {} of {id} is not a valid schedule", kind.object()),
             }
         }
         if levels.is_empty() && !all.concern(pool.0) {
@@ -215,10 +215,10 @@ impl Service {
             };
             for (l, s) in &levels {
                 let title = match (&l.nspace, &l.image) {
-                    // Once, with the namespace that is always there.
+                    // A pool's schedule is added once, in the pass over the default namespace.
                     (None, _) if nspace.is_empty() => format!("{name}/"),
                     (Some(n), None) if *n == nspace => format!("{name}/{n}/"),
-                    // An image that is gone keeps no schedule in force.
+                    // A schedule of a removed image is ignored.
                     (Some(n), Some(id)) if *n == nspace => match names.get(id) {
                         Some(image) => shown(image),
                         None => continue,
@@ -255,7 +255,7 @@ impl Service {
         }
     }
 
-    /// Reads a level as a command gives it.
+    /// Resolves a level given in a command.
     async fn level(&self, kind: Kind, spec: &str) -> Result<Level, (Errno, String)> {
         let named = parse_level(spec).or_else(invalid)?;
         if named.image.is_some() && kind == Kind::TrashPurge {
@@ -300,7 +300,7 @@ impl Service {
         Ok(level)
     }
 
-    /// Answers a command.
+    /// Runs a command.
     pub(super) async fn schedule_command(&self, p: &Planned, what: &str, job: &Job) -> Result<Bytes, (Errno, String)> {
         let arg = |k: &str| job.args.get(k).map(String::as_str);
         let level = self.level(p.kind, arg("level_spec").unwrap_or_default()).await?;
@@ -325,7 +325,7 @@ impl Service {
         if let Some((new, schedule)) = keep {
             self.keep(p.kind, &level, schedule).await?;
             *p.schedules.borrow_mut() = new;
-            // A pool that had no schedule was not looked at.
+            // Pools without a schedule were not read.
             if self.has_rbd_pools() {
                 self.refresh(p).await.map_err(errno_text)?;
             }
@@ -355,7 +355,7 @@ impl Service {
         Ok(pretty(&json!({ word: all })))
     }
 
-    /// Writes a schedule down, or removes it.
+    /// Stores a schedule, or removes it for `None`.
     async fn keep(&self, kind: Kind, level: &Level, s: Option<Schedule>) -> Result<(), (Errno, String)> {
         let text = s.map(|s| String::from_utf8_lossy(&pretty(&s.to_json())).trim_end().to_owned());
         let Some(pool) = level.pool else {

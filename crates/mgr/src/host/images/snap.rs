@@ -1,6 +1,7 @@
-//! Snapshots of images: what kinds there are, and removing one.
+//! Snapshots of images: their kinds, and their removal.
 //!
-//! Invariant: a snapshot's record goes before its data, so that nobody is shown a snapshot whose data is going.
+//! Invariant: a snapshot's record is removed before its data, so that no client reads a snapshot whose data is being
+//! trimmed.
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc, failed, feature};
 use super::mirror::{self, ask_owner};
@@ -11,35 +12,35 @@ use wire::Reader;
 
 /// `WATCH_NOTIFY` payload: remove a snapshot.
 const SNAP_REMOVE: u32 = 9;
-/// How long a client may take over it.
+/// Time limit in seconds for the client that holds the lock.
 const OWNER_SECONDS: u32 = 60;
 
-/// Protection of a snapshot that has none.
+/// Protection status: unprotected.
 const UNPROTECTED: u8 = 0;
 
-/// Whose a snapshot is.
+/// Snapshot namespace type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     User,
     Group,
-    /// Removed by its user, and kept for the sake of its children.
+    /// Trash: removed by the user, but kept for its clones.
     Trash,
     Mirror,
 }
 
-/// A snapshot's record.
+/// Record of a snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct Snap {
     pub(super) id: u64,
     pub(super) name: Bytes,
     pub(super) kind: Kind,
-    /// Its namespace as it is stored: the kind, and what belongs to it.
+    /// Encoded snapshot namespace: type and type-specific fields.
     pub(super) nspace: Bytes,
-    /// Clones of it.
+    /// Number of clones.
     pub(super) children: u32,
 }
 
-/// The name of a snapshot's object map, or of the head's.
+/// Name of the object map of a snapshot, or of the head for `None`.
 pub(super) fn map_name(image: &str, snap: Option<u64>) -> String {
     match snap {
         Some(s) => format!("rbd_object_map.{image}.{s:016x}"),
@@ -47,7 +48,7 @@ pub(super) fn map_name(image: &str, snap: Option<u64>) -> String {
     }
 }
 
-/// Reads the record of one.
+/// Reads the record of a snapshot.
 async fn get(place: &Place, image: &str, id: u64) -> Step<Snap> {
     let b = place.rbd(&format!("rbd_header.{image}"), "snapshot_get", enc(|w| w.u64(id))).await?;
     let read = Reader::shared(&b).versioned("SnapshotInfo", 1, |r, _| {
@@ -73,14 +74,14 @@ async fn get(place: &Place, image: &str, id: u64) -> Step<Snap> {
     Ok(Snap { id, name, kind, nspace, children })
 }
 
-/// All of an image, newest first.
+/// All snapshots of an image, newest first.
 pub(super) async fn all(place: &Place, image: &str) -> Step<Vec<Snap>> {
     let (_, ids): (u64, Vec<u64>) =
         place.rbd_as(&format!("rbd_header.{image}"), "get_snapcontext", Bytes::new()).await?;
     let mut out = Vec::new();
     for id in ids {
         match get(place, image, id).await {
-            // Removed meanwhile.
+            // The snapshot was removed meanwhile.
             Err(ENOENT) => {}
             r => out.push(r?),
         }
@@ -88,7 +89,7 @@ pub(super) async fn all(place: &Place, image: &str) -> Step<Vec<Snap>> {
     Ok(out)
 }
 
-/// Removes a snapshot that was only kept for its children when the last of them is gone.
+/// Removes a snapshot in the trash after its last clone is gone.
 pub(super) async fn remove_unused(place: &Place, image: &str, id: u64) -> Step<()> {
     let snap = match get(place, image, id).await {
         Err(ENOENT) => return Ok(()),
@@ -100,7 +101,7 @@ pub(super) async fn remove_unused(place: &Place, image: &str, id: u64) -> Step<(
     remove(place, image, &snap).await
 }
 
-/// Removes a snapshot, or has the client do it that holds the image's lock.
+/// Removes a snapshot, or asks the client that holds the image's lock to do it.
 pub(super) async fn remove(place: &Place, image: &str, s: &Snap) -> Step<()> {
     let image = Image::open(place, image, None).await?;
     let cookie = format!("{COOKIE}snapshot {}", super::uuid());
@@ -122,7 +123,7 @@ pub(super) async fn remove(place: &Place, image: &str, s: &Snap) -> Step<()> {
     image.notify().await
 }
 
-/// The same, for who holds the lock.
+/// Removes a snapshot of an image whose lock the manager holds.
 pub(super) async fn remove_locked(image: &Image, s: &Snap) -> Step<()> {
     let (place, id) = (&image.place, s.id);
     if s.kind == Kind::Mirror {
@@ -136,7 +137,7 @@ pub(super) async fn remove_locked(image: &Image, s: &Snap) -> Step<()> {
         let map = map_name(&image.id, Some(id));
         if image.features & feature::FAST_DIFF != 0 {
             match place.rbd(&map, "object_map_load", Bytes::new()).await {
-                // What changed since this snapshot changed since the one before it, too.
+                // Objects changed since this snapshot have also changed since the previous one.
                 Ok(bits) => {
                     let after = next_map(image, id).await?;
                     absent_is_fine(place.rbd(&after, "object_map_snap_remove", bits).await)?;
@@ -162,7 +163,7 @@ pub(super) async fn remove_locked(image: &Image, s: &Snap) -> Step<()> {
     place.client.remove_snap(image.data.pool, SnapId(id)).await.map_err(failed)
 }
 
-/// Removes all snapshots that users made of an image whose lock is held, protected ones too.
+/// Removes all user snapshots, also protected ones, of an image whose lock the manager holds.
 pub(super) async fn remove_all(image: &Image) -> Step<()> {
     for s in all(&image.place, &image.id).await? {
         if s.kind != Kind::User {
@@ -173,7 +174,7 @@ pub(super) async fn remove_all(image: &Image) -> Step<()> {
             w.u8(UNPROTECTED);
         });
         match image.place.rbd(&image.header(), "set_protection_status", input).await {
-            // Without the feature there is nothing to protect.
+            // Without layering no snapshot can be protected.
             Ok(_) | Err(ENOENT | ENOEXEC) => {}
             Err(e) => return Err(e),
         }
@@ -182,7 +183,7 @@ pub(super) async fn remove_all(image: &Image) -> Step<()> {
     Ok(())
 }
 
-/// The map that follows a snapshot's: of the next snapshot, or of the head.
+/// Name of the object map that follows a snapshot's: the next snapshot's, or the head's.
 async fn next_map(image: &Image, snap: u64) -> Step<String> {
     let (_, ids): (u64, Vec<u64>) = image.place.rbd_as(&image.header(), "get_snapcontext", Bytes::new()).await?;
     Ok(map_name(&image.id, ids.into_iter().filter(|i| *i > snap).min()))

@@ -1,7 +1,7 @@
-//! Background work on images: what a task is, how it is kept, and how it is done.
+//! Background tasks on images: their fields, storage and execution.
 //!
-//! Tasks are kept as Ceph's manager keeps them: a JSON object each in the omap of `rbd_task`, in the pool and namespace
-//! of their image, so that they survive a restart and either manager can take over the other's.
+//! Tasks are stored as Ceph's manager stores them: one JSON object each in the omap of `rbd_task`, in the pool and
+//! namespace of the image. So they survive a restart, and either manager can continue the other's tasks.
 
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
@@ -18,18 +18,18 @@ use tokio::task::JoinSet;
 use wire::Reader;
 use wire::msg::{OpCode, OsdOp};
 
-/// The object that keeps a place's tasks.
+/// Object that stores the tasks of a pool and namespace.
 const OBJECT: &str = "rbd_task";
-/// Objects worked on at once.
+/// Data objects processed concurrently.
 const CONCURRENT: usize = 10;
 /// `WATCH_NOTIFY` payload: flatten the image.
 const FLATTEN: u32 = 6;
-/// How long a client that has the lock may take over it before it is asked again.
+/// Time limit in seconds for a client that holds the lock, after which the manager asks again.
 const OWNER_SECONDS: u32 = 300;
-/// Tasks read from one place.
+/// Most tasks read from one pool and namespace.
 const TASKS_MAX: u64 = 4096;
 
-/// What is to be done.
+/// Kind of task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Flatten,
@@ -74,24 +74,24 @@ pub(super) struct Task {
     pub(super) action: Action,
     pub(super) pool: String,
     pub(super) nspace: String,
-    /// The image's name; empty for one in the trash.
+    /// Name of the image; empty for an image in the trash.
     pub(super) image: String,
     pub(super) image_id: String,
-    /// Of a commit that has begun: the migration's source by pool, namespace and id, and how it was mirrored.
+    /// Source of the migration, once a commit has begun: pool, namespace, id and mirroring mode.
     pub(super) source: Option<Source>,
 }
 
-/// An image by pool, namespace and id, and its way of being mirrored.
+/// An image by pool, namespace and id, with its mirroring mode.
 pub(super) type Source = (PoolId, String, String, Option<u8>);
 
 impl Task {
-    /// True if both are about the same: asked for again, a task is not added twice.
+    /// True if both have the same action and image: a repeated request adds no second task.
     pub(super) fn same(&self, o: &Self) -> bool {
         (self.action, &self.pool, &self.nspace, &self.image, &self.image_id)
             == (o.action, &o.pool, &o.nspace, &o.image, &o.image_id)
     }
 
-    /// What the task is about.
+    /// The `refs` of the task in command output.
     pub(super) fn refs(&self) -> Value {
         let mut refs = json!({
             "action": self.action.word(),
@@ -113,7 +113,7 @@ impl Task {
         v
     }
 
-    /// Reads what is kept; `None` for tasks of a kind that we don't do.
+    /// Parses a stored task; `None` for unsupported actions.
     fn from_json(text: &[u8]) -> Option<Self> {
         let v: Value = serde_json::from_slice(text).ok()?;
         let refs = v.get("refs")?;
@@ -139,21 +139,21 @@ impl Task {
         format!("{:016x}", self.sequence).into()
     }
 
-    /// Keeps the task.
+    /// Stores the task.
     pub(super) async fn store(&self, place: &Place) -> Step<()> {
         let entries: BTreeMap<Bytes, Bytes> = [(self.key(), Bytes::from(self.to_json().to_string()))].into();
         let op = OsdOp::with_indata(OpCode::OMAPSETVALS, enc(|w| w.put(&entries)));
         place.op(&place.object(OBJECT), op, SnapId::HEAD).await.map(|_| ())
     }
 
-    /// Forgets it.
+    /// Removes the task from the stored ones.
     pub(super) async fn forget(&self, place: &Place) -> Step<()> {
         let op = OsdOp::with_indata(OpCode::OMAPRMKEYS, enc(|w| w.put(&vec![self.key()])));
         absent_is_fine(place.op(&place.object(OBJECT), op, SnapId::HEAD).await)
     }
 }
 
-/// The tasks kept at a place.
+/// Tasks stored in a pool and namespace.
 pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
     let input = enc(|w| {
         w.blob(b"");
@@ -169,7 +169,7 @@ pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
     Ok(entries.values().filter_map(|v| Task::from_json(v)).collect())
 }
 
-/// Ids of the images in an answer of `trash_list`, and until when each stays.
+/// Image ids in a reply of `trash_list`, each with the end of its deferment.
 pub(super) fn trash_entries(answer: &Bytes) -> Step<Vec<(Bytes, base::Utime)>> {
     let entries = Reader::shared(answer).vec_with("trash", |r| {
         let id = r.blob()?;
@@ -182,7 +182,7 @@ pub(super) fn trash_entries(answer: &Bytes) -> Step<Vec<(Bytes, base::Utime)>> {
     entries.map_err(|_| base::errno::EIO)
 }
 
-/// Removes an image from the trash, now.
+/// Removes an image from the trash, before its deferment ends, too.
 pub(super) async fn remove_from_trash(place: &Place, id: &str) -> Step<()> {
     let mut task = Task {
         sequence: 0,
@@ -198,14 +198,14 @@ pub(super) async fn remove_from_trash(place: &Place, id: &str) -> Step<()> {
     run(place, &mut task, &Rc::default()).await
 }
 
-/// How far a task is, and whether it is to stop.
+/// Progress and cancellation of the running task.
 #[derive(Default)]
 pub(super) struct Running {
     pub(super) progress: Cell<f64>,
     pub(super) canceled: Cell<bool>,
 }
 
-/// Checks before a task is taken: the errno and the text that Ceph's manager gives.
+/// Checks a task before it is accepted; an error has the errno and text of Ceph's manager.
 pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -> Result<(), (Errno, String)> {
     let bad = |e: Errno| (e, format!("[errno {}] error opening image {spec}", -e));
     let image = match Image::open(place, id, None).await {
@@ -219,7 +219,8 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
         Action::Remove if image.has_snapshots() => {
             Err((EBUSY, format!("[errno 16] RBD image is busy (Image {spec} has snapshots)")))
         }
-        // Where our sequences do not reach, the answer comes at once instead of a task that cannot end well.
+        // Flatten of a journaled primary is not supported: refuse it at once instead of accepting a task that must
+        // fail.
         Action::Flatten if image.is_journaled() && needs_journal(&image).await.map_err(bad)? => {
             Err((EOPNOTSUPP, format!("image {spec} is mirrored by its journal: use the rbd command")))
         }
@@ -227,7 +228,7 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
     }
 }
 
-/// Why a task that met this error has ended; `None` if it is to be tried again.
+/// Reason why an error ends a task; `None` if the task is to be retried.
 pub(super) fn failure(action: Action, e: Errno) -> Option<&'static str> {
     match (e, action) {
         (ENOENT, _) => Some("Image does not exist"),
@@ -240,7 +241,7 @@ pub(super) fn failure(action: Action, e: Errno) -> Option<&'static str> {
     }
 }
 
-/// An error as Ceph's manager words it.
+/// Text of an error in the words of Ceph's manager.
 pub(super) fn error_text(action: Action, e: Errno) -> String {
     let what = match e {
         EBUSY => "RBD image is busy",
@@ -259,12 +260,12 @@ pub(super) fn error_text(action: Action, e: Errno) -> String {
     format!("[errno {}] {what} (error {doing})", -e)
 }
 
-/// True if mirrors of the image learn of its changes from its journal.
+/// True if mirrors replicate the image from its journal.
 async fn needs_journal(image: &Image) -> Step<bool> {
     Ok(mirrored::get(&image.place, &image.id).await?.is_some_and(|m| m.needs_journal()))
 }
 
-/// Does a task. What is half done is done again from the start.
+/// Runs a task from the start; every step can be repeated.
 pub(super) async fn run(place: &Place, task: &mut Task, running: &Rc<Running>) -> Step<()> {
     match task.action {
         Action::MigrationExecute => return migration::execute(place, &task.image_id, &task.id, running).await,
@@ -290,7 +291,7 @@ pub(super) async fn run(place: &Place, task: &mut Task, running: &Rc<Running>) -
     }
 }
 
-/// Copies up what the parent shows and ends the relation to it. A client that has the image's lock is asked to do it.
+/// Copies up all objects from the parent and detaches from it. A client that holds the image's lock is asked to do it.
 async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()> {
     let Some(parent) = &image.parent else { return Err(EINVAL) };
     match image.lock(cookie).await {
@@ -302,7 +303,7 @@ async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()>
         let image = image.clone();
         async move { image.copy_up(n).await }
     };
-    // What the image shows stays the same: a journal that only this cluster replays need not have it.
+    // Flattening leaves the image's contents unchanged, so a journal without mirrors need not record it.
     let r = match image.is_journaled() && needs_journal(image).await? {
         true => Err(EOPNOTSUPP),
         false => each(n, running, step).await,
@@ -316,7 +317,7 @@ async fn flatten(image: &Image, cookie: &str, running: &Rc<Running>) -> Step<()>
     image.notify().await
 }
 
-/// Removes an image, by its name or from the trash. Snapshots that are there only for clones or mirrors go with it.
+/// Removes an image by name or from the trash, with its trash and mirror snapshots.
 async fn remove(
     mut image: Image,
     cookie: &str,
@@ -367,7 +368,7 @@ async fn remove_locked(image: &Image, mirrored: Option<&Mirrored>, running: &Rc<
     }
 }
 
-/// Runs `f` for each of `n` objects, some at once, until the task is canceled.
+/// Runs `f` for each of `n` objects, some concurrently, until the task is canceled.
 pub(super) async fn each<F>(n: u64, running: &Rc<Running>, f: impl Fn(u64) -> F) -> Step<()>
 where
     F: Future<Output = Step<()>> + 'static,
