@@ -1,9 +1,9 @@
-//! The asking end: signing in at a monitor, holding tickets, showing them to services, renewing them.
+//! The client end: authenticating to a monitor, holding tickets, presenting them to services, renewing them.
 //!
-//! [`Client`] is one per process (or a copy per reactor: it is plain data); [`Handshake`] is one per connection.
+//! [`Client`] exists once per process (or, as plain data, once per reactor); [`Handshake`] once per connection.
 //!
 //! Invariants:
-//!  1. Tickets are replaced only by an answer that decrypted under the key they belong to.
+//!  1. Tickets are replaced only by a reply that decrypts under the key they belong to.
 //!  2. A service counts as genuine only after it returned our nonce plus one under the ticket's session key.
 
 use crate::crypto::Usage;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::{Decode, Features, Reader, Writer};
 
-/// Tickets in one answer; more is refused.
+/// Most tickets in one reply.
 const TICKETS_MAX: usize = 32;
 
 /// Credentials and tickets of this process.
@@ -32,13 +32,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Signs in with a key.
+    /// Authenticates with a key.
     #[must_use]
     pub fn cephx(name: AuthName, key: CryptoKey) -> Self {
         Self::new(name, Some(key), Method::CEPHX)
     }
 
-    /// Signs in without proof.
+    /// Claims a name without proof (method none).
     #[must_use]
     pub fn none(name: AuthName) -> Self {
         Self::new(name, None, Method::NONE)
@@ -49,30 +49,30 @@ impl Client {
         Self { name, key, method, want: want.into(), global_id: 0, tickets: BTreeMap::new() }
     }
 
-    /// Services to get tickets for when signing in, a mask of [`EntityKind`] values; default mon, osd, mgr and auth.
+    /// Sets the services to get tickets for, as a mask of [`EntityKind`] values; the default is mon, osd, mgr and auth.
     pub fn set_want(&mut self, mask: u32) {
         self.want = mask | u32::from(EntityKind::AUTH.0);
     }
 
-    /// Our name.
+    /// Name of the entity.
     #[must_use]
     pub fn name(&self) -> &AuthName {
         &self.name
     }
 
-    /// Method in use.
+    /// Authentication method.
     #[must_use]
     pub fn method(&self) -> Method {
         self.method
     }
 
-    /// Our key.
+    /// Key of the entity; `None` with method none.
     #[must_use]
     pub fn key(&self) -> Option<&CryptoKey> {
         self.key.as_ref()
     }
 
-    /// Number of our session with the cluster; 0 before signing in.
+    /// Global id; 0 before authentication.
     #[must_use]
     pub fn global_id(&self) -> u64 {
         self.global_id
@@ -84,25 +84,25 @@ impl Client {
         self.tickets.get(&service)
     }
 
-    /// Puts in a ticket that was made locally (a monitor that talks to a manager).
+    /// Stores a ticket that was made locally (by a monitor that connects to a manager).
     pub fn set_ticket(&mut self, service: EntityKind, global_id: u64, ticket: HeldTicket) {
         self.global_id = global_id;
         self.tickets.insert(service, ticket);
     }
 
-    /// Forgets tickets and global id: the next sign-in is that of a new session.
+    /// Forgets tickets and global id: the next authentication starts a new session.
     pub fn forget(&mut self) {
         self.global_id = 0;
         self.tickets.clear();
     }
 
-    /// When the earliest ticket should be renewed; `None` if there is none to renew.
+    /// Time at which to renew the earliest ticket; `None` without tickets.
     #[must_use]
     pub fn renew_after(&self) -> Option<Utime> {
         self.tickets.iter().filter(|(s, _)| **s != EntityKind::AUTH).map(|(_, t)| t.renew_after()).min()
     }
 
-    /// Mask of services whose tickets are missing or due for renewal.
+    /// Mask of the services whose tickets are missing or due for renewal.
     #[must_use]
     pub fn due(&self, now: Utime) -> u32 {
         if self.method != Method::CEPHX {
@@ -115,7 +115,7 @@ impl Client {
             .fold(0, |m, s| m | u32::from(s.0))
     }
 
-    /// True if the session itself must be signed in again (its own ticket is about to end): reconnect to a monitor.
+    /// True if the monitor ticket itself is about to expire, so that the client must reconnect to a monitor.
     #[must_use]
     pub fn must_sign_in_again(&self, now: Utime) -> bool {
         self.method == Method::CEPHX && self.tickets.get(&EntityKind::AUTH).is_none_or(|t| t.renew_after() <= now)
@@ -143,7 +143,7 @@ impl Client {
         Ok(w)
     }
 
-    /// Blob of an `MAuth` message that asks for new tickets of the services in `mask`.
+    /// Payload of an `MAuth` message that requests new tickets for the services in `mask`.
     pub fn renewal_request(&self, mask: u32, random: &dyn Random) -> Result<Bytes, AuthError> {
         let a = self.authorizer(EntityKind::AUTH, random, random.u64(), None)?;
         let mut w = Writer::new(Features::PACIFIC);
@@ -154,7 +154,7 @@ impl Client {
         Ok(w.into_bytes())
     }
 
-    /// Blob of an `MAuth` message that asks for our service's rotating secrets.
+    /// Payload of an `MAuth` message that requests our service's rotating secrets.
     #[must_use]
     pub fn rotating_request(&self) -> Bytes {
         let mut w = Writer::default();
@@ -162,7 +162,7 @@ impl Client {
         w.into_bytes()
     }
 
-    /// Takes the blob of an `MAuthReply`; gives rotating secrets if that is what was answered.
+    /// Handles the payload of an `MAuthReply`; returns rotating secrets if it has them.
     pub fn handle_reply(&mut self, now: Utime, payload: &Bytes) -> Result<Option<RotatingKeys>, AuthError> {
         let mut r = Reader::shared(payload);
         let (request, status) = (r.u16()?, r.i32()?);
@@ -185,7 +185,7 @@ impl Client {
         }
     }
 
-    /// Reads a list of tickets whose session keys are under `key`.
+    /// Decodes a list of tickets whose session keys are encrypted with `key`.
     fn take_tickets(&mut self, r: &mut Reader<'_>, now: Utime, key: &CryptoKey) -> Result<(), AuthError> {
         r.u8()?;
         let n = r.count(10, "tickets")?;
@@ -217,23 +217,23 @@ impl Client {
     }
 }
 
-/// What a finished handshake gives the connection.
+/// Result of a finished handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Key of frame signatures; none with method none.
+    /// Key for frame signatures; `None` with method none.
     pub session_key: Option<CryptoKey>,
-    /// Secret that keys secure mode; empty in crc mode.
+    /// Secret for the keys of secure mode; empty in crc mode.
     pub connection_secret: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum State {
     Start,
-    /// Awaiting the monitor's challenge, or its answer to our proof.
+    /// Awaiting the monitor's challenge or its reply to our proof.
     Mon {
         proved: bool,
     },
-    /// Awaiting a service's challenge, or its answer.
+    /// Awaiting a service's challenge or its reply.
     Service {
         nonce: u64,
         answered: bool,
@@ -241,7 +241,7 @@ enum State {
     None,
 }
 
-/// Signing in on one connection.
+/// Authentication on one connection.
 #[derive(Debug)]
 pub struct Handshake {
     target: EntityKind,
@@ -249,13 +249,13 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Towards a monitor or another service.
+    /// Starts authentication to a monitor or another service.
     #[must_use]
     pub fn new(target: EntityKind) -> Self {
         Self { target, state: State::Start }
     }
 
-    /// Payload of AUTH_REQUEST.
+    /// Returns the payload of AUTH_REQUEST.
     pub fn request(&mut self, client: &Client, random: &dyn Random) -> Result<Bytes, AuthError> {
         let to_mon = self.target == EntityKind::MON;
         if client.method == Method::CEPHX && !to_mon {
@@ -274,7 +274,7 @@ impl Handshake {
         Ok(w.into_bytes())
     }
 
-    /// AUTH_REPLY_MORE; gives the payload of AUTH_REQUEST_MORE.
+    /// Handles AUTH_REPLY_MORE; returns the payload of AUTH_REQUEST_MORE.
     pub fn more(&mut self, client: &Client, random: &dyn Random, payload: &Bytes) -> Result<Bytes, AuthError> {
         match &mut self.state {
             State::Mon { proved } if !*proved => {
@@ -310,7 +310,7 @@ impl Handshake {
         }
     }
 
-    /// AUTH_DONE.
+    /// Handles AUTH_DONE.
     pub fn done(
         &mut self,
         client: &mut Client,

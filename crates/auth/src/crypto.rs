@@ -1,4 +1,4 @@
-//! The two ciphers of cephx and the envelope they carry.
+//! The two ciphers of cephx and the envelope of their plaintexts.
 //!
 //! Type 1: AES-128-CBC with a fixed IV and PKCS#7 padding: deterministic and unauthenticated, as the protocol has it.
 //! Type 2: RFC 8009 aes256-cts-hmac-sha384-192 with a random confounder and a usage number per purpose.
@@ -11,11 +11,11 @@ use hmac::{Hmac, Mac};
 use sha2::{Sha256, Sha384};
 use wire::{Features, Reader, Writer};
 
-/// What a ciphertext is for; part of the key derivation of type 2 keys.
+/// Purpose of a ciphertext; an input of the key derivation of type 2 keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Usage {
-    /// Connection secret in the monitor's answer.
+    /// Connection secret in the monitor's reply.
     ConnectionSecret = 0x03,
     /// Session key of a ticket, for the client.
     TicketSessionKey = 0x04,
@@ -25,18 +25,18 @@ pub enum Usage {
     Authorize = 0x10,
     /// Challenge of a service.
     AuthorizeChallenge = 0x11,
-    /// A service's answer to an authorizer.
+    /// Reply of a service to an authorizer.
     AuthorizeReply = 0x12,
     /// Rotating secrets for a daemon.
     RotatingSecret = 0x20,
-    /// The sealed inside of a ticket.
+    /// Contents of a ticket.
     TicketInfo = 0x30,
 }
 
 const MAGIC: u64 = 0xff00_9cad_8826_aa55;
 const AES_IV: &[u8; 16] = b"cephsageyudagreg";
 const BLOCK: usize = 16;
-/// Truncated HMAC-SHA384 of type 2.
+/// Length in bytes of the truncated HMAC-SHA384 of type 2.
 const TAG: usize = 24;
 
 type Cbc128Enc = cbc::Encryptor<aes::Aes128>;
@@ -60,7 +60,7 @@ impl CryptoKey {
         }
     }
 
-    /// Decrypts raw bytes; `what` names them in the error.
+    /// Decrypts raw bytes; `what` names the plaintext in errors.
     pub fn decrypt(&self, usage: Usage, cipher: &[u8], what: &'static str) -> Result<Vec<u8>, AuthError> {
         match self.kind() {
             KeyKind::Aes => Cbc128Dec::new(&to_array(self.secret()).into(), AES_IV.into())
@@ -71,7 +71,7 @@ impl CryptoKey {
         .ok_or(AuthError::CannotDecrypt(what))
     }
 
-    /// Encrypts what `f` writes, in the envelope. The caller adds a length where the field has one.
+    /// Encrypts what `f` writes, in the envelope. The caller adds a length if the field has one.
     #[must_use]
     pub fn seal(&self, usage: Usage, random: &dyn Random, f: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut w = Writer::new(Features::PACIFIC);
@@ -85,7 +85,7 @@ impl CryptoKey {
     pub fn open(&self, usage: Usage, cipher: &[u8], what: &'static str) -> Result<Bytes, AuthError> {
         let plain = Bytes::from(self.decrypt(usage, cipher, what)?);
         let mut r = Reader::shared(&plain);
-        // A wrong key shows here: type 1 has no other integrity check.
+        // A wrong key is detected here: type 1 has no other integrity check.
         let envelope = r.u8().and_then(|v| Ok((v, r.u64()?)));
         match envelope {
             Ok((v, MAGIC)) if v >= 1 => Ok(r.rest()),
@@ -99,7 +99,7 @@ impl CryptoKey {
         hmac256(self.secret(), &[data])
     }
 
-    /// Proof of knowing this key for a pair of challenges.
+    /// Proof of knowing this key, for a pair of challenges.
     #[must_use]
     pub fn proof(&self, server_challenge: u64, client_challenge: u64, random: &dyn Random) -> u64 {
         match self.kind() {
@@ -108,7 +108,7 @@ impl CryptoKey {
                     w.u64(server_challenge);
                     w.u64(client_challenge);
                 });
-                // The length prefix is part of what is folded.
+                // The length prefix is folded, too.
                 let mut buf = (c.len() as u32).to_le_bytes().to_vec();
                 buf.extend_from_slice(&c);
                 fold(&buf)
@@ -121,7 +121,7 @@ impl CryptoKey {
     }
 }
 
-/// Xor of all complete little-endian words.
+/// Xor of all complete little-endian 64-bit words.
 fn fold(buf: &[u8]) -> u64 {
     buf.chunks_exact(8).fold(0, |x, c| x ^ u64::from_le_bytes(to_array(c)))
 }
@@ -136,7 +136,7 @@ pub fn hmac256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     m.finalize().into_bytes().into()
 }
 
-/// Compares without telling by its duration where the first difference is.
+/// Compares in constant time, so that the duration does not reveal the first difference.
 #[must_use]
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (x, y)| d | (x ^ y)) == 0
@@ -183,7 +183,7 @@ fn krb_encrypt(key: &[u8], usage: u32, confounder: &[u8; BLOCK], plain: &[u8]) -
     // Cannot fail: the buffer is a whole number of blocks.
     let _ = Cbc256Enc::new(&ke.into(), &[0; BLOCK].into()).encrypt_padded_mut::<NoPadding>(&mut buf, padded);
     if padded > BLOCK {
-        // CS3: the last two blocks change places, then the output is cut to the input's length.
+        // CS3: swap the last two blocks, then truncate the output to the input's length.
         let (_, tail) = buf.split_at_mut(padded - 2 * BLOCK);
         let (a, b) = tail.split_at_mut(BLOCK);
         a.swap_with_slice(b);
@@ -203,8 +203,8 @@ fn krb_decrypt(key: &[u8], usage: u32, cipher: &[u8]) -> Option<Vec<u8>> {
     let len = body.len();
     let mut buf = body.to_vec();
     if len > BLOCK {
-        // Undo CS3. The last full block (in transmitted order, the second to last) is C(n); decrypting it alone gives
-        // P(n) padded with the stolen end of C(n-1).
+        // Undo CS3. The last full block (second to last as transmitted) is C(n); decrypting it alone gives P(n) padded
+        // with the stolen end of C(n-1).
         let cut = if len % BLOCK == 0 { BLOCK } else { len % BLOCK };
         let at = len - cut - BLOCK;
         let (head, tail) = buf.split_at(at);

@@ -1,71 +1,71 @@
-//! Why an authentication failed, and the errno the peer is told.
+//! Authentication errors, and the errno sent to the peer for each.
 
 use base::errno::{self, Errno};
 use base::{AuthName, EntityKind};
 
-/// Every way in which signing in, showing a ticket or reading a key can fail.
+/// Error of authenticating, of presenting a ticket, or of reading a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The peer asks for a method that is not allowed here.
+    /// The peer requests a method that is not allowed here.
     #[error("method {0} is not allowed")]
     MethodNotAllowed(u32),
-    /// None of the peer's connection modes is allowed.
+    /// No connection mode is offered by the peer and allowed here.
     #[error(
         "no common connection mode: the peer offers {offered}, {option} here allows {allowed}; one of the two has to change"
     )]
     NoCommonMode {
-        /// Modes the peer offers.
+        /// Connection modes that the peer offers.
         offered: String,
-        /// Modes allowed here.
+        /// Connection modes allowed here.
         allowed: String,
-        /// The option that says so.
+        /// Option that sets the allowed modes.
         option: &'static str,
     },
-    /// A step out of order.
+    /// A handshake step came out of order.
     #[error("unexpected {0}")]
     Unexpected(&'static str),
-    /// Bytes that do not parse.
+    /// A payload cannot be decoded.
     #[error("malformed: {0}")]
     Malformed(#[from] wire::DecodeError),
-    /// The leading mode byte is neither "to a monitor" nor "authorizer".
+    /// The leading mode byte is neither `MODE_MON` nor `MODE_AUTHORIZER`.
     #[error("unknown authentication mode {0}")]
     UnknownMode(u8),
-    /// A request number that does not exist.
+    /// The cephx request type is unknown.
     #[error("unknown cephx request {0:#x}")]
     UnknownRequest(u16),
-    /// No such entity in the key database.
+    /// The key database has no such entity.
     #[error("unknown entity {0}: `ceph auth ls` lists those of this cluster")]
     UnknownEntity(AuthName),
-    /// The proof was not made with the entity's key.
+    /// The proof was made with another key than the entity's.
     #[error(
         "{0} proved knowledge of another key than `ceph auth get {0}` shows: an old one, or one of another cluster"
     )]
     BadProof(AuthName),
-    /// A ciphertext that our key does not open: wrong key or altered bytes.
+    /// Our key does not decrypt a ciphertext: wrong key or altered bytes.
     #[error("cannot decrypt {0}: wrong key, one of another cluster, or altered bytes")]
     CannotDecrypt(&'static str),
-    /// The global id asked for belongs to a session that the peer cannot prove to be its own.
+    /// The peer requests a global id without a ticket that proves it.
     #[error("{name} reclaims global id {global_id} without a valid ticket")]
     InsecureReclaim {
-        /// Who.
+        /// Name of the peer.
         name: AuthName,
-        /// Which.
+        /// The requested global id.
         global_id: u64,
     },
-    /// The monitor has no global id to give at this moment.
+    /// The monitor has no unused global id at the moment.
     #[error("no global id available")]
     NoGlobalId,
-    /// The service secret a ticket was sealed with is not among those we hold.
+    /// The service secret that sealed a ticket is not among those we hold.
     #[error("could not find secret_id {id} of service {}: {}", service.word(), unknown_secret(*id, *current))]
     UnknownSecret {
         /// Service the ticket is for.
         service: EntityKind,
-        /// The secret's number.
+        /// Number of the secret.
         id: u64,
-        /// Number of the secret that seals tickets by this machine's clock.
+        /// Number of the current secret by this machine's clock.
         current: Option<u64>,
     },
-    /// The secret of that number does not open the ticket.
+    /// The secret of the ticket's number does not decrypt the ticket.
     #[error(
         "the secret {id} of service {} here does not open a ticket that was sealed with the one of that number: it is of another cluster, or \
          altered", service.word()
@@ -73,92 +73,92 @@ pub enum AuthError {
     ForeignTicket {
         /// Service the ticket is for.
         service: EntityKind,
-        /// The secret's number.
+        /// Number of the secret.
         id: u64,
     },
-    /// A ticket for another service.
+    /// The ticket is for another service.
     #[error("ticket is for service {got:#x}, not {want:#x}")]
     WrongService {
-        /// Ours.
+        /// Our service.
         want: u32,
-        /// The ticket's.
+        /// Service of the ticket.
         got: u32,
     },
-    /// The ticket's time is over.
+    /// The ticket has expired.
     #[error(
-        "ticket of {name} is over for {over} s, made {age} s ago by this machine's clock: its holder did not renew it, or the clocks of \
+        "ticket of {name} expired {over} s ago, made {age} s ago by this machine's clock: its holder did not renew it, or the clocks of \
          this machine and of the monitors differ"
     )]
     ExpiredTicket {
-        /// Whose.
+        /// Holder of the ticket.
         name: AuthName,
-        /// Seconds since its end.
+        /// Seconds since expiry.
         over: u64,
-        /// Seconds since the monitor made it; negative if that is to come by this machine's clock.
+        /// Seconds since the monitor made the ticket; negative if that lies in this clock's future.
         age: i64,
     },
-    /// The ticket's time has not come: it would be good for more than twice as long as it was meant to be.
+    /// The ticket would be valid for more than twice its life from now, so this machine's clock must be behind.
     #[error(
-        "ticket of {name} is not valid yet: the monitors made it {ahead} s from now by this machine's clock, which is behind theirs by that"
+        "ticket of {name} is not valid yet: the monitors made it {ahead} s from now by this machine's clock, which is behind theirs by that much"
     )]
     NotYetValid {
-        /// Whose.
+        /// Holder of the ticket.
         name: AuthName,
-        /// Seconds until it was made.
+        /// Seconds from now until its creation.
         ahead: u64,
     },
-    /// A session asks for tickets of another name.
+    /// A session requests tickets with another entity's ticket.
     #[error("a session of {session} shows the ticket of {name}")]
     AnothersTicket {
-        /// Who asks.
+        /// Entity of the session.
         session: AuthName,
-        /// Whose ticket it is.
+        /// Holder of the ticket.
         name: AuthName,
     },
-    /// The authorizer names another session than the ticket in it.
+    /// The authorizer names another global id than its ticket.
     #[error("authorizer of global id {got}, ticket of {want}")]
     GlobalIdMismatch {
-        /// In the ticket.
+        /// Global id in the ticket.
         want: u64,
-        /// In the authorizer.
+        /// Global id in the authorizer.
         got: u64,
     },
-    /// An entity that may do nothing at the monitors does not get in.
+    /// The entity has no caps at the monitors, which refuse it therefore.
     #[error("{0} has no caps at the monitors; give it some: ceph auth caps {0} mon 'allow r'")]
     NoCaps(AuthName),
-    /// The peer announced itself as another kind of daemon than the name it signed in with has.
+    /// The peer's HELLO names another daemon type than its authenticated name.
     #[error("{name} announces itself as {}; it may come as {} or as a client", claimed.word(), name.kind.word())]
     WrongClaim {
-        /// What HELLO says.
+        /// Entity type in HELLO.
         claimed: EntityKind,
-        /// Who it is.
+        /// Authenticated name.
         name: AuthName,
     },
-    /// The answer to our challenge is wrong: a replayed authorizer.
+    /// The answer to our challenge is wrong: the authorizer was replayed.
     #[error("wrong answer to the challenge")]
     BadChallenge,
-    /// The service did not prove that it could open our ticket.
+    /// The service failed to prove that it decrypted our ticket.
     #[error("service answered with a wrong nonce")]
     BadNonce,
-    /// We hold no ticket for that service.
+    /// There is no ticket for this service.
     #[error("no ticket for service {}", .0.word())]
     NoTicket(EntityKind),
-    /// We have no key to sign in with.
+    /// There is no key for this entity.
     #[error("no key for {0}")]
     NoKey(AuthName),
-    /// The monitor answered a request with an error.
+    /// The monitor answered with an error.
     #[error("monitor refused: {}", errno::name(*.0))]
     Refused(Errno),
-    /// A key of a type or length that does not exist.
+    /// The key has an unknown type or a wrong length.
     #[error("bad key: {0}")]
     BadKey(&'static str),
 }
 
-/// What it means that a secret of a number is not here.
+/// Explains why the secret with number `id` is missing here.
 fn unknown_secret(id: u64, current: Option<u64>) -> &'static str {
     match current {
         None => "this daemon has none yet; it fetches them from the monitors",
-        // The next one is held, too.
+        // The successor of the current secret is held, too.
         Some(c) if id > c.saturating_add(1) => {
             "the monitors made the ticket with one that is not held here yet; this daemon's clock is behind theirs, it could not fetch \
              secrets for long, or the ticket is of another cluster"
@@ -169,7 +169,7 @@ fn unknown_secret(id: u64, current: Option<u64>) -> &'static str {
 }
 
 impl AuthError {
-    /// The errno that goes to the peer.
+    /// The errno sent to the peer.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

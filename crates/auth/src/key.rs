@@ -1,4 +1,4 @@
-//! Keys: their wire form, the text form of keyrings, and making new ones.
+//! Keys: wire format, text format of keyrings, and generation.
 
 use crate::{AuthError, Random};
 use base::Utime;
@@ -6,12 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use wire::{Decode, DecodeError, Encode, Reader, Writer};
 
-/// Cipher of a key.
+/// Cipher type of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyKind {
-    /// Type 1, `aes`: AES-128-CBC. Every client understands it; what we make by default.
+    /// Type 1, `aes`: AES-128-CBC. The default, as every client supports it.
     Aes,
-    /// Type 2, `aes256k`: RFC 8009 aes256-cts-hmac-sha384-192. Tentacle and kernel 7.0 or newer.
+    /// Type 2, `aes256k`: RFC 8009 aes256-cts-hmac-sha384-192. For Tentacle, kernel 7.0, and newer.
     Aes256K,
 }
 
@@ -25,7 +25,7 @@ impl KeyKind {
         }
     }
 
-    /// From the number.
+    /// The type with this number.
     #[must_use]
     pub fn from_number(n: u16) -> Option<Self> {
         match n {
@@ -44,7 +44,7 @@ impl KeyKind {
         }
     }
 
-    /// From the name.
+    /// The type with this name.
     #[must_use]
     pub fn from_word(w: &str) -> Option<Self> {
         match w {
@@ -54,7 +54,7 @@ impl KeyKind {
         }
     }
 
-    /// Bytes of secret.
+    /// Length of a secret in bytes.
     #[must_use]
     pub fn secret_len(self) -> usize {
         match self {
@@ -64,7 +64,7 @@ impl KeyKind {
     }
 }
 
-/// What tells one key from another without giving it away: to say which key somebody proved.
+/// Fingerprint that identifies a key without revealing it; it records which key an entity proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyMark(pub [u8; 16]);
 
@@ -77,7 +77,7 @@ pub struct CryptoKey {
 }
 
 impl CryptoKey {
-    /// From a secret of the kind's length.
+    /// Makes a key from a secret, which must have the type's length.
     pub fn new(kind: KeyKind, created: Utime, secret: &[u8]) -> Result<Self, AuthError> {
         if secret.len() != kind.secret_len() {
             return Err(AuthError::BadKey("wrong length of secret"));
@@ -89,7 +89,7 @@ impl CryptoKey {
         Ok(Self { kind, created, secret: s })
     }
 
-    /// A new key.
+    /// Generates a key.
     #[must_use]
     pub fn generate(kind: KeyKind, created: Utime, random: &dyn Random) -> Self {
         let mut secret = [0; 32];
@@ -98,7 +98,7 @@ impl CryptoKey {
         Self { kind, created, secret }
     }
 
-    /// Its mark.
+    /// The key's fingerprint.
     #[must_use]
     pub fn mark(&self) -> KeyMark {
         let all = self.sign(b"mark of a key");
@@ -107,13 +107,13 @@ impl CryptoKey {
         KeyMark(m)
     }
 
-    /// Cipher.
+    /// Cipher type.
     #[must_use]
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// When it was made.
+    /// Creation time.
     #[must_use]
     pub fn created(&self) -> Utime {
         self.created
@@ -125,7 +125,7 @@ impl CryptoKey {
         self.secret.split_at(self.kind.secret_len()).0
     }
 
-    /// From the base64 text of keyrings.
+    /// Parses the base64 text of a keyring.
     pub fn from_base64(text: &str) -> Result<Self, AuthError> {
         let raw = BASE64.decode(text.trim()).map_err(|_| AuthError::BadKey("not base64"))?;
         let mut r = Reader::new(&raw);
@@ -133,7 +133,7 @@ impl CryptoKey {
         if r.is_empty() { Ok(k) } else { Err(AuthError::BadKey("trailing bytes")) }
     }
 
-    /// As keyrings hold it.
+    /// Base64 text as in keyrings.
     #[must_use]
     pub fn to_base64(&self) -> String {
         BASE64.encode(self.to_bytes(wire::Features::default()))

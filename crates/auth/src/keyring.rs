@@ -1,11 +1,11 @@
-//! Keyring files: sections `[kind.id]` with a key and caps per service, read and printed as Ceph's tools do.
+//! Keyring files: sections `[type.id]` with a key and caps per service, in the format of Ceph's tools.
 
 use crate::{AuthError, CryptoKey};
 use base::AuthName;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Caps per service word (`mon`, `osd`, `mgr`, `mds`).
+/// Caps by service name (`mon`, `osd`, `mgr`, `mds`).
 pub type Caps = BTreeMap<String, String>;
 
 /// One entity of a keyring.
@@ -13,36 +13,36 @@ pub type Caps = BTreeMap<String, String>;
 pub struct KeyringEntry {
     /// Secret.
     pub key: CryptoKey,
-    /// Caps, normally only in files made for import.
+    /// Caps; usually only in files made for import.
     pub caps: Caps,
 }
 
-/// Entities by section name. Keys are text because Ceph has the section `[mon.]`, whose id is empty.
+/// Entities by section name. The keys are text because Ceph uses the section `[mon.]`, whose id is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keyring {
     entries: BTreeMap<AuthName, KeyringEntry>,
 }
 
-/// Why a keyring was refused.
+/// Error in a keyring file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
     /// A line that is neither a section nor `name = value`.
     #[error("line {0}: expected [entity] or name = value")]
     BadLine(usize),
-    /// A section name that is no entity.
+    /// A section name is not an entity name.
     #[error("line {line}: no such kind of entity: {name}")]
     BadEntity {
         /// Line, from 1.
         line: usize,
-        /// The name.
+        /// The section name.
         name: String,
     },
-    /// A key that does not parse.
+    /// A key cannot be parsed.
     #[error("line {line}: {error}")]
     BadKey {
         /// Line, from 1.
         line: usize,
-        /// Why.
+        /// Cause.
         error: AuthError,
     },
     /// A section without a key.
@@ -51,7 +51,7 @@ pub enum KeyringError {
 }
 
 impl Keyring {
-    /// Nothing in it.
+    /// An empty keyring.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -87,7 +87,7 @@ impl Keyring {
                 (Some("caps"), Some(service), None) => {
                     caps.insert(service.to_owned(), value);
                 }
-                // `auid` and other lines of old releases carry nothing we use.
+                // `auid` and other lines of old releases are ignored.
                 (Some(_), ..) => {}
                 (None, ..) => return Err(KeyringError::BadLine(line)),
             }
@@ -109,7 +109,7 @@ impl Keyring {
         self.entries.insert(name, KeyringEntry { key, caps });
     }
 
-    /// One entity.
+    /// The entry of an entity.
     #[must_use]
     pub fn get(&self, name: &AuthName) -> Option<&KeyringEntry> {
         self.entries.get(name)
@@ -126,14 +126,14 @@ impl Keyring {
         self.entries.iter()
     }
 
-    /// True if it holds nothing.
+    /// True if the keyring has no entity.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// Removes one pair of double quotes and their escapes.
+/// Removes one pair of double quotes and unescapes the text.
 fn unquote(v: &str) -> String {
     match v.strip_prefix('"').and_then(|x| x.strip_suffix('"')) {
         Some(inner) => inner.replace("\\\"", "\""),

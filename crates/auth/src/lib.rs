@@ -1,12 +1,13 @@
-//! cephx and auth none as pure state machines.
+//! The authentication methods cephx and none as pure state machines.
 //!
-//! No I/O, no clock, no randomness of its own: time comes as `base::Now`/`Utime`, random bytes from a [`Random`] the host
-//! passes in. [`server`] is what a monitor does to sign entities in and what any service does with the tickets they
-//! then show; [`client`] is the other end of both. The messenger carries the blobs.
+//! No I/O, clock or randomness: time comes as `base::Now`/`Utime`, random bytes from a [`Random`] that the host passes
+//! in. [`server`] is the end of monitors, which authenticate entities, and of all services, which check tickets.
+//! [`client`] is the other end of both. The messenger carries the payloads.
 //!
 //! Invariants:
-//!  1. Bytes of a peer never panic and never make us allocate more than they are long.
-//!  2. A proof, ticket or authorizer that does not verify gives a typed [`AuthError`], never a half-authenticated state.
+//!  1. Input of a peer never causes a panic, nor an allocation larger than the input.
+//!  2. A proof, ticket or authorizer that fails verification gives a typed [`AuthError`], never a half-authenticated
+//!     state.
 //!  3. Key material is not printed by `Debug`.
 
 #![forbid(unsafe_code)]
@@ -30,7 +31,7 @@ pub use rotating::{RotatingKeys, ServiceKeys};
 pub use server::{AuthHost, EntityAuth};
 pub use ticket::{AuthTicket, CapsInfo};
 
-/// Source of random bytes for keys, challenges and secrets. Hosts give the operating system's, simulations a seeded one.
+/// Source of random bytes for keys, challenges and secrets: the operating system, or a seeded generator in simulations.
 pub trait Random {
     /// Fills `out`.
     fn fill(&self, out: &mut [u8]);
@@ -48,13 +49,13 @@ pub trait Random {
 pub struct Method(pub u32);
 
 impl Method {
-    /// No proof at all, for labs.
+    /// No proof at all, for test clusters.
     pub const NONE: Self = Self(1);
     /// cephx.
     pub const CEPHX: Self = Self(2);
 }
 
-/// How frames are protected on the wire (`CEPH_CON_MODE_*`).
+/// Connection modes: protection of frames on the wire (`CEPH_CON_MODE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConMode(pub u32);
 

@@ -1,44 +1,45 @@
-//! Who is at the other end of a connection, as far as it is proven.
+//! The authenticated identity of a connection's peer.
 //!
-//! Made by the messenger where a handshake ends and by nothing else; every session of monitor, manager role and OSD carries it, and
-//! every question of rights is answered from it.
+//! Only the messenger makes principals, at the end of a handshake. Every session of monitor, manager role and OSD has
+//! one, and every access check uses it.
 //!
 //! Invariants:
-//!  1. `name`, `global_id`, `caps` and `expires` come from the proof or the ticket, `socket` from the kernel. What the peer says of
-//!     itself (HELLO, ident) is in none of them.
-//!  2. `kind` is the kind of `name`, or a client's. A peer that announces itself as a client has no rights of a daemon, whatever
-//!     its key; one that announces another kind than its name has is closed before it gets here.
+//!  1. `name`, `global_id`, `caps` and `expires` come from the proof or the ticket, `socket` from the kernel. None comes
+//!     from the peer's HELLO or ident.
+//!  2. `kind` is the type of `name`, or client. A peer whose HELLO says client has no daemon rights, whatever its key. A
+//!     peer whose HELLO names another daemon type than its name is refused before.
 
 use crate::{AuthError, CapsInfo, KeyMark, Method};
 use base::{AuthName, EntityAddr, EntityKind, EntityName, OsdId, Utime};
 use std::net::SocketAddr;
 
-/// The authenticated other end of one connection.
+/// Authenticated peer of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Name it signed in with. Of a daemon that we dialled only the kind is proven: its id is empty.
+    /// Authenticated name. For a daemon that we connected to only the type is proven: its id is empty.
     pub name: AuthName,
-    /// Kind it is served as: that of its name, or a client's if it came as one (a daemon that fetches its first map, a tool
-    /// that uses a daemon's key).
+    /// Entity type it is served as: that of its name, or client if its HELLO says so (a daemon that fetches its first
+    /// map, or a tool that uses a daemon's key).
     pub kind: EntityKind,
-    /// Number of its session with the cluster; our own towards daemons that we dialled.
+    /// Global id; our own for daemons that we connected to.
     pub global_id: u64,
-    /// Caps at our service, from its ticket or from the key database. Empty towards daemons that we dialled.
+    /// Caps at our service, from the ticket or the key database. Empty for daemons that we connected to.
     pub caps: CapsInfo,
-    /// End of the ticket it showed, or that a monitor gave it. Zero with method none and towards daemons that we dialled.
+    /// Expiry of the ticket that was presented, or that the monitor issued. Zero with method none and for daemons that
+    /// we connected to.
     pub expires: Utime,
-    /// The other end of the socket. Never what the peer announces.
+    /// Peer address of the socket, as the kernel knows it.
     pub socket: SocketAddr,
-    /// How it signed in. With [`Method::NONE`] the name is a claim and the cluster trusts everybody.
+    /// Authentication method. With [`Method::NONE`] the name is unverified and the cluster trusts every peer.
     pub method: Method,
-    /// It connected to us.
+    /// Whether the peer connected to us.
     pub incoming: bool,
-    /// The key that it proved, at a monitor.
+    /// Fingerprint of the key that it proved, at a monitor.
     pub proved: Option<KeyMark>,
 }
 
 impl Principal {
-    /// A peer that connected to us, announced itself as `claimed` and signed in.
+    /// A peer that connected to us, with entity type `claimed` in its HELLO, and authenticated.
     pub fn incoming(
         claimed: EntityKind,
         granted: &crate::server::Granted,
@@ -62,7 +63,7 @@ impl Principal {
         })
     }
 
-    /// A daemon of kind `service` that we dialled: it proved that it holds a secret of that service.
+    /// A daemon of type `service` that we connected to: it proved that it holds a secret of that service.
     #[must_use]
     pub fn dialled(service: EntityKind, global_id: u64, method: Method, socket: SocketAddr) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl Principal {
         }
     }
 
-    /// Nobody: the other end of a connection that has not signed in.
+    /// The peer of a connection that is not authenticated.
     #[must_use]
     pub fn nobody(socket: SocketAddr) -> Self {
         Self {
@@ -94,8 +95,8 @@ impl Principal {
         }
     }
 
-    /// Kind and number that the peer is known by: a client's global id, the number in an OSD's name, `said` for daemons whose
-    /// number is not part of their name (a monitor's rank, a manager's gid) or that we dialled.
+    /// Type and number that identify the peer: a client's global id, or the number in an OSD's name. `said` is used for
+    /// daemons whose name has no number (a monitor's rank, a manager's gid) or that we connected to.
     #[must_use]
     pub fn entity(&self, said: i64) -> EntityName {
         let num = match self.kind {
@@ -106,31 +107,31 @@ impl Principal {
         EntityName::new(self.kind, num)
     }
 
-    /// The OSD that connected to us, by its name. `None` if it is none, or came as a client.
+    /// Id of the OSD that connected to us, from its name; `None` if it is no OSD or connected as a client.
     #[must_use]
     pub fn osd(&self) -> Option<OsdId> {
         if self.kind != EntityKind::OSD || self.name.kind != EntityKind::OSD {
             return None;
         }
         let id: i32 = self.name.id.parse().ok()?;
-        // One spelling for each number: osd.01 is not osd.1.
+        // Each number has one spelling: osd.01 is not osd.1.
         (id >= 0 && id.to_string() == self.name.id).then_some(OsdId(id))
     }
 
-    /// Its socket's address, for `network` restrictions of caps.
+    /// Address of the socket, for `network` restrictions of caps.
     #[must_use]
     pub fn socket_addr(&self) -> EntityAddr {
         EntityAddr { sock: Some(self.socket), ..EntityAddr::default() }
     }
 
-    /// True if the ticket it came with is over. Never with method none.
+    /// True if the presented ticket has expired; never with method none.
     #[must_use]
     pub fn expired(&self, now: Utime) -> bool {
         self.expires != Utime::ZERO && self.expires <= now
     }
 }
 
-/// IPv4 addresses look the same on a socket that serves both families.
+/// Unmaps IPv4 addresses, as a dual-stack socket shows them as IPv6.
 fn canonical(mut s: SocketAddr) -> SocketAddr {
     s.set_ip(s.ip().to_canonical());
     s

@@ -1,14 +1,14 @@
-//! Secrets that seal tickets: three per service (previous, current, next), replaced as time passes.
+//! Rotating secrets that seal tickets: three per service (previous, current, next).
 //!
-//! [`ServiceKeys`] is the monitor's store for all services; it decides by passed-in time when to make new ones and is
-//! encodable so that the monitor can persist it. [`RotatingKeys`] is the part of one service, which that service's
-//! daemons fetch and check tickets with.
+//! [`ServiceKeys`] is the monitor's store for all services. It makes new secrets according to the time passed in and
+//! can be encoded for persistence. [`RotatingKeys`] has the secrets of one service, which its daemons fetch to check
+//! tickets.
 //!
 //! Invariants:
-//!  1. At most [`KEEP`] secrets per service; numbers only grow.
-//!  2. New tickets are sealed with the current secret, which is never the newest once there are three, so that every
-//!     daemon had one whole period to fetch it before the first ticket under it appears.
-//!  3. A secret stays usable for a period after it stopped being current: as long as a ticket sealed with it can live.
+//!  1. A service has at most [`KEEP`] secrets, and their numbers only grow.
+//!  2. New tickets are sealed with the current secret, which is never the newest once there are three. So every daemon
+//!     has a whole period to fetch a secret before the first ticket under it appears.
+//!  3. A secret remains usable for a period after it stopped being current: as long as a ticket sealed with it can live.
 
 use crate::{CryptoKey, KeyKind, Random};
 use base::{EntityKind, Utime};
@@ -19,19 +19,19 @@ use wire::{Decode, Encode, Reader, Writer};
 /// Secrets kept per service.
 pub const KEEP: usize = 3;
 
-/// Secrets a monitor may send at once; more is refused when decoding.
+/// Most secrets in one encoding.
 const DECODE_MAX: usize = 64;
 
 /// Services that have rotating secrets.
 pub const SERVICES: [EntityKind; 5] =
     [EntityKind::MON, EntityKind::MDS, EntityKind::OSD, EntityKind::MGR, EntityKind::AUTH];
 
-/// One secret and the end of its time as current secret (`ExpiringCryptoKey`).
+/// A secret and the time until which it is current (`ExpiringCryptoKey`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiringKey {
     /// Secret.
     pub key: CryptoKey,
-    /// When the next one takes over.
+    /// Time at which the next secret becomes current.
     pub expiration: Utime,
 }
 
@@ -80,13 +80,13 @@ impl Decode for RotatingKeys {
 }
 
 impl RotatingKeys {
-    /// The secret with a number, as named in a ticket.
+    /// The secret with this number, as named in a ticket.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&CryptoKey> {
         self.secrets.get(&id).map(|e| &e.key)
     }
 
-    /// The secret that seals new tickets.
+    /// The secret that seals new tickets, with its number.
     #[must_use]
     pub fn current(&self) -> Option<(u64, &ExpiringKey)> {
         let skip = usize::from(self.secrets.len() >= KEEP);
@@ -98,13 +98,13 @@ impl RotatingKeys {
         self.secrets.iter().map(|(id, k)| (*id, k))
     }
 
-    /// True if there is none.
+    /// True if there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
 
-    /// True if a daemon holding these should fetch again: the newest but one has taken over, or some are missing.
+    /// True if a daemon should fetch secrets: the newest but one has become current, or some are missing.
     #[must_use]
     pub fn need_fetch(&self, now: Utime) -> bool {
         self.need_new(now)
@@ -122,7 +122,7 @@ impl RotatingKeys {
         }
     }
 
-    /// Makes new secrets if it is time; true if something changed.
+    /// Makes new secrets if they are due; true if anything changed.
     pub fn rotate(&mut self, now: Utime, ttl: Duration, kind: KeyKind, random: &dyn Random) -> bool {
         let mut changed = false;
         while self.need_new(now) {
@@ -137,7 +137,7 @@ impl RotatingKeys {
     }
 }
 
-/// Secrets of all services: the monitor's store.
+/// Secrets of all services, as the monitor stores them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceKeys {
     services: BTreeMap<EntityKind, RotatingKeys>,
@@ -161,8 +161,8 @@ impl ServiceKeys {
         self.services.get(&service)
     }
 
-    /// Makes new secrets where it is time; true if the store has to be persisted. `auth_ttl` is the life of tickets to
-    /// the monitor itself, `service_ttl` that of all others.
+    /// Makes new secrets for all services where due; true if the store must be persisted. `auth_ttl` is the life of
+    /// monitor tickets, `service_ttl` that of all others.
     pub fn tick(
         &mut self,
         now: Utime,
@@ -179,9 +179,9 @@ impl ServiceKeys {
         changed
     }
 
-    /// Drops all secrets; the next [`ServiceKeys::tick`] makes new ones. Every ticket given so far becomes useless.
+    /// Drops all secrets, which invalidates all tickets; the next [`ServiceKeys::tick`] makes new ones.
     pub fn wipe(&mut self) {
-        // The numbers go on, so that a ticket sealed before is never tried with a new secret of the same number.
+        // Numbers continue, so that an old ticket never meets a new secret of the same number.
         for k in self.services.values_mut() {
             k.secrets.clear();
         }

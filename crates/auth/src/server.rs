@@ -1,13 +1,12 @@
-//! The serving end: signing entities in (monitors), checking their tickets (every service), renewing tickets.
+//! The server end: authenticating entities (monitors), checking tickets (all services), renewing tickets.
 //!
-//! [`Handshake`] takes the payloads of AUTH_REQUEST and AUTH_REQUEST_MORE and gives those of AUTH_REPLY_MORE and
-//! AUTH_DONE. [`handle_renewal`] serves the requests that come later in `MAuth` messages. What it knows of the cluster it
-//! asks its [`AuthHost`].
+//! [`Handshake`] takes the payloads of AUTH_REQUEST and AUTH_REQUEST_MORE and returns those of AUTH_REPLY_MORE and
+//! AUTH_DONE. [`handle_renewal`] serves later requests in `MAuth` messages. The [`AuthHost`] provides cluster state.
 //!
 //! Invariants:
-//!  1. [`Granted`] is only ever returned after a proof, a ticket plus the answer to our challenge, or method none.
-//!  2. A global id other than a new one is granted only with a ticket that was sealed for it and the same entity (or if
-//!     the host allows the insecure reclaim of old clients).
+//!  1. [`Granted`] is returned only after a proof, after a ticket with the answer to our challenge, or with method none.
+//!  2. A client keeps its global id only by a ticket that was sealed for this id and entity (or if the host allows the
+//!     insecure reclaim of old clients).
 
 use crate::crypto::{Usage, constant_time_eq};
 use crate::keyring::Caps;
@@ -20,34 +19,34 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use wire::{Features, Reader, Writer};
 
-/// `AUTH_MODE_AUTHORIZER`: a ticket for a service.
+/// `AUTH_MODE_AUTHORIZER`: the client presents a ticket to a service.
 pub(crate) const MODE_AUTHORIZER: u8 = 1;
-/// `AUTH_MODE_MON`: signing in at a monitor.
+/// `AUTH_MODE_MON`: the client authenticates to a monitor.
 pub(crate) const MODE_MON: u8 = 10;
 pub(crate) const GET_AUTH_SESSION_KEY: u16 = 0x0100;
 pub(crate) const GET_PRINCIPAL_SESSION_KEY: u16 = 0x0200;
 pub(crate) const GET_ROTATING_KEY: u16 = 0x0400;
-/// Bytes of the secret that keys secure mode.
+/// Length in bytes of the secret for the keys of secure mode.
 pub const CONNECTION_SECRET_LEN: usize = 64;
 
-/// Life of the ticket for the monitors themselves (`auth_mon_ticket_ttl`).
+/// Life of monitor tickets (`auth_mon_ticket_ttl`).
 pub const AUTH_TICKET_TTL: Duration = Duration::from_secs(72 * 3600);
 /// Life of service tickets (`auth_service_ticket_ttl`).
 pub const SERVICE_TICKET_TTL: Duration = Duration::from_secs(3600);
 
-/// What the monitor's database says about an entity.
+/// An entity's record in the key database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityAuth {
-    /// Its secret.
+    /// Secret of the entity.
     pub key: CryptoKey,
-    /// One that replaces it once it is used.
+    /// Pending secret, which replaces `key` when it is first used.
     pub pending_key: Option<CryptoKey>,
-    /// Its caps per service word.
+    /// Caps by service name.
     pub caps: Caps,
 }
 
 impl EntityAuth {
-    /// Caps at one service as tickets carry them.
+    /// Caps for one service in the form that tickets carry.
     #[must_use]
     pub fn caps_for(&self, service: EntityKind) -> CapsInfo {
         match self.caps.get(service.word()) {
@@ -57,46 +56,46 @@ impl EntityAuth {
     }
 }
 
-/// What the handshake asks of the daemon it runs in.
+/// Cluster state that the handshake needs from its daemon.
 pub trait AuthHost {
-    /// An entity signed in with its pending key, which takes the other's place from now on.
+    /// Reports that an entity authenticated with its pending key, which replaces its key from now on.
     fn pending_key_used(&self, _name: &AuthName, _key: &CryptoKey) {}
 
-    /// Our own kind: monitors sign entities in, others check tickets.
+    /// Entity type of this daemon: monitors authenticate entities, all others check tickets.
     fn service(&self) -> EntityKind;
 
-    /// Methods we accept, preferred first.
+    /// Accepted methods, preferred first.
     fn methods(&self) -> Vec<Method>;
 
-    /// An entity of the key database; `None` if unknown or if we have no database.
+    /// An entity of the key database; `None` if it is unknown or there is no database.
     fn entity(&self, name: &AuthName) -> Option<EntityAuth>;
 
-    /// A secret of a service: the one with number `id`, or the current one with its number.
+    /// A service's secret with number `id`, or the current one; returned with its number.
     fn service_key(&self, service: EntityKind, id: Option<u64>) -> Option<(u64, CryptoKey)>;
 
     /// All secrets of a service, for its daemons.
     fn rotating_keys(&self, service: EntityKind) -> Option<RotatingKeys>;
 
-    /// A global id that was never given out.
+    /// A global id that was never used.
     fn new_global_id(&self) -> Option<u64>;
 
-    /// The cluster's id, to be named where somebody fails to sign in: their key may be one of another.
+    /// The cluster's id, for log lines about refused peers, whose keys may belong to another cluster.
     fn cluster(&self) -> Option<Uuid> {
         None
     }
 
-    /// True to let clients that predate `auth_allow_insecure_global_id_reclaim` keep their id without proof.
+    /// Whether clients without the fix for `auth_allow_insecure_global_id_reclaim` may keep their id without proof.
     fn insecure_reclaim_allowed(&self) -> bool {
         false
     }
 
-    /// Life of tickets for a service.
+    /// Life of the tickets for a service.
     fn ticket_ttl(&self, service: EntityKind) -> Duration {
         if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { SERVICE_TICKET_TTL }
     }
 }
 
-/// The host of a daemon that only checks tickets (OSD, manager): fetched rotating secrets and no database.
+/// Host of a daemon that only checks tickets (OSD, manager): it has fetched rotating secrets and no database.
 #[derive(Debug)]
 pub struct ServiceHost {
     service: EntityKind,
@@ -106,25 +105,25 @@ pub struct ServiceHost {
 }
 
 impl ServiceHost {
-    /// Accepts `methods`; holds no secret yet.
+    /// A host that accepts `methods` and has no secrets yet.
     #[must_use]
     pub fn new(service: EntityKind, methods: Vec<Method>) -> Self {
         Self { service, methods, keys: RefCell::default(), cluster: Cell::default() }
     }
 
-    /// Names the cluster, for messages about those that do not get in.
+    /// Sets the cluster's id, for log lines about refused peers.
     #[must_use]
     pub fn of_cluster(self, fsid: Uuid) -> Self {
         self.cluster.set(Some(fsid));
         self
     }
 
-    /// Replaces the secrets by freshly fetched ones.
+    /// Replaces the secrets with freshly fetched ones.
     pub fn set_keys(&self, keys: RotatingKeys) {
         *self.keys.borrow_mut() = keys;
     }
 
-    /// True if the monitor should be asked for secrets.
+    /// True if secrets should be fetched from the monitor.
     #[must_use]
     pub fn need_fetch(&self, now: Utime) -> bool {
         self.methods.contains(&Method::CEPHX) && self.keys.borrow().need_fetch(now)
@@ -158,7 +157,7 @@ impl AuthHost for ServiceHost {
     }
 }
 
-/// The secret with number `id`, or the current one: what [`AuthHost::service_key`] answers from a set of secrets.
+/// The secret with number `id`, or the current one, as [`AuthHost::service_key`] returns it.
 #[must_use]
 pub fn pick(keys: &RotatingKeys, id: Option<u64>) -> Option<(u64, CryptoKey)> {
     match id {
@@ -167,28 +166,28 @@ pub fn pick(keys: &RotatingKeys, id: Option<u64>) -> Option<(u64, CryptoKey)> {
     }
 }
 
-/// The outcome of a successful handshake.
+/// Result of a successful handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Payload of AUTH_DONE.
     pub reply: Bytes,
-    /// Who it is. With method none: who it says it is.
+    /// Authenticated name; with method none, the claimed name.
     pub name: AuthName,
-    /// Number of its session with the cluster.
+    /// Global id of the client.
     pub global_id: u64,
-    /// Caps at our service.
+    /// Caps for our service.
     pub caps: CapsInfo,
-    /// Key of frame signatures; none with method none.
+    /// Key for frame signatures; `None` with method none.
     pub session_key: Option<CryptoKey>,
-    /// Secret that keys secure mode; empty in crc mode.
+    /// Secret for the keys of secure mode; empty in crc mode.
     pub connection_secret: Vec<u8>,
-    /// End of the ticket that was shown or given; the session may outlive it.
+    /// Expiry of the presented or issued ticket; the session may outlive it.
     pub expires: Utime,
-    /// The key that was proved, at a monitor.
+    /// Fingerprint of the key that was proved, at a monitor.
     pub proved: Option<KeyMark>,
 }
 
-/// What to send next.
+/// The next frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// AUTH_REPLY_MORE with this payload.
@@ -200,20 +199,20 @@ pub enum Step {
 #[derive(Debug)]
 enum State {
     Start,
-    /// A monitor awaits the proof.
+    /// A monitor that awaits the proof.
     Proof {
         name: AuthName,
         global_id: u64,
         challenge: u64,
     },
-    /// A service awaits the authorizer with the answer to its challenge.
+    /// A service that awaits the authorizer with the answer to its challenge.
     Answer {
         challenge: u64,
     },
     Done,
 }
 
-/// One peer signing in.
+/// Authentication of one peer.
 #[derive(Debug)]
 pub struct Handshake {
     state: State,
@@ -226,13 +225,13 @@ impl Default for Handshake {
 }
 
 impl Handshake {
-    /// Awaiting AUTH_REQUEST.
+    /// Starts a handshake that awaits AUTH_REQUEST.
     #[must_use]
     pub fn new() -> Self {
         Self { state: State::Start }
     }
 
-    /// AUTH_REQUEST. After an error the peer may try again.
+    /// Handles AUTH_REQUEST. After an error the peer may try again.
     pub fn request(
         &mut self,
         host: &dyn AuthHost,
@@ -270,7 +269,8 @@ impl Handshake {
             }
             (MODE_AUTHORIZER, Method::CEPHX) => {
                 let (authorizer, _) = Authorizer::open(&mut r, host, now, host.service())?;
-                // Whoever shows a ticket must also answer a fresh challenge, so that a recorded authorizer is useless.
+                // A ticket alone is not enough: the peer must also answer a fresh challenge, so that a recorded
+                // authorizer is useless.
                 let challenge = random.u64();
                 let c = authorizer.ticket.session_key.seal(Usage::AuthorizeChallenge, random, |w| {
                     w.u8(1);
@@ -297,7 +297,7 @@ impl Handshake {
         }))
     }
 
-    /// AUTH_REQUEST_MORE.
+    /// Handles AUTH_REQUEST_MORE.
     pub fn more(
         &mut self,
         host: &dyn AuthHost,
@@ -367,7 +367,7 @@ fn check_proof(
     } else {
         match open_auth_ticket(host, &old_ticket) {
             Some(t) if t.ticket.name == name && t.ticket.global_id == asked_id => old_session = Some(t.session_key),
-            // Encodings before version 3 leave the ticket out where newer ones must have it.
+            // Encodings before version 3 omit the ticket, which newer ones must have.
             _ if v < 3 && host.insecure_reclaim_allowed() => {}
             _ => return Err(AuthError::InsecureReclaim { name, global_id: asked_id }),
         }
@@ -419,7 +419,7 @@ fn open_auth_ticket(host: &dyn AuthHost, blob: &TicketBlob) -> Option<ServiceTic
     ServiceTicket::open(blob, &secret).ok()
 }
 
-/// Makes tickets for one entity.
+/// Context for issuing tickets to one entity.
 struct Issue<'a> {
     host: &'a dyn AuthHost,
     random: &'a dyn Random,
@@ -432,7 +432,7 @@ struct Issue<'a> {
 impl Issue<'_> {
     fn ticket(&self, service: EntityKind) -> Result<(CryptoKey, TicketBlob), AuthError> {
         let (id, secret) = self.host.service_key(service, None).ok_or_else(|| unknown_secret(self.host, service, 0))?;
-        // Session keys follow the cipher of what the client proved it understands.
+        // The session key uses the cipher of the entity's key, which the client evidently supports.
         let session_key = CryptoKey::generate(self.entity.key.kind(), self.now, self.random);
         let caps_of = if service == EntityKind::AUTH { EntityKind::MON } else { service };
         let ticket = AuthTicket {
@@ -448,7 +448,7 @@ impl Issue<'_> {
         Ok((t.session_key, blob))
     }
 
-    /// Tickets for every service in `mask` but the monitors' own; services without secrets are left out.
+    /// Tickets for every service in `mask` except the monitors; services without secrets are omitted.
     fn tickets(&self, mask: u32) -> Result<Vec<(EntityKind, CryptoKey, TicketBlob)>, AuthError> {
         let mut out = Vec::new();
         for s in crate::rotating::SERVICES {
@@ -461,7 +461,8 @@ impl Issue<'_> {
     }
 }
 
-/// The list of tickets in an answer: session keys under `key`, each ticket under the old session key if there was one.
+/// Encodes the tickets of a reply: session keys encrypted with `key`, each ticket under the previous session key if
+/// there is one.
 fn put_tickets(
     w: &mut Writer,
     tickets: &[(EntityKind, CryptoKey, TicketBlob)],
@@ -499,17 +500,17 @@ fn unknown_secret(host: &dyn AuthHost, service: EntityKind, id: u64) -> AuthErro
     AuthError::UnknownSecret { service, id, current: host.service_key(service, None).map(|(c, _)| c) }
 }
 
-/// An authorizer whose ticket opened.
+/// An authorizer whose ticket was decrypted.
 struct Authorizer {
     ticket: ServiceTicket,
     nonce: u64,
-    /// Answer to a challenge, plus one.
+    /// Answer to the challenge, plus one.
     answer: Option<u64>,
 }
 
 impl Authorizer {
-    /// u8 1, u64 global id, u32 service, ticket, blob enc{u8 2, u64 nonce, bool has answer, u64 answer}; gives what
-    /// follows it too.
+    /// Decodes u8 1, u64 global id, u32 service, ticket, blob enc{u8 2, u64 nonce, bool has answer, u64 answer}; the
+    /// input after it is returned, too.
     fn open<'r>(
         r: &mut Reader<'r>,
         host: &dyn AuthHost,
@@ -576,8 +577,8 @@ fn check_answer(
     })
 }
 
-/// Serves the blob of an `MAuth` message on an open session of `name`; gives the blob of the `MAuthReply`. An error's
-/// errno goes into the message's result.
+/// Serves the payload of an `MAuth` message on an open session of `name`; returns the payload of the `MAuthReply`. On
+/// an error the errno becomes the message's result.
 pub fn handle_renewal(
     host: &dyn AuthHost,
     random: &dyn Random,
@@ -600,7 +601,7 @@ pub fn handle_renewal(
             r.u8()?;
             let keys = r.u32()?;
             let t = &a.ticket.ticket;
-            // Whose key was taken away has no session; its ticket is no use on somebody else's.
+            // An entity whose key was removed has no session of its own, and its ticket is useless on another entity's.
             if t.name != *name {
                 return Err(AuthError::AnothersTicket { session: name.clone(), name: t.name.clone() });
             }

@@ -1,4 +1,4 @@
-//! Tickets: what a monitor seals for a service and the client carries unopened.
+//! Tickets: sealed by a monitor for a service, and carried by the client, which cannot open them.
 
 use crate::crypto::Usage;
 use crate::{AuthError, CryptoKey, Random};
@@ -7,23 +7,23 @@ use bytes::Bytes;
 use std::time::Duration;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// What an entity may do at one service, as carried in its ticket (`AuthCapsInfo`).
+/// Caps of an entity at one service, as carried in its ticket (`AuthCapsInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapsInfo {
-    /// Everything: set with auth none.
+    /// Everything is allowed: set with method none.
     pub allow_all: bool,
-    /// Encoded string of caps, empty if it has none.
+    /// Encoded caps string; empty without caps.
     pub caps: Bytes,
 }
 
 impl CapsInfo {
-    /// Everything is allowed.
+    /// Caps that allow everything.
     #[must_use]
     pub fn all() -> Self {
         Self { allow_all: true, caps: Bytes::new() }
     }
 
-    /// From the caps text of one service.
+    /// Caps of one service from their text.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         Self { allow_all: false, caps: text.to_bytes(wire::Features::default()) }
@@ -51,12 +51,12 @@ impl Decode for CapsInfo {
     }
 }
 
-/// Who holds a session and what it may do (`AuthTicket`).
+/// Entity and caps of a session (`AuthTicket`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthTicket {
-    /// Entity.
+    /// Name of the entity.
     pub name: AuthName,
-    /// Its session's number.
+    /// Global id of its session.
     pub global_id: u64,
     /// Start of validity.
     pub created: Utime,
@@ -68,7 +68,7 @@ pub struct AuthTicket {
     pub flags: u32,
 }
 
-/// The user id of old releases, always "default".
+/// User id of old releases, always "default".
 const AUID_DEFAULT: u64 = u64::MAX;
 
 impl Encode for AuthTicket {
@@ -96,10 +96,10 @@ impl Decode for AuthTicket {
     }
 }
 
-/// A sealed ticket with the number of the secret that opens it (`CephXTicketBlob`).
+/// A sealed ticket, with the number of the secret that opens it (`CephXTicketBlob`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TicketBlob {
-    /// Which of the service's secrets.
+    /// Number of the service's secret.
     pub secret_id: u64,
     /// Ciphertext.
     pub blob: Bytes,
@@ -119,17 +119,17 @@ impl Decode for TicketBlob {
     }
 }
 
-/// The inside of a sealed ticket (`CephXServiceTicketInfo`).
+/// Contents of a sealed ticket (`CephXServiceTicketInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTicket {
-    /// Holder and caps.
+    /// Entity and caps.
     pub ticket: AuthTicket,
-    /// Key that client and service share.
+    /// Key shared by client and service.
     pub session_key: CryptoKey,
 }
 
 impl ServiceTicket {
-    /// Seals under a service secret.
+    /// Seals the ticket with a service secret.
     #[must_use]
     pub fn seal(&self, secret_id: u64, secret: &CryptoKey, random: &dyn Random) -> TicketBlob {
         let blob = secret.seal(Usage::TicketInfo, random, |w| {
@@ -140,7 +140,7 @@ impl ServiceTicket {
         TicketBlob { secret_id, blob: blob.into() }
     }
 
-    /// Opens with the service secret it was sealed with.
+    /// Opens a ticket with the service secret that sealed it.
     pub fn open(blob: &TicketBlob, secret: &CryptoKey) -> Result<Self, AuthError> {
         let plain = secret.open(Usage::TicketInfo, &blob.blob, "ticket")?;
         let mut r = Reader::shared(&plain);
@@ -152,8 +152,8 @@ impl ServiceTicket {
         Ok(me)
     }
 
-    /// Refuses a ticket whose time is over, or is so far away that this machine's clock must be wrong: by more than the
-    /// ticket's whole life. Less than that is allowed as by Ceph, which does not look at it.
+    /// Refuses a ticket that has expired, or whose remaining time exceeds its life by so much that this machine's clock
+    /// must be wrong: by more than the whole life. Ceph does not check the latter.
     pub fn check_time(&self, now: Utime) -> Result<(), AuthError> {
         let t = &self.ticket;
         let ahead = t.created.sec.saturating_sub(now.sec);
@@ -171,24 +171,24 @@ impl ServiceTicket {
 /// A ticket as the client holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldTicket {
-    /// To show to the service.
+    /// Sealed ticket to present to the service.
     pub blob: TicketBlob,
-    /// Shared with the service.
+    /// Key shared with the service.
     pub session_key: CryptoKey,
-    /// When it was received, by the client's clock.
+    /// Time of receipt by the client's clock.
     pub received: Utime,
-    /// How long it is valid from then.
+    /// Validity from the time of receipt.
     pub validity: Duration,
 }
 
 impl HeldTicket {
-    /// End of validity by the client's clock.
+    /// Expiry by the client's clock.
     #[must_use]
     pub fn expires(&self) -> Utime {
         self.received.plus(self.validity)
     }
 
-    /// When to ask for a new one: at three quarters of its life.
+    /// Time to request a new ticket: after three quarters of its life.
     #[must_use]
     pub fn renew_after(&self) -> Utime {
         self.received.plus(self.validity * 3 / 4)

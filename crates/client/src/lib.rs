@@ -1,7 +1,8 @@
-//! RADOS client: targeting, resend, tickets.
+//! RADOS client: targeting and resending of operations, tickets.
 //!
-//! `core` is pure: the session with the monitors and the objecter that targets and resends operations. `host` joins
-//! them to sockets on a reactor; it serves our own commands, and the OSD for reading the source of a copy.
+//! `core` does no I/O: it has the monitor session, and the objecter that targets and resends operations. `host`
+//! connects them to sockets on a reactor. It serves our own commands, and the OSD when it reads the source of
+//! `copy-from`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Is an operation sent again when, and only when, its PG may have forgotten it?
+//! Is an operation resent when, and only when, its PG may have dropped it?
 
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime};
@@ -65,7 +65,8 @@ fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() 
     o.handle_map(Arc::new(same.clone()));
     assert_eq!(sent(&mut o), 0, "a map that changes nothing");
 
-    // Found by the simulator (seed 1001, two copies): the primary stays and forgets what waited in the old interval.
+    // Found by the simulator (seed 1001, two copies): the primary stays and drops operations that waited in the old
+    // interval.
     let other = next(&same, |i| {
         i.new_pg_temp.insert(PG, vec![OsdId(1), OsdId(2)]);
     });
@@ -77,7 +78,8 @@ fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() 
     assert_eq!(sent(&mut o), 1, "who knows what was in the map that is missing");
 }
 
-/// Found by the simulator (seed 3369888778): changes since the first epoch were asked for, which lead nowhere without a map.
+/// Found by the simulator (seed 3369888778): the objecter requested incremental maps without a full map to apply them
+/// to.
 #[test]
 fn before_the_first_map_the_newest_one_is_asked_for() {
     let mut o = Objecter::new(0);
@@ -99,8 +101,8 @@ fn connects(o: &mut Objecter) -> usize {
     std::iter::from_fn(|| o.poll_output()).filter(|o| matches!(o, Output::Connect(OsdId(1), _))).count()
 }
 
-/// Found by the simulator (seed 2604302829): an OSD that was there and might not serve yet was connected to ten thousand times a
-/// second.
+/// Found by the simulator (seed 2604302829): the objecter connected ten thousand times a second to an OSD that was up
+/// and not yet serving.
 #[test]
 fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     let mut o = Objecter::new(0);
@@ -129,7 +131,7 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     }
     assert!(attempts < 20 && longest <= Duration::from_secs(5), "{attempts}, {longest:?}");
 
-    // One that was of use is made again at once, and all is sent again.
+    // A connection that delivered messages is made again at once, and all operations are resent.
     o.handle_open(OsdId(1), Features::PACIFIC);
     let waiting = sent(&mut o);
     assert_eq!(waiting, attempts, "all that was submitted");
@@ -140,7 +142,7 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     o.handle_closed(OsdId(1), at(ms));
     assert_eq!(connects(&mut o), 0);
 
-    // A new instance is not waited for.
+    // A new instance of the OSD ends the pause.
     let down = next(&m, |i| {
         i.new_state.insert(OsdId(1), cluster::osdmap::osd_state::UP);
     });
@@ -155,7 +157,7 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     o.handle_open(OsdId(1), Features::PACIFIC);
     assert_eq!(sent(&mut o), waiting - 1);
 
-    // Nobody waits for an OSD of which nothing is wanted.
+    // No pause is kept for an OSD without operations.
     for tid in 1..=o.in_flight() as u64 + 1 {
         o.cancel(tid);
     }
@@ -178,7 +180,7 @@ fn an_erasure_coded_pg_is_named_with_the_shard_of_its_primary() {
     });
     let mut o = Objecter::new(0);
     o.handle_map(Arc::new(coded.clone()));
-    // Shards are no copies: the primary is asked, whatever the client would like.
+    // Shards are not copies: the primary is asked, whatever flags the client sets.
     o.submit(Request { flags: msg_flags::BALANCE_READS, ..stat() });
     o.handle_open(OsdId(2), Features::PACIFIC);
     assert_eq!(pgid(&mut o), Some((OsdId(2), SpgId { pg: PG, shard: ShardId(1) })));

@@ -1,4 +1,4 @@
-//! Does a client that knows its cluster's id keep away from the monitors of another?
+//! Does a client that knows its cluster's id refuse the monitors of another cluster?
 
 use base::{AddrVec, EntityAddr, Mono, Now, Utime, Uuid};
 use client::core::mon::{Event, MonSession, Output};
@@ -39,13 +39,13 @@ fn monitors_of_another_cluster_are_left_and_not_believed() {
         matches!(&all[..], [Output::Event(Event::OtherCluster { wanted, found })] if (*wanted, *found) == (mine, other)),
         "no command is sent: {all:?}"
     );
-    // What else it sent is not looked at, and the session is closed.
+    // Further messages are ignored, and the session is closed.
     let odd = MMonSubscribe::default().to_message(Features::PACIFIC);
     s.handle_message(odd).unwrap();
     assert!(outputs(&mut s).is_empty());
     s.tick(at(2));
     assert!(matches!(&outputs(&mut s)[..], [Output::Close]));
-    // It tries the address it was given again, not one of the other cluster's map.
+    // The session tries the configured address again, not those of the other cluster's map.
     s.tick(at(30));
     assert!(matches!(&outputs(&mut s)[..], [Output::Connect(a)] if *a == addr(3300)));
     s.handle_open(Features::PACIFIC);

@@ -9,45 +9,45 @@ use crate::matrix::{Matrix, Technique};
 /// The most chunks a code may have, so that a set of them fits a `u32`.
 pub const CHUNKS_MAX: usize = 32;
 
-/// Bytes of each chunk that are worked on before the next ones: source and target strips of a stripe stay in the first
+/// Bytes of each chunk that are processed before the next strip: source and target strips of a stripe fit in the L1
 /// cache.
 const STRIP: usize = 2048;
 
-/// Why a call of a codec was refused.
+/// Error of a codec call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The technique has no code of this shape.
     #[error("no {technique:?} code has {k} data and {m} coding chunks")]
     Shape {
-        /// The technique asked for.
+        /// The requested technique.
         technique: Technique,
         /// Data chunks.
         k: usize,
         /// Coding chunks.
         m: usize,
     },
-    /// A call named or brought another number of chunks than the code has.
-    #[error("{found} chunks where {wanted} are wanted")]
+    /// The number of chunks does not fit the code.
+    #[error("{wanted} chunks expected, {found} given")]
     Count {
-        /// What the code has.
+        /// Expected number.
         wanted: usize,
-        /// What the call brought.
+        /// Number in the call.
         found: usize,
     },
-    /// The chunks of one call differ in length.
-    #[error("a chunk of {found} bytes beside one of {wanted}")]
+    /// The chunks of a call differ in length.
+    #[error("chunks of one call differ in length: {wanted} and {found} bytes")]
     Length {
         /// Bytes of the first chunk.
         wanted: usize,
         /// Bytes of the chunk that differs.
         found: usize,
     },
-    /// Too few chunks are there to rebuild from.
-    #[error("{present} chunks are there, {needed} are needed")]
+    /// There are too few chunks to rebuild from.
+    #[error("{present} chunks are present, {needed} are needed")]
     TooFew {
-        /// Chunks that are there.
+        /// Number of present chunks.
         present: usize,
-        /// Chunks that are needed.
+        /// Number of needed chunks.
         needed: usize,
     },
 }
@@ -61,11 +61,11 @@ pub struct Codec {
     kernel: Kernel,
 }
 
-/// How to compute lost chunks from others.
+/// Coefficients for computing lost chunks from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuild {
     sources: Vec<usize>,
-    /// For each wanted chunk its factors, one for each source.
+    /// Each wanted chunk with its coefficients, one for each source.
     rows: Vec<(usize, Vec<u8>)>,
     kernel: Kernel,
 }
@@ -79,7 +79,7 @@ impl Codec {
         Self::with_kernel(technique, k, m, Kernel::best())
     }
 
-    /// The same with a kernel of the caller's choice, for tests and measurements.
+    /// The code of `technique` with a given kernel, for tests and measurements.
     ///
     /// # Errors
     /// As [`Codec::new`].
@@ -88,13 +88,13 @@ impl Codec {
         Ok(Self { k, m, generator, kernel })
     }
 
-    /// Data chunks.
+    /// Number of data chunks.
     #[must_use]
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// Coding chunks.
+    /// Number of coding chunks.
     #[must_use]
     pub fn m(&self) -> usize {
         self.m
@@ -111,8 +111,8 @@ impl Codec {
         combine(self.kernel, data, &rows, coding)
     }
 
-    /// Adds to coding chunk `chunk` (`k..k + m`) what changes in it when `difference` (old bytes ⊕ new bytes) is applied to
-    /// data chunk `data`. The runs are the same part of both chunks.
+    /// Updates coding chunk `chunk` (`k..k + m`) for `difference` (old bytes ⊕ new bytes) in data chunk `data`. Both
+    /// slices are the same range of their chunks.
     ///
     /// # Errors
     /// [`CodecError::Count`] if there is no such chunk, [`CodecError::Length`] if the runs differ in length.
@@ -128,8 +128,8 @@ impl Codec {
         Ok(())
     }
 
-    /// How to compute the chunks of `wanted` from `k` of those in `present`, data chunks before coding ones. A wanted chunk
-    /// that is present is its own source.
+    /// Plans the computation of the chunks `wanted` from `k` of those in `present`, data chunks before coding chunks. A
+    /// wanted chunk that is present is its own source.
     ///
     /// # Errors
     /// [`CodecError::TooFew`] if fewer than `k` are present, [`CodecError::Count`] if a set names a chunk the code lacks.
@@ -151,7 +151,7 @@ impl Codec {
         for c in (0..n).filter(|c| wanted >> c & 1 == 1) {
             rows.push((c, inverse.left_mul(self.generator.row(c))));
         }
-        // A chunk that no wanted one depends on need not be read.
+        // Chunks that no wanted chunk depends on need not be read.
         let used: Vec<bool> = (0..self.k).map(|i| rows.iter().any(|(_, r)| r[i] != 0)).collect();
         let keep = |row: Vec<u8>| row.into_iter().zip(&used).filter(|(_, u)| **u).map(|(f, _)| f).collect();
         Ok(Rebuild {
@@ -163,13 +163,13 @@ impl Codec {
 }
 
 impl Rebuild {
-    /// The chunks to read, in the order in which [`Rebuild::run`] takes them.
+    /// The source chunks, in the order that [`Rebuild::run`] takes.
     #[must_use]
     pub fn sources(&self) -> &[usize] {
         &self.sources
     }
 
-    /// The chunks that come out, in the order in which [`Rebuild::run`] fills them.
+    /// The output chunks, in the order that [`Rebuild::run`] fills.
     pub fn outputs(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|(c, _)| *c)
     }

@@ -1,23 +1,23 @@
-//! How an object lies over shards, and what a write of a part of it reads and writes.
+//! Layout of an object over shards, and the reads and writes of a partial write.
 //!
 //! Byte `o` of an object is in stripe `o / (k · chunk)`, in data shard `o / chunk % k`, at `stripe · chunk + o % chunk` of
 //! that shard. So a run of the object is one run in each shard it touches. Coding shards hold, at each offset, the code of
 //! the data shards' bytes at the same offset.
 //!
 //! Invariants:
-//! - the length of a shard follows from the object's size alone ([`Layout::shard_len`]), in whole blocks;
-//! - a shard is zero wherever the object has no byte, so a read beyond a shard's end is a read of zeros;
+//! - the length of a shard depends on the object's size alone ([`Layout::shard_len`]), in whole blocks;
+//! - a shard is zero where the object has no byte, so reads beyond a shard's end return zeros;
 //! - reads and writes of a plan are whole blocks ([`BLOCK`]), not whole chunks.
 
 use std::ops::Range;
 
-/// Unit of shard lengths and of a plan's reads and writes, in bytes; that of the store's checksums.
+/// Unit in bytes of shard lengths and of a plan's reads and writes; equal to the store's checksum block.
 pub const BLOCK: u64 = 4096;
 
-/// The largest object that a layout is asked about, in bytes; arithmetic up to it does not overflow.
+/// Largest object size in bytes of a layout; arithmetic up to it does not overflow.
 pub const SIZE_MAX: u64 = 1 << 48;
 
-/// The shape of a pool's objects.
+/// Layout of a pool's objects over shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     k: u64,
@@ -25,34 +25,34 @@ pub struct Layout {
     chunk: u64,
 }
 
-/// A part of one shard.
+/// A range of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The shard: `0..k` data, `k..k + m` coding.
+    /// Shard: `0..k` data, `k..k + m` coding.
     pub shard: usize,
-    /// Bytes of the shard.
+    /// Byte range in the shard.
     pub range: Range<u64>,
 }
 
-/// How the coding shards get their new bytes.
+/// Method of computing the new bytes of coding shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// From the written bytes alone: nothing is read.
+    /// From the written bytes alone, without reads.
     Full,
-    /// From all data shards: what the write leaves alone is read.
+    /// From all data shards; the ranges that the write does not cover are read.
     Reencode,
-    /// From the difference: old bytes of the written places and of the coding shards are read.
+    /// From the difference; the old bytes of the written ranges and of the coding shards are read.
     Delta,
 }
 
-/// What a write reads and writes.
+/// Reads and writes of a partial write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
-    /// How coding bytes are computed.
+    /// Method of computing the coding bytes.
     pub method: Method,
-    /// What is read first, one part a shard at most; never beyond the shard's present length.
+    /// Ranges to read first, at most one per shard, never beyond the shard's current length.
     pub reads: Vec<Part>,
-    /// The shards that get new bytes, data before coding; all others stay as they are.
+    /// Ranges to write, data shards before coding shards.
     pub writes: Vec<Part>,
 }
 
@@ -65,8 +65,8 @@ fn up(x: u64) -> u64 {
 }
 
 impl Layout {
-    /// A layout of `k` data and `m` coding shards with chunks of `chunk` bytes. `None` if a number is zero or larger than a
-    /// code has shards, or if a chunk is not whole blocks.
+    /// A layout of `k` data and `m` coding shards with chunks of `chunk` bytes. `None` if a number is zero or above the
+    /// code's limit, or if a chunk is not whole blocks.
     #[must_use]
     pub fn new(k: usize, m: usize, chunk: u32) -> Option<Self> {
         let fits = k >= 1 && m >= 1 && k + m <= crate::codec::CHUNKS_MAX;
@@ -74,13 +74,13 @@ impl Layout {
         (fits && chunk > 0 && chunk.is_multiple_of(BLOCK)).then_some(Self { k: k as u64, m: m as u64, chunk })
     }
 
-    /// Data shards.
+    /// Number of data shards.
     #[must_use]
     pub fn k(&self) -> usize {
         self.k as usize
     }
 
-    /// All shards.
+    /// Number of all shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         (self.k + self.m) as usize
@@ -92,21 +92,21 @@ impl Layout {
         self.k * self.chunk
     }
 
-    /// The data shard that holds a byte of the object, and where in it.
+    /// The data shard with a byte of the object, and the offset in that shard.
     #[must_use]
     pub fn locate(&self, offset: u64) -> (usize, u64) {
         let (stripe, within) = (offset / self.stripe_width(), offset % self.stripe_width());
         ((within / self.chunk) as usize, stripe * self.chunk + within % self.chunk)
     }
 
-    /// The byte of the object at `offset` of a data shard.
+    /// Object offset of the byte at `offset` of a data shard.
     #[must_use]
     pub fn object_offset(&self, shard: usize, offset: u64) -> u64 {
         offset / self.chunk * self.stripe_width() + shard as u64 * self.chunk + offset % self.chunk
     }
 
-    /// How many bytes before object offset `end` are in data shard `shard`. With an object's size as `end`: the shard is zero
-    /// from there on, and whoever assembles a block that a plan does not read puts zeros there.
+    /// Number of bytes before object offset `end` in data shard `shard`. With the object's size as `end`, the shard is
+    /// zero from there on; callers that assemble unread blocks fill them with zeros from there.
     #[must_use]
     pub fn bytes_before(&self, shard: usize, end: u64) -> u64 {
         let shard = shard as u64;
@@ -114,29 +114,28 @@ impl Layout {
         stripe * self.chunk + within.saturating_sub(shard * self.chunk).min(self.chunk)
     }
 
-    /// The length of a shard of an object of `size` bytes. Coding shards are as long as data shard 0, the longest.
+    /// Length in bytes of a shard of an object of `size` bytes. Coding shards are as long as data shard 0, the longest.
     #[must_use]
     pub fn shard_len(&self, size: u64, shard: usize) -> u64 {
         let shard = if shard < self.k() { shard } else { 0 };
         up(self.bytes_before(shard, size.min(SIZE_MAX)))
     }
 
-    /// The part of a data shard that a run of the object touches; empty if it touches none of it.
+    /// The range of a data shard that a run of the object covers; may be empty.
     #[must_use]
     pub fn shard_range(&self, shard: usize, run: &Range<u64>) -> Range<u64> {
         let from = self.bytes_before(shard, run.start.min(run.end));
         from..self.bytes_before(shard, run.end).max(from)
     }
 
-    /// The parts of data shards that hold a run of the object, without rounding.
+    /// The ranges of data shards that hold a run of the object, without rounding.
     #[must_use]
     pub fn parts(&self, run: &Range<u64>) -> Vec<Part> {
         let part = |shard| Part { shard, range: self.shard_range(shard, run) };
         (0..self.k()).map(part).filter(|p| !p.range.is_empty()).collect()
     }
 
-    /// The pieces of a run of the object in the order of the object: the data shard, where in the shard, where in the run,
-    /// and how long.
+    /// The pieces of a run of the object, in object order: data shard, offset in the shard, offset in the run, length.
     pub fn pieces(&self, run: &Range<u64>) -> impl Iterator<Item = (usize, u64, u64, u64)> + use<> {
         let (layout, start, end) = (*self, run.start, run.end);
         let mut at = start;
@@ -152,24 +151,23 @@ impl Layout {
         })
     }
 
-    /// What an object that shrinks from `old` to `new` bytes must overwrite with zeros before its shards are cut to their
-    /// new lengths: the bytes behind its new end that stay within a shard or count in a coding shard.
+    /// The object range to overwrite with zeros before an object shrinks from `old` to `new` bytes: bytes behind the
+    /// new end that remain within a shard or contribute to a coding shard.
     #[must_use]
     pub fn tail(&self, old: u64, new: u64) -> Range<u64> {
         let end = new.next_multiple_of(self.stripe_width()).min(old);
         new..end.max(new)
     }
 
-    /// What a write of `run` to an object of `size` bytes reads and writes, by the method that reads the fewest blocks;
-    /// of two that read the same the delta, which leaves more shards alone. `allow_delta` is false where old coding bytes
-    /// can't be had.
+    /// Plans a write of `run` to an object of `size` bytes with the method that reads the fewest blocks. In a tie
+    /// `Delta` wins, as it touches fewer shards. `allow_delta` is false if the old coding bytes are not available.
     #[must_use]
     pub fn plan_write(&self, size: u64, run: &Range<u64>, allow_delta: bool) -> WritePlan {
         let mut written: Vec<Part> = self.parts(run);
         for p in &mut written {
             p.range = down(p.range.start)..up(p.range.end);
         }
-        // The rows of blocks in which some data shard changes, and so each coding shard.
+        // Rows of blocks in which a data shard changes, and therefore every coding shard.
         let rows = written.iter().map(|p| p.range.start).min().unwrap_or(0)
             ..written.iter().map(|p| p.range.end).max().unwrap_or(0);
         let present = |shard: usize, r: Range<u64>| {
@@ -177,8 +175,8 @@ impl Layout {
             (end > r.start).then_some(Part { shard, range: r.start..end })
         };
         let blocks = |parts: &[Part]| parts.iter().map(|p| p.range.end - p.range.start).sum::<u64>();
-        // Re-encoding needs of each data shard what the write does not cover of the rows; a shard that is written in the
-        // middle of them is read as one part.
+        // Re-encoding reads the part of these rows that the write does not cover, of each data shard. A shard that is
+        // written in the middle of the rows is read as one range.
         let reencode: Vec<Part> = (0..self.k())
             .filter_map(|shard| {
                 let new = self.covered(shard, size, run);
@@ -214,8 +212,8 @@ impl Layout {
         WritePlan { method, reads, writes }
     }
 
-    /// The whole blocks of a data shard whose new bytes a write brings in full: blocks within the run, and blocks whose
-    /// other bytes lie behind the object's old end and so are zero.
+    /// The whole blocks of a data shard that the write provides completely: blocks within the run, and blocks whose
+    /// other bytes lie behind the object's old end and are zero.
     fn covered(&self, shard: usize, size: u64, run: &Range<u64>) -> Range<u64> {
         let r = self.shard_range(shard, run);
         let old_end = self.bytes_before(shard, size);

@@ -1,4 +1,4 @@
-//! Coding chunks against `vectors/ec/coding.txt`, and every loss pattern against what was lost.
+//! Coding chunks against `vectors/ec/coding.txt`, and reconstruction for every loss pattern.
 
 use ec::kernel::Kernel;
 use ec::{Codec, Technique};
@@ -64,8 +64,8 @@ fn any_k_chunks_give_all_others() {
     }
 }
 
-/// The shapes that are too large for every pattern: every loss of `m` shards next to each other and of every `m`-th one,
-/// and the two shapes at the limits of `isa`, `reed_sol_van`.
+/// Shapes with too many loss patterns for an exhaustive test: every loss of `m` adjacent shards and of every `m`-th
+/// shard, and the two shapes at the limits of `isa`, `reed_sol_van`.
 #[test]
 fn large_shapes_lose_m_chunks() {
     for (t, k, m) in [

@@ -1,11 +1,11 @@
-//! Layouts against a model that goes byte by byte, and write plans carried out on shards in memory.
+//! Layouts against a byte-by-byte model, and write plans executed on shards in memory.
 
 use ec::stripe::{BLOCK, Method};
 use ec::{Codec, Layout, Technique};
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// An object and its shards, changed only by what plans say.
+/// An object and its shards; the shards change only as plans say.
 struct Model {
     layout: Layout,
     codec: Codec,
@@ -23,12 +23,12 @@ impl Model {
         Self { layout: Layout::new(k, m, chunk).unwrap(), codec, object: Vec::new(), shards: vec![Vec::new(); k + m] }
     }
 
-    /// Carries out a write as a primary would: with the bytes that the plan read, and no others.
+    /// Executes a write as a primary would: only with the bytes that the plan reads.
     fn write(&mut self, at: u64, bytes: &[u8], allow_delta: bool) -> Method {
         let run = at..at + bytes.len() as u64;
         let size = self.object.len() as u64;
         let plan = self.layout.plan_write(size, &run, allow_delta);
-        // What was read, and zeros beyond the shards' ends; anything else is poison that would show in the codes.
+        // The bytes read, and zeros beyond the shards' ends. All others are poison that would show in the coding bytes.
         let k = self.layout.k();
         let mut known: Vec<Vec<u8>> = self.shards.iter().map(|s| vec![0xa5; s.len()]).collect();
         for p in &plan.reads {
@@ -90,7 +90,7 @@ impl Model {
             }
             known[index][r.start as usize..r.end as usize].copy_from_slice(&coding);
         }
-        // Only what the plan names is stored. A block that is written in part takes its other bytes from the store.
+        // Only the plan's writes are stored. A partially written block takes its other bytes from the store.
         for (shard, s) in self.shards.iter_mut().enumerate() {
             s.resize((self.layout.shard_len(new_size, shard) as usize).max(s.len()), 0);
         }
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    /// Shards have the lengths and bytes that the object alone gives.
+    /// Checks that shards have the lengths and bytes that follow from the object.
     fn check(&self) {
         let (l, k) = (self.layout, self.layout.k());
         let size = self.object.len() as u64;
@@ -152,7 +152,7 @@ impl Model {
 
 #[test]
 fn runs_are_one_part_of_each_shard_for_every_offset_and_length() {
-    // Offsets within the first two stripes in steps that meet every edge and both sides of it.
+    // Offsets within the first two stripes, in steps that hit every edge and both sides of it.
     let l = Layout::new(3, 2, 4096).unwrap();
     let edges: Vec<u64> = (0..=7).flat_map(|c| [c * 4096, c * 4096 + 1, (c * 4096 + 4095), c * 4096 + 2048]).collect();
     for start in edges.iter().copied() {
@@ -184,7 +184,7 @@ fn costs_are_those_that_users_are_told() {
     assert_eq!((stripe.method, stripe.reads.len(), stripe.writes.len()), (Method::Full, 0, 6));
     let append = l.plan_write(65_536, &(65_536..131_072), true);
     assert_eq!((append.method, append.reads.len(), append.writes.len()), (Method::Full, 0, 6));
-    // A small append behind the last byte of a stripe: no old byte is in its rows.
+    // A small append after the last byte of a stripe: its rows contain no old byte.
     let fresh = l.plan_write(65_536, &(65_536..69_632), true);
     assert_eq!((fresh.method, fresh.writes.len()), (Method::Full, 3));
     let without = l.plan_write(size, &(8_192..12_288), false);
@@ -206,7 +206,7 @@ enum Change {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    // Near edges of blocks more often than not.
+    // Prefer offsets near block edges.
     let place = prop_oneof![0u64..70_000, (0u64..17, 0u64..3).prop_map(|(b, o)| (b * 4096 + o).saturating_sub(1))];
     let len = prop_oneof![1u64..300, 1u64..40_000, (1u64..9).prop_map(|b| b * 4096)];
     prop_oneof![

@@ -1,13 +1,13 @@
 //! One connection: the state machine above frames.
 //!
-//! Methods come in four kinds. Inputs: [`Connection::feed`], [`Connection::target`] with [`Connection::received`],
-//! [`Connection::send`], the answers to [`Event::Request`], [`Connection::disconnected`]. Outputs:
-//! [`Connection::poll_event`] until it gives `None`, then [`Connection::prepare_flush`] and [`Connection::slices`] with
-//! [`Connection::advance`]. The rest are getters. An `Err` means: close the socket; a lossless session may then go on with
+//! Inputs: [`Connection::feed`], [`Connection::target`] with [`Connection::received`], [`Connection::send`], the
+//! answers to [`Event::Request`], [`Connection::disconnected`]. Outputs: [`Connection::poll_event`] until it returns
+//! `None`, then [`Connection::prepare_flush`], and [`Connection::slices`] with [`Connection::advance`]. All other
+//! methods are getters. After an `Err` the host closes the socket; a lossless session may continue with
 //! [`Connection::reconnect`].
 //!
 //! Invariants:
-//!  1. No message is delivered and none is sent before both sides verified the signatures over the handshake.
+//!  1. No message is delivered or sent before both sides have verified the signatures over the handshake.
 //!  2. A frame that the current state does not expect ends the connection.
 //!  3. After `Err` no further byte of this socket is parsed.
 
@@ -27,30 +27,30 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use wire::{DecodeError, Features, Message};
 
-/// What idents say of us; changes while we run.
+/// The own number and addresses that idents carry; they may change while the process runs.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
-    /// Number: OSD id, monitor rank, global id, or -1.
+    /// OSD id, monitor rank, global id, or -1.
     pub num: i64,
-    /// Addresses. An entry without a socket address is filled in from what the first server sees.
+    /// Addresses. An entry without a socket address is filled with the address that the first server sees.
     pub addrs: AddrVec,
 }
 
-/// Shared by all connections of one identity.
+/// Configuration shared by all connections of one endpoint.
 pub struct Config {
-    /// What we are.
+    /// Entity type of this process.
     pub kind: EntityKind,
-    /// What idents say.
+    /// Number and addresses for idents.
     pub identity: RefCell<Identity>,
-    /// Session rules.
+    /// Session policies by type of peer.
     pub policies: RefCell<Policies>,
-    /// Checks peers that connect to us.
+    /// Authenticates peers of incoming connections.
     pub auth_host: Option<Rc<dyn AuthHost>>,
-    /// Signs us in where we connect.
+    /// Authenticates this process on outgoing connections.
     pub auth_client: Option<Rc<RefCell<Client>>>,
-    /// Random bytes.
+    /// Source of random bytes.
     pub random: Rc<dyn Random>,
-    /// Connection attempts of this process.
+    /// Counter of connection attempts of this process.
     pub global_seq: Cell<u64>,
     /// Buffers for large frames.
     pub pool: BufPool,
@@ -64,18 +64,18 @@ impl Config {
     }
 }
 
-/// The other end, as far as known.
+/// The peer of a connection, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// What it proved. Nobody until then.
+    /// The authenticated identity; [`Principal::nobody`] before that.
     pub principal: Principal,
-    /// What its HELLO says: decides the policy, and no right.
+    /// Entity type in the peer's HELLO: selects the policy, grants no right.
     pub claimed: EntityKind,
-    /// From its ident: a claim.
+    /// Number in the peer's ident, unverified.
     pub num: i64,
-    /// From its ident: a claim.
+    /// Addresses in the peer's ident, unverified.
     pub addrs: AddrVec,
-    /// Features of both.
+    /// Features that both sides support.
     pub features: Features,
 }
 
@@ -91,24 +91,25 @@ impl Peer {
     }
 }
 
-/// What the host is told.
+/// Events for the host.
 #[derive(Debug)]
 pub enum Event {
     /// The session is open for the first time; see [`Connection::peer`].
     Open,
-    /// The session goes on over a new socket.
+    /// The session continues over a new socket.
     Resumed,
-    /// A message.
+    /// A message arrived.
     Message(Message),
-    /// A peer wants a lossless session: look for an existing one, ask [`crate::session::decide`], answer.
+    /// A peer requests a lossless session. The host looks for an existing one, calls [`crate::session::decide`] and
+    /// answers.
     Request(Request),
-    /// The peer failed to authenticate; it may try again. For the log.
+    /// The peer failed to authenticate and may try again. Only for the log.
     AuthFailed(AuthError),
-    /// The peer forgot the session and what was unacknowledged is lost.
+    /// The peer lost the session; unacknowledged messages are lost.
     Reset,
-    /// The peer is about to connect to us: close the socket and wait for it, for a while.
+    /// The peer is about to connect to us: the host closes the socket and waits for that connection for a while.
     Wait,
-    /// It answered a keepalive that we sent at this time.
+    /// The peer answered the keepalive that we sent at this time.
     KeepaliveAck(Utime),
 }
 
@@ -126,17 +127,17 @@ pub(crate) enum State {
     Signature { expect: [u8; 32] },
     /// Server, awaiting CLIENT_IDENT or SESSION_RECONNECT.
     Ident,
-    /// Server, awaiting the host's decision.
+    /// Server, awaiting the host's answer to [`Event::Request`].
     Deciding { request: Request },
     /// Client, awaiting SERVER_IDENT.
     ClientIdent,
     /// Client, awaiting SESSION_RECONNECT_OK.
     ClientReconnect,
-    /// Messages flow.
+    /// The session is open; messages flow.
     Open,
-    /// A last answer is to be written, then the socket closed.
+    /// The last frame is being written; then the socket is closed.
     Closing,
-    /// No socket.
+    /// There is no socket.
     Down,
 }
 
@@ -159,7 +160,7 @@ impl State {
     }
 }
 
-/// Whom we dialled.
+/// Entity type and address that this side connects to.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialled {
     pub(crate) kind: EntityKind,
@@ -169,7 +170,7 @@ pub(crate) struct Dialled {
 /// A connection and, if lossless, its session.
 pub struct Connection {
     pub(crate) cfg: Rc<Config>,
-    /// `None` for incoming connections.
+    /// Target of an outgoing connection; `None` for incoming ones.
     pub(crate) dialled: Option<Dialled>,
     pub(crate) socket: SocketAddr,
     pub(crate) state: State,
@@ -180,7 +181,7 @@ pub struct Connection {
     pub(crate) mode: ConMode,
     pub(crate) lossy: bool,
     pub(crate) session: Session,
-    /// A second event of the same frame.
+    /// The second event of a frame that causes two.
     pub(crate) extra: Option<Event>,
 }
 
@@ -191,14 +192,14 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// An accepted socket.
+    /// The server end of an accepted socket.
     #[must_use]
     pub fn server(cfg: Rc<Config>, socket: SocketAddr) -> Self {
         let policy = cfg.policies.borrow().default.clone();
         Self::new(cfg, None, socket, policy)
     }
 
-    /// A socket being connected to `addr`, where a `kind` should answer.
+    /// The client end of a socket to `addr`, where an entity of type `kind` is expected.
     #[must_use]
     pub fn client(cfg: Rc<Config>, kind: EntityKind, addr: EntityAddr, socket: SocketAddr) -> Self {
         let policy = cfg.policies.borrow().get(kind).clone();
@@ -230,7 +231,7 @@ impl Connection {
         me
     }
 
-    /// Starts over on a new socket to the address first dialled, keeping the session.
+    /// Restarts the handshake on a new socket to the same address; the session is kept.
     pub fn reconnect(&mut self) {
         self.rx = Rx::new(self.cfg.pool.clone());
         self.tx = Tx::new();
@@ -239,7 +240,7 @@ impl Connection {
         self.extra = None;
     }
 
-    /// The socket is gone. True if the session lives on.
+    /// Handles the loss of the socket; true if the session can be resumed.
     pub fn disconnected(&mut self) -> bool {
         self.rx = Rx::new(self.cfg.pool.clone());
         self.tx = Tx::new();
@@ -248,31 +249,31 @@ impl Connection {
         !self.lossy
     }
 
-    /// The other end.
+    /// The peer.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Checksums or encryption.
+    /// Connection mode: crc or secure.
     #[must_use]
     pub fn mode(&self) -> ConMode {
         self.mode
     }
 
-    /// True if nothing survives the socket.
+    /// True if the session is lossy, so that it ends with its socket.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.lossy
     }
 
-    /// True if messages flow.
+    /// True if the session is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
 
-    /// True if the connection should be closed as soon as the output is written.
+    /// True if the socket should be closed once the output is written.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing)
@@ -284,19 +285,19 @@ impl Connection {
         self.dialled.is_none()
     }
 
-    /// Where the handshake is, for logs.
+    /// Name of the handshake state, for logs.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
         self.state.name()
     }
 
-    /// Bytes held for the peer: not yet written, not yet sent, or (lossless) not yet acknowledged.
+    /// Bytes held for the peer: unwritten, unsent, or (lossless) unacknowledged.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.tx.len() + self.session.bytes
     }
 
-    /// For [`crate::session::decide`].
+    /// The session's state for [`crate::session::decide`].
     #[must_use]
     pub fn view(&self) -> SessionView {
         SessionView {
@@ -318,12 +319,12 @@ impl Connection {
 
     // ---- input ----
 
-    /// Bytes from the socket.
+    /// Adds bytes read from the socket.
     pub fn feed(&mut self, b: Bytes) {
         self.rx.feed(b);
     }
 
-    /// Unparsed input, to be put in front of what is read next.
+    /// Takes the unparsed input; the host puts it in front of the next read.
     pub fn take_pending(&mut self) -> Bytes {
         self.rx.take_pending()
     }
@@ -334,12 +335,12 @@ impl Connection {
         self.rx.pending()
     }
 
-    /// Where to read into while a large frame is incomplete.
+    /// Buffer to read into while a large frame is incomplete.
     pub fn target(&mut self) -> Option<&mut [u8]> {
         self.rx.target()
     }
 
-    /// `n` bytes were read into [`Connection::target`].
+    /// Reports that `n` bytes were read into [`Connection::target`].
     pub fn received(&mut self, n: usize) {
         self.rx.received(n);
     }
@@ -361,7 +362,7 @@ impl Connection {
 
     // ---- output ----
 
-    /// Adds what should go out with the next write: an acknowledgement if no message carries one.
+    /// Prepares the output for a write: adds an acknowledgement if no queued message carries one.
     pub fn prepare_flush(&mut self) -> Result<(), Error> {
         if self.owes_ack() {
             let seq = self.session.acknowledge();
@@ -370,8 +371,8 @@ impl Connection {
         Ok(())
     }
 
-    /// True if there is something to write now. An acknowledgement alone can wait for a message that carries it, as it costs a
-    /// wake-up at both ends, unless the peer has much to keep for it.
+    /// True if there is output to write now. A lone acknowledgement waits for a message to carry it, as it costs a
+    /// wake-up at both ends, unless the peer holds many messages for it.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         let s = &self.session;
@@ -379,35 +380,35 @@ impl Connection {
         !self.tx.is_empty() || (much && self.owes_ack())
     }
 
-    /// True if the peer keeps messages that were received. The host sees to it now and then that they don't wait for long.
+    /// True if received messages are unacknowledged. The host flushes acknowledgements at intervals.
     #[must_use]
     pub fn owes_ack(&self) -> bool {
         !self.lossy && self.is_open() && self.session.in_seq > self.session.in_acked
     }
 
-    /// The next slices to write; gives how many were filled in.
+    /// Fills in the next slices to write and returns their number.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.tx.slices(out)
     }
 
-    /// Slices that hold everything to write.
+    /// Number of slices in the whole output.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.tx.parts()
     }
 
-    /// The socket took `n` bytes.
+    /// Reports that the socket took `n` bytes.
     pub fn advance(&mut self, n: usize) {
         self.tx.advance(n);
     }
 
-    /// Bytes encoded and not yet written.
+    /// Encoded bytes that are not yet written.
     #[must_use]
     pub fn unwritten(&self) -> usize {
         self.tx.len()
     }
 
-    /// The next event, parsing input as needed.
+    /// Returns the next event, parsing input as needed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
         if let Some(e) = self.extra.take() {
             return Ok(Some(e));
@@ -465,7 +466,7 @@ impl Connection {
             self.session.acked(ack);
         }
         if header.seq <= self.session.in_seq {
-            // Sent again after a reconnect although it had arrived.
+            // A message that the peer resent after a reconnect although it had arrived.
             return Ok(None);
         }
         self.session.in_seq = header.seq;
@@ -492,7 +493,7 @@ impl Connection {
         self.tx.message(&header2(&m.header, seq, ack), m)
     }
 
-    /// The session is settled: numbered messages again, then queued ones.
+    /// Opens the session: resends the numbered messages, then sends the queued ones.
     pub(crate) fn open(&mut self, acked: u64) -> Result<Event, Error> {
         self.state = State::Open;
         self.rx.set_phase(Phase::Open);

@@ -1,25 +1,25 @@
-//! Why a connection is closed.
+//! Errors that close a connection.
 
 use auth::AuthError;
 use base::errno::{self, Errno};
 use base::{AuthName, EntityKind};
 
-/// Everything that ends a connection from inside the protocol. The peer gets no more bytes after one of these.
+/// Protocol error that ends a connection. The peer gets no more bytes after it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The peer opened with the old protocol.
+    /// The peer's banner is that of msgr1.
     #[error(
         "peer speaks the old protocol (msgr1), which is not served here: mount or map with ms_mode=prefer-crc (or crc, \
          secure), and use the v2 address of the monitor"
     )]
     Msgr1Peer,
-    /// The first bytes are no banner of this protocol.
+    /// The first bytes are not an msgr2 banner.
     #[error("peer does not speak msgr2")]
     NotMsgr2,
-    /// A banner with an absurd length.
+    /// The length in the banner exceeds the limit.
     #[error("banner of {0} bytes")]
     BadBanner(usize),
-    /// The peer needs protocol features we lack, or lacks revision 1.
+    /// The peer requires protocol features that we lack, or lacks revision 1.
     #[error("peer supports msgr2 features {supported:#x} and requires {required:#x}; we have revision 1 only")]
     BannerFeatures {
         /// Peer's supported bits.
@@ -30,75 +30,75 @@ pub enum Error {
     /// The checksum of a preamble is wrong.
     #[error("preamble checksum {got:08x}, computed {want:08x}")]
     PreambleCrc {
-        /// In the frame.
+        /// Checksum in the frame.
         got: u32,
-        /// Computed.
+        /// Computed checksum.
         want: u32,
     },
     /// The checksum of a segment is wrong.
     #[error("checksum of segment {segment} of {tag} frame: {got:08x}, computed {want:08x}")]
     SegmentCrc {
-        /// Frame.
+        /// Type of the frame.
         tag: &'static str,
-        /// Which.
+        /// Index of the segment.
         segment: usize,
-        /// In the frame.
+        /// Checksum in the frame.
         got: u32,
-        /// Computed.
+        /// Computed checksum.
         want: u32,
     },
-    /// A preamble that no frame may have.
+    /// The preamble is invalid.
     #[error("bad preamble: {0}")]
     BadPreamble(&'static str),
-    /// A segment longer than this state allows.
+    /// A segment is longer than the current state allows.
     #[error("segment {segment} of {tag} frame has {len} bytes, at most {max} are allowed here")]
     TooLarge {
-        /// Frame.
+        /// Type of the frame.
         tag: &'static str,
-        /// Which segment.
+        /// Index of the segment.
         segment: usize,
-        /// Announced.
+        /// Length in the preamble.
         len: usize,
-        /// Limit.
+        /// Limit in bytes.
         max: usize,
     },
-    /// An epilogue that is neither complete nor aborted.
+    /// The status in the epilogue is neither complete nor aborted.
     #[error("bad late status {0:#x}")]
     BadLateStatus(u8),
-    /// A frame that this state does not expect.
+    /// The current state does not expect this frame.
     #[error("unexpected {tag} frame while {state}")]
     UnexpectedFrame {
-        /// Frame.
+        /// Type of the frame.
         tag: &'static str,
-        /// Our state.
+        /// State of the connection.
         state: &'static str,
     },
-    /// A payload that does not parse.
+    /// The payload of a frame cannot be decoded.
     #[error("malformed {tag} frame: {error}")]
     Malformed {
-        /// Frame.
+        /// Type of the frame.
         tag: &'static str,
-        /// Why.
+        /// Cause.
         error: wire::DecodeError,
     },
-    /// A ciphertext that does not authenticate.
+    /// A ciphertext fails authentication.
     #[error("frame does not decrypt: altered on the way or wrong keys")]
     Decrypt,
-    /// All nonces of a direction were used.
+    /// All nonces of a direction have been used.
     #[error("nonces of the encrypted stream exhausted")]
     NonceExhausted,
-    /// The connection secret is too short to hold keys.
+    /// The connection secret is too short for the keys.
     #[error("connection secret of {0} bytes")]
     ShortSecret(usize),
-    /// The peer's signature over the handshake is wrong: someone altered it.
+    /// The peer's signature over the handshake is wrong: the handshake was altered on the way.
     #[error("handshake signature mismatch")]
     BadSignature,
-    /// The server's HELLO names another kind of entity than we dialled.
+    /// The HELLO of the server names another entity type than expected.
     #[error("dialled a {}, a {} answered", want.word(), got.word())]
     WrongPeer {
-        /// Dialled.
+        /// Expected entity type.
         want: EntityKind,
-        /// Found.
+        /// Entity type in HELLO.
         got: EntityKind,
     },
     /// The client dialled an address that is not ours.
@@ -118,55 +118,55 @@ pub enum Error {
     AuthRefused {
         /// Kind of the server.
         service: EntityKind,
-        /// Server's errno.
+        /// The server's errno.
         errno: Errno,
-        /// Methods it allows.
+        /// Methods that the server allows.
         methods: Vec<u32>,
-        /// Modes it allows.
+        /// Connection modes that the server allows.
         modes: Vec<u32>,
-        /// Modes that we offer, in words.
+        /// Connection modes that we offer, as words.
         ours: String,
-        /// The option that says so.
+        /// Option that sets our modes.
         option: &'static str,
     },
-    /// Our side of the authentication failed.
+    /// Our end of the authentication failed.
     #[error("authentication failed: {0}")]
     Auth(#[from] AuthError),
-    /// The client asked or failed too often.
+    /// The client sent too many authentication requests or failed too often.
     #[error("too many attempts to authenticate on one connection")]
     TooManyAuthAttempts,
-    /// The peer sent too much before it was authenticated.
+    /// The peer sent too many bytes before it was authenticated.
     #[error("{0} bytes before authentication, at most {max} are allowed", max = crate::policy::PREAUTH_BYTES_MAX)]
     TooMuchBeforeAuth(usize),
-    /// The server chose a mode we did not offer.
+    /// The server chose a connection mode that we did not offer.
     #[error("server chose connection mode {0}, which was not offered")]
     ModeNotOffered(u32),
     /// This endpoint does not accept connections.
     #[error("connections are not accepted here")]
     NotAccepting,
-    /// A peer claims an address under which a session with another entity exists.
+    /// A peer claims the address of another entity's session.
     #[error("{name} claims the address of a session with {other}")]
     AnothersSession {
-        /// Who connects.
+        /// Name of the connecting peer.
         name: AuthName,
-        /// Whose session it is.
+        /// Name of the session's owner.
         other: AuthName,
     },
-    /// An older attempt of the peer arrived after a newer one.
+    /// An older connection attempt of the peer arrived after a newer one.
     #[error("stale connection attempt")]
     Stale,
-    /// Lists that a hostile peer made long.
+    /// A list in a frame is too long.
     #[error("{what}: {len} entries")]
     ListTooLong {
-        /// Which.
+        /// Name of the list.
         what: &'static str,
-        /// How many.
+        /// Number of entries.
         len: usize,
     },
 }
 
 impl Error {
-    /// True if it is about authentication; then [`Error::errno`] says what a client should report.
+    /// True for authentication errors, for which [`Error::errno`] is the errno to report to the user.
     #[must_use]
     pub fn is_auth(&self) -> bool {
         matches!(
@@ -179,7 +179,7 @@ impl Error {
         )
     }
 
-    /// Errno for whoever waits for the connection.
+    /// Errno for callers that wait for the connection.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -192,7 +192,7 @@ impl Error {
     }
 }
 
-/// What a server's refusal means and what to look at: the errno is all it says of the reason.
+/// Explains a server's refusal, of which the server reveals only an errno, and names what to check.
 fn refused(service: EntityKind, errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &str) -> String {
     let theirs = crate::handshake::mode_words(modes);
     let method = |m: &u32| match auth::Method(*m) {

@@ -11,25 +11,25 @@ use wire::{DecodeError, Features, MsgHeader, Reader, Writer};
 
 /// Banner text.
 pub const BANNER: &[u8; 8] = b"ceph v2\n";
-/// How a peer of the old protocol opens.
+/// Start of an msgr1 peer's banner.
 pub const BANNER_V1: &[u8; 8] = b"ceph v02";
-/// The one protocol feature we announce: revision 1.
+/// The protocol feature that we announce: revision 1.
 pub const FEATURE_REVISION_1: u64 = 1;
-/// Bytes of a banner of ours.
+/// Length of our banner in bytes.
 pub const BANNER_LEN: usize = 26;
-/// Bytes of a preamble.
+/// Length of a preamble in bytes.
 pub const PREAMBLE_LEN: usize = 32;
-/// Segments of a frame.
+/// Most segments of a frame.
 pub const SEGMENTS_MAX: usize = 4;
-/// Bytes of the epilogue in crc mode.
+/// Length of the epilogue in crc mode, in bytes.
 pub const EPILOGUE_CRC_LEN: usize = 13;
-/// Bytes of the epilogue in secure mode, before its tag.
+/// Length of the epilogue in secure mode without its GCM tag, in bytes.
 pub const EPILOGUE_SECURE_LEN: usize = 16;
-/// The frame is whole.
+/// Late status: the frame is complete.
 pub const LATE_COMPLETE: u8 = 0x0e;
-/// The sender gave up in the middle of the frame; it is to be dropped.
+/// Late status: the sender aborted the frame; the receiver drops it.
 pub const LATE_ABORTED: u8 = 0x01;
-/// Bytes of a message header.
+/// Length of a message header in bytes.
 pub const HEADER2_LEN: usize = 41;
 const ALIGN_CONTROL: u16 = 8;
 const ALIGN_DATA: u16 = 4096;
@@ -64,7 +64,8 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// From its number. Compression is never announced by us, so no state of a connection expects its frames.
+    /// The tag with this number. Compression frames are known, but no connection state expects them, as we never
+    /// announce compression.
     #[must_use]
     pub fn from_number(n: u8) -> Option<Self> {
         use Tag::*;
@@ -95,7 +96,7 @@ impl Tag {
         ALL.get(usize::from(n).checked_sub(1)?).copied()
     }
 
-    /// Name in errors and logs.
+    /// Name for errors and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         use Tag::*;
@@ -137,19 +138,19 @@ pub fn banner() -> [u8; BANNER_LEN] {
     b
 }
 
-/// A checked preamble.
+/// A validated preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// What follows.
+    /// Type of the frame.
     pub tag: Tag,
-    /// Segments, 1 to 4.
+    /// Number of segments, 1 to 4.
     pub count: usize,
-    /// Their lengths.
+    /// Lengths of the segments in bytes.
     pub len: [usize; SEGMENTS_MAX],
 }
 
 impl Preamble {
-    /// Reads and checks 32 bytes.
+    /// Parses and validates a preamble.
     pub fn parse(b: &[u8; PREAMBLE_LEN]) -> Result<Self, Error> {
         let (head, crc) = b.split_at(28);
         let want = crc32c(0, head);
@@ -179,7 +180,7 @@ impl Preamble {
         Ok(Self { tag, count, len })
     }
 
-    /// Writes 32 bytes for segments of these lengths; trailing empty ones are cut.
+    /// Encodes a preamble for segments of these lengths; trailing empty segments are omitted.
     #[must_use]
     pub fn build(tag: Tag, len: [usize; SEGMENTS_MAX]) -> (Self, [u8; PREAMBLE_LEN]) {
         let count = len.iter().rposition(|l| *l != 0).map_or(1, |i| i + 1);
@@ -197,7 +198,7 @@ impl Preamble {
         (Self { tag, count, len }, b)
     }
 
-    /// Bytes after the preamble in crc mode.
+    /// Length of the frame after the preamble, in crc mode.
     #[must_use]
     pub fn body_crc(&self) -> usize {
         let seg0 = if self.len[0] > 0 { self.len[0] + 4 } else { 0 };
@@ -215,14 +216,14 @@ pub fn segment_crc(b: &[u8]) -> u32 {
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Kind.
+    /// Type of the frame.
     pub tag: Tag,
     /// Segments; absent ones are empty.
     pub segments: [Bytes; SEGMENTS_MAX],
 }
 
 impl Frame {
-    /// The payload of a control frame, read by `f` to its end.
+    /// Decodes the payload of a control frame with `f`, which must consume all of it.
     pub fn read<T>(&self, f: impl FnOnce(&mut Reader<'_>) -> DecodeResult<T>) -> Result<T, Error> {
         let mut r = Reader::shared(&self.segments[0]);
         f(&mut r).map_err(|error| Error::Malformed { tag: self.tag.name(), error })
@@ -238,7 +239,7 @@ fn u32_list(r: &mut Reader<'_>) -> DecodeResult<Vec<u32>> {
 }
 
 fn addrs(r: &mut Reader<'_>) -> DecodeResult<AddrVec> {
-    // The count is checked against the input's length by the decoder; this bounds what we keep.
+    // The decoder checks the count against the input's length; this check bounds the stored list.
     let a: AddrVec = r.get()?;
     if a.0.len() > ADDRS_MAX {
         return Err(DecodeError::BadValue { what: "addresses", value: a.0.len() as u64 });
@@ -246,10 +247,10 @@ fn addrs(r: &mut Reader<'_>) -> DecodeResult<AddrVec> {
     Ok(a)
 }
 
-/// HELLO.
+/// Payload of HELLO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the sender is.
+    /// Entity type of the sender.
     pub kind: EntityKind,
     /// The receiver's address as the sender sees it.
     pub peer_addr: EntityAddr,
@@ -268,14 +269,14 @@ impl Hello {
     }
 }
 
-/// AUTH_REQUEST.
+/// Payload of AUTH_REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
-    /// Method.
+    /// Authentication method.
     pub method: Method,
-    /// Modes, preferred first.
+    /// Connection modes, preferred first.
     pub modes: Vec<u32>,
-    /// The method's blob.
+    /// Method-specific data.
     pub payload: Bytes,
 }
 
@@ -293,16 +294,16 @@ impl AuthRequest {
     }
 }
 
-/// AUTH_BAD_METHOD.
+/// Payload of AUTH_BAD_METHOD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthBadMethod {
-    /// Method that was tried.
+    /// The rejected method.
     pub method: Method,
     /// Negative errno.
     pub result: i32,
     /// Allowed methods.
     pub methods: Vec<u32>,
-    /// Allowed modes.
+    /// Allowed connection modes.
     pub modes: Vec<u32>,
 }
 
@@ -321,14 +322,14 @@ impl AuthBadMethod {
     }
 }
 
-/// AUTH_DONE.
+/// Payload of AUTH_DONE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthDone {
-    /// Session number.
+    /// Global id of the client.
     pub global_id: u64,
-    /// Mode from here on.
+    /// Connection mode from here on.
     pub mode: ConMode,
-    /// The method's blob.
+    /// Method-specific data.
     pub payload: Bytes,
 }
 
@@ -346,10 +347,11 @@ impl AuthDone {
     }
 }
 
-/// `flags` bit of idents: nothing survives the socket.
+/// Flag of idents: the session is lossy.
 pub const FLAG_LOSSY: u64 = 1;
 
-/// What both idents end with: the sender's number, then global sequence, features it has, features it needs, flags, cookie.
+/// Encodes the common end of both idents: sender's number, global sequence, supported and required features, flags,
+/// cookie.
 fn write_session(w: &mut Writer, num: i64, rest: [u64; 5]) {
     w.i64(num);
     for v in rest {
@@ -357,29 +359,29 @@ fn write_session(w: &mut Writer, num: i64, rest: [u64; 5]) {
     }
 }
 
-/// See [`write_session`].
+/// Decodes the common end of both idents; see [`write_session`].
 fn read_session(r: &mut Reader<'_>) -> DecodeResult<(i64, [u64; 5])> {
     Ok((r.i64()?, [r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?]))
 }
 
-/// CLIENT_IDENT.
+/// Payload of CLIENT_IDENT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdent {
-    /// Sender's addresses.
+    /// Addresses of the sender.
     pub addrs: AddrVec,
-    /// Address it dialled.
+    /// Address that the sender connected to.
     pub target: EntityAddr,
-    /// Sender's number.
+    /// Number of the sender.
     pub num: i64,
-    /// Running number of connection attempts of its process.
+    /// Sequence number of the process's connection attempts.
     pub global_seq: u64,
-    /// Features.
+    /// Supported features.
     pub supported: Features,
-    /// Features it needs.
+    /// Required features.
     pub required: Features,
-    /// [`FLAG_LOSSY`].
+    /// [`FLAG_LOSSY`] or 0.
     pub flags: u64,
-    /// Names the session if lossless, else 0.
+    /// Client cookie of a lossless session, else 0.
     pub cookie: u64,
 }
 
@@ -400,22 +402,22 @@ impl ClientIdent {
     }
 }
 
-/// SERVER_IDENT.
+/// Payload of SERVER_IDENT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdent {
-    /// Sender's addresses.
+    /// Addresses of the sender.
     pub addrs: AddrVec,
-    /// Sender's number.
+    /// Number of the sender.
     pub num: i64,
-    /// Running number of connection attempts of its process.
+    /// Sequence number of the process's connection attempts.
     pub global_seq: u64,
-    /// Features.
+    /// Supported features.
     pub supported: Features,
-    /// Features it needs.
+    /// Required features.
     pub required: Features,
-    /// [`FLAG_LOSSY`].
+    /// [`FLAG_LOSSY`] or 0.
     pub flags: u64,
-    /// Names the session if lossless, else 0.
+    /// Server cookie of a lossless session, else 0.
     pub cookie: u64,
 }
 
@@ -435,20 +437,20 @@ impl ServerIdent {
     }
 }
 
-/// SESSION_RECONNECT.
+/// Payload of SESSION_RECONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconnect {
-    /// Sender's addresses.
+    /// Addresses of the sender.
     pub addrs: AddrVec,
-    /// Client's cookie.
+    /// Client cookie of the session.
     pub client_cookie: u64,
-    /// Server's cookie.
+    /// Server cookie of the session.
     pub server_cookie: u64,
-    /// Running number of connection attempts of its process.
+    /// Sequence number of the process's connection attempts.
     pub global_seq: u64,
-    /// Running number of connections of this session.
+    /// Sequence number of the session's connections.
     pub connect_seq: u64,
-    /// Last message it received.
+    /// Sequence number of the last message that the sender received.
     pub msg_seq: u64,
 }
 
@@ -474,10 +476,10 @@ impl Reconnect {
     }
 }
 
-/// `flags` of a message header: the message is complete. Real peers always set it.
+/// Flag of a message header: the message is complete. Other implementations always set it.
 const MSG_COMPLETE: u8 = 1;
 
-/// Writes a message header (`ceph_msg_header2`).
+/// Encodes a message header (`ceph_msg_header2`).
 #[must_use]
 pub fn header2(h: &MsgHeader, seq: u64, ack_seq: u64) -> [u8; HEADER2_LEN] {
     let mut b = [0; HEADER2_LEN];
@@ -493,7 +495,7 @@ pub fn header2(h: &MsgHeader, seq: u64, ack_seq: u64) -> [u8; HEADER2_LEN] {
     b
 }
 
-/// Reads a message header; gives it and the acknowledged sequence number.
+/// Decodes a message header; returns it with the acknowledged sequence number.
 pub fn read_header2(b: &[u8]) -> DecodeResult<(MsgHeader, u64)> {
     let mut r = Reader::new(b);
     let (seq, tid, kind, priority, version) = (r.u64()?, r.u64()?, r.u16()?, r.u16()?, r.u16()?);

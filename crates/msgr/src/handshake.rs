@@ -1,4 +1,4 @@
-//! The frames before messages: banner, HELLO, authentication, signatures, idents and session resumption.
+//! Frames before the first message: banner, HELLO, authentication, signatures, idents and session resumption.
 
 use crate::conn::{Connection, Event, Peer, State};
 use crate::error::Error;
@@ -109,7 +109,7 @@ impl Connection {
                 self.start_session()?;
                 Ok(None)
             }
-            // A keepalive may cross the ident.
+            // A keepalive may cross the ident on the wire.
             (State::ClientIdent | State::ClientReconnect | State::Ident, Tag::Keepalive2 | Tag::Keepalive2Ack) => {
                 Ok(None)
             }
@@ -144,7 +144,7 @@ impl Connection {
                 let payload = handshake.request(&client, &*self.cfg.random)?;
                 let mut modes: Vec<u32> = self.policy.modes.iter().map(|m| m.0).collect();
                 if client.method() == Method::NONE {
-                    // There is no key that could encrypt.
+                    // Method none has no key for encryption.
                     modes.retain(|m| *m == ConMode::CRC.0);
                 }
                 let req = AuthRequest { method: client.method(), modes, payload };
@@ -155,7 +155,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// A process that does not listen learns its address from whom it connects to.
+    /// Learns the address of a process without listener from its peer's HELLO.
     fn learn_address(&self, seen: &EntityAddr) {
         let mut id = self.cfg.identity.borrow_mut();
         for a in &mut id.addrs.0 {
@@ -171,7 +171,7 @@ impl Connection {
     fn on_auth_request(&mut self, req: &AuthRequest, now: Now) -> Result<Option<Event>, Error> {
         let Some(host) = self.cfg.auth_host.clone() else { return Err(Error::NotAccepting) };
         let allowed = |m: &u32| {
-            // Without keys there is nothing to encrypt with.
+            // Method none has no key for encryption.
             self.policy.modes.contains(&ConMode(*m)) && (req.method == Method::CEPHX || *m == ConMode::CRC.0)
         };
         let chosen = req.modes.iter().find(|m| allowed(m)).map(|m| ConMode(*m));
@@ -253,7 +253,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// AUTH_DONE was sent or received: switches to the negotiated mode and exchanges signatures over all bytes so far.
+    /// After AUTH_DONE: switches to the negotiated mode and exchanges signatures over all bytes so far.
     fn authenticated(
         &mut self,
         mode: ConMode,
@@ -325,7 +325,7 @@ impl Connection {
         self.session.peer_global_seq = i.global_seq;
         self.session.server_cookie = i.cookie;
         self.session.connect_seq = 0;
-        // The server has the last word.
+        // The server decides whether the session is lossy.
         self.lossy = self.policy.lossy || i.flags & FLAG_LOSSY != 0 || i.cookie == 0;
         self.open(0).map(Some)
     }
@@ -374,7 +374,7 @@ impl Connection {
         Ok(Some(Event::Request(request)))
     }
 
-    /// Peers that do not know their own IP leave it out; the socket knows.
+    /// Fills in the IP of peers that do not know it, from the socket.
     fn fill_blank(&self, mut addrs: AddrVec) -> AddrVec {
         for a in &mut addrs.0 {
             if let Some(s) = &mut a.sock
@@ -409,7 +409,7 @@ impl Connection {
         Ok(Some(Event::Request(request)))
     }
 
-    /// Answer to [`Event::Request`]: a new session.
+    /// Answer to [`Event::Request`]: opens a new session.
     pub fn accept_fresh(&mut self) -> Result<Event, Error> {
         self.session.server_cookie = if self.lossy { 0 } else { self.cfg.random.u64().max(1) };
         self.session.connect_seq = 0;
@@ -439,29 +439,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Answer to [`Event::Request`]: the number of connections we know of; the peer asks again.
+    /// Answer to [`Event::Request`]: our connection sequence number, with which the peer tries again.
     pub fn answer_retry(&mut self, connect_seq: u64) -> Result<(), Error> {
         self.tx.control(Tag::SessionRetry, |w| w.u64(connect_seq))?;
         self.state = State::Ident;
         Ok(())
     }
 
-    /// Answer to [`Event::Request`]: the number of attempts we know of; the peer asks again.
+    /// Answer to [`Event::Request`]: our record of the peer's global sequence number, above which the peer tries again.
     pub fn answer_retry_global(&mut self, global_seq: u64) -> Result<(), Error> {
         self.tx.control(Tag::SessionRetryGlobal, |w| w.u64(global_seq))?;
         self.state = State::Ident;
         Ok(())
     }
 
-    /// Answer to [`Event::Request`]: our own connection to the peer wins; close this one when it is written.
+    /// Answer to [`Event::Request`]: our own connection to the peer wins; this one closes once the answer is written.
     pub fn answer_wait(&mut self) -> Result<(), Error> {
         self.tx.control(Tag::Wait, |_| {})?;
         self.state = State::Closing;
         Ok(())
     }
 
-    /// Answer to [`Event::Request`] of `new`: this session goes on over its socket. What the old socket held is dropped;
-    /// the peer sends it again.
+    /// Answer to [`Event::Request`] of `new`: this session continues over the socket of `new`. Input of the old socket
+    /// is dropped; the peer resends it.
     pub fn adopt(&mut self, new: Connection) -> Result<Event, Error> {
         let State::Deciding { request } = new.state else {
             return Err(Error::UnexpectedFrame { tag: "session request", state: new.state.name() });
@@ -477,7 +477,7 @@ impl Connection {
         let s = &mut self.session;
         s.peer_global_seq = request.global_seq;
         if request.reconnect {
-            // An ident is not repeated: number, features and addresses stay as they were.
+            // A reconnect has no ident: number, features and addresses stay.
             self.peer = Peer { num: self.peer.num, features: self.peer.features, ..new.peer };
             s.connect_seq = request.connect_seq;
             let seq = s.in_seq;
@@ -493,7 +493,7 @@ impl Connection {
     }
 }
 
-/// Connection modes as options spell them.
+/// Connection modes as words, as options spell them.
 pub(crate) fn mode_words(modes: &[u32]) -> String {
     let word = |m: &u32| match ConMode(*m) {
         ConMode::CRC => "crc".to_owned(),

@@ -1,8 +1,8 @@
 //! msgr2.1 connections as pure state machines: bytes in, messages out.
 //!
-//! [`Connection`] is one end: feed it bytes, poll its events, write its slices. [`session`] decides what happens when a
-//! peer of a lossless session connects again. Sockets, timers and the table of sessions belong to the host.
-//! Layout and order of frames: docs/design/msgr.md.
+//! [`Connection`] is one end: the host feeds it bytes, polls its events and writes its slices. [`session`] decides when
+//! a peer of a lossless session connects again. Sockets, timers and the session table belong to the host. Layout and
+//! order of frames: docs/design/msgr.md.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
-//! Buffers for large frames, used again instead of returned: fresh memory costs a page fault per 4 KiB, which for a
-//! 4 MiB write is as much CPU as receiving it.
+//! Pool of buffers for large frames. Buffers are reused because fresh memory costs a page fault per 4 KiB: for a 4 MiB
+//! write, as much CPU as receiving it.
 //!
 //! Invariants:
-//!  1. At most [`POOL_BYTES_MAX`] bytes wait in a pool.
-//!  2. What a buffer held before is never visible: the receiver hands out only what it filled.
+//!  1. At most [`POOL_BYTES_MAX`] bytes are free in a pool.
+//!  2. Old contents of a buffer are never visible: the receiver exposes only the part it has filled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that wait for use in one pool.
+/// Most free bytes in a pool.
 pub const POOL_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Larger buffers are not kept.
+/// Largest buffer in bytes that is kept.
 const KEEP_BYTES_MAX: usize = 9 * 1024 * 1024;
-/// Buffers are made in multiples of this, so that similar sizes share them.
+/// Buffer sizes are multiples of this, in bytes, so that similar sizes share buffers.
 const STEP: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ struct Free {
     bytes: usize,
 }
 
-/// A pool. Cloning gives another handle to the same; buffers come back from whatever thread drops them last.
+/// A buffer pool. Clones share it; a buffer returns to it from whichever thread drops it.
 #[derive(Clone, Debug, Default)]
 pub struct BufPool {
     free: Arc<Mutex<Free>>,
 }
 
-/// A buffer that goes back to its pool when dropped.
+/// A buffer that returns to its pool when dropped.
 #[derive(Debug)]
 pub struct PoolBuf {
     buf: Vec<u8>,
@@ -34,25 +34,25 @@ pub struct PoolBuf {
 }
 
 impl BufPool {
-    /// A buffer of at least `len` bytes with arbitrary (but initialised) content.
+    /// Takes a buffer of at least `len` bytes, with arbitrary but initialised contents.
     #[must_use]
     pub fn take(&self, len: usize) -> PoolBuf {
         let size = len.next_multiple_of(STEP);
         if size <= KEEP_BYTES_MAX {
             let mut f = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            // The last returned is the likeliest to be in the cache.
+            // The buffer returned last is most likely in the CPU cache.
             if let Some(i) = f.bufs.iter().rposition(|b| b.len() >= size && b.len() <= 2 * size) {
                 let buf = f.bufs.swap_remove(i);
                 f.bytes -= buf.len();
                 return PoolBuf { buf, pool: Some(self.clone()) };
             }
         }
-        // Zeroed memory of this size comes from the system lazily: a peer that announces much and sends little costs
+        // The system provides zeroed memory of this size lazily, so a peer that announces much and sends little costs
         // little.
         PoolBuf { buf: vec![0; size], pool: Some(self.clone()) }
     }
 
-    /// Bytes waiting for use.
+    /// Number of free bytes.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).bytes
@@ -60,13 +60,13 @@ impl BufPool {
 }
 
 impl PoolBuf {
-    /// A buffer without a pool.
+    /// Wraps a buffer that belongs to no pool.
     #[must_use]
     pub fn plain(buf: Vec<u8>) -> Self {
         Self { buf, pool: None }
     }
 
-    /// All of it, for filling.
+    /// The whole buffer, for filling.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buf
     }

@@ -1,11 +1,12 @@
-//! Input of a connection: bytes to checked (and decrypted) frames.
+//! Input of a connection: turns bytes into verified (and decrypted) frames.
 //!
-//! Input comes as shared chunks which frames are sliced from. A frame whose rest is large gets a destination of its own
-//! ([`Rx::target`]) which the socket reads into directly, laid out so that its data segment is page-aligned.
+//! Frames are slices of shared input chunks. A frame with a large remainder gets a buffer of its own ([`Rx::target`])
+//! that the socket reads into directly, laid out so that its data segment is page-aligned.
 //!
 //! Invariants:
 //!  1. Nothing is allocated for a frame before its preamble was checked against the limits of the phase.
-//!  2. A frame is handed out only after every checksum or tag of it was verified. A frame its sender aborted is dropped.
+//!  2. A frame is returned only after all its checksums or tags were verified. A frame that its sender aborted is
+//!     dropped.
 
 use crate::Error;
 use crate::frame::{
@@ -21,33 +22,33 @@ use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
 use base::buf::PAGE;
 use bytes::{Buf, Bytes};
 
-/// A front up to this size that came in a large frame gets memory of its own: an object name kept in a log must not keep the
-/// whole write alive.
+/// A front segment of a large frame up to this size in bytes is copied. Otherwise an object name kept in a log would
+/// keep the whole write in memory.
 const OWN_FRONT_MAX: usize = 4096;
 
-/// What limits hold.
+/// Phase of a connection, which selects the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The peer has proved nothing.
+    /// The peer is not authenticated.
     PreAuth,
-    /// Authenticated, session not yet settled.
+    /// The peer is authenticated, the session is not open.
     Ident,
-    /// Messages flow.
+    /// The session is open.
     Open,
 }
 
 #[derive(Debug)]
 struct Dest {
     buf: PoolBuf,
-    /// Where the body starts in it.
+    /// Offset of the body in the buffer.
     start: usize,
-    /// Where the body ends.
+    /// End of the body in the buffer.
     end: usize,
     filled: usize,
 }
 
 impl Dest {
-    /// The part not yet filled.
+    /// The unfilled part of the body.
     fn rest(&mut self) -> &mut [u8] {
         self.buf.bytes_mut().get_mut(self.start + self.filled..self.end).unwrap_or_default()
     }
@@ -56,7 +57,7 @@ impl Dest {
 #[derive(Debug)]
 struct Body {
     pre: Preamble,
-    /// Secure mode: the part of segment 0 that came with the preamble.
+    /// Secure mode: the part of segment 0 in the same GCM run as the preamble.
     head: [u8; INLINE],
     need: usize,
     dest: Option<Dest>,
@@ -74,28 +75,29 @@ pub struct Rx {
 }
 
 impl Rx {
-    /// Empty, recording for the signature, before authentication. Large frames get their buffers from `pool`.
+    /// An empty parser before authentication, which records its input for the signature. Large frames get buffers from
+    /// `pool`.
     #[must_use]
     pub fn new(pool: BufPool) -> Self {
         Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log: Some(Vec::new()), pool }
     }
 
-    /// Ends the recording and gives it: the bytes of everything parsed so far.
+    /// Ends the recording and returns it: all bytes parsed so far.
     pub fn take_log(&mut self) -> Vec<u8> {
         self.log.take().unwrap_or_default()
     }
 
-    /// Decrypts from here on.
+    /// Enables decryption.
     pub fn set_crypto(&mut self, s: Stream) {
         self.crypto = Some(s);
     }
 
-    /// Changes the limits.
+    /// Selects the limits.
     pub fn set_phase(&mut self, p: Phase) {
         self.phase = p;
     }
 
-    /// Input not yet parsed, for the host to put in front of what it reads next; the parser is left without it.
+    /// Takes the unparsed input; the host puts it in front of the next read.
     pub fn take_pending(&mut self) -> Bytes {
         std::mem::take(&mut self.chunk)
     }
@@ -118,25 +120,25 @@ impl Rx {
         }
     }
 
-    /// Where the socket should read into while a large frame is incomplete; then call [`Rx::received`].
+    /// Buffer to read into while a large frame is incomplete; then call [`Rx::received`].
     pub fn target(&mut self) -> Option<&mut [u8]> {
         let t = self.body.as_mut()?.dest.as_mut()?.rest();
         if t.is_empty() { None } else { Some(t) }
     }
 
-    /// `n` bytes were read into [`Rx::target`].
+    /// Reports that `n` bytes were read into [`Rx::target`].
     pub fn received(&mut self, n: usize) {
         if let Some(d) = self.body.as_mut().and_then(|b| b.dest.as_mut()) {
             d.filled += n;
         }
     }
 
-    /// The peer's banner: supported and required protocol features.
+    /// Returns the peer's supported and required protocol features once the banner is complete.
     pub fn poll_banner(&mut self) -> Result<Option<(u64, u64)>, Error> {
         let have = self.chunk.len();
         let n = have.min(BANNER.len());
         if self.chunk.get(..n) != BANNER.get(..n) {
-            // Enough bytes to tell the old protocol from noise, or the difference itself is noise.
+            // The bytes suffice to recognise msgr1, or already differ from its banner.
             if have >= BANNER_V1.len() || self.chunk.get(..n) != BANNER_V1.get(..n) {
                 let old = self.chunk.get(..BANNER_V1.len()) == Some(BANNER_V1.as_slice());
                 return Err(if old { Error::Msgr1Peer } else { Error::NotMsgr2 });
@@ -158,10 +160,10 @@ impl Rx {
         Ok(Some((r.u64().map_err(malformed)?, r.u64().map_err(malformed)?)))
     }
 
-    /// The next frame, if it is there.
+    /// Returns the next frame if it is complete.
     pub fn poll_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
-            // Boxed only while it waits for the rest: most frames are there as a whole.
+            // Boxed only while incomplete: most frames arrive as a whole.
             let mut body = match self.body.take() {
                 Some(b) => *b,
                 None => match self.poll_preamble()? {
@@ -221,7 +223,7 @@ impl Rx {
         }
     }
 
-    /// Parses a preamble, if it is there.
+    /// Parses a preamble if it is complete.
     fn poll_preamble(&mut self) -> Result<Option<Body>, Error> {
         let mut head = [0; INLINE];
         let mut pre = [0; PREAMBLE_LEN];
@@ -266,7 +268,8 @@ impl Rx {
         Ok(())
     }
 
-    /// A buffer for the whole body, placed so that the data segment starts on a page, with what already came in it.
+    /// A buffer for the whole body, laid out so that the data segment starts on a page, with the bytes that have
+    /// already arrived.
     fn destination(&mut self, body: &Body) -> Dest {
         let p = &body.pre;
         let data_at = if self.crypto.is_some() {
@@ -350,14 +353,14 @@ fn own_front(body: &Body, front: &mut Bytes) {
     }
 }
 
-/// Received bytes of a body.
+/// Received bytes of a frame's body.
 enum Raw {
     Shared(Bytes),
     Owned(Dest),
 }
 
 impl Raw {
-    /// As shared bytes from offset `skip` of the body.
+    /// Shared bytes from offset `skip` of the body on.
     fn freeze(self, skip: usize) -> Bytes {
         match self {
             Self::Shared(b) => b,
@@ -369,13 +372,13 @@ impl Raw {
     }
 }
 
-/// Encrypted bytes of segment 0 beyond the first run, tag included.
+/// Encrypted bytes of segment 0 beyond the first GCM run, tag included.
 fn head_rest(p: &Preamble) -> usize {
     let n = padded(p.len[0]);
     if n > INLINE { n - INLINE + TAG_LEN } else { 0 }
 }
 
-/// Bytes after the first run in secure mode.
+/// Bytes after the first GCM run in secure mode.
 fn body_secure(p: &Preamble) -> usize {
     let tail = if p.count > 1 {
         padded(p.len[1]) + padded(p.len[2]) + padded(p.len[3]) + EPILOGUE_SECURE_LEN + TAG_LEN

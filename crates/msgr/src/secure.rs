@@ -1,17 +1,17 @@
-//! AES-128-GCM of the two directions of a connection.
+//! AES-128-GCM encryption of the two directions of a connection.
 //!
-//! Invariant: a nonce is never used twice: the counter moves with every run, and a direction ends before it wraps.
+//! Invariant: a nonce is never reused. The counter advances with every run, and the connection ends before it wraps.
 
 use crate::Error;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// Bytes of a tag.
+/// Length of a GCM tag in bytes.
 pub const TAG_LEN: usize = 16;
-/// Cipher block: segments are padded to it.
+/// Cipher block in bytes: segments are padded to it.
 pub const BLOCK: usize = 16;
-/// Bytes of segment 0 that travel in the first run, with the preamble.
+/// Bytes of segment 0 in the first run, together with the preamble.
 pub const INLINE: usize = 48;
-/// Bytes of the first run on the wire.
+/// Length of the first run on the wire, in bytes.
 pub const FIRST_RUN: usize = crate::frame::PREAMBLE_LEN + INLINE + TAG_LEN;
 
 /// `len` rounded up to whole blocks.
@@ -20,7 +20,7 @@ pub fn padded(len: usize) -> usize {
     len.next_multiple_of(BLOCK)
 }
 
-/// One direction.
+/// Cipher state of one direction.
 pub struct Stream {
     key: LessSafeKey,
     fixed: [u8; 4],
@@ -35,8 +35,8 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Our sending and receiving streams out of a connection secret: key, nonce the server sends with, nonce the client
-/// sends with.
+/// Derives our sending and receiving streams from a connection secret: key, server's sending nonce, client's sending
+/// nonce.
 pub fn streams(secret: &[u8], we_are_server: bool) -> Result<(Stream, Stream), Error> {
     let short = || Error::ShortSecret(secret.len());
     let key = secret.get(0..16).ok_or_else(short)?;
@@ -65,14 +65,14 @@ impl Stream {
         Ok(Nonce::assume_unique_for_key(n))
     }
 
-    /// Encrypts in place; gives the tag.
+    /// Encrypts in place; returns the tag.
     pub fn seal(&mut self, buf: &mut [u8]) -> Result<[u8; TAG_LEN], Error> {
         let nonce = self.nonce()?;
         let tag = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), buf).map_err(|_| Error::NonceExhausted)?;
         tag.as_ref().try_into().map_err(|_| Error::NonceExhausted)
     }
 
-    /// Decrypts in place a run that ends in its tag; gives the length of the plaintext at its start.
+    /// Decrypts in place a run that ends with its tag; returns the length of the plaintext.
     pub fn open(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
         let nonce = self.nonce()?;
         self.key.open_in_place(nonce, Aad::empty(), buf).map(|p| p.len()).map_err(|_| Error::Decrypt)

@@ -1,16 +1,16 @@
-//! What survives a socket: sequence numbers, cookies and messages not yet acknowledged; and the rule that decides what
-//! happens when a peer connects while a session with it exists.
+//! Session state that survives a socket (sequence numbers, cookies, unacknowledged messages), and the decision about a
+//! peer that connects while a session with it exists.
 //!
 //! Invariants:
-//!  1. In a lossless session every message is in `queue` (no number yet) or in `sent` (numbered, not acknowledged), in
-//!     order, until the peer acknowledges it.
-//!  2. Numbers of one direction only grow within a session; a message at or below `in_seq` was delivered and is dropped.
+//!  1. In a lossless session every message stays in `queue` (unnumbered) or in `sent` (numbered) until the peer
+//!     acknowledges it, in order.
+//!  2. Sequence numbers only grow within a session. A message at or below `in_seq` was delivered already and is dropped.
 
 use base::{AddrVec, EntityAddr};
 use std::collections::VecDeque;
 use wire::Message;
 
-/// Session state.
+/// State of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) client_cookie: u64,
@@ -20,14 +20,14 @@ pub(crate) struct Session {
     pub(crate) peer_global_seq: u64,
     pub(crate) in_seq: u64,
     pub(crate) in_acked: u64,
-    /// Bytes of messages received since then.
+    /// Bytes of messages received since the last acknowledgement.
     pub(crate) unacked_bytes: usize,
     pub(crate) out_seq: u64,
     pub(crate) sent: VecDeque<(u64, Message)>,
     pub(crate) queue: VecDeque<Message>,
-    /// Bytes of both queues.
+    /// Bytes of the messages in both queues.
     pub(crate) bytes: usize,
-    /// True once the session was open: `Open` is told to the host only once.
+    /// Whether the session was open before; the host gets `Open` only once.
     pub(crate) opened: bool,
 }
 
@@ -37,14 +37,14 @@ impl Session {
         self.queue.push_back(m);
     }
 
-    /// What was received is acknowledged by what is sent now: its number.
+    /// Returns the sequence number to acknowledge, and counts all received messages as acknowledged.
     pub(crate) fn acknowledge(&mut self) -> u64 {
         self.in_acked = self.in_seq;
         self.unacked_bytes = 0;
         self.in_seq
     }
 
-    /// The peer has everything up to `seq`.
+    /// Drops the messages that the peer has acknowledged, up to `seq`.
     pub(crate) fn acked(&mut self, seq: u64) {
         while let Some((s, m)) = self.sent.front() {
             if *s > seq {
@@ -55,7 +55,7 @@ impl Session {
         }
     }
 
-    /// The peer forgot the session but we keep what it may lack: everything unacknowledged is sent anew with new numbers.
+    /// The peer lost the session but our queue is kept: all unacknowledged messages are resent with new numbers.
     pub(crate) fn renumber(&mut self) {
         while let Some((_, m)) = self.sent.pop_back() {
             self.queue.push_front(m);
@@ -69,80 +69,81 @@ impl Session {
     }
 }
 
-/// A peer's wish to open or continue a session.
+/// Request of a peer to open or resume a lossless session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// It continues (SESSION_RECONNECT) rather than opens (CLIENT_IDENT).
+    /// Whether the peer resumes (SESSION_RECONNECT) rather than opens (CLIENT_IDENT).
     pub reconnect: bool,
-    /// Its addresses.
+    /// Addresses of the peer.
     pub addrs: AddrVec,
-    /// Its cookie.
+    /// Client cookie.
     pub client_cookie: u64,
-    /// The cookie it knows of us.
+    /// Server cookie, as the peer knows it.
     pub server_cookie: u64,
-    /// Its connection attempts so far.
+    /// Global sequence number: the peer's connection attempts so far.
     pub global_seq: u64,
     /// Connections of this session so far.
     pub connect_seq: u64,
-    /// Last message it received.
+    /// Sequence number of the last message that the peer received.
     pub msg_seq: u64,
 }
 
 impl Request {
-    /// Address that names the peer in a table of sessions.
+    /// Address that identifies the peer in the session table.
     #[must_use]
     pub fn key(&self) -> EntityAddr {
         session_key(&self.addrs)
     }
 }
 
-/// The address that names a peer: its msgr2 one, else its first.
+/// The address that identifies a peer: its first msgr2 address, else its first address.
 #[must_use]
 pub fn session_key(addrs: &AddrVec) -> EntityAddr {
     addrs.msgr2().or_else(|| addrs.0.first()).copied().unwrap_or_default()
 }
 
-/// What [`decide`] needs to know of an existing session.
+/// State of an existing session, for [`decide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionView {
-    /// Nothing of it survives its socket.
+    /// Whether the session is lossy.
     pub lossy: bool,
-    /// We dialled.
+    /// Whether this side connected.
     pub initiator: bool,
-    /// It was open at least once.
+    /// Whether the session was open at least once.
     pub opened: bool,
-    /// Client's cookie.
+    /// Client cookie.
     pub client_cookie: u64,
-    /// Server's cookie, 0 if never settled.
+    /// Server cookie; 0 if the session was never opened.
     pub server_cookie: u64,
-    /// Peer's connection attempts when this session was last connected.
+    /// The peer's global sequence number when this session was last connected.
     pub peer_global_seq: u64,
-    /// Connections of the session.
+    /// Connections of this session so far.
     pub connect_seq: u64,
 }
 
-/// What to do about a [`Request`].
+/// Decision about a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A new session; nothing of the peer exists here.
+    /// Open a new session; there is no other with this peer.
     Fresh,
-    /// A new session; the existing one is over, because the peer forgot it (or it was lossy).
+    /// Open a new session and drop the existing one, which the peer lost or which was lossy.
     Replace,
-    /// The existing session goes on over the new connection.
+    /// Resume the existing session over the new connection.
     Adopt,
-    /// Tell the peer that its session is unknown; with `true` it drops its queues too.
+    /// Tell the peer that its session is unknown; with `true` it also drops its queues.
     Reset(bool),
-    /// Tell the peer the number of connections we know of.
+    /// Tell the peer our connection sequence number.
     Retry(u64),
-    /// Tell the peer the number of attempts we know of.
+    /// Tell the peer our record of its global sequence number.
     RetryGlobal(u64),
-    /// Tell the peer to wait for the connection we are opening.
+    /// Tell the peer to wait for the connection that we are opening.
     Wait,
-    /// An old attempt that was overtaken: close it.
+    /// Close the connection: it is an older attempt than the current one.
     Stale,
 }
 
-/// Decides about a peer that connects. `server_policy`: such peers only ever connect to us. `ours` is our own session key.
+/// Decides about a connecting peer. `server_policy`: such peers connect to us and never the reverse. `ours` is our
+/// session key.
 #[must_use]
 pub fn decide(
     req: &Request,
@@ -154,7 +155,7 @@ pub fn decide(
     let Some(e) = existing else {
         return if req.reconnect { Verdict::Reset(reset_check) } else { Verdict::Fresh };
     };
-    // Two peers that dial each other at once: both sides pick the same winner by comparing addresses.
+    // When two peers connect to each other at once, both pick the same winner by comparing addresses.
     let incoming_wins = server_policy || req.key() < ours;
     if req.reconnect {
         if e.client_cookie != req.client_cookie {
@@ -181,7 +182,7 @@ pub fn decide(
         return Verdict::Replace;
     }
     match (e.initiator, e.opened) {
-        // Its earlier ident got lost on the way back.
+        // The server's answer to the client's ident got lost.
         (false, _) if e.client_cookie == req.client_cookie => Verdict::Adopt,
         (false, _) => Verdict::Replace,
         (true, true) => Verdict::Replace,

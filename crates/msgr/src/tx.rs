@@ -1,7 +1,7 @@
-//! Output of a connection: frames encoded into a queue of slices for a vectored write.
+//! Output of a connection: encodes frames into a queue of slices for vectored writes.
 //!
-//! Small parts (preambles, headers, short fronts, epilogues) are gathered in one buffer; large segments are shared, not
-//! copied. In secure mode everything is encrypted in the gathering buffer.
+//! Small parts (preambles, headers, short fronts, epilogues) are copied into one gathering buffer; large segments are
+//! shared without a copy. In secure mode everything is encrypted in the gathering buffer.
 //!
 //! Invariant: the concatenation of all slices is the byte stream, in order of the calls.
 
@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use wire::{Features, Message, Writer};
 
-/// Segments from this size on are shared with the socket instead of being copied into the gathering buffer.
+/// Segments from this size in bytes are shared instead of copied into the gathering buffer.
 const SHARE_MIN: usize = 2048;
-/// A gathering buffer larger than this is given back once it is empty.
+/// A gathering buffer larger than this, in bytes, is freed once it is empty.
 const KEEP_MAX: usize = 256 * 1024;
-/// Consumed bytes at the front of the gathering buffer before the rest is moved down.
+/// Consumed bytes at the front of the gathering buffer after which the rest is moved down.
 const COMPACT_MIN: usize = 64 * 1024;
 
 #[derive(Debug)]
 enum Part {
-    /// The next so many bytes of the gathering buffer.
+    /// This many bytes of the gathering buffer.
     Small(usize),
     Shared(Bytes),
 }
@@ -33,23 +33,23 @@ enum Part {
 #[derive(Debug, Default)]
 pub struct Tx {
     small: Vec<u8>,
-    /// Bytes of `small` already written to the socket.
+    /// Bytes of `small` that are written to the socket.
     done: usize,
     parts: VecDeque<Part>,
     bytes: usize,
     crypto: Option<Stream>,
-    /// Everything sent so far, while signatures need it.
+    /// All bytes sent so far, recorded for the signature.
     log: Option<Vec<u8>>,
 }
 
 impl Tx {
-    /// Empty, recording for the signature.
+    /// An empty queue that records its output for the signature.
     #[must_use]
     pub fn new() -> Self {
         Self { log: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Bytes not yet written.
+    /// Number of unwritten bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
@@ -61,12 +61,12 @@ impl Tx {
         self.bytes == 0
     }
 
-    /// Ends the recording and gives it.
+    /// Ends the recording and returns it.
     pub fn take_log(&mut self) -> Vec<u8> {
         self.log.take().unwrap_or_default()
     }
 
-    /// Encrypts from here on.
+    /// Enables encryption.
     pub fn set_crypto(&mut self, s: Stream) {
         self.crypto = Some(s);
     }
@@ -91,14 +91,14 @@ impl Tx {
         self.parts.push_back(Part::Shared(b.clone()));
     }
 
-    /// Raw bytes (the banner).
+    /// Appends raw bytes (the banner).
     pub fn raw(&mut self, b: &[u8]) {
         let from = self.small.len();
         self.small.extend_from_slice(b);
         self.committed(from);
     }
 
-    /// A control frame whose payload `f` writes.
+    /// Appends a control frame whose payload `f` writes.
     pub fn control(&mut self, tag: Tag, f: impl FnOnce(&mut Writer)) -> Result<(), Error> {
         let mut w = Writer::new(Features::PACIFIC);
         f(&mut w);
@@ -117,7 +117,7 @@ impl Tx {
         Ok(())
     }
 
-    /// A message whose header is already encoded.
+    /// Appends a message whose header is already encoded.
     pub fn message(&mut self, header: &[u8; HEADER2_LEN], m: &Message) -> Result<(), Error> {
         let (p, preamble) = Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
         let from = self.small.len();
@@ -154,8 +154,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Encrypts preamble and segment 0, which were appended at `from`: the first run with 48 bytes of the segment, the
-    /// rest of it in a second.
+    /// Encrypts preamble and segment 0, which were appended at `from`: a first run with 48 bytes of the segment, and a
+    /// second with its rest.
     fn seal_head(&mut self, from: usize, p: &Preamble) -> Result<(), Error> {
         let first = from + crate::frame::PREAMBLE_LEN + INLINE;
         let seg0 = padded(p.len[0]).max(INLINE);
@@ -194,13 +194,13 @@ impl Tx {
         Ok(())
     }
 
-    /// Slices that hold everything.
+    /// Number of slices in the whole queue.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// Fills `out` with the next slices; gives how many.
+    /// Fills `out` with the next slices; returns their number.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut at = self.done;
         let mut n = 0;
@@ -218,7 +218,7 @@ impl Tx {
         n
     }
 
-    /// The socket took `n` bytes.
+    /// Reports that the socket took `n` bytes.
     pub fn advance(&mut self, mut n: usize) {
         self.bytes = self.bytes.saturating_sub(n);
         while n > 0 {

@@ -1,4 +1,4 @@
-//! Does every failed sign-in end with a typed reason and the errno Ceph gives, and is a used handshake useless?
+//! Does every failed authentication end with a typed reason and Ceph's errno, and is a used handshake useless?
 
 mod support;
 
@@ -39,7 +39,7 @@ fn wrong_key_and_unknown_entity() {
     }
 }
 
-/// While a key waits to replace another, both sign in; the use of the new one is noted, that of the old one is not.
+/// With a pending key, both keys authenticate; only the use of the pending one is reported to the host.
 #[test]
 fn a_pending_key_signs_in_and_is_noted() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
@@ -76,7 +76,7 @@ fn method_and_mode_not_allowed() {
 fn a_service_refuses_bad_tickets() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
     let osd = cluster.at(EntityKind::OSD);
-    // No ticket at all: our own side says so.
+    // Without a ticket the client itself reports the error.
     let seen = to(&osd, cluster.client("client.x")).drive();
     assert_eq!(seen.client_error, Some(Error::Auth(AuthError::NoTicket(EntityKind::OSD))));
 
@@ -91,7 +91,7 @@ fn a_service_refuses_bad_tickets() {
     );
     assert!(why.to_string().contains("clocks"), "{why}");
 
-    // Three secrets, 2 seals. After a wipe numbers go on, so the old ones are known to be older.
+    // Three secrets, two of them sealed tickets. After a wipe numbers continue, so the old ones are known to be older.
     cluster.keys.borrow_mut().wipe();
     let unknown = |current| AuthError::UnknownSecret { service: EntityKind::OSD, id: 2, current };
     let (why, errno) = refused(&mut to(&osd, client.clone()));
@@ -108,14 +108,14 @@ fn tick(cluster: &Cluster, now: base::Now, seed: u64) {
     cluster.keys.borrow_mut().tick(now.wall, auth, service, KeyKind::Aes, &*Seeded::new(seed));
 }
 
-/// What a daemon that refuses a ticket says about why, and what the client hears.
+/// The reason that a daemon logs when it refuses a ticket, and the error that the client gets.
 #[test]
 fn tickets_of_another_time_or_cluster_are_told_as_such() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
     let osd = cluster.at(EntityKind::OSD);
     let client = cluster.client("client.x");
     to(&cluster, client.clone()).open();
-    // This daemon's clock is behind the monitors' by more than a ticket lives; half of that passes, as on Ceph.
+    // This daemon's clock lags the monitors' by more than a ticket's life; half of that is accepted, as in Ceph.
     let mut p = to(&osd, client.clone());
     p.now = before(1800);
     p.open();
@@ -124,7 +124,7 @@ fn tickets_of_another_time_or_cluster_are_told_as_such() {
     let (why, errno) = refused(&mut p);
     assert_eq!((&why, errno), (&AuthError::NotYetValid { name: name("client.x"), ahead: 3601 }, errno::EACCES));
     assert!(why.to_string().contains("behind theirs by that"), "{why}");
-    // One that has not fetched secrets for long, because its clock stands or the monitors are not reached.
+    // A daemon that could not fetch secrets for long, because its clock stands still or the monitors are unreachable.
     let stale = Cluster { keys: Rc::new(RefCell::new(cluster.keys.borrow().clone())), ..osd.clone() };
     for hours in 1..4 {
         tick(&cluster, later(hours * 3600), u64::from(hours));
@@ -147,7 +147,7 @@ fn tickets_of_another_time_or_cluster_are_told_as_such() {
     let (why, errno) = refused(&mut to(&other.at(EntityKind::OSD), client.clone()));
     assert_eq!((&why, errno), (&AuthError::ForeignTicket { service: EntityKind::OSD, id: 2 }, errno::EACCES));
     assert!(why.to_string().contains("another cluster"), "{why}");
-    // The client hears no more than the errno; what it can be is told by what it tried.
+    // The server sends only an errno; the client explains it by what it tried.
     let heard = to(&other.at(EntityKind::OSD), client).drive().client_error.unwrap().to_string();
     assert!(heard.contains("a ticket that is over, not valid yet") && !heard.contains("wrong key"), "{heard}");
     let guess = CryptoKey::generate(KeyKind::Aes, NOW.wall, &*Seeded::new(9));
@@ -156,7 +156,7 @@ fn tickets_of_another_time_or_cluster_are_told_as_such() {
     assert!(heard.contains("wrong key, unknown name") && heard.contains("another cluster"), "{heard}");
 }
 
-/// Who lost its key keeps a ticket for the monitors for days: no session of somebody else makes new ones of it.
+/// An entity whose key was removed keeps its monitor ticket for days: it cannot renew it on another entity's session.
 #[test]
 fn a_ticket_is_renewed_on_its_own_session_only() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
@@ -175,7 +175,7 @@ fn a_ticket_for_one_service_is_none_for_another() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
     let client = cluster.client("client.x");
     to(&cluster, client.clone()).open();
-    // A host of another kind under the address of an OSD: HELLO tells first.
+    // A daemon of another type at an OSD's address: the HELLO reveals it.
     let c = client_config(client, Policy::lossy_client(MODES.to_vec()));
     let mut p = Pair::new(c, server_config(&cluster.at(EntityKind::MGR), Policy::lossy_server(MODES.to_vec())));
     p.client = msgr::Connection::client(
@@ -232,7 +232,7 @@ fn a_global_id_is_reclaimed_only_with_its_ticket() {
     assert_eq!(client.borrow().global_id(), 4101);
     assert!(client.borrow().ticket(EntityKind::AUTH).is_some());
 
-    // Another entity that holds a valid ticket of its own wants that id.
+    // Another entity with a valid ticket of its own requests that id.
     let thief = cluster.client("client.admin");
     to(&cluster, thief.clone()).open();
     let held = thief.borrow().ticket(EntityKind::AUTH).unwrap().clone();
@@ -241,7 +241,7 @@ fn a_global_id_is_reclaimed_only_with_its_ticket() {
     assert_eq!(why, AuthError::InsecureReclaim { name: name("client.admin"), global_id: 4101 });
     assert_eq!(errno, errno::EACCES);
 
-    // After forgetting everything: a new id.
+    // After the client forgot everything it gets a new id.
     client.borrow_mut().forget();
     to(&cluster, client.clone()).open();
     assert_eq!(client.borrow().global_id(), 4103);
@@ -270,10 +270,10 @@ fn tickets_and_rotating_secrets_are_renewed_on_the_session() {
         let a = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &q).unwrap();
         let keys = osd.handle_reply(t, &a).unwrap().unwrap();
         assert_eq!(Some(&keys), cluster.keys.borrow().get(EntityKind::OSD));
-        // Clients are no service.
+        // A client is no service and has no rotating secrets.
         let e = auth::server::handle_renewal(&cluster, &*rnd, t, &name("client.x"), &q).unwrap_err();
         assert_eq!(e.errno(), errno::EACCES);
-        // Altered bytes of a request never pass where the cipher can tell; type 1 has no integrity of its own.
+        // Altered bytes of a request are rejected where the cipher detects them; type 1 has no integrity check.
         if kind == KeyKind::Aes {
             continue;
         }
@@ -281,7 +281,7 @@ fn tickets_and_rotating_secrets_are_renewed_on_the_session() {
         for i in 0..q.len() - 5 {
             let mut bad = q.to_vec();
             bad[i] ^= 0x10;
-            // The version byte of the ticket's envelope carries no meaning.
+            // The version byte of the ticket's envelope is ignored.
             let r = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &bad);
             assert!(r.is_err() || i == 15, "byte {i} is not protected");
         }
@@ -356,7 +356,7 @@ fn guessing_keys_ends_after_a_few_attempts() {
     assert!(failures < 10);
 }
 
-/// A client's key opens no session of a daemon, whatever HELLO says; a daemon's key that comes as a client has a client's session.
+/// A client's key opens no daemon session, whatever HELLO says. A daemon's key used as a client opens a client session.
 #[test]
 fn a_claim_in_hello_gives_no_rights() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
@@ -380,7 +380,7 @@ fn a_claim_in_hello_gives_no_rights() {
     assert_eq!(who.expires, NOW.wall.plus(auth::server::AUTH_TICKET_TTL));
 }
 
-/// Each of these requests is answered with a challenge, so none of them fails; what they cost has a bound all the same.
+/// Each of these requests is answered with a challenge, so none fails; their number is limited all the same.
 #[test]
 fn asking_for_challenges_without_end_ends() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);

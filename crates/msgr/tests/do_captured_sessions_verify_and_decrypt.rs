@@ -1,7 +1,7 @@
 //! Do captured sessions of real daemons and clients verify with our code?
 //!
-//! Every stream is parsed to its end. Where the keyring is there, the proof is derived again, tickets are opened, both
-//! signatures recomputed and (in secure mode) every frame decrypted: for both key types.
+//! Every stream is parsed to its end. With the capture's keyring, the test derives the proof again, opens tickets,
+//! recomputes both signatures and (in secure mode) decrypts every frame, for both key types.
 
 use auth::client::Handshake;
 use auth::crypto::Usage;
@@ -35,7 +35,7 @@ fn keyring(p: &str) -> Keyring {
     Keyring::parse(&std::fs::read_to_string(vectors(p)).unwrap()).unwrap()
 }
 
-/// Gives one number again and again: the nonce or challenge of the capture.
+/// Returns the same number each time: the nonce or challenge of the capture.
 struct Fixed(Cell<u64>);
 impl Random for Fixed {
     fn fill(&self, out: &mut [u8]) {
@@ -70,17 +70,17 @@ impl Side {
     }
 }
 
-/// What is known of the cluster of a capture.
+/// Known state of a capture's cluster.
 #[derive(Default)]
 struct Known {
     client: Option<Client>,
     rotating: Option<RotatingKeys>,
-    /// Everybody who signed in before: a later session may present the ticket of an earlier one.
+    /// Clients of earlier sessions: a later session may present the ticket of an earlier one.
     earlier: Vec<Client>,
     reclaimed: usize,
 }
 
-/// Replays a connection; gives the frames after authentication, both directions.
+/// Replays a connection; returns the frames after authentication in both directions.
 fn replay(c2s: Bytes, s2c: Bytes, keys: &Keyring, known: &mut Known) -> Option<(Vec<Frame>, Vec<Frame>)> {
     if c2s.len() < 200 || s2c.len() < 100 {
         return None;
@@ -177,7 +177,7 @@ fn check_proof(key: &CryptoKey, challenge: &Bytes, answer: &Bytes) {
     assert_eq!(key.proof(server_challenge, client_challenge, &Fixed(Cell::new(1))), proof);
 }
 
-/// A connection to a service: replayed as the client if its tickets are known, and as the service if its rotating
+/// Replays a connection to a service: as the client if its tickets are known, and as the service if its rotating
 /// secrets are.
 fn service(
     first: &Bytes,
@@ -305,7 +305,7 @@ fn daemon_captures() {
         };
         let asked: Vec<Bytes> = c.iter().filter_map(|f| auth_blob(f, 17)).collect();
         let answers: Vec<Bytes> = s.iter().filter_map(|f| auth_blob(f, 18)).collect();
-        // Long captures are cut, each direction at a length of its own.
+        // Long captures are cut, each direction at its own length.
         for (q, a) in asked.iter().zip(&answers) {
             renewals += 1;
             if let Some(k) = client.handle_reply(Utime { sec: 1_795_000_100, nsec: 0 }, a).unwrap() {

@@ -134,8 +134,8 @@ fn an_aborted_message_is_dropped_and_the_session_goes_on() {
     assert_eq!(fed(&mut p.server, &b).unwrap_err(), Error::BadLateStatus(7));
 }
 
-/// Every single changed bit of a handshake and a message either ends the connection or leaves it waiting for more; it
-/// never delivers anything but what was sent.
+/// A single flipped bit of a handshake and a message ends the connection or leaves it waiting for more. It never causes
+/// the delivery of anything that was not sent.
 #[test]
 fn flipped_bits_never_deliver_a_wrong_message() {
     for mode in MODES {
@@ -184,7 +184,7 @@ fn noise_after_the_handshake() {
             let mut b = vec![0; rng.below(3000) as usize];
             rng.fill(&mut b);
             if rng.chance(1, 2) && b.len() > 32 {
-                // A right preamble checksum lets the noise get further.
+                // A valid preamble checksum lets the noise get further.
                 b[0] = rng.below(23) as u8;
                 b[1] = rng.below(5) as u8;
                 b[4..6].fill(0);

@@ -32,7 +32,7 @@ fn fresh_socket(p: &Pair, seed: u64) -> Connection {
     Connection::server(cfg, peer_socket())
 }
 
-/// Moves bytes between the client and a new server socket until the session is asked for.
+/// Moves bytes between the client and a new server socket until the server gets the session request.
 fn handshake(client: &mut Connection, server: &mut Connection) -> Request {
     for _ in 0..20 {
         let up = output(client);
@@ -106,7 +106,7 @@ fn random_breaks_lose_and_repeat_nothing() {
                     end.send(message(sent[i], f, 0, if rng.chance(1, 4) { d } else { 0 })).unwrap();
                 }
             }
-            // Some bytes pass, then perhaps the socket breaks in the middle.
+            // Some bytes pass, then perhaps the socket breaks in mid-frame.
             let breaking = rng.chance(1, 8);
             let up = output(&mut p.client);
             let down = output(&mut p.server);
@@ -125,7 +125,7 @@ fn random_breaks_lose_and_repeat_nothing() {
                 breaks += 1;
                 assert!(p.client.disconnected());
                 if rng.chance(1, 2) {
-                    // Else the server learns of it only from the new connection.
+                    // Otherwise the server learns of the break only from the new connection.
                     assert!(p.server.disconnected());
                 }
                 p.client.reconnect();

@@ -1,4 +1,4 @@
-//! A client's way from map to map: what a message of maps leads to.
+//! OSD map updates of a client: the maps that a map message leads to.
 
 use base::Epoch;
 use cluster::{Incremental, MapError, OsdMap};
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::msg::MOsdMap;
 
-/// The maps after `current` that `m` leads to, in order, and what could not be used. Each counts: a PG's interval that
-/// ended and began again in between has forgotten what was sent to it.
+/// The maps that follow `current` according to `m`, in order, and the epochs that could not be used. The caller needs
+/// every one: a PG whose interval ended and began again in between has dropped the operations it was sent.
 #[must_use]
 pub fn advance(current: Option<Arc<OsdMap>>, m: &MOsdMap) -> (Vec<Arc<OsdMap>>, Vec<(Epoch, MapError)>) {
     let mut cur = current;

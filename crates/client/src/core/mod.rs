@@ -1,4 +1,4 @@
-//! The pure parts of a client. Time comes in as an argument; effects go out as values.
+//! The client's parts without I/O. Time comes in as an argument; effects are returned as values.
 
 pub mod maps;
 pub mod mon;
@@ -6,7 +6,7 @@ pub mod objecter;
 
 use std::time::Duration;
 
-/// First pause between two attempts to connect.
+/// First pause between two connection attempts.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Longest pause between two connection attempts.
 const RETRY_MAX: Duration = Duration::from_secs(5);

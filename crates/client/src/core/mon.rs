@@ -1,11 +1,11 @@
 //! A session with one of the monitors: hunting, subscriptions, commands.
 //!
-//! Used by clients and daemons alike. The host owns sockets and authentication: it is told to connect to an address and
-//! reports when the session is open or gone.
+//! Used by clients and daemons alike. The host owns sockets and authentication: the session tells it which address to
+//! connect to, and the host reports when the connection is open or closed.
 //!
 //! Invariants:
-//!  1. A subscription, command or version request given to the session stays until it is answered or cancelled; it is
-//!     sent again on every new session.
+//!  1. A subscription, command or version request stays until it is answered or cancelled, and is resent on every new
+//!     connection.
 //!  2. At most one connection exists or is being made at a time.
 
 use super::{RETRY_MAX, RETRY_MIN};
@@ -19,38 +19,38 @@ use wire::msg::{MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGet
 use wire::msg::{MPoolOp, pool_op};
 use wire::{Decode as _, Features, Message, WireMessage};
 
-/// Room that the queue of outputs keeps.
+/// Capacity that the output queue keeps.
 const ROOM: usize = 16;
-/// How long a connection attempt may take.
+/// Time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
-    /// Connect to a monitor; then [`MonSession::handle_open`] or [`MonSession::handle_closed`].
+    /// Connect to a monitor; then call [`MonSession::handle_open`] or [`MonSession::handle_closed`].
     Connect(EntityAddr),
-    /// Close the connection (being made).
+    /// Close the connection or abort the attempt.
     Close,
-    /// Send on the session.
+    /// Send a message to the monitor.
     Send(Message),
-    /// Something for the owner.
+    /// Pass an event to the owner.
     Event(Event),
 }
 
-/// What the owner learns.
+/// Event for the session's owner.
 #[derive(Debug)]
 pub enum Event {
-    /// A session is open; per-session state of the owner starts anew.
+    /// A session is open; the owner's per-session state starts anew.
     Open,
-    /// The session is gone.
+    /// The session is closed.
     Closed,
     /// A new monitor map.
     MonMap(Box<cluster::MonMap>),
     /// Answer to a command.
     Command {
-        /// What [`MonSession::command`] returned.
+        /// Number that [`MonSession::command`] returned.
         tid: u64,
-        /// Zero or positive, or a negative errno.
+        /// Zero or positive for success, or a negative errno.
         rc: i32,
         /// Status line.
         status: String,
@@ -59,18 +59,18 @@ pub enum Event {
     },
     /// Answer to a version request.
     Version {
-        /// What [`MonSession::get_version`] returned.
+        /// Number that [`MonSession::get_version`] returned.
         tid: u64,
         /// Newest epoch.
         newest: u64,
         /// Oldest epoch kept.
         oldest: u64,
     },
-    /// The monitors are those of another cluster than the configuration names; nothing of them is believed.
+    /// The monitors belong to another cluster than the configuration names; their messages are ignored.
     OtherCluster {
-        /// In the configuration.
+        /// Cluster id in the configuration.
         wanted: Uuid,
-        /// The monitors'.
+        /// Cluster id of the monitors.
         found: Uuid,
     },
     /// Any other message of the monitor.
@@ -84,7 +84,7 @@ enum State {
     Open,
 }
 
-/// See the module.
+/// A client's or daemon's session with the monitors; see the module.
 pub struct MonSession {
     hostname: String,
     mons: Vec<EntityAddr>,
@@ -93,7 +93,7 @@ pub struct MonSession {
     backoff: Duration,
     monmap_epoch: Epoch,
     fsid: Uuid,
-    /// The cluster that the configuration names.
+    /// Cluster id in the configuration, if it has one.
     wanted: Option<Uuid>,
     features: Features,
     subs: BTreeMap<String, (u64, bool)>,
@@ -105,7 +105,7 @@ pub struct MonSession {
 }
 
 impl MonSession {
-    /// A session to be opened with one of `mons`, starting at `first` (a random number spreads clients).
+    /// A session with one of `mons`, starting at index `first` (a random number spreads clients).
     #[must_use]
     pub fn new(mons: Vec<EntityAddr>, first: u64, hostname: String) -> Self {
         let n = mons.len().max(1) as u64;
@@ -128,14 +128,14 @@ impl MonSession {
         }
     }
 
-    /// Takes no other cluster than this one.
+    /// Accepts only the cluster with this id.
     #[must_use]
     pub fn of_cluster(mut self, fsid: Option<Uuid>) -> Self {
         self.wanted = fsid;
         self
     }
 
-    /// The next thing to do.
+    /// The next action for the host.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.subs_dirty && self.state == State::Open {
             self.subs_dirty = false;
@@ -143,7 +143,7 @@ impl MonSession {
         }
         let next = self.out.pop_front();
         if next.is_none() {
-            // A burst of reports leaves no room behind.
+            // Free the memory of a burst.
             self.out.shrink_to(ROOM);
         }
         next
@@ -161,13 +161,13 @@ impl MonSession {
         self.fsid
     }
 
-    /// Features of the monitor's connection.
+    /// Features of the connection to the monitor.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// When [`MonSession::tick`] has something to do.
+    /// Time of the next [`MonSession::tick`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
@@ -177,7 +177,7 @@ impl MonSession {
         }
     }
 
-    /// Lets time pass: connects, or gives up an attempt.
+    /// Advances time: starts or gives up connection attempts.
     pub fn tick(&mut self, now: Now) {
         match self.state {
             State::Idle { retry_at } if now.mono >= retry_at => {
@@ -200,7 +200,7 @@ impl MonSession {
         self.backoff = (self.backoff * 2).min(RETRY_MAX);
     }
 
-    /// The connection is authenticated and open.
+    /// Reports that the connection is authenticated and open.
     pub fn handle_open(&mut self, features: Features) {
         self.features = features;
         self.state = State::Open;
@@ -215,7 +215,7 @@ impl MonSession {
         }
     }
 
-    /// The connection is gone, or could not be made.
+    /// Reports that the connection was closed or could not be made.
     pub fn handle_closed(&mut self, now: Now) {
         match self.state {
             State::Idle { .. } => {}
@@ -227,17 +227,17 @@ impl MonSession {
         }
     }
 
-    /// A message arrived on the session.
+    /// Handles a message of the monitor.
     pub fn handle_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
         if self.state != State::Open {
-            // What else came from the monitors of another cluster.
+            // Ignore further messages of another cluster's monitors.
             return Ok(());
         }
         match m.header.kind {
             MMonMap::KIND => {
                 let map = cluster::MonMap::from_bytes(&MMonMap::from_message(&m)?.monmapbl)?;
                 if let Some(wanted) = self.wanted.filter(|w| *w != map.fsid) {
-                    // The session ends with the next tick.
+                    // Ends the session with the next tick.
                     self.state = State::Connecting { until: Mono(0) };
                     self.out.push_back(Output::Event(Event::OtherCluster { wanted, found: map.fsid }));
                     return Ok(());
@@ -281,7 +281,7 @@ impl MonSession {
         self.out.push_back(Output::Send(m.to_message(self.features)));
     }
 
-    /// Sends a message of the owner if the session is open; false if it is not.
+    /// Sends a message of the owner if the session is open; returns false otherwise.
     pub fn send_now(&mut self, m: &impl WireMessage) -> bool {
         let open = self.is_open();
         if open {
@@ -290,7 +290,7 @@ impl MonSession {
         open
     }
 
-    /// Asks for a self-managed snapshot's id, or for the removal of one; `None` if the session is not open. The answer is
+    /// Requests a new self-managed snapshot id, or the removal of one; `None` if the session is not open. The answer is
     /// an [`Event::Message`] with that transaction number, if the session lasts.
     pub fn unmanaged_snap(&mut self, pool: base::PoolId, remove: Option<base::SnapId>) -> Option<u64> {
         let number = u32::try_from(pool.0).ok()?;
@@ -315,8 +315,8 @@ impl MonSession {
         self.send(&m);
     }
 
-    /// Asks for a map or configuration from version `start` on; `once` for one answer only. Replaces what was asked for
-    /// under the same name.
+    /// Subscribes to a map or configuration from version `start` on; `once` for a single answer. Replaces the
+    /// subscription of the same name.
     pub fn subscribe(&mut self, what: &str, start: u64, once: bool) {
         if self.subs.get(what) != Some(&(start, once)) || once {
             self.subs.insert(what.to_owned(), (start, once));
@@ -324,7 +324,7 @@ impl MonSession {
         }
     }
 
-    /// Notes that version `have` arrived, so that a new session asks for what follows; ends a one-time subscription.
+    /// Records that version `have` arrived, so that a new session asks for later ones; ends a one-time subscription.
     pub fn got(&mut self, what: &str, have: u64) {
         if let Some((start, once)) = self.subs.get_mut(what) {
             if *once {
@@ -335,7 +335,7 @@ impl MonSession {
         }
     }
 
-    /// Stops asking.
+    /// Cancels a subscription.
     pub fn unsubscribe(&mut self, what: &str) {
         self.subs.remove(what);
     }
@@ -358,7 +358,7 @@ impl MonSession {
         self.out.push_back(Output::Send(m));
     }
 
-    /// Sends what waits for an answer, once the cluster id is known: monitors refuse commands without it.
+    /// Sends unanswered commands once the cluster id is known: monitors refuse commands without it.
     fn send_commands(&mut self) {
         if self.fsid != Uuid::ZERO && self.is_open() {
             for (tid, (cmd, input)) in self.commands.clone() {
@@ -367,7 +367,7 @@ impl MonSession {
         }
     }
 
-    /// Runs a command (JSON text) with input; [`Event::Command`] brings the answer.
+    /// Runs a command (JSON text) with input; [`Event::Command`] has the answer.
     pub fn command(&mut self, json: &str, input: Bytes) -> u64 {
         let tid = self.tid();
         let cmd = vec![json.to_owned()];
@@ -378,12 +378,12 @@ impl MonSession {
         tid
     }
 
-    /// Forgets a command: its answer is dropped.
+    /// Cancels a command: its answer is dropped.
     pub fn cancel_command(&mut self, tid: u64) {
         self.commands.remove(&tid);
     }
 
-    /// Asks for the newest and oldest version of a map; [`Event::Version`] brings the answer.
+    /// Requests the newest and oldest version of a map; [`Event::Version`] has the answer.
     pub fn get_version(&mut self, what: &str) -> u64 {
         let tid = self.tid();
         self.versions.insert(tid, what.to_owned());

@@ -1,12 +1,13 @@
-//! Targets operations at the OSD that serves their PG, and sends them again when that changes.
+//! Targets operations at the OSD that serves their PG, and resends them when that changes.
 //!
 //! Invariants:
-//!  1. Every operation given in ends in exactly one [`Output::Done`], unless it is cancelled.
-//!  2. An operation is sent again when its PG starts a new interval (a PG forgets then what was not finished), when maps
-//!     were skipped, when its connection ended, or when the OSD lifted a backoff; always with the same transaction number,
-//!     so that the OSD can tell. It is not sent again for anything else.
-//!  3. A connection that ended before its OSD had said anything is made again after a pause that doubles: the OSD may be gone, or be
-//!     there and not serve yet. One that was of use is made again at once. A map with a new instance of the OSD ends the pause.
+//!  1. Every submitted operation ends in exactly one [`Output::Done`], unless it is cancelled.
+//!  2. An operation is resent, with the same transaction number so that the OSD recognizes it, only in these cases: its
+//!     PG starts a new interval (the PG drops unfinished operations), maps were skipped, its connection ended, or the
+//!     OSD released a backoff.
+//!  3. A connection that ended before its OSD had sent a message is made again after a pause that doubles: the OSD may
+//!     be down, or up and not yet serving. Other connections are made again at once. A map with a new instance of the
+//!     OSD ends the pause.
 
 use super::{RETRY_MAX, RETRY_MIN};
 use base::errno::{EAGAIN, ENOENT, Errno};
@@ -22,57 +23,58 @@ use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, OpVec, backoff_op, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Features, Message, WireMessage as _};
 
-/// Message flags of reads that any member may serve.
+/// Message flags of reads that any member of the acting set may serve.
 const ELSEWHERE: u32 = msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS;
 
-/// What an operation is about.
+/// Target of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// An object.
     Object {
-        /// Pool, namespace, key.
+        /// Pool, namespace and locator key.
         locator: ObjectLocator,
-        /// Name.
+        /// Name of the object.
         oid: Bytes,
     },
     /// A whole PG (listings).
     Pg {
-        /// Which.
+        /// The PG.
         pg: PgId,
         /// Namespace to list.
         nspace: Bytes,
     },
 }
 
-/// An operation to be done.
+/// An operation to submit.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Object or PG.
+    /// Target object or PG.
     pub what: What,
     /// Operations.
     pub ops: OpVec,
-    /// Message flags beyond those derived from the operations. With `BALANCE_READS` or `LOCALIZE_READS` any member is asked first, in turns.
+    /// Message flags beyond those derived from the operations. With `BALANCE_READS` or `LOCALIZE_READS` the members of
+    /// the acting set are asked in turn.
     pub flags: u32,
     /// Snapshot to read.
     pub snapid: SnapId,
-    /// Snapshots to preserve.
+    /// Snapshot context of a write.
     pub snapc: SnapContext,
-    /// Time of the change.
+    /// Modification time of a write.
     pub mtime: Utime,
 }
 
-/// What the host has to do.
+/// Action for the host.
 #[derive(Debug)]
 pub enum Output {
     /// Connect to an OSD.
     Connect(OsdId, AddrVec),
     /// Drop the connection to an OSD.
     Close(OsdId),
-    /// Send to an OSD, whose connection is open.
+    /// Send a message to an OSD, whose connection is open.
     Send(OsdId, Message),
-    /// The operation is over.
+    /// The operation has ended.
     Done(u64, Result<Box<MOsdOpReply>, Errno>),
-    /// A map of this epoch or later is needed.
+    /// A map of this epoch or a later one is needed.
     NeedMap(Epoch),
 }
 
@@ -82,7 +84,7 @@ struct Op {
     hash: u32,
     osd: Option<OsdId>,
     up_from: Epoch,
-    /// Sets and pool of the PG in the map by which it was targeted last, and that map's flags.
+    /// The PG's sets, pool and map flags when the operation was last targeted.
     interval: Option<(UpActing, Arc<PgPool>, u32)>,
     attempts: i32,
 }
@@ -94,15 +96,15 @@ enum LinkState {
     Open(Features),
 }
 
-/// What is known of the connection to an OSD.
+/// State of the connection to an OSD.
 struct Link {
     state: LinkState,
     up_from: Epoch,
-    /// Before the next attempt, if this one ends.
+    /// Pause before the next attempt, if this one fails.
     pause: Duration,
 }
 
-/// See the module.
+/// Operations of a client and their targets; see the module.
 pub struct Objecter {
     map: Option<Arc<OsdMap>>,
     next_tid: u64,
@@ -119,7 +121,7 @@ impl Objecter {
         Self { map: None, next_tid: 1, inc, ops: BTreeMap::new(), links: BTreeMap::new(), out: VecDeque::new() }
     }
 
-    /// The next thing to do.
+    /// The next action for the host.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
@@ -130,13 +132,13 @@ impl Objecter {
         self.map.as_ref()
     }
 
-    /// Operations not answered.
+    /// Number of unanswered operations.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
     }
 
-    /// Starts an operation; its number.
+    /// Submits an operation; returns its transaction number.
     pub fn submit(&mut self, req: Request) -> u64 {
         let tid = self.next_tid;
         self.next_tid += 1;
@@ -148,12 +150,12 @@ impl Objecter {
         tid
     }
 
-    /// Forgets an operation.
+    /// Cancels an operation.
     pub fn cancel(&mut self, tid: u64) {
         self.ops.remove(&tid);
     }
 
-    /// A newer map: operations are targeted anew. Maps come one by one; where some are left out, everything is sent again.
+    /// Handles a newer map: all operations are targeted again. If epochs were skipped, all operations are resent.
     pub fn handle_map(&mut self, map: Arc<OsdMap>) {
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
             return;
@@ -176,7 +178,7 @@ impl Objecter {
         }
     }
 
-    /// The connection to an OSD is open.
+    /// Reports that the connection to an OSD is open.
     pub fn handle_open(&mut self, osd: OsdId, features: Features) {
         if let Some(l) = self.links.get_mut(&osd) {
             l.state = LinkState::Open(features);
@@ -184,7 +186,7 @@ impl Objecter {
         }
     }
 
-    /// The connection to an OSD is gone, or could not be made: its operations are sent again on a new one.
+    /// Reports that the connection to an OSD was closed or could not be made; its operations are resent on a new one.
     pub fn handle_closed(&mut self, osd: OsdId, now: Now) {
         let wanted = self.is_wanted(osd);
         let Some(l) = self.links.get_mut(&osd) else { return };
@@ -199,14 +201,14 @@ impl Objecter {
         }
     }
 
-    /// When [`Objecter::tick`] has something to do.
+    /// Time of the next [`Objecter::tick`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let until = |l: &Link| if let LinkState::Pausing { until } = l.state { Some(until) } else { None };
         self.links.values().filter_map(until).min()
     }
 
-    /// Lets time pass: connects where a pause is over.
+    /// Advances time: connects where a pause has ended.
     pub fn tick(&mut self, now: Now) {
         let over = |l: &Link| matches!(l.state, LinkState::Pausing { until } if until <= now.mono);
         let due: Vec<OsdId> = self.links.iter().filter(|(_, l)| over(l)).map(|(o, _)| *o).collect();
@@ -219,7 +221,7 @@ impl Objecter {
         }
     }
 
-    /// Operations are for that OSD.
+    /// True if operations are targeted at that OSD.
     fn is_wanted(&self, osd: OsdId) -> bool {
         self.ops.values().any(|o| o.osd == Some(osd))
     }
@@ -240,7 +242,7 @@ impl Objecter {
         }
     }
 
-    /// A message of an OSD.
+    /// Handles a message of an OSD.
     pub fn handle_message(&mut self, osd: OsdId, m: &Message) -> Result<(), wire::DecodeError> {
         match m.header.kind {
             MOsdOpReply::KIND => {
@@ -249,7 +251,7 @@ impl Objecter {
                 let mine = self.ops.get_mut(&tid).filter(|o| o.osd == Some(osd));
                 if let Some(op) = mine {
                     if r.result == EAGAIN && op.req.flags & ELSEWHERE != 0 {
-                        // Whoever leads can serve it.
+                        // The primary can serve the read.
                         op.req.flags &= !ELSEWHERE;
                         self.target_and_send(tid, true);
                         return Ok(());
@@ -279,10 +281,10 @@ impl Objecter {
         Ok(())
     }
 
-    /// Finds the target of an operation and sends it if that changed (or `again`).
+    /// Targets an operation and sends it if the target changed (or `again`).
     fn target_and_send(&mut self, tid: u64, again: bool) {
         let Some(map) = self.map.clone() else {
-            // The newest one, whole: what the first epochs changed leads nowhere without one to begin with.
+            // Request the newest full map: incremental maps are useless without a first one.
             self.out.push_back(Output::NeedMap(Epoch(0)));
             return;
         };
@@ -306,20 +308,20 @@ impl Objecter {
             What::Pg { pg, .. } => (*pg, pg.seed),
         };
         if matches!(op.req.what, What::Pg { .. }) && pg.seed >= view.pg_num {
-            // It has been joined to another one: whoever asks finds out where to go on.
+            // The PG was merged: the caller looks for the PG to continue with.
             self.ops.remove(&tid);
             self.out.push_back(Output::Done(tid, Err(ENOENT)));
             return;
         }
         let sets = map.pg_to_up_acting(pg);
         let serves = |o: &OsdId| o.0 >= 0 && *o != OsdId::NONE && map.is_up(*o);
-        // The shards of an erasure-coded PG are no copies: only its primary serves reads.
+        // Shards of an erasure-coded PG are not copies: only the primary serves reads.
         let members: Vec<OsdId> = if op.req.flags & ELSEWHERE == 0 || view.is_erasure() {
             Vec::new()
         } else {
             sets.acting.iter().copied().filter(serves).collect()
         };
-        // Any member, one after the other; who can't serve the read says so.
+        // Members of the acting set in turn; one that cannot serve the read says so.
         let turn = tid.checked_rem(members.len() as u64).and_then(|n| members.get(n as usize));
         let osd = turn.copied().or(Some(sets.acting_primary)).filter(serves);
         let up_from = osd.map_or(Epoch(0), |o| map.info(o).up_from);
@@ -340,7 +342,7 @@ impl Objecter {
             return;
         }
         let Some(osd) = osd else {
-            // Nobody serves the PG: a later map says who does.
+            // No OSD serves the PG: wait for a later map.
             self.out.push_back(Output::NeedMap(map.epoch.next()));
             return;
         };

@@ -1,7 +1,7 @@
 //! A client on a reactor: sockets, tickets and timers around the pure cores.
 //!
-//! [`Client`] signs in at a monitor, follows the maps, runs commands and operations. [`objecter`] is the part of it that
-//! talks to OSDs; the OSD itself uses that part for reading the source of a copy.
+//! [`Client`] authenticates to a monitor, follows the maps, and runs commands and operations. [`objecter`] is its part
+//! that talks to OSDs; the OSD itself uses that part to read the source of `copy-from`.
 
 pub mod objecter;
 mod session;
@@ -20,39 +20,39 @@ use wire::msg::{MOsdOpReply, NotifyReply, OpCode, OpVec, OsdOp};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Decode as _, Encode as _, Features, Reader};
 
-/// How to reach a cluster.
+/// Connection options of a client.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Monitors to try.
+    /// Addresses of monitors.
     pub mons: Vec<EntityAddr>,
-    /// Name to sign in with.
+    /// Entity name.
     pub name: AuthName,
-    /// Its key; `None` signs in without proof.
+    /// Key of the entity; `None` for method none.
     pub key: Option<auth::CryptoKey>,
-    /// The cluster, if the configuration names it: no other one is taken.
+    /// Cluster id, if the configuration has one: other clusters are refused.
     pub fsid: Option<base::Uuid>,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub timeout: Duration,
     /// Connection modes to offer (`ms_client_mode`, `ms_mon_client_mode`).
     pub modes: net::modes::Modes,
 }
 
-/// Why something failed before an answer came.
+/// Error that prevented an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// No monitor answered in time; the last thing that went wrong.
+    /// No monitor answered in time; with the last error.
     #[error("no monitor reached within {0:?}: {1}")]
     NoMonitor(Duration, String),
-    /// The monitor refused us.
+    /// The monitor refused authentication.
     #[error("{0}")]
     Auth(String),
-    /// No such pool.
+    /// The pool does not exist.
     #[error("no pool named {0}")]
     NoPool(String),
     /// The operation could not be sent.
     #[error("{}", base::errno::name(*.0))]
     Errno(Errno),
-    /// An answer that cannot be understood.
+    /// An answer cannot be decoded.
     #[error("answer not understood: {0}")]
     Decode(#[from] wire::DecodeError),
     /// The client was closed.
@@ -63,7 +63,7 @@ pub enum ClientError {
 /// Answer to a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandReply {
-    /// Zero or positive, or a negative errno.
+    /// Zero or positive for success, or a negative errno.
     pub rc: i32,
     /// Status line.
     pub status: String,
@@ -74,14 +74,14 @@ pub struct CommandReply {
 /// An object of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Pool, namespace, key.
+    /// Pool, namespace and locator key.
     pub locator: ObjectLocator,
-    /// Name.
+    /// Name of the object.
     pub oid: Bytes,
 }
 
 impl ObjectRef {
-    /// In the default namespace.
+    /// An object in the default namespace.
     #[must_use]
     pub fn new(pool: PoolId, name: &str) -> Self {
         Self { locator: ObjectLocator::new(pool), oid: Bytes::copy_from_slice(name.as_bytes()) }
@@ -93,7 +93,7 @@ impl ObjectRef {
 pub struct Listed {
     /// Namespace.
     pub nspace: Bytes,
-    /// Name.
+    /// Name of the object.
     pub oid: Bytes,
     /// Locator key.
     pub key: Bytes,
@@ -106,7 +106,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Signs in. Needs a reactor around.
+    /// Connects and authenticates to a monitor. Must run on a reactor.
     pub async fn connect(o: Options) -> Result<Self, ClientError> {
         let limit = o.timeout;
         let session = Session::start(o);
@@ -117,7 +117,7 @@ impl Client {
         Ok(Self { session })
     }
 
-    /// Key and tickets, kept fresh by this client: for connections of other endpoints under its name.
+    /// Key and tickets, which this client renews, for other endpoints of the same entity.
     #[must_use]
     pub fn credentials(&self) -> Rc<RefCell<auth::Client>> {
         self.session.credentials()
@@ -128,12 +128,12 @@ impl Client {
         self.session.command(json, input).await
     }
 
-    /// The newest OSD map this client has; waits for the first.
+    /// This client's newest OSD map; waits for the first one.
     pub async fn osdmap(&self) -> Result<Arc<OsdMap>, ClientError> {
         self.session.map().await
     }
 
-    /// The number of a pool, asking for a newer map if the name is not in ours.
+    /// Id of a pool; fetches a newer map if the name is unknown.
     pub async fn pool(&self, name: &str) -> Result<PoolId, ClientError> {
         if let Some(p) = self.osdmap().await?.pool_by_name(name) {
             return Ok(p);
@@ -141,7 +141,7 @@ impl Client {
         self.session.newest_map().await?.pool_by_name(name).ok_or_else(|| ClientError::NoPool(name.to_owned()))
     }
 
-    /// What writes to a pool must be aligned to, if they may only append (`PgPool::required_alignment`).
+    /// Required alignment of writes to an append-only pool (`PgPool::required_alignment`), in bytes.
     pub async fn required_alignment(&self, pool: PoolId) -> Result<Option<u64>, ClientError> {
         Ok(self.osdmap().await?.pool(pool).and_then(|p| p.required_alignment()))
     }
@@ -152,7 +152,7 @@ impl Client {
         self.run(what, ops.into_iter().collect()).await
     }
 
-    /// The same, reading as of a snapshot.
+    /// Runs operations on an object at a snapshot.
     pub async fn op_at(&self, obj: &ObjectRef, ops: Vec<OsdOp>, snapid: SnapId) -> Result<MOsdOpReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
         let ops = ops.into_iter().collect();
@@ -160,7 +160,7 @@ impl Client {
         Ok(*self.session.op(req).await?)
     }
 
-    /// The same, writing what the snapshots of `snapc` are kept from.
+    /// Runs operations on an object with the snapshot context `snapc`.
     pub async fn op_in(
         &self,
         obj: &ObjectRef,
@@ -178,8 +178,8 @@ impl Client {
         Ok(*self.session.op(req).await?)
     }
 
-    /// Notifies those who watch an object and waits until all have answered or `seconds` are over: what they answered, and
-    /// who did not.
+    /// Notifies the watchers of an object and waits until all have answered or `seconds` have passed; returns their
+    /// answers and the watchers that did not answer.
     pub async fn notify(&self, obj: &ObjectRef, payload: &[u8], seconds: u32) -> Result<NotifyReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
         let done = self.session.notify(what, payload, seconds).await?;
@@ -189,19 +189,19 @@ impl Client {
         Ok(Reader::shared(&done.data).get()?)
     }
 
-    /// The id of a new self-managed snapshot.
+    /// Creates a self-managed snapshot and returns its id.
     pub async fn create_snap(&self, pool: PoolId) -> Result<SnapId, ClientError> {
         let data = self.session.unmanaged_snap(pool, None).await?;
         Ok(Reader::shared(&data).get()?)
     }
 
-    /// Ends a self-managed snapshot: what only it shows is removed in the background.
+    /// Removes a self-managed snapshot; OSDs trim its clones in the background.
     pub async fn remove_snap(&self, pool: PoolId, snap: SnapId) -> Result<(), ClientError> {
         self.session.unmanaged_snap(pool, Some(snap)).await.map(|_| ())
     }
 
-    /// Lists a pool from `cursor` on, in order of hashes: entries, and where to go on. PGs may be split and joined between two calls: who has
-    /// the place is asked.
+    /// Lists objects of a pool from `cursor` on, in hash order; returns entries and the next cursor. PGs may split and
+    /// merge between two calls, so each call asks the PG that has the cursor's position.
     pub async fn list(
         &self,
         pool: PoolId,
@@ -214,7 +214,7 @@ impl Client {
         let mut op = OsdOp::with_indata(OpCode::PGNLS, cursor.to_bytes(Features::PACIFIC));
         op.set_pgls(wire::msg::osd_op::PglsArgs { count: max, start_epoch: map.epoch.0 });
         let r = match self.run(What::Pg { pg, nspace: Bytes::new() }, OpVec::from_iter([op])).await {
-            // It has just been joined to another one.
+            // The PG has just been merged.
             Err(ClientError::Errno(base::errno::ENOENT)) => return Ok((Vec::new(), Some(cursor.clone()))),
             r => r?,
         };
@@ -227,7 +227,7 @@ impl Client {
             let list = r.vec_with("entries", |r| Ok(Listed { nspace: r.blob()?, oid: r.blob()?, key: r.blob()? }))?;
             Ok((next, list))
         })?;
-        // A PG that has just been split ends before the place: who has it now goes on from there.
+        // A PG that has just split ends before the cursor; the next call asks the PG that has the position now.
         Ok((list, (!next.max).then(|| next.max(cursor.clone()))))
     }
 }

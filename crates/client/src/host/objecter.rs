@@ -1,6 +1,6 @@
 //! Connections to OSDs for an [`Objecter`].
 //!
-//! Invariant: the handler never holds the objecter borrowed while it calls the network or wakes a waiter.
+//! Invariant: the handler never borrows the objecter while it calls the network or wakes a waiter.
 
 use crate::core::objecter::{Objecter, Output, Request};
 use base::errno::{ENOTCONN, Errno};
@@ -19,20 +19,20 @@ use wire::{Message, WireMessage as _};
 /// Result of an operation.
 pub type OpResult = Result<Box<MOsdOpReply>, Errno>;
 
-/// Messages of OSDs that are not answers.
+/// Messages of OSDs that answer no operation.
 #[derive(Debug)]
 pub enum Unasked {
-    /// Newer maps.
+    /// Newer OSD maps.
     Maps(MOsdMap),
-    /// Something about a watch.
+    /// A watch or notify event.
     Watch(MWatchNotify),
-    /// A map of this epoch or later is needed.
+    /// A map of this epoch or a later one is needed.
     NeedMap(Epoch),
 }
 
 type OnUnasked = dyn Fn(Unasked);
 
-/// See the module.
+/// Network host of an [`Objecter`]; see the module.
 pub struct ObjecterHost {
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
@@ -41,7 +41,7 @@ pub struct ObjecterHost {
     by_conn: RefCell<HashMap<ConnId, OsdId>>,
     waiters: RefCell<HashMap<u64, oneshot::Sender<OpResult>>>,
     unasked: Box<OnUnasked>,
-    /// When the core is told the time next.
+    /// Time of the scheduled tick of the core.
     wakes: Cell<Option<Mono>>,
     me: Weak<Self>,
 }
@@ -57,7 +57,7 @@ impl Handler for Events {
 }
 
 impl ObjecterHost {
-    /// Connects under the identity that `config` describes. `unasked` gets what OSDs send of their own accord.
+    /// Makes an endpoint from `config`. `unasked` gets messages of OSDs that answer no operation.
     #[must_use]
     pub fn new(net: &Net, config: net::EndpointConfig, inc: i32, unasked: Box<OnUnasked>) -> Rc<Self> {
         let me = Rc::new_cyclic(|me| Self {
@@ -76,7 +76,7 @@ impl ObjecterHost {
         me
     }
 
-    /// The identity in use.
+    /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
@@ -88,7 +88,7 @@ impl ObjecterHost {
         self.core.borrow().map().cloned()
     }
 
-    /// A newer map.
+    /// Passes on a newer map.
     pub fn handle_map(&self, map: Arc<OsdMap>) {
         self.core.borrow_mut().handle_map(map);
         self.drain();
@@ -111,7 +111,7 @@ impl ObjecterHost {
         match event {
             ConnEvent::Open(peer) => self.core.borrow_mut().handle_open(osd, peer.features),
             ConnEvent::Closed(reason) => {
-                tracing::debug!(osd = osd.0, %reason, "connection to OSD ended");
+                tracing::debug!(osd = osd.0, %reason, "connection to OSD closed");
                 self.closed(osd, conn);
             }
             ConnEvent::Message(m) => self.message(osd, conn, &m),
@@ -126,7 +126,7 @@ impl ObjecterHost {
             _ => self.core.borrow_mut().handle_message(osd, m).err(),
         };
         if let Some(error) = bad {
-            tracing::warn!(osd = osd.0, kind = m.header.kind, %error, "message of an OSD not understood");
+            tracing::warn!(osd = osd.0, kind = m.header.kind, %error, "message of an OSD cannot be decoded");
             self.net.close(conn);
             self.closed(osd, conn);
         }
@@ -139,7 +139,7 @@ impl ObjecterHost {
         self.wake_later();
     }
 
-    /// Tells the core the time when it wants to know.
+    /// Schedules the core's next tick.
     fn wake_later(&self) {
         let Some(at) = self.core.borrow().next_deadline() else { return };
         if self.wakes.get().is_some_and(|t| t <= at) {
@@ -180,14 +180,14 @@ impl ObjecterHost {
                 Output::Send(osd, m) => {
                     let conn = self.by_osd.borrow().get(&osd).copied();
                     if let Some(c) = conn {
-                        // A connection that is gone reports so, and the operation is sent again.
+                        // A closed connection reports its end; the operation is then resent.
                         let _ = self.net.send(c, m);
                     }
                 }
                 Output::Done(tid, r) => {
                     let waiter = self.waiters.borrow_mut().remove(&tid);
                     if let Some(w) = waiter {
-                        // Nobody waits for an operation that was given up.
+                        // The caller may have given up waiting.
                         let _ = w.send(r);
                     }
                 }

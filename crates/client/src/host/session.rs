@@ -22,11 +22,11 @@ use wire::msg::{
 use wire::types::SnapContext;
 use wire::{Message, WireMessage as _};
 
-/// How often tickets are looked at.
+/// Interval at which ticket expiry is checked.
 const TICKET_CHECK: Duration = Duration::from_secs(30);
-/// Seconds over its own limit that the end of a notify is waited for.
+/// Seconds beyond a notify's timeout to wait for its completion.
 const NOTIFY_GRACE: u64 = 5;
-/// cephx, in `MAuth`.
+/// cephx in the protocol field of `MAuth`.
 const AUTH_PROTOCOL: u32 = 2;
 
 pub(super) struct Session {
@@ -38,9 +38,9 @@ pub(super) struct Session {
     objecter: RefCell<Option<Rc<ObjecterHost>>>,
     commands: RefCell<HashMap<u64, oneshot::Sender<CommandReply>>>,
     versions: RefCell<HashMap<u64, oneshot::Sender<u64>>>,
-    /// Pool operations on this session of the monitor.
+    /// Unanswered pool operations on this monitor session.
     pool_ops: RefCell<HashMap<u64, oneshot::Sender<(i32, Bytes)>>>,
-    /// Notifies under way, by cookie.
+    /// Notifies in progress, by cookie.
     notifies: RefCell<HashMap<u64, oneshot::Sender<MWatchNotify>>>,
     next_cookie: Cell<u64>,
     changed: Notify,
@@ -65,12 +65,12 @@ impl Handler for Events {
     }
 }
 
-/// Clients keep nothing across connections.
+/// Policies of a client: all sessions are lossy.
 fn policies(modes: &net::modes::Modes) -> msgr::Policies {
     modes.apply(EntityKind::CLIENT, msgr::Policies::uniform(msgr::Policy::lossy_client(Vec::new())))
 }
 
-/// The machine's name as the kernel knows it.
+/// Host name from the kernel.
 fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
@@ -142,7 +142,7 @@ impl Session {
         self.objecter.borrow().clone()
     }
 
-    /// Waits until signed in, or refused.
+    /// Waits until authentication succeeds or is refused.
     pub(super) async fn ready(&self) -> Result<(), ClientError> {
         loop {
             let changed = self.changed.notified();
@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// The monitor's newest map.
+    /// Waits for the monitor's newest map.
     pub(super) async fn newest_map(&self) -> Result<Arc<OsdMap>, ClientError> {
         let rx = {
             let (tx, rx) = oneshot::channel();
@@ -206,7 +206,7 @@ impl Session {
         o.op(req).await.map_err(ClientError::Errno)
     }
 
-    /// A self-managed snapshot: a new id, or the end of one.
+    /// Creates a self-managed snapshot, or removes one.
     pub(super) async fn unmanaged_snap(&self, pool: PoolId, remove: Option<SnapId>) -> Result<Bytes, ClientError> {
         let rx = {
             let (tx, rx) = oneshot::channel();
@@ -221,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Sends a notify and waits for its end.
+    /// Sends a notify and waits for its completion.
     pub(super) async fn notify(&self, what: What, payload: &[u8], seconds: u32) -> Result<MWatchNotify, ClientError> {
         let cookie = self.next_cookie.replace(self.next_cookie.get() + 1);
         let (tx, rx) = oneshot::channel();
@@ -245,7 +245,7 @@ impl Session {
             r => r.map(|_| ()),
         };
         let done = match sent {
-            // The OSD ends it in time; it may go away before that.
+            // The OSD completes the notify in time, unless it fails before.
             Ok(()) => match tokio::time::timeout(Duration::from_secs(u64::from(seconds) + NOTIFY_GRACE), rx).await {
                 Ok(r) => r.map_err(|_| ClientError::Closed),
                 Err(_) => Err(ClientError::Errno(base::errno::ETIMEDOUT)),
@@ -276,7 +276,7 @@ impl Session {
             ConnEvent::Message(m) => {
                 let r = self.mon.borrow_mut().handle_message(m);
                 if let Err(error) = r {
-                    tracing::warn!(%error, "message of the monitor not understood");
+                    tracing::warn!(%error, "message of the monitor cannot be decoded");
                 }
             }
         }
@@ -287,10 +287,10 @@ impl Session {
         let mut s = self.state.borrow_mut();
         s.error = reason.to_string();
         s.renewing = false;
-        // Refused with the right clock and the right monitor: trying again changes nothing.
+        // Refused by a monitor of the right cluster: trying again changes nothing.
         if let CloseReason::Auth { .. } = reason {
             if s.open {
-                // Old tickets may be what the monitor refuses: the next sign-in is that of a new session.
+                // The monitor may refuse expired tickets: the next authentication starts a new session.
                 self.auth.borrow_mut().forget();
             } else {
                 s.refused = Some(reason.to_string());
@@ -315,7 +315,7 @@ impl Session {
                 }
                 Output::Send(m) => {
                     if let Some(c) = self.mon_conn.get() {
-                        // A connection that is gone reports so; what matters is sent again on the next.
+                        // A closed connection reports its end; important messages are resent on the next one.
                         let _ = self.net.send(c, m);
                     }
                 }
@@ -333,7 +333,7 @@ impl Session {
                 self.state.borrow_mut().refused = Some(why);
                 self.changed.notify_waiters();
             }
-            // Nobody answers what was asked on it.
+            // Requests on a closed session remain unanswered.
             Event::Closed => self.pool_ops.borrow_mut().clear(),
             Event::MonMap(_) => {
                 self.state.borrow_mut().open = true;
@@ -364,7 +364,7 @@ impl Session {
             _ => None,
         };
         if let Some(error) = bad {
-            tracing::warn!(kind = m.header.kind, %error, "message of the monitor not understood");
+            tracing::warn!(kind = m.header.kind, %error, "message of the monitor cannot be decoded");
         }
     }
 
@@ -380,7 +380,7 @@ impl Session {
         self.state.borrow_mut().renewing = false;
         let done = self.auth.borrow_mut().handle_reply(clock::now().wall, &r.auth_payload);
         if let Err(error) = done {
-            tracing::warn!(%error, "tickets not renewed");
+            tracing::warn!(%error, "renewal of tickets failed");
         }
     }
 
@@ -429,12 +429,12 @@ impl Session {
                 self.state.borrow_mut().renewing = self.mon.borrow_mut().send_now(&m);
                 self.drain();
             }
-            Err(error) => tracing::warn!(%error, "tickets cannot be renewed"),
+            Err(error) => tracing::warn!(%error, "request for new tickets failed"),
         }
     }
 }
 
-/// Drives deadlines of the monitor session and looks after tickets, for as long as the session lives.
+/// Runs the deadlines of the monitor session and renews tickets while the session exists.
 async fn tick(s: Weak<Session>) {
     let mut tickets = tokio::time::Instant::now() + TICKET_CHECK;
     loop {

@@ -4,8 +4,8 @@
 //! `portable`, so lengths and alignments are free. Products go by the two half-byte tables of a `Factor` (PSHUFB, TBL)
 //! or by its bit matrix (GFNI).
 //!
-//! This module is the crate's fence around `unsafe`: loads and stores of vectors within checked slices, and calls of
-//! functions whose instructions were found at run time.
+//! This module encloses the crate's `unsafe` code: vector loads and stores within checked slices, and calls of
+//! functions whose instructions were detected at run time.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -52,7 +52,7 @@ impl Factor {
         f
     }
 
-    /// The prepared form of a coefficient.
+    /// The prepared coefficient.
     fn of(value: u8) -> &'static Self {
         &FACTORS[value as usize]
     }
@@ -69,7 +69,7 @@ static FACTORS: [Factor; 256] = {
     t
 };
 
-/// A way to multiply and add runs of bytes.
+/// An implementation of multiply-add over runs of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// One byte at a time, by tables; on every processor.

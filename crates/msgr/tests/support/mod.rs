@@ -1,4 +1,4 @@
-//! Two ends of a connection in memory, and a small cluster that signs them in.
+//! Two ends of a connection in memory, and a small cluster that authenticates them.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use auth::keyring::Caps;
@@ -31,12 +31,12 @@ impl Random for Seeded {
 
 pub(crate) const NOW: Now = Now { mono: Mono(5_000_000_000), wall: Utime { sec: 1_800_000_000, nsec: 5 } };
 
-/// Later by so many seconds.
+/// The test time plus this many seconds.
 pub(crate) fn later(sec: u32) -> Now {
     Now { mono: Mono(NOW.mono.0 + u64::from(sec) * 1_000_000_000), wall: Utime { sec: NOW.wall.sec + sec, nsec: 5 } }
 }
 
-/// Earlier by so many seconds.
+/// The test time minus this many seconds.
 pub(crate) fn before(sec: u32) -> Now {
     Now { wall: Utime { sec: NOW.wall.sec - sec, nsec: 5 }, ..NOW }
 }
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
     pub(crate) entities: Rc<RefCell<BTreeMap<AuthName, EntityAuth>>>,
     pub(crate) keys: Rc<RefCell<ServiceKeys>>,
     pub(crate) next_id: Rc<Cell<u64>>,
-    /// Pending keys that were used.
+    /// Pending keys that entities have authenticated with.
     pub(crate) used: Rc<RefCell<Vec<(AuthName, CryptoKey)>>>,
 }
 
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// The same cluster as a daemon of another kind sees it.
+    /// The same cluster, seen by a daemon of another type.
     pub(crate) fn at(&self, service: EntityKind) -> Self {
         Self { service, ..self.clone() }
     }
@@ -165,7 +165,7 @@ pub(crate) fn peer_socket() -> SocketAddr {
     ([127, 0, 0, 1], 40_000).into()
 }
 
-/// Takes everything there is to write.
+/// Takes all pending output.
 pub(crate) fn output(c: &mut Connection) -> Vec<u8> {
     c.prepare_flush().unwrap();
     let mut out = Vec::new();
@@ -179,7 +179,7 @@ pub(crate) fn output(c: &mut Connection) -> Vec<u8> {
     out
 }
 
-/// Gives bytes to an end, through its direct target where it has one.
+/// Passes bytes to an end, through its direct target if it has one.
 pub(crate) fn input(c: &mut Connection, mut b: Bytes) {
     if let Some(t) = c.target() {
         let n = t.len().min(b.len());
@@ -206,7 +206,7 @@ pub(crate) struct Pair {
     pub(crate) now: Now,
 }
 
-/// What happened while a pair was driven, in order per side.
+/// Events of both ends while a pair was driven, in order per side.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) client: Vec<Event>,
@@ -225,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// Moves bytes until nothing happens; `tamper` sees what is on the way, with `true` for client to server.
+    /// Moves bytes until nothing happens. `tamper` may alter bytes on the way; `true` is client to server.
     pub(crate) fn drive_with(&mut self, mut tamper: impl FnMut(bool, Vec<u8>) -> Vec<u8>) -> Seen {
         let mut seen = Seen::default();
         loop {
@@ -260,7 +260,7 @@ impl Pair {
         self.drive_with(|_, b| b)
     }
 
-    /// Drives to open on both sides, accepting a lossless session as new.
+    /// Opens both ends, accepting a lossless session as new.
     pub(crate) fn open(&mut self) {
         let s = self.drive();
         assert_eq!((&s.client_error, &s.server_error), (&None, &None));
@@ -300,7 +300,7 @@ pub(crate) fn messages(events: Vec<Event>) -> Vec<Message> {
         .collect()
 }
 
-/// A message as it arrives: the sender's sequence number filled in.
+/// The message as received, with the sender's sequence number.
 pub(crate) fn numbered(mut m: Message, seq: u64) -> Message {
     m.header.seq = seq;
     m
