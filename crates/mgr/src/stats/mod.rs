@@ -5,9 +5,9 @@
 //! it. It answers operators and clients (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and raises health warnings.
 //!
 //! Invariants:
-//! 1. `pool(p)` and `sum()` equal the sums over all PGs held; each report updates them.
-//! 2. Of two reports of a PG the one with the greater (epoch, sequence) counts; an older one is ignored.
-//! 3. Space is that of OSDs that exist and are in.
+//!  1. `pool(p)` and `sum()` equal the sums over all PGs held; each report updates them.
+//!  2. Of two reports of a PG the one with the greater (epoch, sequence) counts; an older one is ignored.
+//!  3. Space is that of OSDs that exist and are in.
 
 pub mod autoscale;
 pub mod mds;

@@ -1,9 +1,9 @@
 //! Executes a plan: makes clusters and pools, runs loads, samples, disturbs, and stores the results in a folder.
 //!
 //! Invariants:
-//! 1. A cell with a `result.json` is done; the run never measures it again.
-//! 2. Everything started here ends with the executor. The kernel kills the daemons; dropping a cluster removes its
-//!    files and control groups. If the executor itself is killed, `lab clean` removes them.
+//!  1. A cell with a `result.json` is done; the run never measures it again.
+//!  2. Everything started here ends with the executor. The kernel kills the daemons; dropping a cluster removes its
+//!     files and control groups. If the executor itself is killed, `lab clean` removes them.
 
 pub mod clean;
 mod conf;
