@@ -1,4 +1,4 @@
-//! Wall-clock cost of the I/O path's messages, by hand: `cargo bench -p belemnite-wire`.
+//! Wall-clock time of encoding and decoding the I/O path's messages; run it with `cargo bench -p belemnite-wire`.
 
 use base::{PgId, PoolId, SpgId};
 use bytes::Bytes;

@@ -1,16 +1,16 @@
 //! Primitives: reading from and writing to byte buffers.
 //!
-//! [`Reader`] hands out zero-copy [`Bytes`] where it was made from one. [`Writer`] carries the feature mask of the
-//! peer the bytes are for, so that `encode` needs no second argument.
+//! [`Reader`] returns zero-copy [`Bytes`] if it was made from one. [`Writer`] carries the feature mask of the receiving
+//! peer, so that `encode` needs no second argument.
 
 use crate::features::Features;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why bytes were refused.
+/// Error of decoding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The input ended inside a field.
+    /// The input ends inside a field.
     #[error("{what}: need {need} bytes at offset {at}, have {have}")]
     Truncated {
         /// Field or type.
@@ -22,17 +22,17 @@ pub enum DecodeError {
         /// Bytes left.
         have: usize,
     },
-    /// The encoder says that a decoder must know a newer version than ours.
+    /// The encoding requires a decoder of a newer version.
     #[error("{what}: compat version {compat} is newer than {known}")]
     Incompatible {
-        /// Type.
+        /// Type name.
         what: &'static str,
         /// Compat version in the input.
         compat: u8,
         /// Newest version known here.
         known: u8,
     },
-    /// A value that the type does not allow.
+    /// The type does not allow this value.
     #[error("{what}: bad value {value}")]
     BadValue {
         /// Field or type.
@@ -40,20 +40,20 @@ pub enum DecodeError {
         /// The value.
         value: u64,
     },
-    /// Text that is not UTF-8 where text is required.
+    /// A text is not UTF-8.
     #[error("{what}: not UTF-8")]
     NotUtf8 {
         /// Field or type.
         what: &'static str,
     },
-    /// A checksum stored in the bytes does not match them.
+    /// A stored checksum does not match the bytes.
     #[error("{what}: checksum {got:08x}, expected {expect:08x}")]
     Checksum {
-        /// Type.
+        /// Type name.
         what: &'static str,
-        /// In the input.
+        /// Checksum in the input.
         expect: u32,
-        /// Computed.
+        /// Computed checksum.
         got: u32,
     },
 }
@@ -70,19 +70,19 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Over a slice; [`Reader::blob`] copies.
+    /// A reader over a slice; [`Reader::blob`] copies.
     #[must_use]
     pub fn new(buf: &'a [u8]) -> Self {
         Self { buf, owner: None, pos: 0 }
     }
 
-    /// Over shared bytes; [`Reader::blob`] shares them.
+    /// A reader over shared bytes; [`Reader::blob`] shares them.
     #[must_use]
     pub fn shared(b: &'a Bytes) -> Self {
         Self { buf: b, owner: Some(b), pos: 0 }
     }
 
-    /// Bytes not yet read.
+    /// Number of bytes not yet read.
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         self.remaining() == 0
     }
 
-    /// The next `n` bytes.
+    /// Reads `n` bytes; `what` names them in the error.
     #[inline]
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8]> {
         // `pos` never passes the end.
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         DecodeError::Truncated { what, at: self.pos, need, have: self.remaining() }
     }
 
-    /// The next `n` bytes as shared bytes (a copy if the reader is over a plain slice).
+    /// Reads `n` bytes as shared bytes (a copy if the reader is over a plain slice).
     #[inline]
     pub fn take_bytes(&mut self, n: usize, what: &'static str) -> Result<Bytes> {
         let s = self.take(n, what)?;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// All remaining bytes.
+    /// Reads all remaining bytes.
     pub fn rest(&mut self) -> Bytes {
         let n = self.remaining();
         self.take_bytes(n, "rest").unwrap_or_default()
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         self.take(n, what).map(|_| ())
     }
 
-    /// A fixed-size array.
+    /// Reads a fixed-size array.
     #[inline]
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N]> {
         let s = self.take(N, what)?;
@@ -150,77 +150,78 @@ impl<'a> Reader<'a> {
         Ok(a)
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>("u8")?[0])
     }
-    /// Signed byte.
+    /// Reads a signed byte.
     #[inline]
     pub fn i8(&mut self) -> Result<i8> {
         Ok(self.u8()? as i8)
     }
-    /// A byte that is zero or not.
+    /// Reads a byte as a boolean: zero is false.
     #[inline]
     pub fn bool(&mut self) -> Result<bool> {
         Ok(self.u8()? != 0)
     }
-    /// Little-endian.
+    /// Reads a little-endian u16.
     #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array("u16")?))
     }
-    /// Little-endian.
+    /// Reads a little-endian i16.
     #[inline]
     pub fn i16(&mut self) -> Result<i16> {
         Ok(i16::from_le_bytes(self.array("i16")?))
     }
-    /// Little-endian.
+    /// Reads a little-endian u32.
     #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array("u32")?))
     }
-    /// Little-endian.
+    /// Reads a little-endian i32.
     #[inline]
     pub fn i32(&mut self) -> Result<i32> {
         Ok(i32::from_le_bytes(self.array("i32")?))
     }
-    /// Little-endian.
+    /// Reads a little-endian u64.
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array("u64")?))
     }
-    /// Little-endian.
+    /// Reads a little-endian i64.
     #[inline]
     pub fn i64(&mut self) -> Result<i64> {
         Ok(i64::from_le_bytes(self.array("i64")?))
     }
-    /// Little-endian IEEE.
+    /// Reads a little-endian IEEE f32.
     #[inline]
     pub fn f32(&mut self) -> Result<f32> {
         Ok(f32::from_le_bytes(self.array("f32")?))
     }
-    /// Little-endian IEEE.
+    /// Reads a little-endian IEEE f64.
     #[inline]
     pub fn f64(&mut self) -> Result<f64> {
         Ok(f64::from_le_bytes(self.array("f64")?))
     }
 
-    /// u32 length and that many bytes.
+    /// Reads a u32 length and that many bytes.
     #[inline]
     pub fn blob(&mut self) -> Result<Bytes> {
         let n = self.u32()? as usize;
         self.take_bytes(n, "blob")
     }
 
-    /// u32 length and that many bytes of UTF-8.
+    /// Reads a u32 length and that many bytes of UTF-8.
     pub fn string(&mut self) -> Result<String> {
         let n = self.u32()? as usize;
         let s = self.take(n, "string")?;
         std::str::from_utf8(s).map(str::to_owned).map_err(|_| DecodeError::NotUtf8 { what: "string" })
     }
 
-    /// A u32 element count, refused if the input cannot hold that many elements of `min_size` bytes (at least 1).
+    /// Reads a u32 element count; fails if the input is too short for so many elements of `min_size` bytes (at least
+    /// 1).
     #[inline]
     pub fn count(&mut self, min_size: usize, what: &'static str) -> Result<usize> {
         let n = self.u32()? as usize;
@@ -231,7 +232,7 @@ impl<'a> Reader<'a> {
         Ok(n)
     }
 
-    /// u32 count and that many elements read by `f`.
+    /// Reads a u32 count and that many elements with `f`.
     pub fn vec_with<T>(&mut self, what: &'static str, mut f: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let n = self.count(1, what)?;
         let mut v = Vec::with_capacity(n.min(1024));
@@ -241,13 +242,14 @@ impl<'a> Reader<'a> {
         Ok(v)
     }
 
-    /// Anything that decodes.
+    /// Decodes a value.
     #[inline]
     pub fn get<T: Decode>(&mut self) -> Result<T> {
         T::decode(self)
     }
 
-    /// A versioned structure: checks `compat <= known`, hands the body and its version to `f`, skips what `f` left.
+    /// Reads a versioned structure: checks `compat <= known`, calls `f` with the body and its version, and skips what
+    /// `f` leaves.
     #[inline]
     pub fn versioned<T>(
         &mut self,
@@ -268,7 +270,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Growing output bytes for a peer with certain features.
+/// Output buffer for a peer with certain features.
 #[derive(Debug, Default)]
 pub struct Writer {
     buf: Vec<u8>,
@@ -276,25 +278,25 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Empty output for a peer with `features`.
+    /// An empty buffer for a peer with `features`.
     #[must_use]
     pub fn new(features: Features) -> Self {
         Self { buf: Vec::new(), features }
     }
 
-    /// Empty output with room for `n` bytes.
+    /// An empty buffer with capacity for `n` bytes.
     #[must_use]
     pub fn with_capacity(features: Features, n: usize) -> Self {
         Self { buf: Vec::with_capacity(n), features }
     }
 
-    /// The peer's features.
+    /// Features of the peer.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buf.len()
@@ -306,99 +308,99 @@ impl Writer {
         self.buf.is_empty()
     }
 
-    /// What was written so far.
+    /// The bytes written so far.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.buf
     }
 
-    /// The output.
+    /// Returns the output.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         self.buf
     }
 
-    /// The output, shareable.
+    /// Returns the output as shared bytes.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         self.buf.into()
     }
 
-    /// Raw bytes without a length.
+    /// Writes raw bytes without a length.
     #[inline]
     pub fn raw(&mut self, b: &[u8]) {
         self.buf.extend_from_slice(b);
     }
-    /// One byte.
+    /// Writes one byte.
     #[inline]
     pub fn u8(&mut self, v: u8) {
         self.buf.push(v);
     }
-    /// Signed byte.
+    /// Writes a signed byte.
     #[inline]
     pub fn i8(&mut self, v: i8) {
         self.buf.push(v as u8);
     }
-    /// 0 or 1.
+    /// Writes 0 or 1.
     #[inline]
     pub fn bool(&mut self, v: bool) {
         self.buf.push(u8::from(v));
     }
-    /// Little-endian.
+    /// Writes a little-endian u16.
     #[inline]
     pub fn u16(&mut self, v: u16) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian.
+    /// Writes a little-endian i16.
     #[inline]
     pub fn i16(&mut self, v: i16) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian.
+    /// Writes a little-endian u32.
     #[inline]
     pub fn u32(&mut self, v: u32) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian.
+    /// Writes a little-endian i32.
     #[inline]
     pub fn i32(&mut self, v: i32) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian.
+    /// Writes a little-endian u64.
     #[inline]
     pub fn u64(&mut self, v: u64) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian.
+    /// Writes a little-endian i64.
     #[inline]
     pub fn i64(&mut self, v: i64) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian IEEE.
+    /// Writes a little-endian IEEE f32.
     pub fn f32(&mut self, v: f32) {
         self.raw(&v.to_le_bytes());
     }
-    /// Little-endian IEEE.
+    /// Writes a little-endian IEEE f64.
     pub fn f64(&mut self, v: f64) {
         self.raw(&v.to_le_bytes());
     }
-    /// u32 length and the bytes.
+    /// Writes a u32 length and the bytes.
     #[inline]
     pub fn blob(&mut self, b: &[u8]) {
         self.u32(b.len() as u32);
         self.raw(b);
     }
-    /// u32 length and the text.
+    /// Writes a u32 length and the text.
     pub fn string(&mut self, s: &str) {
         self.blob(s.as_bytes());
     }
-    /// Anything that encodes.
+    /// Encodes a value.
     #[inline]
     pub fn put<T: Encode + ?Sized>(&mut self, v: &T) {
         v.encode(self);
     }
 
-    /// u32 count and the elements, written by `f`.
+    /// Writes a u32 count and the elements with `f`.
     pub fn seq<T>(&mut self, items: impl ExactSizeIterator<Item = T>, mut f: impl FnMut(&mut Self, T)) {
         self.u32(items.len() as u32);
         for i in items {
@@ -406,7 +408,7 @@ impl Writer {
         }
     }
 
-    /// A versioned structure whose body `f` writes.
+    /// Writes a versioned structure with the body that `f` writes.
     #[inline]
     pub fn versioned(&mut self, v: u8, compat: u8, f: impl FnOnce(&mut Self)) {
         self.u8(v);
@@ -414,7 +416,7 @@ impl Writer {
         self.sized(f);
     }
 
-    /// u32 length (filled in afterwards) and what `f` writes.
+    /// Writes a u32 length (filled in afterwards) and the bytes that `f` writes.
     #[inline]
     pub fn sized(&mut self, f: impl FnOnce(&mut Self)) {
         let at = self.buf.len();
@@ -425,12 +427,12 @@ impl Writer {
     }
 }
 
-/// A type with a wire form.
+/// A type with a wire encoding.
 pub trait Encode {
-    /// Appends the wire form for the writer's peer.
+    /// Appends the encoding for the writer's peer.
     fn encode(&self, w: &mut Writer);
 
-    /// The wire form for a peer with `features`.
+    /// The encoding for a peer with `features`.
     fn to_bytes(&self, features: Features) -> Bytes {
         let mut w = Writer::new(features);
         self.encode(&mut w);
@@ -438,12 +440,12 @@ pub trait Encode {
     }
 }
 
-/// A type that is read from its wire form.
+/// A type that can be decoded.
 pub trait Decode: Sized {
-    /// Reads one value.
+    /// Decodes one value.
     fn decode(r: &mut Reader<'_>) -> Result<Self>;
 
-    /// Reads one value from the start of shared bytes, ignoring what follows.
+    /// Decodes one value from the start of shared bytes; ignores the rest.
     fn from_bytes(b: &Bytes) -> Result<Self> {
         Self::decode(&mut Reader::shared(b))
     }

@@ -5,7 +5,7 @@
 pub struct Features(pub u64);
 
 impl Features {
-    /// What we announce: exactly Pacific's mask, so that every client release uses one and the same set of encodings.
+    /// The mask that we announce: exactly Pacific's, so that every client release uses the same encodings.
     pub const PACIFIC: Self = Self(0x3f01_cfbd_fffd_ffff);
 
     const SERVER_LUMINOUS: u64 = 1 << 21 | 1 << 57;
@@ -18,7 +18,7 @@ impl Features {
         self.0 & bits == bits
     }
 
-    /// Luminous or newer (kernel clients stop here).
+    /// Luminous or newer; the newest that kernel clients announce.
     #[must_use]
     pub fn luminous(self) -> bool {
         self.has(Self::SERVER_LUMINOUS)
@@ -30,13 +30,13 @@ impl Features {
         self.has(Self::SERVER_MIMIC)
     }
 
-    /// Nautilus or newer (every userspace client we support).
+    /// Nautilus or newer; every supported userspace client has it.
     #[must_use]
     pub fn nautilus(self) -> bool {
         self.has(Self::SERVER_NAUTILUS)
     }
 
-    /// Addresses in the marked, versioned form.
+    /// The peer uses the new address encoding, with marker and version.
     #[must_use]
     pub fn msg_addr2(self) -> bool {
         self.has(1 << 59)

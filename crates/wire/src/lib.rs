@@ -1,9 +1,9 @@
 //! Encodings of Ceph's public protocol: primitives, structures and messages.
 //!
-//! Pure. Layout facts: little-endian integers; `str`/`blob` = u32 length + bytes; versioned structures carry
-//! `{u8 version, u8 compat, u32 length}`. Invariants:
-//!  1. Decoding never panics and never allocates more than the input's own length justifies.
-//!  2. `decode(encode(x)) == x` for every type at every feature set it supports.
+//! No I/O. Layouts: integers are little-endian; `str`/`blob` are a u32 length and bytes; versioned structures begin
+//! with `{u8 version, u8 compat, u32 length}`. Invariants:
+//!  1. Decoding never panics and never allocates more than the length of the input justifies.
+//!  2. `decode(encode(x)) == x` for every type and every supported feature set.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use wire::Features;
 use wire::msg::registry;
 
-/// Types that daemons exchange among themselves and that we do not speak (yet).
+/// Message types between Ceph's daemons that Belemnite does not use.
 const NOT_SPOKEN: &[(u16, &str)] = &[
     (80, "OSD_PG_NOTIFY in its old form, between OSDs"),
     (83, "OSD_PG_LOG: log exchange, with replication"),
@@ -35,7 +35,7 @@ fn every_message_survives_both_ways() {
                 *counts.entry(kind).or_default() += 1;
                 let a = &seen.again;
                 let same = a.front == m.front && a.middle == m.middle && a.data == m.data;
-                // A monitor's ping says compat 0, which demands as little as 1.
+                // A monitor's ping has compat 0, which requires as little as 1.
                 let (ours, theirs) = (a.header.compat, m.header.compat.max(1));
                 if !same || a.header.version != m.header.version || ours != theirs {
                     let first = a.front.iter().zip(m.front.iter()).position(|(x, y)| x != y);

@@ -1,5 +1,5 @@
-//! The client captures were made by known commands: the operations in them must say what was asked, and the payloads
-//! of their answers must decode.
+//! The client captures were made with known commands: decoded operations must have the commands' arguments, and the
+//! payloads of the replies must decode.
 
 mod support;
 
@@ -10,7 +10,7 @@ use wire::msg::*;
 use wire::types::*;
 use wire::{Decode, Message, WireMessage};
 
-/// Operations sent on captured connections whose name starts with `prefix`, each with its message and its answer.
+/// Operations on captured connections whose names start with `prefix`, each with its message and its reply.
 fn operations(prefix: &str) -> Vec<(MOsdOp, OsdOp, OsdOp)> {
     let messages: Vec<(String, Message)> =
         support::messages().into_iter().filter(|(at, _)| at.starts_with(prefix)).collect();
@@ -27,7 +27,7 @@ fn operations(prefix: &str) -> Vec<(MOsdOp, OsdOp, OsdOp)> {
         assert_eq!(op.oid, reply.oid);
         assert_eq!(op.ops.len(), reply.ops.len());
         for (o, r) in op.ops.iter().zip(&reply.ops) {
-            // The rest of the union is echoed but for lengths, which become those of the output.
+            // The reply echoes the rest of the union, except lengths, which are those of the output.
             assert_eq!(o.op, r.op);
             out.push((op.clone(), o.clone(), r.clone()));
         }
@@ -78,7 +78,7 @@ fn of_the_python_program() {
     assert_eq!(r.outdata.len(), 8);
 }
 
-/// Facts about results that clients never show: they look at the output of a read and at the sign of the result.
+/// Results that clients do not show: they use a read's output and only the sign of the result.
 #[test]
 fn results_of_real_osds() {
     let mut seen = BTreeMap::new();
@@ -87,7 +87,7 @@ fn results_of_real_osds() {
         let [op] = &r.ops[..] else { continue };
         *seen.entry((op.op.name(), r.result, op.rval)).or_insert(0) += 1;
         match op.op {
-            // Also of 15 bytes; only PG listings answer a positive number, 1, at their end.
+            // The result of a read of 15 bytes is 0, too; only PG listings return a positive number, 1, at their end.
             OpCode::READ | OpCode::STAT | OpCode::GETXATTR | OpCode::SPARSE_READ => assert!(r.result <= 0, "{at}"),
             OpCode::PGNLS => assert!((0..=1).contains(&r.result), "{at}"),
             _ => {}
@@ -97,7 +97,7 @@ fn results_of_real_osds() {
     assert!(seen.contains_key(&("read", -2, 0)));
     assert!(seen.contains_key(&("delete", -2, -2)));
     assert!(seen.contains_key(&("getxattr", -61, -61)));
-    // A class that is not on the list of allowed ones, not even looked for.
+    // A class outside the allowed list is refused without a lookup.
     assert!(seen.contains_key(&("call", -1, 0)));
 }
 

@@ -1,7 +1,7 @@
-//! Equal bytes do not show that two fields of one type have not changed places. This test compares our fields, by
-//! name, with the values that an independent decoder wrote down next to the captured bytes.
+//! Re-encoding cannot detect two swapped fields of the same type. This test therefore compares our fields by name with
+//! the values of an independent decoder, stored next to the captured bytes.
 //!
-//! How: our structure is printed with `{:?}`; every scalar of the reference must appear there as `name: value`.
+//! Method: the structure is printed with `{:?}`; every scalar of the reference must appear there as `name: value`.
 
 mod support;
 
@@ -12,7 +12,7 @@ use wire::msg::registry;
 use wire::types::*;
 use wire::{Decode, Features, Message, MsgHeader};
 
-/// Names of the reference that differ from ours (which are Ceph's), and what ours is.
+/// Field names of the reference that differ from ours (which are Ceph's), with our names.
 const RENAMED: &[(&str, &str)] = &[
     ("have", "version"),
     ("mon", "session_mon"),
@@ -34,7 +34,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("trim_lower_bound", "cluster_osdmap_trim_lower_bound"),
 ];
 
-/// Scalars whose form in the reference has no counterpart: constants, lengths, names and addresses as text.
+/// Scalars of the reference without a counterpart here: constants, lengths, names and addresses as text.
 const SKIPPED: &[&str] = &[
     "true",
     "gap",
@@ -57,7 +57,7 @@ const SKIPPED: &[&str] = &[
     "source",
 ];
 
-/// Messages whose fields are maps, which are blobs here.
+/// Messages with map fields, which are undecoded bytes here.
 const MAP_TYPES: &[u16] = &[4, 41];
 
 fn candidates(name: &str) -> Vec<&str> {
@@ -66,7 +66,7 @@ fn candidates(name: &str) -> Vec<&str> {
     c
 }
 
-/// How `value` may be printed; none if the form has no counterpart.
+/// Possible debug formats of `value`; none if it has no counterpart.
 fn printed(value: &Value) -> Vec<String> {
     match value {
         Value::Bool(b) => vec![b.to_string()],
@@ -101,7 +101,7 @@ fn printed(value: &Value) -> Vec<String> {
     }
 }
 
-/// Scalars found, and one example of each field that was not.
+/// Number of scalars found, and an example of each field that was not found.
 #[derive(Default)]
 struct Tally {
     found: usize,
@@ -117,7 +117,7 @@ fn compare(what: &str, ours: &str, name: &str, value: &Value, tally: &mut Tally)
         _ if SKIPPED.contains(&name) || name.parse::<i64>().is_ok() => {}
         _ => {
             let names = candidates(name);
-            // Only names that we have are compared; the rest are keys of maps.
+            // Compare only names that our type has; the others are keys of maps.
             let has = names.iter().any(|n| ours.contains(&format!(" {n}: ")));
             if !has {
                 return;
@@ -187,7 +187,7 @@ fn structures() {
             "pool_stat_t" => print::<PoolStat>,
             "spg_t" => print::<base::SpgId>,
             "store_statfs_t" => print::<StoreStatfs>,
-            // In the `cluster` crate, with the map they belong to.
+            // Types of the `cluster` crate.
             "osd_xinfo_t" | "pg_pool_t" => continue,
             other => panic!("no type for {other}"),
         };

@@ -1,4 +1,4 @@
-//! Layouts that no capture contains, written out by hand from the protocol facts; both directions.
+//! Layouts that no capture contains, written by hand from the protocol's description; tested in both directions.
 
 use base::{EntityKind, EntityName, Epoch, Eversion, HObject, PgId, PoolId, SnapId, SpgId};
 use bytes::Bytes;
@@ -215,7 +215,7 @@ fn an_operation_with_payloads() {
     assert_eq!(back.ops[1].cls_payload().unwrap().1, b"lock");
     assert_eq!(back.ops[1].cls_payload().unwrap().2, "in");
     assert_eq!(back.ops[2].xattr_payload().unwrap().1, "vv");
-    // Slices of the data segment, not copies.
+    // The payloads are slices of the data segment, not copies.
     assert_eq!(back.ops[0].indata.as_ptr(), m.data.as_ptr());
     let sender = EntityName::new(EntityKind::CLIENT, 4100);
     assert_eq!(back.reqid_from(sender), base::ReqId { name: sender, tid: 11, inc: 0 });
@@ -230,7 +230,7 @@ fn payloads_beyond_the_data_are_refused() {
     let mut m = op.to_message(Features::PACIFIC);
     m.data = m.data.slice(..2);
     assert!(MOsdOp::from_message(&m).is_err());
-    // Lengths inside an operation are checked where they are used.
+    // Lengths inside an operation are checked by the accessors.
     let mut call = OsdOp::call("lock", "lock", b"in");
     call.indata = Bytes::from_static(b"loc");
     assert_eq!(call.cls_payload(), None);
@@ -240,7 +240,7 @@ fn payloads_beyond_the_data_are_refused() {
 fn a_tracing_block_of_newer_clients_is_skipped() {
     let op = MOsdOp { oid: Bytes::from_static(b"o"), ..MOsdOp::default() };
     let m = op.to_message(Features::PACIFIC);
-    // spg (24), hash, epoch, flags, reqid (27), three trace ids: the block comes next.
+    // The tracing block follows spg (24), hash, epoch, flags, reqid (27) and three trace ids.
     let at = 24 + 12 + 27 + 24;
     let front = [&m.front[..at], &unhex("01 01 03000000 aabbcc"), &m.front[at..]].concat();
     let mut v9 = Message { front: front.into(), ..m };
@@ -284,7 +284,7 @@ fn odd_values_of_primitives() {
     let bad = Bytes::from_static(b"\x02\0\0\0\xff\xfe");
     assert_eq!(Text::from_bytes(&bad).unwrap().0, "\u{fffd}\u{fffd}");
     assert!(String::from_bytes(&bad).is_err());
-    // A count that the input cannot hold is refused before anything is allocated.
+    // A count beyond the input's length is refused before any allocation.
     assert!(Vec::<u64>::from_bytes(&Bytes::from_static(b"\xff\xff\xff\xff")).is_err());
     assert!(VarVec::<u8>::from_bytes(&Bytes::from_static(b"\xff\xff\xff\xff\x0f")).is_err());
 }

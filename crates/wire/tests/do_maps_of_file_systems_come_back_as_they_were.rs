@@ -1,4 +1,4 @@
-//! Are the maps of file systems that real monitors keep read to the end and written alike, and do they mean what is there?
+//! Are the file-system maps of real monitors decoded to the end and re-encoded unchanged, with the right values?
 
 use bytes::Bytes;
 use std::path::Path;

@@ -18,10 +18,10 @@ message! {
 
 /// Values of [`MOsdBackoff::op`].
 pub mod backoff_op {
-    /// OSD: hold operations.
+    /// The OSD asks the client to hold operations.
     pub const BLOCK: u8 = 1;
-    /// Client: held.
+    /// The client acknowledges a block.
     pub const ACK_BLOCK: u8 = 2;
-    /// OSD: go on.
+    /// The OSD releases the operations.
     pub const UNBLOCK: u8 = 3;
 }

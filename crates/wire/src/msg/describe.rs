@@ -1,4 +1,4 @@
-//! Client operations as Ceph's logs and `dump_ops_in_flight` describe them: scripts look for parts of these texts.
+//! Descriptions of client operations in the format of Ceph's logs and `dump_ops_in_flight`, which scripts search.
 
 use super::op_code::{msg_flags, op_flags};
 use super::{MOsdOp, OpCode, OsdOp};
@@ -47,7 +47,7 @@ const OP_FLAGS: [(u32, &str); 8] = [
     (op_flags::BYPASS_CLEAN_CACHE, "bypass_clean_cache"),
 ];
 
-/// The names of the flags that are set, joined by `+`.
+/// Writes the names of the flags that are set, joined by `+`.
 fn names(f: &mut fmt::Formatter<'_>, flags: u32, table: &[(u32, &str)]) -> fmt::Result {
     let mut first = true;
     for (_, n) in table.iter().filter(|(b, _)| flags & b != 0) {
@@ -143,7 +143,8 @@ impl fmt::Display for OsdOp {
     }
 }
 
-/// An operation message of a client: `osd_op(client.4123.0:7 1.3 1:dd23e1a9:::o2:head [stat] snapc 0=[] read e11)`.
+/// Description of a client's operation message: `osd_op(client.4123.0:7 1.3 1:dd23e1a9:::o2:head [stat] snapc 0=[] read
+/// e11)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Described<'a>(pub &'a MOsdOp, pub EntityName);
 
@@ -181,7 +182,7 @@ impl fmt::Display for Described<'_> {
 mod tests {
     use super::*;
 
-    /// Parts of the descriptions that an OSD of Ceph 16.2 gave in `dump_ops_in_flight`.
+    /// Parts of descriptions that an OSD of Ceph 16.2 wrote in `dump_ops_in_flight`.
     #[test]
     fn operations_read_as_ceph_writes_them() {
         let flags = |mut o: OsdOp, f| {

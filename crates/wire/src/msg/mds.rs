@@ -1,4 +1,4 @@
-//! File-system maps to their subscribers, and the beacon of MDS daemons.
+//! File-system maps for subscribers, and beacons of MDS daemons.
 
 use crate::codec::{Reader, Result, Writer};
 use crate::frame::WireMessage;
@@ -25,14 +25,14 @@ message! {
         fsmap: FsMap,
     }
 
-    /// `MMDSLoadTargets`: ranks that the sender moves directories to.
+    /// `MMDSLoadTargets`: ranks to which the sender migrates directories.
     MMdsLoadTargets = 0x20a, 1, 0 {
         paxos: PaxosHeader,
         global_id: u64,
         targets: BTreeSet<i32>,
     }
 
-    /// `MRemoveSnaps`: snapshots of pools that are gone, from an MDS; the monitor answers with the same.
+    /// `MRemoveSnaps`: an MDS asks to remove snapshots of pools; the monitor replies with the same message.
     MRemoveSnaps = 90, 1, 0 {
         paxos: PaxosHeader,
         snaps: BTreeMap<i32, Vec<SnapId>>,
@@ -45,38 +45,38 @@ message! {
     }
 }
 
-/// `MMDSBeacon`: an MDS tells the monitor that it lives and what state it wants; the monitor answers with the same.
+/// `MMDSBeacon`: an MDS reports that it is alive and requests a state; the monitor replies with the same message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MMdsBeacon {
     /// Paxos header.
     pub paxos: PaxosHeader,
-    /// Cluster.
+    /// Cluster id.
     pub fsid: Uuid,
-    /// The daemon's global id.
+    /// Global id of the daemon.
     pub global_id: u64,
-    /// State, [`MMdsBeacon::BOOT`] at first.
+    /// Current or requested state; [`MMdsBeacon::BOOT`] at first.
     pub state: i32,
-    /// Running number, echoed.
+    /// Sequence number; the reply echoes it.
     pub seq: u64,
-    /// Name.
+    /// Name of the daemon.
     pub name: String,
-    /// Gone, -1.
+    /// Obsolete, -1.
     pub standby_for_rank: i32,
-    /// Gone, empty.
+    /// Obsolete, empty.
     pub standby_for_name: String,
-    /// Features.
+    /// On-disk features.
     pub compat: CompatSet,
-    /// Warnings.
+    /// Health warnings.
     pub health: MdsHealth,
-    /// Metadata, only while booting.
+    /// Metadata; only while booting.
     pub sys_info: StrMap,
     /// Feature bits.
     pub mds_features: u64,
-    /// Gone, -1.
+    /// Obsolete, -1.
     pub standby_for_fscid: i32,
-    /// Gone, false.
+    /// Obsolete, false.
     pub standby_replay: bool,
-    /// File system it would join.
+    /// File system that the daemon prefers to join.
     pub fs: String,
 }
 

@@ -1,4 +1,4 @@
-//! Daemons, monitors and clients with the manager.
+//! Messages of daemons, monitors and clients with the manager.
 
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
 use crate::macros::message;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 message! {
-    /// `MPGStats`: an OSD reports itself and the PGs it is primary of.
+    /// `MPGStats`: an OSD's statistics and those of the PGs that it leads.
     MPgStats = 87, 2, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -25,19 +25,19 @@ message! {
         pool_stat: BTreeMap<PoolId, StoreStatfs> => 2,
     }
 
-    /// `MCommand`: a command to an OSD, MDS or monitor by `ceph tell`; input in the data segment.
+    /// `MCommand`: a command to an OSD, MDS or monitor from `ceph tell`; the input is in the data segment.
     MCommand = 97, 1, 1 + data {
         fsid: Uuid,
         cmd: Vec<Text>,
     }
 
-    /// `MCommandReply`; output in the data segment.
+    /// `MCommandReply`; the output is in the data segment.
     MCommandReply = 98, 1, 1 + data {
         r: i32,
         rs: Text,
     }
 
-    /// `MOSDScrub2`: the manager asks for scrubs.
+    /// `MOSDScrub2`: the manager requests scrubs.
     MOsdScrub2 = 121, 1, 1 {
         fsid: Uuid,
         epoch: Epoch,
@@ -50,11 +50,11 @@ message! {
     MOsdForceRecovery = 151, 2, 2 {
         fsid: Uuid,
         forced_pgs: Vec<SpgId>,
-        /// 1 recovery, 2 backfill, 4 cancels.
+        /// Bits: 1 recovery, 2 backfill, 4 cancels the request.
         options: u8,
     }
 
-    /// `MMgrOpen`: a daemon introduces itself.
+    /// `MMgrOpen`: a daemon registers with the manager.
     MMgrOpen = 0x700, 3, 1 {
         daemon_name: String,
         /// Empty for osd, mds and mgr.
@@ -67,11 +67,11 @@ message! {
         config_defaults_bl: Bytes => 3,
     }
 
-    /// `MMgrConfigure`: what and how often to report.
+    /// `MMgrConfigure`: configuration of a daemon's reports.
     MMgrConfigure = 0x701, 4, 1 {
-        /// Seconds.
+        /// Report period in seconds.
         stats_period: u32,
-        /// Lowest priority of counters wanted.
+        /// Lowest priority of the counters to report.
         stats_threshold: u32 => 2,
         osd_perf_metric_queries: PerfQueries => 3,
         metric_config: Option<MetricConfig> => 4,
@@ -80,9 +80,9 @@ message! {
     /// `MMgrReport`.
     MMgrReport = 0x702, 9, 1 {
         daemon_name: String,
-        /// Counters new on this connection.
+        /// Counters that are new on this connection.
         declare_types: Vec<PerfCounterType>,
-        /// Values of all declared counters in path order, see [`PackedCounters`].
+        /// Values of all declared counters in path order; see [`PackedCounters`].
         packed: Bytes,
         undeclare_types: Vec<String>,
         service_name: String => 3,
@@ -95,7 +95,7 @@ message! {
         metric_report: Option<MetricReport> => 9,
     }
 
-    /// `MMgrBeacon`: a manager tells the monitor that it lives.
+    /// `MMgrBeacon`: a manager reports to the monitor that it is alive.
     MMgrBeacon = 0x703, 11, 8 {
         paxos: PaxosHeader,
         server_addrs: AddrVec,
@@ -105,7 +105,7 @@ message! {
         fsid: Uuid,
         /// Names of modules, sorted.
         available_modules: Vec<String>,
-        /// Only while available and not yet shown as such by the map.
+        /// Sent only while the manager is available and the map does not show that yet.
         command_descs: Vec<MonCommand>,
         metadata: StrMap,
         services: StrMap,
@@ -120,13 +120,13 @@ message! {
         map: MgrMap,
     }
 
-    /// `MMgrDigest`: the monitor's status for the manager's modules, JSON.
+    /// `MMgrDigest`: cluster status in JSON from the monitor for the manager's modules.
     MMgrDigest = 0x705, 1, 1 {
         mon_status_json: Bytes,
         health_json: Bytes,
     }
 
-    /// `MMonMgrReport`: the manager's digest for the monitor; an encoded [`PgMapDigest`] in the data segment.
+    /// `MMonMgrReport`: the manager's report to the monitor; an encoded [`PgMapDigest`] is in the data segment.
     MMonMgrReport = 0x706, 3, 1 + data {
         paxos: PaxosHeader,
         health_checks: HealthCheckMap,
@@ -141,19 +141,19 @@ message! {
         service_map: ServiceMap,
     }
 
-    /// `MMgrClose`: a service daemon leaves; answered by the same.
+    /// `MMgrClose`: a service daemon deregisters; the manager replies with the same message.
     MMgrClose = 0x708, 1, 1 {
         daemon_name: String,
         service_name: String,
     }
 
-    /// `MMgrCommand`: a client's command; input in the data segment.
+    /// `MMgrCommand`: a client's command; the input is in the data segment.
     MMgrCommand = 0x709, 1, 1 + data {
         fsid: Uuid,
         cmd: Vec<Text>,
     }
 
-    /// `MMgrCommandReply`; output in the data segment.
+    /// `MMgrCommandReply`; the output is in the data segment.
     MMgrCommandReply = 0x70a, 1, 1 + data {
         r: i32,
         rs: Text,
@@ -161,44 +161,44 @@ message! {
 }
 
 impl MMonMgrReport {
-    /// The digest in the data segment.
+    /// Decodes the digest in the data segment.
     pub fn digest(&self) -> Result<PgMapDigest> {
         PgMapDigest::from_bytes(&self.data)
     }
 
-    /// The service map, if it changed.
+    /// Decodes the service map, if it changed.
     pub fn service_map(&self) -> Result<Option<ServiceMap>> {
         if self.service_map_bl.is_empty() { Ok(None) } else { ServiceMap::from_bytes(&self.service_map_bl).map(Some) }
     }
 }
 
 impl MMgrOpen {
-    /// The daemon's configuration, if it sent one.
+    /// Decodes the daemon's configuration, if it sent one.
     pub fn config(&self) -> Result<Option<DaemonConfig>> {
         if self.config_bl.is_empty() { Ok(None) } else { DaemonConfig::from_bytes(&self.config_bl).map(Some) }
     }
 }
 
-/// Counter values as [`MMgrReport::packed`] holds them: the bytes of the values in an envelope.
+/// Encoded counter values of [`MMgrReport::packed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackedCounters(pub Bytes);
 
-/// One counter's value.
+/// Value of one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterValue {
-    /// The value, or the sum of an average.
+    /// The value; for an average, the sum.
     pub value: u64,
-    /// Samples, of an average.
+    /// Number of samples of an average.
     pub avgcount: u64,
-    /// Samples again, read after the sum: equal to `avgcount` if the two are consistent.
+    /// Number of samples, read again after the sum; equal to `avgcount` if sum and count are consistent.
     pub avgcount2: u64,
 }
 
-/// Counter type bit: an average, which has three numbers.
+/// Counter type bit: an average, encoded as three numbers.
 pub const COUNTER_LONGRUNAVG: u8 = 4;
 
 impl PackedCounters {
-    /// Values for counters of `types` (the `kind` of each, in path order).
+    /// Encodes values, each with the `kind` of its counter, in path order.
     #[must_use]
     pub fn from_values(values: impl IntoIterator<Item = (u8, CounterValue)>) -> Self {
         let mut w = Writer::default();
@@ -212,7 +212,7 @@ impl PackedCounters {
         Self(w.into_bytes())
     }
 
-    /// The values, given the kinds of all declared counters in path order.
+    /// Decodes the values, given the kinds of all declared counters in path order.
     pub fn values(&self, kinds: impl IntoIterator<Item = u8>) -> Result<Vec<CounterValue>> {
         let mut r = Reader::shared(&self.0);
         kinds

@@ -1,8 +1,8 @@
 //! Messages, one file per family of the protocol.
 //!
-//! Names are Ceph's with the words spelled out: `MOSDOp` is [`MOsdOp`]. The transaction number travels in the message
-//! header, not in the front: set it with [`crate::Message::with_tid`] and read it from the header, except for
-//! [`MOsdOp`] and [`MOsdOpReply`], which hold it.
+//! Names are Ceph's with the abbreviations in camel case: `MOSDOp` is [`MOsdOp`]. The transaction number is part of the
+//! message header, not of the front. Set it with [`crate::Message::with_tid`] and read it from the header; only
+//! [`MOsdOp`] and [`MOsdOpReply`] have a field for it.
 
 mod backoff;
 mod describe;

@@ -1,4 +1,4 @@
-//! A client's or daemon's session with a monitor: maps, subscriptions, commands, configuration, authentication renewal.
+//! Session of a client or daemon with a monitor: maps, subscriptions, commands, configuration, ticket renewal.
 
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
 use crate::frame::WireMessage;
@@ -44,13 +44,13 @@ message! {
         num_objects: u64,
     }
 
-    /// `MMonSubscribe`: adds to or renews what the session wants to hear of.
+    /// `MMonSubscribe`: adds or renews subscriptions of the session.
     MMonSubscribe = 15, 3, 1 {
         what: BTreeMap<String, SubscribeItem>,
         hostname: String => 3,
     }
 
-    /// `MMonSubscribeAck`: only for peers without stateful subscriptions.
+    /// `MMonSubscribeAck`: sent only to peers without stateful subscriptions.
     MMonSubscribeAck = 16, 1, 1 {
         interval: u32,
         fsid: Uuid,
@@ -65,7 +65,7 @@ message! {
         result_msg: String,
     }
 
-    /// `MMonGetVersion`: newest version of a map ("osdmap", "monmap", "mgrmap", "fsmap", "mdsmap").
+    /// `MMonGetVersion`: requests the newest version of a map ("osdmap", "monmap", "mgrmap", "fsmap", "mdsmap").
     MMonGetVersion = 19, 1, 1 {
         handle: u64,
         what: String,
@@ -87,14 +87,14 @@ message! {
         response_data: Option<Bytes>,
     }
 
-    /// `MPoolOp`: pool creation, removal and snapshots outside the command interface.
+    /// `MPoolOp`: creates and removes pools and snapshots without the command interface.
     MPoolOp = 49, 4, 2 {
         paxos: PaxosHeader,
         fsid: Uuid,
         pool: u32,
         /// [`pool_op`].
         op: u32,
-        /// Gone, 0.
+        /// Obsolete, 0.
         auid: u64,
         snapid: SnapId,
         name: Text,
@@ -102,14 +102,14 @@ message! {
         crush_rule: i16 => 4,
     }
 
-    /// `MMonCommand`: one JSON command; input in the data segment.
+    /// `MMonCommand`: a JSON command; the input is in the data segment.
     MMonCommand = 50, 1, 1 + data {
         paxos: PaxosHeader,
         fsid: Uuid,
         cmd: Vec<Text>,
     }
 
-    /// `MMonCommandAck`: result, text, the command; output in the data segment.
+    /// `MMonCommandAck`: result, status text, the command; the output is in the data segment.
     MMonCommandAck = 51, 1, 1 + data {
         paxos: PaxosHeader,
         r: i32,
@@ -117,21 +117,21 @@ message! {
         cmd: Vec<Text>,
     }
 
-    /// `MLog`: lines of the cluster log, in both directions.
+    /// `MLog`: entries of the cluster log, in both directions.
     MLog = 52, 1, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,
         entries: Vec<LogEntry>,
     }
 
-    /// `MLogAck`: lines up to `last` have been taken.
+    /// `MLogAck`: the monitor has stored all entries up to `last`.
     MLogAck = 53, 1, 1 {
         fsid: Uuid,
         last: u64,
         channel: String,
     }
 
-    /// `MKVData`: keys below a subscribed prefix; an absent value is a removed key.
+    /// `MKVData`: keys with a subscribed prefix; a missing value means that the key was removed.
     MKvData = 54, 1, 1 {
         version: u64,
         prefix: String,
@@ -154,12 +154,12 @@ message! {
         per_pool: bool => 2,
     }
 
-    /// `MConfig`: the whole configuration for this session.
+    /// `MConfig`: all configuration options for this session.
     MConfig = 62, 1, 1 {
         config: BTreeMap<String, Text>,
     }
 
-    /// `MGetConfig`: asks for it without a subscription.
+    /// `MGetConfig`: requests the options without a subscription.
     MGetConfig = 63, 1, 1 {
         name: AuthName,
         host: String,
@@ -170,24 +170,24 @@ message! {
 plain! {
     /// `ceph_mon_subscribe_item`.
     SubscribeItem {
-        /// First version wanted; 0 for the newest, whole.
+        /// First version to send; 0 for the newest full map.
         start: u64,
-        /// [`SubscribeItem::ONETIME`].
+        /// [`SubscribeItem::ONETIME`] or 0.
         flags: u8,
     }
 }
 
 impl SubscribeItem {
-    /// One answer only.
+    /// The subscription ends with the first answer.
     pub const ONETIME: u8 = 1;
 
-    /// A standing or one-time subscription.
+    /// Makes a standing or one-time subscription.
     #[must_use]
     pub fn new(start: u64, onetime: bool) -> Self {
         Self { start, flags: if onetime { Self::ONETIME } else { 0 } }
     }
 
-    /// True for one answer only.
+    /// True if the subscription ends with the first answer.
     #[must_use]
     pub fn is_onetime(&self) -> bool {
         self.flags & Self::ONETIME != 0
@@ -200,7 +200,7 @@ pub mod pool_op {
     pub const CREATE: u32 = 0x01;
     /// Removes a pool.
     pub const DELETE: u32 = 0x02;
-    /// Gone.
+    /// Obsolete.
     pub const AUID_CHANGE: u32 = 0x03;
     /// Makes a pool snapshot.
     pub const CREATE_SNAP: u32 = 0x11;
@@ -212,16 +212,16 @@ pub mod pool_op {
     pub const DELETE_UNMANAGED_SNAP: u32 = 0x22;
 }
 
-/// `MAuth`: authentication on an open session, for renewal of tickets and rotating keys.
+/// `MAuth`: authentication on an open session, for renewal of tickets and rotating secrets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MAuth {
     /// Paxos header.
     pub paxos: PaxosHeader,
     /// Method: 1 none, 2 cephx; 0 in the first message of the old handshake.
     pub protocol: u32,
-    /// The method's own.
+    /// Method-specific payload.
     pub auth_payload: Bytes,
-    /// Newest MonMap of the sender; old kernels leave it out.
+    /// MonMap epoch of the sender; old kernels omit it.
     pub monmap_epoch: Option<Epoch>,
 }
 
@@ -249,10 +249,10 @@ impl WireMessage for MAuth {
     }
 }
 
-/// `MPing`: sign of life. A monitor answers one with text about itself.
+/// `MPing`: keepalive. A monitor replies with a text about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MPing {
-    /// Nothing, or an encoded string.
+    /// Empty, or an encoded string.
     pub payload: Bytes,
 }
 
@@ -271,7 +271,7 @@ impl WireMessage for MPing {
 }
 
 impl MPing {
-    /// A monitor's answer.
+    /// A monitor's reply.
     #[must_use]
     pub fn with_text(text: &str) -> Self {
         let mut w = Writer::default();
@@ -279,7 +279,7 @@ impl MPing {
         Self { payload: w.into_bytes() }
     }
 
-    /// The text of an answer.
+    /// Decodes the text of a reply.
     pub fn text(&self) -> Result<Text> {
         Text::from_bytes(&self.payload)
     }

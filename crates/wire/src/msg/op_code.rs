@@ -1,8 +1,8 @@
-//! Codes of object operations and what the code says about them.
+//! Codes of object operations, and the properties encoded in them.
 
 use std::fmt;
 
-/// Code of one operation: mode, type and number in one (`CEPH_OSD_OP_*`).
+/// Code of an operation: mode, type and number (`CEPH_OSD_OP_*`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpCode(pub u16);
 
@@ -10,7 +10,7 @@ pub struct OpCode(pub u16);
 const MODE_RD: u16 = 0x1000;
 /// Mode bit: writes.
 const MODE_WR: u16 = 0x2000;
-/// Mode bit: cache tier control; such an operation is a write too where the write bit is set.
+/// Mode bit: cache tier control. With the write bit such an operation is also a write.
 const MODE_CACHE: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x0f00;
 
@@ -19,13 +19,13 @@ macro_rules! codes {
         impl OpCode {
             $($(#[$m])* pub const $name: Self = Self($v);)*
 
-            /// Ceph's name of the operation as its logs print it, or "???".
+            /// Ceph's name of the operation, as in its logs, or "???".
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* _ => "???" }
             }
 
-            /// True for an operation of the protocol.
+            /// True if the protocol defines the operation.
             #[must_use]
             pub fn is_known(self) -> bool {
                 matches!(self, $(Self::$name)|*)
@@ -49,9 +49,9 @@ codes! {
     NOTIFY_ACK = 0x1207, "notify-ack";
     /// Fails unless the object has a certain user version.
     ASSERT_VER = 0x1208, "assert-version";
-    /// Lists watchers.
+    /// Lists the watchers of the object.
     LIST_WATCHERS = 0x1209, "list-watchers";
-    /// Lists clones.
+    /// Lists the clones of the object.
     LIST_SNAPS = 0x120a, "list-snaps";
     /// Reads a range (erasure-code internal).
     SYNC_READ = 0x120b, "sync_read";
@@ -67,9 +67,9 @@ codes! {
     OMAPGETVALSBYKEYS = 0x1214, "omap-get-vals-by-keys";
     /// Compares omap values.
     OMAP_CMP = 0x1219, "omap-cmp";
-    /// Cache tier: dirty?
+    /// Cache tier: reports whether the object is dirty.
     ISDIRTY = 0x121d, "isdirty";
-    /// Reads a whole object in chunks, for copy-from.
+    /// Reads an object with its metadata in chunks, for copy-from.
     COPY_GET = 0x121e, "copy-get";
     /// Checksums ranges.
     CHECKSUM = 0x121f, "checksum";
@@ -77,7 +77,7 @@ codes! {
     CMPEXT = 0x1220, "cmpext";
     /// Writes a range.
     WRITE = 0x2201, "write";
-    /// Replaces the data.
+    /// Replaces the object's data.
     WRITEFULL = 0x2202, "writefull";
     /// Sets the size.
     TRUNCATE = 0x2203, "truncate";
@@ -87,27 +87,27 @@ codes! {
     DELETE = 0x2205, "delete";
     /// Writes at the end.
     APPEND = 0x2206, "append";
-    /// Sets truncate sequence and size.
+    /// Sets truncate sequence and truncate size.
     SETTRUNC = 0x2208, "settrunc";
-    /// Truncates by sequence.
+    /// Truncates according to the truncate sequence.
     TRIMTRUNC = 0x2209, "trimtrunc";
     /// Writes a legacy text map.
     TMAPPUT = 0x220b, "tmapput";
     /// Creates the object.
     CREATE = 0x220d, "create";
-    /// Restores a snapshot's state.
+    /// Restores the state at a snapshot.
     ROLLBACK = 0x220e, "rollback";
-    /// Starts, keeps or ends a watch.
+    /// Starts, pings or ends a watch.
     WATCH = 0x220f, "watch";
     /// Sets omap values.
     OMAPSETVALS = 0x2215, "omap-set-vals";
     /// Sets the omap header.
     OMAPSETHEADER = 0x2216, "omap-set-header";
-    /// Removes all of omap.
+    /// Removes the header and all keys of the omap.
     OMAPCLEAR = 0x2217, "omap-clear";
     /// Removes omap keys.
     OMAPRMKEYS = 0x2218, "omap-rm-keys";
-    /// Copies another object here.
+    /// Replaces the object with a copy of another object.
     COPY_FROM = 0x221a, "copy-from";
     /// Cache tier.
     UNDIRTY = 0x221c, "undirty";
@@ -123,11 +123,11 @@ codes! {
     TIER_FLUSH = 0x222b, "tier-flush";
     /// Removes a range of omap keys.
     OMAPRMKEYRANGE = 0x222c, "omap-rm-key-range";
-    /// Copies another object here, with truncate sequence.
+    /// Replaces the object with a copy of another object, with a truncate sequence.
     COPY_FROM2 = 0x222d, "copy-from2";
     /// Manifest object.
     TIER_EVICT = 0x222e, "tier-evict";
-    /// Hints at the future size.
+    /// Hints at the expected size of the object.
     SETALLOCHINT = 0x2223, "set-alloc-hint";
     /// Cache tier.
     CACHE_PIN = 0x2224, "cache-pin";
@@ -155,7 +155,7 @@ codes! {
     SETXATTR = 0x2301, "setxattr";
     /// Replaces all xattrs.
     SETXATTRS = 0x2302, "setxattrs";
-    /// Old.
+    /// Obsolete.
     RESETXATTRS = 0x2303, "resetxattrs";
     /// Removes an xattr.
     RMXATTR = 0x2304, "rmxattr";
@@ -163,7 +163,7 @@ codes! {
     CALL = 0x1401, "call";
     /// Lists objects of a PG, without namespaces.
     PGLS = 0x1501, "pgls";
-    /// Same, filtered by a class.
+    /// Lists objects of a PG, without namespaces, filtered by a class.
     PGLS_FILTER = 0x1502, "pgls-filter";
     /// Lists hit sets.
     PG_HITSET_LS = 0x1503, "pg-hitset-ls";
@@ -171,26 +171,26 @@ codes! {
     PG_HITSET_GET = 0x1504, "pg-hitset-get";
     /// Lists objects of a PG.
     PGNLS = 0x1505, "pgnls";
-    /// Same, filtered by a class.
+    /// Lists objects of a PG, filtered by a class.
     PGNLS_FILTER = 0x1506, "pgnls-filter";
     /// Lists inconsistencies found by scrub.
     SCRUBLS = 0x1507, "scrubls";
 }
 
 impl OpCode {
-    /// Reads. What a class method does is known to the class alone, so `CALL` counts here as a read only.
+    /// True for reads. Only the class knows whether a method writes, so `CALL` counts as a read here.
     #[must_use]
     pub fn is_read(self) -> bool {
         self.0 & MODE_RD != 0 && !self.is_cls()
     }
 
-    /// Writes. See [`OpCode::is_read`] about `CALL`.
+    /// True for writes; `CALL` is not one, see [`OpCode::is_read`].
     #[must_use]
     pub fn is_write(self) -> bool {
         self.0 & MODE_WR != 0 && !self.is_cls()
     }
 
-    /// Cache tier control.
+    /// True for cache tier control.
     #[must_use]
     pub fn is_cache(self) -> bool {
         self.0 & MODE_CACHE != 0
@@ -202,31 +202,31 @@ impl OpCode {
         self.0 & 0xf000
     }
 
-    /// Works on data (and omap).
+    /// True for operations on data or omap.
     #[must_use]
     pub fn is_data(self) -> bool {
         self.0 & TYPE_MASK == 0x200
     }
 
-    /// Works on xattrs.
+    /// True for operations on xattrs.
     #[must_use]
     pub fn is_attr(self) -> bool {
         self.0 & TYPE_MASK == 0x300
     }
 
-    /// Calls a class method.
+    /// True for class calls.
     #[must_use]
     pub fn is_cls(self) -> bool {
         self.0 & TYPE_MASK == 0x400
     }
 
-    /// Works on a PG instead of an object.
+    /// True for operations on a PG instead of an object.
     #[must_use]
     pub fn is_pg(self) -> bool {
         self.0 & TYPE_MASK == 0x500
     }
 
-    /// The union holds an extent.
+    /// True if the argument union holds an extent.
     #[must_use]
     pub fn has_extent(self) -> bool {
         matches!(
@@ -262,7 +262,7 @@ impl fmt::Display for OpCode {
 
 /// Flags of one operation (`CEPH_OSD_OP_FLAG_*`).
 pub mod op_flags {
-    /// CREATE fails if the object exists; XATTR set fails likewise.
+    /// CREATE and setting an xattr fail if the object or xattr exists.
     pub const EXCL: u32 = 1;
     /// Failure of this operation does not fail the others.
     pub const FAILOK: u32 = 2;
@@ -270,63 +270,63 @@ pub mod op_flags {
     pub const FADVISE_RANDOM: u32 = 4;
     /// Access will be sequential.
     pub const FADVISE_SEQUENTIAL: u32 = 8;
-    /// Will be used again.
+    /// The data will be accessed again.
     pub const FADVISE_WILLNEED: u32 = 0x10;
-    /// Will not be used again.
+    /// The data will not be accessed again.
     pub const FADVISE_DONTNEED: u32 = 0x20;
-    /// Do not cache.
+    /// The data should not be cached.
     pub const FADVISE_NOCACHE: u32 = 0x40;
-    /// COPY_FROM with reference.
+    /// COPY_FROM with a reference to the source.
     pub const WITH_REFERENCE: u32 = 0x80;
-    /// Skip the clean cache.
+    /// Bypass the cache of the store; for deep scrubs.
     pub const BYPASS_CLEAN_CACHE: u32 = 0x100;
 }
 
 /// Flags of a whole operation message (`CEPH_OSD_FLAG_*`).
 pub mod msg_flags {
-    /// Reply: acknowledged.
+    /// Reply: the operation was acknowledged.
     pub const ACK: u32 = 1;
-    /// Reply: on disk. Request: such a reply is wanted.
+    /// Reply: the operation is durable. Request: such a reply is requested.
     pub const ONDISK: u32 = 4;
-    /// A resend.
+    /// The operation is a resend.
     pub const RETRY: u32 = 8;
-    /// Has reads.
+    /// The message has reads.
     pub const READ: u32 = 0x10;
-    /// Has writes.
+    /// The message has writes.
     pub const WRITE: u32 = 0x20;
-    /// Old snapshot contexts are refused with EOLDSNAPC.
+    /// Writes with an old snapshot context are refused with EOLDSNAPC.
     pub const ORDERSNAP: u32 = 0x40;
-    /// From a peer's internal client (old).
+    /// The message has the statistics of a peer (obsolete).
     pub const PEERSTAT_OLD: u32 = 0x80;
     /// Any replica may serve the read.
     pub const BALANCE_READS: u32 = 0x100;
-    /// Parallel execution (old).
+    /// Parallel execution (obsolete).
     pub const PARALLELEXEC: u32 = 0x200;
-    /// PG operation.
+    /// The target is a PG.
     pub const PGOP: u32 = 0x400;
-    /// Calls a class method.
+    /// The message has class calls.
     pub const EXEC: u32 = 0x800;
-    /// Class method is public (old).
+    /// The class method is public (obsolete).
     pub const EXEC_PUBLIC: u32 = 0x1000;
-    /// Nearest replica may serve the read.
+    /// The nearest replica may serve the read.
     pub const LOCALIZE_READS: u32 = 0x2000;
-    /// Order relative to reads and writes.
+    /// Reads are ordered with writes.
     pub const RWORDERED: u32 = 0x4000;
     /// Ignore cache tiers.
     pub const IGNORE_CACHE: u32 = 0x8000;
-    /// Skip the redirect of snapshots.
+    /// Skip waiting for read-write locks.
     pub const SKIPRWLOCKS: u32 = 0x1_0000;
     /// Ignore the cache overlay.
     pub const IGNORE_OVERLAY: u32 = 0x2_0000;
-    /// For a whole-object flush.
+    /// The operation is part of a flush.
     pub const FLUSH: u32 = 0x4_0000;
-    /// Copy reads only from the map's snapshots.
+    /// Snapshot ids are ids of clones.
     pub const MAP_SNAP_CLONE: u32 = 0x8_0000;
-    /// The client's snapshot context wins over the pool's.
+    /// The client's snapshot context overrides the pool's.
     pub const ENFORCE_SNAPC: u32 = 0x10_0000;
-    /// Already redirected.
+    /// The operation was redirected.
     pub const REDIRECTED: u32 = 0x20_0000;
-    /// The client knows the meaning of a redirect answer.
+    /// The client understands redirect replies.
     pub const KNOWN_REDIR: u32 = 0x40_0000;
     /// Try even if the cluster is full: answer ENOSPC or EDQUOT instead of waiting.
     pub const FULL_TRY: u32 = 0x80_0000;
@@ -334,6 +334,6 @@ pub mod msg_flags {
     pub const FULL_FORCE: u32 = 0x100_0000;
     /// Ignore redirects.
     pub const IGNORE_REDIRECT: u32 = 0x200_0000;
-    /// Results and output of writes are wanted.
+    /// The reply shall have results and output of writes, too.
     pub const RETURNVEC: u32 = 0x400_0000;
 }

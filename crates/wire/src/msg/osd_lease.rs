@@ -1,6 +1,7 @@
-//! `MOsdLease`: renews the read leases that two OSDs share. Our own message; Ceph has one per PG.
+//! `MOsdLease`: renews the read lease between two OSDs. Belemnite's own message; Ceph has a lease per PG.
 //!
-//! The leader of PGs asks, the other OSD of their acting sets answers. One exchange covers all PGs that both hold.
+//! The OSD that leads PGs requests a lease from another OSD of their acting sets, which grants it. One exchange covers
+//! all PGs that the two OSDs share.
 
 use crate::codec::{Reader, Result, Writer};
 use crate::frame::WireMessage;
@@ -11,28 +12,28 @@ use bytes::Bytes;
 
 /// Values of [`MOsdLease::op`].
 pub mod lease_op {
-    /// Asks for a lease.
+    /// The primary requests a lease.
     pub const REQUEST: u8 = 1;
-    /// Grants it.
+    /// The replica grants the lease.
     pub const GRANT: u8 = 2;
 }
 
-/// Asks for a lease, or grants one.
+/// Request or grant of a read lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MOsdLease {
-    /// Cluster.
+    /// Cluster id.
     pub fsid: Uuid,
     /// [`lease_op`].
     pub op: u8,
-    /// The sender's map. A grant counts once its receiver has processed this epoch.
+    /// Map epoch of the sender. A grant counts once its receiver has processed this epoch.
     pub map_epoch: Epoch,
-    /// Epoch in which the sender came up: answers meant for an earlier instance are dropped.
+    /// Epoch in which the sender came up: messages for an earlier instance are dropped.
     pub up_from: Epoch,
-    /// The asking side's `up_from`, as in its request.
+    /// `up_from` of the requesting OSD, as in its request.
     pub asker_up_from: Epoch,
-    /// The asking side's monotonic clock when it sent the request. The lease counts from here.
+    /// Monotonic clock of the requesting OSD when it sent the request; the lease starts at this time.
     pub sent: Span,
-    /// How long the lease lasts. In a request: how long the asking side will count it at most.
+    /// Duration of the lease. In a request: the longest duration that the requesting OSD will count.
     pub lease: Span,
 }
 

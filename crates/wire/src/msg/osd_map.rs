@@ -1,4 +1,4 @@
-//! `MOSDMap`: OSD maps as blobs; what is in them is the business of the `cluster` crate.
+//! `MOSDMap`: encoded OSD maps, which the `cluster` crate decodes.
 
 use crate::macros::message;
 use base::id::Uuid;
@@ -14,7 +14,7 @@ message! {
         fsid: Uuid,
         incremental_maps: BTreeMap<Epoch, Bytes>,
         maps: BTreeMap<Epoch, Bytes>,
-        /// Oldest epoch the monitor keeps: older ones may be thrown away.
+        /// Oldest epoch that the monitor keeps; receivers may discard older maps.
         cluster_osdmap_trim_lower_bound: Epoch => 2,
         newest_map: Epoch => 2,
         gap_removed_snaps: BTreeMap<PoolId, Intervals> => 4,

@@ -1,4 +1,4 @@
-//! What OSDs tell and ask their monitor, and what it answers (maps are in `osd_map`).
+//! Messages between OSDs and their monitor (maps are in `osd_map`).
 
 use crate::macros::message;
 use crate::types::{Intervals, OsdSuperblock, PaxosHeader, PgCreateExtra, PgCreateStamp, StrMap};
@@ -7,21 +7,21 @@ use base::{AddrVec, Epoch, Eversion, OsdId, PgId, PoolId, SpgId, Utime};
 use std::collections::BTreeMap;
 
 message! {
-    /// `MOSDBoot`: an OSD wants to be marked up. Its public addresses are those of its session.
+    /// `MOSDBoot`: an OSD asks to be marked up. Its public addresses are those of its session.
     MOsdBoot = 71, 7, 7 {
-        /// Version: newest map.
+        /// Version: the OSD's newest map epoch.
         paxos: PaxosHeader,
         sb: OsdSuperblock,
         hb_back_addrs: AddrVec,
         cluster_addrs: AddrVec,
-        /// First epoch it was up in since its process started, 0 at first.
+        /// First epoch in which this process was up; 0 at first.
         boot_epoch: Epoch,
         hb_front_addrs: AddrVec,
         metadata: StrMap,
         osd_features: u64,
     }
 
-    /// `MOSDFailure`: a peer does not answer, or does again.
+    /// `MOSDFailure`: a heartbeat peer does not answer, or answers again.
     MOsdFailure = 72, 4, 4 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -30,18 +30,18 @@ message! {
         epoch: Epoch,
         /// [`failure_flags`].
         flags: u8,
-        /// Seconds.
+        /// Seconds since the last answer.
         failed_for: i32,
     }
 
-    /// `MOSDAlive`: wants `up_thru` raised.
+    /// `MOSDAlive`: an OSD asks to raise its `up_thru`.
     MOsdAlive = 73, 1, 1 {
         /// Version: the sender's map epoch, which becomes `up_thru`.
         paxos: PaxosHeader,
         want: Epoch,
     }
 
-    /// `MOSDMarkMeDown`, also the monitor's acknowledgement of it.
+    /// `MOSDMarkMeDown`; the monitor acknowledges it with the same message.
     MOsdMarkMeDown = 74, 4, 3 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -52,7 +52,7 @@ message! {
         down_and_dead: bool => 4,
     }
 
-    /// `MOSDFull`: fullness has changed.
+    /// `MOSDFull`: the OSD's fullness state has changed.
     MOsdFull = 75, 1, 1 {
         paxos: PaxosHeader,
         map_epoch: Epoch,
@@ -75,7 +75,7 @@ message! {
         purged_snaps: BTreeMap<Epoch, BTreeMap<PoolId, Intervals>>,
     }
 
-    /// `MOSDPGTemp`: acting sets that must differ from the up sets; an empty set removes one.
+    /// `MOSDPGTemp`: acting sets that shall differ from the up sets; an empty set removes an override.
     MOsdPgTemp = 78, 2, 1 {
         paxos: PaxosHeader,
         map_epoch: Epoch,
@@ -83,7 +83,7 @@ message! {
         forced: bool => 2,
     }
 
-    /// `MOSDBeacon`: sign of life.
+    /// `MOSDBeacon`: an OSD reports that it is alive.
     MOsdBeacon = 79, 3, 1 {
         /// Version: the sender's map epoch.
         paxos: PaxosHeader,
@@ -91,7 +91,7 @@ message! {
         pgs: Vec<PgId>,
         min_last_epoch_clean: Epoch,
         last_purged_snaps_scrub: Utime => 2,
-        /// Seconds.
+        /// Report interval in seconds.
         osd_beacon_report_interval: i32 => 3,
     }
 
@@ -120,7 +120,7 @@ message! {
         ready: bool,
     }
 
-    /// `MOSDMarkMeDead`: the instance that was wrongly marked down will not come back as it was.
+    /// `MOSDMarkMeDead`: an OSD that was marked down declares its old instance dead.
     MOsdMarkMeDead = 123, 1, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -131,10 +131,10 @@ message! {
 
 /// Bits of [`MOsdFailure::flags`].
 pub mod failure_flags {
-    /// The peer answers again.
+    /// The peer answers again; no other bit is set.
     pub const ALIVE: u8 = 0;
-    /// It failed.
+    /// The peer has failed.
     pub const FAILED: u8 = 1;
-    /// At once: its port refuses connections.
+    /// The failure is certain: the peer's port refuses connections.
     pub const IMMEDIATE: u8 = 2;
 }

@@ -1,8 +1,8 @@
 //! Object operations: `MOSDOp` and `MOSDOpReply`, the messages of the I/O path.
 //!
 //! Invariants:
-//!  1. Input of an operation and names are slices of the message's own segments: decoding copies no payload.
-//!  2. The 28-byte union of an operation is kept as it came, so that a reply echoes it byte for byte.
+//!  1. Names and inputs are slices of the message's segments: decoding copies no payload.
+//!  2. The 28-byte argument union of an operation is kept unchanged, so that a reply echoes it byte for byte.
 
 use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::{Message, WireMessage};
@@ -12,22 +12,22 @@ use base::{Epoch, Eversion, PgId, ReqId, SnapId, SpgId, Utime};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-/// Bytes of the argument union.
+/// Length of the argument union in bytes.
 const UNION_LEN: usize = 28;
-/// Bytes of `ceph_osd_op` on the wire.
+/// Length of `ceph_osd_op` on the wire, in bytes.
 const OSD_OP_LEN: usize = 38;
 
-/// Operations of one message; two cover a write with its allocation hint.
+/// Operations of a message; two inline ones cover a write with its allocation hint.
 pub type OpVec = SmallVec<[OsdOp; 2]>;
 
-/// One operation of a message (`ceph_osd_op` with its payload, and `OSDOp` in a reply).
+/// One operation of a message (`ceph_osd_op` with its payload; `OSDOp` in a reply).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsdOp {
-    /// What to do.
+    /// Operation code.
     pub op: OpCode,
     /// [`crate::msg::op_code::op_flags`].
     pub flags: u32,
-    /// The argument union; read it with the accessors.
+    /// Argument union; the accessors read it.
     pub raw: [u8; UNION_LEN],
     /// Input payload.
     pub indata: Bytes,
@@ -44,9 +44,9 @@ pub struct Extent {
     pub offset: u64,
     /// Length.
     pub length: u64,
-    /// Size at the truncation `truncate_seq` (file systems).
+    /// Object size at the truncation `truncate_seq` (CephFS).
     pub truncate_size: u64,
-    /// Number of the newest truncation the client knows; 0 for none.
+    /// Sequence number of the newest truncation that the client knows; 0 for none.
     pub truncate_seq: u32,
 }
 
@@ -59,7 +59,7 @@ pub struct XattrArgs {
     pub value_len: u32,
     /// Comparison: 1 EQ, 2 NE, 3 GT, 4 GTE, 5 LT, 6 LTE.
     pub cmp_op: u8,
-    /// 1 compares text, 2 numbers.
+    /// Comparison mode: 1 text, 2 numbers.
     pub cmp_mode: u8,
 }
 
@@ -79,7 +79,7 @@ pub struct ClsArgs {
 /// Arguments of PG listings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PglsArgs {
-    /// At most so many entries.
+    /// Most entries to return.
     pub count: u64,
     /// Map epoch at which the listing started.
     pub start_epoch: u32,
@@ -88,37 +88,37 @@ pub struct PglsArgs {
 /// Arguments of WATCH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchArgs {
-    /// The client's name for the watch.
+    /// The client's number of the watch.
     pub cookie: u64,
     /// Unused version.
     pub ver: u64,
-    /// [`WatchArgs::UNWATCH`] and so on.
+    /// Action: [`WatchArgs::UNWATCH`] and the others.
     pub op: u8,
     /// Registration generation.
     pub gen_: u32,
-    /// Seconds, 0 for the default.
+    /// Timeout in seconds; 0 for the default.
     pub timeout: u32,
 }
 
 impl WatchArgs {
     /// Ends a watch.
     pub const UNWATCH: u8 = 0;
-    /// Starts one (old clients).
+    /// Starts a watch (old clients).
     pub const LEGACY_WATCH: u8 = 1;
-    /// Starts one.
+    /// Starts a watch.
     pub const WATCH: u8 = 3;
-    /// Takes one over after a reconnect.
+    /// Re-establishes a watch after a reconnect.
     pub const RECONNECT: u8 = 5;
-    /// Keeps one alive.
+    /// Keeps a watch alive.
     pub const PING: u8 = 7;
 }
 
 /// Arguments of COPY_FROM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyFromArgs {
-    /// Snapshot of the source.
+    /// Snapshot of the source to read.
     pub snapid: SnapId,
-    /// User version the source must have, 0 for any.
+    /// User version that the source must have; 0 for any.
     pub src_version: u64,
     /// `CEPH_OSD_COPY_FROM_FLAG_*`: 1 flush, 2 ignore overlay, 4 ignore cache, 8 map snap clone, 16 rw ordered,
     /// 32 truncate sequence given.
@@ -130,9 +130,9 @@ pub struct CopyFromArgs {
 /// Arguments of SETALLOCHINT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocHintArgs {
-    /// Object size to come.
+    /// Expected size of the object in bytes.
     pub expected_object_size: u64,
-    /// Write size to come.
+    /// Expected size of a write in bytes.
     pub expected_write_size: u64,
     /// `CEPH_OSD_ALLOC_HINT_FLAG_*`.
     pub flags: u32,
@@ -154,18 +154,18 @@ pub struct WriteSameArgs {
 pub struct ChecksumArgs {
     /// Offset.
     pub offset: u64,
-    /// Length of the range, 0 to the end.
+    /// Length of the range; 0 for up to the end.
     pub length: u64,
-    /// Length of each chunk, 0 for one.
+    /// Length of each checksummed chunk; 0 for a single one.
     pub chunk_size: u32,
-    /// 0 xxhash32, 1 xxhash64, 2 crc32c.
+    /// Algorithm: 0 xxhash32, 1 xxhash64, 2 crc32c.
     pub kind: u8,
 }
 
 /// Arguments of COPY_GET.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyGetArgs {
-    /// Bytes at most.
+    /// Most bytes to return.
     pub max: u64,
     /// Flags.
     pub flags: u8,
@@ -203,7 +203,7 @@ impl OsdOp {
         o
     }
 
-    /// A class call; names longer than 255 bytes are cut (no class has such).
+    /// A class call; names longer than 255 bytes are truncated (no class has such names).
     #[must_use]
     pub fn call(class: &str, method: &str, input: &[u8]) -> Self {
         let class = class.as_bytes().get(..255).unwrap_or(class.as_bytes());
@@ -257,7 +257,7 @@ impl OsdOp {
     pub fn xattr(&self) -> XattrArgs {
         XattrArgs { name_len: self.at32(0), value_len: self.at32(4), cmp_op: self.at8(8), cmp_mode: self.at8(9) }
     }
-    /// Name and value of an xattr operation, `None` if the payload is shorter than the lengths say.
+    /// Name and value of an xattr operation; `None` if the payload is shorter than its lengths.
     #[must_use]
     pub fn xattr_payload(&self) -> Option<(Bytes, Bytes)> {
         let a = self.xattr();
@@ -272,14 +272,14 @@ impl OsdOp {
     pub fn cls(&self) -> ClsArgs {
         ClsArgs { class_len: self.at8(0), method_len: self.at8(1), argc: self.at8(2), indata_len: self.at32(3) }
     }
-    /// Class, method and input of a call, `None` if the payload is shorter than the lengths say.
+    /// Class, method and input of a call; `None` if the payload is shorter than its lengths.
     #[must_use]
     pub fn cls_payload(&self) -> Option<(&[u8], &[u8], Bytes)> {
         let (class, method, input) = self.cls_parts()?;
         Some((class, method, self.indata.slice_ref(input)))
     }
 
-    /// As [`OsdOp::cls_payload`], the names alone.
+    /// Class and method of a call; see [`OsdOp::cls_payload`].
     #[must_use]
     pub fn cls_names(&self) -> Option<(&[u8], &[u8])> {
         self.cls_parts().map(|(class, method, _)| (class, method))
@@ -426,7 +426,7 @@ impl OsdOp {
         w.u32(payload_len as u32);
     }
 
-    /// The operation without payload, and the payload's length.
+    /// Decodes an operation without its payload; also returns the payload's length.
     #[inline]
     fn decode(r: &mut Reader<'_>) -> Result<(Self, usize)> {
         // One bounds check for all fields.
@@ -444,7 +444,7 @@ fn split(rest: &mut Bytes, n: usize) -> Option<Bytes> {
     (n <= rest.len()).then(|| rest.split_to(n))
 }
 
-/// The payload at `*at` in the data segment.
+/// Takes the payload at `*at` from the data segment.
 fn payload(data: &Bytes, at: &mut usize, len: usize) -> Result<Bytes> {
     if len == 0 {
         return Ok(Bytes::new());
@@ -458,7 +458,7 @@ fn payload(data: &Bytes, at: &mut usize, len: usize) -> Result<Bytes> {
     Ok(b)
 }
 
-/// One payload is shared, several are joined.
+/// Concatenates payloads; a single one is shared without a copy.
 fn join<'a>(mut parts: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     let total: usize = parts.clone().map(Bytes::len).sum();
     if total == 0 {
@@ -474,48 +474,48 @@ fn join<'a>(mut parts: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     all.freeze()
 }
 
-/// `MOSDOp`: operations on one object, to be applied as one.
+/// `MOSDOp`: operations on one object, applied atomically.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MOsdOp {
     /// Transaction number (message header).
     pub tid: u64,
-    /// Target PG; its seed is the actual PG's.
+    /// Target PG, with the seed of the actual PG.
     pub pgid: SpgId,
     /// Full placement hash of the object.
     pub hash: u32,
-    /// The sender's map.
+    /// Map epoch of the sender.
     pub osdmap_epoch: Epoch,
     /// [`crate::msg::op_code::msg_flags`].
     pub flags: u32,
-    /// Often empty: see [`MOsdOp::reqid_from`].
+    /// Identity of the operation; often empty, see [`MOsdOp::reqid_from`].
     pub reqid: ReqId,
     /// Tracing ids, echoed in the reply.
     pub trace: [u64; 3],
     /// Incarnation of the client.
     pub client_inc: i32,
-    /// Time of the change by the client's clock.
+    /// Modification time by the client's clock.
     pub mtime: Utime,
-    /// Pool, namespace, key.
+    /// Pool, namespace and locator key.
     pub locator: ObjectLocator,
     /// Object name.
     pub oid: Bytes,
-    /// What to do.
+    /// Operations.
     pub ops: OpVec,
-    /// What to read: head or a snapshot.
+    /// Snapshot to read, or the head.
     pub snapid: SnapId,
-    /// Snapshots to preserve.
+    /// Snapshot context of a write.
     pub snapc: SnapContext,
-    /// How often it was sent before, -1 if the sender does not count.
+    /// Number of earlier attempts; -1 if the sender does not count.
     pub retry_attempt: i32,
     /// The sender's features.
     pub features: u64,
 }
 
-/// More operations than any client puts into one message; Ceph's own limit is the u16 count.
+/// Most operations in a message; the wire format counts them in a u16.
 const OPS_MAX: usize = u16::MAX as usize;
 
 impl MOsdOp {
-    /// The operation's identity: the one in the message, or made from the connection's entity as Ceph does.
+    /// Identity of the operation: the message's reqid or, as in Ceph, one made from the connection's entity.
     #[must_use]
     pub fn reqid_from(&self, sender: base::EntityName) -> ReqId {
         if self.reqid.name != base::EntityName::default() || self.reqid.tid != 0 {
@@ -556,7 +556,7 @@ impl WireMessage for MOsdOp {
 
     fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
         if version < 8 {
-            // Older layouts come from clients that lack features we require of every peer.
+            // Older versions are sent only by clients without features that we require.
             return Err(DecodeError::BadValue { what: "MOSDOp version", value: version.into() });
         }
         let pgid = r.get()?;
@@ -631,33 +631,33 @@ pub struct MOsdOpReply {
     pub tid: u64,
     /// Object name.
     pub oid: Bytes,
-    /// PG that served it.
+    /// PG that served the operation.
     pub pgid: PgId,
-    /// [`crate::msg::op_code::msg_flags`]: what of the request, with ACK and ONDISK.
+    /// Flags of the request ([`crate::msg::op_code::msg_flags`]) with ACK and ONDISK.
     pub flags: u64,
     /// Overall result.
     pub result: i32,
-    /// Old field, zero.
+    /// Obsolete, zero.
     pub bad_replay_version: Eversion,
-    /// Our map.
+    /// Map epoch of the OSD.
     pub osdmap_epoch: Epoch,
-    /// The request's operations with results and output.
+    /// Operations of the request, with results and output.
     pub ops: OpVec,
-    /// Echo of the request's attempt.
+    /// Attempt number of the request.
     pub retry_attempt: i32,
     /// PG version of the write.
     pub replay_version: Eversion,
-    /// Object's user version.
+    /// User version of the object.
     pub user_version: u64,
-    /// Where the object went, if it lives elsewhere.
+    /// Location of the object, if it is redirected.
     pub redirect: Option<RequestRedirect>,
-    /// Echo of the request's.
+    /// Tracing ids of the request.
     pub trace: [u64; 3],
 }
 
-/// Bytes of a reply's front without name, operations and redirect.
+/// Length of a reply's front without name, operations and redirect.
 const REPLY_FIXED: usize = 4 + 17 + 8 + 4 + 12 + 4 + 4 + 4 + 12 + 8 + 1 + 24;
-/// Bytes of a redirect without its three strings.
+/// Length of a redirect without its three strings.
 const REDIRECT_FIXED: usize = 6 + (6 + 8 + 4 + 4 + 4 + 8) + 4 + 4;
 
 impl WireMessage for MOsdOpReply {

@@ -7,42 +7,42 @@ use base::id::Uuid;
 use base::{Epoch, Utime};
 use bytes::Bytes;
 
-/// Padding that brings a ping to the 2000 bytes of `osd_heartbeat_min_size`, to notice paths that drop big packets.
+/// Padding that extends a ping to the 2000 bytes of `osd_heartbeat_min_size`, to detect paths that drop large packets.
 pub const PING_PAD: u32 = 1971;
 
-/// Most padding that is accepted.
+/// Largest accepted padding in bytes.
 const PAD_MAX: u32 = 64 << 10;
 
 /// Values of [`MOsdPing::op`].
 pub mod ping_op {
-    /// The map has the sender down.
+    /// The receiver's map shows the sender of the ping as down.
     pub const YOU_DIED: u8 = 2;
-    /// Asks.
+    /// Heartbeat request.
     pub const PING: u8 = 4;
-    /// Answers.
+    /// Heartbeat reply.
     pub const PING_REPLY: u8 = 5;
 }
 
 /// `MOSDPing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MOsdPing {
-    /// Cluster.
+    /// Cluster id.
     pub fsid: Uuid,
-    /// The sender's map.
+    /// Map epoch of the sender.
     pub map_epoch: Epoch,
     /// [`ping_op`].
     pub op: u8,
-    /// When the asking side sent it.
+    /// Wall-clock time of the request.
     pub ping_stamp: Utime,
     /// Epoch in which the sender came up.
     pub up_from: Epoch,
-    /// The asking side's monotonic clock at that time.
+    /// Monotonic clock of the requesting OSD at that time.
     pub mono_ping_stamp: Span,
-    /// The sender's monotonic clock when it sent this message.
+    /// Monotonic clock of the sender when it sent this message.
     pub mono_send_stamp: Span,
-    /// Upper bound of receiver clock minus sender clock, once known.
+    /// Upper bound of the receiver's clock minus the sender's, once known.
     pub delta_ub: Option<Span>,
-    /// Zero bytes at the end.
+    /// Number of zero bytes at the end.
     pub pad: u32,
 }
 

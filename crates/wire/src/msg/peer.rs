@@ -1,33 +1,35 @@
-//! What PGs of one name on different OSDs tell each other: a message of our own, since all OSDs of a cluster are ours.
+//! Messages between the shards of a PG on different OSDs. Belemnite's own format, since all OSDs of a cluster run
+//! Belemnite.
 //!
-//! Here is only the envelope, which any OSD can route; the body is the PG machine's. Bulk data is in the frame's data
-//! segment and is never copied on its way. Small ones that leave in one turn, mostly acknowledgements, share a frame
-//! ([`MPgPeers`]): a frame costs more than what they say.
+//! This is only the envelope, by which an OSD routes the message; the PG machine decodes the body. Bulk data is in the
+//! data segment and never copied. Small messages that leave in one turn, mostly acknowledgements, share a frame
+//! ([`MPgPeers`]), because a frame costs more than their contents.
 
 use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::WireMessage;
 use base::{Epoch, ShardId, SpgId};
 use bytes::Bytes;
 
-/// See the module. Receivers keep it until they have the sender's map, and drop it if their interval is newer than it.
+/// A message between two shards of a PG. The receiver keeps it until it has the sender's map, and drops it if its
+/// interval is newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MPgPeer {
-    /// The PG, as the receiver's copy names it.
+    /// The PG, with the receiver's shard.
     pub spg: SpgId,
-    /// The sender's shard of it.
+    /// Shard of the sender.
     pub from: ShardId,
-    /// The sender's map.
+    /// Map epoch of the sender.
     pub epoch: Epoch,
-    /// The sender's instance: `up_from` of its OSD in that map.
+    /// Instance of the sender: its OSD's `up_from` in that map.
     pub up_from: Epoch,
-    /// For the PG machine.
+    /// Body, decoded by the PG machine.
     pub body: Bytes,
-    /// Bulk data the body speaks of.
+    /// Bulk data that the body refers to.
     pub data: Bytes,
 }
 
 impl MPgPeer {
-    /// Bytes it holds in queues.
+    /// Bytes that the message counts for in queues.
     #[must_use]
     pub fn cost(&self) -> usize {
         self.body.len() + self.data.len()
@@ -35,9 +37,10 @@ impl MPgPeer {
 }
 
 impl WireMessage for MPgPeer {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4200;
-    /// Version 1 did not name the sender's instance, version 2 not its shard. OSDs of a cluster run one version of this, or refuse each other's messages.
+    /// Version 1 lacks the sender's instance, version 2 its shard. OSDs with different versions refuse each other's
+    /// messages.
     const VERSION: u16 = 3;
     const COMPAT: u16 = 3;
 
@@ -70,7 +73,7 @@ impl WireMessage for MPgPeer {
     }
 }
 
-/// Refuses messages of a version that does not name the sender's instance and shard.
+/// Refuses versions without the sender's instance and shard.
 fn named_instance(version: u16) -> Result<()> {
     if version < 3 {
         return Err(DecodeError::BadValue { what: "version of a message between PGs", value: version.into() });
@@ -78,10 +81,10 @@ fn named_instance(version: u16) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a message beside its body, about.
+/// Approximate length of a message without its body, in bytes.
 const ENVELOPE: usize = 33;
 
-/// Messages without bulk data, in the order in which they were sent.
+/// A bundle of messages without bulk data, in the order of sending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MPgPeers {
     /// The messages.
@@ -89,9 +92,10 @@ pub struct MPgPeers {
 }
 
 impl WireMessage for MPgPeers {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4201;
-    /// Version 1 did not name the sender's instance, version 2 not its shard. OSDs of a cluster run one version of this, or refuse each other's messages.
+    /// Version 1 lacks the sender's instance, version 2 its shard. OSDs with different versions refuse each other's
+    /// messages.
     const VERSION: u16 = 3;
     const COMPAT: u16 = 3;
 

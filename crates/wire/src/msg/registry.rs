@@ -1,16 +1,16 @@
-//! All message types in one table: names for logs, and decoding by number for tools and tests.
+//! Table of all message types: names for logs, and decoding by type number for tools and tests.
 
 use crate::codec::Result;
 use crate::features::Features;
 use crate::frame::{Message, WireMessage};
 use crate::msg::*;
 
-/// A message decoded by its number.
+/// A message that was decoded by its type number.
 #[derive(Clone, Debug)]
 pub struct Inspected {
-    /// Its fields, printed.
+    /// Fields in debug format.
     pub text: String,
-    /// What our encoder makes of them.
+    /// The message as our encoder writes it.
     pub again: Message,
 }
 
@@ -32,14 +32,14 @@ macro_rules! registry {
             "unknown"
         }
 
-        /// Decodes a message of any known type and encodes it again; `None` for unknown types.
+        /// Decodes and re-encodes a message of any known type; `None` for unknown types.
         #[must_use]
         pub fn inspect(m: &Message, features: Features) -> Option<Result<Inspected>> {
             $(if m.header.kind == <$t as WireMessage>::KIND { return Some(inspect_as::<$t>(m, features)); })*
             None
         }
 
-        /// Decodes a message of any known type and encodes it again, without printing; `None` for unknown types.
+        /// Decodes and re-encodes a message of any known type, without its debug text; `None` for unknown types.
         #[must_use]
         pub fn reencode(m: &Message, features: Features) -> Option<Result<Message>> {
             $(if m.header.kind == <$t as WireMessage>::KIND { return Some(reencode_as::<$t>(m, features)); })*

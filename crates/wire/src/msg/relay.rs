@@ -1,5 +1,6 @@
-//! What monitors that do not lead tell the one that does: messages of our own, since all monitors of a cluster are ours. The
-//! sessions of their clients are carried to the leader and its answers back; several sessions share a connection.
+//! Messages between the leading monitor and the others. Belemnite's own format, since all monitors of a cluster run
+//! Belemnite. They carry client sessions of the other monitors to the leader and its replies back; sessions share a
+//! connection.
 
 use crate::codec::{Reader, Result, Writer};
 use crate::features::Features;
@@ -7,37 +8,37 @@ use crate::frame::{Message, MsgHeader, WireMessage};
 use base::{AddrVec, AuthName, EntityKind, EntityName, Utime};
 use bytes::Bytes;
 
-/// A client has signed in at the sender.
+/// A client has authenticated at the sending monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayOpen {
-    /// Number of the session, chosen by the sender.
+    /// Number of the session, chosen by the sending monitor.
     pub conn: u64,
-    /// Kind the client is served as.
+    /// Entity type as which the client is served.
     pub kind: EntityKind,
-    /// Who it authenticated as.
+    /// Authenticated name.
     pub name: AuthName,
-    /// Its instance.
+    /// Entity with the client's number.
     pub entity: EntityName,
-    /// Addresses it says it listens on.
+    /// Addresses in the client's ident, unverified.
     pub addrs: AddrVec,
-    /// Where its socket comes from, as text.
+    /// Peer address of the client's socket, as text.
     pub socket: String,
-    /// Features both sides have.
+    /// Features of both sides.
     pub features: Features,
-    /// Its global id.
+    /// Global id of the client.
     pub global_id: u64,
     /// Caps at the monitor.
     pub caps: String,
-    /// No caps are checked.
+    /// Whether everything is allowed without a check of the caps.
     pub allow_all: bool,
-    /// End of its ticket.
+    /// Expiry of the client's ticket.
     pub expires: Utime,
-    /// Mark of the key that it proved. From version 2; none with method none.
+    /// Fingerprint of the key that the client proved. From version 2; `None` with method none.
     pub proved: Option<[u8; 16]>,
 }
 
 impl WireMessage for MRelayOpen {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4300;
     const VERSION: u16 = 2;
     const COMPAT: u16 = 1;
@@ -83,17 +84,17 @@ impl WireMessage for MRelayOpen {
     }
 }
 
-/// A message of a session, in either direction.
+/// A message of a relayed session, in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayMessage {
     /// Number of the session.
     pub conn: u64,
-    /// What the client sent or is sent.
+    /// The message from or to the client.
     pub message: Message,
 }
 
 impl WireMessage for MRelayMessage {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4301;
     const VERSION: u16 = 1;
     const COMPAT: u16 = 1;
@@ -132,17 +133,17 @@ impl WireMessage for MRelayMessage {
     }
 }
 
-/// A session has ended, or is to end.
+/// A relayed session has ended, or shall be closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayClose {
     /// Number of the session.
     pub conn: u64,
-    /// Why, for the log.
+    /// Reason, for the log.
     pub why: String,
 }
 
 impl WireMessage for MRelayClose {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4302;
     const VERSION: u16 = 1;
     const COMPAT: u16 = 1;
@@ -157,18 +158,19 @@ impl WireMessage for MRelayClose {
     }
 }
 
-/// Numbers for sessions: asked for with an empty range, given with a range that nobody else gets, or with an empty one by a leader
-/// that has none at hand. Version 2: the sender tells what it has taken ([`MRelayTaken`]).
+/// Range of global ids. A monitor requests one with an empty range. The leader replies with a range for this monitor
+/// alone, or with an empty range if it has none at the moment. From version 2 on the sender reports handled bytes with
+/// [`MRelayTaken`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayIds {
-    /// The first.
+    /// First id of the range.
     pub first: u64,
-    /// The one after the last.
+    /// End of the range, exclusive.
     pub end: u64,
 }
 
 impl WireMessage for MRelayIds {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4303;
     const VERSION: u16 = 2;
     const COMPAT: u16 = 1;
@@ -183,17 +185,17 @@ impl WireMessage for MRelayIds {
     }
 }
 
-/// A client signed in with its pending key, which is to become its key.
+/// A client authenticated with its pending key, which shall replace its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayKeyUsed {
-    /// Who.
+    /// Name of the client.
     pub name: AuthName,
-    /// The key, encoded.
+    /// Encoded key.
     pub key: Bytes,
 }
 
 impl WireMessage for MRelayKeyUsed {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4304;
     const VERSION: u16 = 1;
     const COMPAT: u16 = 1;
@@ -208,16 +210,16 @@ impl WireMessage for MRelayKeyUsed {
     }
 }
 
-/// So much of what sessions sent has been taken, and may be followed by more. In either direction; bytes as
-/// [`Message::cost`] counts them.
+/// Flow control: bytes of relayed sessions that the sender has handled, so that as many more may follow. In either
+/// direction; [`Message::cost`] counts the bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayTaken {
-    /// Numbers of sessions, and the bytes of each since the last message like this.
+    /// Session numbers, each with the bytes handled since the last such message.
     pub taken: Vec<(u64, u64)>,
 }
 
 impl WireMessage for MRelayTaken {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4305;
     const VERSION: u16 = 1;
     const COMPAT: u16 = 1;
@@ -239,17 +241,17 @@ impl WireMessage for MRelayTaken {
     }
 }
 
-/// The leader asks for another monitor's time, and the answer.
+/// The leader's request for another monitor's clock, and the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MRelayClock {
-    /// Number of the round of asking.
+    /// Number of the round.
     pub round: u64,
-    /// In the answer, the time there.
+    /// In the reply: wall-clock time of the replying monitor.
     pub here: Utime,
 }
 
 impl WireMessage for MRelayClock {
-    /// Beyond all numbers of Ceph.
+    /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4306;
     const VERSION: u16 = 1;
     const COMPAT: u16 = 1;

@@ -1,12 +1,12 @@
-//! Watch and notify events an OSD sends to clients.
+//! Watch and notify events that an OSD sends to clients.
 
 use crate::macros::{message, plain};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 message! {
-    /// `MWatchNotify`: an event for a watcher or notifier. With [`watch_event::NOTIFY_COMPLETE`] the answers, an
-    /// encoded [`NotifyReply`], are in the data segment and `payload` is empty.
+    /// `MWatchNotify`: an event for a watcher or notifier. With [`watch_event::NOTIFY_COMPLETE`] the data segment has
+    /// the watchers' answers, an encoded [`NotifyReply`], and `payload` is empty.
     MWatchNotify = 44, 3, 1 + data {
         /// Always 1.
         msg_ver: u8,
@@ -22,7 +22,7 @@ message! {
 }
 
 plain! {
-    /// Data of a completed notify: answers by (client id, cookie), and who did not answer in time.
+    /// Data of a completed notify: answers by (client id, cookie), and the watchers that timed out.
     NotifyReply {
         acks: BTreeMap<(u64, u64), Bytes>,
         timeouts: BTreeSet<(u64, u64)>,
@@ -31,10 +31,10 @@ plain! {
 
 /// Values of [`MWatchNotify::opcode`].
 pub mod watch_event {
-    /// Somebody notified.
+    /// A client sent a notify to the watcher.
     pub const NOTIFY: u8 = 1;
-    /// One's own notify is done.
+    /// The receiver's own notify is complete.
     pub const NOTIFY_COMPLETE: u8 = 2;
-    /// The watch is lost.
+    /// The watch was disconnected.
     pub const DISCONNECT: u8 = 3;
 }

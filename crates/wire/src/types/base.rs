@@ -1,4 +1,4 @@
-//! Wire forms of the types in `base`.
+//! Encodings of the types in `base`.
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 use base::{
@@ -156,7 +156,7 @@ impl Decode for HObject {
         r.versioned("hobject_t", 4, |r, _| {
             let (key, oid, snap, hash, max, nspace, pool) =
                 (r.blob()?, r.blob()?, r.get()?, r.u32()?, r.bool()?, r.blob()?, r.get::<PoolId>()?);
-            // Older writers leave the pool of the minimum at -1.
+            // Older writers leave the pool of the minimum object at -1.
             let pool = if pool.0 == -1 && !max && oid.is_empty() && hash == 0 && snap == SnapId(0) {
                 PoolId(i64::MIN)
             } else {
@@ -169,7 +169,7 @@ impl Decode for HObject {
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
-/// Bytes of `sockaddr_in6`.
+/// Length of `sockaddr_in6` in bytes.
 const SOCKADDR_IN6_LEN: usize = 28;
 
 fn put_ip(w: &mut Writer, a: &SocketAddr) {
@@ -206,7 +206,7 @@ fn get_ip(r: &mut Reader<'_>, family: u16) -> Result<Option<SocketAddr>> {
     }
 }
 
-/// `entity_addr_t`: the marked form for peers with `MSG_ADDR2`, else the legacy 136-byte form.
+/// `entity_addr_t`: with marker for peers with `MSG_ADDR2`, else the legacy form of 136 bytes.
 impl Encode for EntityAddr {
     fn encode(&self, w: &mut Writer) {
         if w.features().msg_addr2() {
@@ -220,7 +220,7 @@ impl Encode for EntityAddr {
                             w.u16(if a.is_ipv4() { AF_INET } else { AF_INET6 });
                             put_ip(w, a);
                         }
-                        // Ceph writes its whole union for a blank address.
+                        // Ceph writes its whole address union even for a blank address.
                         None => w.raw(&[0; SOCKADDR_IN6_LEN]),
                     }
                 });
@@ -275,7 +275,7 @@ impl Decode for EntityAddr {
     }
 }
 
-/// `entity_addrvec_t`: marker 2 and a vector; a single legacy address for peers without `MSG_ADDR2`.
+/// `entity_addrvec_t`: marker 2 and a vector. Peers without `MSG_ADDR2` get a single legacy address.
 impl Encode for AddrVec {
     fn encode(&self, w: &mut Writer) {
         if w.features().msg_addr2() {

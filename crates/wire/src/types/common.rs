@@ -1,4 +1,4 @@
-//! Small structures that many messages share: the paxos header, signed durations, text from anywhere, feature sets.
+//! Structures that many messages share: paxos header, signed durations, lenient text, feature sets.
 
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
 use crate::macros::plain;
@@ -6,27 +6,27 @@ use base::Epoch;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// String to string, the shape of metadata, configuration and locations.
+/// Map of strings, as in metadata, configuration and locations.
 pub type StrMap = BTreeMap<String, String>;
 
-/// `interval_set<snapid_t>` and its like: pairs of start and length, ascending.
+/// `interval_set<snapid_t>` and similar: pairs of start and length, ascending.
 pub type Intervals = Vec<(u64, u64)>;
 
-/// `PaxosServiceMessage`: the header in front of messages to a monitor's services.
+/// `PaxosServiceMessage`: header of messages to a monitor's services.
 ///
-/// `version` is not decoration: daemons put the epoch of their newest map there and the monitor acts on it.
+/// Daemons put their newest map epoch into `version`, and the monitor acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaxosHeader {
-    /// Map version the sender has (`have_version`).
+    /// Map version of the sender (`have_version`).
     pub version: u64,
-    /// Session monitor, -1 outside forwarded messages.
+    /// Monitor of the session; -1 unless forwarded.
     pub session_mon: i16,
-    /// Transaction number at the session monitor, 0 outside forwarded messages.
+    /// Transaction number at that monitor; 0 unless forwarded.
     pub session_mon_tid: u64,
 }
 
 impl PaxosHeader {
-    /// As a daemon or client with map `version` sends it.
+    /// Header of a daemon or client with map `version`.
     #[must_use]
     pub fn have(version: u64) -> Self {
         Self { version, session_mon: -1, session_mon_tid: 0 }
@@ -58,14 +58,14 @@ impl Decode for PaxosHeader {
     }
 }
 
-/// A signed duration in nanoseconds (`std::chrono` durations on the wire: i32 seconds, i32 nanoseconds).
+/// Signed duration in nanoseconds (on the wire: i32 seconds and i32 nanoseconds, as `std::chrono` durations).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub i64);
 
 const NANOS: i64 = 1_000_000_000;
 
 impl Span {
-    /// As an unsigned duration, zero if negative.
+    /// The duration; zero if negative.
     #[must_use]
     pub fn to_duration(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
@@ -80,7 +80,7 @@ impl From<Duration> for Span {
 
 impl Encode for Span {
     fn encode(&self, w: &mut Writer) {
-        // Division and remainder truncate towards zero, so both parts carry the sign, as Ceph writes them.
+        // Division and remainder truncate towards zero, so both parts carry the sign, as in Ceph.
         w.i32((self.0 / NANOS) as i32);
         w.i32((self.0 % NANOS) as i32);
     }
@@ -91,8 +91,7 @@ impl Decode for Span {
     }
 }
 
-/// Text from another program, kept readable even where it is not UTF-8: such bytes become U+FFFD instead of costing
-/// the sender its session.
+/// Text from another program that may not be UTF-8: invalid bytes become U+FFFD, so that the sender's session survives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(pub String);
 
@@ -129,7 +128,7 @@ impl Decode for Text {
     }
 }
 
-/// Fixed-size arrays have no count.
+/// Fixed-size arrays are encoded without a count.
 impl<T: Encode, const N: usize> Encode for [T; N] {
     fn encode(&self, w: &mut Writer) {
         for v in self {
@@ -150,7 +149,7 @@ impl<T: Decode + Default + Copy, const N: usize> Decode for [T; N] {
 plain! {
     /// `CompatSet::FeatureSet`.
     FeatureSet {
-        /// Bit n set: feature n is in `names`.
+        /// Bit `n` is set if feature `n` is in `names`.
         mask: u64,
         names: BTreeMap<u64, String>,
     }
@@ -164,7 +163,7 @@ plain! {
 }
 
 impl FeatureSet {
-    /// Bits that may be used: bit 0 marks a form that is gone.
+    /// Usable bits; bit 0 marks an obsolete encoding.
     const BITS: std::ops::Range<u64> = 1..64;
 
     /// Adds a feature; a number outside 1 to 63 changes nothing.
@@ -175,7 +174,7 @@ impl FeatureSet {
         }
     }
 
-    /// Takes a feature away.
+    /// Removes a feature.
     pub fn remove(&mut self, bit: u64) {
         if Self::BITS.contains(&bit) {
             self.mask &= !(1 << bit);
@@ -183,13 +182,13 @@ impl FeatureSet {
         }
     }
 
-    /// True if the feature is there.
+    /// True if the set has the feature.
     #[must_use]
     pub fn contains(&self, bit: u64) -> bool {
         Self::BITS.contains(&bit) && self.mask & (1 << bit) != 0
     }
 
-    /// Adds what the other set has.
+    /// Adds the features of another set.
     fn merge(&mut self, other: &Self) {
         for bit in Self::BITS.filter(|b| other.contains(*b) && !self.contains(*b)).collect::<Vec<_>>() {
             self.insert(bit, other.names.get(&bit).map_or("", String::as_str));
@@ -198,7 +197,7 @@ impl FeatureSet {
 }
 
 impl CompatSet {
-    /// True if who has these features may change what has the other's.
+    /// True if a daemon with these features may write data that needs the features of `other`.
     #[must_use]
     pub fn writeable(&self, other: &Self) -> bool {
         other.incompat.mask & !self.incompat.mask == 0 && other.ro_compat.mask & !self.ro_compat.mask == 0
@@ -211,7 +210,7 @@ impl CompatSet {
         masks(self) == masks(other)
     }
 
-    /// Adds the other's features.
+    /// Adds the features of another set.
     pub fn merge(&mut self, other: &Self) {
         self.compat.merge(&other.compat);
         self.ro_compat.merge(&other.ro_compat);

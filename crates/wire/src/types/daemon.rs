@@ -1,4 +1,4 @@
-//! What daemons say about themselves: superblock, cluster log, health, services, manager modules.
+//! Structures about daemons: superblock, cluster log, health, services, manager modules.
 
 use crate::macros::{plain, versioned};
 use crate::types::{CompatSet, StrMap, Text};
@@ -7,7 +7,7 @@ use base::{AddrVec, AuthName, EntityAddr, EntityName, Epoch, OsdId, PoolId, Utim
 use std::collections::BTreeMap;
 
 versioned! {
-    /// `OSDSuperblock`: an OSD's identity and map range, as it boots.
+    /// `OSDSuperblock`: identity and map range that an OSD sends at boot.
     OsdSuperblock = "OSDSuperblock", 10, 5 {
         cluster_fsid: Uuid,
         whoami: OsdId,
@@ -26,34 +26,34 @@ versioned! {
         cluster_osdmap_trim_lower_bound: Epoch => 10,
     }
 
-    /// `LogEntry`: a line of the cluster log.
+    /// `LogEntry`: an entry of the cluster log.
     LogEntry = "LogEntry", 5, 5 {
         name: AuthName,
         rank: EntityName,
         addrs: AddrVec,
         stamp: Utime,
         seq: u64,
-        /// 0 debug, 1 info, 2 security, 3 warning, 4 error.
+        /// Priority: 0 debug, 1 info, 2 security, 3 warning, 4 error.
         prio: u16,
         msg: Text,
         channel: String,
     }
 
-    /// `health_check_t`: one health warning.
+    /// `health_check_t`: a health check.
     HealthCheck = "health_check_t", 2, 1 {
-        /// 0 error, 1 warning, 2 ok.
+        /// Severity: 0 error, 1 warning, 2 ok.
         severity: u8,
         summary: Text,
         detail: Vec<Text>,
         count: i64 => 2,
     }
 
-    /// `health_check_map_t`: warnings by code.
+    /// `health_check_map_t`: health checks by code.
     HealthCheckMap = "health_check_map_t", 1, 1 {
         checks: BTreeMap<String, HealthCheck>,
     }
 
-    /// `ProgressEvent`: a bar in `ceph -s`.
+    /// `ProgressEvent`: a progress bar in `ceph -s`.
     ProgressEvent = "ProgressEvent", 2, 1 {
         message: Text,
         progress: f32,
@@ -70,7 +70,7 @@ versioned! {
         task_status: StrMap => 2,
     }
 
-    /// `ServiceMap::Service`: daemons of one kind (rgw, rbd-mirror, ...).
+    /// `ServiceMap::Service`: daemons of a service (rgw, rbd-mirror, ...).
     Service = "ServiceMap::Service", 1, 1 {
         daemons: BTreeMap<String, ServiceDaemon>,
         summary: String,
@@ -83,13 +83,13 @@ versioned! {
         services: BTreeMap<String, Service>,
     }
 
-    /// `MonCommand`: descriptor of a command that a manager offers.
+    /// `MonCommand`: descriptor of a command that a manager module offers.
     MonCommand = "MonCommand", 1, 1 {
         cmdstring: String,
         helpstring: String,
         module: String,
         req_perms: String,
-        /// Old, empty.
+        /// Obsolete, empty.
         availability: String,
         flags: u64,
     }
@@ -127,7 +127,7 @@ versioned! {
         mgr_features: u64 => 4,
     }
 
-    /// `MgrMap`. Without a manager: gid 0, empty name, not available.
+    /// `MgrMap`. Without an active manager: gid 0, empty name, not available.
     MgrMap = "MgrMap", 12, 6 {
         epoch: Epoch,
         active_addrs: AddrVec,
@@ -151,16 +151,16 @@ versioned! {
         path: String,
         description: String,
         nick: String,
-        /// Bits: 1 time, 2 u64, 4 average, 8 counter, 16 histogram.
+        /// Type bits: 1 time, 2 u64, 4 average, 8 counter, 16 histogram.
         kind: u8,
         priority: u8 => 2,
-        /// 0 bytes, 1 none.
+        /// Unit: 0 bytes, 1 none.
         unit: u8 => 3,
     }
 
     /// `DaemonHealthMetric`.
     DaemonHealthMetric = "DaemonHealthMetric", 1, 1 {
-        /// 0 SLOW_OPS, 1 PENDING_CREATING_PGS.
+        /// Type: 0 SLOW_OPS, 1 PENDING_CREATING_PGS.
         kind: u8,
         /// SLOW_OPS: count in the low half, age of the oldest in seconds in the high half.
         value: u64,
@@ -168,7 +168,8 @@ versioned! {
 }
 
 plain! {
-    /// Configuration a daemon reports to the manager: by name and level, and what it ignored of the monitor's.
+    /// Configuration that a daemon reports to the manager: options by name and level, and the monitor's options that it
+    /// ignored.
     DaemonConfig {
         values: BTreeMap<String, BTreeMap<i32, Text>>,
         ignored_mon_values: BTreeMap<String, Text>,

@@ -1,8 +1,8 @@
-//! File-system maps: the MDS daemons, ranks and pools of file systems, and what daemons tell in their beacons.
+//! File-system maps (MDS daemons, ranks, pools), and the contents of MDS beacons.
 //!
-//! Layouts: `src/mds/MDSMap.cc`, `FSMap.cc`, `FSMapUser.h`, `messages/MMDSBeacon.h`. An `MDSMap` has a second version in
-//! the middle ([`MdsMap::ev`]); decoders read what they know and skip the rest, so the newest form serves every release.
-//! What was decoded is encoded in the form it came in.
+//! Layouts: `src/mds/MDSMap.cc`, `FSMap.cc`, `FSMapUser.h`, `messages/MMDSBeacon.h`. An `MDSMap` has a second version
+//! in the middle ([`MdsMap::ev`]). Decoders skip what they do not know, so the newest form serves every release. A
+//! decoded map is encoded in the version it came in.
 
 use crate::DecodeError;
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
@@ -86,77 +86,77 @@ pub struct MdsMap {
     pub epoch: Epoch,
     /// Bits of [`fs_flag`].
     pub flags: u32,
-    /// Gone, 0.
+    /// Obsolete, 0.
     pub last_failure: Epoch,
     /// Rank of the root directory, 0.
     pub root: i32,
-    /// Seconds after which a client that is silent is stale.
+    /// Seconds without a message after which a client session is stale.
     pub session_timeout: u32,
-    /// Seconds after which a client that is silent is evicted.
+    /// Seconds without a message after which a client session is evicted.
     pub session_autoclose: u32,
-    /// Largest file, in bytes.
+    /// Largest file size in bytes.
     pub max_file_size: u64,
-    /// Active ranks wanted.
+    /// Number of active ranks wanted.
     pub max_mds: i32,
     /// Daemons that hold or follow a rank, by global id.
     pub mds_info: BTreeMap<u64, MdsInfo>,
     /// Data pools; the first one is the default.
     pub data_pools: Vec<PoolId>,
-    /// Gone, -1.
+    /// Obsolete, -1.
     pub cas_pool: PoolId,
-    /// Version of what follows, 16 (Pacific) to 19 (Tentacle).
+    /// Version of the second half, 16 (Pacific) to 19 (Tentacle).
     pub ev: u16,
     /// On-disk features of the file system.
     pub compat: CompatSet,
-    /// Pool of the metadata.
+    /// Metadata pool.
     pub metadata_pool: PoolId,
-    /// When it was made.
+    /// Creation time.
     pub created: Utime,
-    /// When it was changed last.
+    /// Time of the last change.
     pub modified: Utime,
     /// Rank of the tables, 0.
     pub tableserver: i32,
     /// Ranks that exist.
     pub ranks_in: BTreeSet<i32>,
-    /// Gone: the epoch, for every rank that exists.
+    /// Obsolete: the epoch, for every existing rank.
     pub inc: BTreeMap<i32, i32>,
     /// Daemon of each rank that has one.
     pub up: BTreeMap<i32, u64>,
     /// Ranks that exist and have no daemon.
     pub failed: BTreeSet<i32>,
-    /// Ranks that existed once.
+    /// Ranks that have been stopped.
     pub stopped: BTreeSet<i32>,
-    /// OSD map that a rank must have before it replays its journal: there the failed daemon is blocklisted.
+    /// OSD map epoch that a rank must have before it replays its journal: in it the failed daemon is blocklisted.
     pub last_failure_osd_epoch: Epoch,
     /// Flags that were ever set.
     pub ever_allowed_features: u8,
     /// Flags that an operator set.
     pub explicitly_allowed_features: u8,
-    /// Small files are kept in their inodes.
+    /// Small files are stored in their inodes.
     pub inline_data_enabled: bool,
-    /// The file system exists.
+    /// Whether the file system exists.
     pub enabled: bool,
-    /// Name.
+    /// Name of the file system.
     pub fs_name: String,
-    /// Ranks that need repair.
+    /// Ranks that are damaged and need repair.
     pub damaged: BTreeSet<i32>,
-    /// Object of the balancer's program.
+    /// Object with the balancer's program.
     pub balancer: String,
-    /// Standbys wanted; -1 until there was one.
+    /// Number of standby daemons wanted; -1 until one existed.
     pub standby_count_wanted: i32,
     /// `max_mds` before the file system was taken down.
     pub old_max_mds: i32,
-    /// Gone, 0.
+    /// Obsolete, 0.
     pub min_compat_client: u8,
-    /// Feature bits that clients must have, in blocks of 8 bytes.
+    /// Required client features, in blocks of 8 bytes.
     pub required_client_features: Bytes,
     /// Ranks that the balancer uses, in hexadecimal; `-1` for all. Since 17.
     pub bal_rank_mask: String,
-    /// Bytes of all extended attributes of an inode. Since 18.
+    /// Limit in bytes for all xattrs of an inode. Since 18.
     pub max_xattr_size: u64,
-    /// Daemon that leads the quiesce database, 0 for none. Since 19.
+    /// Global id of the leader of the quiesce database; 0 for none. Since 19.
     pub qdb_leader: u64,
-    /// Daemons of the quiesce database. Since 19.
+    /// Global ids of the daemons in the quiesce database. Since 19.
     pub qdb_members: Vec<u64>,
 }
 
@@ -166,25 +166,25 @@ pub mod fs_flag {
     pub const NOT_JOINABLE: u32 = 1;
     /// Snapshots may be made.
     pub const ALLOW_SNAPS: u32 = 1 << 1;
-    /// Snapshots work with several ranks.
+    /// Snapshots are supported with several active ranks.
     pub const ALLOW_MULTIMDS_SNAPS: u32 = 1 << 4;
-    /// Standbys follow ranks.
+    /// Standby daemons may follow ranks.
     pub const ALLOW_STANDBY_REPLAY: u32 = 1 << 5;
     /// No client may open a session.
     pub const REFUSE_CLIENT_SESSION: u32 = 1 << 6;
-    /// Standbys that want another file system are not taken.
+    /// Standby daemons that prefer another file system are not used.
     pub const REFUSE_STANDBY_FOR_ANOTHER_FS: u32 = 1 << 7;
-    /// The balancer moves directories.
+    /// The balancer may migrate directories.
     pub const BALANCE_AUTOMATE: u32 = 1 << 8;
-    /// Of a new file system.
+    /// Flags of a new file system.
     pub const DEFAULT: u32 = ALLOW_SNAPS | ALLOW_MULTIMDS_SNAPS;
 }
 
-/// Oldest and newest version of the second half of an `MDSMap` that is read and written.
+/// Supported versions of the second half of an `MDSMap`.
 const MDSMAP_EV: std::ops::RangeInclusive<u16> = 16..=19;
 
 impl Default for MdsMap {
-    /// The map of no file system.
+    /// The map without a file system.
     fn default() -> Self {
         Self {
             epoch: Epoch(0),
@@ -343,11 +343,11 @@ impl Decode for MdsMap {
 /// `Filesystem`: one file system of an [`FsMap`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filesystem {
-    /// Its id.
+    /// Id of the file system.
     pub fscid: i32,
     /// Daemons, ranks, pools.
     pub mds_map: MdsMap,
-    /// Other clusters that it is mirrored to.
+    /// Clusters to which the file system is mirrored.
     pub mirror_info: MirrorInfo,
 }
 
@@ -380,28 +380,28 @@ pub struct FsMap {
     pub epoch: Epoch,
     /// Id of the next file system.
     pub next_filesystem_id: u64,
-    /// File system of clients that name none, -1 for none.
+    /// Id of the file system for clients that name none; -1 for none.
     pub legacy_client_fscid: i32,
     /// On-disk features of a new file system.
     pub default_compat: CompatSet,
-    /// More than one file system may exist.
+    /// Whether more than one file system may exist.
     pub enable_multiple: bool,
     /// File systems by id.
     pub filesystems: BTreeMap<i32, Filesystem>,
-    /// File system of each daemon, -1 for a standby.
+    /// Id of each daemon's file system; -1 for a standby.
     pub mds_roles: BTreeMap<u64, i32>,
     /// Daemons without a rank.
     pub standby_daemons: BTreeMap<u64, MdsInfo>,
-    /// Epoch in which each of them changed last.
+    /// Epoch in which each standby daemon changed last.
     pub standby_epochs: BTreeMap<u64, Epoch>,
-    /// More than one file system were allowed once.
+    /// Whether more than one file system was ever allowed.
     pub ever_enabled_multiple: bool,
-    /// When the epoch was made. Since 8 (Tentacle).
+    /// Time at which the epoch was made. Since 8 (Tentacle).
     pub btime: Option<Utime>,
 }
 
 impl Default for FsMap {
-    /// No file system at all.
+    /// A map without file systems.
     fn default() -> Self {
         Self {
             epoch: Epoch(0),
@@ -472,17 +472,17 @@ impl Decode for FsMap {
 }
 
 impl FsMapUser {
-    /// No file system at all.
+    /// A map without file systems.
     #[must_use]
     pub fn empty(epoch: Epoch) -> Self {
         Self { epoch, legacy_client_fscid: -1, ..Self::default() }
     }
 }
 
-/// On-disk feature of an MDS that keeps small files in inodes; every supported release has it.
+/// On-disk feature of an MDS that stores small files in inodes; every supported release has it.
 pub const INLINE_DATA: (u64, &str) = (7, "mds uses inline data");
 
-/// Features that an MDS of every supported release has, and a new file system needs.
+/// Features that every supported MDS release has and a new file system requires.
 #[must_use]
 pub fn mds_default_compat() -> CompatSet {
     const NAMES: [(u64, &str); 9] = [

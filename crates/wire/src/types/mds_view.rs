@@ -1,42 +1,42 @@
-//! What follows from a file system's map alone: who is active, what is degraded, who could take over.
+//! Queries on file-system maps: active, degraded and replacement daemons.
 
 use super::{CompatSet, Filesystem, FsMap, MdsInfo, MdsMap, fs_flag};
 use base::Utime;
 
 /// States of an MDS daemon (`MDSMap::DaemonState`).
 pub mod mds_state {
-    /// Gone, on purpose.
+    /// The daemon is removed.
     pub const DNE: i32 = 0;
-    /// Its rank is given up.
+    /// The rank has been stopped.
     pub const STOPPED: i32 = -1;
-    /// Announces itself.
+    /// The daemon boots.
     pub const BOOT: i32 = -4;
-    /// Waits for a rank.
+    /// The daemon waits for a rank.
     pub const STANDBY: i32 = -5;
-    /// Makes a new rank.
+    /// The daemon creates a new rank.
     pub const CREATING: i32 = -6;
-    /// Takes up a rank that was given up.
+    /// The daemon restarts a stopped rank.
     pub const STARTING: i32 = -7;
-    /// Follows the journal of a rank.
+    /// The daemon follows the journal of a rank.
     pub const STANDBY_REPLAY: i32 = -8;
-    /// Reads the journal of a rank that failed.
+    /// The daemon replays the journal of a failed rank.
     pub const REPLAY: i32 = 8;
-    /// Settles with other ranks what was under way.
+    /// The daemon resolves unfinished operations with other ranks.
     pub const RESOLVE: i32 = 9;
-    /// Waits for the clients.
+    /// The daemon waits for clients to reconnect.
     pub const RECONNECT: i32 = 10;
-    /// Agrees with other ranks on what is cached.
+    /// The daemon synchronizes its cache with other ranks.
     pub const REJOIN: i32 = 11;
-    /// Repeats requests of clients.
+    /// The daemon replays requests of clients.
     pub const CLIENTREPLAY: i32 = 12;
-    /// Serves.
+    /// The daemon serves the rank.
     pub const ACTIVE: i32 = 13;
-    /// Hands its part to other ranks.
+    /// The daemon stops and exports its subtrees to other ranks.
     pub const STOPPING: i32 = 14;
     /// The rank cannot be served and needs repair.
     pub const DAMAGED: i32 = 15;
 
-    /// The word for a state.
+    /// Name of a state.
     #[must_use]
     pub fn name(state: i32) -> &'static str {
         match state {
@@ -59,7 +59,7 @@ pub mod mds_state {
         }
     }
 
-    /// True if a daemon that holds a rank may go from one state to the other by its own report.
+    /// True if a daemon with a rank may change from one state to the other by its own beacon.
     #[must_use]
     pub fn may_follow(from: i32, to: i32) -> bool {
         if from == to || to == DAMAGED {
@@ -79,34 +79,34 @@ pub mod mds_state {
     }
 }
 
-/// Bit of [`MdsInfo::flags`]: the daemon is neither removed nor given a rank.
+/// Bit of [`MdsInfo::flags`]: frozen, so that the daemon is neither removed nor given a rank.
 const FROZEN: u64 = 1;
 
 impl MdsInfo {
-    /// True if its beacons have stayed away.
+    /// True if the daemon's beacons are overdue.
     #[must_use]
     pub fn is_laggy(&self) -> bool {
         self.laggy_since != Utime::default()
     }
 
-    /// True if an operator froze it.
+    /// True if an operator froze the daemon.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.flags & FROZEN != 0
     }
 
-    /// Freezes it, or ends that.
+    /// Freezes or unfreezes the daemon.
     pub fn set_frozen(&mut self, on: bool) {
         self.flags = if on { self.flags | FROZEN } else { self.flags & !FROZEN };
     }
 
-    /// True between a failure of its rank and full service.
+    /// True if the daemon's rank has failed and is not fully serving again.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         (mds_state::REPLAY..=mds_state::CLIENTREPLAY).contains(&self.state)
     }
 
-    /// True if it follows a rank and holds none.
+    /// True if the daemon follows a rank without holding one.
     #[must_use]
     pub fn is_follower(&self) -> bool {
         self.state == mds_state::STANDBY_REPLAY
@@ -131,26 +131,26 @@ impl MdsMap {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// Daemons in a state.
+    /// Number of daemons in a state.
     #[must_use]
     pub fn count(&self, state: i32) -> usize {
         self.mds_info.values().filter(|i| i.state == state).count()
     }
 
-    /// True while a rank is without daemon, damaged or recovering.
+    /// True if a rank has no daemon, is damaged, or is recovering.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         !self.failed.is_empty() || !self.damaged.is_empty() || self.mds_info.values().any(MdsInfo::is_degraded)
     }
 
-    /// True if ranks may be added or taken away now.
+    /// True if ranks may be added or removed at present.
     #[must_use]
     pub fn is_resizeable(&self) -> bool {
         use mds_state::{CREATING, STARTING, STOPPING};
         !self.is_degraded() && [CREATING, STARTING, STOPPING].iter().all(|s| self.count(*s) == 0)
     }
 
-    /// True if a daemon may bring on-disk features that the file system does not have yet.
+    /// True if a daemon may add on-disk features that the file system lacks.
     #[must_use]
     pub fn is_upgradeable(&self) -> bool {
         let followers = self.has_flag(fs_flag::ALLOW_STANDBY_REPLAY);
@@ -169,20 +169,20 @@ impl MdsMap {
         self.mds_info.values().find(|i| i.rank == rank && i.is_follower())
     }
 
-    /// Standbys that are missing, with so many daemons without a rank.
+    /// Number of missing standby daemons, if `standbys` daemons have no rank.
     #[must_use]
     pub fn standbys_missing(&self, standbys: usize) -> usize {
         let wanted = usize::try_from(self.standby_count_wanted).unwrap_or(0);
         wanted.saturating_sub(self.count(mds_state::STANDBY_REPLAY) + standbys)
     }
 
-    /// True if the bit is among the features that clients must have.
+    /// True if the feature bit is required of clients.
     #[must_use]
     pub fn requires_client(&self, bit: usize) -> bool {
         self.required_client_features.get(bit / 8).is_some_and(|b| b & (1 << (bit % 8)) != 0)
     }
 
-    /// Sets or clears a feature that clients must have.
+    /// Adds or removes a required client feature.
     pub fn require_client(&mut self, bit: usize, on: bool) {
         let mut v = self.required_client_features.to_vec();
         if on && v.len() <= bit / 8 {
@@ -199,7 +199,7 @@ impl MdsMap {
 }
 
 impl FsMap {
-    /// A daemon, with or without a rank.
+    /// A daemon by global id, with or without a rank.
     #[must_use]
     pub fn daemon(&self, gid: u64) -> Option<&MdsInfo> {
         match self.mds_roles.get(&gid)? {
@@ -213,7 +213,7 @@ impl FsMap {
         self.mds_roles.keys().filter_map(|gid| self.daemon(*gid))
     }
 
-    /// A daemon by name: standbys first, then file system by file system.
+    /// A daemon by name; standby daemons first, then those of each file system.
     #[must_use]
     pub fn daemon_by_name(&self, name: &str) -> Option<&MdsInfo> {
         let held = self.filesystems.values().flat_map(|f| f.mds_map.mds_info.values());
@@ -232,7 +232,7 @@ impl FsMap {
         self.filesystems.values().find(|f| f.mds_map.fs_name == name)
     }
 
-    /// The epoch that a daemon must have seen: its file system's, or its own if it has none.
+    /// The epoch that a daemon must have: its file system's, or that of its own record if it has none.
     #[must_use]
     pub fn effective_epoch(&self, gid: u64) -> Option<base::Epoch> {
         match self.fs_of(gid) {
@@ -241,8 +241,8 @@ impl FsMap {
         }
     }
 
-    /// The standby that a file system would take: one that wants it, else one that wants none, else, if that is
-    /// allowed, one that wants another.
+    /// The standby daemon for a file system: one that prefers it, else one without a preference, else, if allowed, one
+    /// that prefers another.
     #[must_use]
     pub fn available_standby(&self, fs: &Filesystem) -> Option<&MdsInfo> {
         let map = &fs.mds_map;
@@ -263,7 +263,7 @@ impl FsMap {
         who
     }
 
-    /// The daemon that would take a rank: its follower if it has one, else a standby.
+    /// The daemon to take over a rank: its follower, else a standby daemon.
     #[must_use]
     pub fn replacement(&self, fscid: i32, rank: i32) -> Option<&MdsInfo> {
         let fs = self.filesystems.get(&fscid)?;
@@ -280,7 +280,8 @@ impl FsMap {
         self.filesystems.values().any(|f| f.mds_map.metadata_pool == pool || f.mds_map.data_pools.contains(&pool))
     }
 
-    /// The map as a client may see it that is limited to some file systems; no names: no limit. Standbys are everybody's.
+    /// The map for a client that is limited to the named file systems (no names: unlimited). Standby daemons are always
+    /// visible.
     #[must_use]
     pub fn filtered(&self, names: &[&str]) -> std::borrow::Cow<'_, Self> {
         if names.is_empty() {

@@ -1,10 +1,10 @@
-//! Performance queries that a manager puts to OSDs and MDSs (`rbd perf image iotop` and the like).
+//! Performance queries from a manager to OSDs and MDSs (`rbd perf image iotop` and similar).
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 use crate::macros::versioned;
 use bytes::Bytes;
 
-/// A vector whose count is a variable-length integer (seven bits a byte, low first).
+/// A vector whose count is a varint (seven bits per byte, low first).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VarVec<T>(pub Vec<T>);
 
@@ -63,12 +63,12 @@ versioned! {
 
     /// `OSDPerfMetricQuery`.
     PerfMetricQuery = "OSDPerfMetricQuery", 1, 1 {
-        /// What operations are grouped by, in order.
+        /// Key by which operations are grouped: its parts, in order.
         key_descriptor: VarVec<PerfMetricSubKey>,
         performance_counters: VarVec<PerformanceCounter>,
     }
 
-    /// `OSDPerfMetricLimit`: only the top so many by a counter.
+    /// `OSDPerfMetricLimit`: report only the entries with the highest values of a counter.
     PerfMetricLimit = "OSDPerfMetricLimit", 1, 1 {
         order_by: PerformanceCounter,
         max_count: u64,
@@ -77,8 +77,8 @@ versioned! {
     /// `OSDPerfMetricReport`.
     PerfMetricReport = "OSDPerfMetricReport", 1, 1 {
         performance_counter_descriptors: VarVec<PerformanceCounter>,
-        /// By key, which is what the groups of each part's expression matched: the counters one after the other, latencies
-        /// as a sum in nanoseconds and a count.
+        /// Counters by key. A key has the regex captures of each of its parts. The counters follow each other; a
+        /// latency is a sum in nanoseconds and a count.
         group_packed_performance_counters: Vec<(Vec<Vec<Bytes>>, Bytes)>,
     }
 
@@ -91,60 +91,60 @@ versioned! {
 
 /// Kinds of [`PerfMetricSubKey`].
 pub mod perf_key {
-    /// `client.123`.
+    /// Client id, as `client.123`.
     pub const CLIENT_ID: u8 = 0;
-    /// Its address.
+    /// Address of the client.
     pub const CLIENT_ADDRESS: u8 = 1;
-    /// Number of the pool.
+    /// Id of the pool.
     pub const POOL_ID: u8 = 2;
     /// Namespace.
     pub const NAMESPACE: u8 = 3;
-    /// Number of the OSD.
+    /// Id of the OSD.
     pub const OSD_ID: u8 = 4;
     /// The PG.
     pub const PG_ID: u8 = 5;
     /// Name of the object.
     pub const OBJECT_NAME: u8 = 6;
-    /// Snapshot that is read.
+    /// Snapshot that the operation reads.
     pub const SNAP_ID: u8 = 7;
 }
 
 /// Kinds of [`PerformanceCounter`].
 pub mod perf_counter {
-    /// Operations.
+    /// Number of operations.
     pub const OPS: u8 = 0;
-    /// Operations that write.
+    /// Number of write operations.
     pub const WRITE_OPS: u8 = 1;
-    /// Operations that read.
+    /// Number of read operations.
     pub const READ_OPS: u8 = 2;
-    /// Bytes both ways.
+    /// Bytes read and written.
     pub const BYTES: u8 = 3;
-    /// Bytes received by writes.
+    /// Bytes written.
     pub const WRITE_BYTES: u8 = 4;
-    /// Bytes sent by reads.
+    /// Bytes read.
     pub const READ_BYTES: u8 = 5;
-    /// Summed latency.
+    /// Sum of latencies.
     pub const LATENCY: u8 = 6;
-    /// Of writes.
+    /// Sum of write latencies.
     pub const WRITE_LATENCY: u8 = 7;
-    /// Of reads.
+    /// Sum of read latencies.
     pub const READ_LATENCY: u8 = 8;
 }
 
-/// Queries with their limits.
+/// Queries, each with its limits.
 pub type PerfQueries = Vec<(PerfMetricQuery, Vec<PerfMetricLimit>)>;
-/// Answers by query.
+/// Reports by query.
 pub type PerfReports = Vec<(PerfMetricQuery, PerfMetricReport)>;
 
 const FOR_OSD: u32 = 0;
 const FOR_MDS: u32 = 1;
 
-/// `MetricConfigMessage`: queries for one kind of daemon.
+/// `MetricConfigMessage`: queries for one type of daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetricConfig {
-    /// For OSDs.
+    /// Queries for OSDs.
     Osd(PerfQueries),
-    /// For MDSs.
+    /// Queries for MDSs.
     Mds(PerfQueries),
 }
 
@@ -170,12 +170,12 @@ impl Decode for MetricConfig {
     }
 }
 
-/// `MetricReportMessage`: answers of one kind of daemon.
+/// `MetricReportMessage`: reports of one type of daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetricReport {
-    /// From an OSD.
+    /// Reports of an OSD.
     Osd(PerfReports),
-    /// From an MDS.
+    /// Report of an MDS.
     Mds(MdsPerfMetricReport),
 }
 

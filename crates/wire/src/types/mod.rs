@@ -1,6 +1,6 @@
-//! Structures that messages are made of.
+//! Structures in messages.
 //!
-//! One file per subject; names follow Ceph's types, with the original named in each doc comment.
+//! One file per subject. Names follow Ceph's types; each doc comment has the original name.
 
 mod base;
 mod common;

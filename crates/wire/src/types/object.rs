@@ -1,20 +1,20 @@
-//! What an object operation refers to: locator, snapshot context, redirect, and the payloads of some operations.
+//! Structures of object operations: locator, snapshot context, redirect, and payloads of some operations.
 
 use crate::codec::{Decode, Encode, Reader, Result, Writer};
 use crate::macros::{plain, versioned};
 use base::{EntityAddr, EntityName, HObject, PoolId, SnapId};
 use bytes::Bytes;
 
-/// `object_locator_t`: pool, namespace and placement override of an object.
+/// `object_locator_t`: pool, namespace and locator key of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectLocator {
     /// Pool.
     pub pool: PoolId,
-    /// Placement key, empty to place by name.
+    /// Locator key; empty to place by name.
     pub key: Bytes,
     /// Namespace.
     pub nspace: Bytes,
-    /// Placement hash, -1 to compute it (PG listing names a PG this way).
+    /// Placement hash; -1 to compute it. A PG listing names a PG this way.
     pub hash: i64,
 }
 
@@ -25,7 +25,7 @@ impl Default for ObjectLocator {
 }
 
 impl ObjectLocator {
-    /// In `pool`'s default namespace, placed by name.
+    /// The default namespace of `pool`, placed by name.
     #[must_use]
     pub fn new(pool: PoolId) -> Self {
         Self { pool, ..Self::default() }
@@ -34,7 +34,7 @@ impl ObjectLocator {
 
 impl Encode for ObjectLocator {
     fn encode(&self, w: &mut Writer) {
-        // A hash changes what older decoders would do, so it raises the compat version.
+        // A hash changes the behaviour of older decoders, so it raises the compat version.
         let compat = if self.hash == -1 { 3 } else { 6 };
         w.versioned(6, compat, |w| {
             w.put(&self.pool);
@@ -58,10 +58,10 @@ impl Decode for ObjectLocator {
     }
 }
 
-/// `SnapContext`: which snapshots a write has to preserve.
+/// `SnapContext`: the snapshots that a write must preserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapContext {
-    /// Newest snapshot the writer knows, 0 for none.
+    /// Newest snapshot that the writer knows; 0 for none.
     pub seq: SnapId,
     /// Existing snapshots, newest first.
     pub snaps: Vec<SnapId>,
@@ -74,7 +74,7 @@ impl Default for SnapContext {
 }
 
 impl SnapContext {
-    /// Ceph's rule: no snapshot newer than `seq`, none repeated, newest first.
+    /// True if the context obeys Ceph's rule: no snapshot above `seq`, none repeated, newest first.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.snaps.first().is_none_or(|s| *s <= self.seq) && self.snaps.windows(2).all(|w| matches!(w, [a, b] if a > b))
@@ -93,12 +93,12 @@ impl Decode for SnapContext {
     }
 }
 
-/// `request_redirect_t`: the object lives elsewhere.
+/// `request_redirect_t`: location of a redirected object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestRedirect {
-    /// Where.
+    /// Target locator.
     pub locator: ObjectLocator,
-    /// Under which name, empty for the same.
+    /// Target name; empty for the same name.
     pub object: Bytes,
 }
 
@@ -118,7 +118,7 @@ impl Decode for RequestRedirect {
 }
 
 versioned! {
-    /// `watch_item_t`: one entry of a LIST_WATCHERS answer.
+    /// `watch_item_t`: an entry of a LIST_WATCHERS reply.
     WatchItem = "watch_item_t", 2, 1 {
         name: EntityName,
         cookie: u64,
@@ -126,29 +126,29 @@ versioned! {
         addr: EntityAddr => 2,
     }
 
-    /// `obj_list_watch_response_t`: answer of LIST_WATCHERS.
+    /// `obj_list_watch_response_t`: reply of LIST_WATCHERS.
     ListWatchersReply = "obj_list_watch_response_t", 1, 1 {
         entries: Vec<WatchItem>,
     }
 
-    /// `pg_nls_response_t`: answer of PGNLS.
+    /// `pg_nls_response_t`: reply of PGNLS.
     PgNlsReply = "pg_nls_response_t", 1, 1 {
-        /// Cursor to go on from; the end marker when the PG is done.
+        /// Cursor for the next call; the maximum object at the end of the PG.
         handle: HObject,
         entries: Vec<ListObject>,
     }
 
-    /// `clone_info`: one clone (or the head, with the head's snap id) in a LIST_SNAPS answer.
+    /// `clone_info`: a clone (or the head, with the head's snapshot id) in a LIST_SNAPS reply.
     CloneInfo = "clone_info", 1, 1 {
         cloneid: SnapId,
-        /// Snapshots that see this clone, ascending.
+        /// Snapshots that the clone belongs to, ascending.
         snaps: Vec<SnapId>,
-        /// Ranges shared with the next newer clone.
+        /// Ranges that the clone shares with the next newer one.
         overlap: Vec<(u64, u64)>,
         size: u64,
     }
 
-    /// `obj_list_snap_response_t`: answer of LIST_SNAPS.
+    /// `obj_list_snap_response_t`: reply of LIST_SNAPS.
     ListSnapsReply = "obj_list_snap_response_t", 2, 1 {
         clones: Vec<CloneInfo>,
         seq: u64 => 2,

@@ -1,4 +1,4 @@
-//! What OSDs know about a placement group: history, past intervals, info, and the records they exchange about it.
+//! Metadata of a PG: history, past intervals, info, and the records that OSDs exchange in peering.
 //!
 //! Field names are those of Ceph's `osd_types.h`.
 
@@ -8,17 +8,17 @@ use crate::types::{Intervals, PgStat, Span};
 use base::{Epoch, Eversion, HObject, OsdId, PgId, ShardId, Utime};
 use std::collections::BTreeSet;
 
-/// `pg_shard_t`: an OSD in its role in a PG.
+/// `pg_shard_t`: an OSD with its shard of a PG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PgShard {
-    /// Which OSD.
+    /// Id of the OSD.
     pub osd: OsdId,
-    /// Which shard of an erasure-coded PG.
+    /// Shard of an erasure-coded PG.
     pub shard: ShardId,
 }
 
 impl PgShard {
-    /// In a replicated PG.
+    /// A member of a replicated PG.
     #[must_use]
     pub fn replica(osd: OsdId) -> Self {
         Self { osd, shard: ShardId::NONE }
@@ -40,7 +40,7 @@ impl Decode for PgShard {
 }
 
 versioned! {
-    /// `pg_history_t`: how the PG came to its present interval.
+    /// `pg_history_t`: epochs of the PG's creation, intervals, splits and scrubs.
     PgHistory = "pg_history_t", 10, 4 {
         epoch_created: Epoch,
         last_epoch_started: Epoch,
@@ -58,11 +58,11 @@ versioned! {
         last_interval_started: Epoch => 8,
         last_interval_clean: Epoch => 8,
         epoch_pool_created: Epoch => 9,
-        /// Upper bound of the read lease of the interval before.
+        /// Upper bound of the previous interval's read lease.
         prior_readable_until_ub: Span => 10,
     }
 
-    /// `compact_interval_t`: an interval in which the PG may have taken writes.
+    /// `compact_interval_t`: an interval in which the PG may have accepted writes.
     CompactInterval = "compact_interval_t", 1, 1 {
         first: Epoch,
         last: Epoch,
@@ -85,7 +85,7 @@ versioned! {
         using_gmt: bool => 2,
     }
 
-    /// `pg_hit_set_history_t`; unused without cache tiers, but part of the info.
+    /// `pg_hit_set_history_t`; part of the info, unused without cache tiers.
     PgHitSetHistory = "pg_hit_set_history_t", 1, 1 {
         current_last_update: Eversion,
         current_last_stamp: Utime,
@@ -93,13 +93,13 @@ versioned! {
         history: Vec<PgHitSetInfo>,
     }
 
-    /// `pg_info_t`: a copy's state as its OSD tells the primary.
+    /// `pg_info_t`: state of a PG on an OSD, which it sends to the primary.
     PgInfo = "pg_info_t", 32, 26 {
         pgid: PgId,
         last_update: Eversion,
         last_complete: Eversion,
         log_tail: Eversion,
-        /// Unused since objects sort bitwise; the smallest object.
+        /// Obsolete; the minimum object.
         old_last_backfill: HObject,
         stats: PgStat,
         history: PgHistory,
@@ -113,7 +113,7 @@ versioned! {
         last_interval_started: Epoch => 32,
     }
 
-    /// `pg_notify_t`: a copy announces itself to the primary.
+    /// `pg_notify_t`: an OSD reports its PG's state to the primary.
     PgNotify = "pg_notify_t", 3, 2 {
         query_epoch: Epoch,
         epoch_sent: Epoch,
@@ -123,7 +123,7 @@ versioned! {
         past_intervals: PastIntervals => 3,
     }
 
-    /// `pg_query_t`: the primary asks a copy. Types: 0 info, 1 log, 4 missing, 5 full log.
+    /// `pg_query_t`: the primary queries another OSD. Types: 0 info, 1 log, 4 missing, 5 full log.
     PgQuery = "pg_query_t", 3, 3 {
         kind: i32,
         since: Eversion,
@@ -133,7 +133,7 @@ versioned! {
         from: ShardId,
     }
 
-    /// `pg_lease_t`: the primary extends the time copies may serve reads.
+    /// `pg_lease_t`: the primary extends the time in which replicas may serve reads.
     PgLease = "pg_lease_t", 1, 1 {
         readable_until: Span,
         readable_until_ub: Span,
@@ -147,20 +147,20 @@ versioned! {
 }
 
 plain! {
-    /// How a PG is to be created: in which epoch and when (MOSDPGCreate2).
+    /// Epoch and time of a PG's creation (MOSDPGCreate2).
     PgCreateStamp {
         created: Epoch,
         stamp: Utime,
     }
 
-    /// History and past intervals to create a PG with (MOSDPGCreate2).
+    /// History and past intervals of a PG to be created (MOSDPGCreate2).
     PgCreateExtra {
         history: PgHistory,
         past_intervals: PastIntervals,
     }
 }
 
-/// `PastIntervals`: nothing, or the compact representation.
+/// `PastIntervals`: empty, or the compact representation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastIntervals(pub Option<PiCompactRep>);
 
@@ -168,7 +168,7 @@ const PI_NONE: u8 = 0;
 const PI_COMPACT: u8 = 2;
 
 impl PastIntervals {
-    /// Of a fresh PG: the compact representation of no intervals.
+    /// Past intervals of a new PG: a compact representation without intervals.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Some(PiCompactRep::default()))

@@ -1,4 +1,4 @@
-//! Statistics that OSDs report and monitors add up: objects, PGs, pools, OSDs, and the digest of all.
+//! Statistics that OSDs report and monitors sum: objects, PGs, pools, OSDs, and the digest.
 //!
 //! Field names are those of Ceph's `osd_types.h`.
 
@@ -16,11 +16,11 @@ macro_rules! stat_sum {
             $name = $ceph, $v, $c { $($f: $t,)* }
         }
         impl $name {
-            /// Adds another sum to this one.
+            /// Adds another sum.
             pub fn add(&mut self, o: &Self) {
                 $(self.$f = self.$f.wrapping_add(o.$f);)*
             }
-            /// Takes another sum off this one.
+            /// Subtracts another sum.
             pub fn sub(&mut self, o: &Self) {
                 $(self.$f = self.$f.wrapping_sub(o.$f);)*
             }
@@ -75,7 +75,7 @@ stat_sum! {
 }
 
 stat_sum! {
-    /// `store_statfs_t`: space of a store, or of a pool on it; bytes.
+    /// `store_statfs_t`: space of a store, or of a pool on it, in bytes.
     StoreStatfs = "store_statfs_t", 1, 1 {
         total: i64,
         available: i64,
@@ -94,11 +94,11 @@ versioned! {
     /// `object_stat_collection_t`.
     ObjectStatCollection = "object_stat_collection_t", 2, 2 {
         sum: ObjectStatSum,
-        /// Sums by category, gone since long: empty.
+        /// Obsolete sums by category: empty.
         categories: u32,
     }
 
-    /// `pool_stat_t`: a pool's PGs added up.
+    /// `pool_stat_t`: sums over a pool's PGs.
     PoolStat = "pool_stat_t", 7, 5 {
         stats: ObjectStatCollection,
         log_size: i64,
@@ -114,7 +114,7 @@ versioned! {
         h: Vec<i32>,
     }
 
-    /// `osd_stat_t`: an OSD's report about itself, and sums of such.
+    /// `osd_stat_t`: an OSD's report about itself, or a sum of reports.
     OsdStat = "osd_stat_t", 14, 2 {
         kb: i64,
         kb_used: i64,
@@ -122,7 +122,7 @@ versioned! {
         snap_trim_queue_len: i32,
         num_snap_trimming: i32,
         hb_peers: Vec<OsdId>,
-        /// Gone: empty.
+        /// Obsolete: empty.
         hb_out: Vec<OsdId>,
         op_queue_age_hist: Pow2Hist,
         os_perf_stat: ObjectstorePerfStat,
@@ -134,7 +134,7 @@ versioned! {
         kb_used_omap: i64 => 8,
         kb_used_meta: i64 => 8,
         statfs: StoreStatfs => 9,
-        /// Warnings of the store, by OSD.
+        /// Alerts of the store, by OSD.
         os_alerts: BTreeMap<OsdId, StrMap> => 10,
         num_shards_repaired: u64 => 11,
         num_osds: i32 => 12,
@@ -143,7 +143,7 @@ versioned! {
         hb_pingtime: BTreeMap<OsdId, HbPingTime> => 14,
     }
 
-    /// `pg_stat_t`: a PG's report by its primary.
+    /// `pg_stat_t`: a PG's statistics, reported by its primary.
     PgStat = "pg_stat_t", 26, 22 {
         version: Eversion,
         reported_seq: u64,
@@ -195,9 +195,9 @@ versioned! {
         object_location_counts: BTreeMap<BTreeSet<PgShard>, i32> => 26,
     }
 
-    /// `PGMapDigest`: what the monitor keeps of all PG reports.
+    /// `PGMapDigest`: the monitor's summary of all PG reports.
     ///
-    /// Ceph holds several of these maps unordered: their wire order is any, so pairs are kept as they came.
+    /// Ceph keeps several of these maps unordered, so their order on the wire is arbitrary and pairs stay as they came.
     PgMapDigest = "PGMapDigest", 4, 1 {
         num_pg: i64,
         num_pg_active: i64,
@@ -221,7 +221,7 @@ versioned! {
 }
 
 plain! {
-    /// PGs of an OSD by role.
+    /// Number of PGs of an OSD by role.
     PgCount {
         acting: i32,
         up_not_acting: i32,
@@ -257,7 +257,7 @@ impl PgStat {
 }
 
 impl PoolStat {
-    /// Adds a PG.
+    /// Adds the statistics of a PG.
     pub fn add_pg(&mut self, s: &PgStat) {
         self.stats.sum.add(&s.stats.sum);
         self.log_size += s.log_size;
@@ -269,12 +269,12 @@ impl PoolStat {
 
 /// `objectstore_perf_stat_t`: latencies of the store.
 ///
-/// Nanoseconds here; milliseconds on the wire for peers without `OS_PERF_STAT_NS`, which nobody announces so far.
+/// In nanoseconds; on the wire in milliseconds for peers without `OS_PERF_STAT_NS`, which no release announces so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectstorePerfStat {
-    /// Until durable.
+    /// Latency until a write is durable.
     pub commit_latency_ns: u64,
-    /// Until readable.
+    /// Latency until a write is readable.
     pub apply_latency_ns: u64,
 }
 
@@ -320,77 +320,77 @@ pub mod pg_state {
         };
     }
 
-    // In the order in which Ceph prints them.
+    // In Ceph's printing order.
     states! {
-        /// Stale: no report for too long.
+        /// The primary has not reported for too long.
         STALE = 17, "stale";
-        /// Being created.
+        /// The PG is being created.
         CREATING = 0, "creating";
-        /// Serves.
+        /// The PG serves operations.
         ACTIVE = 1, "active";
-        /// Becoming active.
+        /// The PG is activating its acting set.
         ACTIVATING = 24, "activating";
-        /// All copies are in place.
+        /// All objects have all copies in place.
         CLEAN = 2, "clean";
-        /// Waits for reserved space.
+        /// Recovery waits for a reservation.
         RECOVERY_WAIT = 22, "recovery_wait";
-        /// Too full to recover.
+        /// A target OSD is too full for recovery.
         RECOVERY_TOOFULL = 28, "recovery_toofull";
-        /// Recovers.
+        /// Objects are being recovered.
         RECOVERING = 14, "recovering";
-        /// Recovery forced.
+        /// An operator forced recovery.
         FORCED_RECOVERY = 30, "forced_recovery";
-        /// A needed copy is down.
+        /// An OSD that may have the newest writes is down.
         DOWN = 4, "down";
-        /// Some objects have no copy that is known to be right.
+        /// Some objects have no known valid copy.
         RECOVERY_UNFOUND = 5, "recovery_unfound";
-        /// Same, in backfill.
+        /// Backfill found objects without a known valid copy.
         BACKFILL_UNFOUND = 6, "backfill_unfound";
-        /// Fewer copies than wanted.
+        /// The acting set is smaller than the pool's size.
         UNDERSIZED = 23, "undersized";
         /// Some objects have fewer copies than wanted.
         DEGRADED = 10, "degraded";
-        /// Acting set is not the up set.
+        /// The acting set differs from the up set.
         REMAPPED = 18, "remapped";
-        /// About to merge.
+        /// The PG is about to merge.
         PREMERGE = 7, "premerge";
-        /// Scrubs.
+        /// The PG is being scrubbed.
         SCRUBBING = 8, "scrubbing";
-        /// Scrubs data too.
+        /// The scrub includes data.
         DEEP_SCRUB = 19, "deep";
-        /// Scrub found differences.
+        /// A scrub found inconsistencies.
         INCONSISTENT = 11, "inconsistent";
-        /// Peers.
+        /// The PG is peering.
         PEERING = 12, "peering";
-        /// Repairs.
+        /// Inconsistencies are being repaired.
         REPAIR = 13, "repair";
-        /// Waits to backfill.
+        /// Backfill waits for a reservation.
         BACKFILL_WAIT = 15, "backfill_wait";
-        /// Backfills.
+        /// Objects are being backfilled.
         BACKFILLING = 20, "backfilling";
-        /// Backfill forced.
+        /// An operator forced backfill.
         FORCED_BACKFILL = 31, "forced_backfill";
-        /// Too full to backfill.
+        /// A target OSD is too full for backfill.
         BACKFILL_TOOFULL = 21, "backfill_toofull";
-        /// Too few copies to peer.
+        /// There are too few OSDs to complete peering.
         INCOMPLETE = 16, "incomplete";
-        /// Peered, but too few copies to be active.
+        /// Peering is complete, but there are too few OSDs to be active.
         PEERED = 25, "peered";
-        /// Trims snapshots.
+        /// Clones of removed snapshots are being trimmed.
         SNAPTRIM = 26, "snaptrim";
-        /// Waits to trim.
+        /// Trimming waits for a reservation.
         SNAPTRIM_WAIT = 27, "snaptrim_wait";
         /// Trimming failed.
         SNAPTRIM_ERROR = 29, "snaptrim_error";
-        /// Repair did not help.
+        /// A repair could not mend all inconsistencies.
         FAILED_REPAIR = 32, "failed_repair";
-        /// Read lease ran out.
+        /// The read lease has expired.
         LAGGY = 33, "laggy";
-        /// Waits for an old lease to run out.
+        /// The PG waits for a read lease of the previous interval to expire.
         WAIT = 34, "wait";
     }
 
-    /// States joined by `+`, "unknown" for none.
+    /// Names of the states joined by `+`; "unknown" for none.
     #[must_use]
     pub fn to_string(state: u64) -> String {
         let mut out = String::new();
@@ -405,7 +405,7 @@ pub mod pg_state {
         if out.is_empty() { "unknown".to_owned() } else { out }
     }
 
-    /// The bit of one name.
+    /// The bit of a state by its name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<u64> {
         let name = if name == "deep_scrub" { "deep" } else { name };

@@ -79,7 +79,7 @@ pub(crate) fn frames(stream: &[u8]) -> Vec<Frame> {
 
 const TAG_MESSAGE: u8 = 17;
 
-/// The message a frame holds, if it holds one.
+/// The message in a frame, if it has one.
 pub(crate) fn message(f: &Frame) -> Option<Message> {
     if f.tag != TAG_MESSAGE {
         return None;
