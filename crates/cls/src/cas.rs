@@ -1,8 +1,8 @@
-//! Class `cas`: content-addressed chunks with references by the objects that use them.
+//! Class `cas`: content-addressed chunks, reference-counted by the objects that use them.
 //!
 //! Stored: the chunk as the object's data; xattr `chunk_refs`: ENCODE(1,1){u8 kind, references}. Kind 1 lists the
-//! referring objects (with repetitions), kind 5 is only their number. Ceph's tools can shrink a long list to sums by
-//! hash or pool (kinds 2 and 4): its class never does, and they are not understood here (`EIO`).
+//! referring objects (with repetitions), kind 5 has only their number. Ceph's tools can reduce a long list to sums by
+//! hash or pool (kinds 2 and 4). The class itself never does, and those kinds are unsupported here (`EIO`).
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -22,7 +22,7 @@ pub(crate) const METHODS: &[Method] = &[
 ];
 
 const ATTR: &[u8] = b"chunk_refs";
-/// Compare the data if the chunk exists.
+/// Flag: compare the data if the chunk exists.
 const VERIFY: u64 = 1;
 
 const BY_OBJECT: u8 = 1;
@@ -30,7 +30,7 @@ const COUNT: u8 = 5;
 
 /// `chunk_refs_t`.
 enum Refs {
-    /// Sorted, an object as often as it refers.
+    /// Referring objects, sorted; an object occurs once for each of its references.
     Objects(Vec<HObject>),
     Count(u64),
 }
@@ -75,7 +75,7 @@ impl Refs {
         }
     }
 
-    /// False if there was no such reference.
+    /// Removes a reference; false if there is none.
     fn remove(&mut self, o: &HObject) -> bool {
         match self {
             Self::Objects(all) => match all.iter().position(|x| x == o) {
@@ -142,7 +142,7 @@ fn put(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if refs.is_empty() { c.remove().map(Output::from) } else { refs.save(c) }
 }
 
-/// Whether this object is made of the named chunk. Objects are never made of chunks here (`SET_CHUNK` is refused).
+/// Whether this object refers to the given chunk. Never true here: manifest objects (`SET_CHUNK`) are refused.
 fn references_chunk(_: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     input(i, |r| r.blob())?;
     fail(ENOLINK)

@@ -1,8 +1,9 @@
-//! Class `cephfs`: what `cephfs-data-scan` keeps at the first object of a file while it looks at all of them.
+//! Class `cephfs`: statistics that `cephfs-data-scan` collects on the first object of a file while it scans all of
+//! them.
 //!
-//! Stored: three xattrs that the caller names (`scan_ceiling`, `scan_max_mtime`, `scan_max_size`), each the largest value
-//! seen. Facts: `src/cls/cephfs/cls_cephfs.cc`; the input as 16.2.15 and 20.2.4 send it. The class's listing filter is
-//! with the others, in the placement group.
+//! Stored: three xattrs named by the caller (`scan_ceiling`, `scan_max_mtime`, `scan_max_size`), each with the largest
+//! value seen. Format: `src/cls/cephfs/cls_cephfs.cc`; input as sent by 16.2.15 and 20.2.4. The class's listing filter
+//! is implemented in the PG, with the other filters.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -37,7 +38,8 @@ fn args(r: &mut Reader<'_>) -> Decoded<Args> {
     })
 }
 
-/// Sets an xattr unless it holds a value at least as large. One that does not decode, or has more behind it, is replaced.
+/// Sets an xattr unless it has a value at least as large. A value that cannot be decoded, or has trailing bytes, is
+/// replaced.
 fn raise<T: PartialOrd>(
     c: &mut dyn ObjectCtx,
     name: &[u8],
@@ -55,10 +57,10 @@ fn raise<T: PartialOrd>(
     c.setxattr(name, &encoded)
 }
 
-/// Notes index, size and mtime of one object of the file.
+/// Records index, size and mtime of one object of the file.
 fn accumulate(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let a = input(i, args)?;
-    // `ObjCeiling`: compared by its index alone.
+    // `ObjCeiling`: compared only by its index.
     let ceiling = enc(|w| {
         w.versioned(1, 1, |w| {
             w.u64(a.index);
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(seen(&c), [&ceiling(2, 7)[..], &3i64.to_le_bytes(), &9u64.to_le_bytes()]);
         add(&mut c, 3, 1, 2);
         assert_eq!(seen(&c), [&ceiling(3, 1)[..], &3i64.to_le_bytes(), &9u64.to_le_bytes()]);
-        // What is no such value is replaced.
+        // A value that cannot be decoded is replaced.
         c.object.as_mut().unwrap().xattrs.insert("scan_max_size".into(), [0xff; 9][..].to_vec().into());
         add(&mut c, 0, 4, 0);
         assert_eq!(seen(&c), [&ceiling(3, 1)[..], &3i64.to_le_bytes(), &4u64.to_le_bytes()]);

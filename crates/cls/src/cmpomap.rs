@@ -1,6 +1,7 @@
-//! Class `cmpomap`: compares omap values with given ones and acts on those that compare as asked.
+//! Class `cmpomap`: compares omap values with given ones, and sets or removes the keys whose comparison holds.
 //!
-//! The given value is on the left. As numbers (u64) an empty stored value is 0; as text values compare by bytes.
+//! The given value is the left operand. In numeric mode (u64) an empty stored value is 0; in text mode values compare
+//! bytewise.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -18,7 +19,7 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rd("cmp_vals", cmp_vals),
 ];
 
-/// Keys of one call (`max_keys` of Ceph's class).
+/// Most keys of one call (`max_keys` of Ceph's class).
 const KEYS_MAX: usize = 1000;
 
 const TEXT: u8 = 1;
@@ -58,7 +59,7 @@ impl Comparison {
         })
     }
 
-    /// `EINVAL` if the given value is no number, `EIO` if the stored one is none.
+    /// Result of a comparison. `EINVAL` if the given value is not a number, `EIO` if the stored value is not.
     fn holds(&self, given: &[u8], stored: &[u8]) -> ClsResult<bool> {
         match self.mode {
             TEXT => self.ordering_fits(given.cmp(stored)),
@@ -71,7 +72,7 @@ impl Comparison {
         }
     }
 
-    /// As [`Comparison::holds`], but a stored value that is no number just does not compare.
+    /// As [`Comparison::holds`], but false if the stored value is not a number.
     fn holds_or_not(&self, given: &[u8], stored: &[u8]) -> ClsResult<bool> {
         match self.holds(given, stored) {
             Err(ClsError::Fail { errno: EIO, .. }) => Ok(false),
@@ -80,7 +81,7 @@ impl Comparison {
     }
 }
 
-/// Fails with `ECANCELED` unless all compare.
+/// Fails with `ECANCELED` unless all comparisons hold.
 fn cmp_vals(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let k = Comparison::decode(i, true)?;
     for (key, given) in &k.values {
@@ -92,7 +93,7 @@ fn cmp_vals(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Sets the keys that compare to the given values.
+/// Sets the keys whose comparison holds to the given values.
 fn cmp_set_vals(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let k = Comparison::decode(i, true)?;
     let mut chosen = Vec::new();
@@ -106,7 +107,7 @@ fn cmp_set_vals(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if chosen.is_empty() { Ok(Output::default()) } else { c.omap_set(&chosen).map(Output::from) }
 }
 
-/// Removes the keys that compare.
+/// Removes the keys whose comparison holds.
 fn cmp_rm_keys(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let k = Comparison::decode(i, false)?;
     for (key, given) in &k.values {

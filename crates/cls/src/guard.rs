@@ -1,17 +1,17 @@
-//! Notes whether a method read or wrote its object, so that it can be held to its flags.
+//! Records whether a method reads or writes its object, to enforce its flags.
 //!
-//! As in Ceph, asking for existence, size and time is no read.
+//! As in Ceph, queries of existence, size and time do not count as reads.
 
 use crate::ctx::{ClsResult, ObjectCtx, Watcher};
 use base::{EntityAddr, EntityName, Utime};
 use bytes::Bytes;
 
-/// A context that passes everything on and notes what kind it was.
+/// A context that forwards every call and records its kind.
 pub(crate) struct Guard<'a> {
     inner: &'a mut dyn ObjectCtx,
-    /// The object was read.
+    /// Whether the object was read.
     pub(crate) read: bool,
-    /// The object was written.
+    /// Whether the object was written.
     pub(crate) wrote: bool,
 }
 

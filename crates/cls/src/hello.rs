@@ -1,4 +1,4 @@
-//! Class `hello`: shows what a class can do; the cluster's own tests use it.
+//! Class `hello`: an example class, used by Ceph's tests.
 //!
 //! Stored: the greeting as the object's data, xattrs `said_by` and `amplified_by` (sender), `foo`.
 
@@ -8,11 +8,11 @@ use crate::util::fail;
 use base::errno::{EEXIST, EINVAL};
 use bytes::Bytes;
 
-/// Longest name that is greeted.
+/// Longest accepted name in bytes.
 const NAME_MAX: usize = 100;
-/// How much of a recorded greeting is read back.
+/// Bytes of a recorded greeting that are read back.
 const GREETING_MAX: u64 = 1100;
-/// Output past `osd_max_write_op_reply_len`, which the OSD refuses.
+/// Output longer than `osd_max_write_op_reply_len`, which the OSD refuses.
 const TOO_LONG: &str = "you should not see this because it is toooooo long. ";
 
 /// The methods, sorted.
@@ -39,7 +39,7 @@ fn greeting(name: &Bytes) -> ClsResult<Bytes> {
     Ok([b"Hello, ", name, b"!"].concat().into())
 }
 
-/// The sender as Ceph prints an `entity_inst_t`.
+/// The sender in Ceph's format of an `entity_inst_t`.
 fn sender(c: &mut dyn ObjectCtx) -> Vec<u8> {
     let (name, addr) = c.origin();
     format!("{name} {addr}").into_bytes()

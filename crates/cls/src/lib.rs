@@ -1,11 +1,11 @@
 //! Object classes over an abstract object context.
 //!
-//! `ctx` is what a method may do to its object; `registry` finds methods and holds them to their flags; one module per
-//! class. Pure: time, identity and randomness come through the context. How to add a class: docs/design/classes.md.
+//! `ctx` is a method's access to its object; `registry` finds methods and enforces their flags; each class has a
+//! module. No I/O: time, identity and randomness come through the context. How to add a class: docs/design/classes.md.
 //! Invariants:
-//!  1. A method reads its object before it changes it where a read may have to wait, or is indifferent to being begun
-//!     again: `ClsError::Wait` is passed on untouched and the caller starts over with the state as it was.
-//!  2. Stored formats (xattr names, omap keys, value encodings) are Ceph's, since other tools read them directly.
+//!  1. Methods pass `ClsError::Wait` on unchanged, and the caller repeats them from the start with the original state.
+//!     So a method reads its object before changing it, or tolerates the repetition.
+//!  2. Stored formats (xattr names, omap keys, value encodings) are Ceph's, because other tools read them directly.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Class `lock`: advisory locks on an object, held by (client, cookie) pairs.
+//! Class `lock`: advisory locks on an object, held by pairs of client and cookie.
 //!
-//! Stored: one xattr `lock.<name>` per lock: ENCODE(1,1){map<locker, info>, u8 type, tag}. A lock of type
-//! exclusive-ephemeral takes its object with it when it ends.
+//! Stored: an xattr `lock.<name>` per lock: ENCODE(1,1){map<locker, info>, u8 type, tag}. The end of an
+//! exclusive-ephemeral lock removes the object.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -33,7 +33,7 @@ const EXCLUSIVE_EPHEMERAL: u8 = 3;
 const MAY_RENEW: u8 = 1;
 const MUST_RENEW: u8 = 2;
 
-/// `locker_id_t`. Ordered by client type and number, then cookie.
+/// `locker_id_t`, ordered by client type, number and cookie.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LockerId {
     kind: u8,
@@ -109,7 +109,7 @@ fn valid(kind: u8) -> bool {
     matches!(kind, EXCLUSIVE | SHARED | EXCLUSIVE_EPHEMERAL)
 }
 
-/// The lock without lockers whose time has passed, and whether it ended with the last of them.
+/// Reads a lock without its expired lockers; also returns whether the lock ended with the last of them.
 fn read_lock(c: &mut dyn ObjectCtx, name: &[u8]) -> ClsResult<(LockInfo, bool)> {
     let b = match c.getxattr(&join(PREFIX, name)) {
         Err(e) if e.is(base::errno::ENODATA) => return Ok((LockInfo::default(), false)),
@@ -142,7 +142,7 @@ fn lock(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         r => r?,
     };
     let (who, mut addr) = c.origin();
-    // Before the renewal check, which may drop the locker that holds the tag.
+    // Must precede the renewal check, which may remove the locker that holds the tag.
     if !l.lockers.is_empty() && l.tag != tag {
         return fail(EBUSY);
     }
@@ -162,7 +162,7 @@ fn lock(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         c.remove()?;
     }
     let expiration = if duration == Utime::ZERO { Utime::ZERO } else { c.now().plus(duration.to_unix()) };
-    // Whether a client came by v1 or v2 says nothing about who it is, and old clients print v1 only.
+    // The msgr version of a client is not part of its identity, and old clients print only v1 addresses.
     addr.kind = AddrKind::LEGACY;
     l.kind = kind;
     l.tag = tag;
@@ -178,7 +178,7 @@ fn remove_locker(c: &mut dyn ObjectCtx, name: &[u8], who: EntityName, cookie: By
     }
     if l.kind == EXCLUSIVE_EPHEMERAL {
         if !l.lockers.is_empty() {
-            // An exclusive lock of two lockers was written by no one who followed the rules.
+            // An exclusive lock with two lockers is corrupt.
             return fail(EIO);
         }
         c.remove()?;
@@ -217,7 +217,7 @@ fn list_locks(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     Ok(enc(|w| w.versioned(1, 1, |w| w.put(&names))).into())
 }
 
-/// Checks that the sender holds the lock in the way it says.
+/// Checks that the sender holds the lock as it claims.
 fn check_held(
     c: &mut dyn ObjectCtx,
     name: &[u8],

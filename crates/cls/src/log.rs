@@ -1,7 +1,7 @@
-//! Class `log`: entries ordered by time, as radosgw's metadata and data logs use.
+//! Class `log`: entries ordered by time, used for radosgw's metadata and data logs.
 //!
-//! Stored: omap key `1_<sec>.<usec>_<version>.<subop>` with a `cls_log_entry`; omap header with the highest marker
-//! and time. With `monotonic_inc` an entry's key is never earlier than the highest time.
+//! Stored: omap key `1_<sec>.<usec>_<version>.<subop>` with a `cls_log_entry`; omap header with the highest marker and
+//! time. With `monotonic_inc` no entry's key is earlier than the highest time.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -19,7 +19,7 @@ use wire::{Reader, Writer};
 pub(crate) const METHODS: &[Method] =
     &[Method::rdwr("add", add), Method::rd("info", info), Method::rd("list", list), Method::rdwr("trim", trim)];
 
-/// Most entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: usize = 1000;
 
 /// `cls_log_entry`.
@@ -131,7 +131,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
             }
             match stored(&v, Entry::decode) {
                 Ok(e) => entries.push(e),
-                Err(_) => c.log("log.list: an entry does not decode and is left out"),
+                Err(_) => c.log("log.list: skipped an entry that cannot be decoded"),
             }
         }
         if ended || !more {
@@ -160,7 +160,7 @@ fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         })
     })?;
     let from = marker_or(from_marker, from);
-    // The end is removed too, and ranges exclude theirs.
+    // The marker at the end is removed too, but omap ranges exclude their end.
     let to =
         if to_marker.is_empty() { prefix(to.plus(Duration::from_micros(1))) } else { [&to_marker[..], b"\0"].concat() };
     let (page, _) = c.omap_list(&from, PREFIX, 1)?;

@@ -1,6 +1,6 @@
-//! Class `numops`: arithmetic on decimal numbers kept as text in omap values.
+//! Class `numops`: arithmetic on decimal numbers stored as text in omap values.
 //!
-//! Numbers are read as C's `strtod` reads them and written as `%.10g`.
+//! Numbers are parsed as by C's `strtod` and formatted with `%.10g`.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -29,7 +29,7 @@ fn apply(c: &mut dyn ObjectCtx, i: &Bytes, f: fn(f64, f64) -> f64) -> ClsResult<
     Ok(Output::default())
 }
 
-/// The number that the whole text says; `None` if something is left over. Empty text is 0; a NUL ends the text.
+/// Parses a text that is a number as a whole, else `None`. Empty text is 0; a NUL ends the text.
 fn strtod(text: &[u8]) -> Option<f64> {
     let text = text.split(|b| *b == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -49,7 +49,7 @@ fn strtod(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// `h.hp±d` after the `0x`.
+/// Parses `h.hp±d`, the part of a hexadecimal number after `0x`.
 fn hex_number(text: &str) -> Option<f64> {
     let (mantissa, exponent) = match text.split_once(['p', 'P']) {
         Some((m, e)) => (m, e.parse::<i32>().ok()?),
@@ -67,7 +67,7 @@ fn hex_number(text: &str) -> Option<f64> {
     Some(v * 2.0_f64.powi(exponent.saturating_sub(shift)))
 }
 
-/// `%.10g`.
+/// Formats a number as `%.10g`.
 fn general(v: f64) -> String {
     if v.is_nan() {
         return if v.is_sign_negative() { "-nan" } else { "nan" }.into();
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Expected texts are those of C's `printf("%.10g")`.
+    /// The expected texts come from C's `printf("%.10g")`.
     #[test]
     fn numbers_as_c_writes_them() {
         for (v, text) in [

@@ -1,8 +1,8 @@
-//! Class `otp`: one-time passwords by time (RFC 6238), as radosgw's multi-factor authentication uses.
+//! Class `otp`: time-based one-time passwords (RFC 6238), used for radosgw's multi-factor authentication.
 //!
-//! Keys: `header` → set of ids, `otp/<id>` → secret, recent checks, last step used. A check cannot both count a failure
-//! and report it, since a vector that fails changes nothing: `otp_check` records the outcome under the caller's token
-//! and `otp_get_result` tells it.
+//! Keys: `header` → set of ids, `otp/<id>` → secret, recent checks, last step used. A failing vector changes nothing,
+//! so a check cannot both count and report a failure. `otp_check` therefore stores the result under the caller's token,
+//! and `otp_get_result` returns it.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -27,9 +27,9 @@ pub(crate) const METHODS: &[Method] = &[
 
 const HEADER: &[u8] = b"header";
 const PREFIX: &[u8] = b"otp/";
-/// Checks that one step allows.
+/// Most checks within one time step.
 const ATTEMPTS_MAX: usize = 5;
-/// Steps before and after now that are tried at most, whatever the entry says.
+/// Most steps before and after now that are tried, whatever the entry's window.
 const WINDOW_MAX: u32 = 1000;
 
 const SEED_BASE32: u8 = 2;
@@ -129,14 +129,14 @@ impl Decode for Instance {
 }
 
 impl Instance {
-    /// Forgets checks of earlier steps.
+    /// Forgets checks of earlier time steps.
     fn trim(&mut self, now: Utime) {
         let start = now.sec.saturating_sub(self.info.step);
         let old = self.checks.iter().take_while(|k| (k.time.sec, k.time.nsec) < (start, now.nsec)).count();
         self.checks.drain(..old);
     }
 
-    /// True if `password` is that of a step around now which is later than the last one used.
+    /// True if `password` is that of a time step near now and later than the last one used.
     fn verify(&mut self, now: Utime, password: &[u8]) -> bool {
         let i = &self.info;
         if i.step == 0 || !(6..=8).contains(&password.len()) {
@@ -158,7 +158,7 @@ impl Instance {
     }
 }
 
-/// The password of a step.
+/// The password of a time step.
 fn totp(key: &hmac::Key, step: u64, digits: u32) -> String {
     let mac = hmac::sign(key, &step.to_be_bytes());
     let mac = mac.as_ref();
@@ -180,7 +180,7 @@ fn hex(text: &[u8]) -> Option<Vec<u8>> {
     text.chunks(2).map(|p| Some(digit(p.first()?)? << 4 | digit(p.get(1)?)?)).collect()
 }
 
-/// Spaces and padding are ignored, case too.
+/// Decodes base32; ignores spaces, padding and case.
 fn base32(text: &[u8]) -> Option<Vec<u8>> {
     let (mut bits, mut count, mut out) = (0u32, 0, Vec::new());
     for b in text.iter().filter(|b| !matches!(b, b' ' | b'=')) {
@@ -262,7 +262,7 @@ fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(enc(|w| w.versioned(1, 1, |w| w.put(&found))).into())
 }
 
-/// Id, password and token.
+/// Decodes id, password and token.
 fn check_input(i: &Bytes) -> ClsResult<(Bytes, Bytes, Bytes)> {
     input(i, |r| r.versioned("cls_otp_check_otp_op", 1, |r, _| Ok((r.blob()?, r.blob()?, r.blob()?))))
 }

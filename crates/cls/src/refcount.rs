@@ -1,7 +1,7 @@
-//! Class `refcount`: an object lives as long as tags refer to it; the last `put` removes it.
+//! Class `refcount`: reference-counted objects; the last `put` removes the object.
 //!
-//! Stored: xattr `refcount`: `ENCODE(2,1){map<tag, bool>, set<retired tag>}`. A retired tag is put only once, so that
-//! a repeated `put` does no harm. With `implicit_ref` an object without the xattr counts as referred to by the empty tag.
+//! Stored: xattr `refcount`: `ENCODE(2,1){map<tag, bool>, set<retired tag>}`. A retired tag is put only once, so that a
+//! repeated `put` is harmless. With `implicit_ref` an object without the xattr has one reference, by the empty tag.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
@@ -15,7 +15,7 @@ pub(crate) const METHODS: &[Method] =
     &[Method::rdwr("get", get), Method::rdwr("put", put), Method::rd("read", read), Method::rdwr("set", set)];
 
 const ATTR: &[u8] = b"refcount";
-/// The tag of an implicit reference.
+/// Tag of the implicit reference.
 const WILDCARD: Bytes = Bytes::new();
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! The registry of class methods: which there are ([`CLASSES`], a line for each class), looking one up, and running it within
-//! its flags. A class's own table is in its file.
+//! Registry of class methods: the list of classes ([`CLASSES`]), lookup, and execution with checked flags. Each class
+//! has its own method table in its file.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::guard::Guard;
@@ -8,33 +8,33 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
-/// What a method may do (`CLS_METHOD_*`).
+/// Permitted actions of a method (`CLS_METHOD_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodFlags(pub u8);
 
 impl MethodFlags {
-    /// Reads.
+    /// The method reads.
     pub const RD: Self = Self(1);
-    /// Writes.
+    /// The method writes.
     pub const WR: Self = Self(2);
-    /// Reads and writes.
+    /// The method reads and writes.
     pub const RDWR: Self = Self(3);
-    /// The object must be in the base tier first.
+    /// The object must be promoted to the base tier first.
     pub const PROMOTE: Self = Self(8);
 
-    /// Both.
+    /// Union of two flag sets.
     #[must_use]
     pub const fn or(self, o: Self) -> Self {
         Self(self.0 | o.0)
     }
 
-    /// May read.
+    /// True if the method may read.
     #[must_use]
     pub const fn reads(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// May write.
+    /// True if the method may write.
     #[must_use]
     pub const fn writes(self) -> bool {
         self.0 & 2 != 0
@@ -62,7 +62,7 @@ impl From<()> for Output {
     }
 }
 
-/// The code of a method: context and input in, output out.
+/// Implementation of a method: context and input to output.
 pub type MethodFn = fn(&mut dyn ObjectCtx, &Bytes) -> ClsResult<Output>;
 
 /// A class method.
@@ -70,14 +70,14 @@ pub type MethodFn = fn(&mut dyn ObjectCtx, &Bytes) -> ClsResult<Output>;
 pub struct Method {
     /// Name within the class.
     pub name: &'static str,
-    /// What it may do.
+    /// Permitted actions.
     pub flags: MethodFlags,
-    /// The code. Callers use [`Method::run`].
+    /// Implementation; callers use [`Method::run`].
     pub call: MethodFn,
 }
 
 impl Method {
-    /// A method that reads.
+    /// A method that only reads.
     pub(crate) const fn rd(name: &'static str, call: MethodFn) -> Self {
         Self { name, flags: MethodFlags::RD, call }
     }
@@ -92,12 +92,12 @@ impl Method {
         Self { name, flags: MethodFlags::RDWR, call }
     }
 
-    /// The same with [`MethodFlags::PROMOTE`].
+    /// Adds [`MethodFlags::PROMOTE`].
     pub(crate) const fn promote(self) -> Self {
         Self { flags: self.flags.or(MethodFlags::PROMOTE), ..self }
     }
 
-    /// Runs the method. One that did what its flags do not allow fails with `EIO`, whatever it answered.
+    /// Runs the method. A method that violates its flags fails with `EIO`, whatever it returned.
     pub fn run(&self, ctx: &mut dyn ObjectCtx, input: &Bytes) -> ClsResult<Output> {
         let mut g = Guard::new(ctx);
         let r = (self.call)(&mut g, input);
@@ -150,10 +150,10 @@ pub fn has_class(class: &str) -> bool {
     CLASSES.binary_search_by(|(c, _)| (*c).cmp(class)).is_ok()
 }
 
-/// All methods by class and name: every call asks twice, for what it may do and to run it.
+/// All methods by class and name. Every call does two lookups: for its flags and to run it.
 type Table = FxHashMap<(&'static [u8], &'static [u8]), &'static Method>;
 
-/// The method `class.name`; `None` answers `EOPNOTSUPP`.
+/// The method `class.name`; for `None` the OSD answers `EOPNOTSUPP`.
 #[must_use]
 pub fn find(class: &[u8], name: &[u8]) -> Option<&'static Method> {
     static TABLE: OnceLock<Table> = OnceLock::new();

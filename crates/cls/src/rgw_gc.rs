@@ -1,7 +1,8 @@
-//! Class `rgw_gc`: garbage of radosgw in a queue (see [`crate::queue::ring`]), each entry a chain of objects to remove from a
-//! time on. A deferred chain stays where it is, and its new time is noted beside the queue.
+//! Class `rgw_gc`: garbage of radosgw in a queue (see [`crate::queue::ring`]). Each entry is a chain of objects to
+//! remove from a given time on. A deferred chain stays in place, and its new time is stored besides the queue.
 //!
-//! Stored in the head's urgent data: `cls_rgw_gc_urgent_data`; what does not fit there in xattr `cls_queue_urgent_data`.
+//! Stored in the head's urgent data: `cls_rgw_gc_urgent_data`; the part that does not fit in xattr
+//! `cls_queue_urgent_data`.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::queue::ring::{Head, Marker};
@@ -24,7 +25,7 @@ pub(crate) const METHODS: &[Method] = &[
 ];
 
 const ATTR: &[u8] = b"cls_queue_urgent_data";
-/// Room for deferred entries in the head (`rgw_gc_max_deferred_entries_size`).
+/// Space for deferred entries in the head, in bytes (`rgw_gc_max_deferred_entries_size`).
 const URGENT_MAX: u64 = 3 << 10;
 
 /// Times of deferred chains by tag.
@@ -34,14 +35,14 @@ type Deferred = BTreeMap<Bytes, Utime>;
 #[derive(Default)]
 struct Urgent {
     deferred: Deferred,
-    /// Most deferred chains.
+    /// Most deferred chains in the head.
     max: u32,
     in_head: u32,
     in_attr: u32,
 }
 
 impl Urgent {
-    /// Of a queue, which always has it.
+    /// Decodes the urgent data, which every queue has.
     fn decode(b: &Bytes) -> ClsResult<Self> {
         input(b, |r| {
             r.versioned("cls_rgw_gc_urgent_data", 1, |r, _| {
@@ -88,7 +89,7 @@ fn enqueue(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     head.store(c).map(Output::from)
 }
 
-/// The queue with what was deferred.
+/// The queue with the deferred chains.
 struct Queue {
     head: Head,
     urgent: Urgent,
@@ -143,7 +144,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 
 fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let n = input(i, |r| r.versioned("cls_rgw_gc_queue_remove_entries_op", 1, |r, _| r.u64()))?;
-    // One more, whose place is the end of what goes.
+    // List one entry more: its position is the end of the removed range.
     let want = (if n == 0 { u64::from(LIST_DEFAULT) } else { n }).saturating_add(1);
     let mut q = Queue::load(c)?;
     let (mut seen, mut start, mut attr_changed) = (0, None, false);
@@ -157,7 +158,7 @@ fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
                 if t > info.time {
                     continue;
                 }
-                // This is the deferred chain itself, which needs no note any more.
+                // This is the deferred chain itself: its deferral is no longer needed.
                 if t == info.time {
                     if q.urgent.deferred.remove(&info.tag).is_some() {
                         q.urgent.in_head = q.urgent.in_head.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Class `sdk`: writes and reads back one of everything; the cluster's own tests use it.
+//! Class `sdk`: writes and reads back each kind of data; used by Ceph's tests.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};

@@ -1,4 +1,4 @@
-//! Class `sem_set`: counters by name that vanish at zero, as radosgw's multisite uses.
+//! Class `sem_set`: named counters that are removed at zero, used by radosgw's multisite.
 //!
 //! Stored: omap `CLS_SEM_SET_<name>` → ENCODE(1,1){u64 value, time of the last decrement}.
 
@@ -19,10 +19,10 @@ pub(crate) const METHODS: &[Method] = &[
 ];
 
 const PREFIX: &[u8] = b"CLS_SEM_SET_";
-/// Names of one call.
+/// Most names of one call.
 const KEYS_MAX: usize = 1000;
 
-/// When a counter was never decremented: the earliest time Ceph's clock can say, as it is encoded.
+/// Time of the last decrement of a counter that was never decremented: the earliest time of Ceph's clock, as encoded.
 const NEVER: Utime = Utime { sec: 0, nsec: 0 };
 
 fn load(c: &mut dyn ObjectCtx, name: &[u8]) -> ClsResult<Option<(u64, Utime)>> {
@@ -53,7 +53,7 @@ fn increment(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Counts down those whose last decrement is at least the grace time ago.
+/// Decrements the counters whose last decrement is at least the grace time ago.
 fn decrement(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (names, grace) = input(i, |r| {
         r.versioned("sem_set::decrement", 1, |r, _| {

@@ -1,8 +1,8 @@
-//! An in-memory object for tests of classes: one object, with its vector atomic as the OSD has it.
+//! An in-memory object for tests of classes; its vectors are atomic, as on an OSD.
 //!
-//! [`MemCtx::exec`] runs one method as a vector of its own: what it wrote is kept only if it succeeded, and a method
-//! that only reads an absent object is answered `ENOENT` before it runs, as the OSD does. While it runs, data, attributes
-//! and omap are read as they were before; existence and size are those of now.
+//! [`MemCtx::exec`] runs one method as a vector of its own. Its writes are kept only if it succeeds. A method that only
+//! reads gets `ENOENT` for an absent object without being called, as on an OSD. Data, xattrs and omap are read in their
+//! state before the vector; existence and size are current.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
 use crate::registry::find;
@@ -28,34 +28,34 @@ pub struct MemObject {
     pub mtime: Utime,
 }
 
-/// An object and its surroundings. Fields are public: tests set the scene with them.
+/// An object and its environment. The fields are public for tests to set.
 #[derive(Clone, Debug)]
 pub struct MemCtx {
     /// The object, if it exists.
     pub object: Option<MemObject>,
-    /// The time.
+    /// Current time.
     pub now: Utime,
-    /// The sender.
+    /// Name and address of the sender.
     pub origin: (EntityName, EntityAddr),
-    /// Version of the PG.
+    /// User version of the PG.
     pub version: u64,
-    /// Index in the vector.
+    /// Index of the op in the vector.
     pub subop: u32,
-    /// Operations of methods on the object so far, which an OSD adds to the index.
+    /// Operations that methods have done on the object so far, which an OSD adds to the op index.
     pub nested: u32,
     /// Watchers of the object.
     pub watchers: Vec<Watcher>,
-    /// Snap sequence of the object.
+    /// Snapshot sequence of the object.
     pub snapset_seq: u64,
-    /// The sender's snap context.
+    /// Snapshot context of the sender.
     pub snapc: (u64, Vec<u64>),
     /// Most entries one `omap_list` returns, to exercise paging.
     pub page: usize,
-    /// Entries that `omap_list` gave so far.
+    /// Entries that `omap_list` has returned so far.
     pub rows_read: usize,
-    /// Says nothing to the log.
+    /// Whether log lines are suppressed.
     pub quiet: bool,
-    /// The object before the vector that runs.
+    /// The object before the running vector.
     before: Option<Option<MemObject>>,
     rng: Rng,
 }
@@ -87,7 +87,7 @@ impl Default for MemCtx {
 }
 
 impl MemCtx {
-    /// No object yet.
+    /// A context without an object.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -99,12 +99,12 @@ impl MemCtx {
         self
     }
 
-    /// Moves time on.
+    /// Advances the time.
     pub fn pass(&mut self, seconds: u32) {
         self.now.sec += seconds;
     }
 
-    /// Runs `class.method` as a vector of its own. The error is the errno.
+    /// Runs `class.method` as a vector of its own; an error is the errno.
     pub fn exec(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> Result<Bytes, Errno> {
         self.exec_full(class, method, input).map(|o| o.out).map_err(|e| match e {
             ClsError::Fail { errno, .. } => errno,
@@ -112,7 +112,7 @@ impl MemCtx {
         })
     }
 
-    /// As [`MemCtx::exec`], with the whole outcome.
+    /// As [`MemCtx::exec`], with the return value and any error.
     pub fn exec_full(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> ClsResult<crate::Output> {
         let m = find(class.as_bytes(), method.as_bytes()).ok_or(ClsError::from(EOPNOTSUPP))?;
         if !m.flags.writes() && self.object.is_none() {
@@ -137,7 +137,7 @@ impl MemCtx {
         self.object.as_ref().ok_or(ENOENT.into())
     }
 
-    /// What is stored: the object as it was before the vector.
+    /// The stored state: the object before the vector.
     fn stored(&self) -> ClsResult<&MemObject> {
         self.before.as_ref().unwrap_or(&self.object).as_ref().ok_or(ENOENT.into())
     }

@@ -1,4 +1,4 @@
-//! Class `timeindex`: values found by time, as radosgw's object expirer uses.
+//! Class `timeindex`: values by time, used by radosgw's object expirer.
 //!
 //! Stored: omap key `1_<sec>.<usec>_<extension>` with the value as given.
 
@@ -14,11 +14,11 @@ use std::cmp::Ordering;
 /// The methods, sorted.
 pub(crate) const METHODS: &[Method] = &[Method::rdwr("add", add), Method::rd("list", list), Method::rdwr("trim", trim)];
 
-/// Most entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: usize = 1000;
-/// Most entries removed at once.
+/// Most entries removed by one call.
 const TRIM_MAX: usize = 1000;
-/// Longest extension that is told back.
+/// Longest extension in bytes that is returned.
 const EXTENSION_MAX: usize = 255;
 
 fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -37,7 +37,7 @@ fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Time and extension of a key. Ceph puts the microseconds where nanoseconds belong; clients go by the value.
+/// Time and extension of a key. Ceph stores microseconds in the nanosecond field, and clients depend on the value.
 fn parse(key: &[u8]) -> Option<(Utime, &[u8])> {
     let rest = key.strip_prefix(PREFIX)?;
     let dot = rest.iter().position(|b| *b == b'.')?;

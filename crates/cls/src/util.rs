@@ -1,13 +1,13 @@
-//! Small helpers shared by the classes: decoding input and stored values, encoding output, walking the omap.
+//! Helpers shared by the classes: decoding input and stored values, encoding output, iterating over the omap.
 //!
-//! Ceph's strings are byte strings: they are kept as [`Bytes`], so that any name survives.
+//! Ceph's strings are byte strings and are kept as [`Bytes`], so that any name is preserved.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use base::errno::{EINVAL, EIO, ENODATA, ENOENT};
 use bytes::Bytes;
 use wire::{Decode, Features, Reader, Writer};
 
-/// Entries asked for at once when a whole omap or prefix is walked.
+/// Entries per request when a whole omap or prefix is read.
 pub(crate) const OMAP_PAGE: usize = 1024;
 
 /// Ends the method with an errno.
@@ -15,34 +15,34 @@ pub(crate) fn fail<T>(errno: i32) -> ClsResult<T> {
     Err(errno.into())
 }
 
-/// Reads the method's input with `f`; anything undecodable is `EINVAL`. What follows the fields is ignored.
+/// Decodes a method's input with `f`; undecodable input is `EINVAL`. Trailing bytes are ignored.
 pub(crate) fn input<T>(i: &Bytes, f: impl FnOnce(&mut Reader<'_>) -> wire::codec::Result<T>) -> ClsResult<T> {
     f(&mut Reader::shared(i)).map_err(|_| EINVAL.into())
 }
 
-/// Reads a stored value with `f`; anything undecodable is `EIO`.
+/// Decodes a stored value with `f`; an undecodable value is `EIO`.
 pub(crate) fn stored<T>(b: &Bytes, f: impl FnOnce(&mut Reader<'_>) -> wire::codec::Result<T>) -> ClsResult<T> {
     f(&mut Reader::shared(b)).map_err(|_| EIO.into())
 }
 
-/// A stored value of a type that decodes itself.
+/// Decodes a stored value of a type with a decoder.
 pub(crate) fn stored_as<T: Decode>(b: &Bytes) -> ClsResult<T> {
     stored(b, T::decode)
 }
 
-/// Bytes written by `f` in the newest encodings.
+/// Encodes with `f` in the newest format.
 pub(crate) fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
     enc_for(Features::PACIFIC, f)
 }
 
-/// Bytes written by `f` for a peer with `features`.
+/// Encodes with `f` for a peer with `features`.
 pub(crate) fn enc_for(features: Features, f: impl FnOnce(&mut Writer)) -> Bytes {
     let mut w = Writer::new(features);
     f(&mut w);
     w.into_bytes()
 }
 
-/// `a` and `b` joined.
+/// Concatenation of `a` and `b`.
 pub(crate) fn join(a: &[u8], b: &[u8]) -> Bytes {
     let mut v = Vec::with_capacity(a.len() + b.len());
     v.extend_from_slice(a);
@@ -50,7 +50,7 @@ pub(crate) fn join(a: &[u8], b: &[u8]) -> Bytes {
     v.into()
 }
 
-/// Turns `ENOENT` and `ENODATA` into `None`.
+/// Maps `ENOENT` and `ENODATA` to `None`.
 pub(crate) fn optional<T>(r: ClsResult<T>) -> ClsResult<Option<T>> {
     match r {
         Ok(v) => Ok(Some(v)),
@@ -59,7 +59,7 @@ pub(crate) fn optional<T>(r: ClsResult<T>) -> ClsResult<Option<T>> {
     }
 }
 
-/// The value of an omap key, if present.
+/// Value of an omap key; `None` if absent.
 pub(crate) fn omap_opt(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<Option<Bytes>> {
     optional(c.omap_get(key))
 }
@@ -69,7 +69,7 @@ pub(crate) fn omap_put(c: &mut dyn ObjectCtx, key: impl Into<Bytes>, value: impl
     c.omap_set(&[(key.into(), value.into())])
 }
 
-/// Calls `f` for every entry whose key begins with `prefix` and lies after `start_after`, until `f` answers false.
+/// Calls `f` for every entry whose key begins with `prefix` and lies after `start_after`, until `f` returns false.
 pub(crate) fn omap_walk(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],
@@ -92,7 +92,7 @@ pub(crate) fn omap_walk(
     }
 }
 
-/// Exactly the first `max` entries after `start_after`, or all there are, and whether more follow.
+/// The first `max` entries after `start_after`, or all if there are fewer; and whether more follow.
 pub(crate) fn omap_first(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],

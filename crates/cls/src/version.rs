@@ -1,4 +1,4 @@
-//! Class `version`: an object's own version (number and tag) with conditions on it.
+//! Class `version`: a version (number and tag) of an object, with conditions on it.
 //!
 //! Stored: xattr `ceph.objclass.version` with an `obj_version`.
 
@@ -20,7 +20,7 @@ pub(crate) const METHODS: &[Method] = &[
 ];
 
 const ATTR: &[u8] = b"ceph.objclass.version";
-/// Letters of a fresh tag.
+/// Length of a new random tag.
 const TAG_LEN: usize = 24;
 
 /// `obj_version`.
@@ -43,7 +43,7 @@ impl ObjVersion {
     }
 }
 
-/// `obj_version_cond`: a version and how the object's must compare with it.
+/// `obj_version_cond`: a version, and the comparison with the object's that must hold.
 struct Cond {
     than: ObjVersion,
     how: u32,

@@ -1,7 +1,7 @@
-//! Class `fifo`: a queue of parts, as radosgw's data log uses: a meta object and part objects.
+//! Class `fifo`: a queue of a meta object and part objects, used for radosgw's data log.
 //!
-//! Stored: all as data. The meta object is an `info`; a part is a `part_header` (in the first 512 bytes) and entries.
-//! Gateways up to Reef name parts by tags; as Tentacle's OSDs, this class reads over them and writes none.
+//! Stored as object data: the meta object has an `info`; a part has a `part_header` (in the first 512 bytes) and
+//! entries. Gateways up to Reef identify parts by tags. Like Tentacle's OSDs, this class ignores tags and writes none.
 
 mod part;
 mod types;
@@ -27,9 +27,9 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rdwr("update_meta", update_meta),
 ];
 
-/// Letters of a fresh version's instance.
+/// Length of the random instance of a new version.
 const INSTANCE_LEN: usize = 16;
-/// Letters of what a fresh prefix of part names ends with.
+/// Length of the random suffix of a new prefix of part names.
 const PREFIX_LEN: usize = 11;
 
 fn load(c: &mut dyn ObjectCtx, version: Option<&Version>) -> ClsResult<Info> {
@@ -45,7 +45,7 @@ fn create_meta(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (id, version, prefix, part_max, entry_max, exclusive) = input(i, |r| {
         r.versioned("fifo::op::create_meta", 1, |r, _| {
             let (id, version) = (r.blob()?, r.get::<Option<Version>>()?);
-            // Pool and namespace are the client's business.
+            // Pool and namespace are not checked.
             r.blob()?;
             r.blob()?;
             Ok((id, version, r.get::<Option<Bytes>>()?, r.u64()?, r.u64()?, r.bool()?))

@@ -1,7 +1,8 @@
-//! Parts of a fifo: a header and entries one after another.
+//! Parts of a fifo: a header followed by entries.
 //!
-//! An entry is {u64 magic of the part, u64 44, u64 length of what follows before the data, u64 length of the data,
-//! u64 index, u32 0} (44 bytes), ENCODE(1,1){time} (14 bytes), the data. All lengths in it come from the disk.
+//! An entry is {u64 magic of the part, u64 44, u64 length of the fields between this header and the data, u64 length of
+//! the data, u64 index, u32 0} (44 bytes), ENCODE(1,1){time} (14 bytes), and the data. All its lengths come from the
+//! disk, unverified.
 
 use super::types::Params;
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -13,15 +14,15 @@ use bytes::{Bytes, BytesMut};
 use wire::codec::Result as Decoded;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// Room for the header of a part.
+/// Space reserved for the header of a part, in bytes.
 pub(super) const HEADER_MAX: u64 = 512;
-/// Bytes of an entry before its fields of variable length.
+/// Length of an entry's fixed header in bytes.
 const PRE_LEN: u64 = 44;
-/// Bytes of an entry beside its data.
+/// Bytes of an entry besides its data.
 pub(super) const OVERHEAD: u64 = PRE_LEN + 14;
 /// Bytes read at once.
 const READ_AHEAD: u64 = 128 * 1024;
-/// Most entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: i32 = 512;
 
 /// `part_header`.
@@ -109,7 +110,7 @@ impl<'a> Entries<'a> {
         self.ofs >= self.part.next_ofs
     }
 
-    /// Makes the next `n` bytes present; `ERANGE` if the part ends before.
+    /// Reads the next `n` bytes into the buffer; `ERANGE` if the part ends before.
     fn fill(&mut self, c: &mut dyn ObjectCtx, n: u64) -> ClsResult<()> {
         let have = self.buf.len() as u64;
         if have < n {
@@ -139,7 +140,7 @@ impl<'a> Entries<'a> {
     fn next(&mut self, c: &mut dyn ObjectCtx) -> ClsResult<Entry> {
         let (pre, header, data, index) = self.peek(c)?;
         let ofs = self.ofs;
-        // Lengths that no part can hold would only fetch for nothing.
+        // Limit the lengths to what the part can hold, to avoid useless reads.
         let room = self.part.next_ofs.saturating_sub(ofs);
         if pre.saturating_add(header).saturating_add(data) > room {
             return fail(ERANGE);
@@ -174,7 +175,7 @@ pub(super) fn init(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     part.store(c).map(Output::from)
 }
 
-/// Appends entries until the part is full; the return value says how many.
+/// Appends entries until the part is full; returns their number.
 pub(super) fn push(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (_tag, entries, total) =
         input(i, |r| r.versioned("fifo::op::push_part", 1, |r, _| Ok((r.blob()?, r.get::<Vec<Bytes>>()?, r.u64()?))))?;
@@ -215,7 +216,7 @@ pub(super) fn push(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output { ret: pushed, out: Bytes::new() })
 }
 
-/// Forgets entries up to an offset; a full part that loses all goes as a whole.
+/// Removes entries up to an offset; a full part that becomes empty is removed.
 pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (_tag, ofs, exclusive) = input(i, |r| {
         r.versioned("fifo::op::trim_part", 1, |r, _| Ok((r.get::<Option<Bytes>>()?, r.u64()?, r.bool()?)))
@@ -244,7 +245,7 @@ pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     part.store(c).map(Output::from)
 }
 
-/// Entries after the one at an offset.
+/// Lists entries after the one at an offset.
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (_tag, ofs, max) = input(i, |r| {
         r.versioned("fifo::op::list_part", 1, |r, _| Ok((r.get::<Option<Bytes>>()?, r.u64()?, r.i32()?)))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::codec::Result;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// `objv`: which life of the queue and how many updates.
+/// `objv`: instance of the queue and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) instance: Bytes,
@@ -31,7 +31,7 @@ impl Decode for Version {
 pub(super) struct Params {
     pub(super) part_max: u64,
     pub(super) entry_max: u64,
-    /// A part that reaches further is full.
+    /// A part that is longer than this is full.
     pub(super) full_at: u64,
 }
 
@@ -52,10 +52,10 @@ impl Decode for Params {
     }
 }
 
-/// `journal_entry`: something a client is about to do to a part.
+/// `journal_entry`: an operation that a client is about to do on a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JournalEntry {
-    /// 1 create, 2 make it the head, 3 remove.
+    /// Operation: 1 create, 2 make it the head, 3 remove.
     op: i32,
     part: i64,
 }
@@ -87,7 +87,7 @@ impl Decode for JournalEntry {
     }
 }
 
-/// `info`: the meta object.
+/// `info`: contents of the meta object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) id: Bytes,
@@ -98,7 +98,7 @@ pub(super) struct Info {
     head: i64,
     pub(super) min_push: i64,
     pub(super) max_push: i64,
-    /// By operation and part.
+    /// Journal entries by operation and part.
     journal: BTreeMap<(i32, i64), JournalEntry>,
 }
 
@@ -139,7 +139,7 @@ impl Encode for Info {
         });
     }
 }
-/// Older releases had tags of parts, and one of the head; they are read over and written empty.
+/// Skips the tags of parts and of the head from older releases; they are written empty.
 fn skip_tags<'a, 'b>(r: &'a mut Reader<'b>) -> Result<&'a mut Reader<'b>> {
     r.get::<BTreeMap<i64, Bytes>>()?;
     r.blob()?;

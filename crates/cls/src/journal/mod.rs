@@ -1,4 +1,4 @@
-//! Class `journal`: the journal of an image: its header (`journal.<id>`) and the guard of its data objects.
+//! Class `journal`: the journal of an RBD image: its header (`journal.<id>`) and the guard of its data objects.
 //!
 //! Keys of the header: `order` u8, `splay_width` u8, `pool_id` i64, `minimum_set` u64, `active_set` u64,
 //! `next_tag_tid` u64, `next_tag_class` u64, `client_<id>` → `Client`, `tag_<16 hex tid>` → `Tag`.
@@ -95,7 +95,7 @@ fn set_active_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     advance(c, ACTIVE_SET, new)
 }
 
-/// Sets a number that only grows.
+/// Sets a number unless it would decrease.
 fn advance(c: &mut dyn ObjectCtx, key: &[u8], new: u64) -> ClsResult<Output> {
     let old: u64 = get(c, key)?;
     if new < old {
@@ -122,7 +122,7 @@ fn get_client(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     answer_key::<Client>(c, &client_key(&id))
 }
 
-/// Where a new client begins: where the one that is furthest behind stands.
+/// Initial position of a new client: the lowest position of all clients.
 fn lowest_position(c: &mut dyn ObjectCtx) -> ClsResult<Vec<Position>> {
     let mut lowest: Option<Vec<Position>> = None;
     for client in all_clients(c)? {
@@ -194,7 +194,7 @@ fn client_list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     answer(&found)
 }
 
-/// The size of a data object that still has room.
+/// Size of a data object; `EOVERFLOW` if it is full.
 fn size_below(c: &mut dyn ObjectCtx, soft_max: u64) -> ClsResult<u64> {
     let size = optional(c.stat())?.map_or(0, |(size, _)| size);
     if size >= soft_max { fail(EOVERFLOW) } else { Ok(size) }
@@ -209,8 +209,8 @@ fn guard_append(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     }
 }
 
-/// Appends unless the object is full. Ceph pads the object to its allocation unit afterwards, for its store's sake;
-/// readers skip padding and do without it.
+/// Appends data unless the object is full. Ceph then pads the object to its allocation unit, for the benefit of its
+/// store. Readers skip padding, so none is written here.
 fn append(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (soft_max, data) = input(i, |r| Ok((r.u64()?, r.blob()?)))?;
     let at = size_below(c, soft_max)?;

@@ -1,4 +1,4 @@
-//! Tags of a journal: creation in order, listing, and removal of those that no client needs.
+//! Tags of a journal: creation in order, listing, and expiry.
 
 use super::types::{Client, DISCONNECTED, Tag};
 use super::{NEXT_TAG_CLASS, NEXT_TAG_TID, all_clients, answer, answer_key, client_key, get as get_key, put};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 const PREFIX: &[u8] = b"tag_";
-/// Asks for a new class.
+/// Tag class of a request for a new class.
 const CLASS_NEW: u64 = u64::MAX;
 
 fn key(tid: u64) -> Vec<u8> {
@@ -22,7 +22,8 @@ pub(super) fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     answer_key::<Tag>(c, &key(tid))
 }
 
-/// The last tag of each class up to the first tag that is not below `limit`: older ones of the class are done with.
+/// The last tag of each class, up to the first tag that is not below `limit`. Older tags of the class are no longer
+/// needed.
 fn last_of_classes(c: &mut dyn ObjectCtx, limit: u64) -> ClsResult<BTreeMap<u64, u64>> {
     let mut last = BTreeMap::new();
     omap_walk(c, PREFIX, PREFIX, |k, b| {
@@ -36,7 +37,7 @@ fn last_of_classes(c: &mut dyn ObjectCtx, limit: u64) -> ClsResult<BTreeMap<u64,
     Ok(last)
 }
 
-/// Removes tags that all connected clients (but `leaving`) have left behind.
+/// Removes tags that all connected clients (except `leaving`) have passed.
 pub(super) fn expire(c: &mut dyn ObjectCtx, leaving: Option<&Bytes>) -> ClsResult<()> {
     let mut lowest = u64::MAX;
     for client in all_clients(c)? {
@@ -83,7 +84,7 @@ pub(super) fn create(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     put(c, &key(tid), &Tag { tid, class, data })
 }
 
-/// Tags after `start_after` that a client still needs, of one class if asked.
+/// Lists tags after `start_after` that a client still needs, optionally of one class.
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (after, max, id, class) = input(i, |r| Ok((r.u64()?, r.u64()?, r.blob()?, r.get::<Option<u64>>()?)))?;
     let client: Client = get_key(c, &client_key(&id))?;

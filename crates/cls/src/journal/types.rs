@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wire::codec::Result;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// A client that no longer keeps tags alive.
+/// State of a client that does not keep tags from expiring.
 pub(super) const DISCONNECTED: u8 = 1;
 
 /// `ObjectPosition`.
@@ -38,7 +38,7 @@ fn encode_positions(all: &[Position], w: &mut Writer) {
     });
 }
 
-/// `Client`: who reads the journal and how far it is.
+/// `Client`: a reader of the journal and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) id: Bytes,
@@ -65,7 +65,7 @@ impl Decode for Client {
     }
 }
 
-/// `Tag`: a run of entries by one writer. Tags of one class follow each other.
+/// `Tag`: a sequence of entries by one writer. Tags of a class form a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Tag {
     pub(super) tid: u64,

@@ -1,7 +1,7 @@
-//! What a script can call: the object's functions (`objclass`) and buffers (`bufferlist`).
+//! Functions available to a script: on the object (`objclass`) and on buffers (`bufferlist`).
 //!
-//! A failing function of the object leaves its errno in the state and raises an error; `pcall` hands the errno to the
-//! script, otherwise it is the call's result. A wait or a limit ends everything.
+//! A failing object function stores its errno and raises an error. `pcall` returns the errno to the script; otherwise
+//! it becomes the result of the call. A wait or an exceeded limit ends the script.
 
 use super::{BUFFERS_MAX, MATCHING_MAX};
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
@@ -13,14 +13,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Entries of one listing (`osd_max_omap_entries_per_request`).
+/// Most entries of one listing (`osd_max_omap_entries_per_request`).
 const LIST_MAX: usize = 1024;
-/// Most values that one `table.unpack` gives.
+/// Most values returned by one `table.unpack`.
 const UNPACK_MAX: usize = 4096;
-/// Longest line for the log.
+/// Longest log line in bytes.
 const LOG_MAX: usize = 1024;
 
-/// Errnos a script knows by name.
+/// Errnos by name, for scripts.
 const ERRNOS: &[(&str, i64)] = &[
     ("EPERM", 1),
     ("ENOENT", 2),
@@ -56,13 +56,13 @@ const ERRNOS: &[(&str, i64)] = &[
     ("ERANGE", 34),
 ];
 
-/// What a running script has left, and how it failed.
+/// Remaining limits of a running script, and its failure.
 pub(super) struct State {
-    /// Instructions left.
+    /// Instructions that remain.
     pub(super) instructions: Cell<u64>,
-    /// True once data has to be read first.
+    /// Whether the script needs data that is not in memory.
     pub(super) waits: Cell<bool>,
-    /// Errno of the last failure that nothing caught.
+    /// Errno of the last uncaught failure.
     pub(super) errno: Cell<Option<Errno>>,
     matching: Cell<u64>,
     buffers: Cell<usize>,
@@ -81,14 +81,14 @@ impl State {
         }
     }
 
-    /// From here on everything fails.
+    /// Ends the script: every further step fails.
     pub(super) fn end(&self, why: &'static str) -> Error {
         self.ended.set(Some(why));
         self.instructions.set(0);
         Error::runtime(why)
     }
 
-    /// Fails once the script has to end.
+    /// Fails if the script has been ended.
     pub(super) fn check(&self) -> mlua::Result<()> {
         self.ended.get().map_or(Ok(()), |why| Err(Error::runtime(why)))
     }
@@ -109,8 +109,8 @@ impl State {
         Ok(b)
     }
 
-    /// Takes what matching `pattern` in a text of `len` bytes may cost at worst: a factor `len` for the start and for
-    /// each repetition.
+    /// Charges the worst-case cost of matching `pattern` in a text of `len` bytes: a factor of `len` for the start and
+    /// for each repetition.
     fn afford(&self, len: usize, pattern: &[u8], plain: bool) -> mlua::Result<()> {
         self.check()?;
         let repetitions = if plain { 0 } else { pattern.iter().filter(|c| b"*+-?bf".contains(c)).count() };
@@ -125,7 +125,7 @@ impl State {
         Ok(())
     }
 
-    /// Turns what the object said into what the script gets.
+    /// Converts a result of the object into one for the script.
     fn done<T>(&self, r: ClsResult<T>) -> mlua::Result<T> {
         r.map_err(|e| match e {
             ClsError::Wait => {
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// Bytes, shared between the script's values.
+/// Bytes, shared between values of the script.
 #[derive(Clone)]
 pub(super) struct Buffer {
     bytes: Rc<RefCell<Vec<u8>>>,
@@ -152,13 +152,13 @@ impl Buffer {
         Self { bytes: Rc::default(), state: Rc::clone(state) }
     }
 
-    /// The bytes; the buffer is empty then.
+    /// Takes the bytes and leaves the buffer empty.
     pub(super) fn take(&self) -> Bytes {
         self.bytes.take().into()
     }
 }
 
-/// The arguments of an operator, both buffers.
+/// The two buffers of a binary operator.
 type Pair = (UserDataRef<Buffer>, UserDataRef<Buffer>);
 
 impl UserData for Buffer {
@@ -183,14 +183,14 @@ impl UserData for Buffer {
     }
 }
 
-/// The object behind a cell: a script calls one function at a time.
+/// The object in a cell: a script calls one function at a time.
 type Object<'c, 'o> = RefCell<&'c mut (dyn ObjectCtx + 'o)>;
 
 fn number(n: i64) -> ClsResult<u64> {
     u64::try_from(n).map_err(|_| EINVAL.into())
 }
 
-/// A log line of the arguments, as `print` joins them.
+/// Formats arguments as a log line, as `print` does.
 fn line(args: &[Value]) -> String {
     let words: Vec<String> = args
         .iter()
@@ -205,7 +205,7 @@ fn line(args: &[Value]) -> String {
     words.join(" ")
 }
 
-/// The keys and values of a table for the omap: names are strings or numbers, values strings.
+/// Converts a table to omap entries: keys are strings or numbers, values are strings.
 fn entries(lua: &Lua, t: &Table) -> mlua::Result<Option<Vec<(Bytes, Bytes)>>> {
     let mut out = BTreeMap::new();
     for pair in t.pairs::<Value, Value>() {
@@ -219,7 +219,7 @@ fn entries(lua: &Lua, t: &Table) -> mlua::Result<Option<Vec<(Bytes, Bytes)>>> {
     Ok(Some(out.into_iter().collect()))
 }
 
-/// The host's side of the environment: `objclass`, `bufferlist`, and what the prelude needs.
+/// Installs the host's functions: `objclass`, `bufferlist`, and those that the prelude uses.
 pub(super) fn host<'s, 'e>(
     lua: &Lua,
     scope: &'s Scope<'s, 'e>,
@@ -272,7 +272,8 @@ fn objclass<'s, 'e>(
     for (name, n) in ERRNOS {
         t.set(*name, *n)?;
     }
-    /// Adds a function: arguments in, the object's answer out. Nothing is called once the script has to end.
+    /// Adds a function that passes its arguments to the object and returns the answer. Fails if the script has been
+    /// ended.
     macro_rules! def {
         ($name:literal, $o:ident, $args:pat, $ty:ty => $body:expr) => {
             t.set(
@@ -331,7 +332,7 @@ fn objclass<'s, 'e>(
         })?,
     )?;
 
-    /// Adds a function whose answer is bytes.
+    /// Adds a function that returns bytes.
     macro_rules! get {
         ($name:literal, $o:ident, $args:pat, $ty:ty => $body:expr) => {
             t.set(
@@ -396,7 +397,7 @@ fn objclass<'s, 'e>(
     Ok(t)
 }
 
-/// A page's length; a script's own number counts up to [`LIST_MAX`].
+/// Length of a page: the script's limit, at most [`LIST_MAX`].
 fn most(max: i64) -> usize {
     usize::try_from(max).map_or(LIST_MAX, |m| m.min(LIST_MAX))
 }

@@ -1,4 +1,4 @@
-//! What a call of class `lua` is given: a script, a handler's name and the handler's input, as JSON or encoded.
+//! Input of class `lua`: a script, the name of a handler, and the handler's input, as JSON or encoded.
 
 use crate::ctx::ClsResult;
 use crate::util::{fail, input};
@@ -8,27 +8,27 @@ use bytes::Bytes;
 /// Deepest nesting of JSON values.
 const DEPTH_MAX: u32 = 64;
 
-/// A call.
+/// Decoded input of a call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Source text.
+    /// Source text of the script.
     pub(super) script: Bytes,
-    /// Name of a global function; empty: only the script runs.
+    /// Name of a global function; if empty, only the script runs.
     pub(super) handler: Bytes,
-    /// For the handler.
+    /// Input of the handler.
     pub(super) input: Bytes,
 }
 
 impl Call {
-    /// `cls_lua_eval_op`.
+    /// Decodes a `cls_lua_eval_op`.
     pub(super) fn decode(i: &Bytes) -> ClsResult<Self> {
         input(i, |r| {
             r.versioned("cls_lua_eval_op", 1, |r, _| Ok(Self { script: r.get()?, handler: r.get()?, input: r.get()? }))
         })
     }
 
-    /// An object with the strings `script`, `handler` and perhaps `input`. As Ceph's parser, takes a comma before the
-    /// closing bracket, and the text ends at a zero byte.
+    /// Parses an object with the strings `script`, `handler` and optionally `input`. As in Ceph's parser, a trailing
+    /// comma is accepted and a zero byte ends the text.
     pub(super) fn from_json(i: &Bytes) -> ClsResult<Self> {
         let text = i.split(|b| *b == 0).next().unwrap_or_default();
         let Some(members) = Json { b: text, at: 0 }.members() else { return fail(EINVAL) };
@@ -48,7 +48,7 @@ struct Json<'a> {
     at: usize,
 }
 
-/// Members of an object: names, and the values that are strings.
+/// Members of an object: names, with the values that are strings.
 type Members = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl Json<'_> {

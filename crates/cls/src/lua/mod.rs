@@ -1,11 +1,11 @@
-//! Class `lua`: runs a script of the client on the object.
+//! Class `lua`: runs a client's script on the object.
 //!
-//! The script registers handlers; one of them is called with the input and an output buffer. Everything the script can
-//! reach is the object, strings, tables and numbers: no files, no modules, no bytecode. `bind` gives the object's
-//! functions, `prelude.lua` the rest of the environment, `input` the two forms of a call's input.
-//! Invariants: a script ends after [`INSTRUCTIONS_MAX`] instructions and holds at most [`MEMORY_MAX`] bytes; loops
-//! written in C are replaced or bounded by [`MATCHING_MAX`]; after a wait or a limit it can do nothing more. A class
-//! method sees nothing of earlier calls: each has an interpreter of its own.
+//! The script registers handlers; one of them is called with the input and an output buffer. A script can access only
+//! the object, strings, tables and numbers: no files, modules or bytecode. `bind` has the object's functions,
+//! `prelude.lua` the rest of the environment, `input` the two input formats. Invariants: a script runs at most
+//! [`INSTRUCTIONS_MAX`] instructions and holds at most [`MEMORY_MAX`] bytes. Loops in C code are replaced or limited by
+//! [`MATCHING_MAX`]. After a wait or an exceeded limit every step fails. Each call has its own interpreter, so that no
+//! state survives it.
 
 mod bind;
 mod input;
@@ -27,17 +27,17 @@ use std::rc::Rc;
 pub(crate) const METHODS: &[Method] =
     &[Method::rdwr("eval_bufferlist", eval_bufferlist), Method::rdwr("eval_json", eval_json)];
 
-/// Longest script.
+/// Longest script in bytes.
 const SCRIPT_MAX: usize = 256 << 10;
-/// Instructions of one call: some 10 ms, as a script holds its reactor that long.
+/// Most instructions of a call: some 10 ms, during which the script blocks its reactor.
 const INSTRUCTIONS_MAX: u64 = 1_000_000;
-/// How often instructions are counted.
+/// Instructions between two checks of the limits.
 const COUNT_EVERY: u32 = 1000;
-/// Bytes the interpreter may hold.
+/// Most bytes that the interpreter may allocate.
 const MEMORY_MAX: usize = 32 << 20;
-/// Bytes all buffers of a script may hold.
+/// Most bytes in all buffers of a script.
 const BUFFERS_MAX: usize = 64 << 20;
-/// Steps that all pattern matching of a call may take at worst.
+/// Most steps, in the worst case, of all pattern matching in a call.
 const MATCHING_MAX: u64 = 20_000_000;
 
 fn eval_json(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -48,7 +48,7 @@ fn eval_bufferlist(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     eval(c, Call::decode(i)?)
 }
 
-/// Ends the script at its limits, and once it has to end.
+/// Hook that checks the script's limits.
 fn count(lua: &Lua, state: &Rc<State>) -> mlua::Result<()> {
     let state = Rc::clone(state);
     lua.set_hook(HookTriggers::new().every_nth_instruction(COUNT_EVERY), move |_, _| {
@@ -61,7 +61,7 @@ fn count(lua: &Lua, state: &Rc<State>) -> mlua::Result<()> {
     })
 }
 
-/// Runs the script and the handler; `None` if there is no such handler.
+/// Runs the script and the handler; `None` if the handler does not exist.
 fn run(lua: &Lua, c: &mut dyn ObjectCtx, state: &Rc<State>, call: &Call, out: &Buffer) -> mlua::Result<Option<i64>> {
     let seed = c.random();
     let c = RefCell::new(c);
@@ -78,7 +78,7 @@ fn run(lua: &Lua, c: &mut dyn ObjectCtx, state: &Rc<State>, call: &Call, out: &B
         let input = state.buffer(&call.input)?;
         let name = lua.create_string(&call.handler[..])?;
         let answer = handle.call((name, input, out.clone()))?;
-        // An error that the script caught is no error, but a limit or a wait is.
+        // Errors that the script caught are ignored, but not a limit or a wait.
         state.check()?;
         Ok(answer)
     })
@@ -88,7 +88,8 @@ fn eval(c: &mut dyn ObjectCtx, call: Call) -> ClsResult<Output> {
     if call.script.len() > SCRIPT_MAX {
         return fail(E2BIG);
     }
-    // Not opened: io, os, package, coroutine, debug. Rust code below never panics on purpose, so pcall stays Lua's own.
+    // Excluded libraries: io, os, package, coroutine, debug. The Rust code below does not panic, so Lua's own pcall is
+    // safe.
     let libs = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
     let Ok(lua) = Lua::new_with(libs, LuaOptions::new().catch_rust_panics(false)) else { return fail(ENOMEM) };
     if lua.set_memory_limit(MEMORY_MAX).is_err() {
@@ -102,7 +103,7 @@ fn eval(c: &mut dyn ObjectCtx, call: Call) -> ClsResult<Output> {
     }
     match r {
         Ok(Some(ret)) => {
-            // As a C int, of which a negative one is an errno.
+            // The return value is a C int; a negative one is an errno.
             let (ret, out) = (ret as i32, out.take());
             if ret < 0 { Err(ClsError::Fail { errno: ret, out }) } else { Ok(Output { ret, out }) }
         }

@@ -1,4 +1,4 @@
-//! Scripts: what they can do, and what stops them.
+//! Capabilities and limits of scripts.
 
 use super::input::Call;
 use crate::testing::{MemCtx, MemObject};
@@ -63,7 +63,7 @@ fn an_errno_reaches_pcall_and_the_client() {
     assert_eq!(run(caught), Err(EIO), "a caught errno is forgotten");
 }
 
-/// A failed call changes nothing, whatever was done before.
+/// A failed call changes nothing, even after successful writes.
 #[test]
 fn a_script_that_fails_changes_nothing() {
     let mut c = MemCtx::new();
@@ -83,7 +83,7 @@ fn only_registered_functions_are_called() {
     assert_eq!(r(&mut c, &" ".repeat(super::SCRIPT_MAX + 1), ""), Err(E2BIG));
 }
 
-/// Nothing of the machine can be reached, nor bytecode be loaded.
+/// A script can neither access the machine nor load bytecode.
 #[test]
 fn the_sandbox_is_closed() {
     for name in
@@ -98,7 +98,7 @@ fn the_sandbox_is_closed() {
     assert_eq!(run("return getmetatable(input) == false and 1 or 0").unwrap().ret, 1);
 }
 
-/// Each of these would run for ages, or take all memory, in a plain interpreter.
+/// In a plain interpreter each of these would run very long or exhaust the memory.
 #[test]
 fn every_script_ends() {
     for s in [
@@ -132,7 +132,7 @@ fn every_script_ends() {
     }
 }
 
-/// The replaced functions answer as Lua's own.
+/// The replaced functions behave as Lua's own.
 #[test]
 fn tables_work() {
     let s = "
@@ -158,7 +158,7 @@ fn scripts_get_random_numbers_from_the_context() {
     assert_eq!(run(s), run(s), "the same context, the same numbers");
 }
 
-/// A wait ends the script at once, even below `pcall`, and is no error of the script.
+/// A wait ends the script at once, even within `pcall`, and is not an error of the script.
 #[test]
 fn a_wait_is_passed_on() {
     let call = Call::decode(&call(
@@ -192,7 +192,7 @@ fn input_as_json() {
     assert_eq!(j(&deep).unwrap_err(), EINVAL.into());
 }
 
-/// An object whose bytes are not in memory.
+/// An object whose data is never in memory.
 struct Waits {
     inner: MemCtx,
     wrote: bool,

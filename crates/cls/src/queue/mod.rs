@@ -1,4 +1,4 @@
-//! Class `queue`: a ring of entries in the object's data; see [`ring`]. Class `2pc_queue`: [`two_phase`].
+//! Class `queue`: a ring of entries in the object's data, see [`ring`]. Class `2pc_queue`: [`two_phase`].
 
 pub(crate) mod ring;
 pub(crate) mod two_phase;
@@ -18,7 +18,7 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rdwr("queue_remove_entries", remove),
 ];
 
-/// `cls_queue_init_op`: size, most urgent data, urgent data.
+/// Decodes a `cls_queue_init_op`: size, most bytes of urgent data, urgent data.
 fn init_input(i: &Bytes) -> ClsResult<(u64, u64, Bytes)> {
     input(i, |r| r.versioned("cls_queue_init_op", 1, |r, _| Ok((r.u64()?, r.u64()?, r.blob()?))))
 }

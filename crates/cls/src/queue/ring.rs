@@ -1,10 +1,10 @@
-//! A ring of entries in an object's data.
+//! A ring buffer of entries in an object's data.
 //!
-//! Layout: u16 0xDEAD, u64 length of the head, `cls_queue_head`, room up to `head_max`; then the ring up to `size`.
-//! An entry is u16 0xBEEF, u64 length, data, and may run over the end of the ring into its start. A position is
-//! (generation, offset): the generation grows with each turn. Front equals tail when the ring is empty; it is full when
-//! the offsets are equal and the tail is a generation ahead.
-//! The head comes from the disk: all arithmetic on it is checked, and what contradicts itself is `EINVAL`.
+//! Layout: u16 0xDEAD, u64 length of the head, `cls_queue_head`, padding up to `head_max`; then the ring up to `size`.
+//! An entry is u16 0xBEEF, u64 length, data, and may wrap around the end of the ring. A position is (generation,
+//! offset); each wrap increments the generation. The ring is empty if front equals tail; it is full if the offsets are
+//! equal and the tail is a generation ahead. The head comes from the disk: arithmetic on it is checked, and an
+//! inconsistent head is `EINVAL`.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::util::{enc, fail, join};
@@ -14,16 +14,16 @@ use std::fmt;
 use wire::codec::Result as Decoded;
 use wire::{Reader, Writer};
 
-/// Room for the head without urgent data.
+/// Space for the head without urgent data, in bytes.
 const HEAD_LEN: u64 = 1024;
 const HEAD_MAGIC: u16 = 0xDEAD;
 const ENTRY_MAGIC: u16 = 0xBEEF;
-/// Bytes before the data of an entry, and before the head.
+/// Length of the header of an entry, and of the head, in bytes.
 pub(crate) const OVERHEAD: u64 = 10;
-/// Bytes read at once while entries are listed.
+/// Bytes read at once while listing entries.
 const READ_AHEAD: u64 = 64 * 1024;
 
-/// `cls_queue_marker`: a position.
+/// `cls_queue_marker`: a position in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marker {
     pub(crate) offset: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// Reads `<generation>/<offset>`; `None` for anything else, among it the empty marker.
+    /// Parses `<generation>/<offset>`; `None` for anything else, such as the empty marker.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (generation, offset) = std::str::from_utf8(text).ok()?.split_once('/')?;
         Some(Self { offset: offset.parse().ok()?, generation: generation.parse().ok()? })
@@ -64,13 +64,13 @@ pub(crate) struct Head {
     head_max: u64,
     front: Marker,
     tail: Marker,
-    /// End of the ring.
+    /// End of the ring in the object.
     size: u64,
     pub(crate) urgent_max: u64,
     pub(crate) urgent: Bytes,
 }
 
-/// What a listing found.
+/// Result of a listing.
 pub(crate) struct Found {
     pub(crate) entries: Vec<(Bytes, Marker)>,
     pub(crate) next: Marker,
@@ -96,7 +96,7 @@ impl Head {
         inside(self.front) && inside(self.tail)
     }
 
-    /// The head of the queue, `EINVAL` if there is none.
+    /// Loads the head of the queue; `EINVAL` if there is none.
     pub(crate) fn load(c: &mut dyn ObjectCtx) -> ClsResult<Self> {
         let mut b = c.read(0, HEAD_LEN)?;
         let mut r = Reader::new(&b);
@@ -131,7 +131,7 @@ impl Head {
         c.write(0, &all)
     }
 
-    /// Makes a queue of `size` bytes; `EEXIST` if there is one.
+    /// Makes a queue of `size` bytes; `EEXIST` if the object has one.
     pub(crate) fn init(c: &mut dyn ObjectCtx, size: u64, urgent_max: u64, urgent: Bytes) -> ClsResult<()> {
         match Self::load(c) {
             Ok(_) => return fail(EEXIST),
@@ -148,7 +148,7 @@ impl Head {
         self.size - self.head_max
     }
 
-    /// Bytes that entries may still take, overhead included.
+    /// Free bytes for entries with their headers.
     pub(crate) fn free(&self) -> u64 {
         if self.is_full() {
             0
@@ -163,7 +163,7 @@ impl Head {
         self.front.offset == self.tail.offset && self.tail.generation == self.front.generation.wrapping_add(1)
     }
 
-    /// A position at the end of the ring is one at its start.
+    /// Moves a position at the end of the ring to its start.
     fn wrapped(&self, m: Marker) -> Marker {
         if m.offset == self.size {
             Marker { offset: self.head_max, generation: m.generation.wrapping_add(1) }
@@ -172,7 +172,7 @@ impl Head {
         }
     }
 
-    /// Writes entries at the tail; `ENOSPC` if not all fit.
+    /// Writes entries at the tail; `ENOSPC` unless all fit.
     pub(crate) fn enqueue(&mut self, c: &mut dyn ObjectCtx, entries: &[Bytes]) -> ClsResult<()> {
         for data in entries {
             let entry = enc(|w| {
@@ -196,7 +196,7 @@ impl Head {
         Ok(())
     }
 
-    /// Up to `max` entries from `start` (the front, if none) to `end` (the tail, if none).
+    /// Lists up to `max` entries from `start` (default: the front) to `end` (default: the tail).
     pub(crate) fn list(
         &self,
         c: &mut dyn ObjectCtx,
@@ -226,7 +226,7 @@ impl Head {
         Ok(Found { entries, next, truncated: next != self.tail })
     }
 
-    /// Bytes of entries between an offset and the tail.
+    /// Bytes of entries from an offset to the tail.
     fn bytes_from(&self, offset: u64) -> ClsResult<u64> {
         let (front, tail) = (self.front.offset, self.tail.offset);
         let bytes = if tail > front {
@@ -234,7 +234,7 @@ impl Head {
         } else if offset >= front {
             self.size.checked_sub(offset).and_then(|n| n.checked_add(tail - self.head_max))
         } else {
-            // Between tail and front there is nothing.
+            // The range from tail to front is empty.
             Some(tail.saturating_sub(offset))
         };
         match bytes {
@@ -243,7 +243,7 @@ impl Head {
         }
     }
 
-    /// A position `n` bytes on, at most one turn.
+    /// The position `n` bytes further, at most one turn.
     fn forward(&self, m: Marker, n: u64) -> Marker {
         let to_end = self.size - m.offset;
         if n < to_end {
@@ -253,7 +253,7 @@ impl Head {
         }
     }
 
-    /// Removes entries up to a position; `EINVAL` if it lies not between front and one turn on.
+    /// Removes entries up to a position; `EINVAL` unless it lies between the front and one turn ahead.
     pub(crate) fn remove(&mut self, c: &mut dyn ObjectCtx, end: Option<Marker>) -> ClsResult<()> {
         if self.front == self.tail {
             return Ok(());
@@ -277,10 +277,10 @@ impl Head {
     }
 }
 
-/// Reads bytes of the ring one after another, a stretch at a time.
+/// Reads the ring sequentially, with read-ahead.
 struct RingReader<'a> {
     head: &'a Head,
-    /// Offset of the next stretch.
+    /// Offset of the next read.
     at: u64,
     /// Bytes not yet read from the object.
     left: u64,
@@ -292,7 +292,7 @@ impl RingReader<'_> {
         self.left + self.buf.len() as u64
     }
 
-    /// The next `n` bytes; `EINVAL` if the ring ends before.
+    /// Takes the next `n` bytes; `EINVAL` if the ring ends before.
     fn take(&mut self, c: &mut dyn ObjectCtx, n: u64) -> ClsResult<Bytes> {
         if n > self.unread() {
             return fail(EINVAL);

@@ -1,7 +1,7 @@
-//! Class `2pc_queue`: a queue whose writers reserve room first and then commit or abort.
+//! Class `2pc_queue`: a queue whose writers first reserve space and then commit or abort.
 //!
-//! Stored in the head's urgent data: `cls_2pc_urgent_data` (sums and reservations); reservations that do not fit there
-//! in xattr `cls_queue_urgent_data`.
+//! Stored in the head's urgent data: `cls_2pc_urgent_data` (sums and reservations). Reservations that do not fit there
+//! are in xattr `cls_queue_urgent_data`.
 
 use super::init_input;
 use super::ring::{Head, Marker, OVERHEAD};
@@ -30,7 +30,7 @@ pub(crate) const METHODS: &[Method] = &[
 ];
 
 const ATTR: &[u8] = b"cls_queue_urgent_data";
-/// Room for reservations in the head: about a thousand.
+/// Space for reservations in the head, in bytes: about a thousand reservations.
 const URGENT_MAX: u64 = 23_552;
 
 /// `cls_2pc_reservation`.
@@ -42,7 +42,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// What it holds back, with what its entries need around their data.
+    /// Reserved bytes, with the headers of the entries.
     fn held(&self) -> u64 {
         self.size.saturating_add(u64::from(self.entries) * OVERHEAD)
     }
@@ -67,7 +67,7 @@ impl Decode for Reservation {
 
 type Reservations = BTreeMap<u32, Reservation>;
 
-/// `cls_2pc_urgent_data` and the head it lives in.
+/// `cls_2pc_urgent_data` and the head that contains it.
 struct State {
     head: Head,
     reserved: u64,
@@ -112,7 +112,7 @@ impl State {
         self.head.store(c)
     }
 
-    /// The reservations that did not fit into the head.
+    /// Loads the reservations that did not fit in the head.
     fn load_spilled(&self, c: &mut dyn ObjectCtx) -> ClsResult<Reservations> {
         if !self.spilled {
             return Ok(Reservations::new());
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Takes a reservation out of wherever it is.
+    /// Removes a reservation from the head or the xattr.
     fn take(&mut self, c: &mut dyn ObjectCtx, id: u32) -> ClsResult<Option<Reservation>> {
         let found = match self.reservations.remove(&id) {
             Some(r) => Some(r),
@@ -172,7 +172,7 @@ fn get_topic_stats(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     .into())
 }
 
-/// Answers the id of the reservation, so the vector must ask for answers of writes.
+/// Reserves space and returns the reservation's id, so the client must request output of writes.
 fn reserve(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (size, entries) = input(i, |r| r.versioned("cls_2pc_queue_reserve_op", 1, |r, _| Ok((r.u64()?, r.u32()?))))?;
     if size == 0 || entries == 0 {
@@ -187,7 +187,7 @@ fn reserve(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     s.reserved = reserved;
     s.last_id = s.last_id.wrapping_add(1);
     let id = s.last_id;
-    // An id that came around may still be held.
+    // An id may still be in use after a wrap of the counter.
     if s.reservations.contains_key(&id) {
         return fail(EAGAIN);
     }
@@ -234,7 +234,7 @@ fn list_reservations(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     Ok(enc(|w| w.versioned(1, 1, |w| w.put(&all))).into())
 }
 
-/// Drops reservations older than the given time: their writers are gone.
+/// Removes reservations older than the given time, whose writers have failed.
 fn expire(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let stale: Utime = input(i, |r| r.versioned("cls_2pc_queue_expire_op", 1, |r, _| r.get()))?;
     let mut s = State::load(c)?;
@@ -265,7 +265,7 @@ fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     })?;
     let mut s = State::load(c)?;
     let end = Marker::parse(&end);
-    // Old gateways do not say how many.
+    // Old gateways do not send the number.
     let count = match count {
         0 => s.head.list(c, None, end, u64::MAX)?.entries.len() as u32,
         n => n,

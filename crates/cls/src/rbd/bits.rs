@@ -1,4 +1,4 @@
-//! `BitVector<2>`: two bits per object, the form of object maps on disk and on the wire.
+//! `BitVector<2>`: two bits per object; the format of object maps on disk and on the wire.
 //!
 //! Layout: blob{ENCODE(1,1){u64 length}} (18 bytes), the data (four elements per byte, the first in the high bits),
 //! blob{u32 crc of the header, u32 count, u32 crc per 4 KiB of data}. An empty last blob means no checksums.
@@ -10,21 +10,21 @@ use std::ops::Range;
 use wire::codec::Result;
 use wire::{Decode, DecodeError, Reader, Writer};
 
-/// Bytes before the data.
+/// Length of the header before the data, in bytes.
 pub(super) const HEADER_LEN: u64 = 18;
 /// Bytes of data per checksum.
 pub(super) const BLOCK: u64 = 4096;
 /// Elements per byte.
 pub(super) const PER_BYTE: u64 = 4;
 
-/// The vector with all its data.
+/// A vector with all its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bits {
     len: u64,
     data: Vec<u8>,
 }
 
-/// Bytes that `len` elements take.
+/// Bytes needed for `len` elements.
 pub(super) fn bytes_for(len: u64) -> u64 {
     len.div_ceil(PER_BYTE)
 }
@@ -33,7 +33,7 @@ fn shift(i: u64) -> u32 {
     ((PER_BYTE - 1 - i % PER_BYTE) * 2) as u32
 }
 
-/// Element `i` of data that starts at element 0.
+/// Element `i` of packed data.
 pub(super) fn get(data: &[u8], i: u64) -> u8 {
     data.get((i / PER_BYTE) as usize).map_or(0, |b| b >> shift(i) & 3)
 }
@@ -45,7 +45,7 @@ pub(super) fn set(data: &mut [u8], i: u64, v: u8) {
     }
 }
 
-/// Reads the length from a header and gives the checksum that belongs to it.
+/// Decodes a header: its length field and checksum.
 pub(super) fn decode_header(r: &mut Reader<'_>) -> Result<(u64, u32)> {
     let h = r.blob()?;
     let len = Reader::new(&h).versioned("BitVector", 1, |r, _| r.u64())?;
@@ -65,13 +65,13 @@ impl Bits {
         set(&mut self.data, i, v);
     }
 
-    /// Grows with `v` or cuts.
+    /// Truncates the vector or extends it with `v`.
     pub(super) fn resize(&mut self, len: u64, v: u8) {
         let old = self.len;
         self.len = len;
         self.data.resize(bytes_for(len) as usize, (v & 3) * 0x55);
         if len > old {
-            // The rest of the last old byte.
+            // Fill the rest of the last old byte.
             for i in old..len.min(old.next_multiple_of(PER_BYTE)) {
                 self.set(i, v);
             }
@@ -91,7 +91,7 @@ impl Bits {
             && (whole.max(last * PER_BYTE)..range.end).all(|i| self.get(i) == v)
     }
 
-    /// Turns every `from` into `to`; true if there was one.
+    /// Replaces every `from` by `to`; true if there was any.
     pub(super) fn replace(&mut self, from: u8, to: u8) -> bool {
         let mut table = [0u8; 256];
         for (b, t) in (0u8..=255).zip(table.iter_mut()) {
@@ -112,7 +112,7 @@ impl Bits {
         changed
     }
 
-    /// With checksums, as stored, or without, as sent.
+    /// Encodes the vector: with checksums for storage, without for clients.
     pub(super) fn to_bytes(&self, checksums: bool) -> Bytes {
         let mut w = Writer::with_capacity(wire::Features::PACIFIC, self.data.len() + self.data.len() / 1024 + 64);
         w.sized(|w| w.versioned(1, 1, |w| w.u64(self.len)));
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((0..5).map(|i| b.get(i)).collect::<Vec<_>>(), [1, 2, 3, 0, 1]);
     }
 
-    /// Against a vector with one byte per element.
+    /// Compared with a vector of one byte per element.
     #[test]
     fn resizing_equals_the_plain_vector() {
         let seed = 20500;

@@ -12,7 +12,7 @@ use base::errno::{EEXIST, EINVAL, ENOENT};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// The key of a parent in `rbd_children` and the child, if the input names one.
+/// Decodes the key of a parent in `rbd_children`, and the child if the input has one.
 fn v1_input(i: &Bytes, with_child: bool) -> ClsResult<(Bytes, Bytes)> {
     let (pool, image, snap, child) =
         input(i, |r| Ok((r.u64()?, r.blob()?, r.u64()?, if with_child { r.blob()? } else { Bytes::new() })))?;

@@ -1,4 +1,4 @@
-//! Data objects: copy-on-write from a parent, reclaiming zeroes, and a guard on snap contexts.
+//! Data objects: copy-up from a parent, removal of zeroes, and a guard on snapshot contexts.
 
 use super::must_exist;
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -8,7 +8,7 @@ use base::errno::{EINVAL, EOPNOTSUPP, ERANGE};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Writes the parent's data unless the object exists, in which case a write came first and has it already.
+/// Writes the parent's data unless the object exists: then a concurrent write has copied it already.
 pub(super) fn copyup(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if c.exists()? {
         return Ok(Output::default());
@@ -16,7 +16,7 @@ pub(super) fn copyup(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     c.write(0, i).map(Output::from)
 }
 
-/// The same with holes: extents, then their data one after another.
+/// Copy-up of data with holes: extents, followed by their data.
 pub(super) fn sparse_copyup(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (extents, data) = input(i, |r| Ok((r.get::<BTreeMap<u64, u64>>()?, r.blob()?)))?;
     if c.exists()? {
@@ -35,7 +35,7 @@ pub(super) fn sparse_copyup(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Outpu
     Ok(Output::default())
 }
 
-/// Rewrites the object without runs of zeroes of at least `sparse_size`, or removes one that is all zeroes.
+/// Rewrites the object without zero runs of at least `sparse_size` bytes; removes it if it is all zeroes.
 pub(super) fn sparsify(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (sparse_size, remove_empty) = input(i, |r| Ok((r.u64()?, r.bool()?)))?;
     must_exist(c)?;
@@ -64,7 +64,7 @@ pub(super) fn sparsify(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Runs of pieces that are not all zero, as start and end.
+/// Runs of pieces that are not all zero, each with start and end.
 fn full_extents(data: &[u8], piece: usize) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (n, p) in data.chunks(piece).enumerate() {
@@ -80,7 +80,7 @@ fn full_extents(data: &[u8], piece: usize) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Fails with `ERANGE` unless the object's snap sequence stands to the given one as asked.
+/// Fails with `ERANGE` unless the comparison of the object's snapshot sequence with the given one holds.
 pub(super) fn assert_snapc_seq(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (seq, state) = input(i, |r| Ok((r.u64()?, r.u8()?)))?;
     let newer = match optional(c.snapset_seq())? {

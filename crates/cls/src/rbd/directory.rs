@@ -1,4 +1,4 @@
-//! Names: `rbd_directory` (image names and ids, both ways), `rbd_id.<name>` (an id as data), `rbd_namespace`.
+//! Directories: `rbd_directory` (image names and ids, both ways), `rbd_id.<name>` (an id as data), `rbd_namespace`.
 //!
 //! Keys: `name_<name>` → id, `id_<id>` → name, `state` u8; of namespaces `name_<name>` → empty.
 
@@ -14,12 +14,12 @@ use wire::Decode;
 pub(super) const NAME: &[u8] = b"name_";
 pub(super) const ID: &[u8] = b"id_";
 
-/// State of a directory that takes new images.
+/// State of a directory that accepts new images.
 const READY: u8 = 0;
 /// State of a directory that is being removed.
 const ADD_DISABLED: u8 = 1;
 
-/// Adds a name and its id. Also for groups.
+/// Adds a name with its id; also used for groups.
 pub(super) fn add_pair(c: &mut dyn ObjectCtx, name: &Bytes, id: &Bytes) -> ClsResult<Output> {
     if name.is_empty() || !valid_id(id) {
         return fail(EINVAL);
@@ -37,21 +37,21 @@ fn set_pair(c: &mut dyn ObjectCtx, name: &Bytes, id: &Bytes) -> ClsResult<Output
     c.omap_set(&[(join(NAME, name), enc(|w| w.blob(id))), (join(ID, id), enc(|w| w.blob(name)))]).map(Output::from)
 }
 
-/// `ESTALE` unless name and id belong together.
+/// Fails with `ESTALE` unless the name has this id.
 fn check_pair(c: &mut dyn ObjectCtx, name: &Bytes, id: &Bytes) -> ClsResult<()> {
     let stored_id: Bytes = need(c, &join(NAME, name))?;
     let stored_name: Bytes = need(c, &join(ID, id))?;
     if stored_id == *id && stored_name == *name { Ok(()) } else { fail(ESTALE) }
 }
 
-/// Removes a name and its id. Also for groups.
+/// Removes a name with its id; also used for groups.
 pub(super) fn remove_pair(c: &mut dyn ObjectCtx, name: &Bytes, id: &Bytes) -> ClsResult<Output> {
     check_pair(c, name, id)?;
     c.omap_rm(&join(NAME, name))?;
     c.omap_rm(&join(ID, id)).map(Output::from)
 }
 
-/// Gives an id another name. Also for groups.
+/// Changes the name of an id; also used for groups.
 pub(super) fn rename_pair(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (src, dest, id) = input(i, |r| Ok((r.blob()?, r.blob()?, r.blob()?)))?;
     check_pair(c, &src, &id)?;
@@ -65,7 +65,7 @@ pub(super) fn rename_pair(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
     set_pair(c, &dest, &id)
 }
 
-/// Names with their ids after a name. Also for groups.
+/// Lists names with their ids after a given name; also used for groups.
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (after, max) = input(i, |r| Ok((r.blob()?, r.u64()?)))?;
     let mut names = BTreeMap::new();
@@ -125,7 +125,7 @@ pub(super) fn state_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     put(c, b"state", &state).map(Output::from)
 }
 
-/// The id in `rbd_id.<name>`.
+/// Reads the id in `rbd_id.<name>`.
 pub(super) fn get_id(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     let (size, _) = c.stat()?;
     if size == 0 {

@@ -1,8 +1,9 @@
-//! Groups of images: `rbd_group_directory` (as [`super::directory`]), `rbd_group_header.<id>`, and an image's membership.
+//! Groups of images: `rbd_group_directory` (as [`super::directory`]), `rbd_group_header.<id>`, and an image's group
+//! reference.
 //!
 //! Keys of a group header: `image_<16 hex pool>_<image>` → u8 link state, `snapshot_<id>` → `GroupSnapshot`,
-//! `snap_order_<id>` → u64 place in the order of creation, `snap_max_order` → u64 last place given. Key of an image
-//! header: `rbd_group_ref` → `GroupSpec`.
+//! `snap_order_<id>` → u64 creation order, `snap_max_order` → u64 highest order assigned. Key of an image header:
+//! `rbd_group_ref` → `GroupSpec`.
 
 use super::directory::{add_pair, remove_pair, rename_pair};
 use super::header::change_op_features;
@@ -36,7 +37,7 @@ pub(super) fn dir_rename(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> 
     rename_pair(c, i)
 }
 
-/// An image's key; empty for the absent image, which is how a listing begins.
+/// Key of an image; empty for the empty image, with which a listing begins.
 fn image_key(g: &GroupImage) -> Bytes {
     if g.pool == -1 {
         return Bytes::new();
@@ -88,7 +89,7 @@ pub(super) fn image_group_add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Out
 
 fn membership(c: &mut dyn ObjectCtx) -> ClsResult<Option<GroupSpec>> {
     let Some(b) = omap_opt(c, REF)? else { return Ok(None) };
-    // Here Ceph answers EINVAL to what it cannot decode.
+    // Ceph answers EINVAL here if the stored value cannot be decoded.
     stored_as(&b).map(Some).or(fail(EINVAL))
 }
 
@@ -107,7 +108,7 @@ pub(super) fn image_group_get(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Out
     answer(&membership(c)?.unwrap_or_default())
 }
 
-/// Stores a snapshot's record. One that begins, incomplete, must be new and gets the next place in the order.
+/// Stores a snapshot's record. An incomplete record must be new and gets the next creation order.
 pub(super) fn snap_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     const INCOMPLETE: u8 = 0;
     let s: GroupSnap = input(i, |r| r.get())?;
@@ -155,7 +156,7 @@ pub(super) fn snap_list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     answer(&snaps)
 }
 
-/// Places in the order of creation, by snapshot id.
+/// Creation orders by snapshot id.
 pub(super) fn snap_list_order(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (after, max) = input(i, |r| Ok((r.blob()?, r.u64()?)))?;
     let mut orders = BTreeMap::new();

@@ -13,7 +13,7 @@ use base::Utime;
 use base::errno::{EEXIST, EINVAL, EIO, ENOEXEC, ENOSYS};
 use bytes::Bytes;
 
-/// `ENOEXEC` unless the image has the features.
+/// Fails with `ENOEXEC` unless the image has the features.
 pub(super) fn require(c: &mut dyn ObjectCtx, bits: u64) -> ClsResult<()> {
     match get::<u64>(c, b"features")? {
         Some(f) if f & bits == bits => Ok(()),
@@ -21,7 +21,7 @@ pub(super) fn require(c: &mut dyn ObjectCtx, bits: u64) -> ClsResult<()> {
     }
 }
 
-/// Changes the operation features under `mask`, and with them the feature bit that says there are any.
+/// Changes the operation features in `mask`, and sets the feature bit `OPERATIONS` if any remain.
 pub(super) fn change_op_features(c: &mut dyn ObjectCtx, bits: u64, mask: u64) -> ClsResult<()> {
     let features: u64 = need(c, b"features")?;
     let old = get::<u64>(c, b"op_features")?.unwrap_or(0);
@@ -98,7 +98,7 @@ pub(super) fn set_features(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output
     if mask & feature::INTERNAL != 0 {
         return fail(EINVAL);
     }
-    // Newer clients may mask off features that are unknown here.
+    // Newer clients may mask features that are unknown here.
     let mask = mask & feature::ALL;
     let (on, off) = (features & mask, !features & mask);
     if on & !feature::MUTABLE != 0 || off & !(feature::MUTABLE | feature::DISABLE_ONLY) != 0 {
@@ -118,7 +118,7 @@ pub(super) fn set_size(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let size = input(i, |r| r.u64())?;
     let old: u64 = need(c, b"size")?;
     put(c, b"size", &size)?;
-    // What was cut off is not taken from the parent when the image grows again.
+    // The image must not read truncated data from the parent when it grows again.
     if size < old
         && let Some(mut p) = get::<Parent>(c, b"parent")?
         && p.exists()

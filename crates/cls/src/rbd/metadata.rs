@@ -1,4 +1,4 @@
-//! An image's or pool's key-value pairs: keys `metadata_<key>`, values as given.
+//! Key-value metadata of an image or pool: keys `metadata_<key>`, unencoded values.
 
 use super::{answer, entries};
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 const PREFIX: &[u8] = b"metadata_";
-/// What a maximum of zero means.
+/// Page size if the caller's maximum is zero.
 const LIST_DEFAULT: u64 = 64;
 
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {

@@ -1,4 +1,5 @@
-//! Live migration of an image: key `migration`, the feature bit, and for format 1 the text at the start of the header.
+//! Live migration of an image: key `migration`, the feature bit, and for format 1 the magic text at the start of the
+//! header.
 
 use super::types::Migration;
 use super::{drop_key, feature, get, need, put};
@@ -12,12 +13,12 @@ const KEY: &[u8] = b"migration";
 const SOURCE: u8 = 1;
 const DESTINATION: u8 = 2;
 
-/// First bytes of a format 1 header, with their NUL.
+/// Magic text of a format 1 header, with its NUL.
 const V1_TEXT: &[u8] = b"<<< Rados Block Device Image >>>\n\0";
-/// The same while the image migrates.
+/// Magic text of a format 1 header during a migration.
 const V1_MIGRATING: &[u8] = b"<<< Migrating RBD Image      >>>\n\0";
 
-/// Whether a format 1 image is migrating.
+/// Whether a format 1 image is being migrated.
 fn v1_state(c: &mut dyn ObjectCtx) -> ClsResult<bool> {
     let text = c.read(0, V1_TEXT.len() as u64)?;
     match &text[..] {

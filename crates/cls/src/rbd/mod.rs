@@ -1,10 +1,11 @@
-//! Class `rbd`: everything a block image keeps beside its data.
+//! Class `rbd`: all metadata of block images.
 //!
-//! One class serves many kinds of object: an image's header (`rbd_header.<id>`), its id object (`rbd_id.<name>`), the
-//! pool's directories (images, children, groups, namespaces, trash, mirroring), object maps, and data objects (copyup).
-//! Each has a file here. All but object maps, ids and data live in the omap, one key per fact, encoded as Ceph has it.
+//! The class serves many types of objects: an image's header (`rbd_header.<id>`), its id object (`rbd_id.<name>`), the
+//! pool's directories (images, children, groups, namespaces, trash, mirroring), object maps, and data objects
+//! (copy-up). Each has a file here. All except object maps, ids and data are omap entries, one key per field, in Ceph's
+//! encoding.
 //!
-//! Errors: a key that is absent is `ENOENT`, one that does not decode `EIO`, input that does not decode `EINVAL`.
+//! Errors: an absent key is `ENOENT`, an undecodable value `EIO`, undecodable input `EINVAL`.
 
 mod bits;
 mod children;
@@ -166,7 +167,7 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rdwr("trash_state_set", trash::state_set),
 ];
 
-/// Bits of an image's features.
+/// Feature bits of images.
 mod feature {
     pub(super) const LAYERING: u64 = 1;
     pub(super) const STRIPING: u64 = 1 << 1;
@@ -180,19 +181,19 @@ mod feature {
     pub(super) const MIGRATING: u64 = 1 << 9;
     pub(super) const NON_PRIMARY: u64 = 1 << 10;
     pub(super) const DIRTY_CACHE: u64 = 1 << 11;
-    /// Also: what a client must know to write.
+    /// Features that a client must support to write.
     pub(super) const ALL: u64 = (1 << 12) - 1;
-    /// What a client must know to read.
+    /// Features that a client must support to read.
     pub(super) const INCOMPATIBLE: u64 = LAYERING | STRIPING | DATA_POOL | DIRTY_CACHE;
-    /// What may be switched on and off.
+    /// Features that can be enabled and disabled.
     pub(super) const MUTABLE: u64 = EXCLUSIVE_LOCK | OBJECT_MAP | FAST_DIFF | JOURNALING | NON_PRIMARY | DIRTY_CACHE;
-    /// What may only be switched off.
+    /// Features that can only be disabled.
     pub(super) const DISABLE_ONLY: u64 = DEEP_FLATTEN;
-    /// What only the class itself sets.
+    /// Features that only the class itself sets.
     pub(super) const INTERNAL: u64 = OPERATIONS | MIGRATING;
 }
 
-/// Bits of an image's operation features: what its history demands of clients.
+/// Operation feature bits of images, which record operations that clients must support.
 mod op_feature {
     pub(super) const CLONE_PARENT: u64 = 1;
     pub(super) const CLONE_CHILD: u64 = 1 << 1;
@@ -201,12 +202,12 @@ mod op_feature {
     pub(super) const ALL: u64 = CLONE_PARENT | CLONE_CHILD | GROUP | SNAP_TRASH;
 }
 
-/// A key's value, if there.
+/// Value of a key; `None` if absent.
 fn get<T: Decode>(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<Option<T>> {
     omap_opt(c, key)?.map(|b| stored_as(&b)).transpose()
 }
 
-/// A key's value.
+/// Value of a key; `ENOENT` if absent.
 fn need<T: Decode>(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<T> {
     get(c, key)?.ok_or(ENOENT.into())
 }
@@ -216,7 +217,7 @@ fn put<T: Encode + ?Sized>(c: &mut dyn ObjectCtx, key: &[u8], value: &T) -> ClsR
     omap_put(c, Bytes::copy_from_slice(key), enc(|w| w.put(value)))
 }
 
-/// Removes a key; fine if it or the object is absent.
+/// Removes a key; succeeds if the key or the object is absent.
 fn drop_key(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<()> {
     match c.omap_rm(key) {
         Err(e) if e.is(ENOENT) => Ok(()),
@@ -224,22 +225,23 @@ fn drop_key(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<()> {
     }
 }
 
-/// One value as output.
+/// Encodes a value as output.
 fn answer<T: Encode + ?Sized>(value: &T) -> ClsResult<Output> {
     Ok(enc(|w| w.put(value)).into())
 }
 
-/// `ENOENT` unless the object exists.
+/// Fails with `ENOENT` unless the object exists.
 fn must_exist(c: &mut dyn ObjectCtx) -> ClsResult<()> {
     c.stat().map(|_| ())
 }
 
-/// Image ids are letters and digits.
+/// Whether an image id is valid: letters and digits.
 fn valid_id(id: &[u8]) -> bool {
     !id.is_empty() && id.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Up to `max` entries whose keys begin with `prefix` and lie after `prefix + start_after`, keys without the prefix.
+/// Up to `max` entries with keys after `prefix + start_after` that begin with `prefix`; the prefix is removed from the
+/// keys.
 fn entries(c: &mut dyn ObjectCtx, prefix: &[u8], start_after: &[u8], max: u64) -> ClsResult<Vec<(Bytes, Bytes)>> {
     let mut after = join(prefix, start_after);
     let mut all = Vec::new();

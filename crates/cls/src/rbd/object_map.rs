@@ -1,7 +1,7 @@
-//! Object maps: which data objects of an image or snapshot exist. The map is the object's data, see [`super::bits`].
+//! Object maps: the existing data objects of an image or snapshot. A map is stored as object data, see [`super::bits`].
 //!
-//! `update` is on the path of a client's first write to each object: it reads and writes only the 4 KiB blocks that hold
-//! the range, and their checksums.
+//! A client calls `update` before its first write to each data object, so `update` reads and writes only the 4 KiB
+//! blocks of the range and their checksums.
 
 use super::bits::{BLOCK, Bits, HEADER_LEN, PER_BYTE, bytes_for, decode_header, get, set};
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -12,7 +12,7 @@ use base::errno::{EINVAL, ENOENT, ERANGE, ESTALE};
 use bytes::Bytes;
 use wire::{Decode, Reader};
 
-/// Most objects of a map.
+/// Most objects in a map.
 const OBJECTS_MAX: u64 = 256_000_000;
 
 const EXISTS: u8 = 1;
@@ -50,7 +50,7 @@ pub(super) fn resize(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         m => m?,
     };
     if count < map.len() && !map.all_are(count..map.len(), state) {
-        // An object past the new end is still there.
+        // An object beyond the new end still exists.
         return fail(ESTALE);
     }
     map.resize(count, state);
@@ -63,7 +63,7 @@ pub(super) fn update(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let header = c.read(0, HEADER_LEN)?;
     let Ok((len, crc)) = decode_header(&mut Reader::new(&header)) else { return fail(EINVAL) };
     let data_len = bytes_for(len);
-    // After the data: u32 length of the footer, u32 checksum of the header, u32 count, the checksums.
+    // After the data come u32 length of the footer, u32 checksum of the header, u32 count, and the checksums.
     let Some(footer) = HEADER_LEN.checked_add(data_len) else { return fail(EINVAL) };
     let stored_crc = c.read(footer + 4, 4)?;
     if stored_crc[..] != crc.to_le_bytes() {
@@ -100,13 +100,14 @@ pub(super) fn update(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// A snapshot was taken: objects that exist are unchanged since.
+/// After a snapshot was taken: marks existing objects as unchanged since.
 pub(super) fn snap_add(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     let mut map = read(c)?;
     if map.replace(EXISTS, EXISTS_CLEAN) { write(c, &map) } else { Ok(Output::default()) }
 }
 
-/// A snapshot goes: what changed between it and the one before counts as changed since that one. Input: its map.
+/// Before a snapshot's removal: objects changed in its map count as changed since the previous snapshot. Input: its
+/// map.
 pub(super) fn snap_remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let src: Bits = input(i, |r| r.get())?;
     let mut map = read(c)?;

@@ -1,4 +1,4 @@
-//! Snapshots of format 1 images, whose header is the object's data.
+//! Snapshots of format 1 images, whose header is stored as object data.
 //!
 //! Layout (`rbd_types.h`: `rbd_obj_header_ondisk`, 112 bytes, little-endian): u64 image size at 80, u64 snap seq at 88,
 //! u32 snap count at 96, u64 length of the names at 104; then per snapshot {u64 id, u64 size}, then the names, each
@@ -88,7 +88,7 @@ impl Header {
     }
 }
 
-/// A name as the format can hold it.
+/// A name truncated at its first NUL, as the format can store it.
 fn c_string(name: &[u8]) -> Vec<u8> {
     name.split(|b| *b == 0).next().unwrap_or_default().to_vec()
 }

@@ -1,7 +1,7 @@
-//! What an image is a clone of: key `parent`.
+//! Parent of a cloned image: key `parent`.
 //!
-//! The header names the parent once; the head and each snapshot say how much of it they show. Clusters before Nautilus
-//! kept a whole parent in every snapshot: those are read, and rewritten in the new form whenever a record changes.
+//! The header names the parent once; the head and each snapshot have their own overlap. Clusters before Nautilus stored
+//! a whole parent in every snapshot: such records are read, and converted whenever a record changes.
 
 use super::header::{change_op_features, require};
 use super::types::{NOSNAP, Parent, ParentSpec};
@@ -30,7 +30,7 @@ fn attach(c: &mut dyn ObjectCtx, mut parent: Parent, reattach: bool) -> ClsResul
     put(c, b"parent", &parent).map(Output::from)
 }
 
-/// `legacy` callers cannot tell namespaces, so one in use is an error for them.
+/// Removes the parent. `legacy` callers do not know namespaces, so a parent in a namespace is an error for them.
 fn detach(c: &mut dyn ObjectCtx, legacy: bool) -> ClsResult<Output> {
     must_exist(c)?;
     let features = match get::<u64>(c, b"features")? {
@@ -46,7 +46,7 @@ fn detach(c: &mut dyn ObjectCtx, legacy: bool) -> ClsResult<Output> {
     }
     let snaps: Vec<_> = snapshot::all(c)?.into_iter().filter(|s| s.has_parent()).collect();
     if features & feature::DEEP_FLATTEN == 0 && !snaps.is_empty() {
-        // Snapshots still show the parent.
+        // Snapshots still read from the parent.
         parent.overlap = None;
         put(c, b"parent", &parent)?;
         return Ok(Output::default());
@@ -113,7 +113,7 @@ pub(super) fn parent_get(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> 
     if has_layering(c)? {
         parent = match get(c, b"parent")? {
             Some(p) => p,
-            // Only snapshots of the old form may have one still.
+            // Only snapshots in the old format may still have one.
             None => snapshot::all(c)?.into_iter().map(|s| s.parent).rfind(Parent::exists).unwrap_or_default(),
         };
     }

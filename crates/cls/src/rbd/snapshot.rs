@@ -11,27 +11,27 @@ use base::id::Uuid;
 use bytes::Bytes;
 
 const PREFIX: &[u8] = b"snapshot_";
-/// Protection states end here.
+/// End of the range of protection states.
 const PROTECTION_LAST: u8 = 3;
 const UNPROTECTED: u8 = 0;
-/// First bytes of a format 1 header.
+/// Length of a format 1 header in bytes.
 const V1_HEADER_LEN: u64 = 112;
 
 fn key(id: u64) -> Vec<u8> {
     format!("snapshot_{id:016x}").into_bytes()
 }
 
-/// A snapshot's record, if there.
+/// Record of a snapshot; `None` if absent.
 pub(super) fn find(c: &mut dyn ObjectCtx, id: u64) -> ClsResult<Option<Snap>> {
     get_key(c, &key(id))
 }
 
-/// A snapshot's record.
+/// Record of a snapshot; `ENOENT` if absent.
 pub(super) fn load(c: &mut dyn ObjectCtx, id: u64) -> ClsResult<Snap> {
     need(c, &key(id))
 }
 
-/// Stores a record. A whole parent in it moves to the header; the record keeps the overlap.
+/// Stores a record. A whole parent in it is moved to the header; the record keeps the overlap.
 pub(super) fn store(c: &mut dyn ObjectCtx, mut s: Snap) -> ClsResult<()> {
     if s.parent.exists() {
         let header = get_key::<Parent>(c, b"parent")?.unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) fn all(c: &mut dyn ObjectCtx) -> ClsResult<Vec<Snap>> {
     Ok(v)
 }
 
-/// Ids in ascending order, from the keys.
+/// Snapshot ids in ascending order, from the keys.
 fn ids(c: &mut dyn ObjectCtx) -> ClsResult<Vec<u64>> {
     let mut v = Vec::new();
     omap_walk(c, PREFIX, PREFIX, |k, _| {
@@ -72,7 +72,7 @@ fn snap_input(i: &Bytes) -> ClsResult<u64> {
     input(i, |r| r.u64())
 }
 
-/// The record of the snapshot in the input, which must not be the head.
+/// The record of the snapshot named in the input, which must not be the head.
 fn load_input(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Snap> {
     let id = snap_input(i)?;
     if id == NOSNAP {
@@ -96,7 +96,7 @@ pub(super) fn get_snapshot_timestamp(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsRes
     answer(&load_input(c, i)?.time)
 }
 
-/// Answers a `cls::rbd::SnapshotInfo`.
+/// Returns a `cls::rbd::SnapshotInfo`.
 pub(super) fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let s = load_input(c, i)?;
     Ok(enc(|w| {
@@ -136,7 +136,7 @@ pub(super) fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if kind == SnapKind::Unknown || id > MAXSNAP {
         return fail(EINVAL);
     }
-    // A smaller id means that another snapshot was made first.
+    // A smaller id means that another client made a snapshot first.
     if id < need(c, b"snap_seq")? {
         return fail(ESTALE);
     }
@@ -201,7 +201,7 @@ pub(super) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Moves a snapshot that clones still need out of sight, under a random name.
+/// Moves a snapshot that still has clones to the trash, under a random name.
 pub(super) fn trash_add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let mut s = load(c, snap_input(i)?)?;
     if s.protection != UNPROTECTED {
@@ -231,7 +231,7 @@ pub(super) fn set_limit(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if limit == u64::MAX {
         return c.omap_rm(b"snap_limit").map(Output::from);
     }
-    // A format 1 header is data, and counts its snapshots there.
+    // A format 1 header is object data with its own snapshot count.
     let v1 = c.read(0, V1_HEADER_LEN)?;
     let count = match super::old::snap_count(&v1) {
         Some(n) => u64::from(n),

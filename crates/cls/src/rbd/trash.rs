@@ -1,4 +1,4 @@
-//! `rbd_trash`: images that were removed but can come back. Keys: `id_<id>` → `TrashImageSpec`.
+//! `rbd_trash`: removed images that can be restored. Keys: `id_<id>` → `TrashImageSpec`.
 
 use super::directory::ID;
 use super::types::TrashSpec;
@@ -46,7 +46,7 @@ pub(super) fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     c.omap_get(&key_input(i)?).map(Output::from)
 }
 
-/// Moves an entry from one state to another; a repetition is fine.
+/// Changes the state of an entry; a repetition succeeds.
 pub(super) fn state_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (id, state, expected) = input(i, |r| Ok((r.blob()?, r.u8()?, r.u8()?)))?;
     let key = join(ID, &id);

@@ -1,7 +1,7 @@
 //! Encodings of class `rbd`: `cls_rbd.h`, `cls_rbd_types.h`.
 //!
-//! Written in the form that clusters use once `require_osd_release` is Nautilus or later, which ours always is; read in
-//! every form. Strings are kept as bytes.
+//! Written in the format of clusters with `require_osd_release` Nautilus or later, which Belemnite always has; every
+//! older format is read, too. Strings are kept as bytes.
 
 use base::Utime;
 use bytes::Bytes;
@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::codec::Result;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// The snap id of the head (`CEPH_NOSNAP`).
+/// Snapshot id of the head (`CEPH_NOSNAP`).
 pub(super) const NOSNAP: u64 = u64::MAX - 1;
-/// Highest snap id (`CEPH_MAXSNAP`).
+/// Highest snapshot id (`CEPH_MAXSNAP`).
 pub(super) const MAXSNAP: u64 = u64::MAX - 2;
 
-/// `cls_rbd_parent`: what an image is a clone of.
+/// `cls_rbd_parent`: the parent snapshot of a cloned image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub(super) pool: i64,
     pub(super) nspace: Bytes,
     pub(super) image: Bytes,
     pub(super) snap: u64,
-    /// Bytes of the head that show the parent; `None` if only snapshots do.
+    /// Bytes of the head that read from the parent; `None` if only snapshots do.
     pub(super) overlap: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Parent {
         self.pool >= 0 && !self.image.is_empty() && self.snap != NOSNAP
     }
 
-    /// True if both name the same parent, whatever the overlap.
+    /// True if both name the same parent snapshot, regardless of the overlap.
     pub(super) fn same(&self, o: &Self) -> bool {
         (self.pool, &self.nspace, &self.image, self.snap) == (o.pool, &o.nspace, &o.image, o.snap)
     }
@@ -94,7 +94,7 @@ impl Decode for ParentSpec {
     }
 }
 
-/// `cls::rbd::ChildImageSpec`, ordered as Ceph's sets have it.
+/// `cls::rbd::ChildImageSpec`, in the order of Ceph's sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChildSpec {
     pool: i64,
@@ -123,7 +123,7 @@ impl Decode for ChildSpec {
 /// `cls::rbd::MirrorSnapshotNamespace`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MirrorSnap {
-    /// 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
+    /// State: 0 primary, 1 demoted primary, 2 non-primary, 3 demoted non-primary.
     pub(super) state: u8,
     pub(super) complete: bool,
     pub(super) peers: BTreeSet<Bytes>,
@@ -139,7 +139,7 @@ impl MirrorSnap {
     }
 }
 
-/// `cls::rbd::SnapshotNamespace`: what a snapshot belongs to.
+/// `cls::rbd::SnapshotNamespace`: type of a snapshot, with type-specific fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SnapKind {
     User,
@@ -211,15 +211,15 @@ impl Decode for SnapKind {
     }
 }
 
-/// `cls_rbd_snap`: a snapshot's record in the header.
+/// `cls_rbd_snap`: record of a snapshot in the image header.
 #[derive(Clone, Debug)]
 pub(super) struct Snap {
     pub(super) id: u64,
     pub(super) name: Bytes,
     pub(super) size: u64,
-    /// 0 unprotected, 1 unprotecting, 2 protected.
+    /// Protection: 0 unprotected, 1 unprotecting, 2 protected.
     pub(super) protection: u8,
-    /// Only in records of clusters before Nautilus; ours keep [`Snap::overlap`] and one parent in the header.
+    /// Set only in records from before Nautilus; others have [`Snap::overlap`], and the header has the parent.
     pub(super) parent: Parent,
     pub(super) flags: u64,
     pub(super) time: Utime,
@@ -229,14 +229,14 @@ pub(super) struct Snap {
 }
 
 impl Snap {
-    /// True if the snapshot shows data of a parent.
+    /// True if the snapshot reads data from a parent.
     pub(super) fn has_parent(&self) -> bool {
         self.parent.pool != -1 || self.overlap.is_some()
     }
 }
 
 impl Encode for Snap {
-    /// Without the parent, which [`super::snapshot::store`] has moved to the header.
+    /// Encodes the record without the parent, which [`super::snapshot::store`] has moved to the header.
     fn encode(&self, w: &mut Writer) {
         w.versioned(8, 8, |w| {
             w.u64(self.id);
@@ -253,7 +253,7 @@ impl Encode for Snap {
 }
 impl Decode for Snap {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        // Which fields there are hangs on the compat version, which `versioned` keeps to itself.
+        // The fields depend on the compat version, which `versioned` does not pass on.
         let compat = r.clone().take(2, "cls_rbd_snap")?[1];
         r.versioned("cls_rbd_snap", 8, |r, v| {
             let (id, name, size) = (r.u64()?, r.blob()?, r.u64()?);
@@ -279,7 +279,7 @@ impl Decode for Snap {
 /// `cls::rbd::MigrationSpec`.
 #[derive(Clone, Debug)]
 pub(super) struct Migration {
-    /// 1 source, 2 destination.
+    /// Role: 1 source, 2 destination.
     pub(super) header: u8,
     pool: i64,
     nspace: Bytes,
@@ -343,7 +343,7 @@ pub(super) struct TrashSpec {
     name: Bytes,
     deleted: Utime,
     deferred_until: Utime,
-    /// 0 normal, 1 moving, 2 removing, 3 restoring.
+    /// State: 0 normal, 1 moving, 2 removing, 3 restoring.
     pub(super) state: u8,
 }
 
@@ -424,7 +424,7 @@ impl Decode for GroupImage {
 #[derive(Clone, Debug)]
 pub(super) struct GroupImageStatus {
     pub(super) image: GroupImage,
-    /// 0 attached, 1 incomplete.
+    /// State: 0 attached, 1 incomplete.
     pub(super) state: u8,
 }
 
@@ -447,9 +447,9 @@ impl Decode for GroupImageStatus {
 pub(super) struct GroupSnap {
     pub(super) id: Bytes,
     pub(super) name: Bytes,
-    /// 0 incomplete, 1 complete.
+    /// State: 0 incomplete, 1 complete.
     pub(super) state: u8,
-    /// Pool, image and snap id of each member (`ImageSnapshotSpec`).
+    /// Pool, image and snapshot id of each member (`ImageSnapshotSpec`).
     snaps: Vec<(i64, Bytes, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Index entries as they are stored: for `radosgw-admin bi`, resharding, and checking a shard's sums.
+//! Raw index entries: for `radosgw-admin bi`, resharding, and checks of a shard's statistics.
 
 use super::index::Index;
 use super::keys::{self, INSTANCES, Kind, LAST, OLHS, RESHARD_LOG, SPECIAL};
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use wire::{Decode, Reader};
 
-/// Entries of one `bi_list`.
+/// Most entries of one `bi_list`.
 const LIST_MAX: usize = 1000;
 
 pub(super) fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -28,7 +28,7 @@ pub(super) fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(enc(|w| w.versioned(1, 1, |w| w.put(&e))).into())
 }
 
-/// Sets an entry as it is; sums are the caller's business.
+/// Sets a raw entry; the caller is responsible for the statistics.
 pub(super) fn put(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let e: BiEntry = input(i, |r| r.versioned("rgw_cls_bi_put_op", 1, |r, _| r.get()))?;
     if e.kind == bi::RESHARD_DELETED {
@@ -41,7 +41,7 @@ pub(super) fn put(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     }
 }
 
-/// What an entry counts, with its category.
+/// Category and statistics that an entry contributes.
 fn counted(kind: u8, data: &Bytes) -> wire::codec::Result<Option<(u8, Stats)>> {
     let r = &mut Reader::shared(data);
     match kind {
@@ -64,7 +64,7 @@ fn bi_kind(idx: &[u8]) -> u8 {
     }
 }
 
-/// Sets and removes entries, and counts them.
+/// Sets and removes entries, and updates the statistics.
 pub(super) fn put_entries(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (entries, check) =
         input(i, |r| r.versioned("rgw_cls_bi_put_entries_op", 1, |r, _| Ok((r.get::<Vec<BiEntry>>()?, r.bool()?))))?;
@@ -86,7 +86,7 @@ pub(super) fn put_entries(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
     }
     let (mut set, mut named) = (Vec::new(), BTreeSet::new());
     for e in entries {
-        // Of entries with one key the first is stored, and so it alone counts.
+        // Of entries with the same key only the first is stored and counted.
         let first = named.insert(e.idx.clone());
         if e.kind == bi::RESHARD_DELETED {
             if x.c.exists()? {
@@ -106,17 +106,17 @@ pub(super) fn put_entries(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
 /// `rgw_cls_bi_list_op`.
 struct List {
     max: usize,
-    /// One object and its versions only.
+    /// List only this object and its versions.
     name: Bytes,
     marker: Bytes,
 }
 
-/// Entries found and whether more follow.
+/// Entries found, and whether more follow.
 type Found = (Vec<BiEntry>, bool);
 
 impl List {
-    /// Plain entries before the special ones, or after them. As in all parts of the listing, `more` may be said of what the
-    /// next part holds: the page is full then, and the next call finds out.
+    /// Lists plain entries, below or above the special ones. As in all parts of the listing, `more` may refer to the
+    /// next part: the page is then full, and the next call finds the end.
     fn plain(&self, c: &mut dyn ObjectCtx, high: bool, max: usize) -> ClsResult<Found> {
         if !high && self.marker.first().is_some_and(|b| *b >= SPECIAL) {
             return Ok((Vec::new(), false));
@@ -139,7 +139,7 @@ impl List {
         Ok((found, more))
     }
 
-    /// Versions, or entries that say which is current.
+    /// Lists version entries or OLH entries.
     fn special(&self, c: &mut dyn ObjectCtx, prefix: &[u8], max: usize) -> ClsResult<Found> {
         let (first, kind) = if prefix == OLHS {
             (keys::olh(&self.name), bi::OLH)
@@ -235,7 +235,7 @@ pub(super) fn trim_reshard_log(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Ou
     x.store().map(Output::from)
 }
 
-/// The header that the entries make.
+/// Header statistics recomputed from the entries.
 fn recount(x: &mut Index<'_>) -> ClsResult<Header> {
     let old = &x.header;
     let mut h =

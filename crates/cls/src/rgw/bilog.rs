@@ -1,4 +1,4 @@
-//! The change log of an index shard, from which other zones learn what to fetch.
+//! Change log of an index shard, from which other zones replicate.
 
 use super::index::{COMPLETE, Index, op};
 use super::keys::{self, INSTANCES, LOG};
@@ -31,7 +31,7 @@ pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     .into())
 }
 
-/// Removes entries after a marker up to and with another.
+/// Removes entries after one marker up to and including another.
 pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (start, end) = input(i, |r| r.versioned("cls_rgw_bi_log_trim_op", 1, |r, _| Ok((r.blob()?, r.blob()?))))?;
     let end = if end.is_empty() { Bytes::from_static(INSTANCES) } else { keys::cat(&[LOG, &end, b"\0"]) };
@@ -45,7 +45,7 @@ pub(super) fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 fn mark(c: &mut dyn ObjectCtx, op: u8, stopped: bool) -> ClsResult<Output> {
     let mut x = Index::load(c)?;
     let time = x.c.now();
-    // These carry no version of the index.
+    // These entries carry no index version.
     x.log_marker(LogEntry { time, op, state: COMPLETE, ..LogEntry::default() })?;
     x.header.sync_stopped = stopped;
     x.store().map(Output::from)

@@ -1,5 +1,5 @@
-//! Garbage in the omap, as gateways before Nautilus queued it, and as those of today still look for it: chains of objects to
-//! remove, by tag and by the time from which they may go.
+//! Garbage in the omap, as queued by gateways before Nautilus and still checked by current ones: chains of objects to
+//! remove, by tag and by the earliest time of removal.
 //!
 //! Stored: `0_<tag>` and `1_<sec>.<nsec>`, each with the whole `cls_rgw_gc_obj_info`.
 
@@ -17,7 +17,7 @@ use wire::{Decode, Encode, Reader, Writer};
 
 const BY_TAG: &[u8] = b"0_";
 const BY_TIME: &[u8] = b"1_";
-/// Entries of one answer if the caller names no number.
+/// Entries of one reply if the caller gives no number.
 pub(crate) const LIST_DEFAULT: u32 = 128;
 
 /// `cls_rgw_obj`.
@@ -49,7 +49,7 @@ impl Decode for Obj {
     }
 }
 
-/// `cls_rgw_gc_obj_info`: a chain of objects to remove from `time` on.
+/// `cls_rgw_gc_obj_info`: a chain of objects to remove at `time` or later.
 #[derive(Clone, Debug)]
 pub(crate) struct Info {
     pub(crate) tag: Bytes,
@@ -58,7 +58,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// Due `seconds` from now.
+    /// Sets the time of removal to `seconds` from now.
     pub(crate) fn due_in(&mut self, c: &mut dyn ObjectCtx, seconds: u32) {
         self.time = c.now().plus(Duration::from_secs(u64::from(seconds)));
     }
@@ -81,12 +81,12 @@ impl Decode for Info {
     }
 }
 
-/// `cls_rgw_gc_set_entry_op`, and the same in class `rgw_gc`: seconds and chain.
+/// Decodes a `cls_rgw_gc_set_entry_op` (also of class `rgw_gc`): seconds and chain.
 pub(crate) fn set_input(i: &Bytes) -> ClsResult<(u32, Info)> {
     input(i, |r| r.versioned("cls_rgw_gc_set_entry_op", 1, |r, _| Ok((r.u32()?, r.get()?))))
 }
 
-/// `cls_rgw_gc_list_op`: marker, most entries, expired ones only.
+/// Decodes a `cls_rgw_gc_list_op`: marker, most entries, expired entries only.
 pub(crate) fn list_input(i: &Bytes) -> ClsResult<(Bytes, u32, bool)> {
     input(i, |r| {
         r.versioned("cls_rgw_gc_list_op", 2, |r, v| {
@@ -96,7 +96,7 @@ pub(crate) fn list_input(i: &Bytes) -> ClsResult<(Bytes, u32, bool)> {
     })
 }
 
-/// `cls_rgw_gc_list_ret`.
+/// Encodes a `cls_rgw_gc_list_ret`.
 pub(crate) fn list_output(found: &[Info], next: &[u8], more: bool) -> Output {
     enc(|w| {
         w.versioned(2, 1, |w| {

@@ -1,7 +1,7 @@
-//! The state of an index shard: its header, entries, and the logs that go with each change.
+//! State of an index shard: header, entries, and the logs that record each change.
 //!
-//! Invariant: the header's sums are those of the entries that exist — plain ones without flags and versions. Whoever
-//! changes an entry that counts changes the header in the same call.
+//! Invariant: the header's statistics are those of all plain entries without flags and of all versions. Every change of
+//! a counted entry updates the header in the same call.
 
 use super::keys;
 use super::types::{BiEntry, DirEntry, Header, Key, LogEntry, Resharding, Stats, bi, flags};
@@ -11,7 +11,7 @@ use base::errno::Errno;
 use bytes::Bytes;
 use wire::{Decode, Encode};
 
-/// Operations (`RGWModifyOp`).
+/// Operations of a gateway on an object (`RGWModifyOp`).
 pub(super) mod op {
     pub(crate) const ADD: u8 = 0;
     pub(crate) const DEL: u8 = 1;
@@ -26,44 +26,44 @@ pub(super) mod op {
 pub(super) const PENDING_MODIFY: u8 = 0;
 pub(super) const COMPLETE: u8 = 1;
 
-/// `ERR_BUSY_RESHARDING`, which only the gateway knows.
+/// `ERR_BUSY_RESHARDING`, an errno that only radosgw defines.
 const BUSY_RESHARDING: Errno = -2300;
-/// Entries of the reshard log after which writes wait for the resharding (`rgw_reshardlog_threshold`).
+/// Entries in the reshard log above which writes wait for the end of the resharding (`rgw_reshardlog_threshold`).
 const RESHARD_LOG_MAX: u32 = 30_000;
 
-/// A shard and what a call has changed of it.
+/// An index shard with the changes of the current call.
 pub(super) struct Index<'a> {
     pub(super) c: &'a mut dyn ObjectCtx,
     pub(super) header: Header,
-    /// What the running call wrote and removed, newest last. [`Index::get`] does not look here: see docs/design/classes.md on
-    /// what methods read.
+    /// Entries written and removed by the current call, newest last. [`Index::get`] ignores them;
+    /// docs/design/classes.md says which state methods read.
     changed: Vec<(Bytes, Option<Bytes>)>,
-    /// Entries the call added to the change log.
+    /// Entries that the call has added to the change log.
     logged: u32,
 }
 
 impl<'a> Index<'a> {
-    /// Reads the header; an object without one is an empty shard.
+    /// Loads the header; an object without one is an empty shard.
     pub(super) fn load(c: &'a mut dyn ObjectCtx) -> ClsResult<Self> {
         let b = c.omap_header()?;
         let header = if b.is_empty() { Header::default() } else { stored_as(&b)? };
         Ok(Self { c, header, changed: Vec::new(), logged: 0 })
     }
 
-    /// Reads the header and refuses writes while the bucket is being resharded.
+    /// Loads the header; refuses writes while the bucket is being resharded.
     pub(super) fn load_writable(c: &'a mut dyn ObjectCtx) -> ClsResult<Self> {
         let me = Self::load(c)?;
         if me.is_busy() { fail(BUSY_RESHARDING) } else { Ok(me) }
     }
 
-    /// True while writes have to wait for a resharding.
+    /// True if writes must wait for a resharding.
     pub(super) fn is_busy(&self) -> bool {
         let h = &self.header;
         h.resharding == Resharding::IN_PROGRESS
             || (h.resharding == Resharding::IN_LOGRECORD && h.reshard_log_entries >= RESHARD_LOG_MAX)
     }
 
-    /// Writes the header under its next version.
+    /// Writes the header with an incremented version.
     pub(super) fn store(&mut self) -> ClsResult<()> {
         self.header.ver = self.header.ver.wrapping_add(1);
         let h = &self.header;
@@ -75,12 +75,12 @@ impl<'a> Index<'a> {
         if self.header.resharding == Resharding::IN_LOGRECORD { self.store() } else { Ok(()) }
     }
 
-    /// An entry as it was before the call.
+    /// Reads an entry in its state before the call.
     pub(super) fn get<T: Decode>(&mut self, idx: &[u8]) -> ClsResult<Option<T>> {
         omap_opt(self.c, idx)?.map(|b| stored_as(&b)).transpose()
     }
 
-    /// An entry's bytes as the call has left them so far.
+    /// Reads an entry's bytes in their state after the call's changes so far.
     pub(super) fn get_now(&mut self, idx: &[u8]) -> ClsResult<Option<Bytes>> {
         match self.changed.iter().rev().find(|(k, _)| k == idx) {
             Some((_, v)) => Ok(v.clone()),
@@ -88,7 +88,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Writes an entry, and while resharding notes it in the reshard log.
+    /// Writes an entry and, while resharding, adds it to the reshard log.
     pub(super) fn put(&mut self, idx: &Bytes, entry: &impl Encode) -> ClsResult<()> {
         let data = enc(|w| w.put(entry));
         omap_put(self.c, idx.clone(), data.clone())?;
@@ -99,7 +99,7 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
-    /// Removes an entry, and while resharding notes the removal.
+    /// Removes an entry and, while resharding, adds the removal to the reshard log.
     pub(super) fn remove(&mut self, idx: &Bytes, key: &Key) -> ClsResult<()> {
         self.c.omap_rm(idx)?;
         self.changed.push((idx.clone(), None));
@@ -115,14 +115,14 @@ impl<'a> Index<'a> {
         omap_put(self.c, keys::reshard_log(&e.idx), enc(|w| w.put(&e)))
     }
 
-    /// Adds to the change log. The entry gets its id from the header's version and the number of this operation; further
-    /// ones of a call count on from there in thousands, which no vector reaches.
+    /// Adds an entry to the change log. Its id comes from the header's version and the op's index. Further entries of a
+    /// call add multiples of a thousand to the index, which no vector reaches.
     pub(super) fn log(&mut self, e: LogEntry) -> ClsResult<()> {
         let index_ver = self.header.ver;
         self.log_marker(LogEntry { index_ver, ..e })
     }
 
-    /// As [`Index::log`], for entries that speak of no change.
+    /// Adds a log entry that does not describe a change.
     pub(super) fn log_marker(&mut self, mut e: LogEntry) -> ClsResult<()> {
         let subop = u64::from(self.c.subop_index()) + 1000 * u64::from(self.logged);
         self.logged += 1;
@@ -146,8 +146,8 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// The entry of an object and where it is. Of an object with versions the plain entry only holds the place, and its
-    /// null version is meant; `marker` prefers the delete marker that is the null version.
+    /// The entry of an object and its key. For an object with versions the plain entry is only a placeholder, and its
+    /// null version is returned. `marker` prefers the delete marker that is the null version.
     pub(super) fn get_object(&mut self, k: &Key, marker: bool) -> ClsResult<(Bytes, Option<DirEntry>)> {
         let idx = keys::object(k);
         let e = self.get::<DirEntry>(&idx)?;

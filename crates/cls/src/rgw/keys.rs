@@ -2,27 +2,27 @@
 //!
 //! - plain entry: the object's name;
 //! - list entry of a version: name, `\0v` epoch (see [`decreasing`]), `\0i` version id, so that newer ones come first;
-//! - special entries, none of which a name in UTF-8 can be, because they begin with 0x80: `0_` change log, `1000_` versions,
-//!   `1001_` objects with versions, `2001_` reshard log. Names that begin with a byte from 0x81 on lie behind them.
+//! - special entries begin with 0x80, which no UTF-8 name does: `0_` change log, `1000_` versions, `1001_` OLH entries,
+//!   `2001_` reshard log. Names that begin with a byte from 0x81 on sort after them.
 
 use super::types::{DirEntry, Key};
 use bytes::Bytes;
 
-/// First byte of special entries.
+/// First byte of the keys of special entries.
 pub(super) const SPECIAL: u8 = 0x80;
-/// First key that can be a name again after the special ones.
+/// First key after the special entries that can be a name.
 pub(super) const AFTER_SPECIAL: &[u8] = b"\x81";
 pub(super) const LOG: &[u8] = b"\x800_";
 pub(super) const INSTANCES: &[u8] = b"\x801000_";
 pub(super) const OLHS: &[u8] = b"\x801001_";
 pub(super) const RESHARD_LOG: &[u8] = b"\x802001_";
-/// Behind all special entries.
+/// A key after all special entries.
 pub(super) const LAST: &[u8] = b"\x809999_";
 
-/// Kinds of keys, in the order in which `bi_list` goes through them.
+/// Types of keys, in the order in which `bi_list` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Begins with 0x80 and is none of ours.
+    /// A special key of unknown type.
     Unknown,
     Plain,
     Log,
@@ -46,12 +46,12 @@ pub(super) fn kind(key: &[u8]) -> Kind {
     kinds.iter().find(|(p, _)| key.starts_with(p)).map_or(Kind::Unknown, |(_, k)| *k)
 }
 
-/// The parts joined.
+/// Concatenation of the parts.
 pub(super) fn cat(parts: &[&[u8]]) -> Bytes {
     parts.concat().into()
 }
 
-/// A number as text that is the smaller the larger the number: short for small numbers, and growing with it.
+/// A number as text that sorts in decreasing order; its length grows with the number.
 pub(super) fn decreasing(n: u64) -> String {
     match n {
         0..0x10 => format!("9{:02}", 15 - n),
@@ -63,18 +63,18 @@ pub(super) fn decreasing(n: u64) -> String {
     }
 }
 
-/// Key of a version among its fellows.
+/// Key of a version entry.
 pub(super) fn instance(k: &Key) -> Bytes {
     cat(&[INSTANCES, &k.name, b"\0i", &k.instance])
 }
 
-/// Key of the delete marker that is an object's null version. It has one of its own, because the null version's data entry
-/// may exist beside it.
+/// Key of the delete marker that is an object's null version. It is separate because the null version's data entry may
+/// exist besides it.
 pub(super) fn null_marker(k: &Key) -> Bytes {
     cat(&[&instance(k), b"\0d"])
 }
 
-/// Key of an object: the plain one, or that of its version.
+/// Key of an object: the plain key, or that of its version.
 pub(super) fn object(k: &Key) -> Bytes {
     if k.instance.is_empty() { k.name.clone() } else { instance(k) }
 }
@@ -87,12 +87,12 @@ pub(super) fn reshard_log(idx: &[u8]) -> Bytes {
     cat(&[RESHARD_LOG, idx])
 }
 
-/// Key of an entry in the order of listings.
+/// Key of an entry in listing order.
 pub(super) fn listed(e: &DirEntry) -> Bytes {
     cat(&[&e.key.name, b"\0v", decreasing(e.versioned_epoch).as_bytes(), b"\0i", &e.key.instance])
 }
 
-/// The name in a key of listings; `None` if the key cannot be one.
+/// Name in a listing key; `None` if the key is not one.
 pub(super) fn listed_name(key: &Bytes) -> Option<Bytes> {
     let Some(end) = key.iter().position(|c| *c == 0) else { return Some(key.clone()) };
     let parts = key[end + 1..].split(|c| *c == 0);

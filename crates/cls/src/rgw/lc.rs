@@ -1,6 +1,7 @@
-//! Lifecycle: the buckets of a shard of the lifecycle list, and how far today's run has come.
+//! Lifecycle: the buckets in a shard of the lifecycle list, and the progress of the day's run.
 //!
-//! Stored: omap `<bucket>` → `cls_rgw_lc_entry` (of old a pair of name and status), omap header `cls_rgw_lc_obj_head`.
+//! Stored: omap `<bucket>` → `cls_rgw_lc_entry` (formerly a pair of name and status), omap header
+//! `cls_rgw_lc_obj_head`.
 
 use super::list::page;
 use crate::ctx::{ClsResult, ObjectCtx};
@@ -50,7 +51,7 @@ struct Head {
 
 impl Encode for Head {
     fn encode(&self, w: &mut Writer) {
-        // Ceph demands readers of version 2; those before it, as gateways of Pacific are, can do without the last field.
+        // Ceph writes compat version 2. Version 1 is sufficient, as gateways of Pacific can ignore the last field.
         w.versioned(2, 1, |w| {
             w.u64(self.start);
             w.blob(&self.marker);
@@ -66,12 +67,12 @@ impl Decode for Head {
     }
 }
 
-/// The marker of `lc_get_entry` and `lc_get_next_entry`.
+/// Decodes the marker of `lc_get_entry` and `lc_get_next_entry`.
 fn marker(i: &Bytes) -> ClsResult<Bytes> {
     input(i, |r| r.versioned("cls_rgw_lc_get_entry_op", 1, |r, _| r.blob()))
 }
 
-/// The entry of `lc_set_entry` and `lc_rm_entry`.
+/// Decodes the entry of `lc_set_entry` and `lc_rm_entry`.
 fn entry(i: &Bytes) -> ClsResult<Entry> {
     input(i, |r| r.versioned("cls_rgw_lc_set_entry_op", 2, |r, v| if v < 2 { Entry::old(r) } else { r.get() }))
 }

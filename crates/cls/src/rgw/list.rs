@@ -1,8 +1,8 @@
-//! Listing a bucket's shard, and pages of an omap as an OSD gives them.
+//! Listing of a bucket index shard, and omap pages with an OSD's limits.
 //!
-//! What a listing leaves out — objects below a common prefix, old versions, special entries — is skipped by a search in the
-//! omap, not walked. A call makes a bounded number of searches and looks at a bounded number of entries; a page may
-//! therefore end early, which its marker says.
+//! Omitted entries (objects below a common prefix, old versions, special entries) are skipped by an omap seek instead
+//! of being read. A call makes a bounded number of seeks and reads a bounded number of entries, so a page may end
+//! early; its marker then tells where to continue.
 
 use super::index::Index;
 use super::keys::{self, AFTER_SPECIAL, SPECIAL, cat};
@@ -15,22 +15,22 @@ use bytes::Bytes;
 use wire::Reader;
 use wire::codec::Result as Decoded;
 
-/// Entries an OSD gives at most at once (`osd_max_omap_entries_per_request`).
+/// Most entries that an OSD returns at once (`osd_max_omap_entries_per_request`).
 pub(super) const PAGE_MAX: usize = 1024;
-/// Searches past what is left out, in one call. As many as the pages that Ceph reads at most, so a listing ends where its
-/// tests expect it.
+/// Most seeks past omitted entries in one call. Equal to the most pages that Ceph reads, so that listings end where
+/// Ceph's tests expect.
 const SEEKS: usize = 8;
-/// Entries that are walked before it is worth a search.
+/// Omitted entries that are read before a seek is cheaper.
 const WALK: usize = 160;
-/// Entries looked at in one call.
+/// Most entries read in one call.
 const LOOKS: usize = 8 * PAGE_MAX;
-/// Entries read after a search: many small prefixes should not cost a page each.
+/// Entries read after a seek: small, so that many small prefixes do not cost a page each.
 const FIRST_READ: usize = 8;
 
 /// Entries in key order.
 pub(super) type Rows = Vec<(Bytes, Bytes)>;
 
-/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`], and whether more follow.
+/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`]; and whether more follow.
 pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
     let max = max.min(PAGE_MAX);
     if max == 0 {
@@ -47,7 +47,7 @@ pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usiz
     Ok((all, more))
 }
 
-/// As [`page`], without special entries.
+/// As [`page`], but without special entries.
 fn page_of_names(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
     let (mut rows, mut more) = page(c, after, prefix, max)?;
     let full = rows.len();
@@ -89,7 +89,7 @@ impl List {
         })
     }
 
-    /// The common prefix that stands for a name: up to its first delimiter after the prefix asked for.
+    /// The common prefix of a name: up to the first delimiter after the requested prefix.
     fn common(&self, name: &Bytes) -> Option<Bytes> {
         if self.delimiter.is_empty() {
             return None;
@@ -99,7 +99,7 @@ impl List {
         Some(name.slice(..from + at + self.delimiter.len()))
     }
 
-    /// The key after which the listing begins.
+    /// The key after which the listing starts.
     fn start_after(&self, index: &mut Index<'_>) -> ClsResult<Bytes> {
         let k = &self.start;
         let start = if k.instance.is_empty() {
@@ -121,7 +121,7 @@ impl List {
     }
 }
 
-/// Behind everything that begins with a common prefix: 0xff is in no UTF-8.
+/// A key after all names that begin with a common prefix: UTF-8 has no 0xff.
 fn after_prefix(p: &[u8]) -> Bytes {
     cat(&[p, b"\xff"])
 }
@@ -148,7 +148,7 @@ pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if truncated && found.is_empty() { Err(ClsError::Fail { errno: EFBIG, out }) } else { Ok(out.into()) }
 }
 
-/// Collects entries after `after`; whether there may be more, and the marker to go on from.
+/// Collects entries after `after`; returns whether there may be more, and the marker to continue from.
 fn walk(
     c: &mut dyn ObjectCtx,
     q: &List,
@@ -157,7 +157,7 @@ fn walk(
 ) -> ClsResult<(bool, Key)> {
     let mut marker = Key::default();
     let (mut seeks, mut looks, mut read) = (0, 0, PAGE_MAX);
-    // What is being left out ends here, and how much of it was walked.
+    // End of the omitted range, and number of its entries read so far.
     let (mut skip_to, mut walked): (Option<Bytes>, usize) = (None, 0);
     let mut last_common = Bytes::new();
     loop {
@@ -185,7 +185,7 @@ fn walk(
                 continue;
             }
             let to = if !q.versions && (!entry.is_visible() || q.start.name == name) {
-                // Behind the versions of this name.
+                // A key after all versions of this name.
                 cat(&[&name, b"\x01"])
             } else if let Some(common) = q.common(&name) {
                 if common == last_common {
@@ -217,7 +217,7 @@ fn walk(
     }
 }
 
-/// The entry at a key, and then the first `max` entries after `after`.
+/// The entry with a key, followed by the first `max` entries after `after`.
 pub(super) fn page_from(
     c: &mut dyn ObjectCtx,
     first: Option<&Bytes>,

@@ -1,8 +1,8 @@
-//! Class `rgw`: bucket indexes and lists of radosgw.
+//! Class `rgw`: bucket indexes and other lists of radosgw.
 //!
-//! `types` encodings, `keys` omap keys, `index` a shard's state; `objects` changes of objects, `olh` versions, `list`
-//! listings, `bi` raw entries and checks, `bilog` change log; `usage`, `gc`, `lc`, `reshard` lists; `obj` data objects.
-//! Stored: see the modules. A shard's omap header is its [`types::Header`].
+//! `types`: encodings; `keys`: omap keys; `index`: state of a shard; `objects`: changes of objects; `olh`: versions;
+//! `list`: listings; `bi`: raw entries and checks; `bilog`: change log; `usage`, `gc`, `lc`, `reshard`: lists; `obj`:
+//! data objects. Stored formats: see the modules. A shard's omap header is its [`types::Header`].
 
 mod bi;
 mod bilog;

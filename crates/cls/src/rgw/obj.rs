@@ -1,5 +1,5 @@
-//! Methods on the gateway's data objects: removal that keeps attributes, checks of attributes and times, and the parts of
-//! an upload.
+//! Methods on the gateway's data objects: removal that keeps xattrs, checks of xattrs and times, and the parts of an
+//! upload.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::Output;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use wire::codec::Result as Decoded;
 use wire::{Reader, Writer};
 
-/// Removes the object; with prefixes, an empty one with the attributes that begin with one of them takes its place.
+/// Removes the object. With prefixes, an empty object with the xattrs that begin with one of them replaces it.
 pub(super) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let keep: Vec<Bytes> = input(i, |r| r.versioned("rgw_cls_obj_remove_op", 1, |r, _| r.get()))?;
     let mut kept = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Writes the version of the PG into an attribute.
+/// Writes the PG's version into an xattr.
 pub(super) fn store_pg_ver(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let attr = input(i, |r| r.versioned("rgw_cls_obj_store_pg_ver_op", 1, |r, _| r.blob()))?;
     let version = c.current_version();
@@ -65,24 +65,25 @@ pub(super) fn check_mtime(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
     if holds { Ok(Output::default()) } else { fail(ECANCELED) }
 }
 
-/// `RGWUploadPartInfo`: a part of an upload, with the prefixes of its objects. What only gateways read is kept as it came.
+/// `RGWUploadPartInfo`: a part of an upload, with the prefixes of its objects. Fields that only gateways read stay
+/// undecoded.
 struct Part {
     num: u32,
     size: u64,
     etag: Bytes,
     modified: Utime,
-    /// `RGWObjManifest`.
+    /// Encoded `RGWObjManifest`.
     manifest: Bytes,
-    /// `RGWCompressionInfo`.
+    /// Encoded `RGWCompressionInfo`.
     compression: Bytes,
     accounted_size: u64,
-    /// Prefixes of objects that were written for this part before, to be removed.
+    /// Prefixes of objects written by earlier uploads of this part, to be removed.
     past: BTreeSet<Bytes>,
-    /// An optional checksum.
+    /// Encoded optional checksum.
     checksum: Bytes,
 }
 
-/// A structure as it stands in the input.
+/// Takes an encoded structure from the input.
 fn whole(r: &mut Reader<'_>) -> Decoded<Bytes> {
     let (version, compat, body) = (r.u8()?, r.u8()?, r.blob()?);
     let mut w = Writer::new(wire::Features::PACIFIC);
@@ -92,7 +93,7 @@ fn whole(r: &mut Reader<'_>) -> Decoded<Bytes> {
     Ok(w.into_bytes())
 }
 
-/// `RGWCompressionInfo` of what is not compressed.
+/// `RGWCompressionInfo` of uncompressed data.
 fn no_compression() -> Bytes {
     enc(|w| {
         w.versioned(2, 1, |w| {
@@ -157,7 +158,7 @@ impl Part {
     }
 }
 
-/// Writes the entry of a part, and keeps in it the prefixes of the objects that it had before.
+/// Writes the entry of a part and keeps the prefixes of its earlier objects in it.
 pub(super) fn update_part(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (key, mut part) = input(i, |r| {
         r.versioned("cls_rgw_mp_upload_part_info_update_op", 1, |r, _| Ok((r.blob()?, Part::decode(r)?)))

@@ -1,5 +1,6 @@
-//! Changes of objects in the index: prepared before the object is written, completed after. What a gateway that died left
-//! prepared is settled by `dir_suggest_changes`, with what another gateway saw of the object.
+//! Changes of objects in the index: prepared before the object is written, completed afterwards. An operation that a
+//! failed gateway left prepared is resolved by `dir_suggest_changes`, in which another gateway reports the object's
+//! state.
 
 use super::index::{COMPLETE, Index, PENDING_MODIFY, op};
 use super::keys;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use wire::codec::Result as Decoded;
 use wire::{Decode, Reader};
 
-/// Seconds for which a pending operation holds off suggestions, unless the header says otherwise.
+/// Seconds for which a pending operation blocks suggestions, unless the header has another value.
 const TAG_TIMEOUT: u64 = 120;
 
 pub(super) fn init_index(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
@@ -104,7 +105,7 @@ struct Complete {
     tag: Bytes,
     log: bool,
     log_flags: u16,
-    /// Entries that go with it: parts of an upload that is complete.
+    /// Entries to remove with it: the parts of a completed upload.
     remove: Vec<Key>,
     zones: Zones,
 }
@@ -217,25 +218,25 @@ pub(super) fn complete(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     index.store().map(Output::from)
 }
 
-/// Removes an entry that goes with a completed operation. One that is not there, or does not decode, is let be.
+/// Removes an entry with a completed operation. An entry that is absent or undecodable is ignored.
 fn remove_with(index: &mut Index<'_>, key: &Key) -> ClsResult<()> {
     let found = match index.get_object(key, false) {
         Err(e) if e.is(EIO) => return Ok(()),
         r => r?,
     };
     let (idx, Some(_)) = found else { return Ok(()) };
-    // As the call has left it: an entry is taken out of the sums only once, however often it is named.
+    // Use the state after the call's changes so far: an entry is subtracted once, however often it is named.
     let Some(now) = index.get_now(&idx)? else { return Ok(()) };
     let entry: DirEntry = stored_as(&now)?;
     index.uncount(&entry);
     index.remove(&idx, key)
 }
 
-/// What a suggestion says of an object.
+/// Actions of a suggestion.
 mod suggestion {
     pub(super) const REMOVE: u8 = b'r';
     pub(super) const UPDATE: u8 = b'u';
-    /// Set if the change goes to the change log.
+    /// Flag: the change goes to the change log.
     pub(super) const LOG: u8 = 0x80;
 }
 
@@ -256,7 +257,7 @@ pub(super) fn suggest(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if changed { index.store().map(Output::from) } else { Ok(Output::default()) }
 }
 
-/// Applies one suggestion; true if sums changed.
+/// Applies one suggestion; true if the statistics changed.
 fn one_suggestion(index: &mut Index<'_>, timeout: u64, what: u8, mut change: DirEntry) -> ClsResult<bool> {
     let (what, log) = (what & !suggestion::LOG, what & suggestion::LOG != 0 && !index.header.sync_stopped);
     if !matches!(what, suggestion::REMOVE | suggestion::UPDATE) {
@@ -267,7 +268,7 @@ fn one_suggestion(index: &mut Index<'_>, timeout: u64, what: u8, mut change: Dir
     let disk = if stored.is_empty() { DirEntry::default() } else { input(&stored, DirEntry::decode)? };
     let now = index.c.now();
     let alive = |p: &Pending| now.to_unix() <= p.time.to_unix().saturating_add(Duration::from_secs(timeout));
-    // Seen before the entry last changed, or an operation is under way: a later suggestion settles it.
+    // The suggestion is older than the entry, or an operation is in progress: a later suggestion resolves it.
     if change.index_ver < disk.index_ver || disk.pending.iter().any(|(_, p)| alive(p)) {
         return Ok(false);
     }

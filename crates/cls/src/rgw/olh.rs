@@ -1,9 +1,9 @@
-//! Objects with versions. For object `foo` with version `BAR` there are: the entry that says which version is current
-//! (`OlhEntry`) with the steps that the gateway still has to do; the version's entry; the same under the key of listings,
-//! newest first; and a plain entry that holds the place. The null version has no id; as a delete marker it has an entry of
-//! its own beside that of the data.
+//! Versioned objects. Object `foo` with version `BAR` has these entries: the OLH entry (`OlhEntry`), which names the
+//! current version and has the steps that the gateway must still carry out; the entry of the version; the same under
+//! its listing key, newest first; and a plain entry as a placeholder. The null version has no id; as a delete marker it
+//! has an entry besides that of the data.
 //!
-//! Everything is read as it was before the call, so the order of reads and writes here matters only to writes.
+//! All reads return the state before the call, so the order of reads and writes here matters only for the writes.
 
 use super::index::{COMPLETE, Index, op};
 use super::keys;
@@ -18,20 +18,20 @@ use std::collections::BTreeMap;
 use wire::Reader;
 use wire::codec::Result as Decoded;
 
-/// Steps (`OLHLogOp`).
+/// Types of steps (`OLHLogOp`).
 mod step {
     pub(super) const LINK: u8 = 1;
     pub(super) const UNLINK: u8 = 2;
     pub(super) const REMOVE_INSTANCE: u8 = 3;
 }
-/// Epochs of the steps of one answer.
+/// Most epochs of steps in one reply.
 const STEPS_MAX: usize = 1000;
-/// Epoch of what was there before the bucket had versions; those of versions begin after it.
+/// Epoch of an object from before the bucket had versions; epochs of versions are larger.
 const PLAIN_EPOCH: u64 = 1;
 
 const VERSIONED_OP: u16 = 1;
 
-/// A version and where its entry is.
+/// A version and the key of its entry.
 struct Version {
     key: Key,
     idx: Bytes,
@@ -39,13 +39,13 @@ struct Version {
 }
 
 impl Version {
-    /// `None` if it is not there. `marker`: of a null version, its delete marker is preferred.
+    /// Loads a version; `None` if absent. `marker`: prefer the delete marker of a null version.
     fn load(x: &mut Index<'_>, key: &Key, marker: bool) -> ClsResult<Option<Self>> {
         let (idx, entry) = x.get_object(key, marker && key.instance.is_empty())?;
         Ok(entry.map(|entry| Self { key: key.clone(), idx, entry }))
     }
 
-    /// Makes it a delete marker, which counts nowhere.
+    /// Turns the version into a delete marker, which is not counted.
     fn into_delete_marker(mut self, meta: &Meta) -> Self {
         self.entry.key = self.key.clone();
         self.entry.flags = flags::DELETE_MARKER;
@@ -55,12 +55,12 @@ impl Version {
         self
     }
 
-    /// Removes its listing.
+    /// Removes the listing entry of the version.
     fn unlist(&self, x: &mut Index<'_>) -> ClsResult<()> {
         x.remove(&keys::listed(&self.entry), &self.entry.key)
     }
 
-    /// Writes its entry and its listing.
+    /// Writes the entry and the listing entry of the version.
     fn put(&mut self, x: &mut Index<'_>) -> ClsResult<()> {
         let null_marker = self.entry.is_delete_marker() && self.entry.key.instance.is_empty();
         self.idx = if null_marker { keys::null_marker(&self.key) } else { keys::instance(&self.key) };
@@ -68,7 +68,7 @@ impl Version {
         x.put(&keys::listed(&self.entry), &self.entry)
     }
 
-    /// Moves it to an epoch.
+    /// Gives the version an epoch.
     fn link(&mut self, x: &mut Index<'_>, epoch: u64, current: bool) -> ClsResult<()> {
         if self.entry.versioned_epoch > 0 {
             self.unlist(x)?;
@@ -78,7 +78,7 @@ impl Version {
         self.put(x)
     }
 
-    /// The next older version.
+    /// The next older version of the object.
     fn next(&self, x: &mut Index<'_>) -> ClsResult<Option<Key>> {
         let (rows, _) = x.c.omap_list(&keys::listed(&self.entry), &self.key.name, 1)?;
         let Some((_, value)) = rows.first() else { return Ok(None) };
@@ -88,7 +88,7 @@ impl Version {
 }
 
 impl OlhEntry {
-    /// Begins a change at an epoch, the next one if 0. False if a newer change was there before.
+    /// Begins a change at an epoch, or at the next one if it is 0. Returns false if a newer change exists.
     fn begin(&mut self, epoch: u64) -> bool {
         if epoch == 0 {
             self.epoch = if self.epoch == 0 { PLAIN_EPOCH + 1 } else { self.epoch.wrapping_add(1) };
@@ -106,7 +106,7 @@ impl OlhEntry {
     }
 }
 
-/// Makes an object of a bucket that had no versions one with versions: what was there becomes its null version.
+/// Converts an unversioned object to a versioned one: its data becomes the null version.
 fn convert(x: &mut Index<'_>, name: &Bytes, demote: bool, instance_only: bool) -> ClsResult<()> {
     let key = Key::named(name.clone());
     if let (_, Some(mut e)) = x.get_object(&key, false)? {
@@ -134,7 +134,7 @@ struct Link {
     epoch: u64,
     log: bool,
     log_flags: u16,
-    /// Only if the version is older than this.
+    /// Link only if the existing version is older than this.
     unmodified_since: Utime,
     precise: bool,
     zones: Zones,
@@ -186,10 +186,10 @@ pub(super) fn link(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if found.as_ref().is_some_and(|v| q.is_newer(v.entry.meta.mtime)) {
         return Ok(Output::default());
     }
-    // A delete marker in place of data: the gateway has to remove the data's object.
+    // A delete marker replaces data: the gateway must remove the data's object.
     let removing;
     if q.key.instance.is_empty() {
-        // The null version's data and its delete marker are in each other's way.
+        // The null version is either data or a delete marker: load the other one, too.
         let other = Version::load(x, &q.key, !q.delete_marker)?;
         let data = other.as_ref().is_some_and(|o| !o.entry.is_delete_marker());
         if let Some(o) = &other
@@ -321,7 +321,7 @@ pub(super) fn unlink_instance(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Out
         return x.store_if_logging().map(Output::from);
     }
     if olh.key == q.key {
-        // The current version goes: the one before it becomes current.
+        // The current version is removed: the next older one becomes current.
         if let Some(next) = obj.next(x)? {
             let Some(mut v) = Version::load(x, &next, true)? else { return fail(ENOENT) };
             v.entry.flags |= flags::VER | flags::CURRENT;
@@ -330,7 +330,7 @@ pub(super) fn unlink_instance(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Out
             olh.step(step::LINK, &q.op_tag, &next, olh.delete_marker, None);
             olh.key = next;
         } else {
-            // The name stays: it decides the shard when the bucket is resharded.
+            // Keep the name: resharding determines the shard by it.
             olh.key = Key::named(q.key.name.clone());
             olh.delete_marker = false;
             let key = olh.key.clone();
@@ -363,7 +363,7 @@ pub(super) fn unlink_instance(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Out
     x.store().map(Output::from)
 }
 
-/// The entry of an object's current version, if its tag is the one the caller knows.
+/// The OLH entry of an object, if its tag is the one that the caller knows.
 fn load_tagged(x: &mut Index<'_>, key: &Key, tag: &Bytes) -> ClsResult<(Bytes, OlhEntry)> {
     if !key.instance.is_empty() {
         return fail(EINVAL);
@@ -373,7 +373,7 @@ fn load_tagged(x: &mut Index<'_>, key: &Key, tag: &Bytes) -> ClsResult<(Bytes, O
     if olh.tag == *tag { Ok((idx, olh)) } else { fail(ECANCELED) }
 }
 
-/// Name, epoch and tag.
+/// Decodes name, epoch and tag.
 fn log_input(what: &'static str, i: &Bytes) -> ClsResult<(Key, u64, Bytes)> {
     input(i, |r| r.versioned(what, 1, |r, _| Ok((r.get()?, r.u64()?, r.blob()?))))
 }

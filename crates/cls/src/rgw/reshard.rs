@@ -1,4 +1,4 @@
-//! Resharding: the list of buckets that want it, and the state of a shard while it runs.
+//! Resharding: the list of buckets to be resharded, and the state of a shard during resharding.
 //!
 //! Stored in a list: omap `<tenant>:<bucket>` → `cls_rgw_reshard_entry`. A shard's state is in its header.
 
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use wire::codec::Result as Decoded;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// Entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: usize = 1000;
 
 /// `cls_rgw_reshard_entry`.
@@ -97,7 +97,7 @@ pub(super) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let key = key(&tenant, &bucket);
     let Some(data) = omap_opt(c, &key)? else { return fail(ENOENT) };
     let e: Entry = stored_as(&data)?;
-    // Another bucket of that name may have come in the meantime.
+    // The entry may belong to another bucket that was created with the same name.
     if id.is_empty() || e.id == id { c.omap_rm(&key).map(Output::from) } else { Ok(Output::default()) }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn guard(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let errno = input(i, |r| r.versioned("cls_rgw_guard_bucket_resharding_op", 1, |r, _| r.i32()))?;
     match (Index::load(c)?.is_busy(), errno) {
         (false, _) => Ok(Output::default()),
-        // The caller names the errno; one that no system has would be no answer to anybody.
+        // The caller chooses the errno; values outside the range of errnos are refused.
         (true, ..-4095) => fail(EINVAL),
         (true, ..0) => fail(errno),
         (true, ret) => Ok(Output { ret, out: Bytes::new() }),

@@ -1,5 +1,5 @@
-//! Encodings of class `rgw`'s bucket index: `cls_rgw_types.h` of Ceph 20.2. Forms older than Ceph's first stable release
-//! (without a length) are not read.
+//! Encodings of class `rgw`'s bucket index: `cls_rgw_types.h` of Ceph 20.2. Formats from before Ceph's first stable
+//! release (without a length) are not supported.
 
 use base::Utime;
 use bytes::Bytes;
@@ -34,8 +34,8 @@ impl Decode for Key {
     }
 }
 
-/// A number in as few bytes as its size needs: one byte below 0x80, else 0x80 plus the width and the number.
-/// Ceph writes 0x10000 in two bytes, and so as 0; here it takes four.
+/// Encodes a number compactly: one byte below 0x80, else 0x80 plus the width, and the number. Ceph has a defect here:
+/// it writes 0x10000 in two bytes, and thus as 0. This code uses four bytes.
 fn put_packed(w: &mut Writer, v: u64) {
     match v {
         0..0x80 => w.u8(v as u8),
@@ -96,18 +96,18 @@ impl Decode for Ver {
     }
 }
 
-/// `rgw_bucket_dir_entry_meta`: what a listing says of an object.
+/// `rgw_bucket_dir_entry_meta`: metadata of an object in listings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meta {
     pub(super) category: u8,
-    /// Stored bytes, after compression and encryption.
+    /// Stored size in bytes, after compression and encryption.
     pub(super) size: u64,
     pub(super) mtime: Utime,
     pub(super) etag: Bytes,
     pub(super) owner: Bytes,
     pub(super) owner_name: Bytes,
     pub(super) content_type: Bytes,
-    /// Bytes as the user sees them.
+    /// Size in bytes that the user sees.
     pub(super) accounted_size: u64,
     pub(super) user_data: Bytes,
     pub(super) storage_class: Bytes,
@@ -159,7 +159,7 @@ impl Decode for Meta {
     }
 }
 
-/// `rgw_bucket_pending_info`: an operation that was prepared and not yet completed.
+/// `rgw_bucket_pending_info`: a prepared, uncompleted operation.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) state: u8,
@@ -184,18 +184,18 @@ impl Decode for Pending {
 
 /// Flags of a [`DirEntry`].
 pub(super) mod flags {
-    /// A version.
+    /// The entry is a version.
     pub(crate) const VER: u16 = 1;
-    /// The newest version.
+    /// The entry is the current version.
     pub(crate) const CURRENT: u16 = 2;
     pub(crate) const DELETE_MARKER: u16 = 4;
-    /// Holds the place of the plain entry of an object with versions.
+    /// The entry is the plain placeholder of a versioned object.
     pub(crate) const VER_MARKER: u16 = 8;
-    /// Only in answers: a common prefix.
+    /// Only in replies: the entry is a common prefix.
     pub(crate) const COMMON_PREFIX: u16 = 0x8000;
 }
 
-/// `rgw_bucket_dir_entry`: an object in the index.
+/// `rgw_bucket_dir_entry`: entry of an object in the index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirEntry {
     pub(super) key: Key,
@@ -203,7 +203,7 @@ pub(super) struct DirEntry {
     pub(super) locator: Bytes,
     pub(super) exists: bool,
     pub(super) meta: Meta,
-    /// Operations under way by their tags, in the order of tags; equal tags in the order they came.
+    /// Operations in progress by tag, in the order of tags; equal tags in order of arrival.
     pub(super) pending: Vec<(Bytes, Pending)>,
     pub(super) index_ver: u64,
     pub(super) tag: Bytes,
@@ -216,18 +216,18 @@ impl DirEntry {
         self.flags & flags::DELETE_MARKER != 0
     }
 
-    /// Listed without versions.
+    /// True if a listing without versions shows the entry.
     pub(super) fn is_visible(&self) -> bool {
         (self.flags & flags::VER == 0 || self.flags & flags::CURRENT != 0) && !self.is_delete_marker()
     }
 
-    /// Notes an operation that begins.
+    /// Adds a prepared operation.
     pub(super) fn add_pending(&mut self, tag: Bytes, p: Pending) {
         let at = self.pending.partition_point(|(t, _)| *t <= tag);
         self.pending.insert(at, (tag, p));
     }
 
-    /// Forgets the first operation with this tag; false if there is none.
+    /// Removes the first operation with this tag; false if there is none.
     pub(super) fn end_pending(&mut self, tag: &[u8]) -> bool {
         match self.pending.iter().position(|(t, _)| t == tag) {
             Some(at) => {
@@ -265,7 +265,7 @@ impl Decode for DirEntry {
             e.exists = r.bool()?;
             e.meta = r.get()?;
             e.pending = r.get()?;
-            // The order of tags is what others rely on, and the wire does not promise it.
+            // Callers rely on the order of tags, which the wire format does not guarantee.
             e.pending.sort_by(|a, b| a.0.cmp(&b.0));
             e.locator = r.blob()?;
             if v >= 4 {
@@ -289,7 +289,7 @@ impl Decode for DirEntry {
     }
 }
 
-/// Kinds of index entries (`BIIndexType`).
+/// Types of index entries (`BIIndexType`).
 pub(super) mod bi {
     pub(crate) const INVALID: u8 = 0;
     pub(crate) const PLAIN: u8 = 1;
@@ -298,7 +298,7 @@ pub(super) mod bi {
     pub(crate) const RESHARD_DELETED: u8 = 4;
 }
 
-/// `rgw_cls_bi_entry`: an index entry as it is stored.
+/// `rgw_cls_bi_entry`: a raw index entry.
 #[derive(Clone, Debug)]
 pub(super) struct BiEntry {
     pub(super) kind: u8,
@@ -321,7 +321,7 @@ impl Decode for BiEntry {
     }
 }
 
-/// `rgw_bucket_olh_log_entry`: a step that the gateway has to carry out on the objects of versions.
+/// `rgw_bucket_olh_log_entry`: a step that the gateway must carry out on the objects of versions.
 #[derive(Clone, Debug)]
 pub(super) struct OlhStep {
     pub(super) epoch: u64,
@@ -350,7 +350,7 @@ impl Decode for OlhStep {
     }
 }
 
-/// `rgw_bucket_olh_entry`: which version of an object is current, and the steps that are left to do.
+/// `rgw_bucket_olh_entry`: the current version of an object, and the remaining steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OlhEntry {
     pub(super) key: Key,
@@ -391,7 +391,7 @@ impl Decode for OlhEntry {
     }
 }
 
-/// `rgw_zone_set`: zones a change went through, in the order of zone and location key.
+/// `rgw_zone_set`: zones that a change has passed, in the order of zone and location key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Zones(Vec<Bytes>);
 
@@ -413,7 +413,7 @@ impl Decode for Zones {
     }
 }
 
-/// `rgw_bi_log_entry`: a change for other zones.
+/// `rgw_bi_log_entry`: a change, for replication to other zones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogEntry {
     pub(super) id: Bytes,
@@ -475,7 +475,8 @@ impl Decode for LogEntry {
     }
 }
 
-/// `rgw_bucket_category_stats`. Sums wrap, as theirs do: taking away what was never added leaves what comes later right.
+/// `rgw_bucket_category_stats`. Sums wrap as Ceph's do, so that a subtraction before its addition still gives the right
+/// sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stats {
     pub(super) size: u64,
@@ -485,7 +486,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// What one object counts.
+    /// Statistics of one object.
     pub(super) fn of(m: &Meta) -> Self {
         let rounded = m.accounted_size.wrapping_add(4095) & !4095;
         Self { size: m.accounted_size, rounded, entries: 1, actual: m.size }
@@ -525,14 +526,14 @@ impl Decode for Stats {
     }
 }
 
-/// `cls_rgw_bucket_instance_entry`: whether the bucket is being resharded.
+/// `cls_rgw_bucket_instance_entry`: resharding state of the bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resharding(pub(super) u8);
 
 impl Resharding {
     /// Writes are refused.
     pub(super) const IN_PROGRESS: Self = Self(1);
-    /// Writes are noted in the reshard log.
+    /// Writes are recorded in the reshard log.
     pub(super) const IN_LOGRECORD: Self = Self(3);
 }
 
@@ -540,7 +541,7 @@ impl Encode for Resharding {
     fn encode(&self, w: &mut Writer) {
         w.versioned(3, 1, |w| {
             w.u8(self.0);
-            // Fields of old, empty.
+            // Obsolete fields, empty.
             w.blob(b"");
             w.i32(-1);
         });
@@ -559,11 +560,11 @@ impl Decode for Resharding {
     }
 }
 
-/// `rgw_bucket_dir_header`: sums by category, in the omap header of an index shard.
+/// `rgw_bucket_dir_header`: statistics by category, in the omap header of an index shard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Header {
     pub(super) stats: BTreeMap<u8, Stats>,
-    /// Seconds after which a pending operation may be taken for dead; 0 for the default.
+    /// Seconds after which a pending operation counts as failed; 0 for the default.
     pub(super) tag_timeout: u64,
     pub(super) ver: u64,
     pub(super) master_ver: u64,
@@ -574,7 +575,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The sums of a category.
+    /// Statistics of a category.
     pub(super) fn of(&mut self, category: u8) -> &mut Stats {
         self.stats.entry(category).or_default()
     }

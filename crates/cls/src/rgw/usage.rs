@@ -1,4 +1,4 @@
-//! The usage log: what users and buckets were sent and received by the hour.
+//! The usage log: bytes sent and received by user and bucket for each hour.
 //!
 //! Stored: each record twice, under `<epoch>_<user>_<bucket>` and `<user>_<epoch>_<bucket>`, epochs in eleven digits.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use wire::codec::Result as Decoded;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// Records looked at by one call.
+/// Most records read by one call.
 const READ_MAX: usize = 1000;
 
 /// `rgw_usage_data`.
@@ -42,7 +42,7 @@ impl Decode for Data {
     }
 }
 
-/// `rgw_user` as text: `tenant$ns$id`, of which empty parts are left out where that can be told.
+/// `rgw_user` as text: `tenant$ns$id`, without empty parts where the result is unambiguous.
 fn user_text(text: &Bytes) -> Bytes {
     let Some(at) = text.iter().position(|c| *c == b'$') else { return text.clone() };
     let (tenant, rest) = (&text[..at], &text[at + 1..]);
@@ -59,7 +59,7 @@ fn user_text(text: &Bytes) -> Bytes {
 #[derive(Clone, Debug, Default)]
 struct Entry {
     owner: Bytes,
-    /// Who pays, if not the owner.
+    /// Paying user, if not the owner.
     payer: Bytes,
     bucket: Bytes,
     epoch: u64,
@@ -84,7 +84,7 @@ impl Entry {
         [&self.user()[..], b"_", epoch.as_bytes(), b"_", &self.bucket].concat().into()
     }
 
-    /// Adds what another counted.
+    /// Adds the counters of another entry.
     fn add(&mut self, o: &Self) {
         if self.owner.is_empty() {
             (self.owner, self.bucket, self.epoch, self.payer) =
@@ -155,7 +155,7 @@ pub(super) fn add(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(Output::default())
 }
 
-/// Which records, and where to go on.
+/// Range of records, and the position to continue from.
 struct Range {
     start: u64,
     end: u64,
@@ -165,7 +165,7 @@ struct Range {
 }
 
 impl Range {
-    /// Calls `f` for each record of a page; whether more follow.
+    /// Calls `f` for each record of a page; returns whether more follow.
     fn walk(
         &mut self,
         c: &mut dyn ObjectCtx,

@@ -1,4 +1,4 @@
-//! The table of methods in docs/design/classes.md is the registry.
+//! The method table in docs/design/classes.md equals the registry.
 
 use crate::registry::CLASSES;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Every method against damaged and random input, on objects that are absent, empty, valid and damaged: whatever it
-//! answers, it returns, it keeps an object it refused to change as it was, and its answer is bounded.
+//! Every method with damaged and random input, on objects that are absent, empty, valid and damaged. Each call returns,
+//! a failed call leaves the object unchanged, and the output is bounded.
 
 use super::recorded::{self, Recorded};
 use crate::ClsError;
@@ -9,7 +9,7 @@ use base::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// More than any answer to the small objects here has.
+/// More than the output of any method on the small objects here.
 const OUT_MAX: usize = 4 << 20;
 
 fn random_bytes(rng: &mut Rng, max: u64) -> Bytes {
@@ -18,7 +18,7 @@ fn random_bytes(rng: &mut Rng, max: u64) -> Bytes {
     v.into()
 }
 
-/// Cut, extended, with bits flipped or a length made huge.
+/// Truncates, extends, flips bits, or enlarges a length.
 fn damaged(rng: &mut Rng, b: &Bytes) -> Bytes {
     let mut v = b.to_vec();
     for _ in 0..=rng.below(3) {
@@ -39,7 +39,7 @@ fn damaged_object(rng: &mut Rng, o: &MemObject) -> MemObject {
     let mut o = o.clone();
     if rng.chance(1, 2) {
         o.data = damaged(rng, &o.data.into()).to_vec();
-        // A length in the data may have made it a hole; tests have no use for more.
+        // A length in the data may have created a large hole, which tests do not need.
         o.data.truncate(1 << 20);
     }
     if rng.chance(1, 3) {
@@ -66,7 +66,7 @@ fn one(c: &mut MemCtx, class: &str, m: &Method, input: &Bytes, object: Option<Me
             assert!(m.flags.writes() || c.object == before, "{class}.{} reads and yet changes", m.name);
         }
         Err(ClsError::Fail { errno, .. }) => {
-            // A script says what it fails with, and one that is damaged may say anything.
+            // A script chooses its errno, and a damaged one may choose any.
             let known = class == "lua" || errno >= -4096;
             assert!(errno < 0 && known, "{class}.{}: errno {errno}", m.name);
             assert_eq!(c.object, before, "{class}.{} fails and yet changes", m.name);
@@ -75,14 +75,14 @@ fn one(c: &mut MemCtx, class: &str, m: &Method, input: &Bytes, object: Option<Me
     }
 }
 
-/// `CLS_SEED`, or another one each time; a failed test prints it.
+/// Random generator with seed `CLS_SEED`, or a new seed each time; a failed test prints it.
 fn seeded() -> Rng {
     let seed = std::env::var("CLS_SEED").map_or(std::process::id().into(), |s| s.parse().unwrap());
     println!("CLS_SEED={seed}");
     Rng::new(seed)
 }
 
-/// `CLS_ROUNDS`: how often each recorded call is damaged.
+/// `CLS_ROUNDS`: number of damaged variants of each recorded call.
 fn rounds() -> u32 {
     std::env::var("CLS_ROUNDS").map_or(4, |s| s.parse().unwrap())
 }
@@ -102,7 +102,7 @@ fn random_input_is_survived() {
             let mut c = contexts(&mut rng);
             for n in 0..60 {
                 let mut input = random_bytes(&mut rng, 80).to_vec();
-                // A plausible head of a structure takes the rest further.
+                // A plausible structure header gets the input further.
                 if n % 2 == 0 && input.len() > 6 {
                     input[0] = 1 + (rng.next_u64() % 3) as u8;
                     input[1] = 1;
@@ -121,7 +121,7 @@ fn damaged_input_and_objects_are_survived() {
     let mut rng = seeded();
     let mut samples = Vec::new();
     for p in recorded::recordings() {
-        // A few of each method, with the object as it was when it was called.
+        // A few calls of each method, each with the object in its state before the call.
         let mut of_method: BTreeMap<String, Vec<Recorded>> = BTreeMap::new();
         recorded::calls(&p, &mut |r| {
             let small = r.object.as_ref().is_none_or(|o| o.data.len() < 65536 && o.omap.len() < 200);

@@ -1,8 +1,9 @@
-//! Plays what Ceph's clients sent to a real OSD, as recorded, against objects in memory, and compares every answer.
+//! Replays recorded operations of Ceph's clients on in-memory objects, and compares every reply with that of a real
+//! OSD.
 //!
-//! A recording (`vectors/cls/*.rec.gz`) is a sequence of chunks of TCP streams in the order they were seen:
-//! u16 connection, u8 direction (0 from the client), u32 length, bytes. Operations are played in the order of their
-//! replies. What is not played (snapshots, notifies) makes its object unknown until it is deleted.
+//! A recording (`vectors/cls/*.rec.gz`) is a sequence of chunks of TCP streams in the order of capture: u16 connection,
+//! u8 direction (0 from the client), u32 length, bytes. Operations are replayed in the order of their replies. An
+//! unsupported operation (snapshots, notifies) makes the object's state unknown until it is deleted.
 
 use crate::registry::CLASSES;
 use crate::testing::{MemCtx, MemObject};
@@ -80,7 +81,7 @@ fn message(s: &[Bytes]) -> Message {
     }
 }
 
-/// An operation with its answer.
+/// An operation with its reply.
 struct Exchange {
     who: (EntityName, EntityAddr),
     op: MOsdOp,
@@ -131,17 +132,17 @@ fn exchanges(path: &Path) -> Vec<Exchange> {
     out
 }
 
-/// What is kept of an object.
+/// State of a replayed object.
 #[derive(Default)]
 struct Slot {
     object: Option<MemObject>,
     watchers: Vec<Watcher>,
     snap_seq: u64,
-    /// Something happened to it that is not played here.
+    /// Whether an unsupported operation has made the state unknown.
     unknown: bool,
 }
 
-/// Not played.
+/// The operation is not supported by the replay.
 struct Unplayed;
 
 /// One operation of a vector other than a call.
@@ -250,7 +251,7 @@ fn text(b: &[u8]) -> &str {
     std::str::from_utf8(b).unwrap_or("?")
 }
 
-/// The answer: result, and for each operation that ran its result and output.
+/// Reply: result, and for each executed operation its result and output.
 struct Answer {
     result: i32,
     ops: Vec<(i32, Bytes)>,
@@ -269,7 +270,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
     let mut ops = Vec::new();
     let mut scripts = true;
     for (i, o) in op.ops.iter().enumerate() {
-        // An OSD counts what classes do, too. A script that asks for the number has done nothing before.
+        // An OSD also counts the operations of class methods. A script that reads the number has done nothing before.
         let script = o.cls_payload().is_some_and(|(class, _, _)| class == b"lua");
         c.subop = i as u32;
         if script {
@@ -278,7 +279,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
         scripts &= script;
         let r = if o.op == OpCode::CALL {
             let (class, method, input) = o.cls_payload().ok_or(Unplayed)?;
-            // In a vector, Ceph's reads see the attributes of what the vector has removed.
+            // In a vector, Ceph's reads still see the xattrs of an object that the vector has removed.
             let removes = |o: &OsdOp| o.op == OpCode::DELETE || describe(o) == "rgw.obj_remove";
             let removed = op.ops[..i].iter().any(removes);
             let m = find(class, method).filter(|_| !removed).ok_or(Unplayed)?;
@@ -300,7 +301,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
             break;
         }
     }
-    // A vector that may write and does not is answered as one of reads; of the recorded ones, only scripts' are such.
+    // A vector that may write and does not is answered as one of reads; of those recorded, only scripts do this.
     let write = write && !(scripts && before.as_ref().is_some_and(|b| c.object == b.0));
     if write && result >= 0 {
         if returnvec {
@@ -328,10 +329,10 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
     Ok(Answer { result, ops })
 }
 
-/// Random texts of theirs with the ones of ours in their place.
+/// Random texts in the recording, with ours for each.
 type Names = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The run of letters around `at` that may be a random text: a UUID, or one of those lengths classes make.
+/// The letters around `at` that may be a random text: a UUID, or a text of a length that classes generate.
 fn random_text(b: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'-' | b'_');
     let start = at - b[..at].iter().rev().take_while(|c| letter(c)).count();
@@ -339,7 +340,7 @@ fn random_text(b: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     matches!(len, 11 | 16 | 24 | 36).then_some(start..start + len)
 }
 
-/// True if the bytes are equal but for times, which may be some seconds apart, and random texts, which `names` learns.
+/// True if the bytes are equal except for times, which may differ by seconds, and random texts, which `names` records.
 fn alike(ours: &[u8], theirs: &[u8], now: u32, names: &mut Names) -> bool {
     if ours.len() != theirs.len() {
         return false;
@@ -350,7 +351,7 @@ fn alike(ours: &[u8], theirs: &[u8], now: u32, names: &mut Names) -> bool {
             at += 1;
             continue;
         }
-        // The first byte that differs may be anywhere in the time.
+        // The first differing byte may be anywhere in the time.
         let is_time = |t: &usize| {
             let (a, b) = (u32_at(ours, *t), u32_at(theirs, *t));
             a.abs_diff(b) <= 5 && a.abs_diff(now) < 3 * 3600
@@ -368,7 +369,7 @@ fn alike(ours: &[u8], theirs: &[u8], now: u32, names: &mut Names) -> bool {
     true
 }
 
-/// `input` with their random texts replaced by ours.
+/// `input` with the recorded random texts replaced by ours.
 fn renamed(input: &Bytes, names: &Names) -> Bytes {
     let mut v = input.to_vec();
     for at in 0..v.len() {
@@ -382,8 +383,8 @@ fn renamed(input: &Bytes, names: &Names) -> Bytes {
     v.into()
 }
 
-/// `b` with other digits in the ids of a bucket's change log, whose ends count what an OSD did: eleven digits, a point, digits,
-/// a point, digits.
+/// `b` with normalized ids of a bucket's change log, whose ends count an OSD's operations: eleven digits, a point,
+/// digits, a point, digits.
 fn without_log_ids(b: &[u8]) -> Bytes {
     let mut v = b.to_vec();
     let digits = |from: usize, v: &[u8]| v[from..].iter().take_while(|c| c.is_ascii_digit()).count();
@@ -404,7 +405,7 @@ fn without_log_ids(b: &[u8]) -> Bytes {
     v.into()
 }
 
-/// A listing in which delete markers do not exist; an OSD says that those exist that took the place of an entry.
+/// A listing in which delete markers do not exist; an OSD lists those as existing that replaced an entry.
 fn without_markers(ours: &[u8], theirs: &[u8]) -> Bytes {
     let mut v = ours.to_vec();
     for at in 0..v.len().min(theirs.len()).saturating_sub(2) {
@@ -415,7 +416,7 @@ fn without_markers(ours: &[u8], theirs: &[u8]) -> Bytes {
     v.into()
 }
 
-/// A list of reservations in the order of their ids; an OSD's order is its hash map's.
+/// A list of reservations in the order of their ids; an OSD uses the order of its hash map.
 fn in_order(out: &Bytes) -> Bytes {
     if out.len() < 10 {
         return out.clone();
@@ -432,7 +433,7 @@ fn describe(o: &OsdOp) -> String {
     }
 }
 
-/// A call as recorded.
+/// A recorded call.
 pub(super) struct Recorded {
     pub(super) class: &'static str,
     pub(super) method: &'static Method,
@@ -449,7 +450,7 @@ pub(super) fn recordings() -> Vec<PathBuf> {
     names
 }
 
-/// Every call of a recording.
+/// Passes every call of a recording to `f`.
 pub(super) fn calls(path: &Path, f: &mut dyn FnMut(Recorded)) {
     play(path, PAGE, &mut BTreeSet::new(), &mut |op, object| {
         for (class, method, input) in op.ops.iter().filter(|o| o.op == OpCode::CALL).filter_map(OsdOp::cls_payload) {
@@ -461,10 +462,11 @@ pub(super) fn calls(path: &Path, f: &mut dyn FnMut(Recorded)) {
     });
 }
 
-/// Entries an `omap_list` gives at most, where it does not matter.
+/// Most entries that an `omap_list` returns, in tests that do not vary it.
 const PAGE: usize = 1000;
 
-/// Plays a recording; `before` sees each operation with its object before it runs. Number of calls, and what differed.
+/// Replays a recording; `before` gets each operation with its object before it runs. Returns the number of calls, and
+/// the differences.
 fn play(
     path: &Path,
     page: usize,
@@ -487,7 +489,7 @@ fn play(
         if op.mtime.sec != 0 {
             c.now = op.mtime;
         }
-        // A script that changes nothing is told the version that is there.
+        // A script that changes nothing gets the current version.
         let script = op.ops.iter().any(|o| o.cls_payload().is_some_and(|(class, _, _)| class == b"lua"));
         c.version = reply.user_version.saturating_sub(u64::from(!script));
         c.origin = x.who;
@@ -534,16 +536,16 @@ fn play(
                     } else if names[i] == "rgw.bi_log_list" {
                         (a, b) = (without_log_ids(&a), without_log_ids(&b));
                     } else if names[i] == "rgw.bi_list" && a.len() == b.len() && a.last() == Some(&1) {
-                        // Ours says that more follows where an OSD forgets what is in the next part.
+                        // Ours reports that more follows where an OSD ignores the next part.
                         a = [&a[..a.len() - 1], &b[b.len() - 1..]].concat().into();
                     } else if names[i] == "rgw.lc_get_head" && a.len() == b.len() && a.len() > 8 {
-                        // Old gateways may read ours.
+                        // Ours has a compat version that old gateways can read.
                         a = [&a[..7], &[2], &a[8..]].concat().into();
                     } else if names[i] == "fifo.get_part_info" && a.len() == b.len() {
                         // The part's random magic number.
                         a = [&a[..46], &b[46..54], &a[54..]].concat().into();
                     }
-                    // What is due depends on the time of a read, which nothing tells.
+                    // Due entries depend on the time of the read, which the recording does not contain.
                     let due = names[i] == "rgw.gc_list" && op.ops[i].indata.last() == Some(&1);
                     if op.ops[i].op != OpCode::STAT && !due && !alike(&a, &b, c.now.sec, &mut names_of) {
                         let at = out.iter().zip(&r.outdata).take_while(|(a, b)| a == b).count();

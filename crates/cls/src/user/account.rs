@@ -1,7 +1,7 @@
-//! Named resources of an account (users, roles, groups, topics), up to a limit that the caller states.
+//! Named resources of an account (users, roles, groups, topics), up to a limit that the caller gives.
 //!
-//! Stored: omap `<name in lower case>` → `cls_user_account_resource`; omap header with their number. Names that differ
-//! only in case are one.
+//! Stored: omap `<name in lower case>` → `cls_user_account_resource`; omap header with the number of resources. Names
+//! are case-insensitive.
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::Output;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use wire::codec::Result as Decoded;
 use wire::{Reader, Writer};
 
-/// Most entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: usize = 1000;
 
 /// `cls_user_account_resource`.

@@ -29,7 +29,7 @@ pub(crate) const METHODS: &[Method] = &[
     Method::rdwr("set_buckets_info", set_buckets_info),
 ];
 
-/// Most entries of one answer.
+/// Most entries of one reply.
 const LIST_MAX: usize = 1000;
 
 fn save_header(c: &mut dyn ObjectCtx, h: &Header) -> ClsResult<()> {
@@ -54,7 +54,7 @@ fn set_buckets_info(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         let name = update.bucket.name.clone();
         let mut entry = match load_entry(c, &name)? {
             Some(e) => e,
-            // Without `add` a bucket that is not listed was removed meanwhile.
+            // Without `add`, an unlisted bucket was removed meanwhile.
             None if !add => continue,
             None => update.clone(),
         };
@@ -111,7 +111,7 @@ fn list_buckets(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
             }
             match stored(&v, BucketEntry::decode) {
                 Ok(e) => entries.push(e),
-                Err(_) => c.log("user.list_buckets: an entry does not decode and is left out"),
+                Err(_) => c.log("user.list_buckets: skipped an entry that cannot be decoded"),
             }
         }
         if ended || !more {
@@ -137,7 +137,7 @@ fn get_header(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     Ok(enc(|w| w.versioned(1, 1, |w| h.encode(w))).into())
 }
 
-/// Counts all buckets again, in one go.
+/// Recomputes the statistics from all buckets in one call.
 fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let time = input(i, |r| r.versioned("cls_user_reset_stats_op", 1, |r, _| r.get()))?;
     let mut header = Header { last_update: time, ..Header::default() };
@@ -148,7 +148,8 @@ fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     save_header(c, &header).map(Output::from)
 }
 
-/// Counts buckets again, a part per call; the caller hands the sums on until the last part stores them.
+/// Recomputes the statistics from a part of the buckets per call; the caller passes the sums on until the last call
+/// stores them.
 fn reset_user_stats2(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (time, mut marker, mut stats) =
         input(i, |r| r.versioned("cls_user_reset_stats2_op", 1, |r, _| Ok((r.get()?, r.blob()?, Stats::decode(r)?))))?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use wire::codec::Result as Decoded;
 use wire::{Reader, Writer};
 
-/// `cls_user_bucket`: the part of `rgw_bucket` that is kept.
+/// `cls_user_bucket`: the stored part of `rgw_bucket`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bucket {
     pub(super) name: Bytes,
@@ -20,7 +20,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Buckets with explicit pools keep the old form, which old gateways understand.
+    /// Buckets with explicit pools are encoded in the old format, which old gateways can decode.
     pub(super) fn encode(&self, w: &mut Writer) {
         if self.placement.is_empty() {
             w.versioned(7, 3, |w| {
@@ -77,7 +77,7 @@ pub(super) struct BucketEntry {
     pub(super) size_rounded: u64,
     pub(super) created: Utime,
     pub(super) count: u64,
-    /// Part of the header's sums (`user_stats_sync`).
+    /// Whether the bucket is included in the header's statistics (`user_stats_sync`).
     pub(super) counted: bool,
 }
 
@@ -120,7 +120,8 @@ impl BucketEntry {
     }
 }
 
-/// `cls_user_stats`: sums over buckets. A gateway may report a shrink before the growth, so sums wrap and come back.
+/// `cls_user_stats`: sums over buckets. A gateway may report a decrease before the increase, so sums may wrap
+/// temporarily.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stats {
     entries: u64,

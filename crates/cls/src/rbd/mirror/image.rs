@@ -1,4 +1,4 @@
-//! Mirrored images: by id and by global id.
+//! Mirrored images, by id and by global id.
 
 use super::super::{answer, entries, get as get_key, need, put};
 use super::status::remove_all;
@@ -41,7 +41,7 @@ pub(in crate::rbd) fn set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
                 return fail(EEXIST);
             }
             if image.state == IMAGE_DISABLING {
-                // It was disabled meanwhile.
+                // The image's mirroring was disabled meanwhile.
                 return fail(ENOENT);
             }
         }

@@ -30,12 +30,12 @@ const INSTANCE: &[u8] = b"instance_";
 const IMAGE_MAP: &[u8] = b"image_map_";
 
 const DISABLED: u32 = 0;
-/// Peers are known, nothing is mirrored yet.
+/// Mode in which peers are known and nothing is mirrored yet.
 const INIT_ONLY: u32 = 3;
 /// Highest mode: image 1, pool 2.
 const MODE_LAST: u32 = INIT_ONLY;
 
-/// The pool's mode, if it is not off.
+/// Mode of the pool; `None` if mirroring is disabled.
 fn mode(c: &mut dyn ObjectCtx) -> ClsResult<Option<u32>> {
     Ok(get::<u32>(c, MODE)?.filter(|m| *m != DISABLED))
 }
@@ -83,7 +83,7 @@ pub(in crate::rbd) fn remote_namespace_get(c: &mut dyn ObjectCtx, _: &Bytes) -> 
 
 pub(in crate::rbd) fn remote_namespace_set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let name = input(i, |r| r.blob())?;
-    // What is mirrored has its place already.
+    // The namespace of mirrored images is fixed.
     if mode(c)?.is_some_and(|m| m != INIT_ONLY) {
         return fail(EINVAL);
     }
@@ -128,7 +128,7 @@ pub(in crate::rbd) fn image_map_remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsR
     drop_key(c, &join(IMAGE_MAP, &id)).map(Output::from)
 }
 
-/// A mirror snapshot has been copied to a peer. Works on an image header.
+/// Removes a peer from a mirror snapshot that it has copied. Works on an image header.
 pub(in crate::rbd) fn snapshot_unlink_peer(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (id, uuid) = input(i, |r| Ok((r.u64()?, r.blob()?)))?;
     let mut s = snapshot::load(c, id)?;
@@ -139,7 +139,7 @@ pub(in crate::rbd) fn snapshot_unlink_peer(c: &mut dyn ObjectCtx, i: &Bytes) -> 
     snapshot::store(c, s).map(Output::from)
 }
 
-/// How far the copy of a mirror snapshot is. Works on an image header.
+/// Sets the copy progress of a mirror snapshot. Works on an image header.
 pub(in crate::rbd) fn snapshot_set_copy_progress(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (id, complete, last) = input(i, |r| Ok((r.u64()?, r.bool()?, r.u64()?)))?;
     let mut s = snapshot::load(c, id)?;
@@ -157,7 +157,7 @@ mod tests {
     use crate::testing::MemCtx;
     use crate::util::enc;
 
-    /// The namespace of the other side may change while nothing is mirrored: disabled, or init-only.
+    /// The remote namespace may change only while nothing is mirrored: disabled, or init-only.
     #[test]
     fn the_remote_namespace_is_fixed_while_images_are_mirrored() {
         let mut c = MemCtx::new();

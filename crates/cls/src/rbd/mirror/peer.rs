@@ -79,7 +79,7 @@ pub(in crate::rbd) fn set_direction(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResu
     store(c, &p)
 }
 
-/// A remote daemon says that it mirrors from us: its peer is updated or made.
+/// A remote daemon reports that it mirrors from this cluster: its peer is updated or created.
 pub(in crate::rbd) fn ping(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (site, mirror_uuid, direction) = input(i, |r| Ok((r.blob()?, r.blob()?, r.u8()?)))?;
     if direction != TX || mode(c)?.is_none() || site.is_empty() || mirror_uuid.is_empty() {
@@ -87,13 +87,13 @@ pub(in crate::rbd) fn ping(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output
     }
     let peers = all(c)?;
     let by_site = peers.iter().find(|p| p.site == site);
-    // The site's peer is the one, unless it is known under another uuid.
+    // The peer of this site, unless the uuid belongs to another peer.
     let by_uuid = match by_site {
         Some(p) if p.mirror_uuid.is_empty() || p.mirror_uuid == mirror_uuid => None,
         _ => peers.iter().find(|p| p.mirror_uuid == mirror_uuid),
     };
     let mut p = match (by_site, by_uuid) {
-        // Two peers: the uuid decides and keeps its site.
+        // Of two peers the one with the uuid wins and keeps its site.
         (Some(_), Some(p)) => p.clone(),
         (None, Some(p)) => Peer { site, ..p.clone() },
         (Some(p), None) => Peer { mirror_uuid, ..p.clone() },

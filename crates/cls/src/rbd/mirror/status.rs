@@ -1,4 +1,4 @@
-//! What each site reports of a mirrored image. A report is "up" while its reporter watches the object.
+//! Status of a mirrored image as reported by each site. A report is "up" while its reporter watches the object.
 
 use super::super::{answer, drop_key, entries, get as get_key, need, put};
 use super::types::{
@@ -22,7 +22,7 @@ fn watchers(c: &mut dyn ObjectCtx) -> ClsResult<Vec<Instance>> {
     Ok(all.into_iter().map(|w| Instance::new(w.name, w.addr)).collect())
 }
 
-/// Stores a report; one of an image that is not mirrored is dropped.
+/// Stores a report; reports about unmirrored images are dropped.
 pub(in crate::rbd) fn set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (global, mut status) = input(i, |r| Ok((r.blob()?, r.get::<SiteStatus>()?)))?;
     let image = match optional(c.omap_get(&join(GLOBAL, &global)))? {
@@ -35,7 +35,7 @@ pub(in crate::rbd) fn set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
     if image.is_none_or(|m| m.state != IMAGE_ENABLED) {
         return Ok(Output::default());
     }
-    // The key says whose report it is.
+    // The key already identifies the reporting site.
     let uuid = std::mem::take(&mut status.mirror_uuid);
     let key = if uuid.is_empty() { join(STATUS, &global) } else { join(&remote_prefix(&global), &uuid) };
     status.up = false;
@@ -44,7 +44,7 @@ pub(in crate::rbd) fn set(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output>
     put(c, &key, &StoredStatus { origin: Instance::new(name, addr), status }).map(Output::from)
 }
 
-/// Removes all reports on an image.
+/// Removes all reports about an image.
 pub(super) fn remove_all(c: &mut dyn ObjectCtx, global: &[u8]) -> ClsResult<()> {
     let prefix = remote_prefix(global);
     let mut keys = vec![join(STATUS, global)];
@@ -60,7 +60,7 @@ pub(in crate::rbd) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Outp
     remove_all(c, &global).map(Output::from)
 }
 
-/// All reports on an image; `None` if there are none.
+/// Loads all reports about an image; `None` without any.
 fn load(c: &mut dyn ObjectCtx, global: &[u8], watchers: &[Instance]) -> ClsResult<Option<Status>> {
     let report =
         |s: StoredStatus, mirror_uuid| SiteStatus { mirror_uuid, up: watchers.contains(&s.origin), ..s.status };
@@ -93,7 +93,7 @@ pub(in crate::rbd) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output
                 statuses.insert(id.clone(), s);
             }
             Err(crate::ClsError::Wait) => return Err(crate::ClsError::Wait),
-            // A report that cannot be read does not hide the others.
+            // An undecodable report does not hide the others.
             Ok(None) | Err(_) => {}
         }
         images.insert(id, image);
@@ -105,7 +105,7 @@ pub(in crate::rbd) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output
     .into())
 }
 
-/// One state for an image, from the sites that matter for the direction.
+/// Summary state of an image, from the sites that count for the direction.
 fn summary(direction: u8, tx_peers: &BTreeSet<Bytes>, s: &Status) -> u8 {
     let mut state = None;
     let mut missing = 0;
@@ -156,7 +156,7 @@ pub(in crate::rbd) fn get_summary(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult
     answer(&states)
 }
 
-/// Forgets reports whose reporters are gone.
+/// Removes reports whose reporters are down.
 pub(in crate::rbd) fn remove_down(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     let up = watchers(c)?;
     let mut stale = Vec::new();
@@ -176,7 +176,7 @@ fn instance(c: &mut dyn ObjectCtx, global: &[u8], up: &[Instance]) -> ClsResult<
     if up.contains(&s.origin) { Ok(s.origin) } else { fail(ESTALE) }
 }
 
-/// Who replays an image here.
+/// The instance that replays an image in this cluster.
 pub(in crate::rbd) fn instance_get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let global = input(i, |r| r.blob())?;
     let up = watchers(c)?;

@@ -60,7 +60,7 @@ impl Decode for Peer {
     }
 }
 
-/// States of a mirrored image.
+/// States of a mirrored image's record.
 pub(super) const IMAGE_DISABLING: u8 = 0;
 pub(super) const IMAGE_ENABLED: u8 = 1;
 
@@ -89,7 +89,7 @@ impl Decode for Image {
     }
 }
 
-/// `MirrorImageMap`: which instance replays an image.
+/// `MirrorImageMap`: the instance that replays an image.
 #[derive(Clone, Debug)]
 pub(super) struct ImageMap {
     instance: Bytes,
@@ -116,7 +116,7 @@ impl Decode for ImageMap {
 pub(super) const STATE_UNKNOWN: u8 = 0;
 pub(super) const STATE_ERROR: u8 = 1;
 
-/// `MirrorImageSiteStatus`: what one site says of an image. The local site has an empty uuid.
+/// `MirrorImageSiteStatus`: a site's report about an image. The local site has an empty uuid.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteStatus {
     pub(super) mirror_uuid: Bytes,
@@ -127,7 +127,7 @@ pub(super) struct SiteStatus {
 }
 
 impl SiteStatus {
-    /// The fields without an envelope: version 1 has no uuid.
+    /// Encodes the fields without the envelope; version 1 lacks the uuid.
     pub(super) fn encode_meta(&self, v: u8, w: &mut Writer) {
         if v >= 2 {
             w.blob(&self.mirror_uuid);
@@ -159,7 +159,7 @@ impl Decode for SiteStatus {
     }
 }
 
-/// `entity_inst_t` with an address of kind "any", since the kind says nothing about who it is.
+/// `entity_inst_t` with an address of type "any", because the msgr version is not part of the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Instance {
     name: EntityName,
@@ -185,7 +185,7 @@ impl Decode for Instance {
     }
 }
 
-/// `MirrorImageSiteStatusOnDisk`: a status and who reported it.
+/// `MirrorImageSiteStatusOnDisk`: a report and its reporter.
 #[derive(Clone, Debug)]
 pub(super) struct StoredStatus {
     pub(super) origin: Instance,
@@ -205,7 +205,7 @@ impl Decode for StoredStatus {
     }
 }
 
-/// `MirrorImageStatus`: what all sites say of an image.
+/// `MirrorImageStatus`: reports of all sites about an image.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub(super) local: Option<SiteStatus>,

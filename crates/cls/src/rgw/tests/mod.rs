@@ -1,5 +1,6 @@
-//! A bucket's shard under many gateways: operations that are prepared, completed, cancelled, lost and suggested, versions
-//! that are linked and unlinked, listings in between. After every call the header's sums are those of the entries.
+//! A bucket index shard under many gateways: operations that are prepared, completed, cancelled, lost and suggested;
+//! versions that are linked and unlinked; listings in between. After every call the header's statistics equal those of
+//! the entries.
 
 use super::keys;
 use super::types::{DirEntry, Header, Key, Meta, Stats, Ver, bi, flags};
@@ -21,7 +22,7 @@ fn key(name: &str, instance: &str) -> Key {
     Key { name: Bytes::copy_from_slice(name.as_bytes()), instance: Bytes::copy_from_slice(instance.as_bytes()) }
 }
 
-/// A shard and how gateways speak to it.
+/// A shard with the calls of a gateway.
 struct Shard(MemCtx);
 
 type Entries = Vec<(Bytes, DirEntry)>;
@@ -44,7 +45,7 @@ impl Shard {
         Header::from_bytes(&self.0.object.as_ref().unwrap().header).unwrap()
     }
 
-    /// The header's sums are those of the entries, and the class's own check says so.
+    /// Checks that the header's statistics are those of the entries, and that the class's own check agrees.
     fn check(&mut self) {
         let mut want: BTreeMap<u8, Stats> = BTreeMap::new();
         for (k, v) in &self.0.object.as_ref().unwrap().omap {
@@ -168,7 +169,7 @@ impl Shard {
         )
     }
 
-    /// One page: entries, whether it was cut, and where to go on.
+    /// One page: entries, whether it was truncated, and the marker to continue from.
     fn page(&mut self, start: &Key, max: u32, prefix: &str, delimiter: &str, versions: bool) -> (Entries, bool, Key) {
         let input = enc(|w| {
             w.versioned(6, 4, |w| {
@@ -195,7 +196,7 @@ impl Shard {
             .unwrap()
     }
 
-    /// All names and common prefixes, by pages.
+    /// All names and common prefixes, read in pages.
     fn list(&mut self, max: u32, prefix: &str, delimiter: &str) -> Vec<Bytes> {
         let (mut found, mut start) = (Vec::new(), Key::default());
         loop {
@@ -230,7 +231,7 @@ fn seed() -> u64 {
 fn sums_are_those_of_the_entries_whatever_gateways_do() {
     let mut r = Rng::new(seed());
     let mut s = Shard::new();
-    // What a gateway holds between its two calls: operation, key, tag.
+    // Prepared operations: operation, key, tag.
     let mut under_way: Vec<(u8, Key, String)> = Vec::new();
     let mut seen: Entries = Vec::new();
     let mut epoch = 0;
@@ -247,18 +248,19 @@ fn sums_are_those_of_the_entries_whatever_gateways_do() {
             4..7 if !under_way.is_empty() => {
                 let (op, k, tag) = under_way.swap_remove(r.below(under_way.len() as u64) as usize);
                 epoch += 1;
-                // Late, cancelled, or as it should be; with others that go along, one of them twice and itself.
+                // Late, cancelled, or regular; with other entries to remove, among them a duplicate and the entry
+                // itself.
                 let at = if r.chance(1, 8) { epoch / 2 } else { epoch };
                 let op = if r.chance(1, 8) { 2 } else { op };
                 let gone = key(&format!("o{}", r.below(12)), "");
                 let remove = if r.chance(1, 4) { vec![gone.clone(), gone, k.clone()] } else { vec![] };
                 let m = meta(&mut r);
                 let answer = s.complete(op, &k, &tag, at, &m, &remove);
-                // Its entry may have gone with another's, or a suggestion has settled it.
+                // Another operation may have removed the entry, or a suggestion may have resolved it.
                 assert!(matches!(answer, Ok(_) | Err(EINVAL)), "{answer:?}");
             }
             7 if !under_way.is_empty() => {
-                // A gateway dies.
+                // A gateway fails.
                 under_way.swap_remove(r.below(under_way.len() as u64) as usize);
             }
             8 => {
@@ -282,7 +284,7 @@ fn sums_are_those_of_the_entries_whatever_gateways_do() {
             }
         }
     }
-    // What nobody completes is settled by suggestions once it has expired.
+    // Suggestions resolve uncompleted operations after their timeout.
     s.0.pass(10_000);
     let (page, ..) = s.page(&Key::default(), 1000, "", "", true);
     let all = page.into_iter().map(|(_, e)| (if e.exists { b'u' } else { b'r' }, DirEntry { pending: vec![], ..e }));
@@ -295,7 +297,7 @@ fn sums_are_those_of_the_entries_whatever_gateways_do() {
 fn versions_are_listed_newest_first_and_sums_hold() {
     let mut r = Rng::new(seed());
     let mut s = Shard::new();
-    // By name: versions, newest first, and whether they are delete markers.
+    // Versions by name, newest first, with whether they are delete markers.
     let mut model: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
     for n in 0..200 {
         let name = format!("o{}", r.below(5));
@@ -315,7 +317,7 @@ fn versions_are_listed_newest_first_and_sums_hold() {
             let k = key(&name, &v);
             s.unlink(&k, "olh", 0).unwrap();
             if !marker {
-                // The gateway carries out the step: the version's object and entry go.
+                // The gateway carries out the step: it removes the version's object and entry.
                 s.prepare(1, &k, &v).unwrap();
                 s.complete(1, &k, &v, 1_000_000 + n, &m, &[]).unwrap();
             }
@@ -425,7 +427,7 @@ fn complete_input(w: &mut Writer, k: &Key, tag: &str, epoch: u64) {
     });
 }
 
-/// A page costs by what it shows, not by what the bucket holds or what it leaves out.
+/// The cost of a page depends on its contents, not on the size of the bucket or the omitted entries.
 #[test]
 fn a_page_reads_no_more_of_a_large_bucket() {
     let read_of = |objects: u32| {
@@ -563,7 +565,7 @@ fn garbage_falls_due_and_can_be_deferred() {
     q.exec("rgw_gc", "rgw_gc_queue_init", init).unwrap();
     for n in 0..190 {
         q.exec("rgw_gc", "rgw_gc_queue_enqueue", enc(|w| info(w, 10, &format!("tag{n}")))).unwrap();
-        // More than the head has room for: the rest goes to the attribute.
+        // More entries than fit in the head: the rest goes to the xattr.
         q.exec("rgw_gc", "rgw_gc_queue_update_entry", enc(|w| info(w, 1000, &format!("tag{n}")))).unwrap();
     }
     assert!(q.object.as_ref().unwrap().xattrs.contains_key(&b"cls_queue_urgent_data"[..]));
