@@ -1,4 +1,5 @@
-//! What `up`, the daemons and the commands share: finding the configuration, keys, monitors; making things.
+//! Shared by `up`, the daemons and the commands: configuration, keys, monitor addresses, and creating clusters and
+//! stores.
 
 use crate::conf::Conf;
 use crate::up::layout::{Layout, mgr_port};
@@ -16,9 +17,9 @@ use std::time::Duration;
 
 type Error = Box<dyn std::error::Error>;
 
-/// How long a command waits for a monitor.
+/// Time limit for a command to reach a monitor.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Port of monitors that name none.
+/// Default port of a monitor.
 const MON_PORT: u16 = 3300;
 
 /// A random uuid.
@@ -28,12 +29,12 @@ pub(crate) fn new_uuid() -> Result<Uuid, Error> {
     Ok(Uuid::from_random(b))
 }
 
-/// A fresh key as keyrings hold it, of the type every client release reads.
+/// A new key in keyring format, of the type that every client release supports.
 pub(crate) fn new_key() -> Result<String, Error> {
     Ok(CryptoKey::generate(KeyKind::Aes, reactor::clock::read().wall, &OsRandom).to_base64())
 }
 
-/// The configuration file to use.
+/// Path of the configuration file: the given one, or the first default that exists.
 pub(crate) fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(p) = given {
         return Ok(p.to_owned());
@@ -48,11 +49,11 @@ pub(crate) fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
         .ok_or_else(|| "no ceph.conf found; name one with --conf (is a cluster up? see `belemnite up`)".into())
 }
 
-/// The addresses of `mon_host`, msgr2 only: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
+/// The msgr2 addresses in `mon_host`: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
 pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
     let mut out = Vec::new();
     for word in text.split([',', ' ', ';']).filter(|w| !w.is_empty()) {
-        // A bracket before a kind groups the addresses of one monitor; any other belongs to an IPv6 address.
+        // A bracket before an address type groups the addresses of one monitor; any other belongs to an IPv6 address.
         let word = word.strip_prefix('[').filter(|w| w.starts_with('v')).unwrap_or(word);
         if word.starts_with("v1:") {
             continue;
@@ -73,7 +74,7 @@ pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
     Ok(out)
 }
 
-/// The first address of this machine within a network like `10.0.0.0/8`.
+/// The first address of this machine in a network such as `10.0.0.0/8`.
 pub(crate) fn address_in(network: &str) -> Result<IpAddr, Error> {
     let bad = || format!("{network}: not a network");
     let (net, bits) = network.split(',').next().unwrap_or(network).trim().split_once('/').ok_or_else(bad)?;
@@ -90,7 +91,7 @@ pub(crate) fn address_in(network: &str) -> Result<IpAddr, Error> {
         let (v, w) = value(*ip);
         w == width && (shift == 128 || v >> shift == want >> shift)
     };
-    // The kernel picks the source address for a destination in the network; nothing is sent.
+    // The kernel chooses the source address for a destination in the network; no packet is sent.
     let any: IpAddr = if net.is_ipv4() { "0.0.0.0".parse()? } else { "::".parse()? };
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect((net, 9))?;
@@ -107,12 +108,12 @@ pub(crate) fn key_from(path: &Path, name: &str) -> Result<CryptoKey, Error> {
     ring.key(&who).cloned().ok_or_else(|| format!("keyring {shown}: no key of {name} in it").into())
 }
 
-/// Signs in at the cluster that a configuration names.
+/// Connects to the cluster that a configuration names.
 pub(crate) async fn connect(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Client, Error> {
     Ok(Client::connect(options(conf_path, user, keyring)?).await?)
 }
 
-/// How to sign in at the cluster that a configuration names.
+/// Client options for the cluster that a configuration names.
 pub(crate) fn options(conf_path: &Path, user: &str, keyring: Option<&Path>) -> Result<Options, Error> {
     let conf = Conf::load(conf_path)?;
     let get = |k: &str| conf.get("client", user, k);
@@ -144,10 +145,10 @@ pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
         others: (1..p.mons).map(|i| (mon_name(i), AddrVec::from(p.mon_addr(i)))).collect(),
         etcd: (p.mons > 1).then(|| p.etcd()),
         keyring: Keyring::parse(&text)?,
-        // All on this machine.
+        // All OSDs are on this machine.
         failure_domain: 0,
     };
-    // It runs a reactor of its own, which this thread has already.
+    // `mkfs` runs a reactor, of which a thread can have only one.
     let made = std::thread::spawn(move || mon::host::mkfs::mkfs(&options)).join();
     made.map_err(|_| "making the monitor's store failed; see above")??;
     Ok(())
@@ -167,7 +168,7 @@ pub(crate) fn osd_mkfs(p: &Plan, o: &OsdPlan, l: &Layout, force: bool) -> Result
     Ok(())
 }
 
-/// How the monitors' state in etcd is reached, if the configuration says that it is there.
+/// Options for the monitors' state in etcd, if the configuration places it there.
 pub(crate) fn etcd_options(conf: &Conf, id: &str) -> Result<Option<EtcdOptions>, Error> {
     let get = |k: &str| conf.get("mon", id, k);
     let Some(endpoints) = get("mon_state_etcd") else { return Ok(None) };
@@ -194,7 +195,7 @@ pub(crate) fn etcd_options(conf: &Conf, id: &str) -> Result<Option<EtcdOptions>,
     }))
 }
 
-/// Where the configuration says that a monitor's state is.
+/// Location of a monitor's state according to the configuration.
 pub(crate) fn state_place(conf: &Conf, id: &str) -> Result<mon::host::archive::Place, Error> {
     use mon::host::archive::Place;
     if let Some(e) = etcd_options(conf, id)? {
@@ -204,7 +205,7 @@ pub(crate) fn state_place(conf: &Conf, id: &str) -> Result<mon::host::archive::P
     Ok(Place::Directory(dir.into()))
 }
 
-/// What `belemnite mon` runs with.
+/// Options of `belemnite mon`.
 pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOptions, Error> {
     let get = |k: &str| conf.get("mon", id, k);
     let data_dir = PathBuf::from(get("mon_data").unwrap_or_else(|| format!("/var/lib/ceph/mon/ceph-{id}")));
@@ -233,7 +234,7 @@ pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOpti
     })
 }
 
-/// `belemnite mon --mkfs`: a new cluster from a configuration, with the keys of the keyrings it names.
+/// `belemnite mon --mkfs`: makes a new cluster from a configuration, with the keys of the keyrings that it names.
 pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
     let o = mon_options(conf, id)?;
     let fsid = conf.get("mon", id, "fsid").ok_or("the configuration names no fsid")?;
@@ -282,7 +283,7 @@ mod tests {
         assert!(mon_addrs("host.example").is_err());
     }
 
-    /// Path and reason, whatever is wrong with it.
+    /// The error has the path and the reason in every case.
     #[test]
     fn a_keyring_that_gives_no_key_says_which_and_why() {
         let dir = std::env::temp_dir().join(format!("belemnite-keyring-{}", std::process::id()));
@@ -300,7 +301,7 @@ mod tests {
         for (text, what) in [
             ("key = x", "line 1: expected [entity]"),
             ("[client.x]\nkey = !", "line 2: bad key: not base64"),
-            // Type 7: a cipher that does not exist here.
+            // Type 7: an unknown cipher.
             ("[client.x]\nkey = BwCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==", "line 2: malformed: key type"),
             ("[client.y]\nkey = AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==", "no key of client.x"),
         ] {

@@ -1,37 +1,38 @@
 //! The program's memory allocator: mimalloc (adr/0008).
 //!
-//! The crate `mimalloc` asks for every piece by its alignment, which costs three times the instructions of asking by its size; nearly
-//! all pieces need no more than what every piece has. Hence these few lines.
+//! The crate `mimalloc` requests every allocation with its alignment, which costs three times the instructions of a
+//! request by size alone. Nearly all allocations need no more than the default alignment, hence this module.
 
 use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
 };
 use std::alloc::{GlobalAlloc, Layout};
 
-/// Alignment of every piece that is at least as long: `MI_MAX_ALIGN_SIZE`.
+/// Alignment of every allocation that is at least this long: `MI_MAX_ALIGN_SIZE`.
 const ALIGNED: usize = 16;
 
 unsafe extern "C" {
-    /// Part of the library, but not of the crate without a feature that declares the rest, too.
+    /// Part of the library; the crate declares it only with a feature that declares everything else, too.
     safe fn mi_collect(force: bool);
 }
 
-/// Gives memory that is free back to the system. Nothing else does while a thread allocates little: the library looks at what has been free
-/// for long when it takes new pages, and without force would wait for that here, too.
+/// Returns free memory to the system. An idle thread otherwise keeps its free pages: mimalloc purges them only while it
+/// allocates, and without `force` only after a delay.
 pub(crate) fn release() {
     mi_collect(true);
 }
 
-/// See the module.
+/// The global allocator; see the module.
 pub(crate) struct MiMalloc;
 
 fn plain(l: Layout) -> bool {
     l.align() <= ALIGNED && l.align() <= l.size()
 }
 
-// SAFETY: mimalloc's functions are those of a C allocator, which may be called from every thread and never unwind. A piece has
-// the alignment asked for: given by name, or not above `ALIGNED` and not above its size. `mi_realloc` keeps that, as the new
-// size is checked as well. `mi_free` takes pieces of all these functions.
+// SAFETY: mimalloc's functions are those of a C allocator: they may be called from every thread and never unwind. Each
+// allocation has the requested alignment: either by argument, or because it is not above `ALIGNED` and not above the
+// size. `mi_realloc` preserves this, as the new size is checked as well. `mi_free` accepts allocations of all these
+// functions.
 unsafe impl GlobalAlloc for MiMalloc {
     unsafe fn alloc(&self, l: Layout) -> *mut u8 {
         unsafe { if plain(l) { mi_malloc(l.size()) } else { mi_malloc_aligned(l.size(), l.align()) } }.cast()
@@ -60,7 +61,7 @@ mod tests {
         for align in [1, 2, 4, 8, 16, 32, 64, 4096] {
             for size in [1, 3, 8, 9, 15, 16, 17, 24, 40, 48, 100, 1000, 4096, 5000, 1 << 17, 3 << 20] {
                 let l = Layout::from_size_align(size, align).unwrap();
-                // SAFETY: pieces are written within their sizes, moved and freed with the layout they have.
+                // SAFETY: allocations are written within their sizes, and moved and freed with the layout they have.
                 unsafe {
                     let p = MiMalloc.alloc(l);
                     assert!(!p.is_null() && p.addr().is_multiple_of(align), "{size} {align}");

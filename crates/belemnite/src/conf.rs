@@ -1,7 +1,7 @@
-//! `ceph.conf`: reading what our daemons and commands need of it, and writing the one that `up` makes.
+//! `ceph.conf`: the options that the daemons and commands use, and the file that `up` writes.
 //!
-//! The file has `[section]` headers and `key = value` lines; keys are compared with blanks, dashes and underscores
-//! alike. A daemon looks a key up in `[type.id]`, then `[type]`, then `[global]`.
+//! The file has `[section]` headers and `key = value` lines; blanks, dashes and underscores in keys are equivalent. A
+//! daemon looks up a key in `[type.id]`, then `[type]`, then `[global]`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,21 +12,21 @@ pub(crate) struct Conf {
     sections: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// Why a file was refused.
+/// Error in a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the system said.
+        /// Cause.
         source: std::io::Error,
     },
     /// A line is neither a header, a comment nor `key = value`.
     #[error("{path}:{line}: expected `key = value`")]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Line number, from 1.
         line: usize,
@@ -45,12 +45,12 @@ impl Conf {
         Self::parse(&text).map_err(|line| ConfError::Syntax { path: shown, line })
     }
 
-    /// Parses a text; the error is the number of the bad line.
+    /// Parses a text; the error is the number of the invalid line.
     pub(crate) fn parse(text: &str) -> Result<Self, usize> {
         let mut out = Self::default();
         let mut section = "global".to_owned();
         for (i, raw) in text.lines().enumerate() {
-            // A comment starts at the line's start or after a blank; a value may hold `#` and `;` otherwise.
+            // A comment begins at the start of a line or after a blank; other `#` and `;` are part of a value.
             let cut = raw
                 .char_indices()
                 .find(|(at, c)| {
@@ -72,8 +72,8 @@ impl Conf {
         Ok(out)
     }
 
-    /// The value of `key` for entity `kind.id`, most specific section first, with `$id`, `$type`, `$name` and `$cluster`
-    /// replaced.
+    /// The value of `key` for entity `kind.id`, from the most specific section, with `$id`, `$type`, `$name` and
+    /// `$cluster` expanded.
     #[must_use]
     pub(crate) fn get(&self, kind: &str, id: &str, key: &str) -> Option<String> {
         let key = normal(key);
@@ -84,7 +84,7 @@ impl Conf {
             .map(|v| v.replace("$name", &name).replace("$id", id).replace("$type", kind).replace("$cluster", "ceph"))
     }
 
-    /// All values in force for entity `kind.id`.
+    /// All effective values for entity `kind.id`.
     #[must_use]
     pub(crate) fn all(&self, kind: &str, id: &str) -> Vec<(String, String)> {
         let name = format!("{kind}.{id}");

@@ -1,4 +1,4 @@
-//! `belemnite mon` and `belemnite osd`: one daemon each, from a `ceph.conf`.
+//! `belemnite mon` and `belemnite osd`: single daemons, configured by a `ceph.conf`.
 
 use crate::cli::Target;
 use crate::conf::Conf;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 type Error = Box<dyn std::error::Error>;
 
-/// Port range of OSDs, Ceph's default.
+/// Ceph's default port range of OSDs.
 const PORTS: (u16, u16) = (6800, 7300);
 
 /// Arguments of `belemnite mon`.
@@ -21,7 +21,7 @@ pub(crate) struct MonArgs {
     /// Name of the monitor, without `mon.`
     #[arg(long, short = 'i', value_name = "ID")]
     id: String,
-    /// Make its store from the configuration and the keyrings, then end
+    /// Make the monitor's store from the configuration and the keyrings, then exit
     #[arg(long)]
     mkfs: bool,
     /// Stop when standard input ends
@@ -32,25 +32,25 @@ pub(crate) struct MonArgs {
 /// Arguments of `belemnite osd`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OsdArgs {
-    /// Number of the OSD
+    /// Id of the OSD
     #[arg(long, short = 'i', value_name = "N")]
     id: i32,
-    /// Make its store, then end
+    /// Make the OSD's store, then exit
     #[arg(long)]
     mkfs: bool,
-    /// With --mkfs: uuid that was given to `ceph osd new`
+    /// With --mkfs: uuid given to `ceph osd new`
     #[arg(long, value_name = "UUID")]
     osd_uuid: Option<String>,
     /// With --mkfs: size of the file to make
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
-    /// With --mkfs: take a device even if it holds something else
+    /// With --mkfs: overwrite a device that is in use by something else
     #[arg(long)]
     force: bool,
-    /// Threads that serve [default: cores divided by OSDs on this machine, at least 1]
+    /// Number of reactor threads [default: cores divided by OSDs on this machine, at least 1]
     #[arg(long, value_name = "N")]
     reactors: Option<usize>,
-    /// Use plain threads for the disk even where io_uring works
+    /// Use threads for disk I/O even if io_uring works
     #[arg(long)]
     no_io_uring: bool,
     /// Stop when standard input ends
@@ -58,7 +58,7 @@ pub(crate) struct OsdArgs {
     supervised: bool,
 }
 
-/// Logs go to standard error; what is shown follows `RUST_LOG`, by default warnings, for daemons also what they do.
+/// Logs go to standard error, filtered by `RUST_LOG`; the default level is `info` for daemons and `warn` otherwise.
 pub(crate) fn init_logging(daemon: bool) {
     use tracing_subscriber::EnvFilter;
     let default = if daemon { "info" } else { "warn" };
@@ -71,9 +71,9 @@ pub(crate) fn init_logging(daemon: bool) {
     net::log_filter::install(move |more| {
         let all = if more.is_empty() { began.clone() } else { format!("{began},{more}") };
         match EnvFilter::try_new(&all) {
-            // The log exists as long as the process.
+            // The handle works as long as the process runs.
             Ok(f) => drop(handle.reload(f)),
-            Err(error) => tracing::warn!(%error, filter = all, "log levels not understood"),
+            Err(error) => tracing::warn!(%error, filter = all, "invalid log levels ignored"),
         }
     });
 }
@@ -116,16 +116,16 @@ pub(crate) fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// `test_clock_shift`: seconds by which this daemon's wall clock is wrong, to see what comes of it.
+/// `test_clock_shift`: shifts the wall clock of this daemon by this many seconds, for tests of clock skew.
 fn shift_clock(conf: &Conf, kind: &str, id: &str) -> Result<(), Error> {
     let Some(text) = conf.get(kind, id, "test_clock_shift") else { return Ok(()) };
     let seconds: f64 = text.parse().map_err(|_| format!("test_clock_shift = {text}: not a number of seconds"))?;
-    tracing::warn!(seconds, "the clock of this daemon is wrong on purpose (test_clock_shift)");
+    tracing::warn!(seconds, "the clock of this daemon is shifted for a test (test_clock_shift)");
     reactor::clock::shift((seconds * 1000.0) as i64);
     Ok(())
 }
 
-/// Stops the reactors at SIGTERM, SIGINT or, if supervised, at the end of standard input.
+/// Stops the reactors on SIGTERM, SIGINT or, if supervised, at the end of standard input.
 async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
     use tokio::signal::unix::{SignalKind, signal};
     let signals = async {
@@ -142,13 +142,13 @@ async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
     stopper.stop();
 }
 
-/// Memory of an OSD's store unless `store_cache_size` says otherwise.
+/// Default of `store_cache_size` in bytes: memory of an OSD's store.
 const STORE_CACHE: u64 = 512 << 20;
 
-/// Bytes free on the file system of an OSD's file before it starts, unless `osd_file_min_free` says otherwise: room for what it writes until
-/// the cluster knows that it is full.
+/// Default of `osd_file_min_free`: bytes that must be free on the file system of an OSD's file at start. They hold what
+/// the OSD writes until the cluster knows that it is full.
 const FILE_MIN_FREE: u64 = 256 << 20;
-/// A device that answers nothing for so long has failed, unless `osd_device_timeout` says otherwise.
+/// Default of `osd_device_timeout`: a device without a completion for this time has failed.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {

@@ -1,5 +1,5 @@
-//! The `belemnite` command: a cluster on this machine (`up`), single daemons (`mon`, `osd`), and what one needs to use a
-//! cluster without any other package (`status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`).
+//! The `belemnite` command: a cluster on this machine (`up`), single daemons (`mon`, `osd`), and commands to use a
+//! cluster without other packages (`status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`).
 
 mod admin;
 mod allocator;
@@ -14,7 +14,7 @@ use base::size;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Messages and transactions are made of many small buffers (adr/0008).
+/// The global allocator: messages and transactions consist of many small buffers (adr/0008).
 #[global_allocator]
 static ALLOCATOR: allocator::MiMalloc = allocator::MiMalloc;
 
@@ -29,31 +29,31 @@ struct Belemnite {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Bring up a cluster on this machine and keep it running
+    /// Create or start a cluster on this machine and keep it running
     Up(up::Args),
-    /// Run one monitor
+    /// Run a monitor
     Mon(daemon::MonArgs),
-    /// Run one OSD
+    /// Run an OSD
     Osd(daemon::OsdArgs),
-    /// Run a radosgw that ends with standard input
+    /// Run a radosgw that stops at the end of standard input
     #[command(hide = true)]
     Gateway(up::gateway::GatewayArgs),
-    /// Show how the cluster is
+    /// Show the status of the cluster
     Status,
-    /// Make, list and remove pools
+    /// Create, list and remove pools
     #[command(subcommand)]
     Pool(cli::PoolCommand),
     #[command(flatten)]
     Object(cli::ObjectCommand),
-    /// Copy the monitors' state into a file, or from one
+    /// Export the monitors' state to a file, or import it
     #[command(subcommand)]
     State(state_cli::StateCommand),
-    /// Make, check, copy and measure object stores that no daemon uses
+    /// Make, check, copy and measure object stores that no daemon has open
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Measure the cluster with load from this process
+    /// Generate load on the cluster and measure it
     Bench(cli::BenchArgs),
-    /// Measure whole clusters, ours and Ceph's, by plans: studies with tables, plots and findings
+    /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
 }

@@ -1,4 +1,5 @@
-//! `belemnite state`: the monitors' state in a file, to keep it or to move it between one monitor's file and etcd.
+//! `belemnite state`: export and import of the monitors' state, for backups and for moves between a monitor's file and
+//! etcd.
 
 use crate::admin;
 use crate::cli::Target;
@@ -10,28 +11,30 @@ use std::path::PathBuf;
 
 type Error = Box<dyn std::error::Error>;
 
-/// Subcommands.
+/// Subcommands of `belemnite state`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum StateCommand {
-    /// Write the state into a new file. It holds every key of the cluster. A monitor with its state in a file has to be stopped
+    /// Write the state to a new file. The file has all keys of the cluster's entities. A monitor with its state in a
+    /// file must be stopped
     Export {
-        /// Name of the monitor whose state it is, without `mon.`
+        /// Name of the monitor with the state, without `mon.`
         #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
         id: String,
-        /// The file to make
+        /// File to write
         file: PathBuf,
     },
-    /// Read a state from a file to where the configuration says that the monitor has it; there must be no cluster there
+    /// Read a state from a file into the place that the configuration gives for the monitor; there must be no state in
+    /// it
     Import {
-        /// Name of the monitor whose state it becomes, without `mon.`
+        /// Name of the monitor that gets the state, without `mon.`
         #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
         id: String,
-        /// What `export` made
+        /// File written by `export`
         file: PathBuf,
     },
 }
 
-/// Runs one of them.
+/// Runs a subcommand.
 pub(crate) fn run(t: &Target, c: StateCommand) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     match c {
@@ -44,7 +47,7 @@ pub(crate) fn run(t: &Target, c: StateCommand) -> Result<(), Error> {
             let n = match mon::host::archive::export(&place, &mut BufWriter::new(out)) {
                 Ok(n) => n,
                 Err(e) => {
-                    // Half of a state is none.
+                    // An incomplete state is useless.
                     std::fs::remove_file(&file)?;
                     return Err(e.into());
                 }

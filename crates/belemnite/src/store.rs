@@ -1,8 +1,8 @@
-//! `belemnite store`: object stores on devices that no daemon uses: making, looking at, checking, copying out and in, measuring.
+//! `belemnite store`: offline operations on object stores: create, inspect, check, repair, export, import, measure.
 //!
-//! Exit codes of `fsck`, `repair` and `export`: 0 all is well, 1 something is damaged, was lost, was removed or was left out, and is
-//! named. 2, of all commands: it could not be done. A device that is in use is refused by its lock. All of it works
-//! through the library that the OSD uses.
+//! Exit codes of `fsck`, `repair` and `export`: 0 success; 1 something is damaged, lost, removed or left out, and is
+//! listed. 2, of all commands: the command failed. A device in use is refused by its lock. All commands use the same
+//! library as the OSD.
 
 mod archive;
 mod bench;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 pub(crate) type Error = Box<dyn std::error::Error>;
 
-/// Objects of a page of a listing.
+/// Objects per page of a listing.
 const LIST_MAX: usize = 256;
-/// Tag of everything done here; one thing at a time.
+/// Tag of all reads and transactions; only one is active at a time.
 const TAG: Tag = Tag(1);
 
-/// Commands of `belemnite store`.
+/// Subcommands of `belemnite store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Make an empty store
@@ -38,47 +38,47 @@ pub(crate) enum StoreCommand {
         /// Size of the file to make
         #[arg(long)]
         size: Option<String>,
-        /// Overwrite what is there
+        /// Overwrite existing contents
         #[arg(long)]
         force: bool,
     },
-    /// Show what a store says about itself, its collections, or one collection's objects
+    /// Show the properties and collections of a store, or the objects of a collection
     Inspect {
         /// File or block device
         device: PathBuf,
-        /// Collection whose objects are listed: a PG such as 1.2f, or meta
+        /// Collection to list: a PG such as 1.2f, or meta
         #[arg(long)]
         pg: Option<String>,
     },
-    /// Check a store: every page of metadata, and with --deep all data
+    /// Check a store: all metadata pages, and with --deep all data
     Fsck {
         /// File or block device
         device: PathBuf,
-        /// Read all data and compare it with its checksums
+        /// Read all data and verify its checksums
         #[arg(long)]
         deep: bool,
     },
-    /// Write all copies of superblock and roots anew, and name objects that have blocks which cannot be read: their PGs replace
-    /// them by other copies when they meet them
+    /// Rewrite all copies of superblock and roots, and list objects with unreadable blocks. PGs replace such objects
+    /// from other copies when they find them
     Repair {
         /// File or block device
         device: PathBuf,
-        /// Remove the objects, which no copy can replace: clients are then told that there is no such object. Where other
-        /// copies exist, `ceph pg repair PGID` must follow
+        /// Remove these objects, for which no other copy exists: clients then get ENOENT. If other copies exist, run
+        /// `ceph pg repair PGID` afterwards
         #[arg(long)]
         remove: bool,
-        /// First make the metadata sound again where pages of it cannot be read. Objects that lost part of their own stay, and
-        /// reading them is an error that makes their PG replace them; a PG's copy whose list of objects or log lost a page
-        /// goes as a whole, and is recovered from other copies
+        /// First rebuild the metadata if pages of it are unreadable. An object that lost metadata stays, and reading it
+        /// fails, so that its PG replaces it. A PG whose object list or log lost a page is removed from this store, and
+        /// recovers from other copies
         #[arg(long)]
         metadata: bool,
     },
-    /// Use all of a device that has become larger. While an OSD runs on it: make the file or device larger, then
-    /// `ceph tell osd.N grow`
+    /// Use all space of a device that has been enlarged. While an OSD runs on it, enlarge the file or device and then
+    /// run `ceph tell osd.N grow`
     Grow {
         /// File or block device
         device: PathBuf,
-        /// Make the file so large first
+        /// Enlarge the file to this size first
         #[arg(long)]
         size: Option<String>,
     },
@@ -90,23 +90,23 @@ pub(crate) enum StoreCommand {
         pg: String,
         /// File to write
         file: PathBuf,
-        /// Leave out objects that cannot be read, and name them. Where the file is imported they do not exist; if the PG has other
-        /// copies, `ceph pg repair PGID` must follow
+        /// Leave out unreadable objects, and list them. They do not exist after an import; if the PG has other copies,
+        /// run `ceph pg repair PGID` then
         #[arg(long)]
         skip_damaged: bool,
     },
-    /// Read a collection from a file that `export` wrote; it must not be there yet
+    /// Read a collection from a file written by `export`; the store must not have it
     Import {
         /// File or block device
         device: PathBuf,
         /// File to read
         file: PathBuf,
     },
-    /// Measure the store alone, without network, on a new file or one made for it before
+    /// Measure a store alone, without network, on a new or empty file
     Bench(bench::BenchArgs),
 }
 
-/// A file as a device.
+/// A file or block device without asynchronous I/O.
 pub(crate) struct Plain(pub(crate) Arc<DiskFile>);
 
 impl Device for Plain {
@@ -141,7 +141,7 @@ impl Offline {
         Ok(Self { store, dev })
     }
 
-    /// Runs a read to its end.
+    /// Runs a read to completion.
     pub(crate) fn read<T>(&mut self, f: impl Fn(&mut Store, Tag) -> Result<T, ReadError>) -> Result<T, ReadError> {
         loop {
             match f(&mut self.store, TAG) {
@@ -154,12 +154,12 @@ impl Offline {
         }
     }
 
-    /// Runs a transaction to its end.
+    /// Runs a transaction to completion.
     pub(crate) fn submit(&mut self, t: Transaction) -> Result<(), Error> {
         Ok(submit(&mut self.store, &mut self.dev, TAG, t)?)
     }
 
-    /// Leaves a short log behind.
+    /// Takes a checkpoint, so that the log to replay is short.
     fn close(mut self) {
         self.store.request_checkpoint();
         drive(&mut self.store, &mut self.dev);
@@ -183,7 +183,7 @@ impl Offline {
     }
 }
 
-/// The collection of that name; of a PG that moved between reactors it may be the PG's second one, which is shown as `1.5s101`.
+/// The collection of that name. A PG that moved between reactors may be in its second collection, shown as `1.5s101`.
 fn cid(s: &mut Offline, name: &str) -> Result<Cid, Error> {
     if name == "meta" {
         return Ok(Cid::Meta);
@@ -273,10 +273,10 @@ fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
     };
     if let Some(s) = size {
         let bytes = size::parse(s).ok_or_else(|| format!("--size {s}: not a size"))?;
-        // Held while the file changes, so that no daemon has it.
+        // The lock is held while the file changes, so that no daemon opens it.
         let held = open()?;
         if bytes < held.bytes() {
-            return Err(format!("{} has {} bytes; a store can't shrink", path.display(), held.bytes()).into());
+            return Err(format!("{} has {} bytes; a store cannot shrink", path.display(), held.bytes()).into());
         }
         std::fs::OpenOptions::new().write(true).open(path)?.set_len(bytes)?;
     }
@@ -300,7 +300,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     let (sb, fs) = (s.store.superblock().clone(), s.store.statfs());
     println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.size(), sb.rings);
     for (k, v) in &sb.labels {
-        // Keys of daemons are labels, too.
+        // Labels include keys of daemons.
         let shown = if k.contains("key") { "(not shown)".into() } else { String::from_utf8_lossy(v) };
         println!("label {k} {shown}");
     }
@@ -334,10 +334,10 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
         println!("and {} more", r.more);
     }
     for (c, o, b) in &r.bad_data {
-        println!("error: block {b} of {} in {} is not what was written", o.hobj, name(*c));
+        println!("error: block {b} of {} in {} fails its checksum", o.hobj, name(*c));
     }
     for (c, v) in &r.bad_kept {
-        println!("error: what the log of {} keeps under {v} is not what was written", name(*c));
+        println!("error: the undo record {v} in the log of {} fails its checksum", name(*c));
     }
     for (c, o) in &r.damaged {
         println!("error: {} in {} has lost metadata of its own", o.hobj, name(*c));
@@ -354,12 +354,12 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     if r.clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// True of what a PG keeps for itself in its collection: no other copy has it.
+/// True for a PG's own metadata object in its collection, which no other copy has.
 fn is_own(oid: &Oid) -> bool {
     oid.hobj.oid.is_empty()
 }
 
-/// Makes metadata out of what of it can be read, and says what is missing then: true if something is.
+/// Rebuilds the metadata from its readable pages and reports what is missing; true if anything is.
 fn rebuild(path: &Path) -> Result<bool, Error> {
     let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let lacks =
@@ -428,7 +428,8 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
     Ok(if bad.is_empty() && r.bad_kept.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Writes every copy of the superblock and of the roots of a sound store: there is a pair for odd and one for even versions.
+/// Rewrites all copies of superblock and roots of a sound store. There is a pair for odd versions and one for even
+/// versions.
 fn renew_copies(path: &Path) -> Result<(), Error> {
     for _ in 0..2 {
         Offline::open(path)?.close();
@@ -467,7 +468,7 @@ mod tests {
                 file.write_all_at(&[0xff; 64], b * 4096 + 8).unwrap();
             }
         };
-        // Either all first copies or all second ones: the others tell, and mend them.
+        // Damage all first copies or all second copies: the others repair them.
         for copy in [0, 1, 0] {
             rot(copy);
             assert_eq!(repair(&path, false).unwrap(), ExitCode::SUCCESS);

@@ -1,9 +1,9 @@
-//! Does an OSD that runs take messages and commands from those who may send them, and from nobody else?
+//! Does a running OSD accept messages and commands exactly from authorized senders?
 //!
-//! One OSD as a process; live sessions of each principal at each of its addresses, and every message type of the protocol on each.
-//! The OSD counts what it takes and what it refuses (`perf dump`, `admission`), and each message must be counted as expected. The
-//! expectation does not follow the OSD's own table; commands are those that were recorded from a real 16.2 and 20.2
-//! (`vectors/rights`).
+//! One OSD as a process, live sessions of each principal at each of its addresses, and every message type of the
+//! protocol on each. The OSD counts accepted and refused messages (`perf dump`, `admission`), and each message must be
+//! counted as expected. The expectation is independent of the OSD's own table. Commands and their results were recorded
+//! from real 16.2 and 20.2 clusters (`vectors/rights`).
 
 mod support;
 
@@ -37,7 +37,7 @@ impl At {
     }
 }
 
-/// A column: its name in the recordings, entity, caps, what it says it is.
+/// A column of the recordings: name, entity, caps, entity type in HELLO.
 struct Key {
     column: &'static str,
     entity: &'static str,
@@ -74,7 +74,7 @@ const KEYS: &[Key] = &[
     key("mds", "mds.m", &["mon", "allow profile mds", "osd", "allow rwx", "mds", "allow"], EntityKind::MDS),
 ];
 
-/// Who is listened to; anything else is from nobody. Sources: `crates/osd/tests/rights.rs`.
+/// Authorized senders of each message; all others are refused. Sources: `crates/osd/tests/rights.rs`.
 fn listens(at: At, message: &str, column: &str) -> bool {
     match (at, message) {
         (At::Public, "osd_op" | "osd_backoff" | "ping") => true,
@@ -86,7 +86,7 @@ fn listens(at: At, message: &str, column: &str) -> bool {
     }
 }
 
-/// One principal's connections to the OSD.
+/// Connections of one principal to the OSD.
 struct Session<'a> {
     up: &'a Up,
     net: Net,
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
         Self { up, net, seen, endpoint, at, target, conn: None }
     }
 
-    /// A connection that is open; `None` if it was closed at once.
+    /// An open connection; the error is the reason if it was closed at once.
     async fn connect(&mut self) -> Result<ConnId, CloseReason> {
         if let Some(c) = self.conn.take().filter(|c| !self.seen.has_closed(*c)) {
             self.conn = Some(c);
@@ -138,15 +138,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Messages taken and refused at this address so far.
+    /// Number of messages accepted and refused at this address so far.
     fn verdicts(&self) -> (u64, u64) {
         let (taken, refused) = self.at.counters();
         let all = &self.up.osd_perf()["admission"];
         (all[taken].as_u64().unwrap(), all[refused].as_u64().unwrap())
     }
 
-    /// Sends and waits for the verdict: true if it was taken. What was sent while the OSD closed the connection, for what
-    /// came before, is sent again.
+    /// Sends a message and waits for the verdict; true if it was accepted. A message sent while the OSD closed the
+    /// connection because of an earlier one is sent again.
     async fn is_taken(&mut self, m: Message) -> bool {
         let before = self.verdicts();
         loop {
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The verdict on one message; `None` if the connection ended without one.
+    /// The verdict on one message; `None` if the connection closed without one.
     async fn verdict_since(&mut self, before: (u64, u64)) -> Option<bool> {
         let judged = async {
             loop {
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Another one for each: a lossless session is known by its opener's address.
+/// Unique nonce: a lossless session is identified by the address of its initiator.
 fn nonce() -> u32 {
     thread_local! {
         static LAST: Cell<u32> = const { Cell::new(76) };
@@ -205,7 +205,7 @@ fn bare(kind: u16) -> Message {
     Message { header: MsgHeader { kind, version: 1, compat: 1, ..MsgHeader::default() }, ..Message::default() }
 }
 
-/// Signs all principals in, with the keys that the cluster makes for them.
+/// Connects all principals, with keys that the cluster makes for them.
 async fn sign_in(up: &Up, admin: &Client) -> Vec<(&'static Key, Client)> {
     let mut all = Vec::new();
     for k in KEYS {
@@ -256,7 +256,7 @@ fn messages_and_commands_of_live_sessions() {
 async fn messages(up: &Up, k: &Key, client: &Client, at: At, addr: EntityAddr, wrong: &mut Vec<String>) -> usize {
     let mut s = Session::new(up, &client.credentials(), k.says, at, addr);
     if at == At::Cluster {
-        // A connection to the cluster address is judged before it may send anything.
+        // The OSD decides about a connection to its cluster address before the first message.
         let before = s.verdicts();
         s.connect().await.unwrap();
         let taken = s.verdict_since(before).await.expect("a verdict");
@@ -280,7 +280,7 @@ async fn messages(up: &Up, k: &Key, client: &Client, at: At, addr: EntityAddr, w
     registry::KINDS.len()
 }
 
-/// Commands as they were recorded, each with the answer of the running OSD.
+/// Runs the recorded commands, and compares the running OSD's answers.
 async fn commands(up: &Up, k: &Key, client: &Client, addr: EntityAddr, wrong: &mut Vec<String>) -> usize {
     let mut cells = 0;
     let mut s = Session::new(up, &client.credentials(), k.says, At::Public, addr);
@@ -297,7 +297,7 @@ async fn commands(up: &Up, k: &Key, client: &Client, addr: EntityAddr, wrong: &m
             let want = match k.column {
                 c if unreachable.contains(c) => false,
                 _ if has("allowed") || has("refused") => has("allowed"),
-                // Not recorded: as those with the same caps.
+                // Not recorded: expected as for those with the same caps.
                 c => matches!(c, "admin" | "osd" | "mgr"),
             };
             let r = s.command(&cell["send"]).await;
@@ -313,7 +313,8 @@ async fn commands(up: &Up, k: &Key, client: &Client, addr: EntityAddr, wrong: &m
 
 const RELEASES: [&str; 2] = ["16.2.15", "20.2.4"];
 
-/// Who has no ticket has no session, whatever it says it is; who says that it is another daemon than its key has none, either.
+/// A peer without a ticket gets no session, whatever its HELLO says; neither does one whose HELLO names another daemon
+/// type than its key.
 async fn nobody(up: &Up, addrs: Vec<(At, EntityAddr)>, wrong: &mut Vec<String>) {
     let admin = up.admin().await;
     let honest = up.client("client.m_rwx", make_key(&admin, "client.m_rwx", KEYS[10].caps).await).await;

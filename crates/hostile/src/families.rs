@@ -1,4 +1,4 @@
-//! The families: what is decoded or played, and seeds for it.
+//! Families of decoders and players, with seeds for each.
 
 mod auth;
 mod caps;
@@ -13,22 +13,22 @@ mod store_pages;
 mod store_records;
 mod structures;
 
-/// Decoders that read one kind of input.
+/// Decoders or players for one kind of input.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// Name of the fuzz target and of the corpus.
     pub name: &'static str,
-    /// Decodes the input; what it decodes must also survive being encoded and decoded again.
+    /// Decodes the input; a decoded value must also survive encoding and decoding again.
     pub run: fn(&[u8]),
-    /// Inputs to start from.
+    /// Initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// What the family may allocate whatever its input is.
+    /// Bytes that the family may allocate regardless of its input.
     pub alloc_fixed: usize,
-    /// How much longer an input takes than a message: the bounded test gives the family fewer of them.
+    /// Cost of an input relative to a message; the bounded test runs fewer inputs of expensive families.
     pub cost: u64,
 }
 
-/// Enough for decoders, whose memory follows from the size of their input.
+/// Fixed allowance for decoders, whose other memory depends on the size of the input.
 const ALLOC_DECODER: usize = 512 << 10;
 
 /// Every family.
@@ -50,7 +50,7 @@ pub const ALL: &[Family] = &[
 /// Runs the family of that name.
 ///
 /// # Panics
-/// If there is none, or if its decoders have a bug.
+/// If there is no such family, or if its decoders have a bug.
 pub fn run(name: &str, input: &[u8]) {
     match ALL.iter().find(|f| f.name == name) {
         Some(f) => (f.run)(input),
@@ -64,7 +64,7 @@ fn select<'a, T: Copy>(of: &[T], input: &'a [u8]) -> Option<(T, &'a [u8])> {
     Some((*of.get(usize::from(*which) % of.len().max(1))?, rest))
 }
 
-/// Input of families that play sessions, taken piece by piece.
+/// Input of families that play sessions, consumed step by step.
 struct Steps<'a>(&'a [u8]);
 
 impl<'a> Steps<'a> {
@@ -82,7 +82,7 @@ impl<'a> Steps<'a> {
         u16::from_le_bytes([self.u8().unwrap_or(0), self.u8().unwrap_or(0)])
     }
 
-    /// A length of two bytes, and so many bytes or what is left.
+    /// Takes a length of two bytes and that many bytes, or all that remain.
     fn bytes(&mut self) -> bytes::Bytes {
         let n = usize::from(self.u16()).min(self.0.len());
         let (head, rest) = self.0.split_at(n);
@@ -90,7 +90,7 @@ impl<'a> Steps<'a> {
         bytes::Bytes::copy_from_slice(head)
     }
 
-    /// A message: index of its type, version, front and data.
+    /// Takes a message: index of its type, version, front and data.
     fn message(&mut self) -> wire::Message {
         let kinds = wire::msg::registry::KINDS;
         let kind = kinds.get(usize::from(self.u8().unwrap_or(0)) % kinds.len()).copied().unwrap_or(0);
@@ -99,7 +99,8 @@ impl<'a> Steps<'a> {
         wire::Message { header, front: self.bytes(), data: self.bytes(), ..wire::Message::default() }
     }
 
-    /// What [`Steps::message`] reads, after the byte that says that it is a message; `n` is the index of its type.
+    /// Encodes a step that [`Steps::message`] reads, after the byte `what` that selects a message; `n` is the index of
+    /// its type.
     fn put_message(out: &mut Vec<u8>, what: u8, n: usize, m: &wire::Message) {
         out.extend([what, n as u8, m.header.version as u8]);
         for part in [&m.front, &m.data] {
@@ -110,7 +111,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Decodes, and if that succeeds, checks that the result survives both ways.
+/// Decodes a value and, on success, checks that encoding and decoding preserve it.
 fn there_and_back<T: wire::Encode + wire::Decode>(input: &[u8]) {
     let bytes = bytes::Bytes::copy_from_slice(input);
     let Ok(v) = T::from_bytes(&bytes) else { return };

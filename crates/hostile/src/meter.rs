@@ -1,6 +1,6 @@
-//! Counts what a piece of code allocates, by standing in for the global allocator of a test binary.
+//! Measures the allocations of code, as the global allocator of a test binary.
 //!
-//! The only `unsafe` of this crate: it forwards to the system allocator unchanged.
+//! The only `unsafe` code of this crate: it forwards to the system allocator unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system allocator with a counter per thread.
+/// The system allocator with counters per thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter;
 
@@ -19,7 +19,7 @@ fn add(n: isize) {
     if n > 0 {
         let _ = COUNT.try_with(|c| c.set(c.get() + 1));
     }
-    // A thread that is going down has no counters any more.
+    // A thread that is ending has no counters any more.
     let _ = LIVE.try_with(|l| {
         let v = l.get() + n;
         l.set(v);
@@ -27,7 +27,7 @@ fn add(n: isize) {
     });
 }
 
-// SAFETY: every call goes to `System` with the arguments it came with; counting touches no allocated memory.
+// SAFETY: every call is forwarded to `System` with its arguments; counting touches no allocated memory.
 unsafe impl GlobalAlloc for Meter {
     unsafe fn alloc(&self, l: Layout) -> *mut u8 {
         add(l.size() as isize);
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Meter {
     }
 }
 
-/// Runs `f` and tells how many bytes it held at most beyond what was held before. Zero unless [`Meter`] is the global
+/// Runs `f` and returns the peak of allocated bytes above the level before. Zero unless [`Meter`] is the global
 /// allocator.
 pub fn peak_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     let before = LIVE.get();
@@ -60,14 +60,15 @@ pub fn peak_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     (r, usize::try_from(PEAK.get() - before).unwrap_or(0))
 }
 
-/// Runs `f` and tells how often it allocated or grew an allocation.
+/// Runs `f` and returns the number of its allocations and enlargements.
 pub fn allocations_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     let before = COUNT.get();
     let r = f();
     (r, COUNT.get() - before)
 }
 
-/// Bytes that are allocated now, seen from this thread: what others allocated and this one freed counts as less.
+/// Bytes allocated by this thread and not freed by it. Memory that other threads allocated and this one freed counts
+/// negatively.
 #[must_use]
 pub fn live() -> isize {
     LIVE.get()

@@ -1,8 +1,8 @@
-//! Damages bytes the way that finds decoder bugs: lengths and counts changed, pieces cut, doubled and mixed.
+//! Mutations that find decoder bugs: changed lengths and counts; pieces cut, duplicated and mixed.
 
 use base::rng::Rng;
 
-/// Values at which length arithmetic goes wrong.
+/// Values at which length arithmetic tends to fail.
 const INTERESTING: [u32; 14] =
     [0, 1, 2, 4, 7, 0x7f, 0x80, 0xff, 0xffff, 0x1_0000, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, 0xffff_ffff];
 
@@ -10,7 +10,7 @@ fn place(rng: &mut Rng, len: usize) -> usize {
     rng.below(len as u64) as usize
 }
 
-/// A damaged copy of `seed`; `other` lends pieces.
+/// A damaged copy of `seed`; pieces are taken from `other`.
 #[must_use]
 pub fn mutate(rng: &mut Rng, seed: &[u8], other: &[u8]) -> Vec<u8> {
     let mut b = seed.to_vec();

@@ -1,4 +1,4 @@
-//! Golden vectors as raw material for seeds: captured streams, their frames and messages.
+//! Golden vectors as material for seeds: captured streams, their frames and messages.
 
 use bytes::Bytes;
 use std::io::Read;
@@ -14,7 +14,7 @@ pub fn dir() -> PathBuf {
 /// A file's bytes, unpacked if its name ends in `.gz`.
 ///
 /// # Panics
-/// If the file is not there: vectors are part of the repository.
+/// If the file does not exist: vectors are part of the repository.
 #[must_use]
 pub fn read(path: &Path) -> Vec<u8> {
     let raw = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Vec<u8> {
     }
 }
 
-/// Files of a subfolder whose name passes, in order of name.
+/// Contents of the files of a subfolder whose names pass, in order of name.
 #[must_use]
 pub fn files(sub: &str, pass: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir().join(sub))
@@ -56,7 +56,7 @@ fn u64_at(b: &[u8], at: usize) -> Option<u64> {
     b.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// One frame at `*at`: its tag and four segments. Crcs are the golden tests' business.
+/// Splits off the frame at `*at`: its tag and four segments. The golden tests check crcs.
 fn frame(all: &Bytes, at: &mut usize) -> Option<(u8, [Bytes; 4])> {
     let pre = all.get(*at..*at + 32)?;
     let several = *pre.get(1)? > 1;

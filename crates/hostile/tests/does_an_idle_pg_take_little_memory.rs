@@ -1,5 +1,5 @@
-//! Memory of an OSD for each PG at rest, counted: the production machines and store of one OSD of a simulated cluster, with few
-//! PGs and with many.
+//! Memory of an OSD for each idle PG, measured with the production state machines and store of one OSD in a simulated
+//! cluster with few and with many PGs.
 
 use hostile::meter::{Meter, live};
 use sim::study::Quiet;
@@ -7,7 +7,7 @@ use sim::study::Quiet;
 #[global_allocator]
 static METER: Meter = Meter;
 
-/// Bytes that an OSD holds, with that many PGs on each of that many OSDs.
+/// Bytes held by an OSD of a cluster with these numbers of OSDs and of PGs on each.
 fn held(osds: usize, pgs: u32) -> isize {
     let mut cluster = Quiet::new(osds, pgs).expect("a cluster at rest");
     let osd = cluster.take(0).expect("it runs");
@@ -16,7 +16,7 @@ fn held(osds: usize, pgs: u32) -> isize {
     before - live()
 }
 
-/// Bytes for each PG. The cluster has another pool with few PGs; it is in both.
+/// Bytes for each PG. The cluster has a second pool with few PGs, which both measurements include.
 fn per_pg(osds: usize) -> isize {
     let (few, many) = (8, 240);
     (held(osds, many) - held(osds, few)) / (many - few) as isize

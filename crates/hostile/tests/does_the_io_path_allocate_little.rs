@@ -1,4 +1,4 @@
-//! Memory allocations of the messages of the I/O path, counted: one more per operation is felt at a million of them.
+//! Number of memory allocations by messages of the I/O path; one more per operation is noticeable at a million of them.
 
 use base::{PgId, PoolId, SpgId};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use wire::{Features, WireMessage};
 #[global_allocator]
 static METER: Meter = Meter;
 
-/// As librbd sends it: an allocation hint and a write.
+/// A write as librbd sends it: an allocation hint and a write.
 fn write_op() -> MOsdOp {
     MOsdOp {
         tid: 1,
@@ -30,7 +30,7 @@ fn write_op() -> MOsdOp {
 #[test]
 fn decoding_an_operation_allocates_nothing() {
     let m = write_op().to_message(Features::PACIFIC);
-    // The first clone of a buffer makes its reference count; the network's buffers have theirs.
+    // The first clone of a buffer allocates its reference count, which buffers from the network already have.
     let _keep = (m.front.clone(), m.data.clone());
     let (op, n) = allocations_of(|| MOsdOp::from_message(&m).unwrap());
     assert_eq!(op.ops[1].indata.as_ptr(), m.data.as_ptr(), "the payload is shared");

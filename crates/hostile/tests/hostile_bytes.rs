@@ -1,7 +1,8 @@
-//! Damaged input never panics a decoder and never makes it allocate more than the input's size justifies.
+//! Damaged input never panics a decoder and never makes it allocate more than the size of the input justifies.
 //!
-//! Bounded: `BELEMNITE_HOSTILE_ITERATIONS` inputs per family (default below; fewer for costly families) from `BELEMNITE_HOSTILE_SEED` (default:
-//! fixed, so that CI repeats itself). A failure prints both and the input, which belongs into a test of its own then.
+//! Bounded: `BELEMNITE_HOSTILE_ITERATIONS` inputs per family (default below; fewer for expensive families) from
+//! `BELEMNITE_HOSTILE_SEED` (default: fixed, so that CI is repeatable). A failure prints both and the input, which
+//! should become a test of its own.
 
 use base::rng::Rng;
 use hostile::families::ALL;
@@ -14,10 +15,10 @@ static METER: Meter = Meter;
 
 /// Inputs per family.
 const ITERATIONS: u64 = 30_000;
-/// What each byte of input may cause: the input is copied, decoded, encoded and decoded again, and small elements on
-/// the wire (an empty string: four bytes) are bigger in memory.
+/// Allowed bytes per byte of input: the input is copied, decoded, encoded and decoded again, and elements that are
+/// small on the wire (an empty string: four bytes) are larger in memory.
 const ALLOC_PER_BYTE: usize = 96;
-/// Seeds beyond this size are used seldom: they cost time and hold little new.
+/// Seeds above this size are used rarely: they cost time and contain little new.
 const USUAL_SIZE: usize = 4 << 10;
 
 fn number(name: &str, default: u64) -> u64 {
@@ -40,7 +41,7 @@ fn check(family: &str) {
     };
     let mut most = 0;
     for i in 0..iterations {
-        // The first rounds take the seeds as they are: they must decode without a panic, too.
+        // The first rounds use the seeds unchanged: they must decode without a panic, too.
         let input = if let Some(s) = seeds.get(i as usize).filter(|s| s.len() <= USUAL_SIZE) {
             s.clone()
         } else {

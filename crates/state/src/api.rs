@@ -1,54 +1,54 @@
-//! Requests, events and the trait.
+//! Requests, events and the store trait.
 
 use base::Mono;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Longest key.
+/// Longest key in bytes.
 pub const MAX_KEY: usize = 4096;
-/// Longest value; a longer record is stored in pieces by its writer.
+/// Longest value in bytes; writers store longer records in pieces.
 pub const MAX_VALUE: usize = 512 << 10;
-/// Most bytes of keys and values in one transaction: 1.5 MiB less what the encoding of a request adds.
+/// Most bytes of keys and values in one transaction: 1.5 MiB less the overhead of encoding the request.
 pub const MAX_TXN_BYTES: usize = (1536 - 64) << 10;
 /// Most comparisons, and most writes, in one transaction.
 pub const MAX_TXN_OPS: usize = 128;
-/// Shortest time to live of a lease; a shorter one is raised to this.
+/// Shortest time to live of a lease; shorter ones are raised to it.
 pub const MIN_LEASE: Duration = Duration::from_secs(2);
 
-/// Chosen by the caller, echoed in the reply.
+/// Number chosen by the caller; the reply echoes it.
 pub type Token = u64;
-/// Chosen by the caller, names a watch of this handle.
+/// Number chosen by the caller; identifies a watch of its handle.
 pub type WatchId = u64;
 
-/// A lease.
+/// Identifier of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// Why a request failed. All but [`StateError::Unknown`] mean that nothing was changed.
+/// Error of a request. Except for [`StateError::Unknown`], nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// Key, value or transaction beyond its bound.
+    /// A key, value or transaction exceeds its limit.
     #[error("{0} too large")]
     TooLarge(&'static str),
-    /// One transaction puts a key twice, or puts and removes it.
+    /// A transaction puts a key twice, or puts and deletes it.
     #[error("a transaction changes one key twice")]
     KeyTwice,
-    /// The lease does not exist (any more).
+    /// The lease does not exist or has expired.
     #[error("no such lease")]
     NoLease,
-    /// The revision asked for is gone; the oldest that is there (0: the store does not say).
+    /// The requested revision is compacted; with the oldest readable one (0: unknown).
     #[error("the revision is compacted (oldest: {0})")]
     Compacted(u64),
-    /// The revision asked for is not there yet; the newest (0: the store does not say).
+    /// The requested revision does not exist yet; with the newest one (0: unknown).
     #[error("the revision lies ahead of the store (newest: {0})")]
     Ahead(u64),
-    /// The backend refuses the request, and will again.
+    /// The backend refuses the request permanently.
     #[error("state store refuses: {0}")]
     Refused(String),
-    /// The backend cannot be asked now; the request had no effect. Later ones may succeed.
+    /// The backend is unreachable and the request had no effect. Later requests may succeed.
     #[error("state store unavailable: {0}")]
     Unavailable(String),
-    /// The request may have taken effect, or may still: the caller re-reads before it tells anybody of an outcome.
+    /// The request may have taken effect, or may still: the caller must read again before it reports an outcome.
     #[error("state store failed: {0}")]
     Unknown(String),
 }
@@ -56,33 +56,33 @@ pub enum StateError {
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Value.
+    /// The value.
     pub value: Bytes,
     /// Revision that created the key.
     pub created: u64,
-    /// Revision that last wrote it.
+    /// Revision that last wrote the key.
     pub modified: u64,
-    /// Lease it hangs on.
+    /// Lease of the key, if any.
     pub lease: Option<LeaseId>,
 }
 
 /// Keys from `start` (included) to `end` (excluded; `None` for no bound).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First key.
+    /// First key, inclusive.
     pub start: Bytes,
-    /// Key after the last.
+    /// End of the range, exclusive.
     pub end: Option<Bytes>,
 }
 
 impl Range {
-    /// All keys that begin with `prefix`.
+    /// The range of all keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(prefix: &[u8]) -> Self {
         Self { start: Bytes::copy_from_slice(prefix), end: prefix_end(prefix) }
     }
 
-    /// One key.
+    /// The range of a single key.
     #[must_use]
     pub fn key(key: &[u8]) -> Self {
         let mut end = key.to_vec();
@@ -90,7 +90,7 @@ impl Range {
         Self { start: Bytes::copy_from_slice(key), end: Some(end.into()) }
     }
 
-    /// True if `key` lies within.
+    /// True if the range contains `key`.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &self.start[..] && self.end.as_ref().is_none_or(|e| key < &e[..])
@@ -113,29 +113,29 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
 /// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// The key was last written by this revision; 0 means that it does not exist.
+    /// The key was last written by this revision; 0 if it must not exist.
     Modified(Bytes, u64),
     /// The key has this value.
     Value(Bytes, Bytes),
 }
 
-/// A change of a transaction.
+/// A write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Sets a key, optionally under a lease.
     Put(Bytes, Bytes, Option<LeaseId>),
-    /// Removes a key; fine if it does not exist.
+    /// Deletes a key, which need not exist.
     Delete(Bytes),
-    /// Removes all keys of a range.
+    /// Deletes all keys of a range.
     DeleteRange(Range),
 }
 
-/// Compare, then change.
+/// A transaction: compare, then write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All must hold.
+    /// Comparisons, all of which must hold.
     pub compare: Vec<Compare>,
-    /// Applied if they do, all or none. No key is put twice, or put and removed.
+    /// Writes, applied atomically if they do. No key is put twice, or put and deleted.
     pub then: Vec<Write>,
 }
 
@@ -145,47 +145,47 @@ impl Txn {
         self.then.push(Write::Put(key.into(), value.into(), None));
     }
 
-    /// Adds a removal.
+    /// Adds a deletion.
     pub fn delete(&mut self, key: impl Into<Bytes>) {
         self.then.push(Write::Delete(key.into()));
     }
 }
 
-/// What is asked.
+/// Operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Some keys.
+    /// Reads single keys.
     Get {
-        /// Which.
+        /// Keys to read.
         keys: Vec<Bytes>,
-        /// As they were at this revision; 0 for now.
+        /// Revision to read; 0 for the current one.
         at: u64,
     },
-    /// Keys of a range in order, at most `limit` (0 for all).
+    /// Reads keys of a range in order, at most `limit` (0: unlimited).
     Range {
-        /// Which.
+        /// Range to read.
         range: Range,
-        /// How many.
+        /// Most entries to return.
         limit: usize,
-        /// From the end.
+        /// Whether to read in descending order.
         reverse: bool,
-        /// As they were at this revision; 0 for now.
+        /// Revision to read; 0 for the current one.
         at: u64,
     },
-    /// A transaction.
+    /// Runs a transaction.
     Txn(Txn),
-    /// Changes of a range.
+    /// Watches a range for changes.
     Watch {
-        /// Its name.
+        /// Identifier of the watch.
         id: WatchId,
-        /// Which keys.
+        /// Range to watch.
         range: Range,
-        /// The first revision whose changes are wanted; 0 for those after this request.
+        /// First revision whose changes are delivered; 0 for those after this request.
         from: u64,
     },
-    /// No more of them.
+    /// Cancels a watch.
     Unwatch(WatchId),
-    /// A new lease that lives for at least this long without renewal.
+    /// Grants a lease that lives at least this long without renewal.
     Grant(Duration),
     /// Renews a lease.
     Renew(LeaseId),
@@ -194,13 +194,13 @@ pub enum Op {
 }
 
 impl Op {
-    /// Keys as they are now.
+    /// Reads keys at the current revision.
     #[must_use]
     pub fn get(keys: Vec<Bytes>) -> Self {
         Self::Get { keys, at: 0 }
     }
 
-    /// A range as it is now, in order and whole.
+    /// Reads a whole range at the current revision, in order.
     #[must_use]
     pub fn all(range: Range) -> Self {
         Self::Range { range, limit: 0, reverse: false, at: 0 }
@@ -210,85 +210,85 @@ impl Op {
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Echoed.
+    /// Number that the reply echoes.
     pub token: Token,
-    /// What.
+    /// Operation.
     pub op: Op,
 }
 
-/// A request's result.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// For `Get`, in the order asked.
+    /// For `Get`: entries in the order of the request.
     Values(Vec<Option<Entry>>),
     /// For `Range`.
     Entries {
         /// The entries found.
         entries: Vec<(Bytes, Entry)>,
-        /// True if `limit` cut them short.
+        /// True if `limit` truncated them.
         more: bool,
     },
-    /// For `Txn`: the comparisons held, and it is durable. [`Reply::revision`] is its own.
+    /// For `Txn`: committed durably. [`Reply::revision`] is the transaction's.
     Committed,
-    /// For `Txn`: a comparison did not hold, nothing was changed.
+    /// For `Txn`: a comparison failed; nothing was changed.
     Conflict,
-    /// For `Grant`: the lease and how long it lives.
+    /// For `Grant`: the lease and its time to live.
     Lease(LeaseId, Duration),
-    /// For the others.
+    /// For all other operations.
     Done,
 }
 
-/// Answer to one request.
+/// Reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The request's.
+    /// Number of the request.
     pub token: Token,
-    /// Revision of the store after the request; for a read the one that was read; 0 with an error.
+    /// Revision of the store after the request; for a read, the revision that was read; 0 with an error.
     pub revision: u64,
-    /// Its result.
+    /// Result or error.
     pub result: Result<Outcome, StateError>,
 }
 
-/// A key that changed.
+/// Change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The key.
     pub key: Bytes,
-    /// Its entry now, `None` if it was removed.
+    /// New entry; `None` if the key was deleted.
     pub entry: Option<Entry>,
 }
 
-/// What comes out of a store.
+/// Event of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request is done.
+    /// Reply to a request.
     Reply(Reply),
-    /// Keys of a watched range changed by one transaction.
+    /// A transaction changed keys of a watched range.
     Changed {
-        /// The watch.
+        /// Identifier of the watch.
         watch: WatchId,
-        /// The transaction's revision.
+        /// Revision of the transaction.
         revision: u64,
-        /// What changed, each key once.
+        /// Changes, one for each key.
         changes: Vec<Change>,
     },
-    /// A watch has ended: changes after the last event are missing. Its owner reads the range anew and watches again.
+    /// A watch has ended and later changes are missing. The owner reads the range again and starts a new watch.
     Lost {
-        /// The watch.
+        /// Identifier of the watch.
         watch: WatchId,
-        /// Why; [`StateError::Compacted`] if its next revision is gone.
+        /// Reason; [`StateError::Compacted`] if the watch's next revision is compacted.
         why: StateError,
     },
 }
 
-/// A handle on the state.
+/// A handle of the state store.
 pub trait StateStore {
-    /// Accepts a request; never blocks.
+    /// Submits a request without blocking.
     fn submit(&mut self, request: Request);
 
-    /// Takes the next event, if one is ready; never blocks.
+    /// Takes the next event without blocking, if there is one.
     fn poll(&mut self) -> Option<Event>;
 
-    /// Tells the time; the leases of a backend in this process expire by it.
+    /// Reports the time, by which leases of in-process backends expire.
     fn tick(&mut self, now: Mono);
 }

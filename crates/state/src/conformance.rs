@@ -1,5 +1,5 @@
-//! What every backend must do, as one suite: a backend's test calls [`run_all`] with a way to make an empty store, to wait
-//! for its next event and to let time pass.
+//! Conformance suite for all backends. A backend's test calls [`run_all`] with functions to make an empty store, to
+//! wait for its next event and to advance time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::api::{
     StateError, StateStore, Txn, WatchId, Write,
 };
 
-/// How often a test looks again at what time alone changes.
+/// Interval at which a test polls for a change caused by time alone.
 const LOOK: Duration = Duration::from_millis(250);
-/// Looks until a lease that was not renewed must be gone: a backend may take some times its life, not for ever.
+/// Number of polls until an expired lease must be gone: a backend may take several times its life.
 const LOOKS: u32 = 120;
 
-/// The surroundings of a store under test.
+/// Functions that drive a store under test.
 pub struct Hands<'a, S> {
-    /// Waits until `poll` may give something.
+    /// Waits until `poll` may return an event.
     pub wait: &'a dyn Fn(&mut S),
-    /// Lets so much time pass for the store.
+    /// Advances the store's time.
     pub pass: &'a dyn Fn(&mut S, Duration),
-    /// Makes everything below a revision unreadable.
+    /// Compacts all revisions below a given one.
     pub compact: &'a dyn Fn(&mut S, u64),
 }
 
@@ -34,9 +34,9 @@ impl<S> Clone for Hands<'_, S> {
 
 impl<S> Copy for Hands<'_, S> {}
 
-/// Drives one store: submits and waits.
+/// Drives a store: submits requests and waits for replies.
 pub struct Driver<'a, S: StateStore> {
-    /// The store.
+    /// The store under test.
     pub store: S,
     hands: Hands<'a, S>,
     next: u64,
@@ -44,12 +44,12 @@ pub struct Driver<'a, S: StateStore> {
 }
 
 impl<'a, S: StateStore> Driver<'a, S> {
-    /// Around a fresh store.
+    /// Makes a driver for an empty store.
     pub fn new(store: S, hands: Hands<'a, S>) -> Self {
         Self { store, hands, next: 1, aside: VecDeque::new() }
     }
 
-    /// One request to its reply; watch events are kept aside.
+    /// Runs one request and returns its reply; watch events are queued.
     pub fn ask(&mut self, op: Op) -> Reply {
         let token = self.next;
         self.next += 1;
@@ -66,7 +66,7 @@ impl<'a, S: StateStore> Driver<'a, S> {
         }
     }
 
-    /// Keys that watches saw change since this was asked last.
+    /// Keys in watch events since the last call.
     pub fn changes(&mut self) -> Vec<String> {
         while let Some(e) = self.store.poll() {
             self.aside.push_back(e);
@@ -79,7 +79,7 @@ impl<'a, S: StateStore> Driver<'a, S> {
         all.map(|k| String::from_utf8_lossy(&k).into_owned()).collect()
     }
 
-    /// The next event of a watch.
+    /// The next watch event.
     fn watched(&mut self) -> Event {
         loop {
             if let Some(e) = self.aside.pop_front() {
@@ -93,7 +93,7 @@ impl<'a, S: StateStore> Driver<'a, S> {
         }
     }
 
-    /// The next change of a watch: revision, and keys with whether they exist.
+    /// The next change of a watch: revision, and keys, each with whether it exists.
     fn changed(&mut self, id: WatchId) -> (u64, Vec<(String, bool)>) {
         match self.watched() {
             Event::Changed { watch, revision, changes } if watch == id => {
@@ -202,7 +202,7 @@ fn ranges_are_ordered_and_bounded<S: StateStore>(mut d: Driver<'_, S>) {
     assert_eq!(d.list(backwards, 0, false, 0), (vec![], false));
     d.txn(vec![], vec![Write::DeleteRange(p)]);
     assert_eq!(d.list(Range { start: Bytes::new(), end: None }, 0, false, 0).0, names(&["o", "q"]));
-    // More than any answer holds at once.
+    // More entries than one reply can hold.
     for block in 0..3 {
         let key = |i: usize| put(&format!("many/{:04}", block * MAX_TXN_OPS + i), "v");
         d.txn(vec![], (0..MAX_TXN_OPS).map(key).collect());
@@ -327,7 +327,7 @@ fn bounds_are_enforced<S: StateStore>(mut d: Driver<'_, S>) {
     refused(&mut d, vec![Write::Put(b("v"), value(MAX_VALUE + 1), None)], "value");
     refused(&mut d, (0..3).map(|i| Write::Put(b(&format!("v{i}")), value(MAX_VALUE), None)).collect(), "transaction");
     refused(&mut d, (0..MAX_TXN_OPS).map(|i| put(&format!("o{i}"), "v")).collect(), "transaction");
-    // What is within the bounds is taken.
+    // Values within the limits are accepted.
     let (ok, _) = d.txn(vec![], (0..2).map(|i| Write::Put(b(&format!("v{i}")), value(MAX_VALUE), None)).collect());
     assert!(ok);
     assert_eq!(d.get("v1").map(|(v, _)| v.len()), Some(MAX_VALUE));

@@ -1,10 +1,10 @@
-//! The state in one file on this machine (redb), written by a thread of its own.
+//! The state in a local file (redb), written by a dedicated thread.
 //!
-//! The handle queues requests; the thread takes all that wait, applies them in one database transaction, commits it
-//! durably, then hands out the events. So the commits of a busy moment share one flush, and the reactor never waits.
-//! If a commit fails, all requests of its batch fail, and whether they took effect is open; the next batch opens the file
-//! again and goes on from what is in it. Watches are lost then. What was before the file was opened cannot be read or
-//! watched: the past is kept in memory (see `history`).
+//! The handle queues requests. The thread applies all waiting requests in one database transaction, commits it durably,
+//! and then emits the events. So concurrent requests share a flush, and the reactor never blocks. If a commit fails,
+//! all requests of its batch fail with unknown outcome, watches are lost, and the next batch reopens the file.
+//! Revisions from before the file was opened can be neither read nor watched: the history is kept in memory (see
+//! `history`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::engine::{Engine, Tree};
 
 const DATA: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("data");
 const META: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("meta");
-/// Page cache of the database.
+/// Page cache of the database in bytes.
 const CACHE_BYTES: usize = 16 << 20;
-/// Requests that share one commit at most.
+/// Most requests in one commit.
 const BATCH: usize = 256;
 
-/// Called whenever events became ready, from the store's thread.
+/// Called from the store's thread when events are ready.
 pub type Waker = Box<dyn Fn() + Send>;
 
 enum ToThread {
@@ -38,7 +38,7 @@ enum ToThread {
 /// A store in a file.
 pub struct EmbeddedStore {
     requests: Option<Sender<ToThread>>,
-    /// Leases exist, so the thread wants to know the time.
+    /// Whether leases exist, so that the thread needs the time.
     timed: Arc<AtomicBool>,
     events: Receiver<Event>,
     failed: Vec<Event>,
@@ -46,8 +46,8 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens or creates the store at `path`. The file is locked against a second process. `waker` is called from the
-    /// store's thread whenever [`StateStore::poll`] has something new.
+    /// Opens or creates the store at `path`. The file is locked against other processes. `waker` is called from the
+    /// store's thread when [`StateStore::poll`] has new events.
     pub fn open(path: &Path, waker: Waker) -> Result<Self, StateError> {
         let (db, engine) = open_file(path)?;
         let timed = Arc::new(AtomicBool::new(engine.has_leases()));
@@ -63,10 +63,10 @@ impl EmbeddedStore {
         Ok(Self { requests: Some(req_tx), timed, events: ev_rx, failed: Vec::new(), thread: Some(thread) })
     }
 
-    /// Forgets the past below a revision, before later requests are looked at.
+    /// Compacts revisions below a given one, before later requests run.
     pub fn compact(&mut self, revision: u64) {
         if let Some(r) = &self.requests {
-            // A thread that has ended reports it on the next request.
+            // If the thread has ended, the next request reports it.
             let _ = r.send(ToThread::Compact(revision));
         }
     }
@@ -90,11 +90,11 @@ impl StateStore for EmbeddedStore {
     }
 
     fn tick(&mut self, now: Mono) {
-        // Without leases nothing depends on the time, and the thread sleeps on.
+        // Without leases nothing depends on the time, and the thread need not wake.
         if let Some(r) = &self.requests
             && self.timed.load(Ordering::Acquire)
         {
-            // A thread that has ended reports it on the next request.
+            // If the thread has ended, the next request reports it.
             let _ = r.send(ToThread::Tick(now));
         }
     }
@@ -136,7 +136,7 @@ fn load_engine(db: &Database) -> Result<Engine, StateError> {
 
 struct Worker {
     path: PathBuf,
-    /// `None` after a failure: the next batch opens the file again and goes on from what is in it.
+    /// `None` after a failure: the next batch reopens the file.
     open: Option<(Database, Engine)>,
     timed: Arc<AtomicBool>,
     waker: Waker,
@@ -163,7 +163,7 @@ impl Worker {
             }
             let tokens: Vec<u64> = batch.iter().map(|r| r.token).collect();
             let events = self.run_batch(batch, &times).unwrap_or_else(|e| {
-                // Memory and file may differ now: what is in memory goes, and watches end with it.
+                // Memory and file may differ now: drop the engine in memory, which ends its watches.
                 let watches = self.open.take().map(|(_, engine)| engine.watch_ids()).unwrap_or_default();
                 let reply = |token| Event::Reply(Reply { token, revision: 0, result: Err(e.clone()) });
                 let lost = |watch| Event::Lost { watch, why: e.clone() };
@@ -229,7 +229,7 @@ struct RedbTree<'t> {
     data: Table<'t, &'static [u8], &'static [u8]>,
     meta: Table<'t, &'static [u8], &'static [u8]>,
     wrote: bool,
-    /// An I/O error ends the whole batch, whichever request met it.
+    /// An I/O error fails the whole batch, whichever request caused it.
     error: Option<StateError>,
 }
 
@@ -242,7 +242,7 @@ impl RedbTree<'_> {
     }
 }
 
-/// Row: created, modified, lease (0 none), value.
+/// Length of a row's header; a row is created, modified, lease (0: none), value.
 const ROW_HEAD: usize = 24;
 
 fn encode_row(e: &Entry) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The semantics of the store over any ordered map; backends supply the map and say when it is durable.
+//! Semantics of the store over an ordered map; backends provide the map and its durability.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::history::{History, Step};
 
-/// An ordered map of entries, with a small side map for the engine's own records.
+/// An ordered map of entries, with a second map for the engine's own records.
 pub(crate) trait Tree {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>, StateError>;
     fn range(&self, r: &Range, limit: usize, reverse: bool) -> Result<Vec<(Bytes, Entry)>, StateError>;
@@ -27,7 +27,7 @@ struct Lease {
     keys: BTreeSet<Bytes>,
 }
 
-/// Revision, leases and watches.
+/// State of the engine: revision, leases and watches.
 #[derive(Default)]
 pub(crate) struct Engine {
     revision: u64,
@@ -51,7 +51,7 @@ fn meta_key(prefix: &[u8], id: LeaseId, key: &[u8]) -> Vec<u8> {
 }
 
 impl Engine {
-    /// Rebuilds the engine from its records. Leases start anew with their full time at the first tick.
+    /// Loads the engine from its records. Leases start with their full time to live at the first tick.
     pub(crate) fn load(meta: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Self {
         let num = |v: &[u8]| v.try_into().map(u64::from_be_bytes).unwrap_or(0);
         let mut s = Self::default();
@@ -71,12 +71,12 @@ impl Engine {
         s
     }
 
-    /// The watches there are, which end with this engine.
+    /// Ids of all watches.
     pub(crate) fn watch_ids(&self) -> Vec<WatchId> {
         self.watches.keys().copied().collect()
     }
 
-    /// Ends a watch.
+    /// Cancels a watch.
     pub(crate) fn unwatch(&mut self, id: WatchId) {
         self.watches.remove(&id);
     }
@@ -86,12 +86,12 @@ impl Engine {
         self.revision
     }
 
-    /// Forgets the past below `revision`.
+    /// Compacts revisions below `revision`.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.history.compact(revision.min(self.revision));
     }
 
-    /// Ends a lease before its time.
+    /// Expires a lease before its time.
     pub(crate) fn lose_lease(
         &mut self,
         tree: &mut impl Tree,
@@ -101,7 +101,7 @@ impl Engine {
         if self.leases.contains_key(&id) { self.revoke(tree, id, out) } else { Ok(()) }
     }
 
-    /// The leases there are.
+    /// Ids of all leases.
     pub(crate) fn lease_ids(&self) -> Vec<LeaseId> {
         self.leases.keys().copied().collect()
     }
@@ -115,7 +115,7 @@ impl Engine {
         !self.leases.is_empty()
     }
 
-    /// True if the time has come to run [`Engine::expire`].
+    /// True if [`Engine::expire`] is due.
     pub(crate) fn tick(&mut self, now: Mono) -> bool {
         self.now = now;
         for l in self.leases.values_mut() {
@@ -124,7 +124,7 @@ impl Engine {
         self.leases.values().any(|l| l.deadline.is_some_and(|d| d <= now))
     }
 
-    /// Removes the keys of expired leases.
+    /// Deletes the keys of expired leases.
     pub(crate) fn expire(&mut self, tree: &mut impl Tree, out: &mut Vec<Event>) -> Result<(), StateError> {
         let now = self.now;
         let gone: Vec<LeaseId> =
@@ -132,7 +132,7 @@ impl Engine {
         gone.into_iter().try_for_each(|id| self.revoke(tree, id, out))
     }
 
-    /// Runs one request and appends what comes out of it.
+    /// Runs one request and appends the resulting events.
     pub(crate) fn run(&mut self, tree: &mut impl Tree, req: Request, out: &mut Vec<Event>) {
         let at = match &req.op {
             Op::Get { at, .. } | Op::Range { at, .. } if *at > 0 => Some(*at),
@@ -141,12 +141,12 @@ impl Engine {
         let mut events = Vec::new();
         let result = self.run_op(tree, req.op, &mut events);
         let revision = if result.is_err() { 0 } else { at.unwrap_or(self.revision) };
-        // A watch that begins in the past is registered before its first events come.
+        // The reply to a watch precedes its first events, also for a watch of past revisions.
         out.push(Event::Reply(Reply { token: req.token, revision, result }));
         out.append(&mut events);
     }
 
-    /// The entries of a range, as they were at a revision (0: now).
+    /// Entries of a range at a revision (0: current).
     fn read(
         &self,
         tree: &impl Tree,
@@ -315,7 +315,7 @@ impl Engine {
     }
 }
 
-/// Refuses what no backend takes: keys, values and transactions beyond their bounds, and a key that is changed twice.
+/// Checks the limits of all backends: sizes of keys, values and transactions, and no key changed twice.
 pub(crate) fn check_bounds(t: &Txn) -> Result<(), StateError> {
     if t.then.len() > MAX_TXN_OPS || t.compare.len() > MAX_TXN_OPS {
         return Err(StateError::TooLarge("transaction"));

@@ -1,6 +1,6 @@
-//! The last revisions of a store in this process: what watches that begin in the past and reads of the past need.
+//! The latest revisions of an in-process store, for watches and reads of the past.
 //!
-//! Kept in memory and bounded, so it begins anew with the process. A revision below its floor is compacted.
+//! Kept in memory and bounded, so it starts empty with the process. Revisions below the floor are compacted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use crate::api::{Change, Entry, Range, StateError};
 
-/// Revisions kept.
+/// Most revisions kept.
 const REVISIONS: usize = 1024;
-/// Bytes of keys and values kept.
+/// Most bytes of keys and values kept.
 const BYTES: usize = 8 << 20;
 
-/// One key's step in one revision.
+/// Change of one key in one revision.
 #[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) key: Bytes,
@@ -36,12 +36,12 @@ impl Step {
 pub(crate) struct History {
     steps: VecDeque<(u64, Vec<Step>)>,
     bytes: usize,
-    /// The oldest revision that can be read; changes after it are known.
+    /// Oldest readable revision; changes after it are known.
     floor: u64,
 }
 
 impl History {
-    /// Of a store that stands at `revision`, of which nothing older is known.
+    /// An empty history of a store at `revision`.
     pub(crate) fn at(revision: u64) -> Self {
         Self { floor: revision, ..Self::default() }
     }
@@ -61,7 +61,7 @@ impl History {
         }
     }
 
-    /// Forgets what is below `revision`.
+    /// Compacts revisions below `revision`.
     pub(crate) fn compact(&mut self, revision: u64) {
         while self.steps.front().is_some_and(|(r, _)| *r <= revision) {
             self.drop_oldest();
@@ -79,7 +79,7 @@ impl History {
         Ok(later.map(|(r, steps)| (*r, of(steps))).filter(|(_, c)| !c.is_empty()).collect())
     }
 
-    /// Turns the entries of a range as they are into those of revision `at`.
+    /// Changes the entries of a range from their current state to that at revision `at`.
     pub(crate) fn rewind(
         &self,
         at: u64,

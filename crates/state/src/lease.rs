@@ -1,8 +1,8 @@
-//! A lease as its holder sees it: how long he may act under it by his own clock.
+//! A lease as seen by its holder: how long it may act by its own clock.
 //!
-//! The store ends a lease no sooner than its time to live after it received the last renewal, and the holder counts from
-//! when he sent that renewal, so he always ends first. A margin covers a clock that runs slow against the store's, and what
-//! was decided before the end and is sent after it.
+//! The store expires a lease no earlier than its time to live after receiving the last renewal. The holder counts from
+//! sending that renewal, so it always ends first. A margin covers a slow local clock, and messages that are sent after
+//! the decision to send them.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use base::Mono;
 
 use crate::api::LeaseId;
 
-/// Part of the time to live that the holder does not use, one in this many.
+/// The holder leaves one part in this many of the time to live unused.
 const MARGIN: u32 = 5;
 
-/// A lease that is held.
+/// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The lease.
+    /// Identifier of the lease.
     pub id: LeaseId,
     ttl: Duration,
     until: Mono,
-    /// When the renewal on its way was sent.
+    /// Time at which the pending renewal was sent.
     asked: Option<Mono>,
 }
 
 impl Held {
-    /// Granted upon a request that was sent at `sent`.
+    /// A lease granted by a request sent at `sent`.
     #[must_use]
     pub fn new(id: LeaseId, ttl: Duration, sent: Mono) -> Self {
         Self { id, ttl, until: sent + usable(ttl), asked: None }
@@ -37,13 +37,13 @@ impl Held {
         now < self.until
     }
 
-    /// When the holder has to stop if no renewal comes through.
+    /// Time at which the holder must stop unless a renewal succeeds.
     #[must_use]
     pub fn until(&self) -> Mono {
         self.until
     }
 
-    /// True if a renewal is to be sent at `now`; it counts as sent then.
+    /// True if a renewal is due at `now`; it counts as sent then.
     pub fn take_renewal(&mut self, now: Mono) -> bool {
         let begun = Mono(self.until.0.saturating_sub(usable(self.ttl).as_nanos() as u64));
         let due = self.asked.is_none() && now.since(begun) >= usable(self.ttl) / 4;
@@ -53,7 +53,7 @@ impl Held {
         due
     }
 
-    /// The renewal that was sent came through; only `false` means that the lease is gone.
+    /// Reports the result of the pending renewal; `false` means that the lease has expired.
     pub fn renewed(&mut self, alive: bool) {
         match (self.asked.take(), alive) {
             (Some(sent), true) => self.until = self.until.max(sent + usable(self.ttl)),
@@ -62,7 +62,7 @@ impl Held {
         }
     }
 
-    /// The renewal that was sent failed, with an outcome that nobody knows: the next one may be sent.
+    /// Reports a renewal with unknown outcome, after which the next one may be sent.
     pub fn renewal_failed(&mut self) {
         self.asked = None;
     }

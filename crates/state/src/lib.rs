@@ -1,20 +1,21 @@
-//! The control plane's state: one small key-value trait and its backends.
+//! State of the control plane: a small key-value trait and its backends.
 //!
-//! [`StateStore`] is completion-style: a request goes in with a token, an event comes out with the same token, and no
-//! call ever blocks. Semantics follow what a replicated store (etcd v3) can give too, so that monitors stay stateless
-//! front-ends:
+//! [`StateStore`] is asynchronous: a request is submitted with a token, an event with the same token completes it, and
+//! no call blocks. The semantics are those that a replicated store (etcd v3) can provide, so that monitors can be
+//! stateless front-ends:
 //!
-//!  1. Transactions of one handle take effect in the order they were submitted, and a read sees those before it.
-//!  2. A transaction compares, then changes, all or nothing. One that changes something raises the store's revision, and
-//!     every key it wrote carries that revision. It changes no key twice and stays within [`MAX_TXN_OPS`] and
+//!  1. Transactions of one handle take effect in the order of submission, and a read sees the earlier ones.
+//!  2. A transaction compares and then writes, atomically. If it changes anything it increments the revision of the
+//!     store, and every key it wrote has that revision. It changes no key twice and stays within [`MAX_TXN_OPS`] and
 //!     [`MAX_TXN_BYTES`].
-//!  3. [`Outcome::Committed`] means durable; [`Outcome::Conflict`] and all errors but [`StateError::Unknown`] mean that
-//!     nothing was changed. After [`StateError::Unknown`] the transaction may have taken effect or may still.
-//!  4. Nothing is visible to anyone before it is durable. A read shows one revision, the newest or the one asked for.
-//!  5. A watch delivers every change of its range from its first revision on, in order, a transaction's changes together,
-//!     or says that it is lost. A revision that is compacted is refused.
-//!  6. A key put under a lease disappears when the lease expires or is revoked. Its holder goes by his own clock
-//!     ([`lease::Held`]): he stops before anybody else may begin.
+//!  3. [`Outcome::Committed`] means durable. [`Outcome::Conflict`] and all errors except [`StateError::Unknown`] mean
+//!     that nothing was changed. After [`StateError::Unknown`] the transaction may have taken effect, or may still.
+//!  4. Nothing is visible before it is durable. A read returns the state at one revision, the newest or the requested
+//!     one.
+//!  5. A watch delivers every change of its range from its first revision on, in order and with all changes of a
+//!     transaction together, or reports that it is lost. A compacted revision is refused.
+//!  6. A key put with a lease is deleted when the lease expires or is revoked. The holder counts by its own clock
+//!     ([`lease::Held`]) and stops before another holder can start.
 //!
 //! | backend | for |
 //! | --- | --- |

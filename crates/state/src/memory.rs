@@ -1,4 +1,4 @@
-//! The state in memory, for tests and simulation: requests take effect when submitted, events wait for `poll`.
+//! The state in memory, for tests and simulation: requests take effect on submission, events wait for `poll`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -42,7 +42,7 @@ impl Tree for MemTree {
     }
 }
 
-/// A store that lives as long as this value.
+/// A store in memory.
 #[derive(Default)]
 pub struct MemoryStore {
     tree: MemTree,
@@ -57,7 +57,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Forgets the past below a revision.
+    /// Compacts revisions below a given one.
     pub fn compact(&mut self, revision: u64) {
         self.engine.compact(revision);
     }
@@ -77,7 +77,7 @@ impl StateStore for MemoryStore {
     fn tick(&mut self, now: Mono) {
         if self.engine.tick(now) {
             let mut out = Vec::new();
-            // The tree in memory cannot fail.
+            // The in-memory tree cannot fail.
             let _ = self.engine.expire(&mut self.tree, &mut out);
             self.events.extend(out);
         }

@@ -1,8 +1,7 @@
-//! A replicated state in memory, with several handles and what goes wrong between them and it: requests and answers that
-//! take time, outcomes that nobody learns, watches that lag behind each other or break, a past that is compacted early,
-//! leases that end before their time, handles that are cut off.
+//! A simulated replicated store with several handles and faults between them: delayed requests and replies, unknown
+//! outcomes, watches that lag or break, early compaction, leases that expire early, and partitioned handles.
 //!
-//! All of it is drawn from one seed, and time only passes by [`Cluster::advance`].
+//! All faults are drawn from one seed, and time advances only by [`Cluster::advance`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,49 +14,49 @@ use crate::api::{Event, Op, Reply, Request, StateError, StateStore, Token, Watch
 use crate::engine::Engine;
 use crate::memory::MemTree;
 
-/// What may go wrong, each as chance in 1000 per request (leases and compaction: per second that passes).
+/// Faults, each with its chance in 1000 per request (leases and compaction: per second of time).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Longest way of a request or an answer, in nanoseconds.
+    /// Longest delay of a request or a reply, in nanoseconds.
     pub delay_max: u64,
-    /// The answer to a request that took effect gets lost.
+    /// The reply to an executed request is lost.
     pub lost_answer: u64,
-    /// A request gets lost on its way: its sender hears that the outcome is unknown, and it may still arrive.
+    /// A request is lost or delayed: its sender gets an unknown outcome, and it may still arrive.
     pub lost_request: u64,
-    /// A watch ends.
+    /// A watch breaks.
     pub broken_watch: u64,
-    /// The past is forgotten.
+    /// The history is compacted.
     pub compaction: u64,
-    /// A lease ends early.
+    /// A lease expires early.
     pub lost_lease: u64,
 }
 
-/// How long a sender waits for an answer before it takes the outcome as unknown.
+/// Time in nanoseconds after which a sender without a reply reports an unknown outcome.
 pub const TIMEOUT: u64 = 2_000_000_000;
-/// How long a lost request may wander.
+/// Longest delay in nanoseconds of a lost request.
 const LATE: u64 = 10_000_000_000;
 
 type HandleId = usize;
 
 enum Step {
-    /// A request reaches the store.
+    /// A request arrives at the store.
     Arrive(HandleId, u64, Request),
-    /// Its sender gives up; the tokens of requests are not unique over time, so they are counted.
+    /// The sender of a request gives up. Tokens are reused over time, so requests are counted.
     GiveUp(HandleId, u64, Token),
-    /// An event reaches its owner.
+    /// An event arrives at its owner.
     Deliver(HandleId, Option<u64>, Event),
 }
 
 #[derive(Default)]
 struct Handle {
-    /// Requests without an answer, by count, in the order submitted.
+    /// Unanswered requests by count, in the order of submission.
     open: BTreeMap<u64, Token>,
-    /// When the newest event of a watch (or answer, for `None`) arrives: later ones come no sooner.
+    /// Arrival time of the newest event of a watch (or reply, for `None`): later events do not overtake it.
     order: BTreeMap<Option<WatchId>, u64>,
-    /// When the newest request arrives.
+    /// Arrival time of the newest request.
     request_order: u64,
     ready: VecDeque<Event>,
-    /// Names of the handle's watches in the engine.
+    /// Engine's ids of the handle's watches.
     watches: BTreeMap<WatchId, WatchId>,
     cut: bool,
     ended: bool,
@@ -72,11 +71,11 @@ struct World {
     count: u64,
     queue: BTreeMap<(u64, u64), Step>,
     handles: Vec<Handle>,
-    /// Owner and his name of each watch of the engine.
+    /// Owner of each of the engine's watches, and the owner's id for it.
     watches: BTreeMap<WatchId, (HandleId, WatchId)>,
 }
 
-/// The store that handles share.
+/// The store shared by all handles.
 #[derive(Clone)]
 pub struct Cluster(Rc<RefCell<World>>);
 
@@ -97,7 +96,7 @@ impl Cluster {
         })))
     }
 
-    /// A handle for one user.
+    /// Makes a handle for one user.
     #[must_use]
     pub fn handle(&self) -> SimulatedStore {
         let mut w = self.0.borrow_mut();
@@ -105,29 +104,30 @@ impl Cluster {
         SimulatedStore { cluster: self.clone(), id: w.handles.len() - 1 }
     }
 
-    /// Other faults from now on.
+    /// Changes the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.borrow_mut().faults = faults;
     }
 
-    /// Cuts a handle off the store, or joins it again. What it asks meanwhile has no effect, which it does not know.
+    /// Partitions a handle from the store, or reconnects it. Requests during the partition have no effect, which the
+    /// handle cannot know.
     pub fn cut(&self, handle: &SimulatedStore, cut: bool) {
         if let Some(h) = self.0.borrow_mut().handles.get_mut(handle.id) {
             h.cut = cut;
         }
     }
 
-    /// Makes the past below a revision unreadable.
+    /// Compacts revisions below a given one.
     pub fn compact(&self, revision: u64) {
         self.0.borrow_mut().engine.compact(revision);
     }
 
-    /// Lets time pass up to `now`.
+    /// Advances the time to `now`.
     pub fn advance(&self, now: Mono) {
         self.0.borrow_mut().advance(now.0);
     }
 
-    /// When something happens next by itself.
+    /// Time of the next scheduled event.
     #[must_use]
     pub fn next_step(&self) -> Option<Mono> {
         self.0.borrow().queue.keys().next().map(|(t, _)| Mono(*t))
@@ -158,7 +158,7 @@ impl World {
         self.pass(to);
     }
 
-    /// What time alone brings about.
+    /// Faults and expirations caused by time alone.
     fn pass(&mut self, to: u64) {
         if to <= self.now {
             return;
@@ -167,7 +167,7 @@ impl World {
         self.now = to;
         let mut out = Vec::new();
         if self.engine.tick(Mono(to)) {
-            // The tree in memory cannot fail.
+            // The in-memory tree cannot fail.
             let _ = self.engine.expire(&mut self.tree, &mut out);
         }
         if self.rng.chance(self.faults.compaction * ms, 1_000_000) {
@@ -192,7 +192,7 @@ impl World {
         let late = self.rng.below(LATE);
         let Some(h) = self.handles.get_mut(id) else { return };
         h.open.insert(n, r.token);
-        // What is lost wanders on its own; everything else arrives in order.
+        // A lost request arrives at a time of its own; all others arrive in order.
         if lost || h.cut {
             when += late;
         } else {
@@ -233,7 +233,7 @@ impl World {
     }
 
     fn arrive(&mut self, id: HandleId, n: u64, mut r: Request) {
-        // Names of watches are each handle's own; a watch that was asked for in vain is not begun late.
+        // Ids of watches are per handle. A watch whose request was given up is not started late.
         let waits = self.handles.get(id).is_some_and(|h| h.open.contains_key(&n) && !h.ended && !h.cut);
         match &mut r.op {
             Op::Watch { id: name, .. } => {
@@ -274,7 +274,7 @@ impl World {
                 self.watches.remove(&inner);
                 let why = StateError::Unavailable("the watch broke".into());
                 self.deliver(owner, Some(name), None, Event::Lost { watch: name, why });
-                // What it would have seen of this request is lost with it.
+                // Events of this request for the broken watch are lost with it.
                 rest.retain(|e| !matches!(e, Event::Changed { watch, .. } if *watch == inner));
             }
         }
@@ -288,13 +288,13 @@ impl World {
         }
     }
 
-    /// Sends the events of watches on their way.
+    /// Schedules watch events for delivery.
     fn distribute(&mut self, events: Vec<Event>) {
         for e in events {
             let Event::Changed { watch, revision, changes } = e else { continue };
             let Some((owner, name)) = self.watches.get(&watch).copied() else { continue };
             if self.handles.get(owner).is_none_or(|h| h.cut) {
-                // A stream that is cut loses what it does not carry, and says so when it is joined again.
+                // A partitioned stream loses its events, and is reported as lost after the reconnection.
                 self.engine.unwatch(watch);
                 self.watches.remove(&watch);
                 let why = StateError::Unavailable("cut off".into());
@@ -315,7 +315,7 @@ impl World {
     }
 }
 
-/// One user's handle.
+/// A user's handle.
 pub struct SimulatedStore {
     cluster: Cluster,
     id: HandleId,

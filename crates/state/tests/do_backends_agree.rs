@@ -1,4 +1,4 @@
-//! Does every backend keep the promises of the trait, and does the embedded one keep them across a restart?
+//! Does every backend fulfil the trait's contract, and the embedded one also across a restart?
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn memory() {
     run_all(MemoryStore::new, hands);
 }
 
-/// A step of simulated time.
+/// Advances the simulated time by one step.
 fn step(s: &Cluster, now: &Cell<u64>) {
     let next = s.next_step().map_or(now.get() + 1_000_000, |m| m.0);
     now.set(next.max(now.get()));
@@ -58,7 +58,7 @@ fn simulated() {
             compact: &|_, r| shared.borrow().compact(r),
         };
         let fresh = || {
-            // Slow, and with answers and watches that overtake each other.
+            // Slow, with replies and watches that overtake each other.
             *shared.borrow_mut() = Cluster::new(seed, Faults { delay_max: 50_000_000, ..Faults::default() });
             now.set(0);
             shared.borrow().handle()
@@ -67,8 +67,8 @@ fn simulated() {
     }
 }
 
-/// Two writers count up one key by compare and swap while answers and requests get lost: each increment that was reported
-/// is there, once; one whose outcome is unknown is re-read, never repeated blindly.
+/// Two writers increment a key by compare-and-swap while replies and requests get lost. Each increment that was
+/// reported is stored, once; one with an unknown outcome is read again and never repeated blindly.
 #[test]
 fn increments_survive_lost_answers() {
     let faults = Faults { delay_max: 300_000_000, lost_answer: 150, lost_request: 150, ..Faults::default() };
@@ -114,8 +114,8 @@ fn increments_survive_lost_answers() {
     assert!(unknown > 100, "the faults came about: {unknown}");
 }
 
-/// A follower applies a watch and begins anew where it is lost: in the end it has what the store has, and it never saw a
-/// revision twice or out of order.
+/// A follower applies a watch and restarts where it is lost. In the end it has the state of the store, and it never saw
+/// a revision twice or out of order.
 #[test]
 fn a_follower_has_the_whole_in_the_end() {
     let (mut lost, mut compacted) = (0, 0);
@@ -257,7 +257,7 @@ fn embedded_state_survives_reopening() {
     let before = d.ask(Op::Txn(Txn { then, ..Txn::default() })).revision;
     drop(d);
     let mut d = Driver::new(open(), hands);
-    // The past begins where the file was opened.
+    // The history starts where the file was opened.
     let old = d.ask(Op::Get { keys: vec![Bytes::from_static(b"k")], at: before - 1 }).result;
     assert_eq!(old, Err(StateError::Compacted(before)));
     let get = |d: &mut Driver<'_, EmbeddedStore>| {
@@ -269,7 +269,7 @@ fn embedded_state_survives_reopening() {
         Ok(Outcome::Values(v)) => assert!(v.iter().all(|e| e.as_ref().is_some_and(|e| e.modified == before))),
         other => panic!("{other:?}"),
     }
-    // The lease starts anew at the first tick after opening, and still ends.
+    // The lease restarts at the first tick after opening, and still expires.
     d.store.tick(base::Mono(1_000_000_000));
     d.store.tick(base::Mono(7_000_000_000));
     match get(&mut d).result {

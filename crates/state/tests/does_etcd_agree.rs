@@ -1,5 +1,5 @@
-//! Does a real etcd, as it is installed on this machine, keep the promises of the trait? Without one the tests say so and
-//! do nothing.
+//! Does an etcd that is installed on this machine fulfil the trait's contract? Without one the tests print so and do
+//! nothing.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl Server {
             "--unsafe-no-fsync=true".into(),
         ];
         args.extend(tls.iter().map(|a| (*a).to_owned()));
-        // Not every version knows it.
+        // Not every version has this option.
         let help = Command::new("etcd").arg("--help").output().expect("etcd");
         let text = [help.stdout, help.stderr].concat();
         if !String::from_utf8_lossy(&text).contains("unsafe-no-fsync") {
@@ -113,7 +113,7 @@ fn options(url: &str, prefix: &str) -> EtcdOptions {
     EtcdOptions { endpoints: vec![url.to_owned()], prefix: prefix.to_owned(), ..EtcdOptions::default() }
 }
 
-/// The store looks again after a short while, so that no waker has to be kept for each store of a suite.
+/// Polls after a short while, so that no waker is needed for each store of the suite.
 const HANDS: Hands<'static, EtcdStore> = Hands {
     wait: &|_| std::thread::sleep(Duration::from_millis(1)),
     pass: &|_, d| std::thread::sleep(d),
@@ -167,7 +167,7 @@ fn a_watch_goes_on_where_it_was_when_etcd_starts_again() {
     let mut seen = Vec::new();
     while seen.len() < 2 {
         ready.recv_timeout(Duration::from_secs(60)).expect("an event");
-        // The write that failed may have come through: then `a` is seen twice.
+        // The failed write may have taken effect: then `a` is seen twice.
         let new = d.changes().into_iter().filter(|k| k != "a" || seen.is_empty());
         seen.extend(new.collect::<Vec<_>>());
     }

@@ -1,4 +1,4 @@
-//! `belemnite bench`: load from this process, with the latencies it saw and the CPU that daemons used meanwhile.
+//! `belemnite bench`: generates load and reports latencies, and the CPU that daemons used.
 
 use super::Error;
 use crate::size;
@@ -14,80 +14,80 @@ use std::time::Duration;
 /// Arguments of `belemnite bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// Pool
+    /// Pool of the objects
     pool: String,
-    /// What to do: blocks of objects filled before, in random order (randread, randwrite, randrw) or one after the other (read,
-    /// write, rw), each block written once (fill), keys of omaps (omapget, omapset, omaprw), or a class call on an image's header
+    /// Job: blocks of prefilled objects in random order (randread, randwrite, randrw) or sequentially (read, write,
+    /// rw), each block written once (fill), omap keys (omapget, omapset, omaprw), or a class call on an image header
     /// (lock.lock, rbd.get_size, …)
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(JOBS.into_iter().chain(calls::NAMES)))]
     job: String,
-    /// Seconds
+    /// Measured time in seconds
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     secs: f64,
-    /// Seconds of load before it is measured [default: a tenth of --secs]
+    /// Unmeasured load before, in seconds [default: a tenth of --secs]
     #[arg(long, value_name = "SECONDS")]
     warm_up: Option<f64>,
-    /// Operations in flight of each client; at most, with --rate
+    /// Operations in flight of each client; with --rate, the most
     #[arg(long, default_value_t = 16)]
     depth: usize,
-    /// Clients, each with connections of its own
+    /// Number of clients, each with its own connections
     #[arg(long, default_value_t = 1)]
     clients: usize,
-    /// Threads that the clients are spread over
+    /// Number of threads that the clients are distributed over
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Start so many operations per second, whether or not earlier ones were answered; latencies count from when an operation
-    /// was due
+    /// Start this many operations per second, whether or not earlier ones were answered; latencies count from the time
+    /// when an operation was due
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Times between starts with --rate: all the same, or as of many independent clients
+    /// Times between starts with --rate: constant, or as of many independent clients
     #[arg(long, default_value = "even", value_parser = ["even", "poisson"])]
     arrivals: String,
     /// Percentage of reads of randrw, rw and omaprw
     #[arg(long, default_value_t = 70, value_name = "PERCENT")]
     read_percent: u8,
-    /// Random blocks by Zipf's law with this exponent, e.g. 0.99, instead of all alike
+    /// Choose random blocks by Zipf's law with this exponent, e.g. 0.99, instead of uniformly
     #[arg(long, value_name = "S")]
     zipf: Option<f64>,
-    /// Bytes per operation [default: 4M for write and read, 4K for the random jobs, 100 for a value of an omap]
+    /// Bytes per operation [default: 4M for write and read, 4K for random jobs, 100 for omap values]
     #[arg(long)]
     block: Option<String>,
-    /// Objects to work on
+    /// Number of objects
     #[arg(long, default_value_t = 64)]
     objects: u64,
     /// Size of each object
     #[arg(long, default_value = "4M")]
     object_size: String,
-    /// Keys of each omap
+    /// Number of keys of each omap
     #[arg(long, default_value_t = 1000)]
     keys: u64,
-    /// Work on the data of this image, made with `--image-feature layering`; what it holds is overwritten
+    /// Use the data of this image, made with `--image-feature layering`; its contents are overwritten
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// First part of the objects' names
+    /// Prefix of the objects' names
     #[arg(long, default_value = "belemnite_bench", value_name = "NAME")]
     run_name: String,
-    /// Check the bytes of every read, and read everything back at the end
+    /// Verify every read, and verify all objects at the end
     #[arg(long)]
     verify: bool,
-    /// Seed of order and contents
+    /// Seed for order and contents
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// The objects are there from an earlier run with --keep
+    /// Use the objects of an earlier run with --keep instead of writing them
     #[arg(long)]
     no_fill: bool,
-    /// Leave the objects there
+    /// Keep the objects
     #[arg(long)]
     keep: bool,
-    /// Daemons on this machine whose CPU time per operation is shown
+    /// Process ids of local daemons whose CPU time per operation is reported
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     cpu_of: Vec<u32>,
-    /// One line at the end; lines for each second and a summary, as `rados bench` prints them; or everything as JSON
+    /// Output: a line at the end; a line per second and a summary in the format of `rados bench`; or JSON
     #[arg(long, default_value = "line", value_parser = ["line", "rados", "json"])]
     format: String,
 }
 
-/// Jobs beside the class calls.
+/// Jobs other than class calls.
 const JOBS: [&str; 10] =
     ["write", "read", "rw", "randwrite", "randread", "randrw", "fill", "omapset", "omapget", "omaprw"];
 
@@ -110,7 +110,7 @@ impl BenchArgs {
             return Err("--zipf: from 0 to 10".into());
         }
         if self.zipf.is_some() && !self.job.starts_with("rand") {
-            return Err(format!("--zipf: {} has an order of its own", self.job).into());
+            return Err(format!("--zipf: {} does not choose blocks at random", self.job).into());
         }
         Ok(match (self.job.as_str(), self.zipf) {
             ("fill", _) => Work::Data { order: Order::Once, reads: 0 },
@@ -172,7 +172,7 @@ pub(super) fn run(options: &client::Options, a: &BenchArgs) -> Result<(), Error>
     let mut lines = RadosLines::default();
     let o = generator::run(options, &spec, &mut |s| {
         if a.format == "rados" {
-            // Whoever reads only the first lines and goes is no error.
+            // A reader may close the pipe after the first lines; that is not an error.
             let _ = writeln!(out, "{}", lines.next(s));
         }
     })?;
@@ -231,7 +231,7 @@ fn head(a: &BenchArgs, spec: &Spec) -> String {
     )
 }
 
-/// Lines of `rados bench`, one a second; its MB are of 1,048,576 bytes.
+/// Output in the format of `rados bench`, a line per second; its MB have 1,048,576 bytes.
 #[derive(Default)]
 struct RadosLines {
     bytes: u64,

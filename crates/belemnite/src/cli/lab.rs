@@ -1,4 +1,4 @@
-//! `belemnite lab`: plans that are run, shown and compared.
+//! `belemnite lab`: runs, shows and compares plans of measurements.
 
 use super::Error;
 use crate::admin;
@@ -18,37 +18,37 @@ use std::sync::atomic::Ordering;
 /// `belemnite lab …`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum LabCommand {
-    /// Measure what a plan says, on clusters made for it, and write a report
+    /// Measure what a plan describes, on clusters made for it, and write a report
     Run(RunArgs),
-    /// List the plans that come with this program, and the runs
+    /// List the built-in plans, and the runs
     List(Place),
     /// Show the figures and findings of a run
     Show {
-        /// Run
+        /// Name of the run
         run: String,
         #[command(flatten)]
         place: Place,
     },
     /// Compare runs with each other
     Compare {
-        /// Runs, the one to compare with first
+        /// Names of the runs; the others are compared with the first
         #[arg(required = true)]
         runs: Vec<String>,
-        /// Write the report here [default: compare.html beside the runs]
+        /// File for the report [default: compare.html in the directory of the runs]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Put the tables between the marks `<!-- begin lab -->` and `<!-- end lab -->` of this document
+        /// Insert the tables between the marks `<!-- begin lab -->` and `<!-- end lab -->` of this document
         #[arg(long, value_name = "FILE")]
         update: Option<PathBuf>,
         #[command(flatten)]
         place: Place,
     },
-    /// Remove what killed runs have left: processes, clusters' files, network namespaces
+    /// Remove the leftovers of killed runs: processes, cluster files, network namespaces
     Clean {
-        /// Remove the runs, too, with their results
+        /// Also remove the runs, with their results
         #[arg(long)]
         runs: bool,
-        /// Where clusters kept their files [default: work in --dir]
+        /// Directory of the clusters' files [default: work in --dir]
         #[arg(long, value_name = "DIR")]
         work: Option<PathBuf>,
         #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) enum LabCommand {
     },
 }
 
-/// Where runs are.
+/// Location of the runs.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Place {
     /// Directory of the runs
@@ -67,37 +67,38 @@ pub(crate) struct Place {
 /// Arguments of `belemnite lab run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Plan: one that comes with this program (`lab list`), or a TOML file; with --resume the run to go on with
+    /// Name of a built-in plan (`lab list`), or a TOML file; with --resume, the run to resume
     #[arg(required_unless_present = "resume")]
     plan: Option<String>,
-    /// Measure these systems, whatever the plan says
+    /// Measure these systems instead of the plan's
     #[arg(long, value_parser = ["belemnite", "ceph", "both"])]
     on: Option<String>,
-    /// Root directory (debootstrap) whose Ceph daemons are meant by `ceph` [default: this machine's]
+    /// Root directory (debootstrap) with the Ceph daemons for `ceph` [default: this machine's]
     #[arg(long, value_name = "DIR")]
     ceph_root: Option<PathBuf>,
-    /// Sizes for a small machine and minutes
+    /// Use the plan's sizes for a small machine and a few minutes
     #[arg(long)]
     small: bool,
-    /// Change a key of the plan: load.seconds=5, `pool.pg_num=[8,64]`, load.NAME.depth=1, options.osd.osd_max_backfills=4
+    /// Change a key of the plan: load.seconds=5, `pool.pg_num=[8,64]`, load.NAME.depth=1,
+    /// options.osd.osd_max_backfills=4
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Show what would be measured and what it would take
+    /// Show the measurements and the estimated cost, and exit
     #[arg(long)]
     dry_run: bool,
-    /// Go on with a run that ended early [the last one]; cells that are done are not measured again
+    /// Resume an interrupted run [default: the last one]; finished cells are not measured again
     #[arg(long)]
     resume: bool,
-    /// Name of the run [default: the plan's and the time]
+    /// Name of the run [default: name of the plan and time]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where clusters keep their files while they run [default: work in --dir]
+    /// Directory of the clusters' files while they run [default: work in --dir]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Leave the clusters' files there
+    /// Keep the clusters' files
     #[arg(long)]
     keep: bool,
-    /// Port of the monitors; the other daemons use the ones that follow
+    /// Port of the monitors; the other daemons use the following ports
     #[arg(long, default_value_t = 24_400, value_name = "P")]
     port: u16,
     #[command(flatten)]
@@ -105,7 +106,7 @@ pub(crate) struct RunArgs {
 }
 
 fn say(text: &str) {
-    // A closed terminal is no reason to stop measuring.
+    // Measuring continues if the terminal is closed.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{text}\n").as_bytes());
 }
 
@@ -120,21 +121,24 @@ pub(crate) fn run(c: LabCommand) -> Result<(), Error> {
     }
 }
 
-/// A plan by its name or file, and its text.
+/// A plan by its name or file, with its text.
 fn load(name: &str, small: bool, changes: &[Change]) -> Result<(Plan, String), Error> {
     let (text, file) = match builtin::find(name) {
         Some(t) => (t.to_owned(), name.to_owned()),
         None => match fs::read_to_string(name) {
             Ok(t) => (t, name.to_owned()),
             Err(e) => {
-                return Err(format!("{name}: no plan of that name, and no file ({e}); see `belemnite lab list`").into());
+                return Err(format!(
+                    "{name}: neither a built-in plan nor a readable file ({e}); see `belemnite lab list`"
+                )
+                .into());
             }
         },
     };
     Ok((plan::parse(&text, &file, small, changes)?, text))
 }
 
-/// Changes that the arguments make to a plan.
+/// Changes of the plan that the arguments request.
 fn changes(a: &RunArgs) -> Result<Vec<Change>, Error> {
     let ceph = match &a.ceph_root {
         Some(r) => format!("ceph:{}", std::path::absolute(r)?.display()),
@@ -155,7 +159,7 @@ fn changes(a: &RunArgs) -> Result<Vec<Change>, Error> {
     Ok(out)
 }
 
-/// Year to second of the wall clock, for names.
+/// Date and time to the second, for names.
 fn now() -> String {
     let secs = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, s) = ((secs / 86_400) as i64, secs % 86_400);
@@ -197,7 +201,7 @@ fn find(place: &Place, run: &str) -> Result<RunDir, Error> {
     .into())
 }
 
-/// The plan of a run as it was read then.
+/// The plan of a run, with the changes that the run made to it.
 fn plan_of(dir: &RunDir) -> Result<(Plan, String), Error> {
     let about = dir.read_about()?;
     let text = fs::read_to_string(dir.plan())?;
@@ -210,7 +214,7 @@ fn plan_of(dir: &RunDir) -> Result<(Plan, String), Error> {
     Ok((plan, text))
 }
 
-/// The run to begin or to go on with, and its plan.
+/// The run to start or to resume, with its plan.
 fn prepare(a: &RunArgs, work: &Path) -> Result<(RunDir, Plan), Error> {
     if a.resume {
         let unfinished = |n: &String| {
@@ -232,7 +236,7 @@ fn prepare(a: &RunArgs, work: &Path) -> Result<(RunDir, Plan), Error> {
     let name = a.name.clone().unwrap_or_else(|| format!("{}-{}", plan.name(), now()));
     let dir = RunDir(a.place.dir.join(&name));
     if dir.0.exists() {
-        return Err(format!("{}: there is a run of this name; --resume goes on with it", dir.0.display()).into());
+        return Err(format!("{}: a run of this name exists; use --resume to continue it", dir.0.display()).into());
     }
     let mut about = executor::about_machine(work);
     let changes: Vec<Value> = changes.iter().map(|c| json!([c.key, c.value])).collect();
@@ -290,19 +294,21 @@ fn measure(a: &RunArgs) -> Result<(), Error> {
         Ok(e) => {
             say(&format!("{} cells measured, {} done before, {} failed", e.measured, e.before, e.failed));
             say(&report);
-            if e.failed > 0 { Err("some cells failed; `lab run --resume` tries them again".into()) } else { Ok(()) }
+            if e.failed > 0 { Err("some cells failed; `lab run --resume` repeats them".into()) } else { Ok(()) }
         }
-        Err(e) if e.is_cancelled() => Err(format!("stopped; `belemnite lab run --resume` goes on. {report}").into()),
+        Err(e) if e.is_cancelled() => {
+            Err(format!("stopped; continue with `belemnite lab run --resume`. {report}").into())
+        }
         Err(e) => Err(e.into()),
     }
 }
 
-/// Runs the executor on a thread of its own while this one waits for Ctrl-C and SIGTERM.
+/// Runs the executor in a thread, while this one waits for Ctrl-C and SIGTERM.
 fn until_done<T: Send + 'static>(cancel: &Arc<Cancel>, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let (tx, rx) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("lab".into()).spawn(move || {
-        // Who waits for it lives longer.
+        // The receiver outlives this thread.
         let _ = tx.send(f());
     })?;
     let cancel = cancel.clone();
@@ -316,13 +322,13 @@ fn until_done<T: Send + 'static>(cancel: &Arc<Cancel>, f: impl FnOnce() -> T + S
                 _ = term.recv() => {}
             }
             if cancel.swap(true, Ordering::Relaxed) {
-                // Asked twice: the kernel ends the daemons, `lab clean` removes their files.
+                // Second signal: exit at once. The kernel kills the daemons, and `lab clean` removes their files.
                 std::process::exit(130);
             }
-            say("stopping what was started; once more ends at once");
+            say("stopping all daemons; a second signal exits at once");
         }
     })??;
-    // It has sent its result, which is the last it does.
+    // Sending the result is the thread's last action.
     let _ = thread.join();
     Ok(out)
 }
@@ -334,7 +340,7 @@ fn all_findings(about: &Value, all: &[CellResult]) -> Vec<Finding> {
     out
 }
 
-/// Writes tables and report of a run; says where they are.
+/// Writes tables and report of a run; returns a line with their paths.
 fn write_reports(dir: &RunDir) -> Result<String, Error> {
     let (all, about) = (dir.results(), dir.read_about()?);
     let (plan, text) = plan_of(dir)?;
@@ -384,7 +390,7 @@ fn show(dir: &RunDir) -> Result<(), Error> {
     let mut before = (String::new(), "");
     for f in all_findings(&about, &all) {
         let what = f.about.rsplit_once(" (").map_or(f.about.clone(), |(a, _)| a.to_owned());
-        // One of several repetitions speaks for all.
+        // Report a finding once for all repetitions.
         if before != (what.clone(), f.kind) {
             say(&format!("{}: {what}: {}", f.kind, f.text));
         }
@@ -397,7 +403,7 @@ fn show(dir: &RunDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a run changed in its plan, as text that follows the plan's name.
+/// Changes of a run to its plan, as text after the plan's name.
 fn changes_of(about: &Value) -> String {
     let list = about["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let one = |c: &Value| Some(format!("`{} = {}`", c[0].as_str()?, c[1].as_str()?));

@@ -1,4 +1,4 @@
-//! Commands that need no Ceph package: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
+//! Commands that need no Ceph packages: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
 
 mod bench;
 pub(crate) mod lab;
@@ -14,22 +14,22 @@ use std::path::PathBuf;
 
 type Error = Box<dyn std::error::Error>;
 
-/// How to reach the cluster.
+/// Options that select the cluster and the user.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
-    /// Configuration of the cluster [default: $CEPH_CONF, belemnite-data/ceph.conf, /etc/ceph/ceph.conf]
+    /// Configuration file of the cluster [default: $CEPH_CONF, belemnite-data/ceph.conf, /etc/ceph/ceph.conf]
     #[arg(long, short = 'c', global = true, value_name = "FILE")]
     conf: Option<PathBuf>,
-    /// Name to sign in with, without `client.`
+    /// Name of the user, without `client.`
     #[arg(long, global = true, default_value = "admin", value_name = "ID")]
     user: String,
-    /// Keyring holding the user's key [default: as the configuration says]
+    /// Keyring with the user's key [default: from the configuration]
     #[arg(long, global = true, value_name = "FILE")]
     keyring: Option<PathBuf>,
 }
 
 impl Target {
-    /// The file named by `--conf`, if any.
+    /// Path given with `--conf`, if any.
     pub(crate) fn conf_path(&self) -> Option<&std::path::Path> {
         self.conf.as_deref()
     }
@@ -46,9 +46,9 @@ impl Target {
 /// `belemnite pool …`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Make a pool
+    /// Create a pool
     Create {
-        /// Name
+        /// Name of the pool
         name: String,
         /// Number of placement groups
         #[arg(default_value_t = 32)]
@@ -58,51 +58,51 @@ pub(crate) enum PoolCommand {
     Ls,
     /// Remove a pool with all its objects
     Rm {
-        /// Name
+        /// Name of the pool
         name: String,
-        /// Yes, destroy its data
+        /// Confirm that all data of the pool is destroyed
         #[arg(long)]
         yes_i_really_mean_it: bool,
     },
 }
 
-/// `belemnite put` and the like.
+/// `belemnite put`, `get`, `ls` and `rm`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ObjectCommand {
     /// Store a file as an object (`-` reads standard input)
     Put {
-        /// Pool
+        /// Name of the pool
         pool: String,
-        /// Object
+        /// Name of the object
         object: String,
-        /// File
+        /// File to read
         file: PathBuf,
     },
     /// Read an object into a file (`-` writes standard output)
     Get {
-        /// Pool
+        /// Name of the pool
         pool: String,
-        /// Object
+        /// Name of the object
         object: String,
-        /// File
+        /// File to write
         file: PathBuf,
     },
     /// List the objects of a pool
     Ls {
-        /// Pool
+        /// Name of the pool
         pool: String,
     },
     /// Remove objects
     Rm {
-        /// Pool
+        /// Name of the pool
         pool: String,
-        /// Objects
+        /// Names of the objects
         #[arg(required = true)]
         objects: Vec<String>,
     },
 }
 
-/// Runs a monitor command and prints what it says, as `ceph` does.
+/// Runs a monitor command and prints its output, as `ceph` does.
 async fn plain(c: &Client, cmd: serde_json::Value) -> Result<(), Error> {
     let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
     if r.rc < 0 {
@@ -112,7 +112,7 @@ async fn plain(c: &Client, cmd: serde_json::Value) -> Result<(), Error> {
     show(std::io::stdout().lock(), if r.out.is_empty() { &r.status } else { text.trim_end() })
 }
 
-/// Prints a text and ends its line. Whoever reads only the first lines and goes (`… | grep -q`) is no error.
+/// Prints a text as a line. A reader that closes the pipe early (`… | grep -q`) causes no error.
 fn show(mut to: impl Write, text: &str) -> Result<(), Error> {
     match to.write_all(format!("{text}\n").as_bytes()).and_then(|()| to.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e.into()),

@@ -7,12 +7,12 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use wire::msg::{OpCode, OsdOp};
 
-/// Bytes per operation: well below the limit on a message, large enough to stream.
+/// Bytes per operation: well below the limit of a message, large enough for streaming.
 const CHUNK: usize = 4 << 20;
 /// Names per listing request.
 const LIST_MAX: u64 = 1000;
 
-/// The most bytes up to `most` that may be written before the next write follows.
+/// The largest length up to `most` after which another append is possible.
 pub(super) fn aligned(most: u64, alignment: Option<u64>) -> u64 {
     alignment.map_or(most, |a| (most - most % a).max(a))
 }
@@ -38,7 +38,7 @@ pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Re
         let mut buf = Vec::with_capacity(CHUNK);
         src.by_ref().take(chunk).read_to_end(&mut buf)?;
         let (n, last) = (buf.len(), (buf.len() as u64) < chunk);
-        // The first write replaces what the object was; a short read is the end of the file.
+        // The first write replaces the object; a short read is the end of the file.
         let op = if off == 0 {
             OsdOp::with_extent(OpCode::WRITEFULL, 0, n as u64, buf.into())
         } else {
@@ -61,7 +61,7 @@ pub(super) async fn get(c: &Client, pool: &str, object: &str, file: &Path) -> Re
     let pool = c.pool(pool).await?;
     let obj = ObjectRef::new(pool, object);
     let read = |off: u64| OsdOp::with_extent(OpCode::READ, off, CHUNK as u64, Bytes::new());
-    // The first read comes before the file is made: no empty file for an absent object.
+    // Read before the file is made, so that an absent object leaves no empty file.
     let mut r = c.op(&obj, vec![read(0)]).await?;
     if r.result < 0 {
         return Err(errno(object, r.result));

@@ -1,4 +1,5 @@
-//! Files that hold one collection: a header, then records, each with a length and a checksum; nothing counts without the last.
+//! Archive files with one collection: a header and records with lengths and checksums. A file without the last record
+//! is invalid.
 //!
 //! Header: `belemnite pg 1\n`. Record: tag u8, length u32, crc32c u32 of tag and body, body. Integers are little-endian, byte
 //! strings a u32 length and the bytes. Objects come in order: an object record, then its data, attributes and omap.
@@ -13,9 +14,9 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 15] = b"belemnite pg 1\n";
-/// Largest record that is believed.
+/// Largest record in bytes that is accepted.
 const RECORD_MAX: u32 = 64 << 20;
-/// Bytes of data of one record, and of omap about.
+/// Bytes of data in a record, and approximately of omap entries.
 const PIECE: u64 = 1 << 20;
 
 const COLLECTION: u8 = 1;
@@ -66,16 +67,16 @@ impl Out {
     }
 }
 
-/// What was written to a file.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub(super) struct Exported {
     pub(super) objects: u64,
-    /// Objects that can't be read, and why.
+    /// Unreadable objects, each with the error.
     pub(super) left_out: Vec<(HObject, Error)>,
 }
 
-/// Writes a collection to a new file. An object that can't be read is left out with `skip_damaged`, else nothing is written: no file is
-/// left behind that is not whole.
+/// Writes a collection to a new file. With `skip_damaged`, unreadable objects are left out. Otherwise they fail the
+/// export, which leaves no file behind.
 pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path, skip_damaged: bool) -> Result<Exported, Error> {
     let bits = s.store.collections().iter().find(|c| c.0 == cid).map(|c| c.1).ok_or("no such collection")?;
     let file = File::options().write(true).create_new(true).open(path)?;
@@ -102,9 +103,9 @@ fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool)
         if o.generation != Oid::NO_GEN {
             return Ok(());
         }
-        // What a PG knows of itself is not one of its objects: without it a copy is none.
+        // A PG's own metadata object is never left out: without it the copy is useless.
         if skip_damaged && !super::is_own(o) {
-            // Read twice: what was written of it could not be taken back.
+            // Read the object twice, because records that are written cannot be taken back.
             if let Err(e) = export_object(s, cid, o, &mut |_, _| Ok(())) {
                 done.left_out.push((o.hobj.clone(), e));
                 return Ok(());
@@ -120,8 +121,7 @@ fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool)
     Ok(done)
 }
 
-/// The info of a collection as it is in an archive. What a shard keeps to undo entries of its log stays behind: where the archive
-/// is taken up, none of them can be undone.
+/// The PG info for an archive. Undo records stay behind, so no log entry can be undone after an import.
 fn without_undo(cid: Cid, info: Bytes, last: Eversion) -> Result<Bytes, Error> {
     if info.is_empty() || pg::pg_of(cid).is_none_or(|p| p.shard == ShardId::NONE) {
         return Ok(info);
@@ -131,7 +131,7 @@ fn without_undo(cid: Cid, info: Bytes, last: Eversion) -> Result<Bytes, Error> {
     Ok(i.to_blob())
 }
 
-/// Gives the records of an object to `put`.
+/// Passes the records of an object to `put`.
 fn export_object(
     s: &mut Offline,
     cid: Cid,
@@ -214,7 +214,7 @@ fn record(r: &mut impl Read) -> Result<(u8, Vec<u8>), Error> {
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (len, crc) = (word(1), word(5));
     if len > RECORD_MAX {
-        return Err("a record is longer than any".into());
+        return Err("a record exceeds the size limit".into());
     }
     let mut body = vec![0; len as usize];
     r.read_exact(&mut body)?;
@@ -224,7 +224,7 @@ fn record(r: &mut impl Read) -> Result<(u8, Vec<u8>), Error> {
     Ok((head[0], body))
 }
 
-/// Checks a file to its end: its collection.
+/// Verifies a file to its end.
 fn verify(path: &Path) -> Result<(), Error> {
     let mut r = open(path)?;
     while record(&mut r)?.0 != END {}
@@ -241,8 +241,8 @@ fn open(path: &Path) -> Result<BufReader<File>, Error> {
     Ok(r)
 }
 
-/// Reads a collection from a file: which, and how many objects. The whole file is checked before anything is changed; the PG's
-/// info comes last, so that a collection of which only a part was read does not look like a copy.
+/// Imports a collection from a file; returns its id and the number of objects. The whole file is verified before any
+/// change. The PG info is written last, so that a partial import does not look like a copy.
 pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> {
     verify(path)?;
     let mut r = open(path)?;
@@ -260,14 +260,14 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
                 let c =
                     if pool == u64::MAX { Cid::Meta } else { Cid::Pg(SpgId { pg, shard: ShardId(shard as u8 as i8) }) };
                 if s.store.collections().iter().any(|x| x.0 == c) {
-                    return Err(format!("{} is there already", super::name(c)).into());
+                    return Err(format!("{} exists already", super::name(c)).into());
                 }
                 s.submit(Transaction { ops: vec![Op::MakeCollection { cid: c, bits }] })?;
                 cid = Some(c);
                 continue;
             }
             (_, Some(c)) => c,
-            _ => return Err("the file begins with no collection".into()),
+            _ => return Err("the file does not begin with a collection record".into()),
         };
         let oid = || now.clone().ok_or("data of no object");
         let op = match tag {
@@ -296,7 +296,7 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
                 }
                 return Ok((c, n));
             }
-            _ => return Err(format!("record of unknown kind {tag}").into()),
+            _ => return Err(format!("record of unknown type {tag}").into()),
         };
         s.submit(Transaction { ops: vec![op] })?;
     }
@@ -323,7 +323,7 @@ mod tests {
         Offline::open(path).unwrap()
     }
 
-    /// Clones, omaps in leaves, logs, infos, and collections that were split and joined.
+    /// Clones, large omaps, logs, infos, and collections that were split and merged.
     #[test]
     fn whatever_a_collection_holds_is_there_again() {
         let (a, b) = (path("a"), path("b"));
@@ -343,7 +343,7 @@ mod tests {
         for (cid, _) in from.store.collections() {
             let file = path("pg");
             let n = export(&mut from, cid, &file, false).unwrap().objects;
-            // One bit anywhere, and nothing is made.
+            // With any single bit flipped, an import changes nothing.
             let bytes = std::fs::read(&file).unwrap();
             let (at, mut bad) = (rng.below(bytes.len() as u64) as usize, bytes.clone());
             bad[at] ^= 1 << rng.below(8);

@@ -1,10 +1,10 @@
-//! The store alone on a real file, one reactor: CPU per operation and what goes to the device.
+//! Benchmark of the store alone on a file, with one reactor: CPU per operation and device traffic.
 //!
-//! Fills half the file with 4 MiB objects, then 4 KiB random overwrites with the company a placement group gives them (object
-//! info, log entry, PG info), the same with what is overwritten kept for the log entry, then 4 KiB random reads, then both at depth 1, whole objects read, clones made and removed, small objects, an omap
-//! with keys in random order, and at last overwrites until the log is long, a stop without warning, and a restart. The file was
-//! written before only as far as the fill did; CPU is that of the whole process, kernel threads working for it included where
-//! the kernel accounts them so.
+//! Jobs: fill half the file with 4 MiB objects; 4 KiB random overwrites with the updates that a PG adds (object info,
+//! log entry, PG info); the same with undo records; 4 KiB random reads; both at depth 1; reads of whole objects; clones
+//! made and removed; small objects; an omap with keys in random order; overwrites until the log is long, a kill, and a
+//! restart. Only the fill has written the file before. CPU is that of the whole process, with kernel threads where the
+//! kernel accounts them to it.
 
 use super::{Error, Plain};
 use crate::size;
@@ -19,38 +19,38 @@ use std::time::{Duration, Instant};
 
 const OBJECT: u64 = 4 << 20;
 const PGS: u32 = 64;
-/// Small objects are numbered from here on.
+/// First number of the small objects.
 const SMALL: u64 = 1 << 24;
-/// Keys set by one transaction, and removed by one range.
+/// Keys set by a transaction, and removed by a range.
 const OMAP_BATCH: u64 = 32;
 
 /// Arguments of `belemnite store bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// File to make and fill; it must not hold anything
+    /// File to make and fill; it must be new or empty
     file: PathBuf,
-    /// Its size
+    /// Size of the file
     #[arg(long, default_value = "4G")]
     size: String,
-    /// Seconds of each job
+    /// Seconds per job
     #[arg(long, default_value_t = 8)]
     secs: u64,
-    /// Operations in flight
+    /// Number of operations in flight
     #[arg(long, default_value_t = 32)]
     depth: usize,
     /// Memory for metadata
     #[arg(long, default_value = "256M")]
     memory: String,
-    /// Keys of the omap job
+    /// Number of keys of the omap job
     #[arg(long, default_value_t = 200_000)]
     keys: u64,
-    /// Objects of 4 KiB to make
+    /// Number of 4 KiB objects to make
     #[arg(long, default_value_t = 20_000)]
     objects: u64,
-    /// Only these jobs, of fill, seq, write, keep, read, depth1, clone, small, omap, restart
+    /// Run only these jobs, of fill, seq, write, keep, read, depth1, clone, small, omap, restart
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Allow a file that holds something
+    /// Use a file that is not empty
     #[arg(long)]
     force: bool,
 }
@@ -65,7 +65,7 @@ fn oid(n: u64) -> Oid {
         .into()
 }
 
-/// CPU seconds of this process, user's and system's.
+/// CPU seconds of this process in user and kernel mode.
 fn cpu() -> (f64, f64) {
     let s = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let f: Vec<&str> = s.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -73,7 +73,7 @@ fn cpu() -> (f64, f64) {
     (t(11) / 100.0, t(12) / 100.0)
 }
 
-/// KiB of memory this process has.
+/// Resident memory of this process in KiB.
 fn resident() -> u64 {
     let s = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = s.lines().find_map(|l| l.strip_prefix("VmRSS:"));
@@ -88,15 +88,15 @@ struct Bench {
     objects: u64,
     names: Vec<Oid>,
     version: u64,
-    /// Requests at the device; a checkpoint's outlast a job.
+    /// Requests in flight at the device; those of a checkpoint may outlast a job.
     in_flight: u64,
-    /// Keys of the omap job.
+    /// Number of keys of the omap job.
     keys: u64,
-    /// Small objects.
+    /// Number of small objects.
     small: u64,
-    /// Bytes of log at which a restart is measured.
+    /// Log length in bytes at which the restart is measured.
     log_max: u64,
-    /// Memory of metadata at most.
+    /// Highest metadata memory in bytes.
     most: usize,
 }
 
@@ -104,20 +104,20 @@ struct Bench {
 enum Kind {
     Fill,
     Write,
-    /// As `Write`, and what is overwritten is kept for the log entry until the PG has written a hundred more.
+    /// As `Write`, with undo records that are kept for the next hundred writes of the PG.
     Keep,
     Read,
-    /// Whole objects, in order.
+    /// Reads whole objects in order.
     ReadAll,
     Clone,
-    /// Removes what `Clone` made.
+    /// Removes the clones of `Clone`.
     RemoveClone,
     /// Makes objects of one block.
     Small,
     ReadSmall,
     Omap,
     OmapRange,
-    /// Overwrites until the log is as long as it may become.
+    /// Overwrites until the log has its longest length.
     FillLog,
 }
 
@@ -148,8 +148,9 @@ impl Bench {
             Kind::Small => (0, 4096),
             _ => (self.rng.below(OBJECT / 4096) * 4096, 4096),
         };
-        // As a client's data comes: in a buffer of the pool. What it is made of is not the store's to pay for: as fio does by default,
-        // each write has a few bytes of its own in every sector, and the rest is what the buffer held.
+        // Client data arrives in a buffer of the pool. The cost of generating data must not count as the store's. As
+        // with fio's default, each write changes a few bytes in every sector and leaves the rest of the buffer as it
+        // was.
         let mut data = base::buf::AlignedBuf::dirty(len);
         for sector in data.chunks_mut(512) {
             sector[..8].copy_from_slice(&self.version.to_le_bytes());
@@ -161,7 +162,7 @@ impl Bench {
             Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
             Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },
         ];
-        // So many entries of each PG ago.
+        // Version of the entry this many entries ago in each PG.
         let before = |n: u64| Eversion::new(5, self.version.saturating_sub(u64::from(PGS) * n));
         if kind == Kind::Keep {
             ops.insert(0, Op::Keep { cid: c, version });
@@ -177,7 +178,7 @@ impl Bench {
 
     fn other(&mut self, kind: Kind, n: u64) -> Transaction {
         let index = oid(u64::from(u32::MAX));
-        // Every number below a power of two once, in an order without order.
+        // Every number below a power of two once, in scrambled order.
         let key = |i: u64| Bytes::from(format!("key{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let op = match kind {
             Kind::Clone | Kind::RemoveClone => {
@@ -248,7 +249,7 @@ impl Bench {
                 retry.push((Tag(tag), t, n, off));
                 flying += 1;
             }
-            // As an OSD does with the messages it has got.
+            // An OSD handles received messages in the same way.
             for (_, t, n, off) in &retry {
                 match t.as_ref().map(|t| t.ops.iter().find(|o| matches!(o, Op::Write { .. }))) {
                     Some(Some(Op::Write { oid, off, .. })) => self.store.foresee(oid.hobj.hash, *off),
@@ -345,7 +346,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves what is in flight to the device and forgets the rest, as a kill would.
+    /// Leaves requests in flight to the device and drops the store, as after a kill.
     async fn abandon(mut self) {
         while self.in_flight > 0 {
             self.disk.ready().await;
@@ -374,7 +375,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
     rt.block_on(async {
         let disk = Disk::new(file.clone(), false)?;
         let objects = bytes / 2 / OBJECT;
-        // Slices of one buffer, so that taking a name for an operation touches the name alone.
+        // Slices of one buffer, so that using a name touches only the name.
         let mut names: Vec<Oid> = (0..objects).map(oid).collect();
         let text: Bytes = names.iter().flat_map(|o| o.hobj.oid.iter().copied()).collect();
         let mut at = 0;
@@ -384,7 +385,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
             at += len;
         }
         let (done, rng) = (Vec::new(), Rng::new(1));
-        // Before a checkpoint starts: on a small device space to be freed asks for one not much later.
+        // Before a checkpoint starts; on a small device, space waiting to be freed causes one soon after this length.
         let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 4 * 3;
         let (small, keys) = (a.objects, a.keys);
         let mut b =
@@ -412,7 +413,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         }
         if wants("clone") {
             b.run("clone 4 MiB", Kind::Clone, depth, limit).await?;
-            // Else each later overwrite would take a block more of the device.
+            // Otherwise each later overwrite would allocate another block.
             b.run("remove a clone of 4 MiB", Kind::RemoveClone, depth, limit).await?;
         }
         if wants("small") {

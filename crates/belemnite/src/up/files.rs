@@ -8,12 +8,12 @@ use super::{Args, Error, say};
 use client::Client;
 use serde_json::json;
 
-/// Daemons unless told otherwise: one that serves, and one that takes over.
+/// Default number of daemons: an active one and a standby.
 const DEFAULT_MDS: u32 = 2;
-/// Daemons at most.
+/// Most daemons.
 const MAX_MDS: u32 = 26;
 
-/// What the arguments ask for, over what the directory holds.
+/// File system options: the arguments override those in the cluster's directory.
 pub(crate) fn decide(a: &Args, have: Option<FsPlan>) -> Result<Option<FsPlan>, Error> {
     let wanted = a.fs.is_some() || a.mds.is_some();
     if !wanted && have.is_none() {
@@ -40,7 +40,7 @@ pub(crate) fn decide(a: &Args, have: Option<FsPlan>) -> Result<Option<FsPlan>, E
     Ok(Some(FsPlan { name, mds, ceph_root }))
 }
 
-/// The daemons' program.
+/// Finds the `ceph-mds` program.
 pub(crate) fn find(f: &FsPlan) -> Result<Foreign, Error> {
     Ok(Foreign::find(f.ceph_root.as_deref(), "ceph-mds", "ceph-mds")?)
 }
@@ -49,12 +49,12 @@ fn names(f: &FsPlan) -> impl Iterator<Item = char> {
     ('a'..='z').take(f.mds as usize)
 }
 
-/// How the daemons are started.
+/// Start commands of the daemons.
 pub(crate) fn specs(p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Vec<Spec> {
     names(f).map(|id| program.daemon("mds", &id.to_string(), p, l)).collect()
 }
 
-/// Makes the daemons' keys and files, and the file system with its pools if it is not there.
+/// Makes the daemons' keys and files, and the file system with its pools if it does not exist.
 pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Result<(), Error> {
     program.prepare(p, l)?;
     let caps =
@@ -76,7 +76,7 @@ pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, progra
     Ok(())
 }
 
-/// True once a daemon serves the file system's first rank.
+/// True once a daemon is active for rank 0 of the file system.
 pub(crate) async fn is_active(c: &Client, f: &FsPlan) -> Result<bool, Error> {
     let map = ask(c, json!({ "prefix": "fs get", "fs_name": f.name, "format": "json" })).await?;
     let map: serde_json::Value = serde_json::from_slice(&map)?;

@@ -1,9 +1,9 @@
-//! Daemons of Ceph that `up` starts and supervises beside our own: where their programs are, on this machine or in a root
-//! made by debootstrap, and how they are started.
+//! Ceph daemons that `up` starts and supervises: where their programs are (on this machine or in a debootstrap root),
+//! and how they are started.
 //!
-//! Such a daemon knows nothing of our pipe on its standard input: `setpriv` asks the kernel to end it with this process,
-//! and it is stopped by SIGTERM. In a root it sees only what is in there, so its files are below the root's
-//! `/var/lib/belemnite/FSID`; without one they are in the cluster's directory.
+//! Such a daemon does not watch its standard input. `setpriv` makes the kernel end it with this process, and SIGTERM
+//! stops it. In a root it sees only the root's files, so its files are below `ROOT/var/lib/belemnite/FSID`; otherwise
+//! they are in the cluster's directory.
 
 use super::layout::Layout;
 use super::plan::Plan;
@@ -15,15 +15,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where Debian puts programs.
+/// Directories of Debian's programs.
 const PLACES: [&str; 4] = ["usr/bin", "usr/sbin", "usr/local/bin", "bin"];
 
-/// One program of Ceph's and where it runs.
+/// A Ceph program and its root.
 #[derive(Clone, Debug)]
 pub(crate) struct Foreign {
-    /// Root directory it runs in, none for this machine's.
+    /// Root directory to run in; `None` for this machine's.
     root: Option<PathBuf>,
-    /// Path of the program inside the root.
+    /// Path of the program in the root.
     program: PathBuf,
 }
 
@@ -32,7 +32,7 @@ fn is_program(p: &Path) -> bool {
 }
 
 impl Foreign {
-    /// Finds a program; the error says what to install. `package` is Debian's package of it.
+    /// Finds a program of the Debian package `package`; the error says what to install.
     pub(crate) fn find(root: Option<&Path>, program: &str, package: &str) -> Result<Self, String> {
         let base = root.unwrap_or(Path::new("/"));
         if root.is_some() && !base.is_dir() {
@@ -53,7 +53,7 @@ impl Foreign {
         })
     }
 
-    /// A directory that the program sees, as this process sees it: of the cluster with this id.
+    /// The directory for the cluster's files in the root, by its path outside the root.
     pub(crate) fn dir(&self, l: &Layout, fsid: &str) -> PathBuf {
         match &self.root {
             None => l.dir.clone(),
@@ -61,7 +61,7 @@ impl Foreign {
         }
     }
 
-    /// The same path as the program sees it.
+    /// The same path as seen inside the root.
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             None => path.to_owned(),
@@ -69,8 +69,8 @@ impl Foreign {
         }
     }
 
-    /// How a daemon of a kind (`mds`, `mgr`) with a key of its own is started, with its files where [`Foreign::prepare`] and
-    /// [`Foreign::make_key`] put them.
+    /// Start command of a daemon of a type (`mds`, `mgr`), with the files made by [`Foreign::prepare`] and
+    /// [`Foreign::make_key`].
     pub(crate) fn daemon(&self, kind: &str, id: &str, p: &Plan, l: &Layout) -> Spec {
         let dir = self.dir(l, &p.fsid);
         let name = format!("{kind}.{id}");
@@ -93,7 +93,7 @@ impl Foreign {
         self.spec(&name, args)
     }
 
-    /// Makes the directory that daemons of this program see, with a configuration.
+    /// Makes the daemons' directory with a configuration.
     pub(crate) fn prepare(&self, p: &Plan, l: &Layout) -> Result<(), Error> {
         let dir = self.dir(l, &p.fsid);
         fs::create_dir_all(dir.join("run"))?;
@@ -103,7 +103,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Makes a daemon's directory with its key; `caps` are names of services and what is allowed there, in turn.
+    /// Makes a daemon's directory with its key; `caps` has service names and their caps in turn.
     pub(crate) async fn make_key(
         &self,
         c: &Client,
@@ -119,7 +119,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// How to start it.
+    /// Start command for these arguments.
     pub(super) fn spec(&self, name: &str, args: Vec<String>) -> Spec {
         let mut all: Vec<String> = vec!["--pdeathsig".into(), "TERM".into()];
         if let Some(r) = &self.root {
@@ -131,7 +131,7 @@ impl Foreign {
     }
 }
 
-/// Sends a command and gives what it answers; its error names the command.
+/// Runs a monitor command and returns its output; an error names the command.
 pub(crate) async fn ask(c: &Client, cmd: serde_json::Value) -> Result<Vec<u8>, Error> {
     let r = c.mon_command(&cmd.to_string(), Default::default()).await?;
     if r.rc < 0 {

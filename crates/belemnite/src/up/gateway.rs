@@ -1,9 +1,8 @@
-//! An S3 gateway beside the cluster: Ceph's `radosgw`, unmodified, as one more supervised daemon.
+//! An S3 gateway of the cluster: Ceph's unmodified `radosgw`, as another supervised daemon.
 //!
-//! The gateway gets a key of its own, a configuration that says no more than it needs, and a user whose keys are printed.
-//! It makes its pools itself. With a root of another system (`--ceph-root`) it runs in there, with its files in
-//! `ROOT/run/belemnite/FSID`.
-//! Invariant: keys are in files and pipes, and in arguments only of `radosgw-admin`, which takes them no other way.
+//! The gateway gets its own key, a minimal configuration, and a user whose keys are printed. It makes its pools itself.
+//! With `--ceph-root` it runs in that root, with its files in `ROOT/run/belemnite/FSID`. Invariant: secret keys are
+//! passed in files and pipes, and in arguments only to `radosgw-admin`, which has no other way.
 
 use super::layout::Layout;
 use super::plan::{Plan, S3Plan};
@@ -16,30 +15,30 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Arguments of `belemnite gateway`, which `up` runs: a `radosgw` that ends when standard input does.
+/// Arguments of `belemnite gateway`, which `up` runs: a `radosgw` that stops at the end of standard input.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayArgs {
-    /// Root to run it in
+    /// Root directory to run in
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Its configuration, as seen from that root
+    /// Path of its configuration in that root
     #[arg(long, value_name = "FILE")]
     gateway_conf: PathBuf,
-    /// Its name
+    /// Name of the gateway
     #[arg(long, value_name = "NAME")]
     name: String,
 }
 
-/// The gateway's name in the cluster.
+/// Entity name of the gateway.
 const NAME: &str = "client.rgw.a";
-/// The user that is made.
+/// Id of the user.
 const USER: &str = "s3";
-/// How long a gateway may take to stop: it finishes requests.
+/// Time limit for a gateway to stop; it finishes its requests.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// Exit status of `radosgw-admin user create` if the user is there (`EEXIST`).
+/// Exit status of `radosgw-admin user create` if the user exists (`EEXIST`).
 const EXISTS: i32 = 17;
 
-/// A program of Ceph's, run in a root if there is one.
+/// Command for a Ceph program, in a root if one is given.
 fn program(root: Option<&Path>, name: &str) -> Command {
     match root {
         Some(r) => {
@@ -59,8 +58,7 @@ fn is_installed(root: Option<&Path>, name: &str) -> bool {
     dirs.iter().any(|d| d.join(name).is_file())
 }
 
-/// What the arguments and the plan say of a gateway, if there is to be one; an error that says what to install if it
-/// cannot run.
+/// Gateway options from arguments and plan; `None` without a gateway. The error says what to install if it cannot run.
 pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
     let wanted = a.s3 || p.s3.is_some();
     if !wanted {
@@ -90,7 +88,7 @@ pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
         s.root = Some(std::fs::canonicalize(root).map_err(|e| format!("--ceph-root {}: {e}", root.display()))?);
     }
     for name in ["radosgw", "radosgw-admin"] {
-        // Debian has the latter in the package of the former's tools.
+        // Debian has `radosgw-admin` in the package of `radosgw`'s tools.
         if !is_installed(s.root.as_deref(), name) {
             let place = s.root.as_ref().map_or_else(|| "here".to_owned(), |r| format!("in {}", r.display()));
             return Err(format!(
@@ -105,7 +103,7 @@ pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
     Ok(Some(s))
 }
 
-/// Where the gateway finds its files, as seen from its root, and from here.
+/// Directory of the gateway's files, as seen in its root and from outside.
 struct Files {
     inside: PathBuf,
     outside: PathBuf,
@@ -122,7 +120,7 @@ fn files(p: &Plan, s: &S3Plan, l: &Layout) -> Files {
     }
 }
 
-/// Writes the gateway's files and says how to run it.
+/// Writes the gateway's files; returns the arguments to run it.
 pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, Error> {
     use std::os::unix::fs::DirBuilderExt as _;
     let f = files(p, s, l);
@@ -147,7 +145,7 @@ pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, E
     Ok(args)
 }
 
-/// Tells the monitor the gateway's key and what it may do.
+/// Creates the gateway's key with its caps.
 pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
     let caps = ["mon", "allow rw", "osd", "allow rwx", "mgr", "allow rw"];
     let import = json!({"prefix": "auth import"}).to_string();
@@ -159,7 +157,7 @@ pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for the gateway, makes the user and prints what a client needs.
+/// Waits for the gateway, creates the user, and prints what an S3 client needs.
 pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error> {
     let start = tokio::time::Instant::now();
     let mut warned = false;
@@ -202,7 +200,7 @@ pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error
     Ok(())
 }
 
-/// Runs a `radosgw` until it ends or standard input does.
+/// Runs a `radosgw` until it exits or standard input ends.
 pub(crate) async fn run(a: GatewayArgs) -> Result<(), Error> {
     let mut child = program(a.root.as_deref(), "radosgw")
         .arg("-c")

@@ -1,22 +1,22 @@
-//! Where things are below a cluster's directory, and which ports its daemons use.
+//! Paths below a cluster's directory, and ports of its daemons.
 
 use std::path::{Path, PathBuf};
 
-/// Ports that each OSD takes at least, from its first one: public, cluster (one for each reactor), heartbeat back, heartbeat
-/// front, and spares for ports that turn out to be taken.
+/// Least number of ports of an OSD: public, cluster (one for each reactor), heartbeat back, heartbeat front, and spares
+/// for ports in use.
 const PORTS_PER_OSD: u16 = 8;
-/// Ports beside those of the reactors, spares included.
+/// Ports besides those of the reactors, with spares.
 const PORTS_BESIDE_REACTORS: u16 = 6;
 
 /// The directory of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// The directory, absolute.
+    /// Absolute path of the directory.
     pub(crate) dir: PathBuf,
 }
 
 impl Layout {
-    /// `ceph.conf`.
+    /// Path of `ceph.conf`.
     #[must_use]
     pub(crate) fn conf(&self) -> PathBuf {
         self.dir.join("ceph.conf")
@@ -28,25 +28,25 @@ impl Layout {
         self.dir.join("ceph.client.admin.keyring")
     }
 
-    /// What `up` knows of the cluster: [`super::plan::Plan`] as JSON.
+    /// Description of the cluster: [`super::plan::Plan`] as JSON.
     #[must_use]
     pub(crate) fn plan(&self) -> PathBuf {
         self.dir.join("cluster.json")
     }
 
-    /// Held while an `up` serves the directory.
+    /// Lock file, locked while an `up` runs in the directory.
     #[must_use]
     pub(crate) fn lock(&self) -> PathBuf {
         self.dir.join("lock")
     }
 
-    /// Pid files and admin sockets.
+    /// Directory of pid files and admin sockets.
     #[must_use]
     pub(crate) fn run(&self) -> PathBuf {
         self.dir.join("run")
     }
 
-    /// Logs of the daemons.
+    /// Directory of the daemons' logs.
     #[must_use]
     pub(crate) fn log(&self) -> PathBuf {
         self.dir.join("log")
@@ -71,13 +71,13 @@ pub(crate) fn mgr_port(mon: u16) -> u16 {
     mon + 1
 }
 
-/// Port of a monitor, the first of which has the cluster's.
+/// Port of a monitor; the first one has the base port.
 #[must_use]
 pub(crate) fn mon_port(base: u16, i: u32) -> u16 {
     base + [0, 2, 3].get(i as usize).copied().unwrap_or_default()
 }
 
-/// Port of the manager role of a monitor, used while it leads.
+/// Port of a monitor's manager role, used while the monitor leads.
 #[must_use]
 pub(crate) fn mgr_port_of(base: u16, i: u32) -> u16 {
     match i {
@@ -86,17 +86,17 @@ pub(crate) fn mgr_port_of(base: u16, i: u32) -> u16 {
     }
 }
 
-/// Ports of a member of etcd: for clients and for the other members. They lie below the cluster's others.
+/// Client and peer port of an etcd member, below the base port.
 #[must_use]
 pub(crate) fn etcd_ports(base: u16, i: u32) -> (u16, u16) {
     let first = base - ETCD_PORTS + 2 * i as u16;
     (first, first + 1)
 }
 
-/// Ports that the members of etcd use.
+/// Number of ports for etcd.
 pub(crate) const ETCD_PORTS: u16 = 6;
 
-/// Ports that each OSD of so many reactors gets.
+/// Number of ports of an OSD with so many reactors.
 #[must_use]
 pub(crate) fn ports_per_osd(reactors: usize) -> u16 {
     PORTS_PER_OSD.max(PORTS_BESIDE_REACTORS.saturating_add(u16::try_from(reactors).unwrap_or(u16::MAX)))
@@ -110,7 +110,7 @@ pub(crate) fn osd_ports(mon: u16, osd: u32, reactors: usize) -> (u16, u16) {
     (first, first.saturating_add(per - 1))
 }
 
-/// A path made absolute without following links, so that messages show what the user typed.
+/// Absolute path without resolving links, so that messages show the path as typed.
 pub(crate) fn absolute(p: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(p)
 }

@@ -1,7 +1,7 @@
 //! `up --mgr ceph`: Debian's `ceph-mgr` in the manager role, with its modules.
 //!
-//! The monitors' own role is off while it runs. What only a module of it can do works then: subvolumes (`volumes`), the dashboard, the
-//! balancer, `cephfs-top` (`stats`).
+//! While it runs, the monitors' built-in manager role is off. It provides what needs a module: subvolumes (`volumes`),
+//! the dashboard, the balancer, `cephfs-top` (`stats`).
 
 use super::foreign::{Foreign, ask};
 use super::layout::Layout;
@@ -11,10 +11,10 @@ use super::{Args, Error};
 use client::Client;
 use serde_json::json;
 
-/// Name of the daemon. Not that of a monitor: their built-in roles have those.
+/// Id of the daemon; differs from the monitors' ids, which their built-in roles use.
 const ID: &str = "x";
 
-/// What the arguments ask for, over what the directory holds.
+/// Manager options: the arguments override those in the cluster's directory.
 pub(crate) fn decide(a: &Args, have: Option<MgrPlan>) -> Result<Option<MgrPlan>, Error> {
     let ceph = a.mgr.as_deref().map_or(have.is_some(), |m| m == "ceph");
     if !ceph {
@@ -27,12 +27,12 @@ pub(crate) fn decide(a: &Args, have: Option<MgrPlan>) -> Result<Option<MgrPlan>,
     Ok(Some(MgrPlan { ceph_root }))
 }
 
-/// The daemon's program.
+/// Finds the `ceph-mgr` program.
 pub(crate) fn find(m: &MgrPlan) -> Result<Foreign, Error> {
     Ok(Foreign::find(m.ceph_root.as_deref(), "ceph-mgr", "ceph-mgr ceph-mgr-modules-core")?)
 }
 
-/// How the daemon is started.
+/// Start command of the daemon.
 pub(crate) fn spec(p: &Plan, l: &Layout, program: &Foreign) -> Spec {
     program.daemon("mgr", ID, p, l)
 }
@@ -44,7 +44,7 @@ pub(crate) async fn prepare(c: &Client, p: &Plan, l: &Layout, program: &Foreign)
     program.make_key(c, &format!("mgr.{ID}"), &caps, p, l).await
 }
 
-/// True once the daemon serves.
+/// True once the daemon is the active manager.
 pub(crate) async fn is_active(c: &Client) -> Result<bool, Error> {
     let map = ask(c, json!({ "prefix": "mgr dump", "format": "json" })).await?;
     let map: serde_json::Value = serde_json::from_slice(&map)?;

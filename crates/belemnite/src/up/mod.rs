@@ -1,7 +1,7 @@
-//! `belemnite up`: a cluster on this machine, every daemon a process of its own.
+//! `belemnite up`: a cluster on this machine, with each daemon as a process.
 //!
-//! Decides (or reads) the [`plan::Plan`], writes the files clients and daemons need, starts the monitor, registers new
-//! OSDs with it by the commands a deployment tool would use, starts the OSDs, and supervises until it is stopped.
+//! Makes or reads the [`plan::Plan`] and writes the files for clients and daemons. Starts the monitor, registers new
+//! OSDs by the usual commands, starts the OSDs, and supervises all until it is stopped.
 
 mod files;
 mod foreign;
@@ -32,49 +32,50 @@ pub(crate) struct Args {
     /// Directory of the cluster
     #[arg(long, default_value = "belemnite-data", value_name = "DIR")]
     data: PathBuf,
-    /// Number of OSDs [default: 3, or the number of devices, or what DIR holds]
+    /// Number of OSDs [default: 3, or the number of devices, or as in DIR]
     #[arg(long, value_name = "N")]
     osds: Option<u32>,
-    /// Size of each OSD's file, e.g. 20G [default: an eighth of the free space each, at most 64G]
+    /// Size of each OSD's file, e.g. 20G [default: an eighth of the free space, at most 64G]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<String>,
-    /// Block device for an OSD; may be repeated, one OSD each
+    /// Block device for an OSD; repeat it for more OSDs
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
-    /// Take a device even if it holds a partition table, a filesystem or another store
+    /// Overwrite a device that has a partition table, a file system or another store
     #[arg(long)]
     force: bool,
-    /// Port of the monitor; the other daemons use the ones that follow [default: 3300]
+    /// Port of the monitor; the other daemons use the following ports [default: 3300]
     #[arg(long, value_name = "P")]
     port: Option<u16>,
-    /// Monitors: 1, or 3 with their state in three members of etcd, which has to be installed [default: 1]
+    /// Number of monitors: 1, or 3 with their state in a three-member etcd, which must be installed [default: 1]
     #[arg(long, value_name = "N", value_parser = ["1", "3"])]
     mons: Option<String>,
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     ip: Option<IpAddr>,
-    /// Copies of the objects of new pools [default: 3 with three OSDs or more, else 1]
+    /// Copies of objects in new pools [default: 3 with three OSDs or more, else 1]
     #[arg(long, value_name = "N")]
     pool_size: Option<u32>,
-    /// How clients prove who they are [default: cephx]
+    /// Authentication method [default: cephx]
     #[arg(long, value_parser = ["cephx", "none"])]
     auth: Option<String>,
-    /// Run an S3 gateway, too: Ceph's radosgw, which has to be installed
+    /// Run an S3 gateway: Ceph's radosgw, which must be installed
     #[arg(long)]
     s3: bool,
     /// Port of the gateway [default: the monitor's port plus 5]
     #[arg(long, value_name = "P")]
     s3_port: Option<u16>,
-    /// Make a file system and run Ceph's ceph-mds for it [name: home]
+    /// Make a file system and run Ceph's ceph-mds for it [default name: home]
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "home")]
     fs: Option<String>,
     /// Number of MDS daemons [default: 2]
     #[arg(long, value_name = "N")]
     mds: Option<u32>,
-    /// Who has the manager role: our own, or Ceph's ceph-mgr with its modules, which has to be installed [default: belemnite, or what DIR holds]
+    /// Provider of the manager role: belemnite, or Ceph's ceph-mgr with its modules, which must be installed [default:
+    /// belemnite, or as in DIR]
     #[arg(long, value_name = "WHO", value_parser = ["belemnite", "ceph"])]
     mgr: Option<String>,
-    /// Root directory (debootstrap) with Ceph's daemons of another release [default: this machine's]
+    /// Root directory (debootstrap) with Ceph daemons of another release [default: this machine's]
     #[arg(long, value_name = "DIR")]
     ceph_root: Option<PathBuf>,
 }
@@ -85,17 +86,17 @@ const DEFAULT_PORT: u16 = 3300;
 const DEFAULT_OSDS: u32 = 3;
 const OSD_SIZE_MAX: u64 = 64 << 30;
 const OSD_SIZE_MIN: u64 = 1 << 30;
-/// How long the cluster may take to come up before `up` says that something is wrong (and goes on waiting).
+/// Time for the cluster to come up, after which `up` reports a problem (and keeps waiting).
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn say(text: impl std::fmt::Display) {
-    // A closed terminal is no reason to stop serving.
+    // Serving continues if the terminal is closed.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let tmp = path.with_extension("tmp");
-    // What an earlier run left may be readable by others, or lead elsewhere.
+    // A file of an earlier run may be readable by other users, or be a link.
     match fs::remove_file(&tmp) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -114,7 +115,7 @@ fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
     s
 }
 
-/// Runs until stopped.
+/// Runs a cluster until it is stopped.
 pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let layout = Layout { dir: layout::absolute(&a.data)? };
     fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
@@ -136,7 +137,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let mut daemons = Vec::new();
     for spec in etcd.iter().flat_map(|e| etcd_specs(&plan, &layout, e)) {
         if fresh && layout.data(&spec.name).exists() {
-            // Left by an `up` that was killed before it had written its plan.
+            // Made by an `up` that was killed before it wrote its plan.
             fs::remove_dir_all(layout.data(&spec.name))?;
         }
         let mut d = Daemon::new(spec, layout.clone());
@@ -154,7 +155,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     for id in &added {
         make_osd(&plan, *id, &layout, a.force)?;
     }
-    // Only now is the plan a promise: everything it names has been made.
+    // Write the plan last: everything that it names has been made.
     write_private(&layout.plan(), &serde_json::to_string_pretty(&plan)?)?;
     for i in 0..plan.mons {
         let mut d = Daemon::new(daemon_spec("mon", &plan::mon_name(i), &layout), layout.clone());
@@ -214,8 +215,8 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
             r = &mut report, if !reported => {
                 reported = true;
                 match r {
-                    Err(e) => say(format_args!("cannot ask the monitor how the cluster is: {e}")),
-                    // The gateway makes its pools when it starts: OSDs have to be there.
+                    Err(e) => say(format_args!("cannot get the status of the cluster: {e}")),
+                    // The gateway makes its pools when it starts, which needs OSDs.
                     Ok(()) => match start_gateway(&plan, &layout) {
                         Ok(d) => daemons.extend(d),
                         Err(e) => say(format_args!("the gateway cannot be started: {e}")),
@@ -235,7 +236,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the gateway, if there is to be one.
+/// Starts the gateway if the plan has one.
 fn start_gateway(p: &Plan, l: &Layout) -> Result<Option<Daemon>, Error> {
     let Some(s) = &p.s3 else { return Ok(None) };
     let spec = Spec { name: "rgw.a".into(), args: gateway::prepare(p, s, l)?, program: None };
@@ -259,7 +260,7 @@ fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
     }
 }
 
-/// The members of the etcd that holds the monitors' state.
+/// Start commands of the etcd members for the monitors' state.
 fn etcd_specs(p: &Plan, l: &Layout, program: &foreign::Foreign) -> Vec<Spec> {
     let peer = |i| format!("http://127.0.0.1:{}", layout::etcd_ports(p.port, i).1);
     let name = |i| format!("etcd.{}", plan::mon_name(i));
@@ -301,7 +302,7 @@ fn handle_change(d: &mut Daemon, c: Change) {
     }
 }
 
-/// The first daemon to which something happens.
+/// Waits for the first change of any daemon.
 async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
     let mut waits: Vec<_> = daemons.iter_mut().map(|d| Box::pin(d.wait())).collect();
     std::future::poll_fn(|cx| {
@@ -317,11 +318,11 @@ async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
 
 async fn stop_all(daemons: &mut [Daemon]) {
     say("stopping");
-    // An MDS takes seconds to leave: let all of them take the same ones.
+    // An MDS takes seconds to stop, so all are asked first.
     for d in daemons.iter_mut().rev().filter(|d| !d.name().starts_with("etcd.")) {
         d.ask_foreign_to_stop().await;
     }
-    // OSDs first: they tell the monitor that they leave.
+    // OSDs first: they report their shutdown to the monitor.
     for d in daemons.iter_mut().rev() {
         if !d.stop().await {
             say(format_args!("{} did not stop in time and was killed", d.name()));
@@ -329,7 +330,7 @@ async fn stop_all(daemons: &mut [Daemon]) {
     }
 }
 
-/// Ctrl-C or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 struct Stop {
     int: tokio::signal::unix::Signal,
     term: tokio::signal::unix::Signal,
@@ -390,7 +391,7 @@ fn default_osd_size(l: &Layout) -> Result<u64, Error> {
     Ok(size)
 }
 
-/// Says so if the new files cannot grow to the size they have been given.
+/// Warns if the file system lacks space for the full size of the new files.
 fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
     let files = p.osds.iter().filter(|o| o.device.is_none() && added.contains(&o.id));
     let wanted: u64 = files.map(|o| o.size).sum();
@@ -509,14 +510,14 @@ fn old_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
     Ok((p, added))
 }
 
-/// Makes the monitor's store with its first keys.
+/// Makes the monitor's store with its initial keys.
 fn make_monitor(p: &Plan, l: &Layout) -> Result<(), Error> {
     let admin = admin::new_key()?;
     let mon = admin::new_key()?;
     let all: [(&str, &str); 4] = [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
     write_private(&l.admin_keyring(), &keyring("client.admin", &admin, &all))?;
     let data = l.data("mon.a");
-    // A directory left by an `up` that was killed before it had written its plan holds nothing of value.
+    // A directory of an `up` that was killed before it wrote its plan has nothing of value.
     if data.exists() {
         fs::remove_dir_all(&data)?;
     }
@@ -526,7 +527,7 @@ fn make_monitor(p: &Plan, l: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes an OSD's store and keyring. The monitor hears of it in [`bring_up`].
+/// Makes an OSD's store and keyring. [`bring_up`] registers it with the monitor.
 fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
     let Some(o) = p.osds.iter().find(|o| o.id == id) else { return Err("no such OSD in the plan".into()) };
     let name = format!("osd.{id}");
@@ -543,7 +544,7 @@ fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
     admin::osd_mkfs(p, o, l, force)
 }
 
-/// Waits for the monitor and registers OSDs it does not know.
+/// Waits for the monitor and registers OSDs that it does not know.
 async fn bring_up(
     p: &Plan,
     l: &Layout,
@@ -593,7 +594,7 @@ async fn up_osds(c: &Client) -> Result<u64, Error> {
     Ok(v["num_up_osds"].as_u64().unwrap_or(0))
 }
 
-/// Waits until all OSDs are up, then prints what a user needs.
+/// Waits until all OSDs are up, then prints how to use the cluster.
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let c = admin::connect(&l.conf(), "admin", None).await?;
     let want = p.osds.len() as u64;

@@ -1,4 +1,4 @@
-//! What `up` has decided about a cluster, kept in its directory so that a later `up` starts the same one.
+//! Description of a cluster, stored in its directory so that a later `up` starts the same cluster.
 
 use super::layout::{Layout, etcd_ports, mgr_port, mgr_port_of, mon_port, osd_ports};
 use base::EntityAddr;
@@ -11,13 +11,13 @@ use std::path::PathBuf;
 /// One OSD of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OsdPlan {
-    /// Its number.
+    /// Id of the OSD.
     pub(crate) id: u32,
-    /// Its uuid, given to `osd new` and written to its store.
+    /// Uuid of the OSD, passed to `osd new` and stored in the OSD.
     pub(crate) uuid: String,
-    /// Its key as in a keyring.
+    /// Key of the OSD in keyring format.
     pub(crate) key: String,
-    /// Block device, or none for a file in its data directory.
+    /// Block device; `None` for a file in the data directory.
     pub(crate) device: Option<PathBuf>,
     /// Size of the file in bytes.
     pub(crate) size: u64,
@@ -28,26 +28,26 @@ pub(crate) struct OsdPlan {
 pub(crate) struct S3Plan {
     /// Port it listens on.
     pub(crate) port: u16,
-    /// The gateway's key, as in a keyring.
+    /// Key of the gateway in keyring format.
     pub(crate) key: String,
-    /// The first user's access key.
+    /// Access key of the first user.
     pub(crate) access: String,
-    /// And secret key.
+    /// Secret key of the first user.
     pub(crate) secret: String,
-    /// Root of the system it runs in, if not this one.
+    /// Root directory that it runs in; `None` for this machine's.
     pub(crate) root: Option<PathBuf>,
 }
 
 /// A cluster on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Version of this file.
+    /// Format version of the plan.
     pub(crate) version: u32,
     /// Cluster id.
     pub(crate) fsid: String,
     /// Address the daemons listen on.
     pub(crate) ip: IpAddr,
-    /// Monitor's port.
+    /// Port of the monitor.
     pub(crate) port: u16,
     /// `cephx` or `none`.
     pub(crate) auth: String,
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     pub(crate) pool_size: u32,
     /// The OSDs.
     pub(crate) osds: Vec<OsdPlan>,
-    /// Monitors: one with its state in a file, or three with their state in an etcd that `up` runs, too.
+    /// Number of monitors: 1 with its state in a file, or 3 with their state in an etcd that `up` also runs.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) mons: u32,
     /// The gateway, if there is one.
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     /// The file system whose MDS daemons `up` runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fs: Option<FsPlan>,
-    /// Ceph's manager, if it has the role.
+    /// Ceph's manager, if it has the manager role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mgr: Option<MgrPlan>,
 }
@@ -83,47 +83,47 @@ pub(crate) fn mon_name(i: u32) -> String {
     ["a", "b", "c"].get(i as usize).map_or_else(|| i.to_string(), |n| (*n).to_owned())
 }
 
-/// Ceph's manager in place of our own role.
+/// Ceph's manager instead of the built-in role.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MgrPlan {
-    /// Root directory that has `ceph-mgr`, none for this machine's.
+    /// Root directory with `ceph-mgr`; `None` for this machine's.
     pub(crate) ceph_root: Option<PathBuf>,
 }
 
-/// A file system and who serves it.
+/// A file system and its MDS daemons.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FsPlan {
-    /// Its name.
+    /// Name of the file system.
     pub(crate) name: String,
-    /// MDS daemons.
+    /// Number of MDS daemons.
     pub(crate) mds: u32,
-    /// Root directory that has `ceph-mds`, none for this machine's.
+    /// Root directory with `ceph-mds`; `None` for this machine's.
     pub(crate) ceph_root: Option<PathBuf>,
 }
 
-/// Reactors of each OSD: half of the machine's cores shared among them, the other half for the clients that run here, too
+/// Reactors of each OSD: half of the machine's cores divided by the OSDs; the other half is for clients on this machine
 /// (docs/adr/0005).
 fn reactors(cores: usize, osds: usize) -> usize {
     (cores / 2 / osds.max(1)).max(1)
 }
 
-/// Environment variable for tests: reactors of each OSD, however many cores there are.
+/// Environment variable for tests: reactors of each OSD, regardless of the cores.
 const REACTORS: &str = "BELEMNITE_OSD_REACTORS";
 
-/// Reactors of each of so many OSDs on this machine.
+/// Reactors of each OSD on this machine.
 pub(crate) fn reactors_here(osds: usize) -> usize {
     let told = std::env::var(REACTORS).ok().and_then(|v| v.parse::<usize>().ok()).filter(|n| *n > 0);
     told.unwrap_or_else(|| reactors(std::thread::available_parallelism().map_or(1, usize::from), osds))
 }
 
-/// Version of the plan's file that this program writes.
+/// Format version of the plan that this program writes.
 pub(crate) const VERSION: u32 = 1;
 
-/// Last line of a `ceph.conf` that `up` writes.
+/// Last line of a `ceph.conf` written by `up`.
 const OWN_OPTIONS: &str = "# Your own options: what follows this line is kept. Daemons read it when they start.";
 
 impl Plan {
-    /// The address as it stands in URLs and address lists.
+    /// The address in the form for URLs and address lists.
     #[must_use]
     pub(crate) fn host(&self) -> String {
         match self.ip {
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// What every client and daemon needs to know.
+    /// Section `[global]`, for all clients and daemons.
     #[must_use]
     pub(crate) fn conf_global(&self) -> String {
         let (auth, modes) = (&self.auth, if self.auth == "none" { "ms_mon_client_mode = crc\n" } else { "" });
@@ -163,7 +163,7 @@ impl Plan {
         (0..self.mons).map(one).collect::<Vec<_>>().join(",")
     }
 
-    /// How the monitors reach their state.
+    /// Options for the monitors' access to etcd.
     #[must_use]
     pub(crate) fn etcd(&self) -> EtcdOptions {
         EtcdOptions {
@@ -173,7 +173,7 @@ impl Plan {
         }
     }
 
-    /// What the configuration says of several monitors.
+    /// Sections for several monitors.
     fn mon_sections(&self) -> String {
         if self.mons == 1 {
             return String::new();
@@ -189,14 +189,14 @@ impl Plan {
         out
     }
 
-    /// The `ceph.conf` of the cluster, with the operator's own options out of the one that is there.
+    /// The `ceph.conf` of the cluster, with the operator's own options from the existing file.
     #[must_use]
     pub(crate) fn conf_beside(&self, l: &Layout, have: &str) -> String {
         let own = have.split_once(OWN_OPTIONS).map_or("", |(_, own)| own);
         format!("{}\n{OWN_OPTIONS}{}", self.conf(l), if own.is_empty() { "\n" } else { own })
     }
 
-    /// What the cluster itself needs in its `ceph.conf`.
+    /// The part of `ceph.conf` that `up` generates.
     #[must_use]
     pub(crate) fn conf(&self, l: &Layout) -> String {
         let host = self.host();
@@ -214,7 +214,8 @@ impl Plan {
              public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",
             l.admin_keyring().display(),
             mgr_port(self.port),
-            // On one machine each OSD is a witness of its own; of two OSDs one is left to tell.
+            // All OSDs are on one host, so each OSD counts as a failure reporter of its own. With two OSDs only one can
+            // report the other.
             if self.osds.len() > 2 { 2 } else { 1 },
             if self.mgr.is_some() { "mgr = external\n" } else { "" },
             self.mon_sections(),
@@ -263,7 +264,7 @@ mod tests {
         let next = p.conf_beside(&l, &with);
         assert!(next.contains("mgr = external\n") && next.ends_with("\n[osd]\ndebug_osd = 5\n"), "{next}");
         assert!(!plan().conf_beside(&l, &next).contains("external"));
-        // One that an earlier build wrote has no such line.
+        // A file of an earlier build has no such line.
         assert_eq!(plan().conf_beside(&l, &plan().conf(&l)), first);
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps daemons running: starts them, notices their end, starts them again, stops them in order.
+//! Supervises daemons: starts them, detects their exit, restarts them, and stops them in order.
 //!
-//! A daemon's standard input is a pipe whose other end lives here: when this process goes away in whatever manner, the
-//! daemon reads its end and stops. Invariants:
-//!  1. A daemon that lived at least [`HEALTHY`] is started again at once, and so is one that died young for the first
-//!     time; from then on each early death makes it wait longer, but never beyond [`KILLED_MAX`] if it was killed
-//!     rather than failed. One whose device failed or has no room never starts at once, however long it lived.
-//!  2. A pid file exists while its daemon runs, and only then.
+//! A daemon's standard input is a pipe from this process: when this process ends, the daemon reads the end of input and
+//! stops. Invariants:
+//!  1. A daemon that lived at least [`HEALTHY`] is restarted at once, and so is one after its first early exit. Each
+//!     further early exit lengthens the pause, up to [`KILLED_MAX`] for a killed daemon. A daemon whose device failed or
+//!     has no space is never restarted at once.
+//!  2. A pid file exists exactly while its daemon runs.
 
 use super::layout::Layout;
 use std::os::unix::process::ExitStatusExt;
@@ -13,34 +13,34 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, ChildStdin, Command};
 
-/// A daemon that lived this long was well: its end is an accident, not a condition.
+/// Lifetime after which a daemon's exit counts as an accident and not as a persistent failure.
 const HEALTHY: Duration = Duration::from_secs(10);
-/// First wait before a restart of a daemon that died young.
+/// First pause before the restart of a daemon that exited early.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// Longest wait.
+/// Longest pause before a restart.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest wait of a daemon that was ended by SIGKILL: by an operator or for want of memory, not by its own fault.
+/// Longest pause after a SIGKILL, which comes from an operator or the kernel's OOM killer.
 const KILLED_MAX: Duration = Duration::from_millis(250);
-/// How long a daemon may take to stop before it is killed.
+/// Time limit for a daemon to stop before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
-/// How to start one daemon.
+/// Start command of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
-    /// `mon.a`, `osd.0`.
+    /// Name: `mon.a`, `osd.0`.
     pub(crate) name: String,
     /// Arguments to the program.
     pub(crate) args: Vec<String>,
-    /// Another program than this one: it does not heed its standard input, and is stopped by SIGTERM.
+    /// Program, if not this one. Such a program ignores its standard input and is stopped by SIGTERM.
     pub(crate) program: Option<std::path::PathBuf>,
 }
 
 struct Running {
     child: Child,
-    /// Apart from the child, because waiting for that would close it.
+    /// Separate from the child, because waiting for the child would close it.
     stdin: Option<ChildStdin>,
     since: Instant,
-    /// It was sent SIGTERM.
+    /// Whether SIGTERM was sent.
     asked: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Daemon {
     layout: Layout,
     running: Option<Running>,
     backoff: Duration,
-    /// When to start again, while it is down.
+    /// Time of the next start, while it is down.
     due: Option<Instant>,
 }
 
@@ -61,13 +61,13 @@ impl Daemon {
         Self { spec, layout, running: None, backoff: Duration::ZERO, due: None }
     }
 
-    /// `osd.0`.
+    /// Name: `osd.0`.
     #[must_use]
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Starts it, its output going to `log/<name>.log`.
+    /// Starts the daemon with its output in `log/<name>.log`.
     pub(crate) fn start(&mut self) -> std::io::Result<()> {
         let path = self.layout.log().join(format!("{}.log", self.spec.name));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
@@ -80,7 +80,7 @@ impl Daemon {
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
             .stderr(out)
-            // A terminal's Ctrl-C must reach `up` alone, which then stops the daemons in order.
+            // Ctrl-C in a terminal must reach only `up`, which then stops the daemons in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -93,7 +93,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Waits until something is to be done: the daemon ended, or its restart is due. Cancel-safe.
+    /// Waits until the daemon exits or its restart is due. Cancel-safe.
     pub(crate) async fn wait(&mut self) -> Change {
         if let Some(r) = &mut self.running {
             let status = r.child.wait().await;
@@ -113,7 +113,7 @@ impl Daemon {
         }
     }
 
-    /// Sends SIGTERM to a daemon that does not heed its input, once.
+    /// Sends SIGTERM, once, to a daemon that ignores its standard input.
     pub(crate) async fn ask_foreign_to_stop(&mut self) {
         if self.spec.program.is_none() {
             return;
@@ -121,12 +121,12 @@ impl Daemon {
         let Some(r) = self.running.as_mut().filter(|r| !r.asked) else { return };
         r.asked = true;
         if let Some(pid) = r.child.id() {
-            // The shell's own `kill`: there is no other way to send a signal without unsafe code.
+            // The shell's `kill` is the only way to send a signal without unsafe code.
             let _ = Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await;
         }
     }
 
-    /// Stops it: end of input or SIGTERM, then SIGKILL if it does not leave in time.
+    /// Stops the daemon by end of input or SIGTERM, and by SIGKILL after the time limit; true if it stopped in time.
     pub(crate) async fn stop(&mut self) -> bool {
         self.ask_foreign_to_stop().await;
         let Some(mut r) = self.running.take() else { return true };
@@ -140,12 +140,12 @@ impl Daemon {
     }
 }
 
-/// True if a daemon that ended like this said that its device failed (74), or has no room now (75).
+/// True if a daemon exited because its device failed (74) or has no space (75).
 fn is_of_device(status: ExitStatus) -> bool {
     matches!(status.code(), Some(74 | 75))
 }
 
-/// Time until a daemon is started again; `backoff` is what the next one waits that dies young.
+/// Pause before a daemon is restarted; `backoff` is the pause after the next early exit.
 fn pause(status: Option<&ExitStatus>, lived: Duration, backoff: &mut Duration) -> Duration {
     let killed = status.is_some_and(|s| s.signal() == Some(9));
     if lived >= HEALTHY {
@@ -161,7 +161,7 @@ fn pause(status: Option<&ExitStatus>, lived: Duration, backoff: &mut Duration) -
     wait
 }
 
-/// How a daemon ended, in words.
+/// Description of a daemon's exit.
 #[must_use]
 pub(crate) fn how(status: Option<ExitStatus>) -> String {
     match status {
@@ -172,17 +172,17 @@ pub(crate) fn how(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// What happened to a daemon.
+/// Change of a daemon.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Its process ended.
+    /// The process has exited.
     Ended {
-        /// How.
+        /// Exit status.
         status: Option<ExitStatus>,
-        /// Time until its restart.
+        /// Pause before the restart.
         restart_in: Duration,
     },
-    /// Its restart is due.
+    /// The restart is due.
     Due,
 }
 

@@ -1,4 +1,4 @@
-//! A cluster of one monitor and one OSD as processes, made for a test, and what it takes to speak to them by hand.
+//! A test cluster of one monitor and one OSD as processes, with connections for hand-made messages.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use client::{Client, Options};
@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::Message;
 
-/// How long anything may take; nothing does.
+/// Time limit of every wait; none normally comes near it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `belemnite up`, with its directory; both go with it.
+/// A running `belemnite up` with its directory; dropping it ends and removes both.
 pub(crate) struct Up {
     pub(crate) dir: PathBuf,
     pub(crate) mon: SocketAddr,
@@ -42,14 +42,14 @@ impl Up {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let up = lines.any(|l| l.is_ok_and(|l| l.starts_with("The cluster is up")));
-        // What it says later must not stop it.
+        // Drain later output so that `up` does not block.
         std::thread::spawn(move || lines.for_each(drop));
         let me = Self { dir, mon, child };
         assert!(up, "the cluster did not start");
         me
     }
 
-    /// The key of a keyring file in the directory.
+    /// A key from a keyring file in the directory.
     pub(crate) fn key(&self, file: &str, name: &str) -> auth::CryptoKey {
         let text = std::fs::read_to_string(self.dir.join(file)).unwrap();
         auth::Keyring::parse(&text).unwrap().key(&base::AuthName::parse(name).unwrap()).unwrap().clone()
@@ -71,7 +71,7 @@ impl Up {
         self.client("client.admin", self.key("ceph.client.admin.keyring", "client.admin")).await
     }
 
-    /// Counters of the OSD.
+    /// Performance counters of the OSD.
     pub(crate) fn osd_perf(&self) -> Value {
         ask(&self.dir.join("run/osd.0.asok"), r#"{"prefix": "perf dump"}"#)
     }
@@ -79,7 +79,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // Its daemons end with it: their standard input is its pipe.
+        // The daemons end with `up`, whose pipe is their standard input.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -95,14 +95,14 @@ fn ask(path: &Path, request: &str) -> Value {
     serde_json::from_slice(&out[4..]).unwrap()
 }
 
-/// A monitor command that must succeed.
+/// Runs a monitor command, which must succeed.
 pub(crate) async fn run(c: &Client, cmd: Value, input: &str) -> String {
     let r = c.mon_command(&cmd.to_string(), bytes::Bytes::copy_from_slice(input.as_bytes())).await.unwrap();
     assert_eq!(r.rc, 0, "{cmd}: {}", r.status);
     String::from_utf8(r.out.to_vec()).unwrap()
 }
 
-/// Makes a key with these caps.
+/// Creates a key with these caps.
 pub(crate) async fn make_key(admin: &Client, name: &str, caps: &[&str]) -> auth::CryptoKey {
     let out =
         run(admin, json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps, "format": "json" }), "").await;
@@ -110,7 +110,7 @@ pub(crate) async fn make_key(admin: &Client, name: &str, caps: &[&str]) -> auth:
     auth::CryptoKey::from_base64(all[0]["key"].as_str().unwrap()).unwrap()
 }
 
-/// What happened on a connection.
+/// Event of a connection.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Open(Rc<PeerInfo>),
@@ -138,7 +138,7 @@ impl Handler for Recorder {
 }
 
 impl Recorder {
-    /// The next event of a connection; those of others are dropped.
+    /// The next event of a connection; events of other connections are dropped.
     pub(crate) async fn next(&self, of: ConnId) -> Seen {
         let next = async {
             loop {
@@ -153,13 +153,13 @@ impl Recorder {
         tokio::time::timeout(PATIENCE, next).await.expect("nothing happens")
     }
 
-    /// True if the connection has ended; drops its other events.
+    /// True if the connection has closed; drops its other events.
     pub(crate) fn has_closed(&self, of: ConnId) -> bool {
         self.events.borrow_mut().drain(..).any(|(c, e)| c == of && matches!(e, Seen::Closed(_)))
     }
 }
 
-/// A network whose connections end with it.
+/// A network whose drop closes its connections.
 pub(crate) fn network() -> (Net, Rc<Recorder>) {
     (Net::new(), Rc::new(Recorder::default()))
 }

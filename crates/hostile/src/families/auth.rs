@@ -1,5 +1,4 @@
-//! Keyrings, keys, tickets, and the authentication payloads of peers that have proved nothing yet.
-//! Input: u8 which, then its bytes.
+//! Keyrings, keys, tickets, and authentication payloads of unauthenticated peers. Input: u8 selector, then the bytes.
 
 use super::{ALLOC_DECODER, Family, select, there_and_back};
 use crate::vectors;
@@ -25,7 +24,7 @@ const WHICH: &[fn(&[u8])] = &[
     signing_in,
 ];
 
-/// Repeatable "random" bytes.
+/// Repeatable pseudo-random bytes.
 pub(super) struct Seeded(RefCell<Rng>);
 
 impl Seeded {
@@ -55,7 +54,7 @@ fn keyring(input: &[u8]) {
     }
 }
 
-/// Splits the input into the payloads of two frames, and feeds a server with them.
+/// Splits the input into the payloads of two frames, and passes them to a server.
 fn server(kind: EntityKind, input: &[u8]) {
     let host = ServiceHost::new(kind, vec![Method::CEPHX, Method::NONE]);
     let random = Seeded::new();
@@ -76,7 +75,7 @@ fn to_service(input: &[u8]) {
     server(EntityKind::OSD, input);
 }
 
-/// The other direction: a hostile monitor.
+/// The opposite direction: a hostile monitor.
 fn signing_in(input: &[u8]) {
     let random = Seeded::new();
     let key = CryptoKey::generate(auth::KeyKind::Aes, NOW, &random);
@@ -122,7 +121,7 @@ fn seeds() -> Vec<Vec<u8>> {
     add(8, &[&[ticket.len() as u8][..], &ticket, &ticket].concat());
     add(9, &[&[0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0x20, 0, 0, 0, 1, 48, 0, 0, 0][..], &[3; 48]].concat());
     add(9, &[1, 1, 2, 3, 4, 5, 6, 7, 8]);
-    // Payloads of authentication messages as they were captured.
+    // Captured payloads of authentication messages.
     for m in vectors::all_messages().iter().filter(|m| m.header.kind == 18).take(6) {
         if let Ok(r) = <wire::msg::MAuthReply as wire::WireMessage>::from_message(m) {
             add(9, &r.auth_payload);

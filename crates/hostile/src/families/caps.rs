@@ -1,4 +1,4 @@
-//! Capability strings of all three services, and decisions made with them.
+//! Caps of all three services, and access decisions with them.
 
 use super::{ALLOC_DECODER, Family};
 use base::{AuthName, EntityAddr, EntityKind};
@@ -23,7 +23,7 @@ fn run(input: &[u8]) {
             classes: &[call],
         };
         let may = c.is_capable(&req, &addr);
-        // Whoever may do all of it may do less of it.
+        // A sender that may do a whole request may also do a part of it.
         let less = OsdRequest { write: false, classes: &[], ..req };
         assert!(!may || c.is_capable(&less, &addr), "{text}");
     }

@@ -1,5 +1,5 @@
-//! Input of object class methods. Input: u16 method (counted through all classes), then what the client sends. Called
-//! on no object, on an object, and on the object that the first call made.
+//! Input of object class methods. Input: u16 method (an index over all classes), then the client's input. Called on an
+//! absent object, on an object, and on the object made by the first call.
 
 use super::Family;
 use crate::vectors;
@@ -11,8 +11,8 @@ use wire::{Reader, WireMessage};
 
 pub(super) const FAMILY: Family = Family { name: "class_inputs", run, seeds, alloc_fixed: ALLOC_FIXED, cost: 1 };
 
-/// A method may make a large object of a few bytes of input: the object map of the largest image has 64 MiB, and the
-/// test context copies the object.
+/// A few bytes of input may make a large object: the object map of the largest image has 64 MiB, and the test context
+/// copies the object.
 const ALLOC_FIXED: usize = 512 << 20;
 
 fn methods() -> impl Iterator<Item = (&'static str, &'static Method)> {
@@ -38,7 +38,7 @@ fn number(class: &[u8], method: &[u8]) -> Option<u16> {
 
 fn seeds() -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
-    // Each method with nothing, and with a structure of a few fields.
+    // Each method with empty input, and with a structure of a few fields.
     for (i, _) in methods().enumerate() {
         let n = (i as u16).to_le_bytes();
         out.push(n.to_vec());

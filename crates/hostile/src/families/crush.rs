@@ -1,4 +1,4 @@
-//! CRUSH maps, and mapping with what was decoded: rules of a damaged map must end, too.
+//! CRUSH maps, and mappings with decoded maps: the rules of a damaged map must terminate.
 
 use super::Family;
 use crate::vectors;

@@ -1,6 +1,6 @@
-//! Whole connections: a server fed by a hostile client, and a client fed by a hostile server, over captured streams.
-//! Input: u8 which, then the stream. Checksums are made right where the frame is complete, or nothing behind them
-//! would be reached.
+//! Whole connections on captured streams: a server with a hostile client, and a client with a hostile server. Input: u8
+//! selector, then the stream. Checksums of complete frames are corrected; otherwise nothing behind them would be
+//! reached.
 
 use super::auth::Seeded;
 use super::{ALLOC_DECODER, Family, select};
@@ -19,11 +19,11 @@ use wire::Reader;
 pub(super) const FAMILY: Family = Family { name: "frames", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 2 };
 
 const WHICH: &[fn(&[u8])] = &[server, client];
-/// Longest segment a repaired preamble may announce: space for announced data is a matter of policy, tested there.
+/// Longest segment in a corrected preamble: space for announced data is limited by policy, which has its own tests.
 const SEGMENT_MAX: u32 = 64 << 10;
-/// Streams are cut here.
+/// Length at which streams are cut.
 const STREAM_MAX: usize = 16 << 10;
-/// Bytes of banner, preamble and message header.
+/// Lengths of banner, preamble and message header in bytes.
 const BANNER: usize = 26;
 const PREAMBLE: usize = 32;
 
@@ -43,7 +43,7 @@ fn put32(b: &mut [u8], at: usize, v: u32) {
     }
 }
 
-/// Makes the checksums right of all frames that are complete, and gives the target address of a CLIENT_IDENT.
+/// Corrects the checksums of all complete frames; returns the target address of a CLIENT_IDENT.
 fn repair(b: &mut [u8]) -> Option<EntityAddr> {
     let mut target = None;
     let mut at = BANNER;
@@ -101,7 +101,7 @@ fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
     })
 }
 
-/// Feeds the stream in pieces of changing size, as a network would.
+/// Feeds the stream in pieces of varying size, as a network does.
 fn drive(mut c: Connection, stream: &[u8]) {
     let mut size = 1;
     let mut rest = stream;

@@ -1,5 +1,6 @@
-//! OSD maps, incrementals and monitor maps, with what is done with them at once: encoding again, placing PGs, applying.
-//! Input: u8 which, then the blob. Checksums of maps are made right first, or nothing below them would be reached.
+//! OSD maps, incremental maps and monitor maps, with the first operations on them: encoding again, placing PGs,
+//! applying. Input: u8 selector, then the blob. Checksums of maps are corrected first; otherwise nothing behind them
+//! would be reached.
 
 use super::{Family, select, there_and_back};
 use crate::vectors;
@@ -12,14 +13,14 @@ use wire::{Features, WireMessage};
 
 pub(super) const FAMILY: Family = Family { name: "maps", run, seeds, alloc_fixed: ALLOC_FIXED, cost: 4 };
 
-/// A map may say that it is for `cluster::osdmap::MAX_OSD_LIMIT` OSDs and hold few of them.
+/// A small map may announce `cluster::osdmap::MAX_OSD_LIMIT` OSDs.
 const ALLOC_FIXED: usize = 96 << 20;
-/// Pools and PGs per pool that are placed: mapping is bounded per PG, not per map.
+/// Most pools, and most PGs per pool, that are placed: the cost of mapping is bounded per PG, not per map.
 const POOLS: usize = 3;
 const PGS: usize = 8;
-/// Larger incrementals are not applied: a new maximum of OSDs alone may ask for a large map, rightly.
+/// Limit for applying incremental maps: a new maximum of OSDs may legitimately require a large map.
 const MAX_OSD: i32 = 10_000;
-/// A kernel client's features: the older layouts.
+/// Features of a kernel client, which select older encodings.
 const KERNEL: Features = Features(Features::PACIFIC.0 & !(1 << 28) & !(1 << 2));
 
 const WHICH: &[fn(&[u8])] = &[full, incremental, there_and_back::<MonMap>];
@@ -53,7 +54,7 @@ fn full(input: &[u8]) {
     let _ = map.encode_blob(KERNEL);
 }
 
-/// The smallest captured map, to apply incrementals to.
+/// The smallest captured map, on which incremental maps are applied.
 static BASE: LazyLock<Option<OsdMap>> = LazyLock::new(|| {
     let blobs = captured().into_iter().flat_map(|m| m.maps.into_values());
     blobs.min_by_key(Bytes::len).and_then(|b| OsdMap::decode_blob(&b).ok())
@@ -86,7 +87,7 @@ fn captured() -> Vec<MOsdMap> {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    // Made here, not in the first measured run.
+    // Initialized here, not in the first measured run.
     LazyLock::force(&BASE);
     let mut out = Vec::new();
     let mut add = |which: u8, blob: &[u8]| out.push([&[which], blob].concat());

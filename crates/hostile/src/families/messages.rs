@@ -1,4 +1,4 @@
-//! All messages. Input: u16 type, u16 version, u32 length of the front, front, and the rest is data.
+//! All message types. Input: u16 type, u16 version, u32 length of the front, front, and the rest is data.
 
 use super::{ALLOC_DECODER, Family};
 use crate::vectors;
@@ -9,7 +9,7 @@ use wire::{Features, Message, MsgHeader, Reader};
 
 pub(super) const FAMILY: Family = Family { name: "messages", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 1 };
 
-/// Seeds per type: enough for variety, few enough that rare types are not drowned.
+/// Seeds per type: enough for variety, and few enough for rare types to matter.
 const SEEDS_PER_KIND: usize = 6;
 
 fn parse(input: &[u8]) -> Option<Message> {
@@ -46,7 +46,7 @@ fn seeds() -> Vec<Vec<u8>> {
     for m in vectors::all_messages() {
         by_kind.entry(m.header.kind).or_default().push(m);
     }
-    // Types without a capture start from nothing.
+    // Types without a capture start from an empty message.
     let mut out: Vec<Vec<u8>> = registry::KINDS
         .iter()
         .filter(|k| !by_kind.contains_key(k))

@@ -1,5 +1,6 @@
-//! Whole sessions at the monitor and the manager role, of peers that may change nothing: messages and commands one after another.
-//! Nothing that is stored changes but lines of the log, and what is held for the peers is bounded. Input: steps; the first byte of each says what it is ([`step`]).
+//! Whole sessions with the monitor and the manager role, of peers without write access: a sequence of messages and
+//! commands. Nothing stored changes except entries of the log, and the memory held for the peers is bounded. Input:
+//! steps; the first byte of each selects its kind ([`step`]).
 
 use super::auth::Seeded;
 use super::{Family, Steps};
@@ -31,9 +32,9 @@ pub(super) const FAMILY: Family = Family { name: "mon_sessions", run, seeds, all
 
 const FSID: Uuid = Uuid([7; 16]);
 const HOME: ([u8; 4], u16) = ([127, 0, 0, 1], 3300);
-/// Steps of one input.
+/// Most steps of one input.
 const STEPS_MAX: usize = 48;
-/// What may wait for a commit, of peers that may change nothing.
+/// Most bytes that may wait for a commit, of peers without write access.
 const WAITING_MAX: usize = 64 << 10;
 
 /// Entity, and caps at the monitor and at the manager.
@@ -51,17 +52,17 @@ const PEERS: [(&str, &str, &str); 11] = [
     ("osd.0", "allow r", "allow r"),
 ];
 
-/// What a cluster keeps.
+/// Stored state of a cluster.
 type Kept = BTreeMap<Bytes, Bytes>;
 
 struct Monitor {
     core: MonCore,
     store: MemoryStore,
     now: Now,
-    /// Requests that the store has not been given: a commit is under way.
+    /// Requests withheld from the store: a commit is in progress.
     held: Option<Vec<Request>>,
     conns: u64,
-    /// The last answer that was sent.
+    /// The last reply that was sent.
     last: Option<Message>,
 }
 
@@ -114,7 +115,8 @@ impl Monitor {
                         Some(h) => h.push(r),
                         None => self.store.submit(r),
                     },
-                    // Asks the cluster for progress and images; what may ask is the matter here.
+                    // The job asks the cluster for progress and images; this family tests only which senders may start
+                    // it.
                     Effect::Job(token, _) => {
                         idle = false;
                         self.handle(Event::Answer(token, base::errno::EAGAIN, String::new(), Bytes::new()));
@@ -165,7 +167,7 @@ impl Monitor {
         self.pump();
     }
 
-    /// A commit that was under way ends.
+    /// Completes the commit in progress.
     fn release(&mut self) {
         for r in self.held.take().into_iter().flatten() {
             self.store.submit(r);
@@ -190,7 +192,7 @@ fn start() -> Now {
     Now { mono: Mono(1_000_000_000), wall: Utime { sec: 1_795_000_000, nsec: 0 } }
 }
 
-/// A cluster with an OSD that exists, a pool, a secret and keys.
+/// A cluster with an OSD, a pool, a config key and entity keys.
 fn prepared() -> Kept {
     let now = start();
     let mut store = MemoryStore::new();
@@ -222,8 +224,8 @@ fn refilled(kept: &Kept) -> MemoryStore {
     store
 }
 
-/// What a peer without rights must not change: all but lines of the log, and the number of the commit that wrote them, which is kept
-/// with the bounds of the maps. The maps themselves are in it.
+/// State that a peer without rights must not change: everything except log entries and the number of the commit that
+/// wrote them, which is stored with the bounds of the maps. The maps themselves are included.
 fn guarded(kept: &Kept) -> BTreeMap<&Bytes, &Bytes> {
     kept.iter().filter(|(k, _)| !k.starts_with(key::LOG.as_bytes()) && *k != key::OSDMAP_BOUNDS).collect()
 }
@@ -238,7 +240,7 @@ fn run(input: &[u8]) {
 
 fn check(cluster: &Kept, input: &[u8]) {
     let mut m = Monitor::load(refilled(cluster), start());
-    // What a start writes is no peer's doing.
+    // Writes at the start are not caused by a peer.
     let before = everything(&mut m.store);
     let idle = m.core.session_count();
     let mut steps = Steps::new(input);
@@ -266,8 +268,9 @@ fn changed(a: &BTreeMap<&Bytes, &Bytes>, b: &BTreeMap<&Bytes, &Bytes>) -> Vec<St
     differs.map(|k| String::from_utf8_lossy(k).into_owned()).collect()
 }
 
-/// 0: opens a session of the peer of the next byte, 1: closes the newest, 2: time passes, 3: a commit begins to take long or ends,
-/// 4 to 6: a command to the monitor, the manager, or by `tell`; others: a message of the type of the next byte.
+/// Runs a step. 0: opens a session of the peer given by the next byte; 1: closes the newest; 2: advances time; 3:
+/// withholds or completes a commit; 4 to 6: a command to the monitor, the manager, or by `tell`; others: a message of
+/// the type given by the next byte.
 fn step(m: &mut Monitor, conns: &mut Vec<u64>, what: u8, steps: &mut Steps<'_>) {
     if what.is_multiple_of(12) || conns.is_empty() {
         let which = steps.u8().unwrap_or(0);
@@ -304,7 +307,7 @@ fn step(m: &mut Monitor, conns: &mut Vec<u64>, what: u8, steps: &mut Steps<'_>) 
     }
 }
 
-/// A session of each peer with every command, and with captured messages of each type.
+/// For each peer a session with every command, and with captured messages of each type.
 fn seeds() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let commands: Vec<String> = mon::command::commands()

@@ -1,6 +1,6 @@
-//! Whole sessions at an OSD, of clients that may write nothing: messages of any type and operations on objects that are there.
-//! No object and no PG changes, and what is held for the clients is bounded. Input: steps; the first byte of each says what it is
-//! ([`step`]).
+//! Whole sessions with an OSD, of clients without write access: messages of any type and operations on existing
+//! objects. No object and no PG changes, and the memory held for the clients is bounded. Input: steps; the first byte
+//! of each selects its kind ([`step`]).
 
 use super::{Family, Steps};
 use crate::vectors;
@@ -27,7 +27,7 @@ use wire::msg::{MOsdMap, MOsdOp, OpCode, OsdOp, msg_flags, registry};
 use wire::types::{ObjectLocator, SnapContext};
 use wire::{Features, Message, WireMessage as _};
 
-/// A PG with its objects, and answers.
+/// A PG with its objects, and replies.
 const ALLOC: usize = 4 << 20;
 
 pub(super) const FAMILY: Family = Family { name: "osd_sessions", run, seeds, alloc_fixed: ALLOC, cost: 60 };
@@ -35,10 +35,10 @@ pub(super) const FAMILY: Family = Family { name: "osd_sessions", run, seeds, all
 const FSID: Uuid = Uuid([7; 16]);
 const POOL: PoolId = PoolId(1);
 const STEPS_MAX: usize = 48;
-/// What may wait for a map, of clients that may write nothing.
+/// Most bytes that may wait for a map, of clients without write access.
 const WAITING_MAX: usize = 1 << 20;
 
-/// Entity, caps at OSDs, what it says it is.
+/// Entity, caps for OSDs, entity type in HELLO.
 const CLIENTS: [(&str, &str, EntityKind); 9] = [
     ("client.none", "", EntityKind::CLIENT),
     ("client.r", "allow r", EntityKind::CLIENT),
@@ -53,7 +53,7 @@ const CLIENTS: [(&str, &str, EntityKind); 9] = [
 
 const OBJECTS: [&[u8]; 4] = [b"o", b"o2", b"none", b""];
 
-/// Codes that clients send; the last two are of nothing.
+/// Codes that clients send; the last two are undefined.
 const CODES: [OpCode; 41] = [
     OpCode::READ,
     OpCode::STAT,
@@ -111,7 +111,7 @@ fn at(ms: u64) -> Now {
     Now { mono: Mono((1000 + ms) * 1_000_000), wall: Utime { sec: 100 + (ms / 1000) as u32, nsec: 0 } }
 }
 
-/// The map that follows, and its blob.
+/// The next map, and its encoded incremental map.
 fn next(map: &OsdMap, change: impl FnOnce(&mut Incremental)) -> (OsdMap, Bytes) {
     let mut inc = Incremental::new(FSID, map.epoch.next(), Utime { sec: map.epoch.0, nsec: 0 });
     change(&mut inc);
@@ -120,7 +120,7 @@ fn next(map: &OsdMap, change: impl FnOnce(&mut Incremental)) -> (OsdMap, Bytes) 
     (next, inc.encode_blob(Features::PACIFIC, crc))
 }
 
-/// Maps with one OSD, up, and the pools `p` and `q` of one PG; the second lets their PGs serve.
+/// Maps with one OSD, up, and the pools `p` and `q` with one PG each; with the second map their PGs can serve.
 fn maps() -> (MapHistory, [Arc<OsdMap>; 2]) {
     let mut crush = CrushMap::fresh("osd");
     let place = [("host", "h"), ("root", "default")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
@@ -165,7 +165,7 @@ fn maps() -> (MapHistory, [Arc<OsdMap>; 2]) {
 }
 
 impl Osd {
-    /// One whose PG of `p` holds two objects, one of them with a clone, and a watch.
+    /// An OSD whose PG of `p` has two objects, one of them with a clone, and a watch.
     fn prepared() -> Self {
         let (history, [first, serving]) = maps();
         let places = Places::new(0, Box::new(|_| 0), &[]);
@@ -270,7 +270,7 @@ impl Osd {
         self.shard.pgs().map(|p| p.info().last_update).max().unwrap_or_default()
     }
 
-    /// Everything that is stored.
+    /// A description of the whole stored state.
     fn stored(&self) -> String {
         format!("{:?}", self.store)
     }
@@ -306,8 +306,8 @@ fn run(input: &[u8]) {
     assert!((o.stored(), o.pg_version()) == before, "something that is stored changed");
 }
 
-/// 0: opens a session of the client of the next byte, 1: closes the newest, 2: time passes, 3: a message of the type of the next
-/// byte, others: an operation.
+/// Runs a step. 0: opens a session of the client given by the next byte; 1: closes the newest; 2: advances time; 3: a
+/// message of the type given by the next byte; others: an operation.
 fn step(o: &mut Osd, sessions: &mut Vec<Arc<SessionInfo>>, what: u8, steps: &mut Steps<'_>) {
     let newest = sessions.last().cloned();
     let Some(s) = newest.filter(|_| !what.is_multiple_of(8)) else {
@@ -325,7 +325,7 @@ fn step(o: &mut Osd, sessions: &mut Vec<Arc<SessionInfo>>, what: u8, steps: &mut
         3 => o.message(&s, &steps.message()),
         _ => {
             let m = operation(o, steps);
-            // As it comes over the network.
+            // Encoded, as on the network.
             o.message(&s, &m.to_message(Features::PACIFIC))
         }
     };
@@ -336,7 +336,8 @@ fn step(o: &mut Osd, sessions: &mut Vec<Arc<SessionInfo>>, what: u8, steps: &mut
     }
 }
 
-/// An operation on an object of `p`, or of nothing: object, snapshot, epoch, flags, and up to three codes with their input.
+/// An operation on an object of `p`, or an absent one: object, snapshot, epoch, flags, and up to three codes with their
+/// input.
 fn operation(o: &Osd, steps: &mut Steps<'_>) -> MOsdOp {
     let mut next = || steps.u8().unwrap_or(0);
     let (oid, snap, epoch, flags, count, locator) = (next(), next(), next(), next(), next(), next());
@@ -357,14 +358,14 @@ fn operation(o: &Osd, steps: &mut Steps<'_>) -> MOsdOp {
         tid: u64::from(snap) + 1,
         snapid: if snap % 4 == 3 { SnapId(4) } else { SnapId::HEAD },
         osdmap_epoch: Epoch(if epoch > 250 { u32::MAX } else { o.epoch.0 }),
-        // What the locator says is a claim; `n` is another object, whose PG is the same.
+        // The locator is unverified; `n` is another object, whose PG is the same.
         locator: ObjectLocator { pool: PoolId(i64::from(locator % 3)), nspace, ..ObjectLocator::default() },
         ops: ops.into_iter().collect(),
         ..m
     }
 }
 
-/// A session of each client with each code, class methods, and captured messages of each type.
+/// For each client a session with each code, class methods, and captured messages of each type.
 fn seeds() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for client in 0..CLIENTS.len() as u8 {
@@ -381,7 +382,8 @@ fn seeds() -> Vec<Vec<u8>> {
             out.push(b);
         }
         for filter in ["plain", "parent", "cephfs.inode_tag"] {
-            // After two empty names, the filter and its arguments, which are the next list's start and more.
+            // Two empty names are followed by the filter and its arguments, which the next list's start and others
+            // reuse.
             let code = CODES.iter().position(|c| *c == OpCode::PGNLS_FILTER).unwrap_or(0) as u8;
             let args = [
                 &[0; 8][..],

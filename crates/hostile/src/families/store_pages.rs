@@ -1,6 +1,7 @@
-//! Pages of a store's metadata. On a device their checksums, which are kept above them, keep damage out; here what a page says is wrong.
+//! Pages of a store's metadata with invalid contents. On a device the checksums in parent pages detect damage; here
+//! they are bypassed.
 //!
-//! Input: u16 length and that many bytes as they lie beside the pointer to a page, then the page.
+//! Input: u16 length and that many bytes as stored beside the pointer to a page, then the page.
 
 use super::{ALLOC_DECODER, Family};
 use base::device::Device;
@@ -17,15 +18,15 @@ use wire::Reader;
 pub(super) const FAMILY: Family = Family { name: "store_pages", run, seeds, alloc_fixed: ALLOC_DECODER, cost: 4 };
 
 const BYTES: u64 = 64 << 20;
-/// Seeds of one kind of page.
+/// Seeds of each kind of page.
 const OF_A_KIND: usize = 6;
-/// All of them.
+/// Numbers of the kinds of pages.
 const KINDS: std::ops::RangeInclusive<u8> = 1..=9;
-/// The kind of a leaf of a block map.
+/// Kind of a leaf of a block map.
 const MAP: u8 = 4;
-/// Blocks of a page that is looked at.
+/// Most blocks of a page that is read.
 const BLOCKS_MAX: u64 = 4;
-/// Zeros that a page may end with.
+/// Most zeros at the end of a page.
 const ZEROS_MAX: usize = 32;
 
 fn run(input: &[u8]) {
@@ -70,7 +71,7 @@ fn image() -> SimDisk {
     dev
 }
 
-/// The page that begins with these blocks, of which the last is filled up with zeros.
+/// The page that begins with these blocks; the last block is padded with zeros.
 fn page(blocks: &[u8]) -> Option<&[u8]> {
     (1..=blocks.len() / BLOCK as usize).find_map(|n| {
         let last = blocks.get(..n * BLOCK as usize)?;
@@ -80,7 +81,7 @@ fn page(blocks: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Some pages of each kind: what else they differ by is for the fuzzer to find.
+/// Some pages of each kind; the fuzzer finds other variants.
 fn seeds() -> Vec<Vec<u8>> {
     let mut dev = image();
     let (mut many, mut out) = (BTreeMap::new(), Vec::new());
@@ -90,7 +91,7 @@ fn seeds() -> Vec<Vec<u8>> {
         let of_kind = many.entry(page[0]).or_insert(0);
         *of_kind += 1;
         if *of_kind <= OF_A_KIND {
-            // One hole, as changes of a chunk may be.
+            // One hole, as updates of a chunk may leave.
             let late: &[u8] = if page[0] == MAP { &[3, 0] } else { &[] };
             out.push([&(late.len() as u16).to_le_bytes(), late, page].concat());
         }

@@ -1,8 +1,8 @@
-//! A store's device with damaged records: superblocks, roots and log frames. Random damage ends at their checksums
-//! (the store's own tests see to that), so here the checksums are made right again and what they protect is wrong.
+//! A store's device with invalid records: superblocks, roots and log frames. Checksums detect random damage (as the
+//! store's own tests show), so here the checksums are corrected and the protected contents are wrong.
 //!
-//! Input: pieces of `{u16 block, u16 offset, u8 length, bytes}` written over the blocks that a small history left.
-//! Opening and rebuilding must refuse or succeed; what opens must answer reads.
+//! Input: pieces of `{u16 block, u16 offset, u8 length, bytes}` written over the blocks of a short history. Opening and
+//! rebuilding must refuse or succeed; an opened store must answer reads.
 
 use super::Family;
 use base::crc::{SEED, crc32c};
@@ -25,13 +25,13 @@ pub(super) const FAMILY: Family = Family { name: "store_records", run, seeds, al
 const BYTES: u64 = 64 << 20;
 const BLOCK: usize = 4096;
 const TRANSACTIONS: u64 = 60;
-/// A checkpoint is taken after this many, so that there are pages and a log.
+/// Number of transactions before the checkpoint, so that there are pages and a log.
 const CHECKPOINT_AT: u64 = 25;
 /// Objects read after opening, and attempts per read.
 const READS: usize = 8;
 const ATTEMPTS: usize = 8;
 
-/// As `store::wal` and `store::superblock` write them: magic, then where length and checksums are.
+/// Magic numbers as written by `store::wal` and `store::superblock`, with the positions of length and checksums.
 const FRAME_MAGIC: [u8; 4] = 0x4657_4c42_u32.to_le_bytes();
 const FRAME_HEADER: usize = 64;
 const ROOT_MAGIC: [u8; 4] = 0x5254_4c42_u32.to_le_bytes();
@@ -41,7 +41,7 @@ fn config() -> Config {
     Config { cache_bytes: 1 << 20, ..Config::default() }
 }
 
-/// The device after the history, with the blocks that were written.
+/// The device after the history, with the numbers of written blocks.
 static IMAGE: LazyLock<(SimDisk, Vec<u64>)> = LazyLock::new(|| {
     let mut dev = SimDisk::new(BYTES);
     let o = FormatOptions { uuid: Uuid([3; 16]), reactors: 1, labels: BTreeMap::new() };
@@ -75,8 +75,8 @@ fn put32(b: &mut [u8], at: usize, v: u32) {
     }
 }
 
-/// Makes right the checksums of what begins at `at` in a run of adjacent blocks. `chain` maps a frame's old checksum to
-/// its new one.
+/// Corrects the checksums of the record at `at` in a run of adjacent blocks. `chain` maps a frame's old checksum to its
+/// new one.
 fn repair(run: &mut [u8], at: usize, chain: &mut BTreeMap<u32, u32>) {
     let magic: Option<[u8; 4]> = run.get(at..at + 4).and_then(|m| m.try_into().ok());
     if magic == Some(FRAME_MAGIC) {
@@ -201,7 +201,7 @@ fn look_around(s: &mut Store, dev: &mut SimDisk) {
 fn seeds() -> Vec<Vec<u8>> {
     let (image, blocks) = &*IMAGE;
     let mut dev = image.clone();
-    // Each record's own bytes, written where they are: the start of every block that holds one.
+    // Each record's own bytes, written to their place: the start of every block with a record.
     let mut out = Vec::new();
     for (i, b) in blocks.iter().enumerate() {
         let block = read(&mut dev, *b);

@@ -1,4 +1,4 @@
-//! Structures that travel inside blobs, out of the messages' reach. Input: u8 which, then its bytes.
+//! Structures inside blobs, which message decoders do not reach. Input: u8 selector, then the bytes.
 
 use super::{ALLOC_DECODER, Family, select, there_and_back};
 use crate::vectors;
@@ -33,7 +33,7 @@ fn cid() -> store::Cid {
     store::Cid::Pg(base::PgId::new(3, 1).into())
 }
 
-/// What PGs tell each other: u16 length of the body, body, and the rest is its data.
+/// Messages between shards of a PG: u16 length of the body, body, and the rest is its data.
 fn peer_body(input: &[u8]) {
     let Some((len, rest)) = input.split_at_checked(2) else { return };
     let n = usize::from(u16::from_le_bytes([len[0], len[1]])).min(rest.len());
@@ -55,7 +55,7 @@ fn log_record(input: &[u8]) {
     assert!(pg::log::LogEntry::from_record(&e.to_record()).as_ref() == Ok(&e), "encoding is not stable");
 }
 
-/// One body of each shape that has a count in it.
+/// One body of each shape that has a count.
 fn peer_seeds() -> Vec<Vec<u8>> {
     use pg::peer::Body;
     let head = base::HObject { oid: bytes::Bytes::from_static(b"a"), ..base::HObject::min() }.head();
@@ -126,7 +126,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let digests = messages.iter().filter(|m| m.header.kind == 0x706).step_by(9).map(|m| m.data.to_vec()).collect();
     add(0, digests);
     add(1, of("ServiceMap"));
-    // Maps of file systems that real monitors of two releases kept, and the parts of them that clients get.
+    // File-system maps from real monitors of two releases, and their parts for clients.
     let maps = vectors::files("fsmap", |n| n.ends_with(".bin"));
     let parts = maps.iter().filter_map(|b| <FsMap as wire::Decode>::from_bytes(&b.clone().into()).ok());
     let parts = parts.flat_map(|m| m.filesystems.into_values().map(|f| f.mds_map));

@@ -1,4 +1,4 @@
-//! Calls to whichever member of the etcd cluster answers, one at a time over a connection that is kept.
+//! Calls to the members of the etcd cluster, one at a time on a persistent connection, failing over to the next member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::http::{Conn, Endpoint};
 use super::json::error_of;
 use crate::api::StateError;
 
-/// gRPC's codes that are looked at.
+/// gRPC status codes that are handled.
 mod code {
     pub(super) const INVALID_ARGUMENT: u64 = 3;
     pub(super) const NOT_FOUND: u64 = 5;
@@ -20,7 +20,7 @@ mod code {
     pub(super) const UNAUTHENTICATED: u64 = 16;
 }
 
-/// What threads share.
+/// State shared by the threads.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) endpoints: Arc<Vec<Endpoint>>,
@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) user: Option<(String, String)>,
 }
 
-/// A caller of one thread.
+/// Client of one thread.
 pub(super) struct Client {
     shared: Shared,
     timeout: Duration,
@@ -38,21 +38,21 @@ pub(super) struct Client {
 }
 
 enum Failure {
-    /// It was not sent.
+    /// The request was not sent.
     NotSent(String),
-    /// Perhaps it was received.
+    /// The request may have been received.
     NoAnswer(String),
-    /// etcd answered with an error.
+    /// etcd replied with an error.
     Error(u64, String),
 }
 
 impl Client {
-    /// Begins with the member at `first`.
+    /// Makes a client that starts with member `first`.
     pub(super) fn new(shared: Shared, first: usize, timeout: Duration) -> Self {
         Self { shared, timeout, at: first, conn: None, token: None }
     }
 
-    /// Turns to the next member.
+    /// Selects the next member.
     pub(super) fn rotate(&mut self) {
         self.conn = None;
         self.token = None;
@@ -78,7 +78,7 @@ impl Client {
         serde_json::from_slice(&body).map_err(|e| Failure::NoAnswer(format!("answer: {e}")))
     }
 
-    /// A token for the user, if there is one.
+    /// Gets an authentication token if a user is configured.
     fn sign_in(&mut self, conn: &mut Conn) -> Result<(), Failure> {
         if self.token.is_some() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Client {
         let Some((name, password)) = &self.shared.user else { return Ok(()) };
         let body = json!({ "name": name, "password": password }).to_string();
         let v = Self::once(conn, "/v3/auth/authenticate", None, &body).map_err(|f| match f {
-            // Nothing but this was sent.
+            // Only the authentication request was sent.
             Failure::NoAnswer(e) => Failure::NotSent(e),
             f => f,
         })?;
@@ -107,12 +107,12 @@ impl Client {
         r
     }
 
-    /// Calls until a member answers. A call that is not `idempotent` is not sent again once it may have been received.
+    /// Calls members until one replies. A non-idempotent call is not repeated once it may have been received.
     pub(super) fn call(&mut self, path: &str, body: &Value, idempotent: bool) -> Result<Value, StateError> {
         let body = body.to_string();
         let mut why = String::new();
         let mut signed_in_again = false;
-        // Each member once, and one more for a connection that had ended meanwhile.
+        // Try each member once, and one more for a connection that was closed while idle.
         for _ in 0..=self.shared.endpoints.len() {
             match self.attempt(path, &body) {
                 Ok(v) => return Ok(v),
@@ -127,7 +127,7 @@ impl Client {
                 }
                 Err(Failure::Error(c, e)) => match definite(c, &e) {
                     Some(e) => return Err(e),
-                    // It has no leader, or gave up waiting for it.
+                    // The member has no leader, or timed out waiting for one.
                     None if idempotent => {
                         why = e;
                         self.rotate();
@@ -149,7 +149,7 @@ impl Client {
         Err(StateError::Unavailable(why))
     }
 
-    /// Begins a call whose answer is a stream, on a connection of its own.
+    /// Starts a call with a streamed reply, on a separate connection.
     pub(super) fn stream(&mut self, path: &str, body: &Value) -> Result<Conn, String> {
         let r = self.connect().and_then(|mut conn| {
             self.sign_in(&mut conn)?;
@@ -175,13 +175,13 @@ fn stale_token(c: u64, text: &str) -> bool {
     c == code::UNAUTHENTICATED || text.contains("invalid auth token") || text.contains("auth: revision in header")
 }
 
-/// Errors that say that nothing was done.
+/// Maps errors that guarantee that nothing was changed.
 fn definite(c: u64, text: &str) -> Option<StateError> {
     match c {
         code::NOT_FOUND if text.contains("lease") => Some(StateError::NoLease),
         code::OUT_OF_RANGE if text.contains("compacted") => Some(StateError::Compacted(0)),
         code::OUT_OF_RANGE => Some(StateError::Ahead(0)),
-        // "too many requests" is no refusal of this one.
+        // "too many requests" is temporary, not a refusal of this request.
         code::RESOURCE_EXHAUSTED if text.contains("too many requests") => {
             Some(StateError::Unavailable(text.to_owned()))
         }

@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as etcd's JSON gateway needs: POST of one body, one body or a stream of lines back, over TCP or TLS.
-//! Blocking, with timeouts; what comes in is bounded.
+//! The subset of HTTP/1.1 that etcd's JSON gateway needs: POST with a body; a reply with a body or a stream of lines;
+//! over TCP or TLS. Blocking, with timeouts; input is bounded.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
@@ -9,14 +9,14 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// Longest head of a response.
+/// Longest response header in bytes.
 const HEAD_MAX: usize = 64 << 10;
-/// Longest body, and longest line of a stream.
+/// Longest body, and longest line of a stream, in bytes.
 const BODY_MAX: usize = 96 << 20;
 /// Bytes read at once.
 const READ: usize = 64 << 10;
 
-/// Where a member of the etcd cluster is reached.
+/// Address of an etcd member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) tls: bool,
@@ -25,7 +25,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// From `http://HOST:PORT` or `https://HOST:PORT`; etcd's usual port if none is given.
+    /// Parses `http://HOST:PORT` or `https://HOST:PORT`; the default is etcd's port.
     pub(super) fn parse(url: &str) -> Option<Self> {
         let (tls, rest) = match url.split_once("://")? {
             ("http", r) => (false, r),
@@ -41,7 +41,7 @@ impl Endpoint {
         (!host.is_empty() && !host.contains('/')).then_some(Self { tls, host, port })
     }
 
-    /// True if it cannot be reached from another machine.
+    /// True if the address is only reachable from this machine.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|a| a.is_loopback())
     }
@@ -77,18 +77,18 @@ impl Write for Stream {
     }
 }
 
-/// How the rest of a body is framed.
+/// Framing of the rest of a body.
 enum Body {
-    /// So many bytes are left.
+    /// Bytes that remain.
     Length(usize),
-    /// Chunks; so many bytes of the current one are left.
+    /// Chunked; bytes of the current chunk that remain.
     Chunked(usize),
-    /// Up to the end of the connection.
+    /// Until the connection closes.
     ToEnd,
     Done,
 }
 
-/// A connection to one member.
+/// A connection to a member.
 pub(super) struct Conn {
     stream: Stream,
     host: String,
@@ -101,7 +101,7 @@ fn bad(what: &str) -> io::Error {
 }
 
 impl Conn {
-    /// Connects; TLS needs `tls`. `timeout` holds for connecting and for each read and write.
+    /// Connects; `https` needs `tls`. `timeout` applies to connecting and to each read and write.
     pub(super) fn connect(e: &Endpoint, tls: Option<&Arc<ClientConfig>>, timeout: Duration) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for addr in (e.host.as_str(), e.port).to_socket_addrs()? {
@@ -135,18 +135,18 @@ impl Conn {
         }
     }
 
-    /// A second handle on the socket, to end a read of another thread.
+    /// Second handle of the socket, with which another thread can interrupt a read.
     pub(super) fn stopper(&self) -> io::Result<impl Fn() + Send + use<>> {
         let s = self.tcp().try_clone()?;
         Ok(move || drop(s.shutdown(Shutdown::Both)))
     }
 
-    /// Another timeout for reads.
+    /// Changes the timeout of reads.
     pub(super) fn set_read_timeout(&self, d: Duration) -> io::Result<()> {
         self.tcp().set_read_timeout(Some(d))
     }
 
-    /// Sends a request. An error here may mean that it was received nevertheless.
+    /// Sends a request. After an error it may have been received nevertheless.
     pub(super) fn send(&mut self, path: &str, token: Option<&str>, body: &str) -> io::Result<()> {
         let auth = token.map(|t| format!("Authorization: {t}\r\n")).unwrap_or_default();
         let head = format!(
@@ -172,7 +172,7 @@ impl Conn {
         }
     }
 
-    /// Reads up to a line's end, without it.
+    /// Reads a line, without its end.
     fn line(&mut self, max: usize) -> io::Result<String> {
         let mut from = 0;
         loop {
@@ -188,7 +188,7 @@ impl Conn {
         }
     }
 
-    /// Reads the head of a response; gives its status.
+    /// Reads a response header; returns the status.
     pub(super) fn head(&mut self) -> io::Result<u16> {
         let status = self.line(HEAD_MAX)?;
         let code = status.strip_prefix("HTTP/1.").and_then(|s| s.get(2..5)).and_then(|s| s.parse().ok());
@@ -214,7 +214,7 @@ impl Conn {
         }
     }
 
-    /// The next bytes of a body; empty at its end.
+    /// Reads the next bytes of a body; empty at its end.
     fn some_body(&mut self) -> io::Result<Vec<u8>> {
         let left = match &mut self.body {
             Body::Done | Body::Length(0) => {
@@ -252,7 +252,7 @@ impl Conn {
             Body::Chunked(l) => {
                 *l -= n;
                 if *l == 0 {
-                    // The line's end after the chunk.
+                    // Line end after the chunk.
                     self.line(2)?;
                 }
             }
@@ -261,7 +261,7 @@ impl Conn {
         Ok(out)
     }
 
-    /// The whole body.
+    /// Reads the whole body.
     pub(super) fn body(&mut self) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         loop {
@@ -276,8 +276,8 @@ impl Conn {
         }
     }
 
-    /// The next line of a streamed body, of which `partial` is what came so far; `None` at its end. A timeout is an error
-    /// after which this may be called again.
+    /// Reads the next line of a streamed body; `None` at its end. `partial` keeps an incomplete line, so that the call
+    /// can be repeated after a timeout error.
     pub(super) fn stream_line(&mut self, partial: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(n) = partial.iter().position(|c| *c == b'\n') {

@@ -1,4 +1,4 @@
-//! Requests and answers of etcd's JSON gateway.
+//! Encoding of requests and decoding of replies of etcd's JSON gateway.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{Change, Compare, Entry, LeaseId, Range, Txn, Write, prefix_end};
 
-/// Keys of this store begin with it.
+/// Prefix of all keys of this store in etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(pub(super) Vec<u8>);
 
@@ -22,12 +22,12 @@ fn bytes(v: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// A number, which the gateway writes as text and leaves out if it is 0.
+/// Decodes a number, which the gateway writes as text and omits if it is 0.
 pub(super) fn num(v: &Value) -> u64 {
     v.as_u64().or_else(|| v.as_str().and_then(|s| s.parse().ok())).unwrap_or(0)
 }
 
-/// Revision in the header of an answer.
+/// Revision in the header of a reply.
 pub(super) fn revision(v: &Value) -> u64 {
     num(&v["header"]["revision"])
 }
@@ -40,7 +40,7 @@ impl Prefix {
     fn range(&self, r: &Range) -> (String, String) {
         let end = match &r.end {
             Some(e) => self.key(e),
-            // Up to the end of all keys, where the prefix has no successor.
+            // Up to the end of all keys if the prefix has no successor.
             None => prefix_end(&self.0).map_or_else(|| b64(&[0]), |e| b64(&e)),
         };
         (self.key(&r.start), end)
@@ -56,7 +56,7 @@ impl Prefix {
         v
     }
 
-    /// Reads of single keys in one request.
+    /// Request that reads several single keys.
     pub(super) fn get_keys(&self, keys: &[Bytes], at: u64) -> Value {
         let one = |k: &Bytes| json!({ "request_range": { "key": self.key(k), "revision": at.to_string() } });
         json!({ "success": keys.iter().map(one).collect::<Vec<_>>() })
@@ -96,7 +96,7 @@ impl Prefix {
         bytes(v)?.strip_prefix(self.0.as_slice()).map(Bytes::copy_from_slice)
     }
 
-    /// An entry of an answer; `None` if it is not what etcd sends.
+    /// Decodes an entry of a reply; `None` if it is malformed.
     pub(super) fn entry(&self, kv: &Value) -> Option<(Bytes, Entry)> {
         let lease = num(&kv["lease"]);
         let entry = Entry {
@@ -108,7 +108,7 @@ impl Prefix {
         Some((self.own(&kv["key"])?, entry))
     }
 
-    /// A change of a watch, with its revision.
+    /// Decodes a watch event into a change with its revision.
     pub(super) fn change(&self, event: &Value) -> Option<(u64, Change)> {
         let kv = &event["kv"];
         let revision = num(&kv["mod_revision"]);
@@ -120,7 +120,7 @@ impl Prefix {
     }
 }
 
-/// What an answer with an error says: gRPC's code and a text.
+/// Code and text of an error reply of gRPC.
 pub(super) fn error_of(body: &[u8]) -> (u64, String) {
     let v: Value = serde_json::from_slice(body).unwrap_or_else(|_| Value::Object(Map::new()));
     let text = ["error", "message"].iter().find_map(|k| v[k].as_str());

@@ -1,5 +1,5 @@
-//! The state in an etcd v3 cluster, spoken to through its JSON gateway by threads of this module; why so is in
-//! `docs/adr/0013-etcd-by-its-json-gateway.md`.
+//! The state in an etcd v3 cluster, accessed through etcd's JSON gateway by threads of this module (reasons:
+//! `docs/adr/0013-etcd-by-its-json-gateway.md`).
 //!
 //! | thread | does |
 //! | --- | --- |
@@ -8,9 +8,9 @@
 //! | `etcd-watch` | one watch each |
 //!
 //! Invariants:
-//!  1. A transaction is sent once. If no answer comes, its outcome is unknown; the caller looks.
-//!  2. A watch that breaks goes on from the revision it has reached, at another member. If that is compacted it is lost.
-//!  3. Away from the loopback address TLS is needed, and a certificate or a user: the state holds every key of the cluster.
+//!  1. A transaction is sent once. Without a reply its outcome is unknown, and the caller must read again.
+//!  2. A broken watch resumes at another member, from its next revision. If that is compacted the watch is lost.
+//!  3. Beyond the loopback address TLS is required, with a certificate or a user: the state has all keys of the cluster.
 
 mod client;
 mod http;
@@ -39,27 +39,27 @@ use http::Endpoint;
 use json::{Prefix, num, revision};
 use watch::{Stop, Watch};
 
-/// How long an answer may take.
+/// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// The same for leases, whose holder's time runs.
+/// Time limit of a lease call; shorter, because the holder's lease is running out.
 const LEASE_TIMEOUT: Duration = Duration::from_millis(1200);
-/// Entries asked for at once: with the longest values an answer stays within what is read.
+/// Entries per request: with values of the greatest length a reply stays within the read limit.
 const PAGE: usize = 64;
-/// Single keys read in one request.
+/// Single keys read per request.
 const KEYS: usize = 100;
 
-/// How an etcd cluster is reached.
+/// Access to an etcd cluster.
 #[derive(Clone, Debug, Default)]
 pub struct EtcdOptions {
-    /// Its members: `http://HOST:PORT` or `https://HOST:PORT`.
+    /// URLs of the members: `http://HOST:PORT` or `https://HOST:PORT`.
     pub endpoints: Vec<String>,
-    /// All keys begin with it; clusters that share an etcd have different ones.
+    /// Prefix of all keys; clusters that share an etcd have different ones.
     pub prefix: String,
     /// User and password.
     pub user: Option<(String, String)>,
-    /// Certificates (PEM) of who signed the members' certificates.
+    /// CA certificates (PEM) that sign the members' certificates.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key (PEM).
+    /// Client certificate and key (PEM).
     pub cert: Option<(PathBuf, PathBuf)>,
 }
 
@@ -80,11 +80,11 @@ pub struct EtcdStore {
 enum ToThread {
     Request(Request),
     Compact(u64),
-    /// No more comes.
+    /// Ends the thread.
     End,
 }
 
-/// Where events go.
+/// Channel for events, with the waker.
 #[derive(Clone)]
 struct Out {
     events: Sender<Event>,
@@ -93,7 +93,7 @@ struct Out {
 
 impl Out {
     fn send(&self, e: Event) {
-        // The owner may have gone.
+        // The owner may have been dropped.
         if self.events.send(e).is_ok() {
             (self.waker)();
         }
@@ -134,8 +134,8 @@ fn tls_of(o: &EtcdOptions) -> Result<Arc<rustls::ClientConfig>, StateError> {
 }
 
 impl EtcdStore {
-    /// A handle; nothing is asked of etcd yet. `waker` is called from its threads whenever [`StateStore::poll`] has
-    /// something new.
+    /// Makes a handle without contacting etcd. `waker` is called from its threads when [`StateStore::poll`] has new
+    /// events.
     pub fn open(o: &EtcdOptions, waker: Waker) -> Result<Self, StateError> {
         let parse = |s: &String| Endpoint::parse(s).ok_or_else(|| refused(format!("'{s}' is no http(s)://HOST:PORT")));
         let endpoints: Vec<Endpoint> = o.endpoints.iter().map(parse).collect::<Result<_, _>>()?;
@@ -171,15 +171,15 @@ impl EtcdStore {
         Ok(Self { requests, leases, watches, ended, ended_tx, shared, prefix, out, events, threads })
     }
 
-    /// Makes the past below a revision unreadable, for all users of that etcd.
+    /// Compacts revisions below a given one, for all users of that etcd.
     pub fn compact(&mut self, revision: u64) {
-        // A thread that has ended reports it on the next request.
+        // If the thread has ended, the next request reports it.
         let _ = self.requests.send(ToThread::Compact(revision));
     }
 
     fn watch(&mut self, token: Token, id: WatchId, range: Range, from: u64) {
         while let Ok(gone) = self.ended.try_recv() {
-            // One that was replaced reports late.
+            // A replaced watch may report its end late.
             if gone != id {
                 self.watches.remove(&gone);
             }
@@ -232,7 +232,7 @@ impl Drop for EtcdStore {
             w.stop();
         }
         let _ = self.requests.send(ToThread::End);
-        // Dropping the sender ends the other one; neither is waited for, a member that hangs would hold us up.
+        // Dropping the sender ends the other thread. Neither is joined, because an unresponsive member would block us.
         self.threads.clear();
     }
 }
@@ -257,7 +257,7 @@ impl Worker {
                 }
                 ToThread::Compact(revision) => {
                     let body = json!({ "revision": revision.to_string(), "physical": true });
-                    // Compacted already, by whomever.
+                    // Fails if another handle has compacted the revision already.
                     let _ = self.client.call("/v3/kv/compaction", &body, true);
                 }
                 ToThread::End => return,
@@ -282,7 +282,7 @@ impl Worker {
                 let held = v["succeeded"] == true;
                 Ok((revision(&v), if held { Outcome::Committed } else { Outcome::Conflict }))
             }
-            _ => Err(refused("not for this thread")),
+            _ => Err(refused("internal error: request sent to the wrong thread")),
         }
     }
 
@@ -292,13 +292,13 @@ impl Worker {
         for some in keys.chunks(KEYS) {
             let v = self.client.call("/v3/kv/txn", &self.prefix.get_keys(some, at), true)?;
             newest = newest.max(revision(&v));
-            // All of them as of one revision.
+            // Read all keys at one revision.
             if at == 0 {
                 at = newest;
             }
             let answers = v["responses"].as_array().map_or(0, Vec::len);
             if answers != some.len() {
-                return Err(StateError::Unavailable("etcd answered fewer keys than asked".into()));
+                return Err(StateError::Unavailable("etcd returned fewer keys than requested".into()));
             }
             for i in 0..answers {
                 let kv = &v["responses"][i]["response_range"]["kvs"][0];
@@ -338,7 +338,7 @@ impl Worker {
     }
 
     fn entry(&self, kv: &Value) -> Result<(bytes::Bytes, Entry), StateError> {
-        self.prefix.entry(kv).ok_or_else(|| StateError::Unavailable("an entry that is not etcd's".into()))
+        self.prefix.entry(kv).ok_or_else(|| StateError::Unavailable("etcd returned a malformed entry".into()))
     }
 
     fn lease(&mut self, op: &Op) -> Result<(u64, Outcome), StateError> {
@@ -346,7 +346,7 @@ impl Worker {
             Op::Grant(ttl) => {
                 let ttl = (*ttl).max(MIN_LEASE).as_millis().div_ceil(1000) as u64;
                 let body = json!({ "TTL": ttl.to_string(), "ID": "0" });
-                // One that is granted twice ends by itself.
+                // A lease that was granted twice expires by itself.
                 let v = self.client.call("/v3/lease/grant", &body, true)?;
                 let (id, ttl) = (num(&v["ID"]), num(&v["TTL"]));
                 Ok((revision(&v), Outcome::Lease(LeaseId(id), Duration::from_secs(ttl))))
@@ -360,7 +360,7 @@ impl Worker {
                 let v = self.client.call("/v3/lease/revoke", &json!({ "ID": id.0.to_string() }), true)?;
                 Ok((revision(&v), Outcome::Done))
             }
-            _ => Err(refused("not for this thread")),
+            _ => Err(refused("internal error: request sent to the wrong thread")),
         }
     }
 }

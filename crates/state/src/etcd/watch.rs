@@ -1,4 +1,4 @@
-//! One watch: a stream that is begun again, at another member, from the revision it has reached.
+//! A watch: a stream that is restarted at another member from its next revision.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -13,23 +13,23 @@ use super::http::Conn;
 use super::json::{Prefix, num, revision};
 use crate::api::{Change, Event, Outcome, Range, Reply, StateError, Token, WatchId};
 
-/// A stream on which nothing comes for so long is begun again elsewhere: its member may be cut off without knowing.
+/// Time without any message after which a stream is restarted elsewhere: its member may be partitioned.
 const IDLE: Duration = Duration::from_secs(8);
-/// How often a stream that is idle looks whether it is to end.
+/// Interval at which an idle stream checks for its end.
 const LOOK: Duration = Duration::from_secs(1);
-/// A watch that cannot be begun for so long is refused.
+/// Time limit for starting a watch.
 const BEGIN: Duration = Duration::from_secs(10);
 /// Longest pause between attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Ends a watch from another thread.
+/// Stops a watch from another thread.
 #[derive(Clone, Default)]
 pub(super) struct Stop {
     ended: Arc<AtomicBool>,
     socket: Arc<Mutex<Option<Stopper>>>,
 }
 
-/// Ends what another thread reads.
+/// Interrupts a read of another thread.
 type Stopper = Box<dyn Fn() + Send>;
 
 impl Stop {
@@ -53,9 +53,9 @@ impl Stop {
 pub(super) struct Watch {
     pub(super) id: WatchId,
     pub(super) range: Range,
-    /// The next revision wanted; 0 until the stream has told the current one.
+    /// Next revision to deliver; 0 until the stream has reported the current one.
     pub(super) next: u64,
-    /// The request that is answered once the watch has begun.
+    /// Request to be answered once the watch has started.
     pub(super) token: Option<Token>,
     pub(super) prefix: Prefix,
     pub(super) client: Client,
@@ -65,13 +65,13 @@ pub(super) struct Watch {
 
 enum End {
     Stopped,
-    /// To be begun again.
+    /// The stream must be restarted.
     Broken(String),
     Lost(StateError),
 }
 
 impl Watch {
-    /// Runs until it is stopped or lost.
+    /// Runs until the watch is stopped or lost.
     pub(super) fn run(mut self, done: &Sender<WatchId>) {
         let begun = Instant::now();
         let mut pause = Duration::from_millis(50);
@@ -96,7 +96,7 @@ impl Watch {
             }
             std::thread::sleep(pause);
         }
-        // The owner may have gone.
+        // The owner may have been dropped.
         let _ = done.send(self.id);
     }
 
@@ -179,9 +179,9 @@ impl Watch {
         let mut group: Option<(u64, Vec<Change>)> = None;
         for e in r["events"].as_array().unwrap_or(&none) {
             let Some((at, change)) = self.prefix.change(e) else {
-                return Some(End::Lost(StateError::Refused("an event that is not etcd's".into())));
+                return Some(End::Lost(StateError::Refused("etcd sent a malformed event".into())));
             };
-            // Told before the stream was begun again.
+            // Delivered before the stream was restarted.
             if at < self.next {
                 continue;
             }
