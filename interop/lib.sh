@@ -1,7 +1,7 @@
 # Common parts of the interoperability tests; sourced with errexit on.
 #
-# Gives: $W a fresh directory, removed at the end; belemnite; cluster_up ARGS… and cluster_down for one of our clusters
-# in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT ACTUAL EXPECTED. Started processes are ended by pid.
+# Provides: $W, a new directory that is removed at the end; belemnite; cluster_up ARGS… and cluster_down for a cluster
+# in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT ACTUAL EXPECTED. Processes are ended by pid.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
@@ -12,7 +12,7 @@ export PYTHONPATH=$ROOT/interop/py${PYTHONPATH:+:$PYTHONPATH}
 
 belemnite() { "$BIN" "$@"; }
 
-# Ceph's own, which waits for an answer for ever: that is an error here.
+# Ceph's own command waits for an answer without limit; here a timeout is an error.
 ceph() {
   local status=0
   timeout 180 "$(type -P ceph)" "$@" || status=$?
@@ -20,7 +20,7 @@ ceph() {
   return $status
 }
 
-# CLIENT, as "chroot DIR", runs Ceph's tools of another release; SCRATCH then names a directory that both see.
+# CLIENT, as "chroot DIR", runs Ceph's tools of another release; SCRATCH is then a directory that is the same in both.
 if [ -n "${CLIENT:-}" ]; then
   for c in ceph rados rbd fio; do eval "$c() { $CLIENT $c \"\$@\"; }"; done
 fi
@@ -37,7 +37,7 @@ finish() {
     echo "--- status $status; last lines of the daemons' logs:"
     tail -n 15 "$W"/c/log/*.log 2>/dev/null || true
   fi
-  # What `up` started ends with it, but not at once: the next test needs its ports.
+  # The daemons end shortly after `up`: wait for them, because the next test needs their ports.
   for p in "$W"/c/run/*.pid; do
     for _ in $(seq 100); do gone "$p" && break; sleep 0.1; done
   done
@@ -47,7 +47,7 @@ finish() {
 trap finish EXIT
 trap 'echo "ended from outside at: $BASH_COMMAND"; finish 143' TERM
 
-# gone PIDFILE: true if the process that wrote it has ended.
+# gone PIDFILE: true if the process that wrote the file has ended.
 gone() { [ ! -e "$1" ] || ! kill -0 "$(cat "$1")" 2>/dev/null; }
 
 # wait_for SECONDS COMMAND…: runs the command until it succeeds.
@@ -63,7 +63,7 @@ expect() { [ "$2" = "$3" ] || { echo "$1: got '$2', expected '$3'" >&2; return 1
 
 is_up() { grep -q '^The cluster is up' "$W/up.out"; }
 
-# cluster_up [belemnite up arguments…]: one of our clusters in $W/c.
+# cluster_up [belemnite up arguments…]: a Belemnite cluster in $W/c.
 cluster_up() {
   : >"$W/up.out"
   "$BIN" up --data "$W/c" --port "$PORT" "$@" >"$W/up.out" 2>&1 &
@@ -78,7 +78,7 @@ cluster_down() {
   wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
 }
 
-# real_osd ID: a real ceph-osd with that number in our cluster, of device class `real`.
+# real_osd ID: a real ceph-osd with this id in the Belemnite cluster, of device class `real`.
 real_osd() {
   local id=$1 uuid key r=$W/real.$1
   uuid=$(cat /proc/sys/kernel/random/uuid) key=$(ceph-authtool --gen-print-key)
@@ -111,13 +111,13 @@ C
   ceph osd crush set-device-class real "osd.$id"
 }
 
-# pool_clean POOL PGS: waits until that many PGs of a pool, all of them, are active+clean.
+# pool_clean POOL PGS: waits until the pool has exactly that many PGs and all are active+clean.
 pool_clean() {
   wait_for 90 sh -c "ceph pg ls-by-pool $1 -f json | jq -e '[.pg_stats[].state] | length == $2 and all(. == \"active+clean\")'" ||
     { ceph -s; ceph pg ls-by-pool "$1"; return 1; }
 }
 
-# model_begins [POOL], model_ends: clients of pool `test` beside what follows, each answer of which must be what a model expects.
+# model_begins [POOL], model_ends: clients of pool `test` in the background; every answer must equal that of a model.
 model_begins() {
   /usr/bin/python3 "$ROOT/interop/py/model_load.py" "${1:-test}" "${SEED:-$RANDOM}" 4 >"$W/model.out" 2>&1 & LOAD=$!
   PIDS+=("$LOAD")
@@ -129,7 +129,7 @@ model_ends() {
   cat "$W/model.out"
 }
 
-# image_counters POOL: writes to an image of a pool and waits until the manager has counted it from the OSDs' reports.
+# image_counters POOL: writes to an image of a pool and waits until the manager has its counters from the OSDs' reports.
 image_counters() {
   rbd create --size 32M --image-feature layering "$1/counted"
   counted() {

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Runs the interoperability tests: our daemons with real Ceph clients, and each half swapped for the real one.
+# Runs the interoperability tests: Belemnite's daemons with real Ceph clients, and with real Ceph daemons in place of
+# some.
 #
-# usage: interop/run.sh [NAME...]      names are those of the scripts in interop/tests, without .sh; default: all of them
-#                                      Those of interop/long take minutes or more packages, and run only by name.
-# Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback below a
-# temporary directory; processes are ended by pid. Lines of a test that begin with == are its figures, and shown.
-# What fails is run once more and its output shown both times: one that passes then has met a race, which is a bug to be
-# settled, but does not hold up everything else. Two such in a run are a failure.
-# Exit status 0 means that all passed.
+# usage: interop/run.sh [NAME...]      NAME is a script in interop/tests, without .sh; default: all of them.
+#
+# Scripts in interop/long take minutes or need more packages; they run only by name.
+# Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback and in a
+# temporary directory; processes are ended by pid. Lines of a test that begin with == are figures, and are shown. A
+# failing test is run a second time, with the output of both shown. One that then passes has hit a race, which is a bug
+# to be fixed but does not fail the run; two such tests do. Exit status 0 means that all tests passed.
 set -uo pipefail
 cd "$(dirname "$0")"
 names=("$@")
 [ ${#names[@]} -gt 0 ] || for t in tests/*.sh; do names+=("$(basename "$t" .sh)"); done
 failed=() races=()
 
-# run_one NAME: runs it, and shows how it went.
+# run_one NAME: runs a test and shows its result.
 run_one() {
   local n=$1 start out script=tests/$1.sh status=0
   start=$(date +%s)

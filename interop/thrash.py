@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Three hosts with two OSDs each, in network namespaces, under load while things break; nothing may be lost or wrong.
+"""Three hosts with two OSDs each, in network namespaces, under load, with faults; no acknowledged data may be lost or wrong.
 
 usage: sudo [FOR=1800] [SEED=n] [COPIES=3] interop/thrash.py
 
 OSDs are killed, stopped (SIGSTOP), cut off from each other or from the monitor (routes that swallow packets, one way),
 whole hosts lose their link, and disks are replaced by empty ones. Meanwhile run interop/py/model_load.py, `rados bench` and fio
-on an RBD image with verification. In the end everything is healed; all PGs must become active+clean and every
-byte must be what was acknowledged. FOR is how many seconds things break (default 180). The seed names the order of faults.
+on an RBD image with verification. At the end all faults are repaired; all PGs must become active+clean and every
+byte must be what was acknowledged. FOR is the duration of the faults in seconds (default 180). The seed names the order of faults.
 With COPIES=1 no disk is replaced.
 
 Needs root, iproute2, ceph-common, python3-rados, fio with rbd. Addresses are those of namespaces made here (10.213.0.0/24);
@@ -96,7 +96,7 @@ class Osd:
         self.dir = f'{W}/osd.{n}'
 
     def make(self):
-        """A fresh disk under this number."""
+        """Makes an empty disk for this OSD id."""
         shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(self.dir)
         u = str(uuid.uuid4())
@@ -188,7 +188,7 @@ def wait_clean(limit):
         time.sleep(1)
 
 
-# Each fault is a generator: breaks something, yields how long it lasts, then heals it.
+# Each fault is a generator: it starts the fault, yields its duration in seconds, then repairs it.
 def fault_kill(h):
     o = rng.choice(osds[h * PER_HOST:(h + 1) * PER_HOST])
     say(f'kill osd.{o.n}')
@@ -253,7 +253,7 @@ if COPIES > 1:
 
 
 def thrash(load):
-    """One host at a time, so that each PG keeps two copies; a second fault joins now and then."""
+    """One host at a time, so that each PG keeps two copies; a second fault is added occasionally."""
     end = time.time() + SECONDS
     counts = {}
     while time.time() < end:
@@ -303,7 +303,7 @@ def main():
         p.wait(timeout=HEAL)
         if p.returncode != 0:
             raise RuntimeError(f'{name} ended with status {p.returncode}; see {W}/{name}.log')
-    # What bench wrote is compared on reading.
+    # Reads compare the data that bench wrote.
     sh(*ns('n', 'rados', '-c', f'{W}/ceph.conf', '-p', 'bench', 'bench', '60', 'seq', '-t', '8'))
     say(open(f'{W}/model.log').read().strip().splitlines()[-1])
     say(f'ok: {counts}')

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Measures the store alone and, where they are installed, what it is compared with, on one file in one run, and prints a table.
+# Measures the store alone and, if they are installed, RocksDB, redb and BlueStore on the same file, and prints a table.
 #
 #   scripts/bench-store.sh [FILE] [SIZE] [SECONDS] [MEMORY] [KEYS]
 #
-# FILE must not exist; it is written once before anything is measured and removed at the end. CPU is that of the process.
-# BlueStore is measured inside a ceph-osd under our monitor, on the same file: CEPH_OSD, as "chroot DIR ceph-osd", takes one of
-# another release, when FILE's directory is the same in both. PORT is where the monitor listens.
+# FILE must not exist; it is written once before the measurements and removed at the end. CPU is that of the process.
+# BlueStore runs in a ceph-osd with a Belemnite monitor, on the same file. CEPH_OSD, as "chroot DIR ceph-osd", selects
+# another release; FILE's directory must be the same in that root. PORT is the monitor's port.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 file=${1:-/var/tmp/belemnite-bench.store}
@@ -16,7 +16,7 @@ keys=${5:-2000000}
 ceph_osd=${CEPH_OSD:-ceph-osd}
 port=${PORT:-23300}
 if [ -e "$file" ]; then
-    echo "$file is there already" >&2
+    echo "$file exists already" >&2
     exit 1
 fi
 dir=$(mktemp -d "$(dirname "$file")/belemnite-bench.XXXXXX")
@@ -48,12 +48,12 @@ fi
 echo "## belemnite store bench"
 target/release/belemnite store bench "$file" --size "$size" --secs "$secs" --memory "$memory" --keys "$keys" --force
 
-# CPU of a process in microseconds, and the bytes it had written to the device.
+# CPU of a process in microseconds, and the bytes that it has written to the device.
 spent() { awk -v hz="$(getconf CLK_TCK)" '{sub(/.*\) /, ""); printf "%d\n", ($12 + $13) * 1000000 / hz}' "/proc/$1/stat"; }
 written() { awk '/^write_bytes/ {print $2}' "/proc/$1/io"; }
 
-# What BlueStore takes, by the `bench` of a ceph-osd's admin socket: its store alone, no network, plain writes without log
-# entry, PG info or attributes. Under a cluster of ours that does nothing else.
+# BlueStore, by the command `bench` of a ceph-osd's admin socket: its store alone, without network, plain writes without
+# log entry, PG info or xattrs. The Belemnite cluster around it is idle.
 bluestore() {
     local id key uuid pid out up_pid=
     target/release/belemnite up --data "$dir/c" --port "$port" --osds 1 --osd-size 4G >"$dir/up.out" 2>&1 &
@@ -93,8 +93,8 @@ C
     pid=$!
     pids+=("$pid")
     timeout 60 sh -c 'until ceph osd stat | grep -q "2 up"; do sleep 0.1; done'
-    # WHAT TOTAL SIZE OBJECT OBJECTS MADE: bytes in all, of each write and of each object; how many objects; how many of them
-    # `bench` makes first, whose CPU and bytes are not counted.
+    # WHAT TOTAL SIZE OBJECT OBJECTS MADE: total bytes, bytes of each write and of each object; number of objects;
+    # number of objects that `bench` makes first, whose CPU and bytes are not counted.
     local made=0
     job() {
         local c0 w0 c w n=$(($2 / $3))

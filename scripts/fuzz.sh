@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets of fuzz/, each for some seconds, on stable Rust and with nothing to install: libFuzzer and the
-# coverage it needs are had by plain compiler flags. Address checks need a nightly compiler and cargo-fuzz: fuzz/README.md.
+# Runs the fuzz targets of fuzz/ for some seconds each, on stable Rust without further packages: plain compiler flags
+# provide libFuzzer and its coverage. Address checks need a nightly compiler and cargo-fuzz: fuzz/README.md.
 #
 # usage: scripts/fuzz.sh [--seconds N] [--fresh] [TARGET…]      (default: 10 seconds for each of all targets)
-# Every run of the default kind goes the same way as far as its seconds last, so that whether a change passes does not
-# depend on luck; --fresh takes a random seed and builds on what earlier runs found.
-# What a target finds is left in fuzz/artifacts/TARGET with the command that repeats it. Exit status 0: nothing found.
+# Default runs are deterministic as far as their seconds last, so that a change does not pass by luck; --fresh uses a
+# random seed and the corpus of earlier runs. Findings are in fuzz/artifacts/TARGET, and the command that repeats one is
+# printed. Exit status 0: no findings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=10
@@ -30,9 +30,9 @@ cover=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1)
 flags="--cfg fuzzing -Cdebug-assertions -Coverflow-checks ${cover[*]}"
 
-# Seeds are the golden vectors; what a run adds goes to a corpus of its own.
+# Seeds are the golden vectors; inputs added by a run go to a separate corpus.
 cargo run --quiet -p belemnite-hostile --bin corpus -- fuzz/corpus
-# With --target the flags reach the targets and what they link, not build scripts.
+# With --target the flags apply to the targets and their dependencies, but not to build scripts.
 RUSTFLAGS=$flags cargo build --quiet --release --target "$host" --target-dir "$out" --manifest-path fuzz/Cargo.toml
 
 failed=0
@@ -42,7 +42,7 @@ for t in "${targets[@]}"; do
   mkdir -p "fuzz/artifacts/$t" "$out/corpus/$t"
   log=$out/$t.log
   echo "$t: $seconds s"
-  # The limit on memory is what a daemon may be made to hold by one message, with room for the fuzzer itself.
+  # Memory limit: the most that one message may make a daemon hold, with room for the fuzzer.
   if ! "$out/$host/release/$t" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 \
       -artifact_prefix="fuzz/artifacts/$t/" "$out/corpus/$t" "fuzz/corpus/$t" >"$log" 2>&1; then
     failed=1

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Asks whether tests and simulator would notice small mistakes: another operator, a function that does nothing, an arm of a match that is gone.
+# Mutation testing: checks whether tests and simulator detect small mistakes, such as another operator, an empty
+# function, or a missing match arm.
 #
 # usage: scripts/mutants.sh [--seed N] [--count N] [--dir DIR] [--only PATH] [--list]
-#   --count mutations (100) are drawn by --seed (1) from store/src/engine, pg/src and osd/src/core, and woven into one build (scripts/mutants), in
-#   which a variable of the environment says which one acts. Then what tests its crate runs for each, the quick first, until something fails.
-#   Results go to DIR/results.tsv (target/mutants); a later call goes on behind them. --only takes files whose path has PATH in it.
-#   --list prints results that need a look: survivors.
-# Needs jq. Works in a copy of the commit, DIR/tree, with a target directory of its own. What a result means: docs/design/mutations.md.
+#
+# COUNT mutations (100) are drawn by SEED (1) from store/src/engine, pg/src and osd/src/core, and compiled into one
+# build (scripts/mutants), in which an environment variable activates one. For each, the tests of its crate run, the
+# fastest first, until one fails. Results go to DIR/results.tsv (target/mutants); later calls append to it. --only
+# selects files whose path contains PATH. --list prints the results to look at: survivors. Needs jq. Works in a copy of
+# the commit, DIR/tree, with its own target directory. Meaning of the results: docs/design/mutations.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=1 count=100 dir=${CARGO_TARGET_DIR:-$PWD/target}/mutants only='' list=''
@@ -35,7 +37,7 @@ if [ -n "$list" ]; then
   exit 0
 fi
 
-# Files that a commit did not change keep their times: only what did is built again.
+# Files that are unchanged in the commit keep their times, so that only changed ones are rebuilt.
 tree=$dir/tree
 [ -d "$tree/.git" ] || git clone -q --shared --no-checkout . "$tree"
 commit=$(git rev-parse HEAD)
@@ -44,7 +46,7 @@ export CARGO_TARGET_DIR=$dir/target
 cargo build -q --release --manifest-path scripts/mutants/Cargo.toml
 cd "$tree"
 
-# Weaves, leaving out what the compiler refuses, until it refuses nothing.
+# Insert the mutations, omitting those that the compiler rejects, until it accepts all.
 weave() {
   git checkout -q -f --detach "$commit"
   git clean -q -f
@@ -67,13 +69,13 @@ crates=(-p belemnite-store -p belemnite-pg -p belemnite-osd)
 until cargo check -q --message-format short "${crates[@]}" >/dev/null 2>"$dir/check.log"; do
   grep -oE '^crates/[^ ]+\.rs:[0-9]+:[0-9]+: error' "$dir/check.log" | cut -d: -f1,2 | sort -u >"$dir/lines"
   awk -F'\t' 'NR == FNR {bad[$1]; next} ($2 ":" $3) in bad {print $4}' "$dir/lines" "$dir/woven.tsv" >"$dir/more"
-  # A function's first line stands for what is in its body, which begins there or below.
+  # An error in a function's body belongs to the mutation at the function's first line or below.
   [ -s "$dir/more" ] || { echo "what the compiler refuses is none of the mutations: $dir/check.log" >&2; exit 1; }
   cat "$dir/more" >>"$dir/unbuildable"
   weave
 done
 
-# All with optimisation, as most of the time goes into running them; what the crates assert in debug builds, they assert here.
+# All with optimization, since execution dominates; debug assertions of the crates are enabled.
 asserts=()
 for c in store pg osd; do
   for w in debug-assertions overflow-checks; do asserts+=(--config "profile.release.package.belemnite-$c.$w=true"); done
@@ -83,18 +85,18 @@ jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable) 
   sed -E 's|^.*/crates/([a-z]+)/Cargo.toml|\1|' >"$dir/tests.tsv"
 sim=$CARGO_TARGET_DIR/release/sim
 
-# Runs a test or a run of the simulator with a mutation: `run NUMBER SECONDS CRATE NAME PROGRAM`.
+# Runs a test or a simulation with a mutation: `run NUMBER SECONDS CRATE NAME PROGRAM`.
 run() {
   local args=(-q)
   case $3/$4 in
     store/histories) args=(-q short_set) ;;
     sim/*) read -r -a args <<<"--jobs 1 $4" ;;
   esac
-  # Processor time, as the machine may be busy; what waits for ever is ended later.
+  # The limit is processor time, because the machine may be busy; a hanging process is ended later.
   (cd "$tree/crates/$3" && ulimit -t "$2" && MUTANT=$1 timeout -k 10 $((10 * $2)) "$5" "${args[@]}" </dev/null >"$dir/log" 2>&1)
 }
 
-# What passes without a mutation, and the processor time that takes: crate, name, seconds, program.
+# Tests that pass without a mutation, with their processor time: crate, name, seconds, program.
 if [ ! -f "$dir/stages.$commit" ]; then
   {
     grep -v '^sim' "$dir/tests.tsv"
@@ -121,7 +123,7 @@ judge() {
       if [ $rc = 124 ] || [ $rc = 137 ] || [ $rc = 152 ]; then outcome=hangs; fi
       return
     fi
-  # Those of its own crate first, then in the order of their times.
+  # The tests of the mutation's crate first, then the others, each in the order of their times.
   done < <(awk -F'\t' -v own="$own" '$1 == own' "$dir/stages.$commit"; awk -F'\t' -v own="$own" '$1 != own' "$dir/stages.$commit")
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need (Debian packages; asks for nothing) and runs them all: formatting, lints, documentation,
-# licences, unit and property tests, a short run of the fuzz targets, and the interoperability tests with real Ceph clients and daemons.
+# Installs what the tests need (Debian packages, without questions) and runs all tests: formatting, lints,
+# documentation, licences, unit and property tests, a short run of the fuzz targets, and the interoperability tests with
+# real Ceph clients and daemons.
 #
 # usage: scripts/test.sh [--no-interop]
 # Everything runs on loopback. Exit status 0 means that every check passed.
@@ -40,9 +41,9 @@ if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources
 fi
-# The same seeds each time, twice each, and those that found something once. Then for a minute others (SIM_SECONDS), which follow from the files as
-# committed: each state of the code has its own, and two runs of it the same. One that fails says how to run it again, and is a bug to be
-# settled; the other checks run all the same, and the run fails at its end.
+# Fixed seeds, twice each, and once those that found a bug before. Then for a minute (SIM_SECONDS) seeds derived from
+# the committed files: each state of the code has its own, and two runs of it have the same. A failing seed prints how
+# to repeat it, and is a bug to be fixed. The other checks continue, and the run fails at its end.
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
 for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696 \
@@ -50,7 +51,7 @@ for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 17
   863916204 2604302829 600708 600622 1852665987 7700057 7700124 7710055; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --plain
 done
-# Erasure-coded pools, which are not among the others yet.
+# Erasure-coded pools, which the other seeds do not use yet.
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
 step "simulation, fresh seeds"
 fresh_failed=

@@ -1,6 +1,6 @@
-# What class calls cost: CPU of the OSD per call with 64 in flight. Nothing else should run on the machine.
+# Cost of class calls: CPU of the OSD per call with 64 in flight. Nothing else should run on the machine.
 #
-# Beside them a plain write of 4 KiB to objects of the same number: what of a call's cost is that of any operation.
+# For comparison a plain write of 4 KiB to the same number of objects, which shows the cost of any operation.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 1 --osd-size 3G
 belemnite -c "$CEPH_CONF" pool create test 64

@@ -1,5 +1,5 @@
-# What copy-up writes: bytes that reach the device when the first write to each 4 MiB object of a clone copies it up from
-# the parent, as a multiple of the objects' size.
+# Write amplification of copy-up: bytes written to the device when the first write to each 4 MiB object of a clone
+# copies it up from the parent, as a multiple of the objects' size.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 1 --osd-size 3G
 ceph osd pool create rbd 16

@@ -1,8 +1,9 @@
-# What docs/operate/from-ceph.md says, walked through: a cluster of Debian's Ceph (monitor, manager, OSD, metadata server and
-# gateway), a cluster of ours, and what moves from one to the other while clients of the first go on.
+# The migration described in docs/operate/from-ceph.md: a cluster of Debian's Ceph (monitor, manager, OSD, MDS and
+# gateway), a Belemnite cluster, and the data moved from one to the other while clients of the first continue.
 #
-# Needs ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse, radosgw, rbd-mirror and rsync. NEWER="chroot DIR" is a root with Ceph 20.2,
-# whose `rbd` migrates images from cluster to cluster; SCRATCH then names a directory that both see. Without it that part is left out.
+# Needs ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse, radosgw, rbd-mirror and rsync. NEWER="chroot DIR" is a root
+# with Ceph 20.2, whose `rbd` migrates images between clusters; SCRATCH is then a directory that is the same in both.
+# Without it that part is skipped.
 source "$(dirname "$0")/../lib.sh"
 for c in rbd-mirror rsync ceph-mds ceph-fuse; do
   command -v $c >/dev/null || { echo "$c is not installed"; exit 77; }
@@ -92,7 +93,7 @@ images_by_mirror() {
   CEPH_CONF=$NEW setpriv --pdeathsig KILL rbd-mirror -f -n client.admin --admin-socket "$W/mirror.asok" --log-file "$W/mirror.log" \
     --rbd_mirror_pool_replayers_refresh_interval 3 --rbd_mirror_image_state_check_interval 2 >"$W/mirror.out" 2>&1 &
   PIDS+=("$!")
-  # A snapshot for mirroring goes to the peers that are known when it is made; the daemon makes itself known.
+  # A mirror snapshot goes to the peers known at its creation; the daemon registers itself as a peer.
   peered() { old rbd mirror pool info data | grep -q 'Direction: tx-only'; }
   wait_for "$WAIT" peered
   old rbd mirror image enable data/vm snapshot
@@ -100,7 +101,7 @@ images_by_mirror() {
   wait_for "$WAIT" same vm || { tail -n 30 "$W/mirror.log"; new rbd mirror pool status data --verbose; return 1; }
   echo "images: the first copy equals"
   write old vm
-  # The move: its client stops, what it wrote last goes over, and it starts again with the other ceph.conf.
+  # The move: the client stops, its last writes are replicated, and it starts again with the other ceph.conf.
   old rbd mirror image demote data/vm
   promote() { new rbd mirror image promote data/vm; }
   wait_for "$WAIT" promote
@@ -119,7 +120,7 @@ images_by_migration() {
   write old disk
   old rbd snap create data/disk@move
   local before; before=$(hash old disk)
-  # The other cluster is named by its ceph.conf and keyring in /etc/ceph of who runs the command.
+  # The other cluster is named by its ceph.conf and keyring in /etc/ceph of the user of the command.
   local etc=${NEWER#chroot }/etc/ceph
   mkdir -p "$etc"
   cp "$OLD" "$etc/old.conf"; cp "$D/ceph.client.admin.keyring" "$etc/old.client.admin.keyring"
@@ -158,7 +159,7 @@ files_by_rsync() {
   cp -r "$ROOT/interop" "$D/mnt/project/"
   ln -s interop/lib.sh "$D/mnt/project/link"
   rsync -aHAX "$D/mnt/" "$W/mnt/"
-  # Its users went on meanwhile; the second run, while nobody writes, takes what they changed.
+  # Clients continued meanwhile; the second run, without writers, copies their changes.
   echo changed >"$D/mnt/project/interop/lib.sh"
   rm "$D/mnt/project/interop/run.sh"
   rsync -aHAX --delete "$D/mnt/" "$W/mnt/"

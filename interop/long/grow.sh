@@ -1,4 +1,4 @@
-# An OSD is full, its file is made larger, it is told to grow, and what waited goes on; the new size outlives a restart.
+# A full OSD's file is enlarged, the OSD is told to grow, and waiting writes continue; the new size survives a restart.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 1 --osd-size 1G
 
@@ -12,7 +12,7 @@ before=$(size)
 echo "== full"
 head -c 24000000 /dev/urandom >"$W/f"
 n=0
-# Clients wait when the pool is full: a write that is not done in time says that it is.
+# Clients wait while the pool is full: a write that does not finish in time shows this.
 while timeout 15 rados -p test put "o$n" "$W/f" 2>"$W/err"; do
   n=$((n + 1))
   [ "$n" -lt 100 ]

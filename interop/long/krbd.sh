@@ -1,9 +1,9 @@
-# The kernel's client: Debian's kernel in QEMU maps an image with ms_mode=prefer-crc, makes a file system, and finds it
-# unharmed after unmapping and mapping again, and after the OSD was killed meanwhile. Then the same image tools by rbd-nbd in
-# that guest: a file system, a snapshot taken while it is mapped, trim, both mapped again.
+# The kernel client: Debian's kernel in QEMU maps an image with ms_mode=prefer-crc, makes a file system, and finds it
+# intact after a remap, and after the OSD was killed in between. Then rbd-nbd in that guest: a file system, a snapshot
+# while mapped, trim, and both mapped again.
 #
 # Needs root (network namespace and tap device) and the packages qemu-system-x86, busybox-static, kmod, iproute2, cpio,
-# e2fsprogs, rbd-nbd. The kernel comes from a package of its own that is only unpacked; KERNEL_DEB names one at hand.
+# e2fsprogs, rbd-nbd. The kernel comes from a package that is only unpacked; KERNEL_DEB names an existing file.
 source "$(dirname "$0")/../lib.sh"
 [ "$(id -u)" = 0 ] || { echo "needs root for a network namespace"; exit 77; }
 
@@ -17,7 +17,7 @@ dpkg-deb -x "$deb" "$W/kernel"
 version=$(ls "$W/kernel/lib/modules")
 depmod -b "$W/kernel" "$version"
 
-# The guest: busybox, the modules with what they need, and ext4's tools with their libraries.
+# The guest: busybox, the modules with their dependencies, and ext4's tools with their libraries.
 G=$W/guest
 mkdir -p "$G"/{bin,e2,proc,sys,dev,mnt,mod,run,tmp,etc/ceph,var/log/ceph,var/run/ceph}
 cp "$(command -v busybox)" "$G/bin/busybox"
@@ -72,7 +72,7 @@ dd if=/dev/zero of=/mnt/new bs=1M count=4 conv=fsync 2>/dev/null || fail "write 
 umount /mnt
 /e2/e2fsck -f -n /dev/rbd0 || fail "fsck of the clone"
 echo 0 >/sys/bus/rbd/remove_single_major
-# The same by rbd-nbd. A snapshot is taken from outside while the image is mapped.
+# The same with rbd-nbd. A snapshot is taken from outside while the image is mapped.
 nbd() { echo "rbd-nbd map $*"; D=$(/e2/rbd-nbd map "$@") || fail "rbd-nbd map $*"; [ -b "$D" ] || fail "no device $D"; }
 unmap() { /e2/rbd-nbd unmap "$D" || fail "rbd-nbd unmap $D"; }
 nbd rbd/nbd
@@ -123,7 +123,7 @@ ceph osd pool create rbd 16
 rbd pool init rbd
 rbd create --size 256M rbd/krbd --image-feature layering,exclusive-lock,object-map,fast-diff
 rbd create --size 256M rbd/parent --image-feature layering
-# The parent holds a file system made here, so that the guest's writes to the clone copy up.
+# The parent has a file system made here, so that the guest's writes to the clone cause copy-up.
 truncate -s 256M "$W/fs"; mke2fs -q -t ext4 -F "$W/fs"
 rbd create --size 192M rbd/nbd
 rbd import --dest-pool rbd "$W/fs" base --image-feature layering

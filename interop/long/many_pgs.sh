@@ -1,11 +1,12 @@
-# What PGs cost: memory and idle CPU of an OSD with few and with many PGs, and CPU per operation of both, run in turns.
+# Cost of PGs: memory and idle CPU of an OSD with few and with many PGs, and CPU per operation of both, run alternately.
 # Nothing else should run on the machine. One copy; RUNS, SECS, FEW, MANY and DEPTH change the defaults.
 #
-# Memory per PG is the difference of the two processes' VmRSS, by the difference of their PGs, before any operation.
+# Memory per PG is the difference of the two processes' VmRSS divided by the difference of their PGs, before any
+# operation.
 source "$(dirname "$0")/../lib.sh"
 few=${FEW:-8} many=${MANY:-1024} runs=${RUNS:-5}
 
-# one NAME PORT PGS: a cluster of one OSD in $W/NAME, at rest.
+# one NAME PORT PGS: an idle cluster of one OSD in $W/NAME.
 one() {
   : >"$W/up.out"
   "$BIN" up --data "$W/$1" --port "$2" --osds 1 --osd-size 4G >"$W/up.out" 2>&1 &
@@ -19,7 +20,7 @@ clean() { ceph -c "$W/$1/ceph.conf" pg stat -f json | jq -e '.pg_summary | [.num
 osd() { cat "$W/$1/run/osd.0.pid"; }
 pgs() { ceph -c "$W/$1/ceph.conf" pg stat -f json | jq .pg_summary.num_pgs; }
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
-# Milliseconds of CPU, all threads.
+# CPU milliseconds of all threads.
 cpu() { cat /proc/"$1"/task/*/schedstat | awk '{ s += $1 } END { print int(s / 1e6) }'; }
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 

@@ -1,5 +1,5 @@
-# Several monitors: keys of little right by each of them, with Ceph's own library; what is taken away is away at all of them at
-# once; no client of a monitor in front breaks the connection that all of its clients share.
+# Several monitors: restricted keys at each of them, with Ceph's own library; a revoked key is revoked at all of them at
+# once; no client of a relaying monitor breaks the connection that its clients share.
 source "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is not installed (etcd-server)"; exit 1; }
 
@@ -28,7 +28,7 @@ def open_at(mon, who, timeout=20, keyring=None):
     conf = {'mon_host': f'[v2:{mons[mon]}/0]', 'client_mount_timeout': str(timeout), 'rados_mon_op_timeout': str(timeout)}
     if keyring:
         conf['keyring'] = keyring
-    # No configuration file: it would name all monitors.
+    # No configuration file, which would name all monitors.
     base = {l.split('=')[0].strip(): l.split('=', 1)[1].strip() for l in open(CONF) if l.startswith('fsid')}
     if not keyring:
         conf['keyring'] = f'{W}/c/ceph.client.admin.keyring'
@@ -45,7 +45,7 @@ for m in mons:
     for cmd in (SET, {'prefix': 'auth ls'}, {'prefix': 'config-key dump'}, {'prefix': 'auth get', 'entity': 'mon.'}, {'prefix': 'mon rm', 'name': m},
                 {'prefix': 'auth get-or-create', 'entity': 'client.x', 'caps': ['mon', 'allow *'], 'caps_mon': 'profile rbd'}):
         assert ask(ro, cmd)[0] == -errno.EACCES, (m, cmd)
-    # The same JSON key twice, and something that is no command at all.
+    # A JSON object with the same key twice, and an input that is not a command.
     assert ask(ro, '{"prefix":"osd stat","prefix":"osd set","key":"noout"}')[0] in (-errno.EACCES, -errno.EINVAL)
     assert ask(ro, 'x' * 1000)[0] == -errno.EINVAL
     ro.shutdown()

@@ -1,5 +1,5 @@
-# How long an OSD with many PGs takes from its start until all of them are active and clean again: three OSDs, three
-# copies, PGS PGs on each (1,000), RUNS restarts (5). Nothing else should run on the machine.
+# Time from the start of an OSD with many PGs until all of them are active and clean: three OSDs, three copies, PGS PGs
+# on each (1,000), RUNS restarts (5). Nothing else should run on the machine.
 source "$(dirname "$0")/../lib.sh"
 pgs=${PGS:-1000}
 cluster_up --osds 3 --osd-size 4G --pool-size 3
@@ -9,7 +9,7 @@ belemnite -c "$CEPH_CONF" pool create test "$pgs"
 /usr/bin/python3 - "$W/c" "${RUNS:-5}" "$pgs" <<'PY'
 import json, os, signal, socket, struct, sys, time
 
-# What OSDs say of themselves: the manager's statistics are up to five seconds old.
+# The OSDs' own state: the manager's statistics are up to five seconds old.
 dir, runs = sys.argv[1], int(sys.argv[2])
 
 
@@ -56,14 +56,14 @@ for n in range(runs):
     old = pid()
     os.kill(old, signal.SIGKILL)
     killed = time.time()
-    # `up` starts it again.
+    # `up` restarts the daemon.
     wait(lambda: pid() not in (0, old))
     started = time.time()
     wait(lambda: clean() < all)
     wait(lambda: clean() == all)
     took.append(time.time() - started)
     print(f"run {n}: {took[-1]:.2f} s after its start, {time.time() - killed:.2f} s after the kill")
-    # One that lived for ten seconds is started at once.
+    # A daemon that lived for ten seconds is restarted at once.
     time.sleep(11)
 took.sort()
 print(f"== restart of one of three OSDs with {all} PGs: {took[0]:.2f} to {took[-1]:.2f} s, median {took[len(took) // 2]:.2f} s")

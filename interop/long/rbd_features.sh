@@ -1,7 +1,7 @@
-# What rbd offers, one by one, with checks of content: diffs, groups, namespaces, metadata, QoS, trash and its schedule,
-# migration in all forms, encryption, sparsify, journaling, locks, statistics.
+# Features of rbd, one by one, with checks of contents: diffs, groups, namespaces, metadata, QoS, trash and its
+# schedule, all forms of migration, encryption, sparsify, journaling, locks, statistics.
 #
-# CLIENT="chroot DIR" runs the tools of another release, SCRATCH is a directory that is the same inside and outside.
+# CLIENT="chroot DIR" runs the tools of another release; SCRATCH is a directory that is the same in both.
 source "$(dirname "$0")/../lib.sh"
 set -E
 trap 'echo "line $LINENO: $BASH_COMMAND" >&2' ERR

@@ -1,5 +1,5 @@
-# RBD when things die: the owner of an exclusive lock is killed and another client takes over within the watch timeout;
-# an OSD is killed during rbd bench, which ends well, and what was written before is unharmed.
+# RBD with failures: the owner of an exclusive lock is killed, and another client takes over within the watch timeout.
+# An OSD is killed during rbd bench, which ends successfully, and earlier data is intact.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 2 --osd-size 3G
 ceph osd pool create rbd 32
@@ -23,7 +23,7 @@ holder=$!
 wait_for 30 test -e "$W/locked"
 kill -KILL "$holder"
 start=$(date +%s)
-# librbd breaks the dead owner's lock, and blocklists it, once its watch is gone: 30 s.
+# librbd breaks the dead owner's lock and blocklists the owner once its watch has timed out: 30 s.
 timeout 90 rbd bench --io-type write --io-size 4K --io-total 16K --io-threads 1 rbd/lock >/dev/null
 echo "taken over after $(($(date +%s) - start)) s"
 [ "$(ceph osd blocklist ls 2>/dev/null | grep -c .)" -ge 1 ]

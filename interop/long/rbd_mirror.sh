@@ -1,7 +1,8 @@
-# Two clusters mirror images to each other by Debian's rbd-mirror: one image by its journal, one by snapshots, the latter
-# also by a schedule of the manager role. Roles change in order (demote, promote), and what is written after that comes back.
+# Two clusters mirror images to each other with Debian's rbd-mirror: one image by its journal, one by snapshots, the
+# latter also by a schedule of the manager role. Roles are swapped (demote, promote), and later writes are replicated
+# back.
 #
-# Needs the package rbd-mirror. The daemons end with this script, whatever ends it.
+# Needs the package rbd-mirror. The daemons end with this script in every case.
 source "$(dirname "$0")/../lib.sh"
 command -v rbd-mirror >/dev/null || { echo "rbd-mirror is not installed"; exit 77; }
 : "${WAIT:=240}"
@@ -28,7 +29,7 @@ hash() { at "$1" rbd export "data/$2" - 2>/dev/null | sha256sum; }
 same() { [ "$(hash a "$1")" = "$(hash b "$1")" ]; }
 state() { at "$1" rbd mirror image status "data/$2" --format json 2>/dev/null | grep -q "\"state\":\"$3\""; }
 there() { at "$1" rbd info "data/$2"; }
-write() { # write SITE IMAGE: other bytes, some of them over old ones
+write() { # write SITE IMAGE: writes new data, partly over old data
   at "$1" rbd bench --io-type write --io-size 16K --io-threads 8 --io-total 6M --io-pattern rand "data/$2" >/dev/null
 }
 fail() {
@@ -36,7 +37,7 @@ fail() {
   at a rbd mirror pool status data --verbose; at b rbd mirror pool status data --verbose
   exit 1
 }
-# Not how many there are: those that the other site has go when a newer one is made.
+# Not their number: snapshots that the other site has are removed when a newer one is made.
 newest_snap() { at "$1" rbd snap ls -a "data/$2" | awk '/mirror \(primary/ { id = $1 } END { print id + 0 }'; }
 newer_snap() { [ "$(newest_snap a snap)" -gt "$1" ]; }
 

@@ -1,4 +1,4 @@
-# Tasks of the manager role that move and remove images with all they may have: snapshots, parents, clones, journals,
+# Tasks of the manager role that move and remove images with all their relations: snapshots, parents, clones, journals,
 # groups, mirrors. 2 min.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 3G
@@ -18,7 +18,7 @@ ceph osd pool create other 8
 rbd pool init other
 for p in rbd other; do r mirror pool enable $p image; done
 sums() { for i in "$@"; do r export "$i" "$W/out"; sum "$W/out"; done; }
-# The destination has larger objects: what was written lies beside what comes from the parent.
+# The destination has larger objects: written data is next to data from the parent.
 r import --object-size 1M --image-feature layering,exclusive-lock,journaling "$W/random" rbd/base
 r mirror image enable rbd/base journal
 r snap create rbd/base@s
@@ -53,7 +53,7 @@ r migration prepare --rbd-default-clone-format 2 rbd/back other/back
 some other/back
 t=$(task migration execute other/back); wait_for 60 ended "$t"
 some other/back
-# An object that goes altogether shows zeros, not what the source had.
+# An object that is removed completely reads as zeros, not as the source's data.
 /usr/bin/python3 - <<'P'
 import os, rados, rbd
 c = rados.Rados(conffile=os.environ["CEPH_CONF"]); c.connect()

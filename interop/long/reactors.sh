@@ -1,6 +1,6 @@
-# OSDs with several reactors (REACTORS, 2): a pool of one PG gets 256 (PGS) while clients work; the PGs that were split off move to the
-# reactors their names say until all are loaded alike, OSDs are killed on the way, and every answer is what a
-# model expects. Then clients load all PGs, and the OSDs are restarted with one reactor more.
+# OSDs with several reactors (REACTORS, 2): a pool of one PG gets 256 (PGS) while clients work. The split PGs move to
+# the reactors of their names until all are loaded equally; OSDs are killed meanwhile, and every answer must equal that
+# of a model. Then clients load all PGs, and the OSDs are restarted with one reactor more.
 source "$(dirname "$0")/../lib.sh"
 REACTORS=${REACTORS:-2}
 PGS=${PGS:-256}
@@ -16,9 +16,9 @@ pgs() { ceph status -f json | jq -r '.pgmap.pgs_by_state[].state_name' | sort -u
 total() { ceph status -f json | jq -r .pgmap.num_pgs; }
 all_clean() { [ "$(pgs)" = "active+clean " ] && ceph osd stat -f json | jq -e '.num_up_osds == 3' >/dev/null; }
 clean() { wait_for 60 all_clean || { ceph -s; ceph pg dump pgs_brief; return 1; }; echo "clean: $1"; }
-# PGs of each reactor of an OSD.
+# Number of PGs of each reactor of an OSD.
 load() { ceph tell "osd.$1" dump_reactors | jq -c '[.[].num_pgs]'; }
-# No reactor has a fifth more or less than its share, and nothing moves.
+# Each reactor is within a fifth of its share, and no PG is moving.
 even() {
   local o
   for o in 0 1 2; do
@@ -40,9 +40,9 @@ moves() { ceph tell "osd.$1" dump_reactors | jq -e 'any(.[]; .moving != null)'; 
 up() { ceph osd stat -f json | jq -e '.num_up_osds == 3' >/dev/null; }
 killed=0
 for o in 1 0 2; do
-  # One that has moved all has had its chance.
+  # An OSD that has moved all its PGs has passed.
   wait_for 20 moves "$o" || continue
-  # In the midst of whatever it does.
+  # Kill the OSD in the middle of its work.
   sleep "0.$((RANDOM % 9 + 1))"
   kill -9 "$(cat "$W/c/run/osd.$o.pid")"
   killed=$((killed + 1))
@@ -57,8 +57,8 @@ clean "$PGS PGs, $killed OSDs killed on the way"
 wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
 rados -p test bench 3 seq -t 4 >/dev/null
 model_ends
-# Under clients that write all over the pool, no reactor does a fifth more or less than its share: operations of clients that it
-# leads, and processor time, by the OSDs' own account.
+# With clients that write all over the pool, each reactor is within a fifth of its share, by the OSDs' own counters: of
+# client operations as primary, and of CPU time.
 counts() { for o in 0 1 2; do ceph tell "osd.$o" dump_reactors | jq -c '.[] | [.num_ops, .cpu_seconds]'; done; }
 spread() { jq -s --slurpfile b "$W/counts.before" --argjson n "$REACTORS" '
   [., $b] | transpose | map([.[0][0] - .[1][0], .[0][1] - .[1][1]])
@@ -78,7 +78,7 @@ echo "shares of the reactors of each OSD: $(jq -c 'map(map("\(.ops * 100 | round
 if [ "$PGS" -ge 256 ]; then
   jq -e 'flatten | all(.[]; (.ops - 1 | fabs) <= 0.2 and (.cpu - 1 | fabs) <= 0.2)' "$W/spread" >/dev/null
 fi
-# Of all copies.
+# Compare all copies.
 before=$(date +%s)
 ceph pg dump pgs -f json | jq -r '.pg_stats[].pgid' | while read -r p; do ceph pg deep-scrub "$p" >/dev/null 2>&1; done
 scrubbed() {
@@ -88,14 +88,14 @@ scrubbed() {
 wait_for 300 scrubbed
 ceph health detail | grep -qi 'inconsistent\|scrub error' && { ceph health detail; exit 1; }
 even
-# And they are there after a restart.
+# The PGs are still balanced after a restart.
 cluster_down
 cluster_up --osds 3 --osd-size 2G
 clean "after a restart"
 even
 rados -p test bench 3 seq -t 4 >/dev/null
 cluster_down
-# Another number of reactors: what is elsewhere than its name says now moves there.
+# Another number of reactors: PGs that are not on the reactor of their name now move there.
 export BELEMNITE_OSD_REACTORS=$((REACTORS + 1))
 cluster_up --osds 3 --osd-size 2G
 clean "after a restart with $BELEMNITE_OSD_REACTORS reactors"

@@ -1,8 +1,7 @@
-# Records what keys of little right may do on a real cluster of Ceph: one monitor, manager, OSD and metadata server, made
-# for it; then py/record_rights.py. OUT gets the recordings. REAL="chroot DIR" takes Ceph out of a root directory of
-# another release; SCRATCH then names a directory that both see. KINDS limits what is recorded;
-# `auth`: what commands on keys print (NEWER=newer: those of 18.2 and later, too).
-# About 15 minutes for a release.
+# Records what restricted keys may do on a real Ceph cluster, with one monitor, manager, OSD and MDS made for it, with
+# py/record_rights.py. OUT is the directory for the recordings. REAL="chroot DIR" uses Ceph of another release in a root
+# directory; SCRATCH is then a directory that is the same in both. KINDS limits what is recorded; `auth`: the output of
+# commands on keys (NEWER=newer: also of 18.2 and later). About 15 minutes for a release.
 source "$(dirname "$0")/../lib.sh"
 : "${OUT:?directory for the recordings}"
 real() { ${REAL:-command} "$@"; }
@@ -72,7 +71,7 @@ is_serving() { ceph_real mds stat | grep -q 'm=up:active'; }
 wait_for 120 is_serving
 mkdir -p "$OUT" "$W/out" "$W/t"
 if [ "${KINDS:-}" = auth ]; then
-  # Answers of `ceph auth` and `ceph-authtool` in words.
+  # Texts of `ceph auth` and `ceph-authtool`.
   ceph() { ceph_real "$@"; }
   ceph-authtool() { real ceph-authtool "$@"; }
   source "$ROOT/interop/py/auth_transcript.sh" "$W/t" ${NEWER:-} >"$OUT/auth.txt"

@@ -1,7 +1,7 @@
-# What the recovery of a whole OSD does to clients, and how fast it is: three OSDs, two copies; one that is well is marked out while a client
-# writes and one reads, then in again. Shown are p99 latencies idle and during it, the longest operation, and what was moved per second, with
-# osd_max_backfills 1 and 4. BIG objects of 4 MiB and SMALL ones of 4 KiB are moved; DEPTH operations of each client are in flight.
-# Nothing else should run on the machine.
+# Effect of an OSD's recovery on clients, and its speed: three OSDs, two copies. A healthy OSD is marked out while a
+# client writes and another reads, then in again. Shown are p99 latencies when idle and during recovery, the longest
+# operation, and the bytes moved per second, with osd_max_backfills 1 and 4. BIG objects of 4 MiB and SMALL ones of 4
+# KiB are moved; each client has DEPTH operations in flight. Nothing else should run on the machine.
 source "$(dirname "$0")/../lib.sh"
 big=${BIG:-400} small=${SMALL:-30000} depth=${DEPTH:-2}
 cluster_up --osds 3 --osd-size 8G --pool-size 2
@@ -11,9 +11,9 @@ belemnite -c "$CEPH_CONF" bench big write --objects "$big" --object-size 4M --de
 belemnite -c "$CEPH_CONF" bench small write --objects "$small" --object-size 4K --depth 32 --secs "${FILL:-15}" --keep
 
 clean() { ceph pg stat -f json | jq -e '.pg_summary | [.num_pgs] == [.num_pg_by_state[] | select(.name == "active+clean") | .num]'; }
-# p99 and max of a bench line.
+# p99 and maximum in a line of bench.
 latency() { sed -E 's/.* p99 ([0-9]+) max ([0-9]+).*/\1 \2/' "$1"; }
-# clients NAME SECONDS: both at once; their lines go to $W/NAME.writes and .reads.
+# clients NAME SECONDS: runs both at once; their lines go to $W/NAME.writes and .reads.
 clients() {
   belemnite -c "$CEPH_CONF" bench writes randwrite --objects 256 --object-size 64K --depth "$depth" --secs "$2" --keep >"$W/$1.writes" &
   local w=$!
@@ -43,7 +43,7 @@ for backfills in 1 4; do
     echo "== osd_max_backfills $backfills, $c: p99 $i_p99 us idle, $p99 during recovery ($(awk "BEGIN { printf \"%.1f\", $p99 / $i_p99 }") times), longest $max us"
   done
   echo "== osd_max_backfills $backfills, out: $((kb / 1024)) MiB in $took s: $(awk "BEGIN { printf \"%.0f\", $kb / 1024 / $took }") MiB/s, clients there for ${SECS:-10} s of it"
-  # Back again, without clients.
+  # Back in again, without clients.
   start=$(date +%s.%N)
   ceph osd in 2 2>/dev/null
   sleep 6

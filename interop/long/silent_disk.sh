@@ -1,5 +1,6 @@
-# A device that answers nothing for a minute: its OSD marks itself down, the others serve, SIGTERM ends it as soon as the device lets go of
-# the process, and it comes back when the device answers. The device is a file on a file system that is frozen (root; loop devices).
+# A device does not answer for a minute: its OSD marks itself down, the others serve, SIGTERM ends it as soon as the
+# device releases the process, and it returns when the device answers. The device is a file on a frozen file system
+# (needs root and loop devices).
 [ -n "${PRIVATE:-}" ] || PRIVATE=1 exec unshare --mount --propagation private bash "$0"
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 1G

@@ -1,7 +1,7 @@
-# Connections that never sign in: 2,000 (STRANGERS) from a network namespace of their own, with half a core, that stay silent, send
-# garbage or ask to sign in again and again. The daemons' memory is bounded, their logs name the address in a few lines a minute, and
-# clients on other addresses keep 80 % of their rate: two of them, each in turn without and with the strangers, medians of ROUNDS.
-# Needs root and a cgroup file system with a cpu controller.
+# Connections that never authenticate: 2,000 (STRANGERS) from a network namespace with half a core, which stay silent,
+# send garbage, or request authentication again and again. The daemons' memory stays bounded, their logs name the
+# address in a few lines per minute, and clients on other addresses keep 80 % of their rate: two clients, each measured
+# in turn without and with the strangers, medians of ROUNDS. Needs root and a cgroup file system with a cpu controller.
 source "$(dirname "$0")/../lib.sh"
 N=${STRANGERS:-2000} ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-8}
 NS=belemnite-$$ HOST=10.77.0.1 THEIRS=10.77.0.2
@@ -25,14 +25,14 @@ if [ -e "$CG/cpu.cfs_quota_us" ]; then echo 50000 >"$CG/cpu.cfs_quota_us"; else 
 cluster_up --ip $HOST --osds 1 --osd-size 4G
 ceph osd pool create test 32
 MON=$HOST:$PORT OSD=$(ceph osd dump -f json | jq -r '.osds[0].public_addrs.addrvec[] | select(.type == "v2").addr')
-# Milliseconds of processor time that a daemon has taken.
+# CPU milliseconds used by a daemon.
 cpu_of() { awk -v hz="$(getconf CLK_TCK)" '{print int(($14 + $15) * 1000 / hz)}' "/proc/$(cat "$W/c/run/$1.pid")/stat"; }
 rss() { awk '/VmRSS/ {print int($2 / 1024)}' "/proc/$(cat "$W/c/run/$1.pid")/status"; }
 strangers() {
   (echo "$BASHPID" >"$CG/cgroup.procs"; ulimit -n 8192
    exec ip netns exec "$NS" /usr/bin/python3 "$ROOT/interop/py/strangers.py" "$N" "$1" "$MON" "$OSD") >>"$W/strangers.out" & STRANGERS=$!
 }
-# What two clients get done in a second: 4 KiB writes, and commands with a sign-in each.
+# Rates of two clients per second: 4 KiB writes, and commands with an authentication each.
 rate_of_writes() {
   rados -p test bench "$SECONDS_EACH" write -b 4096 -t 16 --no-cleanup | awk '/^Average IOPS/ {print $3}'
 }
@@ -69,7 +69,7 @@ done
 echo "== strangers: $(tail -n 1 "$W/strangers.out")"
 echo "== memory of the monitor: $before_mon MiB before, at most $most_mon MiB; of the OSD: $before_osd, $most_osd"
 [ "$((most_mon - before_mon))" -lt 200 ] && [ "$((most_osd - before_osd))" -lt 400 ] || { echo "memory grows" >&2; exit 1; }
-# The summary comes once a minute.
+# The summary is logged once a minute.
 named() { grep -c "$THEIRS" "$W/c/log/$1.log" || true; }
 sums_up() { grep -q "$THEIRS: .*refused" "$W/c/log/$1.log"; }
 for d in mon.a osd.0; do

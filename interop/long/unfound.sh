@@ -1,6 +1,6 @@
-# An object whose newest version is on an OSD that is gone: it is unfound, is given up by an operator (first too early), goes
-# back to what is left of it or is removed, and the OSD that comes back with what was lost follows. Beside that the places
-# recovery takes.
+# An object whose newest version is on an OSD that is down: it is unfound, and an operator gives it up (first too
+# early). It is reverted to an older version or deleted, and the OSD that returns with the lost version follows. The
+# order of recovery is tested, too.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 2 --osd-size 1G
 ceph config set global osd_heartbeat_grace 4
@@ -25,7 +25,7 @@ expect "nothing unfound" "$(ceph pg "$PG" mark_unfound_lost delete 2>&1)" "pg ha
 FIRST=$(ceph pg ls-by-pool test -f json | jq -r '.pg_stats[0].acting_primary')
 OTHER=$((1 - FIRST))
 
-# unfound_now: what is written now is on OSD $FIRST alone, which then hangs.
+# unfound_now: writes an object whose new version is only on OSD $FIRST, which then hangs.
 unfound_now() {
   kill -STOP "$(pid $OTHER)"
   wait_for 60 up $OTHER 0

@@ -4,8 +4,8 @@
 usage: ack_checker.py POOL RUN_DIR KILLS SEED
 RUN_DIR holds the pid files of the daemons. Each round kills one daemon with SIGKILL and measures the interruption: the time
 from the kill until writes to 32 objects, which between them use every OSD, are acknowledged. Shortest, median and longest are
-printed for each kind of daemon; the longest must stay below 2 s in a release build, which is for the reader to judge: a
-test that fails on a busy machine helps nobody. At the end every object must hold the content of its last
+printed for each kind of daemon; the longest must stay below 2 s in a release build, which the test does not enforce: a
+busy machine would fail it. At the end every object must hold the content of its last
 acknowledged write, or of the one after it that was in flight.
 """
 import glob

@@ -1,7 +1,7 @@
-# Prints what `ceph auth …` and `ceph-authtool` answer to a fixed list of requests, keys and stamps masked: the same on every cluster
-# that answers as Ceph does. usage: auth_transcript.sh DIR [newer]      CEPH_CONF names the cluster; DIR is empty; `ceph` and
-# `ceph-authtool` may be functions of the caller. With `newer` also what 18.2 and later have.
-# The answers of a real cluster are in vectors/cli/auth-16.2.15.txt.
+# Prints the answers of `ceph auth …` and `ceph-authtool` to a fixed list of requests, with keys and stamps masked: the
+# same on every cluster that answers as Ceph does. usage: auth_transcript.sh DIR [newer]; CEPH_CONF names the cluster;
+# DIR is empty; `ceph` and `ceph-authtool` may be functions of the caller. With `newer` also the requests of 18.2 and
+# later. The answers of a real cluster are in vectors/cli/auth-16.2.15.txt.
 T=$1
 mask() { sed -E 's#[A-Za-z0-9+/]{38}==#KEY#g; s#(key(=|": ?"| = |>)|^)[A-Za-z0-9+/]{38,62}={0,2}("|<|$|\)| )#\1KEY\3#g; s#key=[A-Za-z0-9+/=]{40,64}#key=KEY#g; s#[0-9-]{10}T[0-9:.+-]+#STAMP#g; s#'"$T"'#DIR#g'; }
 run() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients may and may not do on an erasure-coded pool, before and after it allows overwrites.
+"""Permitted and refused operations on an erasure-coded pool, before and after it allows overwrites.
 
 usage: coded_check.py POOL append|overwrite WIDTH
 """
@@ -63,7 +63,7 @@ else:
     io.append('o', b'tail')
     want += b'tail'
     snap = bytes(want)
-    # Not of the pool: images could not use it then.
+    # Self-managed snapshots: images cannot use a pool with pool snapshots.
     id = io.create_self_managed_snap()
     io.set_self_managed_snap_write([id])
     for size in (8 * width, 100, 2 * width + 1):

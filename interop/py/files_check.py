@@ -1,8 +1,8 @@
-"""What applications do with a file system, by libcephfs, each result looked at.
+"""Operations of applications on a file system, by libcephfs, with every result checked.
 
 usage: files_check.py basics FS | coded FS POOL | shared FS | pinned FS | kept FS | back FS | evicted FS | load FS SECONDS FILE | verify FS FILE
 CEPH_CONF names the cluster. `load` writes files, syncs each, and notes in FILE what was synced; it goes on through
-failovers. `verify` reads back what FILE lists. `kept` writes files that `back` finds again, also when no more is left of
+failovers. `verify` reads back what FILE lists. `kept` writes files that `back` finds again, even when nothing is left of
 them than their data.
 """
 import errno
@@ -64,7 +64,7 @@ def refused(code, what, f):
 
 def basics(fs):
     c = mount(fs)
-    big = hashlib.sha256(b"big").digest() * 200_000  # more than one object
+    big = hashlib.sha256(b"big").digest() * 200_000  # several objects
     c.mkdirs("/a/b/c", 0o755)
     write(c, "/a/b/c/one", b"1" * 5000)
     write(c, "/a/big", big)
@@ -79,7 +79,7 @@ def basics(fs):
     refused(errno.ENOTEMPTY, "removal of a directory that holds something", lambda: c.rmdir("/a"))
     c.truncate("/a/big", 10)
     assert read(c, "/a/big") == big[:10]
-    # Snapshots show what was; their data goes with them.
+    # Snapshots show the old state; their data is removed with them.
     write(c, "/a/two", b"before")
     c.mkdir("/a/.snap/s1", 0o755)
     write(c, "/a/two", b"after")
@@ -125,7 +125,7 @@ def pinned(fs):
     end = time.time() + 60
     while c.getxattr("/rank1", "ceph.dir.pin") != b"1" and time.time() < end:
         time.sleep(0.1)
-    c.rename("/rank0/f1", "/rank1/moved")  # two ranks take part
+    c.rename("/rank0/f1", "/rank1/moved")  # involves two ranks
     assert read(c, "/rank1/moved") == b"1" and "f1" not in names(c, "/rank0")
     c.mkdir("/rank1/.snap/s", 0o755)
     c.unlink("/rank1/moved")
@@ -145,7 +145,7 @@ def load(fs, seconds, note):
             write(c, f"{base}/new", data)
             c.rename(f"{base}/new", f"{base}/f{n}")
             fd = c.open(base, os.O_RDONLY | os.O_DIRECTORY)
-            c.fsync(fd, False)  # the rename, too
+            c.fsync(fd, False)  # includes the rename
             c.close(fd)
             print(f"{base}/f{n} {n}", file=out)
             n += 1
@@ -164,7 +164,7 @@ def verify(fs, note):
 
 
 def shared(fs):
-    """Two clients write one file, so that neither may keep its data: each write goes to the OSDs at once."""
+    """Two clients write one file, so neither may buffer data: each write goes to the OSDs at once."""
     a, b = mount(fs), mount(fs)
     fa = a.open("/shared", os.O_CREAT | os.O_RDWR, 0o644)
     fb = b.open("/shared", os.O_RDWR, 0o644)
@@ -181,7 +181,7 @@ def shared(fs):
 
 
 def coded(fs, pool):
-    """A directory whose data lies in an erasure-coded pool: written, cut, written over, with a snapshot."""
+    """A directory with data in an erasure-coded pool: written, truncated, overwritten, with a snapshot."""
     c = mount(fs)
     c.mkdir("/coded", 0o755)
     c.setxattr("/coded", "ceph.dir.layout.pool", pool.encode(), 0)
@@ -205,7 +205,7 @@ def coded(fs, pool):
     c.shutdown()
 
 
-KEPT = {  # path: (where the data begin, data)
+KEPT = {  # path: (start of the data, data)
     "/kept/small": (0, b"small"),
     "/kept/deep/er/large": (0, bytes(range(256)) * (9 << 12)),
     "/kept/deep/holes": (21 << 20, b"end"),
@@ -230,7 +230,7 @@ def kept(fs):
 
 
 def back(fs):
-    """A further name of a file is lost: its data know one."""
+    """Hard links of a file are lost: its data objects contain one path."""
     c = mount(fs)
     for path, what in KEPT.items():
         if what is not None:
@@ -242,7 +242,7 @@ def back(fs):
 
 
 def evicted(fs):
-    """A client that is evicted while it holds unsynced data is shut out; another one goes on."""
+    """A client that is evicted while it holds unsynced data is blocklisted; another client continues."""
     c, other = mount(fs), mount(fs)
     c.mkdirs("/evict", 0o755)
     write(c, "/evict/synced", b"synced")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends bytes that are not the protocol, or almost, to the daemons' ports. usage: hostile.py SEED HOST:PORT...
+"""Sends bytes that violate the protocol, some only slightly, to the daemons' ports. usage: hostile.py SEED HOST:PORT...
 
 Every connection must end by the daemon closing it (or staying silent until its handshake limit), never by the daemon
 dying: the caller checks that the cluster still serves.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Works on objects of a pool and checks every answer against a model, until told to stop (SIGTERM); then checks all again.
+"""Works on objects of a pool and compares every answer with a model, until SIGTERM; then checks all objects again.
 
 usage: model_load.py POOL SEED [THREADS]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What applications do through python-rados: usage: rados_check.py POOL (CEPH_CONF names the cluster)."""
+"""Operations of applications through python-rados. usage: rados_check.py POOL (CEPH_CONF names the cluster)."""
 import os
 import sys
 

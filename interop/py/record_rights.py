@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what a running Ceph cluster lets keys of little right do: every command of monitor, manager, OSD and MDS.
+"""Records what restricted keys may do on a running Ceph cluster: every command of monitor, manager, OSD and MDS.
 
 usage: record_rights.py CEPH_CONF OUT_DIR [KIND...]    CEPH_CONF names the cluster and a keyring with client.admin and
 osd.0; MON and MGR in the environment name the daemons (a, x). KEYS=profiles takes keys of all profiles instead. KIND: all of those below that the cluster has.
@@ -12,7 +12,7 @@ profiles let clients do with objects): for each row its
 daemon's answer to each key, "refused" (EACCES) or "allowed" (any other answer). A key
 that can't reach a daemon at all is listed as "unreachable". The files go to vectors/rights.
 
-The cluster is one to throw away: an OSD's key may really pause it, and pauses are undone only at the end.
+The cluster must be disposable: an OSD's key can actually pause it, and pauses are undone only at the end.
 """
 import errno
 import json
@@ -27,7 +27,7 @@ CONF, OUT = sys.argv[1], sys.argv[2]
 MON, MGR = os.environ.get('MON', 'a'), os.environ.get('MGR', 'x')
 UUID = '8d2a4c1e-0000-4000-8000-00000000000f'
 
-# Name of a column: entity, and the caps it is made with (None: one that exists).
+# Name of a column: entity, and the caps it is created with (None: an existing entity).
 KEYS = {
     'no-caps': ('client.m_none', {}),
     'no-grants': ('client.m_nothing', {'mon': 'allow command nosuch'}),
@@ -42,7 +42,7 @@ KEYS = {
     'bootstrap-rbd-mirror': ('client.bootstrap-rbd-mirror', {'mon': 'allow profile bootstrap-rbd-mirror'}),
     'osd-key': ('osd.0', None),
 }
-# Profiles of clients and daemons at the monitor and the manager, recorded apart (KEYS=profiles).
+# Profiles of clients and daemons at the monitor and the manager, recorded separately (KEYS=profiles).
 PROFILES = ('read-only', 'read-write', 'mon', 'mds', 'mgr', 'crash', 'fs-client', 'simple-rados-client', 'simple-rados-client-with-blocklist',
             'rbd', 'rbd-read-only', 'rbd-mirror', 'rbd-mirror-peer', 'cephfs-mirror', 'role-definer', 'ceph-exporter', 'nosuch')
 WHICH = os.environ.get('KEYS', '')
@@ -53,7 +53,7 @@ if WHICH == 'profiles':
 
 
 def auth_cases():
-    """Key makers: what each bootstrap key is for, and what is one step beside it."""
+    """Commands that create keys: those that each bootstrap key permits, and slight variations."""
     kinds = {
         'osd': ('osd.71', ['mon', 'allow profile osd', 'osd', 'allow *']),
         'osd-client': ('client.osd71', ['mon', 'allow profile osd']),
@@ -119,16 +119,17 @@ CASES.update({
     'config get #own': {'prefix': 'config get', 'who': 'osd.0'},
     'config generate-minimal-conf #': {'prefix': 'config generate-minimal-conf'},
 })
-# Arguments of single commands where those made from the signature would do harm or never return.
+# Arguments of single commands for which generated ones would do harm or never return.
 FIXED = {
     'osd set': {'key': 'nosuchflag'}, 'osd unset': {'key': 'nosuchflag'},
     'osd down': {'ids': ['99']}, 'osd out': {'ids': ['99']}, 'osd in': {'ids': ['99']}, 'osd stop': {'ids': ['99']},
     'osd set-group': {'flags': 'nosuch', 'who': ['osd.99']}, 'osd unset-group': {'flags': 'nosuch', 'who': ['osd.99']},
     'mgr fail': {'who': 'nosuch'}, 'osd reweight-by-utilization': {'oload': 1}, 'osd reweight-by-pg': {'oload': 1},
 }
-# Never sent past a refusal: they end or stop a daemon, or never answer.
+# Commands that are sent only if they will be refused: they stop a daemon, or never answer.
 NEVER = {'injectfull', 'bench', 'cluster_log', 'exit', 'respawn', 'damage ls', 'scrub start', 'flush journal', 'heap', 'abort', 'assert'}
-# Of profiles: a command of each kind of right, and the cases above. All rows with many profiles would take hours.
+# For profiles: one command of each kind of permission, and the cases above. All rows with many profiles would take
+# hours.
 SAMPLE = {
     'mon dump', 'mon getmap', 'mon metadata', 'mon scrub', 'quorum_status', 'status', 'health', 'df', 'osd dump', 'osd tree', 'osd set', 'osd pool create',
     'osd pool rm', 'osd pool rmsnap', 'osd new', 'osd purge-new', 'osd blocklist', 'osd blacklist', 'osd out', 'osd crush tree', 'pg dump_stuck', 'pg map', 'auth ls', 'auth get',
@@ -137,12 +138,12 @@ SAMPLE = {
     'mgr module ls', 'mgr module enable', 'nvme-gw show', 'get_command_descriptions', 'nosuch command', 'versions', 'features', 'node ls', 'service dump', 'telemetry show',
 }
 if WHICH == 'profiles':
-    # They end the quorum of one monitor.
+    # These commands would end the quorum of a single monitor.
     NEVER |= {'mon add', 'mon rm', 'mon remove', 'mon set-addrs', 'mon set-rank', 'mon enable_stretch_mode', 'quorum enter', 'quorum exit'}
 
 
 def value(a):
-    """One value for an argument of a description."""
+    """A value for an argument of a command description."""
     kind = a.get('type')
     if kind == 'CephInt':
         low = a.get('range', '0').split('|')[0]
@@ -171,7 +172,7 @@ def value(a):
 
 
 def rows(described):
-    """(row, command) of the descriptions; several signatures of one prefix are one row each."""
+    """(row, command) of the descriptions; each signature of a prefix is a row."""
     seen = {}
     for c in described.values():
         prefix = ' '.join(w for w in c['sig'] if isinstance(w, str))
@@ -217,7 +218,7 @@ def send(c, daemon, cmd, secret=b''):
 
 
 def judge(ret, text):
-    # EPERM is the answer of commands that want another option or a confirmation.
+    # Commands that require another option or a confirmation answer EPERM.
     if ret in (-errno.EACCES, errno.EACCES):
         return 'refused'
     if ret in (-errno.ETIMEDOUT, errno.ETIMEDOUT, -errno.ENXIO, errno.ENXIO) and not text:
@@ -226,7 +227,7 @@ def judge(ret, text):
 
 
 def column(args):
-    """All rows of one key at one daemon, in a process of its own; a process that hangs loses only what is left."""
+    """All rows of one key at one daemon, in a process of its own; a hanging process loses only the remaining rows."""
     entity, key, daemon, todo, path = args
     with open(path, 'a') as out:
         try:
@@ -291,7 +292,7 @@ def run_column(entity, key, daemon, todo, path):
     return result, None
 
 
-# What is tried with objects: what a client does, by a name that the test knows, too.
+# Operations tried on objects: the client's operations, by names that the test also uses.
 OBJECTS = ('rbd_info', 'rbd_children', 'rbd_mirroring', 'rbd_trash', 'rbd_directory', 'rbd_header.1', 'rbd_data.1', 'other')
 OPS = {
     'read': lambda i, o: i.read(o, 1),
@@ -308,7 +309,7 @@ OSD_CAPS = [f'profile {p}{place}' for p in ('rbd', 'rbd-read-only', 'read-only',
 
 
 def objects(admin, ask, release):
-    """For each caps and place the operations that the OSD lets pass; everything else got EPERM."""
+    """The operations that the OSD accepts, for each caps and place; all others got EPERM."""
     for pool in ('a', 'b'):
         ask({'prefix': 'osd pool create', 'pool': pool, 'pg_num': 1})
         ask({'prefix': 'osd pool application enable', 'pool': pool, 'app': 'rbd', 'yes_i_really_mean_it': True})
@@ -367,7 +368,7 @@ def main():
             send(admin, 'mon', {'prefix': 'auth add', 'entity': entity, 'caps': []})
             ask({'prefix': 'auth caps', 'entity': entity, 'caps': list_})
         secrets[name] = json.loads(ask({'prefix': 'auth get', 'entity': entity, 'format': 'json'}))[0]['key']
-    # An OSD's key may do to the OSD at the monitor what it does not survive.
+    # At the monitor, an OSD's key may do things to the OSD that it does not survive.
     daemons = ['osd', 'mon-tell', 'mgr-tell', 'mgr', 'mon']
     described = {d: json.loads(ask({'prefix': 'get_command_descriptions'}, d)) for d in daemons}
     mds = subprocess.run(['ceph', '-c', CONF, 'tell', 'mds.*', 'get_command_descriptions'], capture_output=True).stdout
@@ -403,7 +404,7 @@ def main():
 
 
 def write(path, release, daemon, cells, unreachable, commands):
-    """One line a row: the arguments sent, and who was refused, allowed, or not answered."""
+    """One line per row: the arguments, and the keys that were refused, allowed, or not answered."""
     with open(path, 'w') as out:
         out.write('{\n')
         out.write(f' "release": {json.dumps(release)},\n "daemon": {json.dumps(daemon)},\n')
@@ -420,6 +421,6 @@ def write(path, release, daemon, cells, unreachable, commands):
         out.write('\n }\n}\n')
 
 
-# A process for each column begins as a copy of this one.
+# Each column's process starts as a copy of this one.
 multiprocessing.set_start_method('fork')
 main()

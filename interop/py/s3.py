@@ -1,4 +1,4 @@
-"""An S3 client for the tests: signature version 4 over http.client, nothing that has to be installed.
+"""An S3 client for the tests: signature version 4 over http.client, without further packages.
 
 usage: s3.py ENDPOINT_HOST:PORT ACCESS SECRET COMMAND [ARGUMENTS...]
 commands: all [DAY_SECONDS]          every part of the session below; with DAY_SECONDS a lifecycle rule of one day, too
@@ -21,9 +21,9 @@ import time
 import urllib.parse
 import xml.etree.ElementTree as ET
 
-# Bytes of a part: the least that gateways take.
+# Bytes of a part: the smallest size that gateways accept.
 PART = int(os.environ.get("S3_PART", 5 << 20))
-# Most bytes of an object.
+# Largest object in bytes.
 MOST = int(os.environ.get("S3_MOST", 20000))
 NS = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
@@ -42,7 +42,7 @@ class S3:
         self.conn = None
 
     def call(self, method, path, query=None, body=b"", headers=None):
-        """One signed request; (headers, body) of an answer below 300."""
+        """Sends a signed request; returns (headers, body) of a status below 300."""
         query = query or {}
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         day = now[:8]
@@ -89,7 +89,7 @@ class S3:
         return ET.fromstring(self.call("GET", f"/{bucket}", query)[1])
 
     def list(self, bucket, page=1000, **query):
-        """All keys and common prefixes, in the order they came."""
+        """All keys and common prefixes, in the order of arrival."""
         found, marker = [], ""
         while True:
             x = self.page(bucket, **{"max-keys": page, "marker": marker, **query})
@@ -102,7 +102,7 @@ class S3:
             marker = next_marker.text if next_marker is not None else found[-1]
 
     def versions(self, bucket, page=1000):
-        """(key, version, is a delete marker, is current) in the order they came."""
+        """(key, version, is a delete marker, is current) in the order of arrival."""
         found, marker = [], {}
         while True:
             x = self.page(bucket, **{"versions": "", "max-keys": page, **marker})
@@ -115,7 +115,7 @@ class S3:
             marker = {"key-marker": x.find(NS + "NextKeyMarker").text, "version-id-marker": x.find(NS + "NextVersionIdMarker").text}
 
     def upload(self, bucket, key, parts, again=()):
-        """A multipart upload; parts whose number is in `again` are sent twice."""
+        """Does a multipart upload; parts with numbers in `again` are sent twice."""
         x = ET.fromstring(self.call("POST", f"/{bucket}/{key}", {"uploads": ""})[1])
         upload = x.find(NS + "UploadId").text
         tags = []
@@ -218,11 +218,11 @@ def versioning(s):
         found = s.versions(b, page)
         same("versions", [(k, v) for k, v, _, _ in found if k != "gone"], order)
         same("of what is deleted", [(m, c) for k, _, m, c in found if k == "gone"], [(True, True), (False, False)])
-    # The newest goes: the one before it is current again; at last the null version.
+    # The newest version is removed: the one before it becomes current; finally the null version.
     for i in reversed(range(4)):
         s.delete(b, "old", versionId=made["old"][i])
         same("current", s.get(b, "old"), content(9 + i) if i else content(1))
-    # A version in the middle.
+    # Removal of a version in the middle.
     s.delete(b, "new", versionId=made["new"][1])
     same("current", s.get(b, "new"), content(13))
     set_versioning(s, b, "Suspended")
@@ -266,7 +266,7 @@ def name(n):
 
 
 def load(s, bucket, seconds, seed):
-    """A model of the bucket while gateway and OSDs may die: key to the contents it may have; None is absent."""
+    """A model of the bucket while gateway and OSDs may die: possible contents of each key; None for absent."""
     r = random.Random(seed)
     may = {}
     end = time.monotonic() + seconds

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A random model of snapshots as librados shows them: every answer, and the user version in it, must be the model's.
+"""Random test of snapshots through librados: every answer and its user version must equal those of a model.
 
 usage: snap_model.py POOL MODE STEPS [SEED]
 
@@ -62,7 +62,7 @@ pool_create = call('rados_ioctx_snap_create', V, S)
 pool_remove = call('rados_ioctx_snap_remove', V, S)
 pool_lookup = call('rados_ioctx_snap_lookup', V, S, V)
 pool_rollback = call('rados_ioctx_snap_rollback', V, S, S)
-# What only the C++ interface has; its classes are a pointer or two.
+# Functions of the C++ interface only; their classes consist of a pointer or two.
 N, STR = '_ZN8librados7v14_2_0', 'NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE'
 op_init = call(N + '15ObjectOperationC2Ev', V, res=None)
 op_copy = call(N + '20ObjectWriteOperation9copy_fromERK' + STR + 'RKNS0_5IoCtxEmj', V, V, V, U, c.c_uint32, res=None)
@@ -122,7 +122,7 @@ io_from(source, cxx_source)
 
 
 class Object:
-    """What an object is; `version` is the user version that reads of it answer with."""
+    """State of an object; `version` is the user version in replies to its reads."""
 
     def __init__(self, data=b'', attr=None, version=0):
         self.data, self.attr, self.version = data, attr, version
@@ -134,14 +134,14 @@ class Object:
 rng = random.Random(SEED)
 head = {}       # name -> Object
 clones = {}     # name -> [[newest snapshot, snapshots, Object]], oldest first
-seq_of = {}     # name -> newest snapshot that its last change knew of
+seq_of = {}     # name -> newest snapshot in the context of its last change
 snaps = []      # (id, name), oldest first
 seq = 0
 figures = {k: 0 for k in ('writes', 'reads', 'at snapshots', 'elsewhere', 'rollbacks', 'copies', 'asserts', 'lists')}
 
 
 def at(name, snap):
-    """The object as a snapshot shows it, if there was one."""
+    """The object at a snapshot, if it existed."""
     for newest, of, o in clones.get(name, []):
         if newest >= snap:
             return o if snap in of else None
@@ -149,7 +149,7 @@ def at(name, snap):
 
 
 def changes(name):
-    """Before a change: what there is becomes a clone if snapshots are newer than the last change."""
+    """Before a change: the object becomes a clone if there are snapshots newer than its last change."""
     known = seq_of.get(name, 0)
     if seq > known:
         new = [s for s, _ in snaps if s > known]
@@ -163,7 +163,7 @@ def data(n):
 
 
 def write(name, build, apply, assert_version=None):
-    """A change by a vector; `apply` does it to a copy of the object, or says why not."""
+    """A change by a vector; `apply` changes a copy of the object, or returns an errno."""
     op = create_write_op()
     have = head.get(name)
     want = 0
@@ -223,7 +223,7 @@ def random_write(name):
     def remove(o):
         return (0, None) if o else (-errno.ENOENT, None)
 
-    # A vector changes the object if it writes: truncating or zeroing what is there always does here.
+    # A vector changes the object if it writes; truncating or zeroing an existing object always does here.
     builds = [
         (lambda op: w_write(op, b, n, off), over),
         (lambda op: w_full(op, b, n), lambda o: put(o, b)),
@@ -236,9 +236,9 @@ def random_write(name):
     ]
     build, apply = builds[kind]
     v = None
-    # What is compared with where nothing is depends on what was there.
+    # The comparison with an absent object depends on earlier operations.
     if rng.random() < 0.2 and name in head:
-        # Nought is no version.
+        # Zero is not a version.
         v = max(1, head[name].version + rng.choice([-1, 0, 0, 0, 1]))
     write(name, build, apply, v)
 
@@ -310,7 +310,7 @@ def remove_snapshot():
         context()
     else:
         ok(pool_remove(io, name), 'removing a snapshot')
-        # The pool counts that, too.
+        # The pool counts this snapshot, too.
         seq += 1
     for of in clones.values():
         for x in of:
@@ -331,7 +331,7 @@ def rollback(name):
         return
     changes(name)
     head[name] = o.copy()
-    # librados does not tell the version of this one.
+    # librados does not return the version here.
     op = create_read_op()
     r_stat(op, None, None, None)
     ok(r_operate(op, io, name, 0))
@@ -359,7 +359,7 @@ def copy_from(name):
         return
     changes(name)
     head[name] = o.copy()
-    # It has the version of what was copied.
+    # The copy gets the version of its source.
     check(version, o.version, 'version of copy_from')
 
 
@@ -375,7 +375,7 @@ def list_snaps(name):
         check((there, name in head), ([], False), 'nothing to list')
         return
     ok(rc, 'result of list_snaps')
-    # What is being trimmed may still be there.
+    # Objects that are being trimmed may still exist.
     shown = [(sorted(set(items(k.snaps, U)) & alive), k.size) for k in items(got.clones, Clone) if k.id != HEAD]
     check([x for x in shown if x[0]], [(sorted(x[1]), len(x[2].data)) for x in there], 'clones')
     heads = [k.size for k in items(got.clones, Clone) if k.id == HEAD]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Keeps connections open that never sign in. usage: strangers.py COUNT SECONDS HOST:PORT...
+"""Keeps connections open that never authenticate. usage: strangers.py COUNT SECONDS HOST:PORT...
 
-A third of them stay silent, a third send bytes that are not the protocol, a third ask to sign in again and again and prove
-nothing. What a daemon closes is opened again at once. Prints at the end how often each kind was opened and what it sent.
+A third of them stay silent, a third send bytes that violate the protocol, a third request authentication repeatedly and prove
+nothing. Closed connections are opened again at once. Prints at the end the connections and bytes of each kind.
 """
 import os
 import random

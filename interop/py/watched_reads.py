@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Objects that somebody watches are read from any member of their PGs for longer than a watch lasts; then they are written.
+"""Reads watched objects from any member of their PGs for longer than a watch timeout, then writes them.
 
 usage: watched_reads.py POOL (CEPH_CONF names the cluster)
 
-The writes must be answered: a member that ended a watch by itself would refuse them. The watchers must still be there, too.
+The writes must be answered: a member that timed out a watch on its own would refuse them. The watchers must still be registered.
 """
 import ctypes as c
 import os
@@ -30,7 +30,7 @@ def ok(rc, what):
 cluster, io = V(), V()
 ok(call('rados_create', V, S)(c.byref(cluster), None), 'create')
 ok(call('rados_conf_read_file', V, S)(cluster, os.environ['CEPH_CONF'].encode()), 'configuration')
-# An operation that is not answered in time is an error, not a wait.
+# An operation without an answer in time is an error.
 ok(call('rados_conf_set', V, S, S)(cluster, b'rados_osd_op_timeout', b'20'), 'timeout')
 ok(call('rados_connect', V)(cluster), 'connect')
 ok(call('rados_ioctx_create', V, S, V)(cluster, sys.argv[1].encode(), c.byref(io)), 'pool')

@@ -1,4 +1,4 @@
-# A cluster without authentication serves the same clients.
+# The same clients work with a cluster without authentication.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 1 --auth none
 ceph -s

@@ -1,10 +1,10 @@
-# Nobody gets in: what keys of little right try, with Ceph's own library and command, and what honest ones need.
+# Authorization: attempts with restricted keys, by Ceph's own library and command, are refused; legitimate uses work.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 2
 ceph osd pool create test 8
 as() { local who=$1; shift; ceph -n "$who" --keyring "$W/$who.keyring" "$@"; }
 key() { local who=$1; shift; ceph auth get-or-create "$who" "$@" >"$W/$who.keyring"; }
-# refused ERRNO-WORD COMMAND…: it must fail, and say so.
+# refused ERRNO-WORD COMMAND…: the command must fail and print the word.
 refused() {
   local word=$1; shift
   if "$@" >"$W/out" 2>"$W/err"; then echo "was allowed: $*" >&2; cat "$W/out" >&2; return 1; fi
@@ -48,7 +48,7 @@ for prefix in ('auth get-or-create', 'auth get-or-create-key', 'auth add', 'auth
     for caps in ([], ['mon', 'allow *', 'osd', 'allow *']):
         for who in ('client.admin', 'client.smuggled'):
             denied(rbd, {'prefix': prefix, 'entity': who, 'caps': caps, **beside})
-# A key twice in one object: not even looked at.
+# A JSON object with the same key twice is refused before it is interpreted.
 r, out, _ = rbd.mon_command('{"prefix":"auth get-or-create","entity":"client.s2","caps":["mon","profile rbd","osd","profile rbd"],'
                             '"caps":["mon","allow *","osd","profile rbd"]}', b'')
 assert r in (-22, -13) and not out, (r, out)
@@ -97,10 +97,11 @@ sed "s/^fsid = .*/fsid = $(cat /proc/sys/kernel/random/uuid)/" "$CEPH_CONF" >"$W
 refused "are those of cluster $FSID" belemnite --conf "$W/other/ceph.conf" status
 
 echo "== ceph auth and ceph-authtool print what they print with a monitor of 16.2"
-# Of newer releases the client's own words differ. Descriptions of commands are ours.
+# In newer releases the client prints other texts. Descriptions of commands are Belemnite's own.
 if [ -z "${CLIENT:-}" ]; then
   mkdir "$W/t"
-  # From there on they differ: of a keyring with one entity without caps Ceph keeps those before it, beside its error; here it is all or nothing.
+  # From here on the results differ: of a keyring with an entity without caps Ceph imports the entities before it,
+  # despite its error. Belemnite imports all or none.
   words() { sed '/^\$ ceph auth import -i DIR\/k$/,$d' "$1" | grep -v '^! auth '; }
   bash -euo pipefail "$ROOT/interop/py/auth_transcript.sh" "$W/t" >"$W/auth.txt"
   diff <(words "$ROOT/vectors/cli/auth-16.2.15.txt") <(words "$W/auth.txt")

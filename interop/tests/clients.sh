@@ -1,4 +1,4 @@
-# Ceph's own clients on one of our clusters: ceph, rados, python-rados; in crc and in secure mode; across a restart.
+# Ceph's own clients with a Belemnite cluster: ceph, rados, python-rados; in crc and secure mode; across a restart.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 4G
 

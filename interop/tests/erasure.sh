@@ -1,5 +1,5 @@
-# An erasure-coded pool with real clients: profiles, what may be done with and without overwrites, RBD with a data pool, a shard
-# killed under load, another one emptied and rebuilt, then all bytes compared and scrubbed.
+# An erasure-coded pool with real clients: profiles, operations with and without overwrites, RBD with a data pool, a
+# shard killed under load, another one emptied and rebuilt; then all data is compared and scrubbed.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 4 --osd-size 2G
 ceph config set global osd_heartbeat_grace 5
@@ -42,7 +42,7 @@ rbd bench --io-type write --io-size 4K --io-total 2M --io-pattern rand meta/imag
 rbd export meta/image "$W/image"
 rbd export meta/image@s "$W/snap"
 
-# Objects whose bytes are known, then an OSD dies under load.
+# Objects with known contents; then an OSD is killed under load.
 for i in $(seq 12); do
   head -c $((i * 37117)) /dev/urandom >"$W/obj.$i"
   rados -p coded put "obj.$i" "$W/obj.$i"
@@ -70,7 +70,7 @@ pool_clean coded 8
 rados -p coded get late "$W/g"
 cmp "$W/f" "$W/g"
 
-# An OSD is emptied: its shards are rebuilt elsewhere.
+# An OSD is marked out: its shards are rebuilt on other OSDs.
 ceph osd out 2
 wait_for 60 sh -c 'ceph pg ls-by-osd 2 -f json | jq -e "[.pg_stats[] | select(.up | index(2))] | length == 0"'
 pool_clean coded 8
@@ -79,7 +79,7 @@ pool_clean coded 8
 model_ends
 same
 
-# Any shard may be missing: what was rebuilt is used.
+# With any shard missing, reads use the rebuilt ones.
 for osd in 0 3; do
   ceph osd set noup
   kill -9 "$(cat "$W/c/run/osd.$osd.pid")"
@@ -102,7 +102,7 @@ SHARE=$(ceph df -f json | jq '[.pools[] | {(.name): .stats.max_avail}] | add | .
 expect "a coded byte takes half as much as three copies" "$(jq -n "$SHARE | . * 10 | round")" 20
 
 
-# All of it goes, and then the profile may.
+# The pools are removed, after which the profile may be removed.
 ceph config set mon mon_allow_pool_delete true
 expect "a profile in use" "$(ceph osd erasure-code-profile rm p21 2>&1)" "Error EBUSY: coded pool(s) are using the erasure code profile 'p21'"
 ceph osd pool rm coded coded --yes-i-really-really-mean-it

@@ -1,4 +1,4 @@
-# Bytes that are not the protocol: each ends its own connection and nothing else.
+# Bytes that violate the protocol: each ends its own connection and affects nothing else.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 1
 ceph osd pool create test 8

@@ -1,5 +1,6 @@
-# What keys of little right try with Ceph's own library: objects of other pools, namespaces and names, changes and methods of classes
-# within reads, lists, commands of monitor, manager and OSD. None of it may come through, and what a key is for must.
+# Attempts with restricted keys, by Ceph's own library: objects of other pools, namespaces and names; changes and class
+# methods within reads; lists; commands of monitor, manager and OSD. All must be refused, and permitted operations must
+# work.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 1G --osds 1
 ceph osd pool create test 4
@@ -45,7 +46,7 @@ def fine(what, f):
         bad.append((what, 'was refused', repr(e)))
 
 def nothing_listed(what, ioctx):
-    # The library ends a list that is refused as if it were over.
+    # The library ends a refused listing as if it were complete.
     global tried
     tried += 1
     found = [o.key for o in ioctx.list_objects()]

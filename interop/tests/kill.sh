@@ -1,4 +1,4 @@
-# kill -9 of daemons under load: nothing acknowledged is lost, and service returns. KILLS=50 for the long form.
+# kill -9 of daemons under load: no acknowledged write is lost, and service resumes. KILLS=50 selects the long form.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 4G
 ceph osd pool create test 32

@@ -1,4 +1,5 @@
-# The laboratory: a run that is killed goes on without measuring a cell again, leaves nothing, and gives tables that open.
+# The laboratory: a killed run resumes without measuring a finished cell again, leaves nothing behind, and its tables
+# can be read.
 source "$(dirname "$0")/../lib.sh"
 cat >"$W/plan.toml" <<'P'
 name = "tiny"
@@ -46,7 +47,7 @@ wait_for 120 some_cells
 kill -KILL $LAB
 wait $LAB || true
 before=$(cd "$W/lab/one/cells" && stat -c '%n %Y %i' ./*/result.json)
-# The kernel ends daemons whose laboratory is gone; their files are for `lab clean`.
+# The kernel kills the daemons of a killed laboratory; `lab clean` removes their files.
 no_daemons() { ! pgrep -f "lab-$port-$LAB" >/dev/null; }
 wait_for 20 no_daemons
 lab clean | grep -q "removed .*lab-$port-$LAB"
@@ -59,7 +60,7 @@ expect "cells measured again" "$(comm -23 <(echo "$before") <(echo "$after"))" "
 grep -q ' 0 failed' "$W/second.out"
 [ -z "$(ls "$W/lab/work")" ]
 
-# Tables open, and say what was measured.
+# Tables can be read and contain the measured cells.
 python3 - "$W/lab/one" <<'PY'
 import csv, json, sys
 d = sys.argv[1]
@@ -82,7 +83,7 @@ try:
 except ImportError:
     pass
 PY
-# A browser draws it, where there is one.
+# A browser renders the report, if one is installed.
 if command -v chromium >/dev/null; then
   chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$W/lab/one/report.html" 2>/dev/null | grep -c '<polyline\|<rect' | grep -qv '^0$'
 fi
@@ -90,7 +91,7 @@ lab show one | grep -q 'checked'
 lab compare one >/dev/null
 lab list | grep -q 'one .*8 cells'
 
-# Ctrl-C stops what was started; a second run on the same directory is one of its own.
+# Ctrl-C stops all daemons; a second run in the same directory is independent.
 "$BIN" lab run "$W/plan.toml" --name two --dir "$W/lab" --port $port >"$W/third.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
 up() { grep -q 'is up' "$W/third.out"; }
 wait_for 60 up

@@ -1,5 +1,6 @@
-# Ceph's own ceph-mgr in the manager role (`up --mgr ceph`), with the modules that only it has: subvolumes with snapshots and clones by `volumes`, the
-# balancer and the autoscaler. Then the role is ours again. What an operator wrote into ceph.conf stays.
+# Ceph's ceph-mgr in the manager role (`up --mgr ceph`), with modules that only it has: subvolumes with snapshots and
+# clones by `volumes`, the balancer and the autoscaler. Then the built-in role takes over again. An operator's options
+# in ceph.conf are preserved.
 source "$(dirname "$0")/../lib.sh"
 
 cluster_up --osds 1 --osd-size 2G --fs --mds 1 --mgr ceph

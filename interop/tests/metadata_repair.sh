@@ -1,5 +1,6 @@
-# Pages of metadata rot on one OSD's disk: a repair leaves what can be read, the PGs replace the rest by other copies, and clients
-# read what they wrote. With one copy they are told of an error where something is lost, and read the rest.
+# Metadata pages on one OSD's disk are damaged: a repair keeps the readable part, the PGs recover the rest from other
+# copies, and clients read what they wrote. With a single copy clients get an error where data is lost, and read the
+# rest.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 1G
 ceph osd pool create test 8
@@ -30,7 +31,8 @@ with rados.Rados(conffile="") as r:
             io.operate_write_op(op, "index")
 PY
 
-# rot KIND…: every page of these kinds on osd.1's disk, and its older forms. Kinds are those of store-format.md, at their first byte.
+# rot KIND…: damages every page of these kinds on osd.1's disk, with its older versions. Kinds are those of
+# store-format.md, in a page's first byte.
 rot() {
   /usr/bin/python3 - "$W/c/osd.1/block" "$@" <<'PY'
 import mmap, sys
@@ -45,7 +47,7 @@ print(n, "pages spoiled")
 assert n
 PY
 }
-read_all() { # read_all POOL: every object of it
+read_all() { # read_all POOL: reads every object of the pool
   for i in $(seq 12); do
     local want=$W/big
     [ "$i" -gt 4 ] || want=$W/small
@@ -64,7 +66,7 @@ echo "== maps, omaps and counts of references"
 rot 3 4 6
 if belemnite store fsck "$W/c/osd.1/block" >"$W/said"; then cat "$W/said"; exit 1; fi
 if belemnite store repair "$W/c/osd.1/block" >"$W/said" 2>&1; then cat "$W/said"; exit 1; fi
-# What cannot be read as a whole is named, and the exit code says so.
+# Incompletely readable objects are listed, and the exit code tells.
 code=0; belemnite store repair --metadata "$W/c/osd.1/block" >"$W/said" || code=$?
 cat "$W/said"
 expect "exit code" $code 1
@@ -75,7 +77,7 @@ grep -q 'has lost metadata of its own' "$W/said"
 expect "other errors" "$(grep -c 'error:' "$W/said")" "$(grep -c 'has lost metadata of its own' "$W/said")"
 cluster_up
 wait_for 60 clean
-# Writes of parts meet copies whose other part is lost, at primaries and at others.
+# Partial writes to copies with other parts lost, on primaries and on replicas.
 /usr/bin/python3 - "$W/big" <<'PY'
 import rados, sys
 new = open(sys.argv[1], "rb").read()
@@ -96,7 +98,7 @@ with rados.Rados(conffile="") as r:
     assert 0 < errors < 8
 PY
 read_all test
-# What has one copy on that disk is an error, never something else.
+# Objects with a single copy on that disk give an error and never other data.
 ok=0 bad=0
 for i in $(seq 12); do
   rados -p single get "small$i" "$W/back" && cmp "$W/small" "$W/back"
@@ -105,7 +107,7 @@ for i in $(seq 12); do
 done
 echo "$ok objects of one copy read, $bad are an error"
 [ "$ok" -gt 0 ] && [ "$bad" -gt 0 ]
-# A write of all of it makes it whole again, also if its end is inside a block.
+# A write of the whole object repairs it, even if it ends within a block.
 [ $(($(stat -c %s "$W/big") % 4096)) -gt 0 ]
 for i in $(seq 5 12); do
   rados -p single put "big$i" "$W/big" && rados -p single get "big$i" "$W/back" && cmp "$W/big" "$W/back"
@@ -129,7 +131,7 @@ cluster_up
 recovered() { ceph pg ls-by-pool test -f json | jq -e '[.pg_stats[].state == "active+clean"] | all'; }
 wait_for 60 recovered
 read_all test
-# PGs of which that was the only copy are not begun anew, as if nothing had ever been there.
+# PGs that lost their only copy are not created again as if they were new.
 single() { ceph pg ls-by-pool single -f json | jq -r "[.pg_stats[] | select(.state $1 \"active+clean\")] | length"; }
 expect "PGs of one copy that went" "$(single !=)" "$(grep -c '^lost: all of 2' "$W/said")"
 [ "$(single ==)" -gt 0 ]

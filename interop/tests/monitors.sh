@@ -1,9 +1,10 @@
-# Three monitors on three members of etcd: each of them, and each member, is killed in turn under load. Clients go on within
-# seconds, no epoch goes back, nothing acknowledged is lost, no OSD is marked down. Then all members are killed and come back.
+# Three monitors on three etcd members: each monitor and each member is killed in turn under load. Clients continue
+# within seconds, no epoch decreases, no acknowledged write is lost, and no OSD is marked down. Then all members are
+# killed and return.
 source "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is not installed (etcd-server)"; exit 1; }
 
-# Room for what a fast machine writes meanwhile: an OSD that is full would hold the load up.
+# Space for the writes of a fast machine: a full OSD would block the load.
 cluster_up --osds 1 --osd-size 6G --mons 3
 mons() { ceph quorum_status -f json | python3 -c 'import json,sys; print(" ".join(json.load(sys.stdin)["quorum_names"]))'; }
 leader() { ceph quorum_status -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["quorum_leader_name"])'; }
@@ -13,7 +14,7 @@ expect "the monitors that are there" "$(mons)" "a b c"
 ceph osd pool create p 4 >/dev/null
 up_from=$(ceph osd dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["osds"][0]["up_from"])')
 
-# Each monitor serves every client: keys, maps and commands by one of them alone.
+# Each monitor serves every client: keys, maps and commands through one monitor alone.
 for m in a b c; do
   addr=$(ceph mon dump -f json | python3 -c "import json,sys
 for m in json.load(sys.stdin)['mons']:
@@ -21,7 +22,7 @@ for m in json.load(sys.stdin)['mons']:
   expect "the id by mon.$m" "$(timeout 20 ceph -m "$addr" fsid)" "$(ceph fsid)"
 done
 
-# What a process is told or asked on its socket is about that process.
+# Admin socket commands concern only their own process.
 for m in a b c; do
   expect "who mon.$m is" "$(ceph tell "mon.$m" mon_status | jq -r .name)" "$m"
   ceph tell "mon.$m" config set debug_ms "$(printf '%d' "'$m")" >/dev/null
@@ -34,7 +35,7 @@ done
 l=$(leader)
 expect "the leader" "$(ceph tell "mon.$l" mon_status | jq -r .state)" leader
 
-# A clock that is wrong is named, and no other.
+# Only the monitor with a wrong clock is reported.
 pid_b=$(cat "$W/c/run/mon.$(mons | cut -d' ' -f3).pid")
 printf '[mon.c]\ntest_clock_shift = -2\n' >>"$W/c/ceph.conf"
 kill -TERM "$pid_b"
@@ -45,7 +46,7 @@ of = json.load(sys.stdin)["time_skew_status"]
 print(f"== clocks of monitors: {of}")
 assert sum(1.9 < abs(m["skew"]) < 2.1 for m in of.values()) >= 1, of'
 
-# A client that makes keys and reads epochs all the while.
+# A client that continuously creates keys and reads epochs.
 cat >"$W/load.sh" <<'LOAD'
 n=0 last=0 slowest=0
 while [ ! -e "$1/stop" ]; do
@@ -75,7 +76,7 @@ for round in 1 2; do
   sleep 1
 done
 wait $bench || { cat "$W/bench.txt"; exit 1; }
-# All members at once: nothing can change, and then everything is as it was.
+# All members at once: nothing can change, and afterwards the state is as before.
 for m in a b c; do kill -KILL "$(pid etcd.$m)"; done
 wait_for 90 timeout 20 ceph osd pool set p nodelete false
 touch "$W/stop"
@@ -94,7 +95,7 @@ print(f"== {len(said)} changes acknowledged, none lost; the slowest change and q
 PY
 expect "the OSD was never marked down" "$(ceph osd dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["osds"][0]["up_from"])')" "$up_from"
 
-# The state in a file, and from there into a monitor that is alone.
+# The state is exported to a file, and imported into a single monitor.
 belemnite --conf "$CEPH_CONF" state export "$W/state.json" >/dev/null
 mkdir "$W/one"
 sed -e "/^mon_state_etcd/d" -e "s|^mon_data = .*|mon_data = $W/one/mon.\$id|" "$CEPH_CONF" >"$W/one/ceph.conf"

@@ -1,7 +1,7 @@
-# A pool of three copies gets more PGs twice while clients work, and fewer again, and an OSD is killed in between: every answer
-# is what a model expects, listings name every object once, and placement follows in steps.
+# A pool of three copies is split twice while clients work, and merged again, with an OSD killed in between. Every
+# answer must equal that of a model, listings must name every object once, and placement must follow in steps.
 source "$(dirname "$0")/../lib.sh"
-# BELEMNITE_OSD_REACTORS=2: PGs of one OSD are on several threads, and are joined by copying.
+# BELEMNITE_OSD_REACTORS=2: PGs of an OSD are on several reactors, and are merged by copying.
 cluster_up --osds 3 --osd-size 2G
 if [ -n "${BELEMNITE_OSD_REACTORS:-}" ]; then
   for i in 0 1 2; do
@@ -42,7 +42,7 @@ ceph osd pool set test pg_num 16
 wait_for 30 grown 16
 listed
 clean "16 PGs"
-# Killed while it splits.
+# An OSD is killed while it splits PGs.
 ceph osd pool set test pg_num 64
 wait_for 30 grown 64
 kill -9 "$(cat "$W/c/run/osd.1.pid")"
@@ -54,7 +54,8 @@ clean "placed by 64"
 listed
 wait "$BENCH" || { cat "$W/bench.out"; exit 1; }
 rados -p test bench 5 seq -t 4 >/dev/null
-# Fewer: first they are placed as the fewer ones, then joined, a few at a time; killed while that goes on, twice.
+# Merge: the PGs first get the placement of their targets and are then merged, a few at a time. An OSD is killed
+# meanwhile, twice.
 ceph osd pool set test pg_num 8
 wait_for 120 placed 8
 fewer() { [ "$(field pg_num)" -lt "$1" ]; }
@@ -68,7 +69,7 @@ clean "8 PGs again, two OSDs killed on the way"
 expect "PGs that report" "$(total)" 8
 listed
 rados -p test bench 5 seq -t 4 >/dev/null
-# AGAIN=1: and more again, when what was joined may still be on its way out.
+# AGAIN=1: split again, while merged PGs may still be in removal.
 if [ -n "${AGAIN:-}" ]; then
   ceph osd pool set test pg_num 16
   wait_for 60 grown 16

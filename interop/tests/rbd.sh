@@ -1,10 +1,11 @@
-# RBD with Ceph's own clients: an ext4 file system on an image through snapshot, clone, flatten, export and import; QEMU's
-# driver both ways; fio with verification while snapshots are taken; the manager role's background tasks.
+# RBD with Ceph's own clients: an ext4 file system on an image through snapshot, clone, flatten, export and import;
+# QEMU's driver in both directions; fio with verification while snapshots are taken; the manager role's background
+# tasks.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 2 --osd-size 6G
 ceph osd pool create rbd 32
 rbd pool init rbd
-# Progress goes to stderr; it is shown only of a command that fails.
+# Progress goes to stderr, which is shown only if a command fails.
 r() { rm -f "$W/out"; rbd "$@" 2>"$W/rbd.err" || { echo "rbd $* failed:"; tail -c 600 "$W/rbd.err"; return 1; }; }
 sum() { sha256sum "$1" | cut -d' ' -f1; }
 
@@ -22,7 +23,7 @@ expect "export of what was imported" "$(sum "$W/out")" "$want"
 r snap create rbd/fs@one
 r snap protect rbd/fs@one
 r clone rbd/fs@one rbd/clone
-# The clone gets another file; its parent stays as it was.
+# Another file is written to the clone; its parent is unchanged.
 r export rbd/clone "$W/clone"
 head -c 3000000 /dev/urandom >"$W/new"
 debugfs -w -R "write $W/new new" "$W/clone" >/dev/null 2>&1
@@ -146,7 +147,7 @@ done
 r export rbd/busy "$W/out"
 expect "a clone flattened by who has its lock" "$(sum "$W/out")" "$(sum "$W/random")"
 for i in shallow shallow@mine deepest deepest@mine; do r object-map check "rbd/$i"; done
-# Without deep flattening snapshots need the parent, which therefore knows of the child.
+# Without deep-flatten, snapshots keep the parent, so the parent still lists the child.
 expect "children" "$(rbd children rbd/origin@s | tr '\n' ' ')" "rbd/shallow rbd/stripes "
 r snap rm rbd/origin@s
 r snap purge rbd/stripes
@@ -188,7 +189,7 @@ for i in there back; do
 done
 expect "what is left of the others" "$(rbd ls rbd | grep -cx 'there\|new-back' || true)$(rbd trash ls --all rbd | grep -c 'there\|back' || true)" 00
 
-# A caller whose grant is for another pool is refused.
+# A caller with caps for another pool is refused.
 ceph auth get-or-create client.other mon 'profile rbd' osd 'profile rbd pool=other' mgr 'profile rbd pool=other' >"$W/keyring"
 expect "without the right" "$(ceph -k "$W/keyring" --id other rbd task add remove rbd/large 2>&1 | grep -c EACCES)" 1
 

@@ -1,5 +1,6 @@
-# Pools of three copies with real clients: an OSD is killed, one hangs, one is out; service goes on, all heals, and every answer is
-# what a model expects. (The long form, with hosts, links and disks, is interop/thrash.py.)
+# Pools of three copies with real clients: an OSD is killed, one hangs, one is marked out. Service continues, everything
+# recovers, and every answer must equal that of a model. (The long form, with hosts, links and disks, is
+# interop/thrash.py.)
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 4 --osd-size 2G
 ceph config set global osd_heartbeat_grace 5
@@ -19,7 +20,7 @@ clean "new pool"
 model_begins
 rados -p test bench 30 write -b 16384 -t 4 --no-cleanup --max-objects 500 >"$W/bench.out" 2>&1 & BENCH=$!
 sleep 1
-# Killed, and held down for a moment: degraded, but it serves.
+# An OSD is killed and kept down for a while: degraded, but in service.
 ceph osd set noup
 kill -9 "$(pid_of 1)"
 wait_for 30 shown "osds: 3 up"
@@ -29,14 +30,14 @@ wait_for 30 shown "objects degraded"
 ceph health detail | grep -q "PG_DEGRADED"
 ceph osd unset noup
 clean "killed and back"
-# Hangs: the others tell; it comes back by itself.
+# An OSD hangs: the others report it; it returns by itself.
 P=$(pid_of 2)
 kill -STOP "$P"
 wait_for 30 shown "osds: 3 up"
 wait_for 30 all_active
 kill -CONT "$P"
 clean "stopped and going on"
-# Emptied and filled again, without a break.
+# An OSD is drained and refilled without a pause.
 ceph osd out 3
 wait_for 60 sh -c 'ceph pg ls-by-osd 3 -f json | jq -e ".pg_stats | length == 0"' || { ceph pg dump pgs_brief; exit 1; }
 ceph osd safe-to-destroy 3

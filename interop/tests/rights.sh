@@ -1,4 +1,4 @@
-# What keys of little right can't do at an OSD, and modes of connections that both ends hold to.
+# Limits of restricted keys at an OSD, and connection modes that both ends enforce.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 1
 ceph osd pool create a 8
@@ -16,7 +16,7 @@ key client.r mon 'allow r'
 key client.a mon 'allow r' osd 'allow rw pool=a'
 key client.net mon 'allow r' osd 'allow rw network 10.99.0.0/16'
 key client.ops mon 'allow r' osd 'allow *'
-# Commands need allow *, the list of them as well, as on Ceph.
+# Commands need allow *, and so does the list of commands, as in Ceph.
 for c in "version" "bench" "config show" "config set debug_osd 1" "dump_ops_in_flight"; do
   refused "EACCES" as client.r ceph tell osd.0 $c
   refused "EACCES" as client.a ceph tell osd.0 $c
@@ -28,12 +28,12 @@ refused "not permitted" as client.a rados -p b get h -
 refused "not permitted" as client.net rados -p a get h -
 refused "not permitted" as client.r rados -p a get h -
 
-# Modes: what a client offers must be what the OSD allows, after its restart.
+# Modes: after the OSD's restart a client must offer an allowed mode.
 ceph config set osd ms_service_mode secure
 cluster_down
 cluster_up
 rados -p a get h - | grep -q hello
-# A client that does not offer it hangs on the OSD as on Ceph; the log says what to set.
+# A client without an allowed mode hangs at the OSD, as in Ceph; the OSD's log names the option to set.
 timeout 5 rados -p a get h - --ms_client_mode=crc && { echo "crc allowed"; exit 1; }
 grep -q "ms_service_mode here allows secure" "$W"/c/log/osd.0.log
 rados -p a get h - --ms_client_mode=secure | grep -q hello

@@ -1,7 +1,7 @@
-# S3 and Swift by Ceph's own radosgw on our cluster, as `up --s3` starts it: objects, listings, multipart uploads, versions;
-# a bucket that is resharded while it is written; gateway and OSD killed amid writes. In the end the statistics of every
-# bucket are those of its entries, and every object is what the clients were told.
-# GATEWAY_ROOT, a directory, runs the radosgw of the system in it.
+# S3 and Swift by Ceph's radosgw on a Belemnite cluster, as `up --s3` starts it: objects, listings, multipart uploads,
+# versions; a bucket that is resharded during writes; gateway and OSD killed during writes. At the end the statistics of
+# every bucket equal those of its entries, and every object has the contents reported to clients. GATEWAY_ROOT, a
+# directory, selects the radosgw of the system in it.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 1 --osd-size 6G --s3 ${GATEWAY_ROOT:+--ceph-root "$GATEWAY_ROOT"}
 wait_for 60 grep -q '^secret key' "$W/up.out" || { cat "$W/up.out"; exit 1; }
@@ -14,7 +14,7 @@ else
   admin() { radosgw-admin "$@" 2>>"$W/admin.err"; }
 fi
 
-# The sums in the index are those that a walk through its entries gives.
+# The statistics in the index equal those counted from its entries.
 consistent() {
   admin bucket check --bucket "$1" >"$W/check"
   jq -e '.existing_header.usage == .calculated_header.usage' "$W/check" >/dev/null || { cat "$W/check"; return 1; }
@@ -26,7 +26,7 @@ s3 all
 for b in plain parts; do consistent $b; done
 ceph service dump | jq -e '.services.rgw.daemons | length > 1' >/dev/null
 ceph -s | grep -q 'rgw: 1 daemon active'
-# radosgw sends this when it makes its pools, and relies on the answer.
+# radosgw sends this when it makes its pools, and depends on the answer.
 /usr/bin/python3 - "$CEPH_CONF" <<'PY'
 import rados, sys
 with rados.Rados(conffile=sys.argv[1]) as c:

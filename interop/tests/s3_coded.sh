@@ -1,12 +1,12 @@
-# S3 with the data of buckets in an erasure-coded pool, by Ceph's own radosgw: indexes and what multipart uploads are made of stay
-# in replicated ones. An OSD is killed amid writes; one is missing for reads.
+# S3 with bucket data in an erasure-coded pool, by Ceph's radosgw; indexes and multipart metadata are in replicated
+# pools. An OSD is killed during writes, and one is missing for reads.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 3G --s3 ${GATEWAY_ROOT:+--ceph-root "$GATEWAY_ROOT"}
 wait_for 60 grep -q '^secret key' "$W/up.out" || { cat "$W/up.out"; exit 1; }
 AK=$(sed -n 's/^access key: //p' "$W/up.out") SK=$(sed -n 's/^secret key: //p' "$W/up.out")
 s3() { /usr/bin/python3 "$ROOT/interop/py/s3.py" "127.0.0.1:$((PORT + 5))" "$AK" "$SK" "$@"; }
 
-# The gateway takes the pool that is there by this name.
+# The gateway uses the existing pool of this name.
 ceph osd erasure-code-profile set small k=2 m=1 crush-failure-domain=osd
 ceph osd pool create default.rgw.buckets.data 8 8 erasure small
 ceph osd pool application enable default.rgw.buckets.data rgw

@@ -1,5 +1,5 @@
-# Bits rot on one OSD's disk: a deep scrub finds it, real clients list it, a repair replaces it; operators' requests, flags and
-# health on the way.
+# Bits on one OSD's disk are flipped: a deep scrub finds the damage, real clients list it, a repair restores it;
+# operators' requests, flags and health along the way.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 1G
 ceph osd pool create test 4
@@ -7,13 +7,13 @@ ceph osd pool application enable test rados
 clean() { [ "$(ceph status -f json | jq -r '[.pgmap.pgs_by_state[].state_name] | join(" ")')" = "active+clean" ]; }
 wait_for 60 clean
 stamp() { ceph pg "$1" query -f json | jq -r ".info.history.$2"; }
-# scrubbed KIND PG STAMP: asks for it and waits until the stamp is another one.
+# scrubbed KIND PG STAMP: requests a scrub and waits until the stamp has changed.
 scrubbed() {
   local before; before=$(stamp "$2" "$3")
   ceph pg "$1" "$2"
   wait_for 30 sh -c "[ \"\$(ceph pg $2 query -f json | jq -r .info.history.$3)\" != '$before' ]"
 }
-# A pattern that is found in the disks' files, and so can be spoiled there.
+# A pattern that can be found, and thus damaged, in the disks' files.
 /usr/bin/python3 - "$W/obj" <<'PY'
 import os, sys
 b = bytearray(os.urandom(1 << 20))
@@ -69,7 +69,7 @@ ceph log last 100 debug cluster | grep -E "$PG (deep-scrub|scrub|repair)" | tail
 rados -p test get victim "$W/back"
 cmp "$W/obj" "$W/back"
 expect "attribute" "$(rados -p test getxattr victim colour)" blue
-# The primary's own copy, repaired by itself.
+# The primary's own copy, which is repaired automatically.
 ceph config set osd osd_scrub_auto_repair true
 spoil "$W/c/osd.$PRIMARY/block"
 ceph osd deep-scrub "$PRIMARY"
@@ -77,7 +77,7 @@ wait_for 30 sh -c 'ceph log last 100 debug cluster | grep -q "deep-scrub 1 error
 wait_for 30 clean
 rados -p test get victim "$W/back"
 cmp "$W/obj" "$W/back"
-# Deep scrubs count omaps and name large ones.
+# Deep scrubs count omap keys and report large omaps.
 ceph config set osd osd_deep_scrub_large_omap_object_key_threshold 5
 for k in 1 2 3 4 5 6; do rados -p test setomapval index "key$k" value; done
 INDEX=$(ceph osd map test index -f json | jq -r .pgid)
@@ -90,7 +90,7 @@ expect "its sums" "$(ceph pg dump pgs -f json 2>/dev/null | jq -c ".pg_stats[] |
 rados -p test rm index
 scrubbed deep-scrub "$INDEX" last_deep_scrub_stamp
 wait_for 20 sh -c 'ceph health detail | grep -q LARGE_OMAP_OBJECTS; [ $? = 1 ]'
-# By pool, and what comes due by itself; flags hold it back.
+# Scrubs by pool, and scheduled ones, which flags prevent.
 ceph osd pool scrub test
 ceph osd set noscrub
 ceph osd set nodeep-scrub

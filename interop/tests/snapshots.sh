@@ -1,7 +1,9 @@
-# Are snapshots, as librados shows them, and watched objects that replicas read what a model and Ceph itself say?
+# Do snapshots through librados, and reads of watched objects from replicas, agree with a model and with Ceph?
 #
-# The model (interop/py/snap_model.py) was made against Ceph 16.2 and passes there. STEPS and SEED choose how long and which run it is: long runs are
-#   for s in $(seq 20); do STEPS=5000 SEED=$s interop/run.sh snapshots; done
+# The model (interop/py/snap_model.py) was validated against Ceph 16.2. STEPS and SEED select the length and the run;
+# long runs:
+#
+# for s in $(seq 20); do STEPS=5000 SEED=$s interop/run.sh snapshots; done
 . "$(dirname "$0")/../lib.sh"
 
 cluster_up --osds 3 --osd-size 8G
@@ -15,7 +17,8 @@ for mode in self pool; do
 done
 timeout 120 /usr/bin/python3 "$ROOT/interop/py/watched_reads.py" watched
 
-# The copy of a pool with an image and its snapshot has the image, and that says it has a snapshot; its pool never had any.
+# The copy of a pool with an image and its snapshot contains the image, which lists the snapshot; the copy itself never
+# had snapshots.
 for p in images copies; do ceph osd pool create "$p" 8 8; rbd pool init "$p"; done
 rbd create --size 8M images/i
 rbd snap create images/i@s

@@ -1,11 +1,11 @@
-# Real ceph-osds under our monitor: a pool of one copy, and erasure-coded pools with a shard lost.
+# Real ceph-osds with a Belemnite monitor: a pool of one copy, and erasure-coded pools with a missing shard.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osd-size 2G --osds 1
 ceph osd pool create ours 8
 for id in 1 2 3; do real_osd $id; done
 PID3=$REAL
 ceph osd tree
-# Pools on the real OSDs alone: a device class of its own and rules for it.
+# Pools on the real OSDs alone: a separate device class with its rules.
 ceph osd crush rule create-replicated real default osd real
 ceph osd pool create real 16 16 replicated real --size 1
 pool_clean real 16
@@ -16,7 +16,7 @@ cmp "$W/f" "$W/g"
 rados -p real bench 2 write -t 4 --max-objects 256 --no-cleanup >/dev/null
 ceph -s
 ceph osd df
-# Our manager role asks the real OSDs what they did for an image.
+# The built-in manager role queries the real OSDs for an image's I/O.
 rbd pool init real
 image_counters real
 
@@ -34,7 +34,7 @@ cmp "$W/f" "$W/g"
 belemnite get coded f "$W/g"
 cmp "$W/f" "$W/g"
 ceph osd pool set coded allow_ec_overwrites true
-# Images have their headers on our OSD, by a rule of its own.
+# Image headers are on Belemnite's OSD, by a separate rule.
 ceph osd crush rule create-replicated mine default osd "$(ceph osd crush get-device-class osd.0)"
 ceph osd pool create images 4 4 replicated mine
 rbd pool init images
@@ -42,7 +42,7 @@ rbd create --size 32M --data-pool coded images/image
 rbd bench --io-type write --io-size 4K --io-total 4M --io-pattern rand images/image >/dev/null
 rbd export images/image "$W/image"
 model_begins coded
-# A shard is lost: PGs have a hole, and go on.
+# A shard is lost: the PGs have a hole and continue to serve.
 kill "$PID3"
 wait "$PID3" || true
 wait_for 60 sh -c 'ceph osd stat | grep -q "3 up"'

@@ -1,4 +1,4 @@
-# Our OSD under a real ceph-mon and ceph-mgr.
+# A Belemnite OSD with a real ceph-mon and ceph-mgr.
 source "$(dirname "$0")/../lib.sh"
 D=$W/c; mkdir -p "$D"/{run,log,mon.a,mgr.x,osd.0}
 FSID=$(cat /proc/sys/kernel/random/uuid)

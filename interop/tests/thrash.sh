@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two minutes of interop/thrash.py: six OSDs on three hosts of their own (network namespaces), under load, while OSDs, links and
-# disks fail. The order of faults is always the same one; SEED and FOR choose others.
+# Two minutes of interop/thrash.py: six OSDs on three hosts (network namespaces), under load, while OSDs, links and
+# disks fail. The order of faults is fixed; SEED and FOR change it.
 . "$(dirname "$0")/../lib.sh"
 if ! ip netns add "bm-try$$"; then
   echo "== not run: network namespaces cannot be made here"

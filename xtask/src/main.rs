@@ -1,3 +1,3 @@
-//! Chores of the repository.
+//! Checks of the repository; they are the tests of this crate.
 
 fn main() {}

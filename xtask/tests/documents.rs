@@ -1,4 +1,4 @@
-//! What documents must keep: links that lead somewhere, index pages that name every page, terms that stay away.
+//! Rules for documents: valid links, index pages that list every page, and banned terms.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All documents, with their paths from the root.
+/// All documents by path from the root.
 fn documents() -> Vec<(String, String)> {
     fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
         for e in std::fs::read_dir(dir).unwrap() {
@@ -32,7 +32,7 @@ fn documents() -> Vec<(String, String)> {
     paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
 }
 
-/// Lines outside of code blocks.
+/// Lines outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |l| {
@@ -49,7 +49,7 @@ fn links(line: &str) -> Vec<&str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()
 }
 
-/// The anchor that a heading gets: lower case, words joined by `-`, marks dropped.
+/// The anchor of a heading: lower case, words joined by `-`, punctuation removed.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -91,7 +91,7 @@ fn every_page_is_in_an_index() {
             targets
         })
         .collect();
-    // Decisions are found by their folder.
+    // Architecture decisions are found by their folder.
     let left_out = |n: &str| n.ends_with("README.md") || n.starts_with("docs/adr/") || !n.starts_with("docs/");
     let missing: Vec<&str> = all
         .iter()
@@ -101,7 +101,7 @@ fn every_page_is_in_an_index() {
     assert!(missing.is_empty(), "pages that no index names: {}", missing.join(", "));
 }
 
-/// Columns of prose. Tables, headings, code and single long words are as wide as they are.
+/// Longest line of prose. Tables, headings, code and single long words may be longer.
 const WIDTH: usize = 100;
 
 #[test]
@@ -118,7 +118,7 @@ fn prose_wraps() {
     assert!(long.is_empty(), "lines of more than {WIDTH} columns:\n{}", long.join("\n"));
 }
 
-/// Terms that had one meaning too many, or told of how the work was done.
+/// Banned terms: ambiguous ones, and those about how the work was done.
 const STAY_AWAY: [&str; 5] = ["berth", "luggage", "sitting", "neighbours of the machine", "noisier neighbours"];
 
 #[test]

@@ -1,8 +1,9 @@
-//! May every crate that is linked in be? Reads `cargo metadata`; the allowed licences are those of deny.toml.
+//! Does every linked crate have an allowed licence? Reads `cargo metadata`; the allowed licences are those of
+//! deny.toml.
 
 use std::process::Command;
 
-/// The values of `"key":"…"` in JSON text, unescaped enough for licence expressions.
+/// The values of `"key":"…"` in JSON text, unescaped as far as licence expressions need it.
 fn text_after<'a>(s: &'a str, key: &str) -> Option<&'a str> {
     let at = s.find(&format!("\"{key}\":"))? + key.len() + 3;
     s[at..].strip_prefix('"')?.split('"').next()
@@ -14,7 +15,7 @@ fn allowed(deny: &str) -> Vec<String> {
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// True if the expression can be satisfied with allowed licences: any side of OR, all sides of AND.
+/// True if allowed licences satisfy the expression: any operand of OR, all operands of AND.
 fn satisfied(expr: &str, allowed: &[String]) -> bool {
     let expr = expr.replace('/', " OR ").replace(['(', ')'], " ");
     expr.split(" AND ").all(|part| part.split(" OR ").any(|one| allowed.iter().any(|a| a == one.trim())))
@@ -34,13 +35,13 @@ fn every_crate_has_a_licence_that_deny_toml_allows() {
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let json = String::from_utf8(out.stdout).unwrap();
-    // Packages begin with their name and version, which is all that is needed of the structure.
+    // A package begins with its name and version; no other part of the structure is needed.
     let mut bad = Vec::new();
     let mut seen = 0;
     let packages = json.split("\"workspace_members\"").next().unwrap();
     for p in packages.split("{\"name\":\"").skip(1) {
         let Some(name) = p.split('"').next() else { continue };
-        // Only packages carry a version right after the name; dependencies and targets do not.
+        // Only packages have a version right after the name; dependencies and targets do not.
         if !p[name.len()..].starts_with("\",\"version\":\"") {
             continue;
         }

@@ -1,16 +1,16 @@
-//! Does the list of options that our daemons look at (`crates/cluster/src/used_options.rs`) agree with the sources?
+//! Does the list of options that our daemons read (`crates/cluster/src/used_options.rs`) agree with the sources?
 //!
-//! An option is looked at where its name stands as a text in a source of a daemon. Names that also mean something else
-//! are listed with the reason.
+//! An option is read where its name occurs as a string literal in a daemon's source. Names with another meaning are
+//! listed with the reason.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates of which daemons are made and that read options.
+/// Crates of daemons that read options.
 const READERS: &[&str] = &["osd", "mon", "net", "belemnite"];
 
-/// Names of options that stand in the sources as something else.
+/// Option names that occur in the sources with another meaning.
 const HOMONYMS: &[(&str, &str)] = &[
     ("fsid", "the field of maps and answers; a cluster's id cannot be set"),
     ("host", "the CRUSH type"),

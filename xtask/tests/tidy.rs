@@ -1,12 +1,13 @@
-//! Rules of the repository that no compiler checks, as ordinary tests: layers, file sizes, headers, purity, `unsafe`.
+//! Repository rules that no compiler checks, as ordinary tests: layers, file sizes, headers, purity, `unsafe`.
 //!
-//! Every exception is in a table here or, of sizes, in `tidy/exceptions.rs`, with its reason.
+//! Every exception is in a table here, or in `tidy/exceptions.rs` for sizes, with its reason.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Layers from the lowest to the highest: a crate may use crates of lower layers only. `hostile` and `xtask` are tests.
+/// Layers from the lowest to the highest: a crate may depend only on crates of lower layers. `hostile` and `xtask` are
+/// tests.
 const LAYERS: &[&[&str]] = &[
     &["base"],
     &["wire", "reactor", "ec"],
@@ -19,10 +20,10 @@ const LAYERS: &[&[&str]] = &[
     &["hostile"],
 ];
 
-/// Pairs within one layer that are in order, lower first.
+/// Permitted dependencies within a layer, lower crate first.
 const WITHIN_LAYER: &[(&str, &str)] = &[("auth", "msgr"), ("cls", "pg"), ("mgr", "mon")];
 
-/// Crates without I/O, clocks, threads and randomness, except below the given folders and files of theirs.
+/// Crates without I/O, clocks, threads and randomness, except in the given folders and files.
 const PURE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("wire", &[]),
@@ -41,7 +42,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("sim", &["src/main.rs"]),
 ];
 
-/// What a pure crate must not name.
+/// Names that a pure crate must not use.
 const IMPURE: &[&str] = &[
     "Instant::now",
     "SystemTime",
@@ -61,7 +62,7 @@ const IMPURE: &[&str] = &[
     "RwLock",
 ];
 
-/// Words that a pure file may use after all, each with the reason.
+/// Names that a pure file may use nevertheless, each with the reason.
 const PURE_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("crates/msgr/src/pool.rs", "Mutex", "buffers come back from other threads; nothing waits while it holds the lock"),
     (
@@ -71,7 +72,7 @@ const PURE_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The only files with `unsafe`, each with the reason.
+/// The only files with `unsafe` code, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/buf.rs", "page-aligned buffers"),
     ("crates/base/src/prefetch.rs", "a hint to the processor"),
@@ -79,8 +80,8 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/hostile/src/meter.rs", "the counting allocator of a test"),
 ];
 
-/// Folders below which every file may use `unsafe`: the disk engine, which shares memory with the kernel, and the vector
-/// instructions of erasure codes.
+/// Folders in which every file may have `unsafe` code: the disk engine, which shares memory with the kernel, and the
+/// vector instructions of erasure codes.
 const UNSAFE_FOLDERS: &[&str] = &["crates/reactor/src/disk", "crates/ec/src/kernel"];
 
 fn root() -> PathBuf {
@@ -92,7 +93,7 @@ mod exceptions;
 #[path = "tidy/sizes.rs"]
 mod sizes;
 
-/// All files of the repository below `dir` with one of the endings, by path from the root.
+/// All files of the repository in `dir` with one of the extensions, by path from the root.
 fn files(dir: &str, endings: &[&str]) -> BTreeMap<String, String> {
     fn walk(root: &Path, dir: &Path, endings: &[&str], out: &mut BTreeMap<String, String>) {
         for e in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -104,7 +105,7 @@ fn files(dir: &str, endings: &[&str]) -> BTreeMap<String, String> {
                     walk(root, &path, endings, out);
                 }
             } else if endings.iter().any(|x| name.ends_with(x)) {
-                // A file that is not text has no place among sources, and is reported as empty.
+                // A file that is not text does not belong among sources, and is reported as empty.
                 out.insert(rel, fs::read_to_string(&path).unwrap_or_default());
             }
         }
@@ -123,7 +124,7 @@ fn sources() -> BTreeMap<String, String> {
     all
 }
 
-/// Code without comments and without the test module at the end: enough for searching words.
+/// Code without comments and without the test module at the end; sufficient for searching names.
 fn code(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines().peekable();
@@ -150,7 +151,7 @@ fn fail_if_any(what: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
 
-/// Crate names in the `[dependencies]` section of a manifest.
+/// Names of crates in the `[dependencies]` section of a manifest.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut out = Vec::new();
@@ -255,7 +256,7 @@ fn unsafe_code_is_where_it_may_be() {
 fn pure_crates_forbid_unsafe_code() {
     let found = PURE
         .iter()
-        // These two have files with `unsafe`, listed above.
+        // These two have files with `unsafe` code, listed above.
         .filter(|(n, _)| !matches!(*n, "base" | "ec"))
         .map(|(n, _)| format!("crates/{n}/src/lib.rs"))
         .filter(|p| !fs::read_to_string(root().join(p)).unwrap_or_default().contains("#![forbid(unsafe_code)]"))
@@ -265,9 +266,9 @@ fn pure_crates_forbid_unsafe_code() {
 
 #[test]
 fn commands_leave_the_format_to_the_renderer() {
-    // What a command would need to branch on the format: the argument itself, the parsed format, a question about it.
+    // Names that a command needs to branch on the format: the argument, the parsed format, a query of it.
     let words = ["\"format\"", ".format", "Format::", "Format {", "is_plain(", "structured("];
-    // The renderer, and the place that parses a command and hands its format on.
+    // The renderer, and the file that parses a command and passes its format on.
     let may = ["crates/mon/src/command/render.rs", "crates/mon/src/command/mod.rs"];
     let all = files("crates/mon/src/command", &[".rs"]);
     assert!(may.iter().all(|f| all.contains_key(*f)), "the renderer was not found");

@@ -1,4 +1,4 @@
-//! Do the files and functions exist that docs/design/tour.md names?
+//! Do the files and functions that docs/design/tour.md names exist?
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn the_tour_leads_to_what_there_is() {
         let text = fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
         assert!(text.contains(&format!("fn {function}")), "{file} has no function {function}");
     }
-    // Words of the answers in the form `name`, after a file: functions, types and fields that are somewhere in the crates.
+    // Words of the form `name` after a file are functions, types or fields, and must occur in the crates.
     let mut all = String::new();
     collect(&root.join("crates"), &mut all);
     let missing: Vec<&str> = tour
@@ -30,7 +30,7 @@ fn the_tour_leads_to_what_there_is() {
         .filter(|w| !all.contains(*w))
         .collect();
     assert!(missing.is_empty(), "named and not there: {missing:?}");
-    // Paths in answers are given from the crate's name.
+    // Paths in answers start with the crate's name.
     let paths = tour.split('`').skip(1).step_by(2).filter(|w| w.contains('/') && w.ends_with(".rs"));
     let lost: Vec<&str> = paths.filter(|p| !exists(&root, p)).collect();
     assert!(lost.is_empty(), "paths that lead nowhere: {lost:?}");
@@ -39,7 +39,7 @@ fn the_tour_leads_to_what_there_is() {
 fn exists(root: &Path, p: &str) -> bool {
     let Some((name, rest)) = p.split_once('/') else { return false };
     let inside = root.join("crates").join(name).join("src");
-    // The folders of `pg` are below its module `pg`; those of an answer's crate below the crate or that folder.
+    // The folders of `pg` are in its module `pg`; those of an answer are in its crate or in that folder.
     root.join(p).exists()
         || inside.join(rest).exists()
         || inside.join(name).join(rest).exists()

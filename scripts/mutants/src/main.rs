@@ -1,10 +1,11 @@
-//! Weaves small mistakes into Rust sources, so that one build has all of them and each acts when a test is run with `MUTANT` set to its number.
+//! Inserts mutations into Rust sources: one build has all of them, and the environment variable `MUTANT` activates one
+//! by its number.
 //!
 //! usage: mutants SEED COUNT WITHOUT FILE...
 //!
-//! Draws COUNT mistakes of the files by SEED, leaving out those whose names are lines of the file WITHOUT, and writes the files anew. Prints
-//! a line for each: number, file, line, name; tabs between. A name outlives moved lines: file, function, what, and which of the equal ones.
-//! Lines stay where they are, so what the compiler refuses tells whose fault it is.
+//! Draws COUNT mutations of the files by SEED, except those named in the file WITHOUT, and rewrites the files. Prints a
+//! line for each: number, file, line, name, separated by tabs. A name is stable when lines move: file, function, kind,
+//! and index among equal ones. Line numbers stay, so that compiler errors identify the mutation.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -15,13 +16,13 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ReturnType, Type, UnOp};
 
-/// What is put in the place of what.
+/// Kind of a mutation.
 enum Change {
-    /// Of an expression: the wrong text.
+    /// Replaces an expression by this text.
     Expr(String),
-    /// The function does nothing and says this.
+    /// Makes the function return this value at once.
     Body(String),
-    /// The arm, which has no guard, never matches.
+    /// Makes the match arm, which has no guard, never match.
     NoArm,
 }
 
@@ -33,12 +34,12 @@ struct Mutation {
     change: Change,
 }
 
-/// Looks for places.
+/// Finds places for mutations.
 struct Finder<'a> {
     file: usize,
     path: &'a str,
     text: &'a str,
-    /// Types and functions.
+    /// Names of the enclosing types and functions.
     within: Vec<String>,
     counts: HashMap<String, usize>,
     found: Vec<Mutation>,
@@ -51,7 +52,7 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
     })
 }
 
-/// An expression with `let` in it has no other place to be.
+/// True for an expression with `let`, which cannot be moved into another one.
 fn binds(e: &Expr) -> bool {
     match e {
         Expr::Let(_) => true,
@@ -87,7 +88,7 @@ fn other(op: &BinOp) -> Option<&'static str> {
     })
 }
 
-/// What a function that does nothing may say.
+/// Values that an empty function may return.
 fn nothing(output: &ReturnType) -> Vec<&'static str> {
     let ReturnType::Type(_, t) = output else { return vec![""] };
     let Type::Path(p) = t.as_ref() else { return Vec::new() };
@@ -104,7 +105,7 @@ fn nothing(output: &ReturnType) -> Vec<&'static str> {
 
 impl Finder<'_> {
     fn add(&mut self, span: Span, at: Range<usize>, what: &str, change: Change) {
-        // A copy has no comments: it is put on one line.
+        // The copy of an expression is put on one line, so it must not contain comments.
         if self.text[at.clone()].contains("//") && !matches!(change, Change::Body(_)) {
             return;
         }
@@ -149,7 +150,7 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
     fn visit_item_impl(&mut self, i: &'a syn::ItemImpl) {
         let name = i.self_ty.to_token_stream().to_string().replace(' ', "");
-        // What it looks like in a log is nobody's promise.
+        // Debug and display output is not tested.
         let shown = i
             .trait_
             .as_ref()
@@ -205,7 +206,7 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 }
 
-/// The text for a place.
+/// Replacement text for a mutation.
 fn woven(m: &Mutation, n: usize, was: &str) -> String {
     let asked = format!("::base::mutant::is({n})");
     match &m.change {
@@ -215,7 +216,7 @@ fn woven(m: &Mutation, n: usize, was: &str) -> String {
     }
 }
 
-/// Equal for all runs with a seed.
+/// Deterministic shuffle for a seed.
 fn shuffle<T>(all: &mut [T], mut seed: u64) {
     let mut next = || {
         seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -249,7 +250,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let of = all.len();
     shuffle(&mut all, seed);
-    // One within another would be two at once.
+    // Nested mutations could not be activated separately.
     let mut taken: BTreeMap<(usize, usize), (usize, Mutation)> = BTreeMap::new();
     for m in all {
         if taken.len() == count {

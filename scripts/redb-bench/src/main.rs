@@ -2,14 +2,14 @@
 //!
 //!     redb-bench FILE KEYS BATCH CACHE_BYTES
 //!
-//! BATCH keys go into one commit. One writer is all that redb has, so several small transactions that come at once can only be
-//! compared with one large one.
+//! A commit has BATCH keys. redb has a single writer, so several concurrent small transactions can only be compared
+//! with one large transaction.
 
 use redb::{Database, ReadableTableMetadata, TableDefinition};
 use std::time::Instant;
 
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("omap");
-/// Ranges that are removed, each in a commit of its own.
+/// Number of ranges to remove, each in its own commit.
 const RANGES: u64 = 2000;
 
 fn key(i: u64) -> String {

@@ -1,7 +1,7 @@
-//! What is larger than the limits of `sizes.rs`, each with the reason. What says "not yet divided" is work to be done; what grows
-//! stays below the limits for exceptions in any case.
+//! Items above the limits of `sizes.rs`, each with the reason. "Not yet divided" marks remaining work. The limits for
+//! exceptions apply in any case.
 
-/// Files.
+/// Files above the limit.
 pub(super) const LONG_FILES: &[(&str, &str)] = &[
     ("crates/auth/src/server.rs", "one dialogue: what a client says first, proves, and gets; with its tests"),
     (
@@ -54,7 +54,7 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
     ("crates/wire/src/msg/osd_op.rs", "one message family in all its versions, written and read"),
 ];
 
-/// Functions: file, name, reason.
+/// Functions above the limit: file, name, reason.
 pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     (
         "crates/auth/src/server.rs",
@@ -242,7 +242,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/wire/src/msg/describe.rs", "fmt", "one match over its cases, each with a few lines"),
 ];
 
-/// Structs with many fields.
+/// Structs with too many fields.
 pub(super) const LARGE_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/cluster/src/osdmap/incremental.rs", "Incremental", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/osdmap/mod.rs", "OsdMap", "the protocol's own structure, with its fields"),
@@ -261,7 +261,7 @@ pub(super) const LARGE_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];
 
-/// Structs with many fields that others write to.
+/// Structs with too many fields that other modules can write.
 pub(super) const OPEN_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/cluster/src/osdmap/incremental.rs", "Incremental", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/osdmap/mod.rs", "OsdMap", "the protocol's own structure, with its fields"),

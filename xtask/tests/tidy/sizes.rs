@@ -1,28 +1,28 @@
-//! Sizes: lines of files and functions, fields of structs. What is above a limit stands in `exceptions.rs` with the reason, and
-//! what is there without need fails, too.
+//! Limits of sizes: lines of files and functions, fields of structs. Items above a limit are listed in `exceptions.rs`
+//! with the reason; an unneeded exception fails, too.
 
 use super::exceptions::{LARGE_STRUCTS, LONG_FILES, LONG_FUNCTIONS, OPEN_STRUCTS};
 use super::{fail_if_any, is_test, sources};
 use std::collections::BTreeSet;
 
-/// Longest file, its own tests included. A file that nears it holds a second concept.
+/// Most lines of a file, with its own tests. A file near the limit usually has a second concept.
 const LINES_MAX: usize = 600;
-/// The same for files of tests, and for exceptions.
+/// Most lines of a file of tests, and of an exception.
 const LINES_ALWAYS_MAX: usize = 1_200;
-/// Longest function.
+/// Most lines of a function.
 const FUNCTION_MAX: usize = 70;
-/// The same for exceptions.
+/// Most lines of a function that is an exception.
 const FUNCTION_ALWAYS_MAX: usize = 200;
 /// Most fields of a struct.
 const FIELDS_MAX: usize = 35;
-/// Most fields that others may write to.
+/// Most fields that other modules can write.
 const OPEN_FIELDS_MAX: usize = 20;
 
-/// A function or struct: name and size.
+/// A function or struct, by name, with its size.
 type Item = (String, usize);
 
-/// Functions of a file with their lines, from the signature to the closing brace. Formatted code closes a block at the column
-/// at which it opened.
+/// Functions of a file with their lines, from the signature to the closing brace. In formatted code the closing brace
+/// is at the column of the signature.
 fn functions(text: &str) -> Vec<Item> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = Vec::new();
@@ -34,7 +34,7 @@ fn functions(text: &str) -> Vec<Item> {
             continue;
         }
         let close = format!("{indent}}}");
-        // A signature over several lines may end without a body.
+        // A signature of several lines may end without a body.
         let end = lines.iter().skip(i + 1).position(|l| *l == close || *l == format!("{indent});"));
         if let Some(n) = end {
             out.push((name.to_owned(), n + 2));
@@ -55,7 +55,7 @@ fn function_name(body: &str) -> Option<&str> {
     }
 }
 
-/// Structs of a file with all their fields, and with those that others may write to.
+/// Structs of a file, with the number of all fields and of those that other modules can write.
 fn structs(text: &str) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = Vec::new();
@@ -82,7 +82,7 @@ fn structs(text: &str) -> Vec<(String, usize, usize)> {
     out
 }
 
-/// Compares what is above a limit with the exceptions of it: `(file, name)`.
+/// Compares the items above a limit with the listed exceptions, as `(file, name)`.
 fn compare(what: &str, above: &BTreeSet<(String, String)>, listed: &[(&str, &str, &str)]) {
     let known: BTreeSet<(String, String)> = listed.iter().map(|(f, n, _)| ((*f).to_owned(), (*n).to_owned())).collect();
     let shown = |s: &(String, String)| format!("{} {}", s.0, s.1);
