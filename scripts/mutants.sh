@@ -51,7 +51,7 @@ weave() {
   git checkout -q -f --detach "$commit"
   git clean -q -f
   cat >crates/base/src/mutant.rs <<'R'
-//! Which mistake acts.
+//! The active mutation.
 static WHICH: std::sync::LazyLock<u32> =
     std::sync::LazyLock::new(|| std::env::var("MUTANT").ok().and_then(|v| v.parse().ok()).unwrap_or(0));
 /// True if it is this one.

@@ -6,7 +6,7 @@
 
 use crate::gf;
 
-/// How the coding rows of a generator are made; each is a technique of one of Ceph's plugins.
+/// Construction of the coding rows of a generator; each is a technique of one of Ceph's plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Technique {
     /// `jerasure`, `reed_sol_van`: an extended Vandermonde matrix made systematic, first coding row and column all ones.
