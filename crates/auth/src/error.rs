@@ -11,7 +11,7 @@ pub enum AuthError {
     MethodNotAllowed(u32),
     /// No connection mode is offered by the peer and allowed here.
     #[error(
-        "no common connection mode: the peer offers {offered}, {option} here allows {allowed}; one of the two has to change"
+        "no common connection mode: the peer offers {offered}, {option} here allows {allowed}; change one of the two"
     )]
     NoCommonMode {
         /// Connection modes that the peer offers.
@@ -67,8 +67,8 @@ pub enum AuthError {
     },
     /// The secret of the ticket's number does not decrypt the ticket.
     #[error(
-        "the secret {id} of service {} here does not open a ticket that was sealed with the one of that number: it is of another cluster, or \
-         altered", service.word()
+        "secret {id} of service {} does not open the ticket that names it: the ticket is of another cluster, or altered",
+        service.word()
     )]
     ForeignTicket {
         /// Service the ticket is for.
@@ -157,14 +157,14 @@ pub enum AuthError {
 /// Explains why the secret with number `id` is missing here.
 fn unknown_secret(id: u64, current: Option<u64>) -> &'static str {
     match current {
-        None => "this daemon has none yet; it fetches them from the monitors",
+        None => "this daemon has not fetched any secrets from the monitors yet",
         // The successor of the current secret is held, too.
         Some(c) if id > c.saturating_add(1) => {
-            "the monitors made the ticket with one that is not held here yet; this daemon's clock is behind theirs, it could not fetch \
-             secrets for long, or the ticket is of another cluster"
+            "the monitors sealed the ticket with a newer secret than those fetched: this daemon's clock is behind theirs, it \
+             could not fetch secrets for long, or the ticket is of another cluster"
         }
-        Some(c) if id < c => "one older than those kept: the ticket is over, or of another cluster",
-        Some(_) => "a ticket of another cluster",
+        Some(c) if id < c => "the secret is older than those kept: the ticket has expired, or is of another cluster",
+        Some(_) => "the ticket is of another cluster",
     }
 }
 

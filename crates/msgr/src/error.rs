@@ -206,7 +206,7 @@ fn refused(service: EntityKind, errno: Errno, methods: &[u32], modes: &[u32], ou
             "wrong key, unknown name, a name without caps, or a key of another cluster; the monitor's log says which, and names its cluster"
         }
         errno::EACCES => {
-            "a ticket that is over, not valid yet by the server's clock, or of another cluster; the server's log says which"
+            "a ticket that has expired, is not valid yet by the server's clock, or is of another cluster; the server's log says which"
         }
         errno::EOPNOTSUPP => "no common method or connection mode",
         errno::EAGAIN => "the monitor is not ready",

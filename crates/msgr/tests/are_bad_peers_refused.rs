@@ -149,7 +149,7 @@ fn tickets_of_another_time_or_cluster_are_told_as_such() {
     assert!(why.to_string().contains("another cluster"), "{why}");
     // The server sends only an errno; the client explains it by what it tried.
     let heard = to(&other.at(EntityKind::OSD), client).drive().client_error.unwrap().to_string();
-    assert!(heard.contains("a ticket that is over, not valid yet") && !heard.contains("wrong key"), "{heard}");
+    assert!(heard.contains("a ticket that has expired, is not valid yet") && !heard.contains("wrong key"), "{heard}");
     let guess = CryptoKey::generate(KeyKind::Aes, NOW.wall, &*Seeded::new(9));
     let guess = Rc::new(RefCell::new(Client::cephx(name("client.x"), guess)));
     let heard = to(&cluster, guess).drive().client_error.unwrap().to_string();

@@ -53,7 +53,7 @@ pub enum ClientError {
     #[error("{}", base::errno::name(*.0))]
     Errno(Errno),
     /// An answer cannot be decoded.
-    #[error("answer not understood: {0}")]
+    #[error("the answer cannot be decoded: {0}")]
     Decode(#[from] wire::DecodeError),
     /// The client was closed.
     #[error("client closed")]

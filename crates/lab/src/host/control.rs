@@ -35,13 +35,13 @@ pub enum ControlError {
     #[error("monitor: {0}")]
     Unreachable(String),
     /// The answer could not be parsed.
-    #[error("{command}: answer not understood")]
+    #[error("{command}: the answer cannot be decoded")]
     Answer {
         /// The command.
         command: String,
     },
     /// The awaited state did not come within the time limit.
-    #[error("waited {0:?} in vain: {1}")]
+    #[error("timed out after {0:?} waiting for {1}")]
     Waited(Duration, String),
     /// The run was cancelled.
     #[error("cancelled")]

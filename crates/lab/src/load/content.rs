@@ -27,7 +27,7 @@ pub enum Wrong {
     #[error("not a block of this generator")]
     Foreign,
     /// The block belongs to another run or place.
-    #[error("block {number} of seed {seed}")]
+    #[error("found block {number} of seed {seed}, from another place or run")]
     Elsewhere {
         /// Seed in the header.
         seed: u64,

@@ -80,7 +80,7 @@ pub enum BadSpec {
     #[error("{0}: at least 1")]
     Zero(&'static str),
     /// The block is larger than an object.
-    #[error("a block of {block} bytes in objects of {object_size}")]
+    #[error("a block of {block} bytes does not fit in an object of {object_size} bytes")]
     BlockTooLarge {
         /// Bytes of a block.
         block: u64,
@@ -104,10 +104,10 @@ pub enum BadSpec {
         have: u64,
     },
     /// A percentage above 100.
-    #[error("{0} % of reads")]
+    #[error("{0} % reads: at most 100 %")]
     Percentage(u8),
     /// The class call does not exist.
-    #[error("{0}: no class call of this generator")]
+    #[error("{0}: unknown class call")]
     NoCall(String),
 }
 
@@ -202,14 +202,14 @@ mod tests {
             s.check().unwrap_err().to_string()
         };
         assert_eq!(with(&|s| s.depth = 0), "depth: at least 1");
-        assert_eq!(with(&|s| s.block = 2 << 20), "a block of 2097152 bytes in objects of 1048576");
+        assert_eq!(with(&|s| s.block = 2 << 20), "a block of 2097152 bytes does not fit in an object of 1048576 bytes");
         assert_eq!(with(&|s| s.block = 32), "only blocks of data of 64 bytes or more can be verified");
         assert_eq!(with(&|s| s.objects = 1), "2 threads need as many objects, and there are 1");
-        assert_eq!(with(&|s| s.work = Work::Data { order: Order::Random, reads: 101 }), "101 % of reads");
+        assert_eq!(with(&|s| s.work = Work::Data { order: Order::Random, reads: 101 }), "101 % reads: at most 100 %");
         let call = with(&|s| {
             s.verify = false;
             s.work = Work::Call("a.b".into());
         });
-        assert_eq!(call, "a.b: no class call of this generator");
+        assert_eq!(call, "a.b: unknown class call");
     }
 }

@@ -10,7 +10,7 @@ const PERIOD: u64 = 50_000;
 
 /// Error of setting a limit.
 #[derive(Debug, thiserror::Error)]
-#[error("limits need control groups that this user may make: {path}: {source}")]
+#[error("limits need writable control groups (run as root): {path}: {source}")]
 pub struct LimitError {
     /// File that could not be written.
     path: String,

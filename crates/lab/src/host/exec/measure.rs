@@ -66,7 +66,7 @@ pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) 
     for n in &names {
         command(c, &json!({"prefix": "osd pool application enable", "pool": n, "app": "rbd"}))?;
     }
-    c.control.wait("the pool's PGs", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?;
+    c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?;
     Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new() })
 }
 
@@ -75,7 +75,8 @@ pub(super) fn remove_pool(t: &Tools<'_>, c: &Cluster, p: Pool) -> Result<(), Exe
     for n in p.names {
         command(c, &json!({"prefix": "osd pool rm", "pool": n, "pool2": n, "yes_i_really_really_mean_it": true}))?;
     }
-    c.control.wait("the pool to go", POOL_LIMIT, t.cancel, |s| s.0["pgmap"]["num_pgs"].as_u64().unwrap_or(0) < 64)?;
+    c.control
+        .wait("the pool to be removed", POOL_LIMIT, t.cancel, |s| s.0["pgmap"]["num_pgs"].as_u64().unwrap_or(0) < 64)?;
     std::thread::sleep(SETTLE);
     Ok(())
 }

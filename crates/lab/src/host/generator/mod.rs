@@ -48,10 +48,10 @@ pub enum GeneratorError {
         errno: String,
     },
     /// The image has features that need more than writes to its data objects.
-    #[error("image: features {0:#x} need a client that keeps locks and maps; make it with `--image-feature layering`")]
+    #[error("image features {0:#x} are not supported; make the image with `--image-feature layering`")]
     ImageFeatures(u64),
     /// The pool does not allow overwrites.
-    #[error("the pool is erasure-coded and takes no overwrites: write whole objects or allow_ec_overwrites")]
+    #[error("the pool is erasure-coded and does not allow overwrites: write whole objects or set allow_ec_overwrites")]
     NoOverwrites,
     /// A read returned other data than was written.
     #[error("object {object}, offset {offset}: {wrong}")]
