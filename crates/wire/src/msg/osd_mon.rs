@@ -30,7 +30,7 @@ message! {
         epoch: Epoch,
         /// [`failure_flags`].
         flags: u8,
-        /// Seconds since the last answer.
+        /// Seconds for which the peer has not answered.
         failed_for: i32,
     }
 

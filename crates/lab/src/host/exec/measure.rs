@@ -165,7 +165,7 @@ impl Around<'_> {
             let disturb = s.spawn(move || disturb::run(t, cluster, cell, &self.plan.disturb, on.pool, adder, over));
             let ran = tool::measure(t, cell, &on, |pid| {
                 adder.add("client", pid);
-                // A client whose group cannot be made is judged by its cores in use.
+                // A client that cannot be moved into the group is judged by its cores in use.
                 if let Some(g) = &group {
                     let _ = g.add(pid);
                 }

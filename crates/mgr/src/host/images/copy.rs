@@ -31,7 +31,7 @@ struct Point {
     snap: Option<u64>,
     /// Bytes of the source that are copied.
     limit: u64,
-    /// Whether the destination reads from its own parent where neither side has an object.
+    /// Whether the destination's parent provides the data where neither source nor destination has an object.
     shows_parent: bool,
     /// The destination's snapshot for this state; `None` for the head, or if that snapshot was removed.
     becomes: Option<u64>,

@@ -92,7 +92,8 @@ pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
     Ok((side == DESTINATION).then_some(spec))
 }
 
-/// The migration of a destination, and the source's place; fails if its state or source excludes work here.
+/// The migration of a destination, with the pool and namespace of its source. `EOPNOTSUPP` if the source is outside the
+/// cluster.
 async fn started(place: &Place, id: &str) -> Step<(Spec, Place)> {
     let Some(spec) = status(place, id).await? else { return Err(EINVAL) };
     if spec.foreign || spec.image_id.is_empty() {

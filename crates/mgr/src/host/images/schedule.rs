@@ -21,7 +21,7 @@ use wire::msg::{OpCode, OsdOp};
 
 /// Interval at which schedules, pools and images are read again.
 const REFRESH: Duration = Duration::from_secs(60);
-/// Pause while there are no RBD pools.
+/// Pause while no schedules are loaded: there are no RBD pools, or they cannot be read yet.
 const IDLE: Duration = Duration::from_secs(5);
 /// Most schedules of one pool that are read.
 const SCHEDULES_MAX: u64 = 4096;
