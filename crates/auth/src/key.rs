@@ -146,7 +146,7 @@ impl std::fmt::Debug for CryptoKey {
     }
 }
 
-/// u16 type, utime created, u16 length, secret.
+/// Encoding: u16 type, utime created, u16 length, secret.
 impl Encode for CryptoKey {
     fn encode(&self, w: &mut Writer) {
         w.u16(self.kind.number());

@@ -36,7 +36,7 @@ impl CapsInfo {
     }
 }
 
-/// u8 1, bool allow all, blob caps.
+/// Encoding: u8 1, bool allow all, blob caps.
 impl Encode for CapsInfo {
     fn encode(&self, w: &mut Writer) {
         w.u8(1);

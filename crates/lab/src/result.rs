@@ -49,7 +49,7 @@ impl Process {
 pub struct OsdOps {
     /// Id of the OSD.
     pub osd: u32,
-    /// Operations.
+    /// Number of operations.
     pub ops: f64,
     /// Mean latency in microseconds; 0 if not counted.
     pub mean_us: f64,
@@ -81,17 +81,17 @@ pub struct CellResult {
     pub load: String,
     /// All settings, by `section.key`.
     pub params: BTreeMap<String, String>,
-    /// Figures.
+    /// Figures by name.
     pub metrics: BTreeMap<String, f64>,
     /// Statistics of each second.
     pub series: Vec<Point>,
     /// Histogram: latencies in microseconds, each with its count.
     pub histogram: Vec<(f64, u64)>,
-    /// Processes.
+    /// Resource use of the processes.
     pub processes: Vec<Process>,
     /// OSDs, from the client's measurements or the OSDs' counters.
     pub osds: Vec<OsdOps>,
-    /// The machine.
+    /// Resource use of the machine.
     pub machine: Machine,
     /// Number of samples of the cluster's state.
     pub looks: u64,

@@ -45,7 +45,7 @@ pub enum Reporter<'a> {
 
 /// State of the manager role.
 pub struct Manager {
-    /// PGs, pools and OSDs.
+    /// Statistics of PGs, pools and OSDs.
     pub stats: PgStats,
     /// Counters of MDS daemons.
     pub mds: MdsCounters,

@@ -127,7 +127,7 @@ impl Tag {
     }
 }
 
-/// Our banner.
+/// The banner that we send.
 #[must_use]
 pub fn banner() -> [u8; BANNER_LEN] {
     let mut b = [0; BANNER_LEN];

@@ -221,7 +221,7 @@ pub struct Request {
 pub enum Outcome {
     /// For `Get`: entries in the order of the request.
     Values(Vec<Option<Entry>>),
-    /// For `Range`.
+    /// For `Range`: entries in the requested order.
     Entries {
         /// The entries found.
         entries: Vec<(Bytes, Entry)>,

@@ -34,7 +34,7 @@ pub struct Objects {
 pub struct Place {
     /// Number of the object.
     pub object: u64,
-    /// Offset of the block in it.
+    /// Offset of the block in the object.
     pub offset: u64,
     /// Number of the block in the whole load.
     pub number: u64,

@@ -52,9 +52,9 @@ impl Settings {
 /// A swept key with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The key.
+    /// Name of the key.
     pub key: String,
-    /// Its values.
+    /// Values of the key.
     pub values: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub struct Disturbance {
     pub value: u64,
 }
 
-/// A plan.
+/// A parsed plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Keys of the section `[plan]`.
@@ -95,18 +95,18 @@ pub struct Plan {
     pub except: Vec<BTreeMap<String, String>>,
 }
 
-/// One measurement.
+/// A cell: one measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Index of its combination of settings.
     pub combination: usize,
     /// Repetition, from 0, over all rounds.
     pub repetition: u64,
-    /// The cluster's settings.
+    /// Settings of the cluster.
     pub cluster: Settings,
-    /// The pool's.
+    /// Settings of the pool.
     pub pool: Settings,
-    /// The load's.
+    /// Settings of the load.
     pub load: Settings,
     /// Round; a cluster is not reused in another round.
     pub round: u64,

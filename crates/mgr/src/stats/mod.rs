@@ -37,7 +37,7 @@ pub struct DaemonHealth {
     pub pending_creating: u64,
 }
 
-/// All statistics.
+/// All statistics of PGs, pools and OSDs.
 #[derive(Debug, Default)]
 pub struct PgStats {
     /// Counter that increases with each report.
@@ -275,34 +275,34 @@ impl PgStats {
         }
     }
 
-    /// All PGs reported so far.
+    /// Statistics of all PGs that have reported.
     pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &PgStat)> {
         self.pgs.iter()
     }
 
-    /// PGs of a pool.
+    /// Statistics of the PGs of a pool.
     pub fn pgs_of(&self, pool: PoolId) -> impl Iterator<Item = (&PgId, &PgStat)> {
         self.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX })
     }
 
-    /// A PG.
+    /// Statistics of a PG.
     #[must_use]
     pub fn pg(&self, id: PgId) -> Option<&PgStat> {
         self.pgs.get(&id)
     }
 
-    /// OSDs reported so far.
+    /// Statistics of all OSDs that have reported.
     pub fn osds(&self) -> impl DoubleEndedIterator<Item = (&OsdId, &OsdStat)> {
         self.osds.iter()
     }
 
-    /// An OSD.
+    /// Statistics of an OSD.
     #[must_use]
     pub fn osd(&self, id: OsdId) -> Option<&OsdStat> {
         self.osds.get(&id)
     }
 
-    /// When an OSD reported last.
+    /// Time of an OSD's last report.
     #[must_use]
     pub fn last_report(&self, id: OsdId) -> Option<Mono> {
         self.last_report.get(&id).copied()
