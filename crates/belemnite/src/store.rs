@@ -368,12 +368,12 @@ fn rebuild(path: &Path) -> Result<bool, Error> {
         println!("unreadable: {p}");
     }
     println!(
-        "metadata made anew: {} of its pages and {} of the map of used blocks could not be read",
+        "metadata rebuilt: {} of its pages and {} pages of the allocation map were unreadable",
         lacks.pages.len(),
         lacks.map_pages
     );
     if lacks.moved > 0 {
-        println!("{} keys of omaps were where they are not looked for; they have been moved", lacks.moved);
+        println!("{} omap keys were stored in the wrong place and have been moved", lacks.moved);
     }
     for c in &lacks.collections {
         println!("lost: all of {}", name(*c));
@@ -384,10 +384,12 @@ fn rebuild(path: &Path) -> Result<bool, Error> {
     drop(dev);
     let meta = Offline::open(path)?.store.collections().iter().any(|c| c.0 == Cid::Meta);
     if !meta || lacks.objects.iter().any(|o| o.0 == Cid::Meta) {
-        println!("an OSD cannot start without what it lost of meta: export its PGs, make it anew and import them");
+        println!(
+            "the OSD cannot start without the lost parts of meta: export its PGs, create a new store and import them"
+        );
     }
     if lacks.undo_records > 0 {
-        println!("lost: what logs kept to undo {} of their entries", lacks.undo_records);
+        println!("lost: undo records of {} log entries", lacks.undo_records);
     }
     let more = lacks.nameless > 0 || lacks.undo_records > 0;
     Ok(!lacks.collections.is_empty() || !lacks.objects.is_empty() || more)
@@ -407,18 +409,18 @@ fn repair(path: &Path, remove: bool) -> Result<ExitCode, Error> {
         }
     }
     for (c, v) in &r.bad_kept {
-        println!("what the log of {} keeps under {v}", name(*c));
+        println!("undo record {v} in the log of {}", name(*c));
         if remove {
             s.submit(Transaction { ops: vec![::store::Op::DropKept { cid: *c, to: *v }] })?;
         }
     }
-    println!("{} objects that cannot be read as a whole{}", bad.len(), if remove { ", removed" } else { "" });
+    println!("{} objects cannot be read completely{}", bad.len(), if remove { ", removed" } else { "" });
     if remove && !bad.is_empty() {
-        println!("clients are told that they do not exist; if the PG has other copies, run `ceph pg repair` on it");
+        println!("clients now get ENOENT for them; if the PG has other copies, run `ceph pg repair` on it");
     }
     if !r.errors.is_empty() {
         println!(
-            "{} errors of metadata: `belemnite store repair --metadata` makes it sound again without what is lost",
+            "{} metadata errors: `belemnite store repair --metadata` rebuilds the metadata from its readable pages",
             r.errors.len()
         );
         return Ok(ExitCode::from(1));
