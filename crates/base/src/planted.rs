@@ -49,6 +49,12 @@ pub enum Bug {
     StaleUntouchedShard,
     /// A parity-delta write takes zeros for the data that it replaces.
     DeltaWithoutOld,
+    /// A leader's transactions carry no fence.
+    LeaderWithoutFence,
+    /// A monitor in front watches on after a watch that was lost, without reading what it missed.
+    IgnoreWatchGap,
+    /// A monitor answers a change of unknown outcome as one that failed.
+    UnknownIsFailure,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -120,6 +126,9 @@ pub const ALL: &[Bug] = &[
     Bug::SkipMaps,
     Bug::StaleUntouchedShard,
     Bug::DeltaWithoutOld,
+    Bug::LeaderWithoutFence,
+    Bug::IgnoreWatchGap,
+    Bug::UnknownIsFailure,
 ];
 
 #[cfg(feature = "planted")]

@@ -5,7 +5,7 @@
 
 use crate::load::Load;
 use crate::net::NodeId;
-use crate::node::{MON, Node, osd_node};
+use crate::node::{Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
 use crate::plots::{self, Plot};
@@ -14,7 +14,10 @@ use crate::world::{Event, World};
 use base::errno::EIO;
 use base::rng::Rng;
 use bytes::Bytes;
+use state::simulated::Faults as StateFaults;
 use std::collections::BTreeSet;
+
+mod monitors;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
@@ -40,6 +43,8 @@ enum Undo {
     Heal(Vec<(NodeId, NodeId)>),
     Fast(Vec<(NodeId, NodeId)>),
     FastDisk(NodeId),
+    /// Monitors that were cut off from the state.
+    Join(Vec<NodeId>),
     Restart(NodeId),
     Empty(NodeId),
     Command(String),
@@ -154,11 +159,12 @@ impl Faults {
                 o.stop(&mut w.ctx);
             }
             Fault::MonCrash => {
-                if w.nodes[MON].inc().is_none() {
+                let mon = self.mon(w);
+                if w.nodes[mon].inc().is_none() {
                     return false;
                 }
-                w.crash(MON, false);
-                self.until(w, Undo::Start(MON));
+                w.crash(mon, false);
+                self.until(w, Undo::Start(mon));
             }
             Fault::ClientCrash => {
                 let c = self.clients[self.rng.below(self.clients.len() as u64) as usize];
@@ -166,7 +172,7 @@ impl Faults {
                 self.until(w, Undo::Start(c));
             }
             Fault::Pause => {
-                let node = if self.rng.chance(1, 6) { MON } else { osd };
+                let node = if self.rng.chance(1, 6) { self.mon(w) } else { osd };
                 if w.is_paused(node) || w.nodes[node].inc().is_none() {
                     return false;
                 }
@@ -188,7 +194,13 @@ impl Faults {
                 let cut = if self.rng.chance(1, 2) { vec![(osd, other)] } else { vec![(other, osd)] };
                 self.cut(w, cut);
             }
-            Fault::CutFromMon => self.cut(w, vec![(osd, MON), (MON, osd)]),
+            Fault::CutFromMon => {
+                let all = w.ctx.mons().into_iter().flat_map(|m| [(osd, m), (m, osd)]).collect();
+                self.cut(w, all);
+            }
+            Fault::MonPause | Fault::MonApart | Fault::StateCut | Fault::StateGone => {
+                return self.monitors(kind, w);
+            }
             Fault::Reset => {
                 let one_in = 1 + self.rng.below(4);
                 w.ctx.net.reset(osd, one_in, now);
@@ -348,7 +360,7 @@ impl Faults {
         let mut links = Vec::new();
         let mut both = |a: NodeId, b: NodeId| links.extend([(a, b), (b, a)]);
         for x in (0..nodes).filter(|x| *x != osd) {
-            let is_osd = x != MON && x <= w.ctx.options.size.osds;
+            let is_osd = x != crate::node::MON && x <= w.ctx.options.size.osds;
             if !(chosen.contains(&x) || from_mon_only && is_osd) {
                 both(osd, x);
             }
@@ -480,6 +492,13 @@ impl Faults {
                     o.slow_disk = 1;
                 }
             }
+            Undo::Join(mons) => {
+                for m in mons {
+                    if let Node::Mons(m) = &mut w.nodes[m] {
+                        m.cut_off(false);
+                    }
+                }
+            }
             Undo::Restart(n) => {
                 if let Node::Osd(o) = &mut w.nodes[n] {
                     o.disk.write_error = None;
@@ -512,7 +531,13 @@ impl Faults {
         }
         let now = w.ctx.now();
         w.ctx.net.heal_all(now);
+        if let Some(s) = &w.ctx.several {
+            s.cluster.set_faults(StateFaults { delay_max: MS, ..StateFaults::default() });
+        }
         for n in 0..w.nodes.len() {
+            if let Node::Mons(m) = &mut w.nodes[n] {
+                m.join();
+            }
             if let Node::Osd(o) = &mut w.nodes[n] {
                 o.crash_in = None;
                 o.slow_disk = 1;

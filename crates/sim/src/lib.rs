@@ -28,6 +28,8 @@ pub mod oracle;
 pub mod plots;
 pub mod queue;
 pub mod run;
+pub mod several;
 pub mod study;
 pub mod trace;
+pub mod witness;
 pub mod world;

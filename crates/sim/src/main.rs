@@ -63,6 +63,9 @@ struct Args {
     /// So many reactors in an OSD, whatever the seed says.
     #[arg(long)]
     reactors: Option<u16>,
+    /// So many monitors over a shared state, whatever the seed says.
+    #[arg(long)]
+    mons: Option<usize>,
     /// Whether PGs move between reactors (`osd_move_pgs`), whatever the seed says.
     #[arg(long)]
     moves: Option<bool>,
@@ -147,7 +150,7 @@ fn plant(name: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-fn replay(a: &Args, seed: u64) -> String {
+fn replay(a: &Args, seed: u64, mons: usize) -> String {
     let mut s = format!(
         "cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} --copies {}",
         a.osds, a.ops, a.faults, a.copies
@@ -175,6 +178,7 @@ fn replay(a: &Args, seed: u64) -> String {
     if let Some(n) = a.reactors {
         s += &format!(" --reactors {n}");
     }
+    s += &format!(" --mons {mons}");
     if let Some(moves) = a.moves {
         s += &format!(" --moves {moves}");
     }
@@ -187,7 +191,7 @@ fn tell(a: &Args, r: &Report) {
     for v in &r.violations {
         println!("  violation: {v}");
     }
-    println!("  again, with a trace to read: {}", replay(a, r.options.seed));
+    println!("  again, with a trace to read: {}", replay(a, r.options.seed, r.options.mons));
 }
 
 fn tell_study(sizes: &str) -> ExitCode {
@@ -226,6 +230,8 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     if a.watchful {
         o.watchful();
     }
+    // Of seeds that found something before several monitors were drawn.
+    o.monitors(a.mons.or((a.plain || a.ec.is_some()).then_some(1)));
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
@@ -250,7 +256,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
 fn tell_briefly(r: &Report, took: Duration) {
     println!(
         "seed {}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
-         {}, map {}, {} moved, hash {:016x}, {:?}",
+         {}, {} monitors ({} leaders, {} changes), map {}, {} moved, hash {:016x}, {:?}",
         r.options.seed,
         if r.violations.is_empty() { "clean" } else { "FAILED" },
         took.as_secs_f64(),
@@ -260,6 +266,9 @@ fn tell_briefly(r: &Report, took: Duration) {
         r.operations,
         r.unknown,
         r.options.code.map_or_else(|| format!("copies {}", r.options.copies), |c| format!("code {c}")),
+        r.options.mons,
+        r.leaders,
+        r.acknowledged,
         r.epoch,
         r.moved,
         r.hash,

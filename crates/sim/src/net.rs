@@ -374,6 +374,13 @@ impl Net {
         n
     }
 
+    /// The node at the other end of a connection.
+    #[must_use]
+    pub fn other(&self, key: ConnKey, node: NodeId) -> Option<NodeId> {
+        let ends = &self.conns.get(&key)?.ends;
+        Some(if ends[0].node == node { ends[1].node } else { ends[0].node })
+    }
+
     /// Connections that exist at least at one end.
     #[must_use]
     pub fn connections(&self) -> usize {

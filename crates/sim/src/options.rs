@@ -71,10 +71,18 @@ pub enum Fault {
     Exile,
     /// A PG's members die, but for one that is cut off. It hears of that from OSDs first, later from the monitor.
     Hearsay,
+    /// One of several monitors stands still.
+    MonPause,
+    /// No message passes between one of several monitors and some of the others.
+    MonApart,
+    /// One of several monitors is cut off from the state that they share.
+    StateCut,
+    /// All monitors are.
+    StateGone,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 31] = [
+pub const FAULTS: [Fault; 35] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -106,10 +114,14 @@ pub const FAULTS: [Fault; 31] = [
     Fault::FailCopy,
     Fault::Exile,
     Fault::Hearsay,
+    Fault::MonPause,
+    Fault::MonApart,
+    Fault::StateCut,
+    Fault::StateGone,
 ];
 
 /// Those with chances of their own, so that the runs of seeds without them stay what they were.
-const APART: [Fault; 8] = [
+const APART: [Fault; 12] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -118,7 +130,15 @@ const APART: [Fault; 8] = [
     Fault::FailCopy,
     Fault::Exile,
     Fault::Hearsay,
+    Fault::MonPause,
+    Fault::MonApart,
+    Fault::StateCut,
+    Fault::StateGone,
 ];
+
+/// Those of several monitors, with which nothing happens to any OSD.
+pub const OF_MONITORS: [Fault; 5] =
+    [Fault::MonCrash, Fault::MonPause, Fault::MonApart, Fault::StateCut, Fault::StateGone];
 
 /// Those of several steps against one PG, which are drawn apart.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -237,6 +257,10 @@ pub struct Options {
     pub without_one: bool,
     /// Seconds of silence after which an OSD is out.
     pub down_out: u64,
+    /// Monitors.
+    pub mons: usize,
+    /// What goes wrong with the state that several monitors share.
+    pub state: state::simulated::Faults,
 }
 
 /// Bytes of a simulated disk.
@@ -248,6 +272,9 @@ const SMALL_DISK: u64 = 96 << 20;
 const LOG_RECORDS: u32 = 3000;
 /// Rates of clocks that leases must bear differ by so many parts in a million from what is right.
 const DRIFT_MAX: u64 = 10_000;
+
+/// Monitors of a run at most.
+pub const MONS_MAX: usize = 7;
 
 /// Copies a PG can have with the machines as they are.
 pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
@@ -412,8 +439,49 @@ impl Options {
             // Whatever was acknowledged is in another copy then, and no join waits for all of them.
             without_one,
             down_out: pick(r, &[20, 60, 600]),
+            mons: 1,
+            state: state::simulated::Faults::default(),
             size,
         }
+    }
+
+    /// So many monitors, or as the seed says: three in a fifth of the seeds. In a quarter of those nothing happens to
+    /// anybody else.
+    pub fn monitors(&mut self, mons: Option<usize>) {
+        let r = &mut Rng::new(self.seed ^ 0x6d6f_6e69_746f_7273);
+        let drawn = if r.chance(1, 5) { 3 } else { 1 };
+        self.mons = mons.unwrap_or(drawn).clamp(1, MONS_MAX);
+        if self.mons == 1 {
+            return;
+        }
+        self.state = state::simulated::Faults {
+            delay_max: pick(r, &[2 * MS, 20 * MS, 200 * MS]),
+            lost_answer: pick(r, &[0, 5, 20]),
+            lost_request: pick(r, &[0, 5, 20]),
+            broken_watch: pick(r, &[0, 5, 20]),
+            compaction: pick(r, &[0, 5, 20]),
+            lost_lease: pick(r, &[0, 0, 0, 10]),
+        };
+        if !self.size.only.is_empty() {
+            return;
+        }
+        if r.chance(1, 4) {
+            self.faults.clear();
+        } else if self.faults.is_empty() {
+            return;
+        }
+        let some = OF_MONITORS.iter().copied().filter(|f| !self.faults.contains(f)).filter(|_| r.chance(1, 2));
+        let some: Vec<Fault> = some.collect();
+        self.faults.extend(some);
+        if self.faults.is_empty() {
+            self.faults.push(Fault::MonCrash);
+        }
+    }
+
+    /// True if all that happens is to monitors.
+    #[must_use]
+    pub fn only_monitors(&self) -> bool {
+        self.mons > 1 && self.faults.iter().all(|f| OF_MONITORS.contains(f))
     }
 
     /// Few objects, and clients that do little and often, one of which only reads, for faults that are to

@@ -1,13 +1,15 @@
 //! What must hold of the cluster itself: queues are bounded, and in the end every PG is whole and every copy the same.
 
 use crate::net::{INBOX_MAX, NodeId};
-use crate::node::{MON, Node, osd_node};
+use crate::node::{Node, osd_node};
 use crate::queue::SEC;
+use crate::several;
 use crate::world::World;
 use base::{OsdId, PgId, PoolId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use cluster::osdmap::{WEIGHT_IN, osd_state};
+use mon::core::MonCore;
 use osd::core::control::Phase;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,6 +43,9 @@ pub fn sizes(w: &mut World) {
     if let Some(what) = half_members(w) {
         w.ctx.violation(what);
     }
+    for what in [several::false_copy(w), several::marked_down(w)].into_iter().flatten() {
+        w.ctx.violation(what);
+    }
     let limit = 200 + 50 * w.nodes.len() * w.nodes.len();
     if w.ctx.net.connections() > limit {
         let n = w.ctx.net.connections();
@@ -48,13 +53,21 @@ pub fn sizes(w: &mut World) {
     }
 }
 
+/// The monitor, or of several the one that leads.
+#[must_use]
+pub fn core(w: &World) -> Option<&MonCore> {
+    let all = w.ctx.mons().into_iter().filter_map(|n| match &w.nodes[n] {
+        Node::Mon(m) => m.core().map(|c| (0, c)),
+        Node::Mons(m) => m.leads(),
+        _ => None,
+    });
+    all.max_by_key(|(fence, _)| *fence).map(|(_, c)| c)
+}
+
 /// The monitor's map.
 #[must_use]
 pub fn map(w: &World) -> Option<Arc<OsdMap>> {
-    match &w.nodes[MON] {
-        Node::Mon(m) => m.core().map(|c| c.state.osdmap.clone()),
-        _ => None,
-    }
+    core(w).map(|c| c.state.osdmap.clone())
 }
 
 /// What keeps the cluster from being whole; `None` if nothing does.

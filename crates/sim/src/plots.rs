@@ -6,7 +6,7 @@
 
 use crate::load::Load;
 use crate::net::NodeId;
-use crate::node::{MON, Node, osd_node};
+use crate::node::{Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
 use crate::queue::{MS, SEC, Time};
@@ -148,14 +148,15 @@ fn hearsay(mut all: Vec<NodeId>, plot: &mut Plot, rng: &mut Rng, w: &World) {
     let both = |o: NodeId| [(alone, o), (o, alone)];
     let osds = || (0..w.ctx.options.size.osds).map(osd_node).filter(|o| *o != alone);
     plot.push_back((0, Step::Cut(osds().flat_map(both).collect())));
-    plot.push_back((0, Step::Cut(both(MON).into())));
+    let mons = || w.ctx.mons().into_iter().flat_map(both).collect();
+    plot.push_back((0, Step::Cut(mons())));
     plot.push_back((rng.below(SEC), Step::MarkDown(alone)));
     for n in &all {
         plot.push_back((SEC * 3 + rng.below(8 * SEC), Step::Crash(*n, false)));
         plot.push_back((0, Step::Down(*n)));
     }
     plot.push_back((SEC + rng.below(2 * SEC), Step::Heal(osds().flat_map(both).collect())));
-    plot.push_back((NOTICED / 2, Step::Heal(both(MON).into())));
+    plot.push_back((NOTICED / 2, Step::Heal(mons())));
     let mut pause = NOTICED;
     for n in all {
         plot.push_back((pause, Step::Start(n)));

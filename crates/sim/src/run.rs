@@ -7,21 +7,21 @@ use crate::listing;
 use crate::load::{Load, Record};
 use crate::model;
 use crate::net::NodeId;
-use crate::node::client::ClientNode;
-use crate::node::mon::{self, MonNode};
-use crate::node::osd::{self, OsdNode, ScrubAll};
-use crate::node::{FSID, MON, Node, osd_node};
+use crate::node::osd::{self, ScrubAll};
+use crate::node::{Node, osd_node};
 use crate::options::{Fault, Options};
 use crate::oracle;
 use crate::queue::{SEC, Time};
+use crate::several;
 use crate::trace::Trace;
-use crate::world::{Clock, Ctx, Event, World};
+use crate::witness::Witness;
+use crate::world::{Event, World};
 use base::OsdId;
-use base::rng::Rng;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use store::engine::Config;
+
+mod nodes;
 
 /// How long a cluster without faults may take to be made.
 const SETUP_MAX: Time = 300 * SEC;
@@ -72,6 +72,10 @@ pub struct Report {
     pub faults: BTreeMap<Fault, usize>,
     /// PGs that moved from one reactor of their OSD to another one.
     pub moved: u64,
+    /// Of several monitors, how many began to lead, and changes that the witness was told of as done.
+    pub leaders: usize,
+    /// See there.
+    pub acknowledged: usize,
     /// Virtual time it took.
     pub took: Time,
     /// Virtual time the cluster took to be whole after the last fault.
@@ -88,46 +92,22 @@ pub(crate) struct Run {
     load: Rc<RefCell<Load>>,
     clients: Vec<NodeId>,
     operator: NodeId,
+    /// Of several monitors.
+    witness: Option<Witness>,
     faulty: bool,
     /// Operations that had begun when the last reads did.
     before_last: usize,
     undecided: usize,
 }
 
-fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
-    let mut r = Rng::new(o.seed ^ 0x6e6f_6465);
-    let load = Rc::new(RefCell::new(Load::new(o)));
-    let mut nodes = Vec::new();
-    let clock = Clock::draw(&mut r, o.drift_ppm);
-    nodes.push(Node::Mon(Box::new(MonNode::new(clock, o.seed, mon::options(o.down_out)))));
-    let config = Config {
-        checkpoint_log_bytes: o.checkpoint_bytes,
-        checkpoint_turn_bytes: 64 << 10,
-        first_fit: o.first_fit,
-        reactors: o.reactors,
-        kids_max: o.kids,
-        ..Config::default()
-    };
-    for n in 0..o.size.osds {
-        let clock = Clock::draw(&mut r, o.drift_ppm);
-        nodes.push(Node::Osd(Box::new(OsdNode::new(clock, OsdId(n as i32), o.disk, config.clone(), FSID))));
-    }
-    for n in 0..=o.clients {
-        let clock = Clock::draw(&mut r, o.drift_ppm);
-        let number = (n < o.clients).then_some(n);
-        nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), number, load.clone()))));
-    }
-    let ctx = Ctx::new(o.clone(), nodes.len(), words);
-    (World::new(ctx, nodes), load)
-}
-
 impl Run {
     pub(crate) fn new(o: &Options, words: bool) -> Self {
-        let (w, load) = world(o, words);
+        let (w, load) = nodes::world(o, words);
         let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
         let operator = 1 + o.size.osds + o.clients;
         let faults = Faults::new(o.seed, clients.clone(), operator);
-        Self { w, faults, load, clients, operator, faulty: !o.faults.is_empty(), before_last: 0, undecided: 0 }
+        let witness = (o.mons > 1).then(|| Witness::new(w.nodes.len() - 1, o.seed));
+        Self { w, faults, load, clients, operator, witness, faulty: !o.faults.is_empty(), before_last: 0, undecided: 0 }
     }
 
     pub(crate) fn advance(&mut self, limit: Time, mut until: impl FnMut(&mut World) -> bool) -> bool {
@@ -160,6 +140,11 @@ impl Run {
                     }
                 }
                 Event::FaultEnd(n) => self.faults.end(n, &mut self.w),
+                Event::Witness => {
+                    if let Some(x) = &mut self.witness {
+                        x.next(&mut self.w);
+                    }
+                }
                 Event::Watch => {
                     oracle::sizes(&mut self.w);
                     self.w.ctx.queue.after(SEC, Event::Watch);
@@ -196,7 +181,9 @@ impl Run {
 
     pub(crate) fn setup(&mut self) -> Result<(), String> {
         let o = self.w.ctx.options.clone();
-        self.w.start(MON);
+        for m in self.w.ctx.mons() {
+            self.w.start(m);
+        }
         self.w.start(self.operator);
         for n in 0..o.size.osds {
             let uuid = osd::uuid(OsdId(n as i32));
@@ -251,6 +238,16 @@ impl Run {
         for c in self.clients.clone() {
             self.w.start(c);
         }
+        if let Some(x) = &self.witness {
+            self.w.start(x.node);
+            self.w.ctx.queue.after(SEC, Event::Witness);
+        }
+        if let Some(s) = &self.w.ctx.several {
+            s.cluster.set_faults(o.state);
+        }
+        if o.only_monitors() {
+            several::all_stay_up(&mut self.w);
+        }
         let pause = self.faults.pause(&self.w);
         self.w.ctx.queue.after(pause, Event::Fault);
         self.w.ctx.queue.after(SEC, Event::Watch);
@@ -262,6 +259,12 @@ impl Run {
     /// Faults stop; all must be answered and whole in time.
     fn heal(&mut self) -> Time {
         let from = self.w.ctx.now();
+        if let Some(x) = &mut self.witness {
+            x.stopped = true;
+        }
+        if self.w.ctx.options.without_one {
+            several::may_go_down(&mut self.w);
+        }
         let one = self.w.ctx.options.without_one.then(|| self.faults.one(&self.w));
         self.faults.stop(&mut self.w, one);
         if let Some(n) = one {
@@ -277,8 +280,12 @@ impl Run {
         let operator = self.operator;
         // What he ordered in the end may come late, too: a pool then grows when all seems done.
         let obeyed = move |w: &World| matches!(&w.nodes[operator], Node::Client(c) if c.is_answered());
-        let mut whole =
-            |w: &mut World| obeyed(w) && Self::idle(w, &load.borrow(), &clients) && oracle::unclean(w, None).is_none();
+        let mut whole = |w: &mut World| {
+            obeyed(w)
+                && Self::idle(w, &load.borrow(), &clients)
+                && oracle::unclean(w, None).is_none()
+                && several::unwell(w).is_none()
+        };
         let limit = HEAL_MAX + Time::from(oracle::joins(&self.w)) * JOIN_MAX;
         self.advance(LATE_ORDERS, &mut whole);
         if oracle::held_back(&self.w) {
@@ -299,7 +306,8 @@ impl Run {
             well = self.advance(limit / 2, &mut whole);
         }
         if !well && self.w.ctx.violations.is_empty() {
-            let why = oracle::unclean(&self.w, None).unwrap_or_else(|| "every PG is whole".into());
+            let unclean = oracle::unclean(&self.w, None).or_else(|| several::unwell(&self.w));
+            let why = unclean.unwrap_or_else(|| "every PG is whole".into());
             let stuck = self.stuck();
             let left = self.load.borrow().left();
             self.w.ctx.violation(format!(
@@ -307,6 +315,12 @@ impl Run {
                 limit / SEC,
             ));
         }
+        if let Some(what) = self.witness.as_ref().and_then(|x| x.contradicted(&self.w))
+            && self.w.ctx.violations.is_empty()
+        {
+            self.w.ctx.violation(what);
+        }
+        several::may_go_down(&mut self.w);
         self.w.ctx.now() - from
     }
 
@@ -355,7 +369,7 @@ impl Run {
                         }
                     }
                 }
-                Node::Mon(_) => {}
+                Node::Mon(_) | Node::Mons(_) => {}
             }
         }
         out
@@ -560,6 +574,8 @@ pub fn run(o: &Options, words: bool) -> Report {
         undecided: r.undecided,
         faults: r.faults.kinds.clone(),
         moved: r.w.ctx.moved,
+        leaders: r.w.ctx.several.as_ref().map_or(0, |s| s.leaders()),
+        acknowledged: r.witness.as_ref().map_or(0, Witness::acknowledged),
         took,
         healed,
         epoch,

@@ -1,13 +1,14 @@
 //! The world around the nodes: time, network, processes that run, stand still or are gone.
 
 use crate::net::{Arrival, Net, NetEvent, NodeId};
-use crate::node::Node;
 use crate::node::promises::Promises;
+use crate::node::{Node, mon_addr};
 use crate::options::Options;
 use crate::queue::{Queue, SEC, Time};
+use crate::several::Several;
 use crate::trace::Trace;
 use base::rng::Rng;
-use base::{Mono, Now, Utime};
+use base::{EntityAddr, Mono, Now, Utime};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ pub enum Event {
     Inner(NodeId, u64, usize),
     /// The monitor's state store: applies (false) or answers (true) its oldest request.
     State(NodeId, u64, bool),
+    /// The state that several monitors share does something.
+    Shared,
+    /// The witness asks monitors something.
+    Witness,
     /// A process dies, unless too many are down.
     Kill(NodeId),
     /// A process starts.
@@ -120,6 +125,8 @@ pub struct Ctx {
     pub trapped: Option<NodeId>,
     /// Leases that were given.
     pub promises: Promises,
+    /// The state that several monitors share, and what it and they have done.
+    pub several: Option<Box<Several>>,
     next_inc: u64,
 }
 
@@ -139,6 +146,7 @@ impl Ctx {
             trap: false,
             trapped: None,
             promises: Promises::default(),
+            several: None,
             next_inc: 0,
             options,
         }
@@ -154,6 +162,44 @@ impl Ctx {
     pub fn new_inc(&mut self) -> u64 {
         self.next_inc += 1;
         self.next_inc
+    }
+
+    /// Where monitors are.
+    #[must_use]
+    pub fn mon_addrs(&self) -> Vec<EntityAddr> {
+        self.mons().into_iter().map(mon_addr).collect()
+    }
+
+    /// The nodes of monitors.
+    #[must_use]
+    pub fn mons(&self) -> Vec<NodeId> {
+        self.several.as_ref().map_or_else(|| vec![crate::node::MON], |s| s.nodes.clone())
+    }
+
+    /// An id was given to a session.
+    pub fn given_id(&mut self, id: u64) {
+        if self.several.as_mut().is_some_and(|s| !s.given.insert(id)) {
+            self.violation(format!("two sessions were given the id {id}"));
+        }
+    }
+
+    /// A leader with this fence takes or tells something.
+    pub fn acts(&mut self, node: NodeId, fence: u64) {
+        let newest = self.several.as_mut().and_then(|s| s.acts(fence));
+        if let Some(newest) = newest {
+            self.violation(format!("node {node} acts as leader {fence} after leader {newest} has"));
+        }
+    }
+
+    /// Puts what the shared state does next into the queue.
+    pub fn state_events(&mut self) {
+        if let Some(s) = &mut self.several
+            && let Some(at) = s.cluster.next_step()
+            && s.next.is_none_or(|t| at.0 < t)
+        {
+            s.next = Some(at.0);
+            self.queue.at(at.0.max(self.queue.now()), Event::Shared);
+        }
     }
 
     /// A line of the trace.
@@ -210,6 +256,7 @@ impl World {
         for (inc, input) in std::mem::take(&mut self.deferred[node]) {
             self.give(node, inc, input);
         }
+        self.hear_state(node);
     }
 
     /// A process of `node` dies; with `power` its host, too.
@@ -265,6 +312,12 @@ impl World {
         let now = self.ctx.now();
         match &input {
             Input::Net(Arrival::Message(k, m)) => {
+                if let Some(s) = &mut self.ctx.several
+                    && let Some(from) = self.ctx.net.other(*k, node)
+                    && let Some(what) = s.told(from, (node, inc), m)
+                {
+                    self.ctx.violation(what);
+                }
                 self.ctx.trace.mix(&[now, node as u64, *k, u64::from(m.header.kind), m.header.tid]);
                 self.ctx.trace.count(m.header.kind, m.front.len() + m.middle.len() + m.data.len());
                 self.ctx.trace.mix_bytes(&m.front);
@@ -299,9 +352,35 @@ impl World {
 
     fn after(&mut self, node: NodeId) {
         self.ctx.net_events();
-        if let Some((power, again)) = self.nodes[node].wants_to_die() {
+        if let Some((power, again)) = self.nodes[node].wants_to_die(&mut self.ctx) {
             self.crash(node, power);
             self.ctx.queue.after(again, Event::Start(node));
+        }
+    }
+
+    /// The shared state goes on to now.
+    fn shared(&mut self) {
+        let now = self.ctx.now();
+        let Some(s) = &mut self.ctx.several else { return };
+        s.next = None;
+        let (nodes, wrong) = (s.nodes.clone(), s.advance(now));
+        for w in wrong {
+            self.ctx.violation(w);
+        }
+        for n in nodes {
+            self.hear_state(n);
+        }
+        self.ctx.state_events();
+    }
+
+    /// A monitor gets what the shared state has for it.
+    fn hear_state(&mut self, n: NodeId) {
+        if let Node::Mons(m) = &self.nodes[n]
+            && let Some(inc) = m.inc()
+            && m.has_events()
+            && !self.paused[n]
+        {
+            self.give(n, inc, Input::State(true));
         }
     }
 
@@ -325,7 +404,8 @@ impl World {
             Event::Kill(n) => self.spring(n),
             Event::Start(n) => self.start(n),
             Event::Resume(n) => self.resume(n),
-            Event::Fault | Event::FaultEnd(_) | Event::Watch => {}
+            Event::Shared => self.shared(),
+            Event::Fault | Event::FaultEnd(_) | Event::Watch | Event::Witness => {}
         }
     }
 }

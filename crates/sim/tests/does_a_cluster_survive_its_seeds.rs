@@ -43,6 +43,7 @@ fn clean_run(o: Options) -> Report {
         size.faults,
         size.copies,
         r.options.code.map_or_else(String::new, |c| format!(" --ec {},{}", c.k, c.m))
+            + &format!(" --mons {}", r.options.mons)
     );
     r
 }
@@ -161,6 +162,27 @@ fn pgs_that_move_between_reactors_lose_nothing() {
         let r = clean_run(Options { moves: true, ..o });
         assert!(r.options.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
     }
+}
+
+/// Three monitors over a shared state: with everything else that fails, and with nothing else.
+#[test]
+fn three_monitors_stay_one() {
+    use sim::options::Fault::{MonApart, MonCrash, MonPause, StateCut, StateGone};
+    let mut leaders = 0;
+    for (seed, only) in [
+        (4, vec![]),
+        (14, vec![]),
+        (0, vec![MonPause, MonApart, StateCut]),
+        (3, vec![MonCrash, MonPause, StateCut, StateGone]),
+    ] {
+        let mut o = Options::draw(seed, Size { only, ..SIZE });
+        o.monitors(Some(3));
+        let r = clean_run(o);
+        assert!(r.faults.keys().any(|f| sim::options::OF_MONITORS.contains(f)), "seed {seed}: {:?}", r.faults);
+        assert!(r.acknowledged > 5, "seed {seed}: {} changes", r.acknowledged);
+        leaders += r.leaders;
+    }
+    assert!(leaders > 6, "leaders change: {leaders}");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::rc::Rc;
 
 use base::Mono;
 use base::rng::Rng;
+use bytes::Bytes;
 
-use crate::api::{Event, Op, Reply, Request, StateError, StateStore, Token, WatchId};
+use crate::api::{Change, Event, Op, Range, Reply, Request, StateError, StateStore, Token, WatchId};
 use crate::engine::Engine;
 use crate::memory::MemTree;
 
@@ -73,7 +74,12 @@ struct World {
     handles: Vec<Handle>,
     /// Owner of each of the engine's watches, and the owner's id for it.
     watches: BTreeMap<WatchId, (HandleId, WatchId)>,
+    /// What took effect and was not looked at yet.
+    observed: Vec<(u64, Vec<Change>)>,
 }
+
+/// Watch of the one who sees everything.
+const OBSERVER: WatchId = u64::MAX - 1;
 
 /// The store shared by all handles.
 #[derive(Clone)]
@@ -93,6 +99,7 @@ impl Cluster {
             queue: BTreeMap::new(),
             handles: Vec::new(),
             watches: BTreeMap::new(),
+            observed: Vec::new(),
         })))
     }
 
@@ -125,6 +132,18 @@ impl Cluster {
     /// Advances the time to `now`.
     pub fn advance(&self, now: Mono) {
         self.0.borrow_mut().advance(now.0);
+    }
+
+    /// Keeps every change from now on for [`Cluster::take_observed`], as it takes effect and whatever fails.
+    pub fn observe(&self) {
+        let w = &mut *self.0.borrow_mut();
+        let watch = Op::Watch { id: OBSERVER, range: Range { start: Bytes::new(), end: None }, from: 0 };
+        w.engine.run(&mut w.tree, Request { token: 0, op: watch }, &mut Vec::new());
+    }
+
+    /// What took effect since the last call, by revision.
+    pub fn take_observed(&self) -> Vec<(u64, Vec<Change>)> {
+        std::mem::take(&mut self.0.borrow_mut().observed)
     }
 
     /// Time of the next scheduled event.
@@ -292,6 +311,10 @@ impl World {
     fn distribute(&mut self, events: Vec<Event>) {
         for e in events {
             let Event::Changed { watch, revision, changes } = e else { continue };
+            if watch == OBSERVER {
+                self.observed.push((revision, changes));
+                continue;
+            }
             let Some((owner, name)) = self.watches.get(&watch).copied() else { continue };
             if self.handles.get(owner).is_none_or(|h| h.cut) {
                 // A partitioned stream loses its events, and is reported as lost after the reconnection.
@@ -319,6 +342,14 @@ impl World {
 pub struct SimulatedStore {
     cluster: Cluster,
     id: HandleId,
+}
+
+impl SimulatedStore {
+    /// True if an event waits to be taken.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.cluster.0.borrow().handles.get(self.id).is_some_and(|h| !h.ready.is_empty())
+    }
 }
 
 impl StateStore for SimulatedStore {

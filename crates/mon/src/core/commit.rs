@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use base::planted::{Bug, acts};
 use base::{PgId, errno};
 use bytes::Bytes;
 use state::{Compare, Op, Outcome, StateError, Txn, Write};
@@ -81,7 +82,9 @@ impl MonCore {
         let bounds = if a.before_head == 0 { a.bounds.clone() } else { self.state.history.bounds() };
         let bounds = value(&Bounds { writer: a.writer, ..bounds });
         let mut compare = vec![Compare::Modified(key::OSDMAP_BOUNDS.into(), self.bounds_revision)];
-        compare.extend(self.fence.iter().map(|(k, revision)| Compare::Modified(k.clone(), *revision)));
+        if !acts(Bug::LeaderWithoutFence) {
+            compare.extend(self.fence.iter().map(|(k, revision)| Compare::Modified(k.clone(), *revision)));
+        }
         let mut then = a.rest.pop_front().unwrap_or_default();
         then.push(Write::Put(key::OSDMAP_BOUNDS.into(), bounds, None));
         a.txn = Txn { compare, then };
@@ -111,7 +114,7 @@ impl MonCore {
         match (a.step, result) {
             (Step::Sent, Ok(Outcome::Committed)) => done = Some(revision),
             (Step::Sent, Ok(_)) => self.check_part(a, true),
-            (Step::Sent, Err(StateError::Unknown(_))) => self.check_part(a, false),
+            (Step::Sent, Err(StateError::Unknown(_))) if !acts(Bug::UnknownIsFailure) => self.check_part(a, false),
             (Step::Sent, Err(e)) if !a.begun => {
                 self.inflight = Some(i);
                 return self.commit_failed(&e);

@@ -89,6 +89,8 @@ pub struct Member {
     me: Presence,
     may_lead: bool,
     held: Option<Held>,
+    /// The newest lease, also once it is not held any more.
+    granted: Option<LeaseId>,
     present: bool,
     led: bool,
     leading: bool,
@@ -110,6 +112,7 @@ impl Member {
             me,
             may_lead,
             held: None,
+            granted: None,
             present: false,
             led: false,
             leading: false,
@@ -140,9 +143,14 @@ impl Member {
         self.heard
     }
 
-    /// The lease, to be given back at the end.
+    /// The lease to be given back at the end. One that could not be renewed in time is, too: the store may hold it for longer than
+    /// this monitor counts it, and nobody else leads before it ends there.
     #[must_use]
-    pub fn lease(&self) -> Option<LeaseId> {
+    pub fn to_give_back(&self) -> Option<LeaseId> {
+        self.granted
+    }
+
+    fn lease(&self) -> Option<LeaseId> {
         self.held.as_ref().map(|h| h.id)
     }
 
@@ -211,6 +219,7 @@ impl Member {
                 (Some(h), Ok(_)) => h.renewed(true),
                 (Some(h), Err(StateError::NoLease)) => {
                     h.renewed(false);
+                    self.granted = None;
                     self.lease_gone("its lease has ended");
                 }
                 (Some(h), Err(_)) => h.renewal_failed(),
@@ -221,6 +230,7 @@ impl Member {
         match (what, r.result) {
             (Ask::Grant, Ok(Outcome::Lease(id, ttl))) => {
                 self.held = Some(Held::new(id, ttl, sent));
+                self.granted = Some(id);
                 return;
             }
             (Ask::Present, Ok(Outcome::Committed)) => {
@@ -279,5 +289,33 @@ impl Member {
         self.led = true;
         self.leading = true;
         self.out.push(Output::Elected { fence: (key::MON_LEADER.into(), revision) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_could_not_be_renewed_is_given_back_all_the_same() {
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let addr = EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0);
+        let mut m = Member::new(Presence { name: "a".into(), addr, instance: 1 }, true, at(0));
+        let asked = |m: &mut Member| -> Vec<Request> {
+            let requests = m.take_outputs().into_iter();
+            requests.filter_map(|o| if let Output::Submit(r) = o { Some(r) } else { None }).collect()
+        };
+        let reply = |r: &Request, revision, result| Reply { token: r.token, revision, result };
+        m.tick(at(0));
+        let [grant] = &asked(&mut m)[..] else { panic!("one request") };
+        assert_eq!(grant.op, Op::Grant(LEASE));
+        m.reply(reply(grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(10));
+        assert_eq!(m.to_give_back(), Some(LeaseId(7)));
+        // Nothing comes through for longer than it may be used.
+        m.tick(at(20));
+        m.tick(at(4100));
+        assert_eq!(m.to_give_back(), Some(LeaseId(7)), "the store may have it for a second more");
+        let renewal = asked(&mut m).into_iter().find(|r| matches!(r.op, Op::Renew(_)));
+        assert!(renewal.is_none_or(|r| r.op == Op::Renew(LeaseId(7))));
     }
 }

@@ -17,7 +17,7 @@ use wire::Decode as _;
 
 use super::many::Standing;
 use crate::core::cluster_state::{HostJob, Role};
-use crate::core::relay::{Hub, HubEffect, is_monitor};
+use crate::core::relay::{Hub, HubEffect, LINK_IDS, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
 
@@ -276,9 +276,6 @@ impl Bridge {
         }
     }
 }
-
-/// Ids that another monitor is given at once.
-const LINK_IDS: u64 = 1024;
 
 /// Events of one role's endpoint.
 pub(super) struct RoleHandler {

@@ -16,7 +16,7 @@ use msgr::{Policies, Policy};
 use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
 use reactor::{Context, clock};
 use state::etcd::EtcdOptions;
-use state::{Event, Op, Outcome, Request};
+use state::{Event, LeaseId, Op, Outcome, StateError};
 use tokio::sync::watch;
 use wire::msg::{MRelayClock, MRelayKeyUsed};
 use wire::{Encode as _, Features, WireMessage as _};
@@ -25,22 +25,19 @@ use super::bridge::Bridge;
 use super::front_admin::{FrontAdmin, Seen};
 use super::{MonError, MonRunOptions, Store, serve};
 use crate::core::cluster_state::Role;
+use crate::core::follow::{DEAF, Follower, Output as Followed};
 use crate::core::front::{FrontAuth, FrontIds, Replica};
-use crate::core::member::{Member, Output, Presence};
-use crate::core::relay::{Front, FrontEffect};
+use crate::core::member::{LEASE, Member, Output, Presence};
+use crate::core::relay::{Front, FrontEffect, PATIENCE};
 
 /// How often the membership is looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a monitor that is told to stop tries to give its lease back.
+const LEAVING: Duration = Duration::from_secs(1);
 /// Pause before what failed is tried again.
-const AGAIN: Duration = Duration::from_millis(200);
-/// A session that no leader takes over for so long is closed, so that its client tries another monitor.
-const PATIENCE: Duration = Duration::from_secs(6);
-/// A monitor that has not heard of the state store for so long stops: it does not know who may sign in.
-const DEAF: Duration = Duration::from_secs(30);
-/// A copy of the state that lacks for so long what the store has is read anew.
-const LAG: Duration = Duration::from_secs(3);
-/// How often that is looked at.
-const LAG_LOOK: Duration = Duration::from_millis(500);
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
+/// How often the copy of the state is looked at.
+const FOLLOW: Duration = Duration::from_millis(200);
 /// Bytes of one client that may wait here for the leader before it is not read from; more than a session's share of the link.
 const CLIENT_BYTES: usize = 4 << 20;
 /// Bytes on the link to the leader: what all sessions together may have under way, and a message.
@@ -53,8 +50,8 @@ pub(super) struct Standing {
     leader: RefCell<Option<Presence>>,
     elected: RefCell<Option<(Bytes, u64)>>,
     stop: RefCell<Option<String>>,
-    /// The process is about to end: the lease is given back.
-    leaving: Cell<bool>,
+    /// The process is about to end: the lease is given back, which is tried for so long.
+    leaving: Cell<Option<Duration>>,
     /// Revision of the last change that the store is known to have.
     written: Cell<u64>,
     changed: watch::Sender<()>,
@@ -112,11 +109,10 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
                 member.reply(r, now);
             }
         }
-        if standing.leaving.get() {
-            if let Some(l) = member.lease() {
-                store.store.submit(Request { token: 0, op: Op::Revoke(l) });
+        if let Some(patience) = standing.leaving.get() {
+            if let Some(l) = member.to_give_back() {
                 // A store that cannot be asked lets the lease run out.
-                let _ = tokio::time::timeout(Duration::from_secs(1), ready.notified()).await;
+                let _ = tokio::time::timeout(patience, give_back(&mut store, l)).await;
             }
             return;
         }
@@ -146,6 +142,17 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
     }
 }
 
+/// Ends a lease; completes when the store has said so.
+async fn give_back(store: &mut Store, lease: LeaseId) {
+    loop {
+        match store.ask(Op::Revoke(lease)).await {
+            Ok(_) | Err(StateError::NoLease) => return,
+            Err(e) => tracing::debug!("mon: the lease is not given back yet: {e}"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
 async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, MonError> {
     let failed = |error| MonError::Store { path: "etcd".into(), error };
     let mut at = 0;
@@ -154,69 +161,29 @@ async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, M
         .map_err(|error| MonError::Load { path: "etcd".into(), error })
 }
 
-/// Whether what follows the store gets as far as the store is known to be.
-#[derive(Default)]
-struct Lag(Option<(u64, Mono)>);
-
-impl Lag {
-    /// True if a change that is known since longer than [`LAG`] has not arrived.
-    fn too_long(&mut self, here: u64, written: u64, now: Mono) -> bool {
-        if self.0.is_some_and(|(want, _)| here >= want) {
-            self.0 = None;
-        }
-        if self.0.is_none() && here < written {
-            self.0 = Some((written, now));
-        }
-        self.0.is_some_and(|(_, since)| now.since(since) > LAG)
-    }
-}
-
 /// Follows the store; never ends.
 async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOptions, standing: Rc<Standing>) {
+    let mut follower = Follower::new(&o.name, &o.core_options(), replica);
     loop {
-        let from = replica.borrow().revision + 1;
-        let everything = state::Range { start: Bytes::new(), end: None };
-        let watch = Op::Watch { id: 1, range: everything, from };
-        store.store.submit(Request { token: 1, op: watch });
-        let mut lag = Lag::default();
-        let why = 'watch: loop {
-            while let Some(e) = store.store.poll() {
-                match e {
-                    Event::Changed { revision, changes, .. } => {
-                        if let Err(e) = replica.borrow_mut().apply(revision, &changes) {
-                            break 'watch e.to_string();
-                        }
-                        standing.changed.send_replace(());
-                    }
-                    Event::Lost { why, .. } => break 'watch why.to_string(),
-                    Event::Reply(r) => {
-                        if let Err(e) = r.result {
-                            break 'watch e.to_string();
-                        }
-                    }
+        for out in follower.take_outputs() {
+            match out {
+                Followed::Submit(r) => store.store.submit(r),
+                Followed::Changed => {
+                    standing.changed.send_replace(());
                 }
-            }
-            let _ = tokio::time::timeout(LAG_LOOK, store.ready.notified()).await;
-            if lag.too_long(replica.borrow().revision, standing.written.get(), clock::read().mono) {
-                break format!("the store has had a newer revision for {} s", LAG.as_secs());
-            }
-        };
-        let since = clock::read().mono;
-        tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
-        store.store.submit(Request { token: 1, op: Op::Unwatch(1) });
-        loop {
-            tokio::time::sleep(AGAIN).await;
-            match load_replica(&mut store, &o).await {
-                Ok(r) => {
-                    *replica.borrow_mut() = r;
-                    break;
+                Followed::Anew(why) => {
+                    tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
                 }
-                Err(e) => tracing::warn!("mon: {e}"),
-            }
-            if clock::read().mono.since(since) > DEAF {
-                standing.stop(format!("keys and caps cannot be read from the state store since {} s", DEAF.as_secs()));
+                Followed::Failed(why) => tracing::warn!("mon: {why}"),
+                Followed::Stop(why) => standing.stop(why),
             }
         }
+        let _ = tokio::time::timeout(FOLLOW, store.ready.notified()).await;
+        let now = clock::read().mono;
+        while let Some(e) = store.store.poll() {
+            follower.event(e, now);
+        }
+        follower.tick(standing.written.get(), now);
     }
 }
 
@@ -255,8 +222,10 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
         Ok(None) => Ok(()),
         Err(e) => Err(e),
     };
-    standing.leaving.set(true);
-    let _ = tokio::time::timeout(Duration::from_secs(2), belonging).await;
+    // A leader whose lease could not be renewed waits until it can say that it is gone: until then nobody leads.
+    let patience = if result.is_ok() { LEAVING } else { LEASE };
+    standing.leaving.set(Some(patience));
+    let _ = tokio::time::timeout(patience + LEAVING, belonging).await;
     result
 }
 
@@ -542,19 +511,3 @@ pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome,
 
 /// How often etcd is asked before a cluster is made in it.
 const MAKE_TRIES: usize = 150;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_copy_that_stays_behind_is_noticed() {
-        let at = |ms: u64| Mono(ms * 1_000_000);
-        let mut lag = Lag::default();
-        assert!(!lag.too_long(10, 10, at(0)));
-        assert!(!lag.too_long(10, 12, at(100)));
-        assert!(!lag.too_long(12, 20, at(3000)), "it got there, and has a while for what came since");
-        assert!(!lag.too_long(15, 30, at(5900)));
-        assert!(lag.too_long(19, 40, at(6001)), "20 was known at 3000");
-    }
-}

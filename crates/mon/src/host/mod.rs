@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 
 use crate::core::load::{self, LoadError, Setup};
 use crate::core::options::MonOptions;
+use crate::core::reading::{Reading, Step};
 use crate::core::{self, MonAuthHost, MonCore};
 use bridge::{Bridge, RoleHandler};
 
@@ -152,15 +153,11 @@ impl Store {
 
     /// One request to its result; for start-up only, when nothing else is under way.
     async fn ask(&mut self, op: Op) -> Result<Outcome, StateError> {
-        Ok(self.ask_at(op).await?.1)
-    }
-
-    async fn ask_at(&mut self, op: Op) -> Result<(u64, Outcome), StateError> {
         self.store.submit(Request { token: 0, op });
         loop {
             while let Some(e) = self.store.poll() {
-                if let Event::Reply(Reply { result, revision, token: 0 }) = e {
-                    return result.map(|o| (revision, o));
+                if let Event::Reply(Reply { result, token: 0, .. }) = e {
+                    return result;
                 }
             }
             self.ready.notified().await;
@@ -169,17 +166,28 @@ impl Store {
 
     /// Reads ranges as they were at one revision: the one given, or (0) that of the first read, which is given back.
     async fn read(&mut self, ranges: Vec<Range>, at: &mut u64) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
-        let mut records = Vec::new();
-        for range in ranges {
-            let (revision, outcome) = self.ask_at(Op::Range { range, limit: 0, reverse: false, at: *at }).await?;
-            *at = revision;
-            if let Outcome::Entries { entries, .. } = outcome {
-                records.extend(entries);
+        let (mut reading, first) = Reading::new(ranges, *at, READ);
+        self.store.submit(first);
+        loop {
+            while let Some(e) = self.store.poll() {
+                let Event::Reply(r) = e else { continue };
+                match reading.reply(r) {
+                    Step::Ask(next) => self.store.submit(next),
+                    Step::Done(records, revision) => {
+                        *at = revision;
+                        return Ok(records);
+                    }
+                    Step::Failed(e) => return Err(e),
+                    Step::NotMine => {}
+                }
             }
+            self.ready.notified().await;
         }
-        Ok(records)
     }
 }
+
+/// Token of reads at the start.
+const READ: state::Token = 0;
 
 /// Runs a monitor on this reactor until it is asked to stop.
 pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
@@ -225,9 +233,26 @@ async fn serve(
     let failed = |error| MonError::Store { path: shown.to_owned(), error };
     let bad = |error| MonError::Load { path: shown.to_owned(), error };
     // A revision in which nobody else writes any more: the fence keeps others out.
-    let mut at = 0;
-    let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
-    let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
+    let (records, maps) = loop {
+        let mut at = 0;
+        let error = match store.read(load::ranges(), &mut at).await {
+            Ok(records) => match store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await {
+                Ok(maps) => break (records, maps),
+                Err(e) => e,
+            },
+            Err(e) => e,
+        };
+        // Who has been elected reads again for as long as he leads.
+        let Some((_, standing)) = &lead else { return Err(failed(error)) };
+        if let Some(why) = standing.stopped() {
+            return Err(MonError::Stopped(why));
+        }
+        tracing::warn!("mon.{}: {error}; reading the state again", o.name);
+        tokio::select! {
+            () = tokio::time::sleep(many::AGAIN) => {}
+            () = cx.stopped() => return Ok(()),
+        }
+    };
 
     let nonce = std::process::id();
     let mgr_addrs = o.mgr_bind.map(|a| AddrVec(vec![EntityAddr::msgr2(a, nonce)]));

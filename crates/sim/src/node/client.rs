@@ -1,7 +1,7 @@
 //! A client's host: monitor session and objecter, and what it does with them: the load's operations, or the operator's
 //! commands.
 
-use super::{Timer, addr, mon_addr};
+use super::{Timer, addr};
 use crate::listing::{Listing, Next};
 use crate::load::{Load, What};
 use crate::net::{Arrival, Card, ConnKey, NodeId, about};
@@ -52,6 +52,8 @@ pub struct ClientNode {
     pub number: Option<usize>,
     load: Rc<RefCell<Load>>,
     process: Option<Process>,
+    /// Sessions with monitors so far.
+    pub sessions: u64,
     /// Commands so far.
     asked: usize,
     /// Answers to commands: number, result, status, output.
@@ -62,7 +64,7 @@ impl ClientNode {
     /// A client, or the operator if it has no number.
     #[must_use]
     pub fn new(clock: Clock, node: NodeId, number: Option<usize>, load: Rc<RefCell<Load>>) -> Self {
-        Self { clock, node, number, load, process: None, asked: 0, answers: BTreeMap::new() }
+        Self { clock, node, number, load, process: None, sessions: 0, asked: 0, answers: BTreeMap::new() }
     }
 
     /// Number of the process.
@@ -98,7 +100,7 @@ impl ClientNode {
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
-        let mut mon = MonSession::new(vec![mon_addr()], inc, format!("c{}", self.node));
+        let mut mon = MonSession::new(cx.mon_addrs(), inc, format!("c{}", self.node));
         mon.subscribe("osdmap", 0, false);
         self.process = Some(Process {
             inc,
@@ -176,7 +178,10 @@ impl ClientNode {
         let Some(p) = &mut self.process else { return };
         match a {
             Arrival::Accept(..) => {}
-            Arrival::Opened(k) if p.mon_conn == Some(k) => p.mon.handle_open(Features::PACIFIC),
+            Arrival::Opened(k) if p.mon_conn == Some(k) => {
+                self.sessions += 1;
+                p.mon.handle_open(Features::PACIFIC);
+            }
             Arrival::Opened(k) => {
                 if let Some(o) = p.conns.get(&k) {
                     p.objecter.handle_open(*o, Features::PACIFIC);

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod fetch;
 pub mod mon;
+pub mod mons;
 pub mod osd;
 pub mod promises;
 pub mod reactors;
@@ -16,7 +17,7 @@ use base::{EntityAddr, Mono};
 /// The cluster.
 pub const FSID: Uuid = Uuid([0x51; 16]);
 
-/// The monitor's place in the world.
+/// The first monitor's place in the world; of several, the others are behind the operator.
 pub const MON: NodeId = 0;
 
 /// Place of an OSD.
@@ -31,16 +32,18 @@ pub fn addr(node: NodeId, port: u16, nonce: u32) -> EntityAddr {
     EntityAddr::msgr2(([10, 0, (node >> 8) as u8, node as u8], port).into(), nonce)
 }
 
-/// The monitor's address.
+/// Address of the monitor at a node.
 #[must_use]
-pub fn mon_addr() -> EntityAddr {
-    addr(MON, 3300, 0)
+pub fn mon_addr(node: NodeId) -> EntityAddr {
+    addr(node, 3300, 0)
 }
 
 /// A node of the world.
 pub enum Node {
     /// The monitor and manager.
     Mon(Box<mon::MonNode>),
+    /// One of several monitors; of them the one that leads is the manager.
+    Mons(Box<mons::MonsNode>),
     /// An OSD.
     Osd(Box<osd::OsdNode>),
     /// A client.
@@ -53,6 +56,7 @@ impl Node {
     pub fn inc(&self) -> Option<u64> {
         match self {
             Self::Mon(n) => n.inc(),
+            Self::Mons(n) => n.inc(),
             Self::Osd(n) => n.inc(),
             Self::Client(n) => n.inc(),
         }
@@ -62,6 +66,7 @@ impl Node {
     pub fn start(&mut self, cx: &mut Ctx) {
         match self {
             Self::Mon(n) => n.start(cx),
+            Self::Mons(n) => n.start(cx),
             Self::Osd(n) => n.start(cx),
             Self::Client(n) => n.start(cx),
         }
@@ -71,6 +76,7 @@ impl Node {
     pub fn crash(&mut self, power: bool, cx: &mut Ctx) {
         match self {
             Self::Mon(n) => n.crash(),
+            Self::Mons(n) => n.crash(),
             Self::Osd(n) => n.crash(power, cx),
             Self::Client(n) => n.crash(cx),
         }
@@ -80,15 +86,17 @@ impl Node {
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
         match self {
             Self::Mon(n) => n.handle(input, cx),
+            Self::Mons(n) => n.handle(input, cx),
             Self::Osd(n) => n.handle(input, cx),
             Self::Client(n) => n.handle(input, cx),
         }
     }
 
     /// Whether it is to die now (by power cut?), and how long after that it starts again.
-    pub fn wants_to_die(&mut self) -> Option<(bool, Time)> {
+    pub fn wants_to_die(&mut self, cx: &mut Ctx) -> Option<(bool, Time)> {
         match self {
             Self::Osd(n) => n.wants_to_die(),
+            Self::Mons(n) => n.wants_to_die(cx),
             _ => None,
         }
     }
@@ -97,6 +105,7 @@ impl Node {
     pub fn clock(&mut self) -> &mut Clock {
         match self {
             Self::Mon(n) => &mut n.clock,
+            Self::Mons(n) => &mut n.clock,
             Self::Osd(n) => &mut n.clock,
             Self::Client(n) => &mut n.clock,
         }

@@ -1,7 +1,7 @@
 //! The monitor's host: the core over a state store that takes a while to make things durable.
 
-use super::{FSID, MON, addr, mon_addr};
-use crate::net::{Arrival, Card, ConnKey, Service, about};
+use super::{FSID, MON, addr, mon_addr, mons};
+use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{SEC, US};
 use crate::world::{Clock, Ctx, Event, Input};
 use base::rng::Rng;
@@ -23,7 +23,7 @@ use wire::Features;
 /// Mean time of a commit of the state store.
 const COMMIT: u64 = 800 * US;
 
-struct SeededRandom(RefCell<Rng>);
+pub(super) struct SeededRandom(pub(super) RefCell<Rng>);
 
 impl auth::Random for SeededRandom {
     fn fill(&self, out: &mut [u8]) {
@@ -69,25 +69,32 @@ fn read(store: &mut MemoryStore, ranges: Vec<Range>) -> Vec<(Bytes, Entry)> {
     ranges.into_iter().flat_map(entries).collect()
 }
 
+/// The first records of a cluster with monitors at these nodes.
+pub(crate) fn new_cluster(clock: &Clock, seed: u64, at: &[NodeId]) -> Option<state::Txn> {
+    let random = SeededRandom(RefCell::new(Rng::new(seed)));
+    let now = clock.now(0);
+    let key = auth::CryptoKey::generate(auth::KeyKind::Aes, now.wall, &random);
+    let caps = ["mon", "osd", "mgr"].iter().map(|s| ((*s).to_owned(), "allow *".to_owned())).collect();
+    let admin = AuthName { kind: EntityKind::CLIENT, id: "admin".into() };
+    let mut all = at.iter().enumerate().map(|(i, n)| (mons::name(i), AddrVec(vec![mon_addr(*n)])));
+    let (mon_name, mon_addrs) = all.next()?;
+    let new = NewCluster {
+        fsid: FSID,
+        mon_name,
+        mon_addrs,
+        others: all.collect(),
+        auth: BTreeMap::from([(admin, AuthEntry { key, pending_key: None, caps })]),
+        now: now.wall,
+    };
+    new.records().ok()
+}
+
 impl MonNode {
     /// The monitor of a new cluster.
     #[must_use]
     pub fn new(clock: Clock, seed: u64, options: MonOptions) -> Self {
-        let random = SeededRandom(RefCell::new(Rng::new(seed)));
-        let now = clock.now(0);
-        let key = auth::CryptoKey::generate(auth::KeyKind::Aes, now.wall, &random);
-        let caps = ["mon", "osd", "mgr"].iter().map(|s| ((*s).to_owned(), "allow *".to_owned())).collect();
-        let admin = AuthName { kind: EntityKind::CLIENT, id: "admin".into() };
-        let new = NewCluster {
-            fsid: FSID,
-            mon_name: "a".into(),
-            mon_addrs: AddrVec(vec![mon_addr()]),
-            others: Vec::new(),
-            auth: BTreeMap::from([(admin, AuthEntry { key, pending_key: None, caps })]),
-            now: now.wall,
-        };
         let mut store = MemoryStore::new();
-        if let Ok(t) = new.records() {
+        if let Some(t) = new_cluster(&clock, seed, &[MON]) {
             ask(&mut store, Op::Txn(t));
         }
         Self { clock, store, options, process: None }
@@ -201,7 +208,7 @@ impl MonNode {
         }
         if !p.listening && p.core.is_ready() && !p.core.is_busy() {
             p.listening = true;
-            cx.net.listen(&mon_addr(), MON, p.inc, Service::Mon);
+            cx.net.listen(&mon_addr(MON), MON, p.inc, Service::Mon);
             cx.net.listen(&addr(MON, 6800, p.inc as u32), MON, p.inc, Service::Mgr);
             p.next_tick = t + SEC;
             cx.queue.after(SEC, Event::Timer(MON, p.inc));
@@ -221,7 +228,7 @@ pub fn options(down_out: u64) -> MonOptions {
     }
 }
 
-fn peer(c: Card, role: Role) -> Peer {
+pub(super) fn peer(c: Card, role: Role) -> Peer {
     let conn: ConnKey = c.global_id;
     let principal = auth::Principal {
         name: c.name,

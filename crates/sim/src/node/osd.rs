@@ -7,7 +7,7 @@
 use self::clients::Client;
 use super::fetch::{Fetcher, LOOP};
 use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
-use super::{FSID, Timer, addr, mon_addr, promises};
+use super::{FSID, Timer, addr, promises};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Event, Input};
@@ -359,7 +359,7 @@ impl OsdNode {
             metadata: BTreeMap::from([("hostname".to_owned(), host.clone())]),
         };
         let seed = cx.options.seed ^ inc << 20;
-        let mut control = Control::new(id, MonSession::new(vec![mon_addr()], seed, host), maps, sb, seed);
+        let mut control = Control::new(id, MonSession::new(cx.mon_addrs(), seed, host), maps, sb, seed);
         let n = stores.len();
         let disk = &mut self.disk;
         let drive = |s: &mut Store| store::engine::device::drive(s, disk);

@@ -21,6 +21,7 @@ mod share;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use auth::{CapsInfo, KeyMark, Method, Principal};
 use base::{AuthName, EntityKind};
@@ -33,6 +34,10 @@ use super::session::{ConnKey, Peer};
 pub use front::{Front, FrontEffect};
 pub use hub::{Hub, HubEffect};
 
+/// A session that no leader takes over for so long is closed, so that its client tries another monitor.
+pub const PATIENCE: Duration = Duration::from_secs(6);
+/// Ids that a monitor in front is given at once.
+pub const LINK_IDS: u64 = 1024;
 /// From this version of [`wire::msg::MRelayIds`] on a monitor says what it has taken.
 const TELLS_TAKEN: u16 = 2;
 /// Longest front and middle of a message on a link, less than what a frame holds: what is put around them.

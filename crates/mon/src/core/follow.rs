@@ -1,0 +1,343 @@
+//! How a monitor in front keeps its copy of the state true: one watch of everything, and what happens when that ends. No I/O
+//! and no clock.
+//!
+//! Invariants:
+//!  1. What the copy has is the state at its revision. After a watch that is lost, compacted, or behind what the store is
+//!     known to have for too long, it is read anew at one revision, and watched from the next one on.
+//!  2. While it cannot be read for [`DEAF`], the monitor does not know who may sign in, and stops.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::Mono;
+use base::planted::{Bug, acts};
+use bytes::Bytes;
+use state::{Event, Op, Range, Request, Token, WatchId};
+
+use super::front::Replica;
+use super::options::MonOptions;
+use super::reading::{Reading, Step};
+
+/// A copy of the state that lacks for so long what the store has is read anew.
+const LAG: Duration = Duration::from_secs(3);
+/// Pause before what failed is read again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// A monitor that cannot read the state for so long stops.
+pub const DEAF: Duration = Duration::from_secs(30);
+
+/// What follows.
+#[derive(Debug)]
+pub enum Output {
+    /// Ask the state store.
+    Submit(Request),
+    /// The copy has changed.
+    Changed,
+    /// For the log: the copy is behind and is read anew.
+    Anew(String),
+    /// For the log: it could not be read, and is read again.
+    Failed(String),
+    /// The monitor stops.
+    Stop(String),
+}
+
+/// Whether what follows the store gets as far as the store is known to be.
+#[derive(Debug, Default)]
+struct Lag(Option<(u64, Mono)>);
+
+impl Lag {
+    /// True if a change that is known since longer than [`LAG`] has not arrived.
+    fn too_long(&mut self, here: u64, written: u64, now: Mono) -> bool {
+        if self.0.is_some_and(|(want, _)| here >= want) {
+            self.0 = None;
+        }
+        if self.0.is_none() && here < written {
+            self.0 = Some((written, now));
+        }
+        self.0.is_some_and(|(_, since)| now.since(since) > LAG)
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Watching(WatchId, Lag),
+    /// It is read anew since then.
+    Reading(Mono, Reading),
+    /// It is read again at the second time, having failed since the first.
+    Paused(Mono, Mono),
+}
+
+/// See the module.
+pub struct Follower {
+    name: String,
+    options: MonOptions,
+    replica: Rc<RefCell<Replica>>,
+    stage: Stage,
+    /// Names of watches and of requests are never used again: what belongs to an earlier one is known by that.
+    count: u64,
+    out: Vec<Output>,
+}
+
+impl Follower {
+    /// Follows the store from the copy's revision on, as the monitor `name` with these local options.
+    #[must_use]
+    pub fn new(name: &str, options: &MonOptions, replica: Rc<RefCell<Replica>>) -> Self {
+        let stage = Stage::Watching(0, Lag::default());
+        let (name, options) = (name.to_owned(), options.clone());
+        let mut me = Self { name, options, replica, stage, count: 0, out: Vec::new() };
+        me.watch(false);
+        me
+    }
+
+    /// What follows from the calls so far.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    fn submit(&mut self, op: Op) {
+        self.out.push(Output::Submit(Request { token: self.count, op }));
+    }
+
+    fn watch(&mut self, gap: bool) {
+        self.count += 1;
+        let from = if gap { 0 } else { self.replica.borrow().revision + 1 };
+        self.stage = Stage::Watching(self.count, Lag::default());
+        self.submit(Op::Watch { id: self.count, range: Range { start: Bytes::new(), end: None }, from });
+    }
+
+    fn read(&mut self, since: Mono) {
+        self.count += 1;
+        let token: Token = self.count;
+        let (reading, first) = Reading::new(Replica::ranges(), 0, token);
+        self.stage = Stage::Reading(since, reading);
+        self.out.push(Output::Submit(first));
+    }
+
+    fn lost(&mut self, why: String, now: Mono) {
+        if let Stage::Watching(id, _) = &self.stage {
+            let id = *id;
+            self.submit(Op::Unwatch(id));
+            self.out.push(Output::Anew(why));
+            if acts(Bug::IgnoreWatchGap) {
+                return self.watch(true);
+            }
+            self.stage = Stage::Paused(now, now + AGAIN);
+        }
+    }
+
+    /// The store has said something on this handle.
+    pub fn event(&mut self, e: Event, now: Mono) {
+        match (&mut self.stage, e) {
+            (Stage::Watching(id, _), Event::Changed { watch, revision, changes }) if *id == watch => {
+                let applied = self.replica.borrow_mut().apply(revision, &changes);
+                match applied {
+                    Ok(()) => self.out.push(Output::Changed),
+                    Err(e) => self.lost(e.to_string(), now),
+                }
+            }
+            (Stage::Watching(id, _), Event::Lost { watch, why }) if *id == watch => self.lost(why.to_string(), now),
+            (Stage::Watching(id, _), Event::Reply(r)) if *id == r.token => {
+                if let Err(e) = r.result {
+                    self.lost(e.to_string(), now);
+                }
+            }
+            (Stage::Reading(since, reading), Event::Reply(r)) => {
+                let since = *since;
+                match reading.reply(r) {
+                    Step::Ask(next) => self.out.push(Output::Submit(next)),
+                    Step::Done(records, revision) => self.loaded(&records, revision, since, now),
+                    Step::Failed(e) => self.failed(e.to_string(), since, now),
+                    Step::NotMine => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn loaded(&mut self, records: &[(Bytes, state::Entry)], revision: u64, since: Mono, now: Mono) {
+        match Replica::load(records, revision, &self.name, &self.options) {
+            Ok(r) => {
+                *self.replica.borrow_mut() = r;
+                self.out.push(Output::Changed);
+                self.watch(false);
+            }
+            Err(e) => self.failed(e.to_string(), since, now),
+        }
+    }
+
+    fn failed(&mut self, why: String, since: Mono, now: Mono) {
+        self.out.push(Output::Failed(why));
+        self.stage = Stage::Paused(since, now + AGAIN);
+    }
+
+    /// Lets time pass; `written` is the newest revision that the store is known to have. To be called several times a second.
+    pub fn tick(&mut self, written: u64, now: Mono) {
+        match &mut self.stage {
+            Stage::Watching(_, lag) => {
+                let here = self.replica.borrow().revision;
+                if lag.too_long(here, written, now) {
+                    self.lost(format!("the store has had a newer revision for {} s", LAG.as_secs()), now);
+                }
+            }
+            Stage::Reading(since, _) | Stage::Paused(since, _) if now.since(*since) > DEAF => {
+                let why = format!("keys and caps cannot be read from the state store since {} s", DEAF.as_secs());
+                self.out.push(Output::Stop(why));
+            }
+            Stage::Paused(since, at) if now >= *at => {
+                let since = *since;
+                self.read(since);
+            }
+            Stage::Reading(..) | Stage::Paused(..) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::records::{FORMAT, key, value};
+    use super::*;
+    use cluster::MonMap;
+    use state::simulated::{Cluster, Faults, SimulatedStore};
+    use state::{Outcome, StateError, StateStore as _, Txn};
+
+    struct Here {
+        cluster: Cluster,
+        store: SimulatedStore,
+        other: SimulatedStore,
+        replica: Rc<RefCell<Replica>>,
+        follower: Follower,
+        now: u64,
+        stopped: bool,
+    }
+
+    /// A change by another monitor.
+    fn put(h: &mut SimulatedStore, c: &Cluster, now: u64, k: &str, v: &str) {
+        let mut t = Txn::default();
+        t.put(k.to_owned(), v.to_owned());
+        h.submit(Request { token: 1, op: Op::Txn(t) });
+        c.advance(Mono(now));
+        let Some(Event::Reply(r)) = h.poll() else { panic!("an answer") };
+        assert_eq!(r.result, Ok(Outcome::Committed));
+    }
+
+    impl Here {
+        fn new() -> Self {
+            let cluster = Cluster::new(1, Faults::default());
+            let mut other = cluster.handle();
+            let mut t = Txn::default();
+            t.put(key::FORMAT, value(&FORMAT));
+            t.put(key::MONMAP, value(&MonMap::default()));
+            other.submit(Request { token: 1, op: Op::Txn(t) });
+            cluster.advance(Mono(0));
+            other.poll();
+            let mut store = cluster.handle();
+            let (mut reading, first) = Reading::new(Replica::ranges(), 0, 1);
+            store.submit(first);
+            let replica = loop {
+                cluster.advance(Mono(0));
+                let Some(Event::Reply(r)) = store.poll() else { panic!("an answer") };
+                match reading.reply(r) {
+                    Step::Ask(next) => store.submit(next),
+                    Step::Done(records, at) => {
+                        break Replica::load(&records, at, "a", &MonOptions::default()).unwrap();
+                    }
+                    s => panic!("{s:?}"),
+                }
+            };
+            let replica = Rc::new(RefCell::new(replica));
+            let follower = Follower::new("a", &MonOptions::default(), Rc::clone(&replica));
+            Self { cluster, store, other, replica, follower, now: 0, stopped: false }
+        }
+
+        fn run(&mut self, ms: u64) {
+            let end = self.now + ms * 1_000_000;
+            while self.now < end {
+                for o in self.follower.take_outputs() {
+                    match o {
+                        Output::Submit(r) => self.store.submit(r),
+                        Output::Stop(_) => self.stopped = true,
+                        Output::Changed | Output::Anew(_) | Output::Failed(_) => {}
+                    }
+                }
+                self.now += 50_000_000;
+                self.cluster.advance(Mono(self.now));
+                while let Some(e) = self.store.poll() {
+                    self.follower.event(e, Mono(self.now));
+                }
+                self.follower.tick(0, Mono(self.now));
+            }
+        }
+
+        fn option(&self, name: &str) -> Option<String> {
+            self.replica.borrow().options.settings.given(name).map(str::to_owned)
+        }
+
+        fn set(&mut self, name: &str, v: &str) {
+            put(&mut self.other, &self.cluster, self.now, &format!("config/value/mon\0{name}"), v);
+        }
+    }
+
+    #[test]
+    fn what_is_missed_while_a_watch_is_broken_is_read() {
+        let mut h = Here::new();
+        h.run(200);
+        h.set("debug_ms", "1");
+        h.run(200);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("1"), "what a watch tells");
+        h.cluster.cut(&h.store, true);
+        h.set("debug_ms", "2");
+        h.cluster.cut(&h.store, false);
+        h.run(200);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("1"), "what nobody told");
+        h.run(1000);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("2"), "what was read");
+        h.set("debug_ms", "3");
+        h.run(200);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("3"), "what the new watch tells");
+        assert!(!h.stopped);
+    }
+
+    #[test]
+    fn who_cannot_read_stops() {
+        let mut h = Here::new();
+        h.run(200);
+        h.cluster.cut(&h.store, true);
+        h.set("debug_ms", "2");
+        h.run(25_000);
+        assert!(!h.stopped);
+        h.run(15_000);
+        assert!(h.stopped);
+    }
+
+    #[test]
+    fn a_revision_that_is_forgotten_meanwhile_is_given_up() {
+        let (mut r, first) = Reading::new(vec![Range::prefix(b"a"), Range::prefix(b"b")], 0, 7);
+        let reply = |revision, result| state::Reply { token: 7, revision, result };
+        let entries = || Outcome::Entries { entries: Vec::new(), more: false };
+        let at = |s: Step| match s {
+            Step::Ask(Request { op: Op::Range { at, range, .. }, .. }) => (range, at),
+            s => panic!("{s:?}"),
+        };
+        assert_eq!(at(Step::Ask(first)), (Range::prefix(b"a"), 0));
+        assert_eq!(at(r.reply(reply(5, Ok(entries())))), (Range::prefix(b"b"), 5));
+        assert!(matches!(r.reply(state::Reply { token: 6, revision: 9, result: Ok(entries()) }), Step::NotMine));
+        assert_eq!(at(r.reply(reply(0, Err(StateError::Compacted(6))))), (Range::prefix(b"a"), 0));
+        assert_eq!(at(r.reply(reply(8, Ok(entries())))), (Range::prefix(b"b"), 8));
+        assert!(matches!(r.reply(reply(8, Ok(entries()))), Step::Done(_, 8)));
+        // Where the revision was given there is no other one.
+        let (mut r, _) = Reading::new(vec![Range::prefix(b"a"), Range::prefix(b"b")], 5, 7);
+        assert!(matches!(r.reply(reply(5, Ok(entries()))), Step::Ask(_)));
+        assert!(matches!(r.reply(reply(0, Err(StateError::Compacted(6)))), Step::Failed(_)));
+    }
+
+    #[test]
+    fn a_copy_that_stays_behind_is_noticed() {
+        let at = |ms: u64| Mono(ms * 1_000_000);
+        let mut lag = Lag::default();
+        assert!(!lag.too_long(10, 10, at(0)));
+        assert!(!lag.too_long(10, 12, at(100)));
+        assert!(!lag.too_long(12, 20, at(3000)), "it got there, and has a while for what came since");
+        assert!(!lag.too_long(15, 30, at(5900)));
+        assert!(lag.too_long(19, 40, at(6001)), "20 was known at 3000");
+    }
+}

@@ -1,0 +1,73 @@
+//! Reads ranges of the state store as they were at one revision. No I/O.
+//!
+//! The first range is read as it is; its revision is that of all others. If that is compacted before the last range is read,
+//! everything is read anew.
+
+use bytes::Bytes;
+use state::{Entry, Op, Outcome, Range, Reply, Request, StateError, Token};
+
+/// See the module. One request is under way at a time.
+#[derive(Debug)]
+pub struct Reading {
+    ranges: Vec<Range>,
+    /// The one that is read.
+    next: usize,
+    /// Revision asked for first: 0 for the newest.
+    from: u64,
+    at: u64,
+    token: Token,
+    got: Vec<(Bytes, Entry)>,
+}
+
+/// What an answer leads to.
+#[derive(Debug)]
+pub enum Step {
+    /// The next request.
+    Ask(Request),
+    /// All of it, and the revision that it is of.
+    Done(Vec<(Bytes, Entry)>, u64),
+    /// The store cannot be read now.
+    Failed(StateError),
+    /// The answer was to something else.
+    NotMine,
+}
+
+impl Reading {
+    /// Of these ranges, of which there is at least one, as they were at a revision, 0 for the newest; the first request.
+    /// Requests carry `token`.
+    #[must_use]
+    pub fn new(ranges: Vec<Range>, at: u64, token: Token) -> (Self, Request) {
+        let me = Self { ranges, next: 0, from: at, at, token, got: Vec::new() };
+        let first = me.request();
+        (me, first)
+    }
+
+    fn request(&self) -> Request {
+        let range = self.ranges.get(self.next).cloned().unwrap_or_else(|| Range::key(b""));
+        Request { token: self.token, op: Op::Range { range, limit: 0, reverse: false, at: self.at } }
+    }
+
+    /// The store has answered.
+    pub fn reply(&mut self, r: Reply) -> Step {
+        if r.token != self.token {
+            return Step::NotMine;
+        }
+        match r.result {
+            Ok(Outcome::Entries { entries, .. }) => {
+                self.at = r.revision;
+                self.got.extend(entries);
+                self.next += 1;
+                if self.next >= self.ranges.len() {
+                    return Step::Done(std::mem::take(&mut self.got), self.at);
+                }
+            }
+            Err(StateError::Compacted(_)) if self.from == 0 && self.next > 0 => {
+                (self.next, self.at) = (0, 0);
+                self.got.clear();
+            }
+            Err(e) => return Step::Failed(e),
+            Ok(_) => return Step::Failed(StateError::Unknown("an answer of another kind".into())),
+        }
+        Step::Ask(self.request())
+    }
+}

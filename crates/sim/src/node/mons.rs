@@ -1,0 +1,310 @@
+//! The host of one of several monitors: in front of the leader until it leads itself, over a state that all share
+//! (`state::simulated`), each with handles of its own. Membership, the copy of the state, both sides of what is carried and
+//! the core are the production code.
+
+use super::mon_addr;
+use crate::net::NodeId;
+use crate::queue::{MS, SEC, Time};
+use crate::world::{Clock, Ctx, Event, Input};
+use base::Now;
+use base::rng::Rng;
+use bytes::Bytes;
+use mon::core::MonCore;
+use mon::core::follow::DEAF;
+use mon::core::front::FrontAuth;
+use mon::core::member::{self, Member, Presence};
+use mon::core::options::MonOptions;
+use mon::core::reading::{Reading, Step};
+use state::simulated::{Cluster, SimulatedStore};
+use state::{Entry, Op, Request, StateStore as _};
+use std::collections::BTreeMap;
+
+use front::InFront;
+use lead::Leading;
+
+mod front;
+mod lead;
+
+/// How often a process looks at its membership, as the real host.
+const TICK: Time = 100 * MS;
+/// Pause before what failed is tried again.
+const AGAIN: Time = 200 * MS;
+/// Time until a monitor that stopped by itself is started again, at least.
+const STOPPED: Time = 500 * MS;
+
+/// What reads the state at one revision, and tries that again.
+struct Load {
+    store: SimulatedStore,
+    reading: Option<Reading>,
+    again: Time,
+    records: Option<Vec<(Bytes, Entry)>>,
+}
+
+impl Load {
+    fn new(store: SimulatedStore) -> Self {
+        Self { store, reading: None, again: 0, records: None }
+    }
+
+    fn begin(&mut self, ranges: Vec<state::Range>, at: u64) {
+        let (reading, first) = Reading::new(ranges, at, 1);
+        self.reading = Some(reading);
+        self.store.submit(first);
+    }
+
+    /// What was read, once it is all there.
+    fn step(&mut self, now: Time) -> Option<(Vec<(Bytes, Entry)>, u64)> {
+        while let Some(e) = self.store.poll() {
+            let (Some(r), state::Event::Reply(reply)) = (&mut self.reading, e) else { continue };
+            match r.reply(reply) {
+                Step::Ask(next) => self.store.submit(next),
+                Step::Done(records, at) => {
+                    self.reading = None;
+                    return Some((records, at));
+                }
+                Step::Failed(_) => {
+                    (self.reading, self.records) = (None, None);
+                    self.again = now + AGAIN;
+                }
+                Step::NotMine => {}
+            }
+        }
+        None
+    }
+
+    fn may_begin(&self, now: Time) -> bool {
+        self.reading.is_none() && self.records.is_none() && now >= self.again
+    }
+}
+
+enum Stage {
+    /// Reads its copy for the first time.
+    Begins(Load),
+    InFront(Box<InFront>),
+    /// Was elected with this fence, and reads the state.
+    Loads(Load, (Bytes, u64)),
+    Leads(Box<Leading>),
+    /// Between two of these.
+    Changes,
+}
+
+struct Process {
+    inc: u64,
+    member: Member,
+    membership: SimulatedStore,
+    stage: Stage,
+    leader: Option<Presence>,
+    written: u64,
+    peers: BTreeMap<String, Presence>,
+    elected: Option<(Bytes, u64)>,
+}
+
+/// See the module.
+pub struct MonsNode {
+    /// Its clocks.
+    pub clock: Clock,
+    node: NodeId,
+    name: String,
+    cluster: Cluster,
+    options: MonOptions,
+    process: Option<Process>,
+    /// Cut off from the state by so many faults.
+    cuts: u32,
+    /// It has stopped by itself, and why.
+    stopped: Option<String>,
+}
+
+/// Name of a monitor.
+#[must_use]
+pub fn name(i: usize) -> String {
+    char::from(b'a' + i as u8).to_string()
+}
+
+impl MonsNode {
+    /// Monitor number `i`, at this node, over this state.
+    #[must_use]
+    pub fn new(clock: Clock, node: NodeId, i: usize, cluster: Cluster, options: MonOptions) -> Self {
+        Self { clock, node, name: name(i), cluster, options, process: None, cuts: 0, stopped: None }
+    }
+
+    /// Number of the process.
+    #[must_use]
+    pub fn inc(&self) -> Option<u64> {
+        self.process.as_ref().map(|p| p.inc)
+    }
+
+    /// The core of a leader that serves, and the revision of its fence.
+    #[must_use]
+    pub fn leads(&self) -> Option<(u64, &MonCore)> {
+        match &self.process.as_ref()?.stage {
+            Stage::Leads(l) if l.listening => Some((l.fence, &l.core)),
+            _ => None,
+        }
+    }
+
+    /// Who may sign in by the copy of a monitor in front, and the revision of that.
+    #[must_use]
+    pub fn copy(&self) -> Option<(u64, &FrontAuth)> {
+        match &self.process.as_ref()?.stage {
+            Stage::InFront(f) => Some((f.auth.replica.borrow().revision, &f.auth)),
+            _ => None,
+        }
+    }
+
+    /// Why it does not serve; `None` if it does.
+    #[must_use]
+    pub fn unwell(&self) -> Option<&'static str> {
+        let Some(p) = &self.process else { return Some("does not run") };
+        match &p.stage {
+            Stage::Leads(l) if l.listening => None,
+            Stage::InFront(f) if !f.listening => Some("does not listen"),
+            Stage::InFront(f) if !f.link.as_ref().is_some_and(|l| l.2) => Some("has no connection to the leader"),
+            Stage::InFront(_) => None,
+            _ => Some("begins"),
+        }
+    }
+
+    /// True if the state has something for it.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        let stage = |s: &Stage| match s {
+            Stage::Begins(l) | Stage::Loads(l, _) => l.store.is_ready(),
+            Stage::InFront(f) => f.store.is_ready(),
+            Stage::Leads(l) => l.store.is_ready(),
+            Stage::Changes => false,
+        };
+        self.process.as_ref().is_some_and(|p| p.membership.is_ready() || stage(&p.stage))
+    }
+
+    /// Cuts it off from the state, or undoes one cut.
+    pub fn cut_off(&mut self, cut: bool) {
+        self.cuts = if cut { self.cuts + 1 } else { self.cuts.saturating_sub(1) };
+        self.apply_cuts();
+    }
+
+    /// Undoes all cuts.
+    pub fn join(&mut self) {
+        self.cuts = 0;
+        self.apply_cuts();
+    }
+
+    fn apply_cuts(&self) {
+        let Some(p) = &self.process else { return };
+        let cut = self.cuts > 0;
+        self.cluster.cut(&p.membership, cut);
+        match &p.stage {
+            Stage::Begins(l) | Stage::Loads(l, _) => self.cluster.cut(&l.store, cut),
+            Stage::InFront(f) => self.cluster.cut(&f.store, cut),
+            Stage::Leads(l) => self.cluster.cut(&l.store, cut),
+            Stage::Changes => {}
+        }
+    }
+
+    fn handle_of(&self) -> SimulatedStore {
+        let h = self.cluster.handle();
+        self.cluster.cut(&h, self.cuts > 0);
+        h
+    }
+
+    /// Starts a process, which begins in front.
+    pub fn start(&mut self, cx: &mut Ctx) {
+        let inc = cx.new_inc();
+        self.stopped = None;
+        let instance = Rng::new(cx.options.seed ^ 0x6d65_6d62_6572 ^ inc << 32).next_u64();
+        let me = Presence { name: self.name.clone(), addr: mon_addr(self.node), instance };
+        self.process = Some(Process {
+            inc,
+            member: Member::new(me, true, self.clock.now(cx.now()).mono),
+            membership: self.handle_of(),
+            stage: Stage::Begins(Load::new(self.handle_of())),
+            leader: None,
+            written: 0,
+            peers: BTreeMap::new(),
+            elected: None,
+        });
+        cx.queue.after(TICK, Event::Timer(self.node, inc));
+        self.turn(cx, true);
+    }
+
+    /// Ends it; what is on its way to the state may arrive.
+    pub fn crash(&mut self) {
+        self.process = None;
+        self.stopped = None;
+    }
+
+    /// Whether it has stopped by itself, and how long after that it starts again.
+    pub fn wants_to_die(&mut self, cx: &mut Ctx) -> Option<(bool, Time)> {
+        let why = self.stopped.take()?;
+        let node = self.node;
+        cx.line(|| format!("mon node {node} stops: {why}"));
+        // The real one gives its lease back on its way out.
+        if let Some(p) = &mut self.process
+            && let Some(l) = p.member.to_give_back()
+        {
+            p.membership.submit(Request { token: 0, op: Op::Revoke(l) });
+        }
+        Some((false, STOPPED + cx.rng.below(SEC)))
+    }
+
+    fn stop(&mut self, why: impl Into<String>) {
+        self.stopped.get_or_insert(why.into());
+    }
+
+    /// An event.
+    pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
+        if self.stopped.is_some() {
+            return;
+        }
+        let now = self.clock.now(cx.now());
+        let timer = matches!(input, Input::Timer);
+        if timer {
+            if let Some(p) = &self.process {
+                cx.queue.after(TICK, Event::Timer(self.node, p.inc));
+            }
+        } else if let Input::Net(a) = input {
+            match self.process.as_ref().map(|p| &p.stage) {
+                Some(Stage::InFront(_)) => self.front_arrival(a, now, cx),
+                Some(Stage::Leads(_)) => self.leader_arrival(a, now, cx),
+                _ => {}
+            }
+        }
+        self.turn(cx, timer);
+    }
+
+    fn turn(&mut self, cx: &mut Ctx, timer: bool) {
+        let now = self.clock.now(cx.now());
+        self.belong(now);
+        self.begin(cx);
+        self.front_turn(now, timer, cx);
+        self.load(now, cx);
+        self.leader_turn(now, cx);
+        cx.state_events();
+    }
+
+    /// Keeps the membership going.
+    fn belong(&mut self, now: Now) {
+        let Some(p) = &mut self.process else { return };
+        while let Some(e) = p.membership.poll() {
+            if let state::Event::Reply(r) = e {
+                p.member.reply(r, now.mono);
+            }
+        }
+        p.member.tick(now.mono);
+        let mut why = None;
+        for o in p.member.take_outputs() {
+            match o {
+                member::Output::Submit(r) => p.membership.submit(r),
+                member::Output::Leader(l) => p.leader = l,
+                member::Output::Written(revision) => p.written = revision.max(p.written),
+                member::Output::Elected { fence } => p.elected = Some(fence),
+                member::Output::Deposed(w) => why = Some(format!("this monitor leads no more: {w}")),
+                member::Output::Peers(peers) => p.peers = peers,
+            }
+        }
+        if now.mono.since(p.member.heard()) > DEAF {
+            why = Some("the state store has not answered".into());
+        }
+        if let Some(why) = why {
+            self.stop(why);
+        }
+    }
+}

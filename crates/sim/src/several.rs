@@ -1,0 +1,242 @@
+//! What several monitors share, and what must hold of them: the simulated state, everything that took effect in it in order,
+//! and everything that anybody was told.
+//!
+//! Oracles:
+//!  1. An epoch has one content, in the state and whoever tells of it.
+//!  2. Nobody is told of an older epoch by monitors than before; who asks for the newest epoch is answered with none older
+//!     than what anybody was told before the question.
+//!  3. Who leads acts before any later leader does, in true time.
+//!  4. Whatever changes the state is of the leader that the state has at that time, and of no other one since.
+//!  5. A copy of the state at some revision says who may sign in at that revision.
+//!  6. An id is given to one session.
+
+use crate::net::NodeId;
+use crate::node::Node;
+use crate::queue::Time;
+use crate::world::World;
+use auth::AuthHost as _;
+use base::{AuthName, Epoch, Mono, OsdId};
+use bytes::Bytes;
+use cluster::OsdMap;
+use mon::core::cluster_state::AuthEntry;
+use mon::core::records::{Bounds, key};
+use state::Entry;
+use state::simulated::Cluster;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::msg::MOsdMap;
+use wire::{Decode as _, Message, WireMessage as _};
+
+/// See the module.
+pub struct Several {
+    /// The state.
+    pub cluster: Cluster,
+    /// Where the monitors are.
+    pub nodes: Vec<NodeId>,
+    /// When the state's next event is due that is in the queue.
+    pub next: Option<Time>,
+    /// Questions of the witness without an answer.
+    pub waiting: usize,
+    /// Ids of sessions.
+    pub given: BTreeSet<u64>,
+    /// Newest epoch that anybody was told.
+    pub newest: u32,
+    /// Leases may end before their time: then a leader that is deposed may tell old things, though it changes nothing.
+    early: bool,
+    acted: u64,
+    /// Keys and caps, as they took effect, and the revision that changed any of them last.
+    auth: BTreeMap<AuthName, AuthEntry>,
+    auth_revision: u64,
+    /// Revision of the newest change.
+    revision: u64,
+    /// Revision of the record of the leader.
+    leader: Option<u64>,
+    /// Under which leader each writer wrote, and who wrote under each.
+    terms: (BTreeMap<u64, u64>, BTreeMap<u64, u64>),
+    stored: BTreeMap<Bytes, Bytes>,
+    incs: BTreeMap<Epoch, Bytes>,
+    fulls: BTreeMap<Epoch, Bytes>,
+    told: BTreeMap<(NodeId, u64), u32>,
+    /// When OSDs came up that nothing but a monitor's death can have taken down.
+    up: Option<Vec<Epoch>>,
+}
+
+impl Several {
+    /// For monitors at these nodes. With `early` leases may end before their time.
+    #[must_use]
+    pub fn new(cluster: Cluster, nodes: Vec<NodeId>, early: bool) -> Self {
+        cluster.observe();
+        Self {
+            cluster,
+            nodes,
+            next: None,
+            waiting: 0,
+            given: BTreeSet::new(),
+            newest: 0,
+            early,
+            acted: 0,
+            auth: BTreeMap::new(),
+            auth_revision: 0,
+            revision: 0,
+            leader: None,
+            terms: Default::default(),
+            stored: BTreeMap::new(),
+            incs: BTreeMap::new(),
+            fulls: BTreeMap::new(),
+            told: BTreeMap::new(),
+            up: None,
+        }
+    }
+
+    /// A leader with this fence acts; the fence of a later one that has acted before.
+    pub fn acts(&mut self, fence: u64) -> Option<u64> {
+        let newest = self.acted;
+        self.acted = self.acted.max(fence);
+        (newest > fence && !self.early).then_some(newest)
+    }
+
+    /// Leaders that changed the state.
+    #[must_use]
+    pub fn leaders(&self) -> usize {
+        self.terms.1.len()
+    }
+
+    /// Lets time pass for the state; what must not have taken effect.
+    pub fn advance(&mut self, now: Time) -> Vec<String> {
+        self.cluster.advance(Mono(now));
+        let mut wrong = Vec::new();
+        for (revision, changes) in self.cluster.take_observed() {
+            self.revision = revision;
+            for c in changes {
+                wrong.extend(self.changed(revision, &c.key, c.entry.as_ref()));
+            }
+        }
+        wrong
+    }
+
+    fn changed(&mut self, revision: u64, k: &Bytes, e: Option<&Entry>) -> Option<String> {
+        let text = std::str::from_utf8(k).unwrap_or_default();
+        if let Some(n) = text.strip_prefix(key::AUTH).and_then(AuthName::parse) {
+            self.auth_revision = revision;
+            match e.and_then(|e| AuthEntry::from_bytes(&e.value).ok()) {
+                Some(e) => self.auth.insert(n, e),
+                None => self.auth.remove(&n),
+            };
+        } else if text == key::MON_LEADER {
+            self.leader = e.map(|e| e.modified);
+        } else if text == key::OSDMAP_BOUNDS {
+            return self.wrote(e?);
+        } else if text.starts_with("osdmap/inc/")
+            && let Some(e) = e
+            && let Some(before) = self.stored.insert(k.clone(), e.value.clone())
+            && before != e.value
+        {
+            return Some(format!("{text} is written with another content"));
+        }
+        None
+    }
+
+    /// A proposal's transaction took effect.
+    fn wrote(&mut self, e: &Entry) -> Option<String> {
+        let writer = Bounds::from_bytes(&e.value).ok()?.writer.0;
+        if writer == 0 {
+            return None;
+        }
+        let Some(leader) = self.leader else { return Some("the state changes while nobody leads".into()) };
+        let (by_writer, by_leader) = &mut self.terms;
+        let (was, who) = (*by_writer.entry(writer).or_insert(leader), *by_leader.entry(leader).or_insert(writer));
+        if was != leader || who != writer {
+            return Some(format!("leader {was} changes the state while {leader} leads"));
+        }
+        None
+    }
+
+    /// A process gets a message; what must not be in it.
+    pub fn told(&mut self, from: NodeId, to: (NodeId, u64), m: &Message) -> Option<String> {
+        if m.header.kind != MOsdMap::KIND {
+            return None;
+        }
+        let m = MOsdMap::from_message(m).ok()?;
+        for (all, of) in [(&mut self.incs, &m.incremental_maps), (&mut self.fulls, &m.maps)] {
+            for (e, b) in of {
+                if all.entry(*e).or_insert_with(|| b.clone()) != b {
+                    return Some(format!("node {} is told of another map {e} than others", to.0));
+                }
+            }
+        }
+        if !self.nodes.contains(&from) || self.nodes.contains(&to.0) {
+            return None;
+        }
+        let before = self.told.entry(to).or_default();
+        let now = m.newest_map.0;
+        if now < *before && !self.early {
+            return Some(format!("node {} is told that {now} is the newest map, after {before}", to.0));
+        }
+        *before = now;
+        self.newest = self.newest.max(now);
+        None
+    }
+
+    /// Somebody who asked for the newest epoch is answered; `before` was told to anybody before that.
+    pub fn answered(&mut self, epoch: u32, before: u32) -> Option<String> {
+        self.newest = self.newest.max(epoch);
+        (epoch < before && !self.early)
+            .then(|| format!("epoch {epoch} is said to be the newest, though {before} was known before that was asked"))
+    }
+}
+
+/// What copies of the state say and the state does not.
+#[must_use]
+pub fn false_copy(w: &World) -> Option<String> {
+    let s = w.ctx.several.as_ref()?;
+    s.nodes.iter().find_map(|n| {
+        let Node::Mons(m) = &w.nodes[*n] else { return None };
+        // What is older is looked at when it has caught up.
+        let (_, copy) = m.copy().filter(|(revision, _)| *revision >= s.auth_revision)?;
+        s.auth.iter().find_map(|(name, e)| {
+            let right = copy.entity(name).is_some_and(|c| c.key == e.key && c.caps == e.caps);
+            (!right).then(|| format!("mon node {n} does not know {name} as the state does"))
+        })
+    })
+}
+
+/// What keeps monitors from serving; `None` if nothing does.
+#[must_use]
+pub fn unwell(w: &World) -> Option<String> {
+    let s = w.ctx.several.as_ref()?;
+    if s.waiting > 0 {
+        return Some(format!("{} questions to monitors have no answer", s.waiting));
+    }
+    s.nodes.iter().find_map(|n| {
+        let Node::Mons(m) = &w.nodes[*n] else { return None };
+        let behind = m.copy().is_some_and(|(revision, _)| revision < s.auth_revision);
+        m.unwell().or(behind.then_some("is behind the state")).map(|why| format!("mon node {n} {why}"))
+    })
+}
+
+fn up_from(map: &OsdMap, o: OsdId) -> Epoch {
+    map.info(o).up_from
+}
+
+/// From now on no OSD may go down: nothing happens to any.
+pub fn all_stay_up(w: &mut World) {
+    let Some(map) = crate::oracle::map(w) else { return };
+    if let Some(s) = &mut w.ctx.several {
+        s.up = Some(map.osds().map(|o| up_from(&map, o)).collect());
+    }
+}
+
+/// OSDs may go down again.
+pub fn may_go_down(w: &mut World) {
+    if let Some(s) = &mut w.ctx.several {
+        s.up = None;
+    }
+}
+
+/// An OSD that was marked down though nothing happened to it.
+#[must_use]
+pub fn marked_down(w: &World) -> Option<String> {
+    let up = w.ctx.several.as_ref()?.up.as_ref()?;
+    let map = crate::oracle::map(w)?;
+    let wrong = map.osds().zip(up).find(|(o, up)| !map.is_up(*o) || up_from(&map, *o) != **up)?;
+    Some(format!("{} was marked down in map {}, though only monitors had died", wrong.0, map.epoch))
+}
