@@ -1,29 +1,49 @@
 //! How does the monitor's core do at 10,000 OSDs and 1,000,000 PGs?
 //!
 //! `cargo run --release -p belemnite-mon --example mon_bench [OSDS] [PGS]`. Boots, statistics and the commands that look at
-//! everything, one line each, without network and disk: the state is in memory. The figures are of one thread.
+//! everything, then what two monitors in front of the leader cost and how a change of the map reaches everybody; one line
+//! each, without network and disk: the state is in memory. Times are of the processor, of one thread.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
 use base::id::Uuid;
-use base::{AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId};
+use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch, OsdId, PgId, PoolId};
 use bytes::Bytes;
 use cluster::crush::{CrushMap, WEIGHT_ONE};
 use mon::core::Event;
 use mon::core::cluster_state::Role;
+use mon::core::front::Replica;
 use mon::core::options::MonOptions;
+use mon::core::relay::{Front, FrontEffect, Hub, HubEffect};
+use mon::core::session::Peer;
 use serde_json::json;
-use std::time::{Duration, Instant};
-use support::{Cluster, boot_message};
-use wire::msg::{MMonCommand, MPgStats};
+use state::{Op, Outcome, Range};
+use std::time::Duration;
+use support::{Cluster, ask, boot_message, who};
+use wire::msg::{MMonCommand, MMonSubscribe, MOsdMap, MPgStats, SubscribeItem};
 use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
-use wire::{Features, WireMessage as _};
+use wire::{Features, Message, WireMessage as _};
 
 const OSDS_PER_HOST: i32 = 10;
 /// Commands or boots handled before a commit, as arrive while one is under way.
 const BATCH: usize = 250;
 const PGS_PER_POOL: u32 = 65_536;
+
+/// Time that this process has used a processor.
+#[derive(Clone, Copy)]
+struct Instant(u64);
+
+impl Instant {
+    fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+        Self(text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0))
+    }
+
+    fn elapsed(self) -> Duration {
+        Duration::from_nanos(Self::now().0 - self.0)
+    }
+}
 
 fn report(what: &str, n: usize, took: Duration) {
     let each = took.as_secs_f64() * 1e6 / n.max(1) as f64;
@@ -202,7 +222,158 @@ fn main() {
             println!("    {r}: {rs}");
         }
     }
+    several(&mut c, admin, sessions, osds);
+}
+
+/// Bytes of keys and values in the state.
+fn state_bytes(c: &mut Cluster, prefix: &[u8]) -> usize {
+    match ask(&mut c.store, Op::all(Range::prefix(prefix))) {
+        Outcome::Entries { entries, .. } => entries.iter().map(|(k, e)| k.len() + e.value.len()).sum(),
+        _ => 0,
+    }
+}
+
+/// What a monitor in front says to the leader.
+fn to_leader(c: &mut Cluster, hub: &mut Hub, link: u64, front: &mut Front) {
+    for e in front.take_effects() {
+        let FrontEffect::ToLeader(m) = e else { continue };
+        match hub.message(link, &m) {
+            Ok(Some(HubEffect::Open(k, peer))) => c.core.handle(Event::OpenElsewhere(k, peer), c.now),
+            Ok(Some(HubEffect::Message(k, m))) => c.core.handle(Event::Message(k, m), c.now),
+            Ok(_) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// A third of the OSDs at the leader, the others at two monitors in front of it.
+fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
+    println!(
+        "in the state: {} KiB, of which maps are {} KiB",
+        state_bytes(c, b"") >> 10,
+        state_bytes(c, b"osdmap/") >> 10
+    );
+    let before = resident();
     let start = Instant::now();
-    c.ok(admin, &json!({"prefix": "osd down", "ids": ["7"]}));
-    report("osd down", 1, start.elapsed());
+    let mut records = Vec::new();
+    for r in Replica::ranges() {
+        if let Outcome::Entries { entries, .. } = ask(&mut c.store, Op::all(r)) {
+            records.extend(entries);
+        }
+    }
+    let replica = Replica::load(&records, 1, "b", &MonOptions::default()).expect("a copy");
+    report("copy of the state in front", 1, start.elapsed());
+    println!(
+        "    {} KiB of records, {} MiB",
+        records.iter().map(|(k, e)| k.len() + e.value.len()).sum::<usize>() >> 10,
+        resident() - before
+    );
+    drop(records);
+
+    // As after a change of leaders: all come at once, and want what follows the map they have.
+    for s in sessions {
+        c.close(s);
+    }
+    let (mut hub, mut fronts) = (Hub::default(), [Front::default(), Front::default()]);
+    for (link, f) in (1..).zip(&mut fronts) {
+        hub.link_open(link);
+        f.link_open();
+        to_leader(c, &mut hub, link, f);
+    }
+    let next = u64::from(c.map().epoch.0) + 1;
+    let wish = |what: &str, start| ((what.to_owned()), SubscribeItem::new(start, false));
+    let what = [wish("osdmap", next), wish("osd_pg_creates", 0), wish("monmap", 2), wish("config", 0)];
+    let subscribe = MMonSubscribe { what: what.into(), hostname: "host".into() }.to_message(Features::PACIFIC);
+    let (mut leader, mut front, mut direct) = (Duration::ZERO, Duration::ZERO, Vec::new());
+    let before = resident();
+    for id in 0..osds {
+        let peer = Peer {
+            principal: who(EntityKind::OSD, &format!("osd.{id}"), 4500 + id as u64, "allow profile osd"),
+            entity: EntityName::new(EntityKind::OSD, id.into()),
+            addrs: addrs(id, 6800),
+            features: Features::PACIFIC,
+            role: Role::Mon,
+        };
+        let start = Instant::now();
+        let at = id as usize % 3;
+        if at == 2 {
+            let s = c.open(peer);
+            c.core.handle(Event::Message(s, subscribe.clone()), c.now);
+            direct.push(s);
+            leader += start.elapsed();
+        } else {
+            let (link, f) = (1 + at as u64, &mut fronts[at]);
+            f.open(id as u64, peer, c.now.mono);
+            f.message(id as u64, subscribe.clone());
+            front += start.elapsed();
+            let start = Instant::now();
+            to_leader(c, &mut hub, link, f);
+            c.pump();
+            leader += start.elapsed();
+        }
+        let start = Instant::now();
+        deliver(c, &mut hub);
+        leader += start.elapsed();
+        let start = Instant::now();
+        hear(&mut hub, &mut fronts);
+        front += start.elapsed();
+    }
+    report("an OSD comes again: the leader", osds as usize, leader);
+    report("an OSD comes again: a monitor in front", (osds - direct.len() as i32) as usize, front);
+    println!("    {} MiB more", resident() - before);
+
+    for round in 0..3 {
+        let start = Instant::now();
+        c.ok(admin, &json!({"prefix": if round == 1 { "osd in" } else { "osd out" }, "ids": ["7"]}));
+        let made = start.elapsed();
+        let told = c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).count();
+        let bytes: usize = c.out.iter().map(|(_, m)| m.cost()).sum();
+        let start = Instant::now();
+        deliver(c, &mut hub);
+        let sent = start.elapsed();
+        let start = Instant::now();
+        let heard = hear(&mut hub, &mut fronts);
+        let front = start.elapsed();
+        println!(
+            "a change of the map for {told} OSDs ({} KiB): {:.1} ms until the leader has all messages, {:.1} ms more \
+             until they are on links, {:.1} ms in each monitor in front ({heard} sessions)",
+            bytes >> 10,
+            made.as_secs_f64() * 1e3,
+            sent.as_secs_f64() * 1e3,
+            front.as_secs_f64() * 1e3 / 2.0,
+        );
+    }
+    drop(replica);
+}
+
+/// What the leader says goes to links, or (to OSDs of its own) away.
+fn deliver(c: &mut Cluster, hub: &mut Hub) {
+    let out: Vec<(u64, Message)> = std::mem::take(&mut c.out);
+    for (k, m) in out {
+        if Hub::is_relayed(k) {
+            hub.send(k, m).expect("it can be carried");
+        }
+    }
+}
+
+/// Monitors in front pass it on; to how many sessions.
+fn hear(hub: &mut Hub, fronts: &mut [Front; 2]) -> usize {
+    let mut n = 0;
+    loop {
+        let out = hub.take_out();
+        if out.is_empty() {
+            return n;
+        }
+        for (link, m) in out {
+            let f = &mut fronts[link as usize - 1];
+            f.from_leader(&m).expect("what the leader said");
+            for e in f.take_effects() {
+                match e {
+                    FrontEffect::ToClient(..) => n += 1,
+                    FrontEffect::ToLeader(m) => drop(hub.message(link, &m)),
+                    _ => {}
+                }
+            }
+        }
+    }
 }

@@ -151,3 +151,41 @@ fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
     let of_a = sessions(&mut w, admin);
     assert!(!of_a.is_empty() && of_a.iter().all(|s| s["entity_name"] != "client.x"), "{of_a:?}");
 }
+
+/// Who may not tell a monitor in front anything is passed on, and refused here.
+#[test]
+fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
+    let mut w = Way::new();
+    let addrs = base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, 7], 3300).into(), 0));
+    let b = cluster::MonInfo { public_addrs: addrs.clone(), ..w.c.core.state.monmap.mons["a"].clone() };
+    w.c.core.state.monmap.mons.insert("b".into(), b);
+    w.import("client.x", &key(1), "allow r");
+    let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
+    w.c.core.came_by(x, &addrs);
+    let set = json!({ "prefix": "config set", "var": "debug_ms", "val": ["5"] });
+    assert_eq!(w.c.tell(x, &set), (errno::EACCES, "access denied".into(), String::new()));
+    w.c.ticks(1);
+    let kept = |e: &str| e.contains("entity='client.x'") && e.contains("config set") && e.ends_with(": access denied");
+    let log = &w.c.core.state.log.entries;
+    assert!(log.iter().any(|(_, e)| e.channel == "audit" && kept(&e.msg.0)), "{log:?}");
+
+    // Caps that the monitor in front has not heard of: the leader's options are not those that were meant.
+    let admin = w.admin;
+    w.c.ok(admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
+    let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
+    w.c.core.came_by(x, &addrs);
+    let before = w.c.core.state.options.settings.given("debug_ms").map(str::to_owned);
+    for tell in [
+        set.clone(),
+        json!({ "prefix": "config get", "var": "debug_ms" }),
+        json!({ "prefix": "config unset", "var": "debug_ms" }),
+        json!({ "prefix": "config diff get", "var": "debug_ms" }),
+        json!({ "prefix": "config diff" }),
+        json!({ "prefix": "injectargs", "injected_args": ["--debug_ms=5"] }),
+    ] {
+        let (rc, rs, _) = w.c.tell(x, &tell);
+        assert!(rc == errno::EAGAIN && rs.contains("mon.b"), "{tell}: {rc} {rs}");
+    }
+    assert_eq!(w.c.core.state.options.settings.given("debug_ms").map(str::to_owned), before);
+    assert_eq!(w.c.tell(admin, &set).0, 0, "who is here is served here");
+}

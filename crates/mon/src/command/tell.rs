@@ -100,7 +100,17 @@ fn refused((errno, text): (errno::Errno, String)) -> super::Refused {
     super::Refused::new(errno, text)
 }
 
+/// Options that are told are those of the process that the client is connected to. A monitor in front answers that itself, but for
+/// clients that may not by what it knows of caps; of those nobody else's options are shown or set.
+fn of_this_process(c: &Ctx<'_>) -> Res<()> {
+    match &c.session.by {
+        None => Ok(()),
+        Some(m) => Err(super::Refused::new(errno::EAGAIN, format!("mon.{m} does not know these caps yet: try again"))),
+    }
+}
+
 fn var(c: &Ctx<'_>) -> Res<String> {
+    of_this_process(c)?;
     Ok(c.args.str("var")?.replace([' ', '-'], "_"))
 }
 
@@ -116,11 +126,13 @@ fn config_get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn config_show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    of_this_process(c)?;
     let j = c.state.options.all().into_iter().map(|(k, v)| (k.into(), J::from(v))).collect();
     c.show("config_show", &J::Obj(j))
 }
 
 fn config_diff(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    of_this_process(c)?;
     let only = if c.prefix == "config diff" { None } else { Some(var(c)?) };
     let mut all = J::object();
     for (name, row) in c.state.options.settings.diff() {
@@ -139,6 +151,7 @@ fn config_diff(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn config_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    of_this_process(c)?;
     let mut settings = c.state.options.settings.clone();
     let said = if c.prefix == "injectargs" {
         let words = c.args.list("injected_args");
