@@ -179,6 +179,7 @@ fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
         set.clone(),
         json!({ "prefix": "config get", "var": "debug_ms" }),
         json!({ "prefix": "config unset", "var": "debug_ms" }),
+        json!({ "prefix": "config show" }),
         json!({ "prefix": "config diff get", "var": "debug_ms" }),
         json!({ "prefix": "config diff" }),
         json!({ "prefix": "injectargs", "injected_args": ["--debug_ms=5"] }),
@@ -188,4 +189,6 @@ fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
     }
     assert_eq!(w.c.core.state.options.settings.given("debug_ms").map(str::to_owned), before);
     assert_eq!(w.c.tell(admin, &set).0, 0, "who is here is served here");
+    let (rc, rs, out) = w.c.tell(admin, &json!({ "prefix": "config show" }));
+    assert!(rc == 0 && out.contains("debug_ms"), "of two commands of that name the one for processes: {rc} {rs}");
 }

@@ -430,13 +430,15 @@ pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
     let Some(candidates) = registry().by_prefix.get(&prefix) else {
         return invalid("command not known");
     };
-    // Of several signatures with one prefix the one that takes most of the arguments given.
-    let mut chosen: Option<(usize, &Sig, &Cmd, Args)> = None;
+    // Of several signatures with one prefix the one that takes most of the arguments given, and of those what is told to a
+    // process only if that is so.
+    let mut chosen: Option<((usize, bool), &Sig, &Cmd, Args)> = None;
     let mut wrong = None;
     for (sig, c) in candidates.iter().filter_map(|i| registry().commands.get(*i)) {
         match sig.take(&given) {
             Ok(args) => {
-                let fit = args.iter().count();
+                let told = c.flags & flag::TELL == flag::TELL;
+                let fit = (args.iter().count(), told == (role == Role::Tell));
                 if chosen.as_ref().is_none_or(|(best, ..)| fit > *best) {
                     chosen = Some((fit, sig, c, args));
                 }
