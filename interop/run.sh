@@ -4,7 +4,8 @@
 #
 # usage: interop/run.sh [NAME...]      NAME is a script in interop/tests, without .sh; default: all of them.
 #
-# Scripts in interop/long take minutes or need more packages; they run only by name.
+# Scripts in interop/long take minutes or need more packages; they run only by name. LIMIT is the number of seconds a
+# script may take (900).
 # Needs target/release/belemnite and the packages that scripts/test.sh installs. Everything runs on loopback and in a
 # temporary directory; processes are ended by pid. Lines of a test that begin with == are figures, and are shown. A
 # failing test is run a second time, with the output of both shown. One that then passes has hit a race, which is a bug
@@ -21,7 +22,7 @@ run_one() {
   start=$(date +%s)
   out=$(mktemp)
   [ -e "$script" ] || script=long/$n.sh
-  timeout -k 60 900 bash "$script" >"$out" 2>&1 || status=$?
+  timeout -k 60 "${LIMIT:-900}" bash "$script" >"$out" 2>&1 || status=$?
   if [ $status = 0 ]; then
     echo "ok      $n ($(($(date +%s) - start)) s)"
     grep '^== ' "$out" | sed 's/^==/       /'
