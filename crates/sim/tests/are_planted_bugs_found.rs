@@ -215,12 +215,6 @@ fn found_of_monitors(bug: Bug, only: &[Fault]) {
     });
 }
 
-/// What a leader that is gone had sent to the state arrives while nobody leads, or another one does.
-#[test]
-fn a_leader_without_a_fence() {
-    found_of_monitors(Bug::LeaderWithoutFence, &[Fault::MonPause, Fault::MonCrash]);
-}
-
 #[test]
 fn a_watch_gap_that_is_ignored() {
     found_of_monitors(Bug::IgnoreWatchGap, &[Fault::MonApart]);
