@@ -1,6 +1,6 @@
 """Operations of applications on a file system, by libcephfs, with every result checked.
 
-usage: files_check.py basics FS | coded FS POOL | shared FS | pinned FS | kept FS | back FS | evicted FS | load FS SECONDS FILE | verify FS FILE
+usage: files_check.py basics FS | counted FS | coded FS POOL | shared FS | pinned FS | kept FS | back FS | evicted FS | load FS SECONDS FILE | verify FS FILE
 CEPH_CONF names the cluster. `load` writes files, syncs each, and notes in FILE what was synced; it goes on through
 failovers. `verify` reads back what FILE lists. `kept` writes files that `back` finds again, even when nothing is left of
 them than their data.
@@ -8,6 +8,7 @@ them than their data.
 import errno
 import faulthandler
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -180,6 +181,30 @@ def shared(fs):
         c.shutdown()
 
 
+def counted(fs):
+    """The manager tells what a client does, and who it is."""
+    c = mount(fs)
+    write(c, "/counted", b"x" * 4096)
+    me = f"client.{c.get_instance_id()}"
+    stats = lambda *a: json.loads(subprocess.run(["ceph", "fs", "perf", "stats", *a], check=True, capture_output=True).stdout)
+    end = time.time() + 60
+    while True:
+        assert read(c, "/counted") == b"x" * 4096
+        s = stats()
+        mine = dict(zip(s["global_counters"], s["global_metrics"].get(fs, {}).get(me, [])))
+        # Clients report every few seconds, their MDS likewise. Releases count different things; all count hits of caps.
+        if sum(mine.get("cap_hit", [])) > 0:
+            break
+        assert time.time() < end, s
+        time.sleep(0.5)
+    about = s["client_metadata"][fs][me]
+    assert about["hostname"] == os.uname().nodename and about["root"] == "/" and "127.0.0.1" in about["IP"], about
+    assert "cap_hit" in about["valid_metrics"] and me in s["metrics"]["mds.0"], s
+    assert me in stats("0", me[len("client."):])["global_metrics"][fs]
+    assert not stats("0", "1")["global_metrics"], "another client's are left out"
+    c.shutdown()
+
+
 def coded(fs, pool):
     """A directory with data in an erasure-coded pool: written, truncated, overwritten, with a snapshot."""
     c = mount(fs)
@@ -266,4 +291,4 @@ def evicted(fs):
     c.abort_conn()
 
 
-{"basics": basics, "shared": shared, "coded": coded, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted, "kept": kept, "back": back}[sys.argv[1]](*sys.argv[2:])
+{"basics": basics, "counted": counted, "shared": shared, "coded": coded, "pinned": pinned, "load": load, "verify": verify, "evicted": evicted, "kept": kept, "back": back}[sys.argv[1]](*sys.argv[2:])

@@ -49,6 +49,13 @@ rados -p test rmsnap s1
 echo "== python"
 /usr/bin/python3 "$ROOT/interop/py/rados_check.py" test
 
+echo "== a blocklisted range"
+ceph osd blocklist range add 127.0.0.0/8 600
+if rados -p test stat big 2>"$W/err"; then echo "a client in a blocklisted range was served" >&2; exit 1; fi
+ceph osd blocklist ls | grep -q '^cidr:127.0.0.0:0/8 '
+ceph osd blocklist range rm 127.0.0.0/8
+rados -p test stat big >/dev/null
+
 echo "== fio"
 fio --name=x --ioengine=rados --pool=test --clientname=admin --conf="$CEPH_CONF" --rw=randwrite --bs=4k --size=4m --nrfiles=4 \
   --iodepth=16 --time_based --runtime=2 >"$W/fio"

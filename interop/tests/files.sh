@@ -17,6 +17,7 @@ check pinned home
 ceph fs set home max_mds 1
 check basics home
 check shared home
+check counted home
 
 # Data in an erasure-coded pool, which must allow overwrites first.
 ceph osd erasure-code-profile set small k=2 m=1 crush-failure-domain=osd

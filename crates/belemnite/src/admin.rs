@@ -130,7 +130,7 @@ pub(crate) fn options(conf_path: &Path, user: &str, keyring: Option<&Path>) -> R
     let name = AuthName::parse(&format!("client.{user}")).ok_or("not a name")?;
     let modes = net::modes::Modes::take(get)?;
     let fsid = get("fsid").map(|f| Uuid::parse(f.trim()).ok_or(format!("fsid = {f}: not a uuid"))).transpose()?;
-    Ok(Options { mons, name, key, fsid, timeout: CONNECT_TIMEOUT, modes })
+    Ok(Options { mons, name, key, fsid, timeout: CONNECT_TIMEOUT, modes, mds: false })
 }
 
 /// Makes the monitor's store of a cluster that `up` creates.

@@ -1,11 +1,13 @@
 //! The manager role: a part without I/O, and work done through a client of the cluster.
 //!
-//! [`manager`] receives daemons' reports and [`stats`] sums them. [`images`] has image statistics and schedules;
-//! [`host`] runs tasks and schedules on images. [`monitor`] is the interface to the monitor in the same process. The
-//! role is off while a separate `ceph-mgr` is active.
+//! [`manager`] receives daemons' reports and [`stats`] sums them. [`images`] has image statistics and schedules,
+//! [`files`] statistics of file system clients; [`host`] runs tasks and schedules and answers commands that need a
+//! client. [`monitor`] is the interface to the monitor in the same process. The role is off while a separate `ceph-mgr`
+//! is active.
 
 #![forbid(unsafe_code)]
 
+pub mod files;
 pub mod host;
 pub mod images;
 pub mod manager;

@@ -3,13 +3,16 @@
 //! The process with the role manages sessions and permissions. All state here is volatile: reports fill it again within
 //! one report period. While a separate manager is active, its digest replaces the reports.
 
+use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
 use crate::stats::mds::MdsCounters;
 use crate::stats::{DaemonHealth, PgStats};
-use base::{EntityAddr, Epoch, Now, OsdId, Utime};
+use base::{EntityAddr, EntityKind, Epoch, Now, OsdId, Utime};
 use cluster::OsdMap;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::msg::{MMgrConfigure, MMgrReport, MMonMgrReport, MPgStats};
-use wire::types::{MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
+use wire::types::{MetricConfig, MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
 
 /// Most bytes of metadata and status of a service daemon.
 const MAX_SERVICE_BYTES: usize = 64 << 10;
@@ -53,6 +56,9 @@ pub struct Manager {
     pub services: ServiceMap,
     /// Active image queries to OSDs.
     queries: Queries,
+    /// What MDS daemons are asked about clients, and what each reported last.
+    mds_queries: Vec<PerfMetricQuery>,
+    mds_counted: BTreeMap<String, Rc<Counted>>,
 }
 
 fn bytes_of(m: &StrMap) -> usize {
@@ -68,6 +74,8 @@ impl Manager {
             mds: MdsCounters::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
             queries: Queries::default(),
+            mds_queries: Vec::new(),
+            mds_counted: BTreeMap::new(),
         }
     }
 
@@ -123,13 +131,15 @@ impl Manager {
 
     // Reports
 
-    /// The configuration sent to a daemon: what to report, and the period in seconds.
+    /// The configuration sent to a daemon of type `of`: what to report, and the period in seconds.
     #[must_use]
-    pub fn configuration(&self, of_osd: bool, period: u32) -> MMgrConfigure {
+    pub fn configuration(&self, of: EntityKind, period: u32) -> MMgrConfigure {
+        let mds = || MetricConfig::Mds(self.mds_queries.iter().map(|q| (q.clone(), Vec::new())).collect());
         MMgrConfigure {
             stats_period: period,
             stats_threshold: STATS_THRESHOLD,
-            osd_perf_metric_queries: if of_osd { self.queries.asked() } else { Vec::new() },
+            osd_perf_metric_queries: if of == EntityKind::OSD { self.queries.asked() } else { Vec::new() },
+            metric_config: (of == EntityKind::MDS).then(mds),
             ..MMgrConfigure::default()
         }
     }
@@ -147,6 +157,13 @@ impl Manager {
             Reporter::Mds(name, conn) => {
                 if let Err(e) = self.mds.report(name, conn, m, now.mono) {
                     tracing::warn!("mgr: counters of mds.{name}: {e}");
+                }
+                // The first rank reports each time, others never.
+                match &m.metric_report {
+                    Some(MetricReport::Mds(r)) if !self.mds_queries.is_empty() => {
+                        self.mds_counted.insert(name.to_owned(), Rc::new(Counted::of(r)));
+                    }
+                    _ => drop(self.mds_counted.remove(name)),
                 }
             }
             Reporter::Service(d) => {
@@ -181,6 +198,28 @@ impl Manager {
     /// Takes the reports collected for a query since the last call.
     pub fn take_reports(&mut self, q: &PerfMetricQuery) -> Reported {
         self.queries.take(q)
+    }
+
+    // Questions to MDS daemons
+
+    /// Asks this and nothing else from now on.
+    pub fn ask_mds(&mut self, queries: Vec<PerfMetricQuery>) {
+        if queries.is_empty() {
+            self.mds_counted.clear();
+        }
+        self.mds_queries = queries;
+    }
+
+    /// The newest report of a daemon.
+    #[must_use]
+    pub fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>> {
+        self.mds_counted.get(daemon).cloned()
+    }
+
+    /// Keeps only the MDS daemons that are named.
+    pub fn keep_mds(&mut self, known: impl Fn(&str) -> bool) {
+        self.mds.keep(&known);
+        self.mds_counted.retain(|n, _| known(n));
     }
 
     // A separate manager

@@ -3,12 +3,27 @@
 //! The monitor provides snapshots of its state. The manager makes changes by commands of its own client, as `ceph-mgr`
 //! does.
 
+use crate::files::Counted;
 use crate::images::rates::Reported;
 use auth::CryptoKey;
-use base::AuthName;
+use base::{AuthName, EntityAddr};
 use cluster::OsdMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use wire::types::PerfMetricQuery;
+
+/// The daemon of a file system's first rank, which gathers what all ranks count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstRank {
+    /// Name of the file system.
+    pub fs: String,
+    /// Name of the daemon.
+    pub daemon: String,
+    /// Global id of the daemon, another one after each restart.
+    pub gid: u64,
+    /// Where it is reached.
+    pub addr: EntityAddr,
+}
 
 /// The monitor that the manager belongs to.
 pub trait Monitor {
@@ -30,4 +45,11 @@ pub trait Monitor {
     fn remove_query(&self, q: &PerfMetricQuery);
     /// Takes the OSDs' reports for a query since the last call.
     fn take_reports(&self, q: &PerfMetricQuery) -> Reported;
+    /// The daemons of first ranks that serve.
+    fn first_ranks(&self) -> Vec<FirstRank>;
+    /// Has MDS daemons count what these queries ask for, from now on and nothing else; they are told again if that is what
+    /// they were told before.
+    fn ask_mds(&self, queries: Vec<PerfMetricQuery>);
+    /// The newest report of an MDS daemon, by name.
+    fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>>;
 }

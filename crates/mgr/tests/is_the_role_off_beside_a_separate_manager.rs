@@ -3,9 +3,10 @@
 use auth::CryptoKey;
 use base::{AuthName, EntityAddr};
 use cluster::OsdMap;
+use mgr::files::Counted;
 use mgr::host::images::Service;
 use mgr::images::rates::Reported;
-use mgr::monitor::Monitor;
+use mgr::monitor::{FirstRank, Monitor};
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -43,6 +44,13 @@ impl Monitor for Fake {
     fn remove_query(&self, _: &PerfMetricQuery) {}
     fn take_reports(&self, _: &PerfMetricQuery) -> Reported {
         Reported::default()
+    }
+    fn first_ranks(&self) -> Vec<FirstRank> {
+        Vec::new()
+    }
+    fn ask_mds(&self, _: Vec<PerfMetricQuery>) {}
+    fn mds_counted(&self, _: &str) -> Option<Rc<Counted>> {
+        None
     }
 }
 

@@ -344,3 +344,19 @@ fn ranges_of_addresses_are_shut_out_until_their_time() {
     assert_eq!(listed(&mut c, "json").1, "[]");
     assert!(!c.map().is_blocklisted(&from("[2001:db8::5]:4")));
 }
+
+#[test]
+fn the_module_that_cephfs_top_looks_for_is_enabled() {
+    let (mut c, admin) = cluster();
+    let enabled = |c: &mut Cluster| -> Value {
+        let all: Value =
+            serde_json::from_str(&c.ok(admin, &json!({ "prefix": "mgr module ls", "format": "json" }))).unwrap();
+        all["enabled_modules"].clone()
+    };
+    assert!(enabled(&mut c).as_array().unwrap().contains(&json!("stats")));
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "mgr module enable", "module": "stats" }), "");
+    assert_eq!((rc, rs.as_str()), (0, "module 'stats' is already enabled"));
+    let (rc, _, _) = c.command(admin, &json!({ "prefix": "mgr module disable", "module": "stats" }), "");
+    assert_eq!(rc, -95);
+    assert!(enabled(&mut c).as_array().unwrap().contains(&json!("stats")));
+}

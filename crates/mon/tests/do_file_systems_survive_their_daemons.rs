@@ -664,3 +664,60 @@ fn random_histories() {
         history(seed);
     }
 }
+
+#[test]
+fn daemons_are_asked_what_clients_do_while_somebody_wants_to_know() {
+    use mgr::files::Filter;
+    use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport};
+    use wire::types::{MdsPerfMetricReport, MetricConfig, MetricReport, PerfMetricReport};
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
+    settle(&mut c, &mut d);
+    let ranks = c.core.first_ranks();
+    assert_eq!(ranks.len(), 1);
+    assert_eq!((ranks[0].fs.as_str(), ranks[0].daemon.as_str(), ranks[0].gid), ("home", "a", 6001));
+    assert_eq!(Some(&ranks[0].addr), d[0].addrs.msgr2());
+
+    let filter = Filter::parse("", "", "").unwrap();
+    let at_manager = |c: &mut Cluster, name: &str, gid| {
+        let conn = c.open(Peer {
+            principal: who(EntityKind::MDS, &format!("mds.{name}"), gid, "allow profile mds"),
+            entity: EntityName::new(EntityKind::MDS, gid as i64),
+            addrs: addr(30_000, 1),
+            features: Features::PACIFIC,
+            role: Role::Mgr,
+        });
+        c.send(conn, &MMgrOpen { daemon_name: name.into(), ..MMgrOpen::default() });
+        conn
+    };
+    let asked = |c: &mut Cluster, conn| -> Vec<_> {
+        let all = c.take::<MMgrConfigure>(conn).into_iter();
+        all.map(|m| match m.metric_config {
+            Some(MetricConfig::Mds(q)) => q.into_iter().map(|(q, limits)| (q, limits.len())).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    };
+    let a = at_manager(&mut c, "a", 6001);
+    assert_eq!(asked(&mut c, a), [vec![]]);
+    c.core.ask_mds(filter.queries());
+    c.ticks(1);
+    let all: Vec<_> = filter.queries().into_iter().map(|q| (q, 0)).collect();
+    assert_eq!(asked(&mut c, a), [all.clone()]);
+    let b = at_manager(&mut c, "b", 6002);
+    assert_eq!(asked(&mut c, b), [all], "one that comes later is asked, too");
+
+    let reports = filter.queries().into_iter().map(|q| (q, PerfMetricReport::default())).collect();
+    let of_first = MdsPerfMetricReport { reports, rank_metrics_delayed: vec![] };
+    let report = |metric_report| MMgrReport { daemon_name: "a".into(), metric_report, ..MMgrReport::default() };
+    c.send(a, &report(Some(MetricReport::Mds(of_first.clone()))));
+    assert!(c.core.mds_counted("a").unwrap().answers(&filter) && c.core.mds_counted("b").is_none());
+    c.send(a, &report(None));
+    assert!(c.core.mds_counted("a").is_none(), "it is no first rank any more");
+    c.send(a, &report(Some(MetricReport::Mds(of_first.clone()))));
+    c.core.ask_mds(Vec::new());
+    c.ticks(1);
+    assert_eq!(asked(&mut c, a), [vec![]]);
+    c.send(a, &report(Some(MetricReport::Mds(of_first))));
+    assert!(c.core.mds_counted("a").is_none(), "nobody asks");
+}

@@ -5,10 +5,11 @@
 
 pub mod objecter;
 mod session;
+mod tell;
 
 use crate::core::objecter::{Request, What};
 use base::errno::Errno;
-use base::{AuthName, EntityAddr, HObject, PgId, PoolId, SnapId, Utime};
+use base::{AuthName, EntityAddr, EntityKind, HObject, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::OsdMap;
 use session::Session;
@@ -35,6 +36,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Connection modes to offer (`ms_client_mode`, `ms_mon_client_mode`).
     pub modes: net::modes::Modes,
+    /// Gets tickets for MDS daemons, too, which [`Client::tell`] needs.
+    pub mds: bool,
 }
 
 /// Error that prevented an answer.
@@ -126,6 +129,14 @@ impl Client {
     /// Runs a monitor command given as JSON text.
     pub async fn mon_command(&self, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
         self.session.command(json, input).await
+    }
+
+    /// Runs a command given as JSON text at a daemon, as `ceph tell` does, on a connection of its own.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] if the connection ends before the answer. There is no time limit.
+    pub async fn tell(&self, kind: EntityKind, addr: EntityAddr, json: &str) -> Result<CommandReply, ClientError> {
+        self.session.tell(kind, addr, json).await
     }
 
     /// This client's newest OSD map; waits for the first one.

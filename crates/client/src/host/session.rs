@@ -1,11 +1,12 @@
 //! One client's sessions: monitor, tickets, maps, and an [`ObjecterHost`] for the OSDs.
 
 use super::objecter::{ObjecterHost, Unasked};
+use super::tell;
 use super::{ClientError, CommandReply, Options};
 use crate::core::maps;
 use crate::core::mon::{Event, MonSession, Output};
 use crate::core::objecter::{Request, What};
-use base::{EntityKind, PoolId, SnapId};
+use base::{EntityAddr, EntityKind, PoolId, SnapId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
@@ -43,6 +44,8 @@ pub(super) struct Session {
     /// Notifies in progress, by cookie.
     notifies: RefCell<HashMap<u64, oneshot::Sender<MWatchNotify>>>,
     next_cookie: Cell<u64>,
+    nonce: u32,
+    modes: net::modes::Modes,
     changed: Notify,
     state: RefCell<State>,
 }
@@ -94,6 +97,10 @@ impl Session {
             Some(k) => auth::Client::cephx(o.name, k),
             None => auth::Client::none(o.name),
         }));
+        if o.mds {
+            let all = [EntityKind::MON, EntityKind::OSD, EntityKind::MGR, EntityKind::MDS];
+            auth.borrow_mut().set_want(all.iter().fold(0, |mask, kind| mask | u32::from(kind.0)));
+        }
         let net = Net::new();
         let mut first = [0; 8];
         auth::Random::fill(&OsRandom, &mut first);
@@ -111,6 +118,8 @@ impl Session {
             pool_ops: RefCell::default(),
             notifies: RefCell::default(),
             next_cookie: Cell::new(1),
+            nonce,
+            modes: o.modes.clone(),
             changed: Notify::new(),
             state: RefCell::default(),
         });
@@ -198,6 +207,18 @@ impl Session {
         };
         self.drain();
         rx.await.map_err(|_| ClientError::Closed)
+    }
+
+    pub(super) async fn tell(
+        &self,
+        kind: EntityKind,
+        addr: EntityAddr,
+        json: &str,
+    ) -> Result<CommandReply, ClientError> {
+        let fsid = self.mon.borrow().fsid();
+        let gid = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
+        let config = EndpointConfig { num: gid, ..endpoint_config(&self.auth, self.nonce, &self.modes) };
+        tell::tell(&self.net, config, fsid, Target::new(kind, addr), json).await
     }
 
     pub(super) async fn op(&self, req: Request) -> Result<Box<MOsdOpReply>, ClientError> {

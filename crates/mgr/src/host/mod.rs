@@ -1,3 +1,4 @@
 //! Parts of the manager that need a client of the cluster.
 
+mod files;
 pub mod images;

@@ -150,6 +150,14 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed("")
 }
 
+/// The one module that Ceph's tools look up before they ask (`cephfs-top`), and that is part of the built-in manager.
+const STATS: &str = "stats";
+
+/// True if that is the module's name, and the built-in manager's part is what there is of it.
+fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
+    name == STATS && !c.state.options.external_mgr
+}
+
 fn module_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let m = &c.state.mgrmap;
     let always = always_on(c);
@@ -159,7 +167,11 @@ fn module_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .filter(|i| !always.contains(&i.name) && !m.modules.contains(&i.name))
         .map(module_tree)
         .collect();
-    let enabled: Vec<String> = m.modules.iter().filter(|n| !always.contains(n)).cloned().collect();
+    let mut enabled: Vec<String> = m.modules.iter().filter(|n| !always.contains(n)).cloned().collect();
+    if has_stats(c, STATS) && !enabled.iter().any(|n| n == STATS) {
+        enabled.push(STATS.to_owned());
+        enabled.sort();
+    }
     c.show("modules", &obj! { "always_on_modules": always, "enabled_modules": enabled, "disabled_modules": off })
 }
 
@@ -169,7 +181,7 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if always_on(c).contains(&name) {
         return done(format!("module '{name}' is already enabled (always-on)"));
     }
-    if m.modules.contains(&name) {
+    if m.modules.contains(&name) || has_stats(c, &name) {
         return done(format!("module '{name}' is already enabled"));
     }
     if !c.state.options.external_mgr && c.args.has("force") {
@@ -209,6 +221,9 @@ fn disable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("module")?;
     if always_on(c).contains(&name) {
         return invalid(format!("module '{name}' cannot be disabled (always-on)"));
+    }
+    if has_stats(c, &name) {
+        return refuse(errno::EOPNOTSUPP, "module 'stats' cannot be disabled: it is part of the built-in manager");
     }
     if !c.pending.mgrmap(c.state).modules.contains(&name) {
         return done(format!("module '{name}' is already disabled"));

@@ -123,7 +123,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 /// Hands the command to the host.
-fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+pub(super) fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let args = c.args.texts();
     Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
 }

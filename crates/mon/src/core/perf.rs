@@ -1,22 +1,26 @@
-//! Performance queries: what OSDs are asked to count of images' operations, and what they report.
+//! Performance queries: what OSDs are asked to count of images' operations, MDS daemons of clients, and what they report.
 
 use super::MonCore;
-use super::session::ConnKey;
+use super::session::{ConnKey, Session};
+use base::EntityKind;
+use mgr::files::Counted;
 use mgr::images::rates::Reported;
-use wire::types::PerfMetricQuery;
+use mgr::monitor::FirstRank;
+use std::rc::Rc;
+use wire::types::{PerfMetricQuery, mds_state};
 
 impl MonCore {
     /// Asks all OSDs from now on.
     pub fn add_perf_query(&mut self, q: PerfMetricQuery) {
         if self.state.mgr.add_query(q) {
-            self.configure_osds();
+            self.configure_all(EntityKind::OSD);
         }
     }
 
     /// Asks no more.
     pub fn remove_perf_query(&mut self, q: &PerfMetricQuery) {
         if self.state.mgr.remove_query(q) {
-            self.configure_osds();
+            self.configure_all(EntityKind::OSD);
         }
     }
 
@@ -25,22 +29,51 @@ impl MonCore {
         self.state.mgr.take_reports(q)
     }
 
-    fn configure_osds(&mut self) {
-        let osds: Vec<ConnKey> = self
+    /// Asks all MDS daemons this and nothing else from now on; tells them again what they know.
+    pub fn ask_mds(&mut self, queries: Vec<PerfMetricQuery>) {
+        self.state.mgr.ask_mds(queries);
+        self.configure_all(EntityKind::MDS);
+    }
+
+    /// The newest report of an MDS daemon.
+    #[must_use]
+    pub fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>> {
+        self.state.mgr.mds_counted(daemon)
+    }
+
+    /// The daemons of first ranks that serve.
+    #[must_use]
+    pub fn first_ranks(&self) -> Vec<FirstRank> {
+        let of = |fs: &wire::types::Filesystem| {
+            let map = &fs.mds_map;
+            let info = map.mds_info.get(map.up.get(&0)?).filter(|i| i.state == mds_state::ACTIVE)?;
+            let addr = *info.addrs.msgr2()?;
+            Some(FirstRank { fs: map.fs_name.clone(), daemon: info.name.clone(), gid: info.global_id, addr })
+        };
+        self.state.fsmap.filesystems.values().filter_map(of).collect()
+    }
+
+    fn configure_all(&mut self, kind: EntityKind) {
+        let daemons: Vec<ConnKey> = self
             .sessions
             .iter()
-            .filter(|(_, s)| s.mgr_daemon.is_some() && s.osd().is_some())
+            .filter(|(_, s)| s.mgr_daemon.is_some() && reports_as(s) == kind)
             .map(|(c, _)| *c)
             .collect();
-        for c in osds {
+        for c in daemons {
             self.configure(c);
         }
     }
 
     /// Tells a daemon how often to report, and what.
     pub(super) fn configure(&mut self, c: ConnKey) {
-        let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
-        let configure = self.state.mgr.configuration(is_osd, self.state.options.stats_period);
+        let kind = self.sessions.get(&c).map_or(EntityKind::CLIENT, reports_as);
+        let configure = self.state.mgr.configuration(kind, self.state.options.stats_period);
         self.reply(c, 0, &configure);
     }
+}
+
+/// What kind of daemon the reports of a session are of.
+fn reports_as(s: &Session) -> EntityKind {
+    if s.osd().is_some() { EntityKind::OSD } else { s.principal.who.name.kind }
 }

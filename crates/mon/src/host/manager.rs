@@ -7,9 +7,10 @@ use std::sync::Arc;
 use auth::CryptoKey;
 use base::{AuthName, EntityKind};
 use cluster::OsdMap;
+use mgr::files::Counted;
 use mgr::host::images::Job;
 use mgr::images::rates::Reported;
-use mgr::monitor::Monitor;
+use mgr::monitor::{FirstRank, Monitor};
 use wire::types::PerfMetricQuery;
 
 use crate::core::MonCore;
@@ -56,6 +57,18 @@ impl Monitor for Seen {
 
     fn take_reports(&self, q: &PerfMetricQuery) -> Reported {
         self.0.borrow_mut().take_perf(q)
+    }
+
+    fn first_ranks(&self) -> Vec<FirstRank> {
+        self.0.borrow().first_ranks()
+    }
+
+    fn ask_mds(&self, queries: Vec<PerfMetricQuery>) {
+        self.0.borrow_mut().ask_mds(queries);
+    }
+
+    fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>> {
+        self.0.borrow().mds_counted(daemon)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The manager role's work on RBD images: the commands `rbd task …` and `progress`.
+//! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
+//! [`super::files`].
 //!
 //! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
 //! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
@@ -84,7 +85,7 @@ struct Again {
 
 /// The image service of the manager role.
 pub struct Service {
-    monitor: Box<dyn Monitor>,
+    pub(super) monitor: Box<dyn Monitor>,
     mon: EntityAddr,
     client: RefCell<Option<Client>>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
@@ -94,11 +95,12 @@ pub struct Service {
     loaded: Cell<bool>,
     wake: Notify,
     perf: RefCell<perf::Perf>,
+    pub(super) files: RefCell<super::files::Files>,
     purges: Planned,
     snapshots: Planned,
 }
 
-fn seconds() -> f64 {
+pub(super) fn seconds() -> f64 {
     let t = clock::now().wall;
     f64::from(t.sec) + f64::from(t.nsec) / 1e9
 }
@@ -124,6 +126,26 @@ fn pretty(v: &Value) -> Bytes {
     out.into()
 }
 
+/// JSON on one line, with spaces as Python has them.
+pub(super) fn one_line(v: &Value) -> Bytes {
+    struct Spaced;
+    impl serde_json::ser::Formatter for Spaced {
+        fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { w.write_all(b", ") }
+        }
+        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { w.write_all(b", ") }
+        }
+        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W) -> std::io::Result<()> {
+            w.write_all(b": ")
+        }
+    }
+    let mut out = Vec::new();
+    // Writing to memory does not fail.
+    let _ = serde::Serialize::serialize(v, &mut serde_json::Serializer::with_formatter(&mut out, Spaced));
+    out.into()
+}
+
 /// Errno and status text of an error.
 fn errno_text(e: Errno) -> (Errno, String) {
     (e, format!("[errno {}] {}", -e, base::errno::name(e)))
@@ -144,6 +166,7 @@ impl Service {
             loaded: Cell::new(false),
             wake: Notify::new(),
             perf: RefCell::default(),
+            files: RefCell::default(),
             purges: Planned::new(Kind::TrashPurge),
             snapshots: Planned::new(Kind::MirrorSnapshot),
         })
@@ -157,6 +180,7 @@ impl Service {
         tokio::join!(
             self.run_tasks(),
             self.run_perf(),
+            self.run_files(),
             self.run_schedule(&self.purges),
             self.run_schedule(&self.snapshots)
         );
@@ -195,7 +219,7 @@ impl Service {
         self.monitor.osdmap().pools.values().any(|p| p.application_metadata.contains_key("rbd"))
     }
 
-    async fn connect(&self) -> Step<Client> {
+    pub(super) async fn connect(&self) -> Step<Client> {
         if let Some(c) = self.client.borrow().clone() {
             return Ok(c);
         }
@@ -205,9 +229,9 @@ impl Service {
             net::modes::Modes::default()
         });
         let fsid = Some(self.monitor.osdmap().fsid);
-        let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes };
+        let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes, mds: true };
         let c = Client::connect(o).await.map_err(|e| {
-            tracing::warn!("mgr: cannot connect a client for image tasks: {e}");
+            tracing::warn!("mgr: cannot connect a client for the manager role: {e}");
             ETIMEDOUT
         })?;
         *self.client.borrow_mut() = Some(c.clone());
@@ -367,6 +391,7 @@ impl Service {
                 self.list(job, arg("task_id"))
             }
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
+            "fs perf stats" => self.files_command(job).await,
             "rbd perf image stats" | "rbd perf image counters" => self.perf_command(job),
             "progress json" => Ok(pretty(&self.progress())),
             "progress clear" => {

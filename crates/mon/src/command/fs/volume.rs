@@ -6,6 +6,7 @@
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
 use crate::command::args::{Args, Value};
 use crate::command::json::J;
+use crate::command::rbd::host;
 use crate::command::text::{Column, Left, Table};
 use crate::command::units::bytes;
 use crate::command::{Cmd, cmd, done, flag as cf, plain, pool_make};
@@ -44,6 +45,14 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "show the pools of a file system",
     ),
     cmd("fs status fs:String?", "mgr", "r", cf::MGR, status, "show the state of file systems"),
+    cmd(
+        "fs perf stats mds_rank:String? client_id:String? client_ip:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        host,
+        "show what MDS daemons count of clients",
+    ),
     cmd("fs subvolumegroup ls vol_name:String", "mgr", "r", cf::MGR, unsupported, NO_CLIENT),
     cmd("fs subvolumegroup create vol_name:String group_name:String", "mgr", "rw", cf::MGR, unsupported, NO_CLIENT),
     cmd("fs subvolumegroup rm vol_name:String group_name:String", "mgr", "rw", cf::MGR, unsupported, NO_CLIENT),

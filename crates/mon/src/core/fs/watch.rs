@@ -33,7 +33,7 @@ impl MonCore {
         self.mds_beacons.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
         self.state.mds_health.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
         let map = &self.state.fsmap;
-        self.state.mgr.mds.keep(|n| map.daemon_by_name(n).is_some());
+        self.state.mgr.keep_mds(|n| map.daemon_by_name(n).is_some());
         for g in &gids {
             self.mds_beacons.entry(*g).or_insert(now);
         }

@@ -1,0 +1,123 @@
+//! `fs perf stats`: what MDS daemons count of clients, asked for while somebody wants to know.
+
+use super::images::{Job, Service, one_line, seconds};
+use crate::files::{self, Clients, Counted, Filter};
+use crate::monitor::FirstRank;
+use base::EntityKind;
+use base::errno::{EBUSY, EINVAL, Errno};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Seconds after which a question that nobody repeats is not asked any more.
+const EXPIRE_SECONDS: f64 = 60.0;
+/// How long the first answer to a question is waited for.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// How long an MDS has to say who its clients are.
+const SESSIONS_LIMIT: Duration = Duration::from_secs(5);
+/// How often is looked for what came, while somebody waits.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often is looked whether somebody asks, and whether all that should answer do.
+const ROUND: Duration = Duration::from_secs(5);
+/// Different questions at once.
+const ASKED_MAX: usize = 64;
+
+/// What is asked, and what is known.
+#[derive(Default)]
+pub(super) struct Files {
+    /// Questions, and when each was put last, in seconds.
+    asked: BTreeMap<Filter, f64>,
+    /// Clients by the daemon of the first rank, and when it told, in seconds.
+    clients: BTreeMap<u64, (f64, Rc<Clients>)>,
+}
+
+impl Service {
+    /// Ends questions that nobody puts any more, and repeats the others to daemons that took a rank over; never completes.
+    pub(super) async fn run_files(&self) {
+        loop {
+            tokio::time::sleep(ROUND).await;
+            let now = seconds();
+            let over = {
+                let mut files = self.files.borrow_mut();
+                let before = files.asked.len();
+                files.asked.retain(|_, last| *last + EXPIRE_SECONDS >= now);
+                let ranks: Vec<u64> = self.monitor.first_ranks().iter().map(|r| r.gid).collect();
+                let any = !files.asked.is_empty();
+                files.clients.retain(|gid, _| any && ranks.contains(gid));
+                files.asked.len() != before
+            };
+            let mute = self.files.borrow().asked.keys().any(|f| !self.is_answered(f));
+            if over || mute {
+                self.ask();
+            }
+        }
+    }
+
+    fn ask(&self) {
+        let queries = self.files.borrow().asked.keys().flat_map(Filter::queries).collect();
+        self.monitor.ask_mds(queries);
+    }
+
+    fn is_answered(&self, f: &Filter) -> bool {
+        self.monitor.first_ranks().iter().all(|r| self.monitor.mds_counted(&r.daemon).is_some_and(|c| c.answers(f)))
+    }
+
+    /// Answers the command.
+    pub(super) async fn files_command(&self, job: &Job) -> Result<Bytes, (Errno, String)> {
+        let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
+        let filter = Filter::parse(arg("mds_rank"), arg("client_id"), arg("client_ip")).map_err(|why| (EINVAL, why))?;
+        let new = {
+            let asked = &mut self.files.borrow_mut().asked;
+            if asked.len() >= ASKED_MAX && !asked.contains_key(&filter) {
+                return Err((EBUSY, format!("more than {ASKED_MAX} different questions in a minute")));
+            }
+            asked.insert(filter.clone(), seconds()).is_none()
+        };
+        if new {
+            self.ask();
+            let answered = async {
+                while !self.is_answered(&filter) {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            // What is there by then is shown.
+            let _ = tokio::time::timeout(FIRST_ANSWER, answered).await;
+        }
+        let mut seen: Vec<(FirstRank, Rc<Counted>, Rc<Clients>)> = Vec::new();
+        for rank in self.monitor.first_ranks() {
+            let Some(counted) = self.monitor.mds_counted(&rank.daemon) else { continue };
+            let clients = self.clients_of(&rank).await;
+            seen.push((rank, counted, clients));
+        }
+        let all: Vec<files::Seen<'_>> = seen.iter().map(|(r, c, k)| (r.fs.as_str(), &**c, &**k)).collect();
+        Ok(one_line(&files::report(&filter, &all)))
+    }
+
+    /// What the clients of a file system told of themselves, not older than a period of reports.
+    async fn clients_of(&self, rank: &FirstRank) -> Rc<Clients> {
+        let known = self.files.borrow().clients.get(&rank.gid).cloned();
+        if let Some((at, clients)) = &known
+            && at + f64::from(self.monitor.report_period()) > seconds()
+        {
+            return Rc::clone(clients);
+        }
+        let asked = async {
+            let client = self.connect().await.map_err(|e| base::errno::name(e).to_owned())?;
+            let json = r#"{"prefix": "client ls", "format": "json"}"#;
+            let answer = client.tell(EntityKind::MDS, rank.addr, json).await.map_err(|e| e.to_string())?;
+            if answer.rc < 0 { Err(format!("{} {}", answer.rc, answer.status)) } else { Ok(answer.out) }
+        };
+        match tokio::time::timeout(SESSIONS_LIMIT, asked).await.unwrap_or_else(|_| Err("no answer".to_owned())) {
+            Ok(out) => {
+                let clients = Rc::new(files::clients(&out));
+                self.files.borrow_mut().clients.insert(rank.gid, (seconds(), Rc::clone(&clients)));
+                clients
+            }
+            Err(why) => {
+                tracing::warn!("mgr: mds.{} does not say who its clients are: {why}", rank.daemon);
+                known.map(|(_, clients)| clients).unwrap_or_default()
+            }
+        }
+    }
+}
