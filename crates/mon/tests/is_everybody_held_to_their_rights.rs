@@ -181,6 +181,11 @@ const STRICTER: &[Stricter] = &[
         columns: READERS,
         why: "16.2 finds a command by how its text begins: `fs compat` is judged as `fs compat show`",
     },
+    Stricter {
+        row: "osd blocklist #add range",
+        columns: &["profile-rbd"],
+        why: "who breaks a lock shuts out one client; with the word before it the same text is a whole network",
+    },
     Stricter { row: "scrub", columns: EVERYBODY, why: "16.2 says that it is obsolete before it looks at caps" },
 ];
 
