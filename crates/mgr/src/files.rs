@@ -116,6 +116,11 @@ fn number(s: &str) -> Option<u32> {
 /// A client's number with `client.` before it, and its IP with the protocol.
 type Who = (String, String);
 
+/// Numbers of all [`NAMES`].
+type Counters = [Pair; NAMES.len()];
+/// Answers by the parts of the question's key.
+type ByQuestion<T> = Vec<(Vec<PerfMetricSubKey>, T)>;
+
 /// What one daemon counted.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
@@ -123,9 +128,9 @@ pub struct Counted {
     delayed: BTreeSet<i32>,
     /// Clients by question and rank. The parts of a key are all that tells questions apart: daemons leave counters out that
     /// they don't know.
-    ranked: Vec<(Vec<PerfMetricSubKey>, Vec<(i32, Who)>)>,
+    ranked: ByQuestion<Vec<(i32, Who)>>,
     /// Counters by question.
-    global: Vec<(Vec<PerfMetricSubKey>, BTreeMap<Who, [Pair; NAMES.len()]>)>,
+    global: ByQuestion<BTreeMap<Who, Counters>>,
 }
 
 impl Counted {
@@ -166,7 +171,7 @@ impl Counted {
         self.ranked.iter().filter(move |(k, _)| asked.contains(k)).flat_map(|(_, rows)| rows)
     }
 
-    fn counters(&self, filter: &Filter) -> impl Iterator<Item = (&Who, &[Pair; NAMES.len()])> {
+    fn counters(&self, filter: &Filter) -> impl Iterator<Item = (&Who, &Counters)> {
         let asked = filter.global().key_descriptor.0;
         self.global.iter().filter(move |(k, _)| *k == asked).flat_map(|(_, rows)| rows)
     }
@@ -183,7 +188,7 @@ fn who(s: &str) -> Option<Who> {
     known.then(|| (id.to_owned(), ip.trim_start().to_owned()))
 }
 
-fn unpack(r: &PerfMetricReport, packed: &bytes::Bytes) -> Option<[Pair; NAMES.len()]> {
+fn unpack(r: &PerfMetricReport, packed: &bytes::Bytes) -> Option<Counters> {
     let mut out = [(0, 0); NAMES.len()];
     let mut bytes = Reader::shared(packed);
     for d in &r.performance_counter_descriptors.0 {

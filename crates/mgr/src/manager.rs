@@ -140,7 +140,6 @@ impl Manager {
             stats_threshold: STATS_THRESHOLD,
             osd_perf_metric_queries: if of == EntityKind::OSD { self.queries.asked() } else { Vec::new() },
             metric_config: (of == EntityKind::MDS).then(mds),
-            ..MMgrConfigure::default()
         }
     }
 

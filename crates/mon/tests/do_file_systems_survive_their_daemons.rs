@@ -703,7 +703,7 @@ fn daemons_are_asked_what_clients_do_while_somebody_wants_to_know() {
     c.core.ask_mds(filter.queries());
     c.ticks(1);
     let all: Vec<_> = filter.queries().into_iter().map(|q| (q, 0)).collect();
-    assert_eq!(asked(&mut c, a), [all.clone()]);
+    assert_eq!(asked(&mut c, a), std::slice::from_ref(&all));
     let b = at_manager(&mut c, "b", 6002);
     assert_eq!(asked(&mut c, b), [all], "one that comes later is asked, too");
 
