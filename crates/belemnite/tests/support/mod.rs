@@ -63,6 +63,7 @@ impl Up {
             fsid: None,
             timeout: PATIENCE,
             modes: net::modes::Modes::default(),
+            mds: false,
         };
         Client::connect(o).await.unwrap_or_else(|e| panic!("{name}: {e}"))
     }
