@@ -1,5 +1,5 @@
 //! What the manager role knows of file systems' clients: the question that MDS daemons get, what they count for it, and how
-//! `fs perf stats` (and with it `cephfs-top`) shows that. Pure; the host ([`crate::host::files`]) asks and answers.
+//! `fs perf stats` (and with it `cephfs-top`) shows that. Pure; the host asks and answers.
 //!
 //! The first rank of a file system gathers what all its ranks count and reports it whole each time, so a report takes the
 //! place of the one before.

@@ -1,5 +1,5 @@
 //! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
-//! [`super::files`].
+//! `fs perf stats`.
 //!
 //! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
 //! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
