@@ -1,11 +1,12 @@
 //! `fs perf stats`: what MDS daemons count of clients, asked for while somebody wants to know.
 
-use super::images::{Job, Service, one_line, seconds};
+use super::images::{Job, Service, seconds};
 use crate::files::{self, Clients, Counted, Filter};
 use crate::monitor::FirstRank;
 use base::EntityKind;
 use base::errno::{EBUSY, EINVAL, Errno};
 use bytes::Bytes;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,6 +31,26 @@ pub(super) struct Files {
     asked: BTreeMap<Filter, f64>,
     /// Clients by the daemon of the first rank, and when it told, in seconds.
     clients: BTreeMap<u64, (f64, Rc<Clients>)>,
+}
+
+/// JSON on one line, with spaces as Python has them.
+fn one_line(v: &Value) -> Bytes {
+    struct Spaced;
+    impl serde_json::ser::Formatter for Spaced {
+        fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { w.write_all(b", ") }
+        }
+        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
+            if first { Ok(()) } else { w.write_all(b", ") }
+        }
+        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W) -> std::io::Result<()> {
+            w.write_all(b": ")
+        }
+    }
+    let mut out = Vec::new();
+    // Writing to memory does not fail.
+    let _ = serde::Serialize::serialize(v, &mut serde_json::Serializer::with_formatter(&mut out, Spaced));
+    out.into()
 }
 
 impl Service {

@@ -126,26 +126,6 @@ fn pretty(v: &Value) -> Bytes {
     out.into()
 }
 
-/// JSON on one line, with spaces as Python has them.
-pub(super) fn one_line(v: &Value) -> Bytes {
-    struct Spaced;
-    impl serde_json::ser::Formatter for Spaced {
-        fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
-            if first { Ok(()) } else { w.write_all(b", ") }
-        }
-        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
-            if first { Ok(()) } else { w.write_all(b", ") }
-        }
-        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W) -> std::io::Result<()> {
-            w.write_all(b": ")
-        }
-    }
-    let mut out = Vec::new();
-    // Writing to memory does not fail.
-    let _ = serde::Serialize::serialize(v, &mut serde_json::Serializer::with_formatter(&mut out, Spaced));
-    out.into()
-}
-
 /// Errno and status text of an error.
 fn errno_text(e: Errno) -> (Errno, String) {
     (e, format!("[errno {}] {}", -e, base::errno::name(e)))
