@@ -47,6 +47,8 @@ pub enum Bug {
     SkipMaps,
     /// A shard that an overwrite does not touch keeps the attributes of the version before.
     StaleUntouchedShard,
+    /// Peering takes a shard for one that lacks what its log lacks, also where that does not touch it.
+    ForgetDeferred,
     /// A parity-delta write takes zeros for the data that it replaces.
     DeltaWithoutOld,
     /// A leader's transactions carry no fence.
@@ -125,6 +127,7 @@ pub const ALL: &[Bug] = &[
     Bug::ActAsPredecessor,
     Bug::SkipMaps,
     Bug::StaleUntouchedShard,
+    Bug::ForgetDeferred,
     Bug::DeltaWithoutOld,
     Bug::LeaderWithoutFence,
     Bug::IgnoreWatchGap,

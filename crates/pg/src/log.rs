@@ -7,7 +7,7 @@
 
 use crate::keep::Keep;
 use crate::stats::StatSum;
-use base::{EntityKind, EntityName, Epoch, Eversion, HObject, ReqId, Utime};
+use base::{EntityKind, EntityName, Epoch, Eversion, HObject, ReqId, ShardId, Utime};
 use bytes::Bytes;
 use hashbrown::{HashTable, hash_table};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,12 +76,33 @@ pub struct LogEntry {
     pub delta: StatSum,
     /// Of a shard: how it is undone; empty if it is not.
     pub undo: Bytes,
+    /// Of a shard: which shards have other bytes by it. `None`: perhaps all.
+    pub touch: Option<Box<Touch>>,
+}
+
+/// Which shards of an erasure-coded PG an entry touches, and what it leaves on the others: an overwrite of one object that
+/// changes nothing else but attributes. On a shard that it spares, the entry is done when these attributes are set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// A bit for each shard with other bytes, and for those that get every entry.
+    pub shards: u32,
+    /// Attributes of the object that the entry sets, on all shards.
+    pub attrs: Vec<(Bytes, Bytes)>,
+}
+
+impl Touch {
+    /// True if the shard has other bytes by the entry, or is one of those that get every entry.
+    #[must_use]
+    pub fn touches(&self, shard: ShardId) -> bool {
+        u32::try_from(shard.0).ok().and_then(|s| 1u32.checked_shl(s)).is_none_or(|bit| self.shards & bit != 0)
+    }
 }
 
 const FORMAT: u8 = 1;
 const HAS_RETURNS: u8 = 1;
 const HAS_SNAPS: u8 = 2;
 const HAS_UNDO: u8 = 4;
+const HAS_TOUCH: u8 = 8;
 
 impl LogEntry {
     /// Stored form.
@@ -92,7 +113,8 @@ impl LogEntry {
         w.u8(self.kind as u8);
         w.u8((u8::from(!self.returns.is_empty()) * HAS_RETURNS)
             | (u8::from(!self.snaps.is_empty()) * HAS_SNAPS)
-            | (u8::from(!self.undo.is_empty()) * HAS_UNDO));
+            | (u8::from(!self.undo.is_empty()) * HAS_UNDO)
+            | (u8::from(self.touch.is_some()) * HAS_TOUCH));
         w.put(&self.version);
         w.put(&self.prior_version);
         w.u64(self.user_version);
@@ -114,6 +136,13 @@ impl LogEntry {
         }
         if !self.undo.is_empty() {
             w.blob(&self.undo);
+        }
+        if let Some(t) = &self.touch {
+            w.u32(t.shards);
+            w.seq(t.attrs.iter(), |w, (k, v)| {
+                w.blob(k);
+                w.blob(v);
+            });
         }
         w.into_bytes()
     }
@@ -140,6 +169,7 @@ impl LogEntry {
             returns: Vec::new(),
             snaps: Vec::new(),
             undo: Bytes::new(),
+            touch: None,
         };
         if bits & HAS_RETURNS != 0 {
             e.returns = r.vec_with("op returns", |r| Ok(OpReturn { rval: r.i32()?, out: r.blob()? }))?;
@@ -150,7 +180,18 @@ impl LogEntry {
         if bits & HAS_UNDO != 0 {
             e.undo = r.blob()?;
         }
+        if bits & HAS_TOUCH != 0 {
+            let shards = r.u32()?;
+            let attrs = r.vec_with("attributes", |r| Ok((r.blob()?, r.blob()?)))?;
+            e.touch = Some(Box::new(Touch { shards, attrs }));
+        }
         Ok(e)
+    }
+
+    /// What is to be set on a shard whose bytes the entry leaves as they are; `None` if it may touch them.
+    #[must_use]
+    pub fn spares(&self, shard: ShardId) -> Option<&Touch> {
+        self.touch.as_deref().filter(|t| !t.touches(shard))
     }
 
     /// What a resend needs of it.
@@ -542,11 +583,21 @@ mod tests {
             snaps: vec![3, 2],
             delta: StatSum { num_objects: -1, num_bytes: 1 << 33, ..StatSum::default() },
             undo: Bytes::from_static(b"undo"),
+            touch: Some(Box::new(Touch {
+                shards: 0b11_0010,
+                attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(b"oi"))],
+            })),
         };
         let b = e.to_record();
         assert_eq!(LogEntry::from_record(&b).unwrap(), e);
         for n in 0..b.len() {
             assert!(LogEntry::from_record(&b.slice(..n)).is_err());
         }
+        let spared: Vec<i8> = (-1..40).filter(|s| e.spares(ShardId(*s)).is_some()).collect();
+        assert!(
+            spared[..5] == [0, 2, 3, 6, 7] && spared.last() == Some(&31),
+            "no shard, and what no bit stands for, is touched"
+        );
+        assert!(LogEntry { touch: None, ..e }.spares(ShardId(0)).is_none());
     }
 }

@@ -11,6 +11,8 @@ macro_rules! sums {
         impl StatSum {
             /// Adds `d`.
             pub fn add(&mut self, d: &Self) { $(self.$f += d.$f;)* }
+            /// Takes `d` back.
+            pub fn take_back(&mut self, d: &Self) { $(self.$f -= d.$f;)* }
             /// True if nothing is counted.
             #[must_use]
             pub fn is_zero(&self) -> bool { $(self.$f == 0 &&)* true }
@@ -141,6 +143,8 @@ pub struct Counters {
     pub recovered_keys: u64,
     /// Runs of other shards that were asked for.
     pub shard_reads: u64,
+    /// Members that a write was not sent to at once, as it leaves their shards as they are.
+    pub shards_spared: u64,
 }
 
 impl Counters {
@@ -163,6 +167,7 @@ impl Counters {
         self.recovered_bytes += o.recovered_bytes;
         self.recovered_keys += o.recovered_keys;
         self.shard_reads += o.shard_reads;
+        self.shards_spared += o.shards_spared;
     }
 }
 
@@ -201,6 +206,7 @@ mod tests {
                 recovered_bytes,
                 recovered_keys,
                 shard_reads,
+                shards_spared,
             ] = std::array::from_fn(|i| k * (i as u64 + 1));
             Counters {
                 ops,
@@ -220,6 +226,7 @@ mod tests {
                 recovered_bytes,
                 recovered_keys,
                 shard_reads,
+                shards_spared,
             }
         };
         let mut sum = of(1);

@@ -432,6 +432,33 @@ fn small_reads_and_writes_touch_few_shards() {
     finish(&mut c);
 }
 
+/// What was written while a shard was away is no loss to it if none of it is on that shard: its log says so.
+#[test]
+fn a_shard_that_was_away_recovers_only_objects_whose_bytes_it_missed() {
+    use wire::msg::OpCode;
+    let chunk = u64::from(CHUNK);
+    for (away, written, recovers) in [(1, 2, false), (2, 2, true), (5, 2, true)] {
+        let (mut c, name, _) = at_rest(62, (4, 2));
+        c.crash(away);
+        c.run(40_000);
+        let mut data = whole();
+        let before: u64 = c.osds.iter().filter_map(|o| o.pg.as_ref()).map(|p| p.counters().recovered_objects).sum();
+        for i in 0..3u8 {
+            let new = Bytes::from(vec![i + 1; CHUNK as usize]);
+            data[written as usize * CHUNK as usize..][..new.len()].copy_from_slice(&new);
+            alone(&mut c, 10, extent(OpCode::WRITE, written * chunk, new));
+        }
+        c.restart(away);
+        c.run(10_000);
+        c.settle();
+        let after: u64 = c.osds.iter().filter_map(|o| o.pg.as_ref()).map(|p| p.counters().recovered_objects).sum();
+        assert_eq!(after - before > 0, recovers, "shard {away}: {before} {after}");
+        assert!(shard(&mut c, away).contains_key(&name));
+        finish(&mut c);
+        assert!(alone(&mut c, 10, read_of(0, 0))[..] == data[..]);
+    }
+}
+
 /// The content of [`at_rest`]'s object.
 fn whole() -> Vec<u8> {
     (0..150_000u32).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect()

@@ -29,7 +29,7 @@ fn spoil(c: &mut Cluster, osd: i32) {
     let from = c.map().mapping().acting_primary;
     for seq in 1..2_000 {
         let records = vec![Bytes::from_static(b"no record")];
-        let b = Body::Write { seq, stable: 0, trim: None, records, ops: Vec::new() };
+        let b = Body::Write { first: seq, seq, stable: 0, trim: None, records, ops: Vec::new() };
         let msg = message(c, &b);
         c.give(osd, Event::Peer { from, msg });
         if c.osds[osd as usize].pg.as_ref().unwrap().has_failed() {

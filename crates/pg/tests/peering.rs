@@ -158,7 +158,9 @@ impl Play {
                             if *absent { " (nothing)" } else { "" }
                         )
                     }
-                    Body::GetLog { last_update, les } => format!("your log, please; I have {last_update}, les {les}"),
+                    Body::GetLog { last_update, les, .. } => {
+                        format!("your log, please; I have {last_update}, les {les}")
+                    }
                     Body::Log { since, records, .. } => format!("my log since {since}: {} records", records.len()),
                     Body::Activate { les, since, reset, records, .. } => {
                         let reset = if *reset { ", forget yours" } else { "" };
@@ -331,6 +333,7 @@ impl Play {
                         snaps: Vec::new(),
                         delta: pg::stats::StatSum::default(),
                         undo: Bytes::new(),
+                        touch: None,
                     };
                     (e.version, e.to_record())
                 };

@@ -84,7 +84,7 @@ fn peer_seeds() -> Vec<Vec<u8>> {
             }]),
         })),
         Body::Activated { missing: vec![(head.clone(), v)] },
-        Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
+        Body::Write { first: 7, seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
         Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },
         Body::Digest { begin: base::HObject::min(), end: head.clone(), objects: vec![(head, 5)] },
     ];

@@ -83,6 +83,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
             snaps,
             delta: StatSum::default(),
             undo: Bytes::new(),
+            touch: None,
         });
         version.version += 1;
     }
@@ -158,6 +159,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         snaps: Vec::new(),
         delta: c.delta,
         undo: Bytes::new(),
+        touch: None,
     });
     Finished { ops, entries, after, delta: c.delta, user_version }
 }

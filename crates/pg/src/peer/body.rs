@@ -27,6 +27,9 @@ const SHARD_READ: u8 = 46;
 const SHARD_DATA: u8 = 47;
 /// Code of [`Body::Rewind`].
 const REWIND: u8 = 48;
+/// Codes of [`Body::GetTouched`] and its answer.
+const GET_TOUCHED: u8 = 49;
+const TOUCHED: u8 = 50;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -41,8 +44,10 @@ pub type Attrs = Vec<(Bytes, Bytes)>;
 pub struct ReadItem {
     /// The object or clone.
     pub oid: HObject,
-    /// The version it must have.
+    /// The version it must have...
     pub version: Eversion,
+    /// ...or an older one from this on: what came in between left the shard's bytes as they were.
+    pub since: Eversion,
     /// Where the run begins in the shard.
     pub off: u64,
     /// Its length.
@@ -69,12 +74,14 @@ pub enum Body {
         last_update: Eversion,
         /// When the asker last took part.
         les: Epoch,
+        /// The version that counts: what is newer is not wanted.
+        upto: Eversion,
     },
-    /// The answer: all records after `since`.
+    /// The answer: all records after `since`, up to the version that counts.
     Log {
         /// Both logs are the same up to here, or a bit earlier.
         since: Eversion,
-        /// Whose log it is.
+        /// Of whose log it is, as of that version.
         info: Box<PgInfo>,
         /// The records.
         records: Vec<Bytes>,
@@ -104,8 +111,11 @@ pub enum Body {
         /// All copies are complete: older intervals don't matter any more.
         clean: bool,
     },
-    /// Primary to members: the next write. Numbers grow by one from 1 in an interval.
+    /// Primary to members: the next write, with those before it that the receiver was not sent. Numbers grow by one from 1 in an
+    /// interval.
     Write {
+        /// The first write in it.
+        first: u64,
         /// Its number.
         seq: u64,
         /// Writes up to this number are durable on all members.
@@ -239,6 +249,20 @@ pub enum Body {
         /// The records of the interval's log after that.
         records: Vec<Bytes>,
     },
+    /// Primary, while it peers, to the shard with the longest log: which shards do the entries after this version touch?
+    GetTouched {
+        /// That version.
+        since: Eversion,
+    },
+    /// The answer.
+    Touched {
+        /// As asked.
+        since: Eversion,
+        /// The newest version of that log.
+        upto: Eversion,
+        /// The entries' versions, with a bit for each shard.
+        entries: Vec<(Eversion, u32)>,
+    },
     /// Between the primary and members: may it recover now?
     Reserve(ReserveMsg),
 }
@@ -273,10 +297,11 @@ impl Body {
                     w.u32(*ms);
                 });
             }
-            Self::GetLog { last_update, les } => {
+            Self::GetLog { last_update, les, upto } => {
                 w.u8(3);
                 w.put(last_update);
                 w.put(les);
+                w.put(upto);
             }
             Self::Log { since, info, records: v } => {
                 w.u8(4);
@@ -301,8 +326,8 @@ impl Body {
                 w.put(&**history);
                 w.bool(*clean);
             }
-            Self::Write { seq, stable, trim, records: v, ops } => {
-                return encode_write(*seq, *stable, *trim, v, ops).unwrap_or_else(not_for_others);
+            Self::Write { first, seq, stable, trim, records: v, ops } => {
+                return encode_write(*first, *seq, *stable, *trim, v, ops).unwrap_or_else(not_for_others);
             }
             Self::WriteAck { seq } => {
                 w.u8(9);
@@ -389,6 +414,7 @@ impl Body {
                 w.seq(items.iter(), |w, i| {
                     w.put(&i.oid);
                     w.put(&i.version);
+                    w.put(&i.since);
                     w.u64(i.off);
                     w.u64(i.len);
                 });
@@ -421,6 +447,19 @@ impl Body {
                 w.put(since);
                 records(&mut w, v);
             }
+            Self::GetTouched { since } => {
+                w.u8(GET_TOUCHED);
+                w.put(since);
+            }
+            Self::Touched { since, upto, entries } => {
+                w.u8(TOUCHED);
+                w.put(since);
+                w.put(upto);
+                w.seq(entries.iter(), |w, (v, shards)| {
+                    w.put(v);
+                    w.u32(*shards);
+                });
+            }
             Self::Reserve(m) => {
                 w.u8(RESERVE);
                 m.encode(&mut w);
@@ -441,7 +480,7 @@ impl Body {
                 absent: r.bool()?,
                 grants: r.vec_with("grants", |r| Ok((r.get()?, r.u32()?)))?,
             },
-            3 => Self::GetLog { last_update: r.get()?, les: r.get()? },
+            3 => Self::GetLog { last_update: r.get()?, les: r.get()?, upto: r.get()? },
             4 => Self::Log { since: r.get()?, info: info(r)?, records: records(r)? },
             5 => Self::Activate {
                 les: r.get()?,
@@ -453,9 +492,9 @@ impl Body {
             6 => Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))? },
             7 => Self::Started { history: Box::new(r.get()?), clean: r.bool()? },
             8 => {
-                let (seq, stable) = (r.u64()?, r.u64()?);
+                let (first, seq, stable) = (r.u64()?, r.u64()?, r.u64()?);
                 let trim = if r.bool()? { Some(r.get()?) } else { None };
-                Self::Write { seq, stable, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
+                Self::Write { first, seq, stable, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
             }
             9 => Self::WriteAck { seq: r.u64()? },
             10 => Self::Pull { head: r.get()?, need: r.get()?, urgent: r.bool()? },
@@ -489,7 +528,8 @@ impl Body {
                 seq: r.u64()?,
                 family: if r.bool()? { Some(r.get()?) } else { None },
                 items: r.vec_with("runs of a shard", |r| {
-                    Ok(ReadItem { oid: r.get()?, version: r.get()?, off: r.u64()?, len: r.u64()? })
+                    let (oid, version, since) = (r.get()?, r.get()?, r.get()?);
+                    Ok(ReadItem { oid, version, since, off: r.u64()?, len: r.u64()? })
                 })?,
             },
             SHARD_DATA => {
@@ -514,6 +554,12 @@ impl Body {
                 Self::ShardData { id, n, family, found }
             }
             REWIND => Self::Rewind { since: r.get()?, records: records(r)? },
+            GET_TOUCHED => Self::GetTouched { since: r.get()? },
+            TOUCHED => Self::Touched {
+                since: r.get()?,
+                upto: r.get()?,
+                entries: r.vec_with("entries of a log", |r| Ok((r.get()?, r.u32()?)))?,
+            },
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
@@ -522,6 +568,7 @@ impl Body {
 
 /// [`Body::Write`] from borrowed parts: it is on the write path. `None` if there are changes that are not for others.
 pub(crate) fn encode_write(
+    first: u64,
     seq: u64,
     stable: u64,
     trim: Option<Eversion>,
@@ -531,6 +578,7 @@ pub(crate) fn encode_write(
     let mut data = Vec::new();
     let mut w = Writer::with_capacity(Features::PACIFIC, 640);
     w.u8(8);
+    w.u64(first);
     w.u64(seq);
     w.u64(stable);
     w.bool(trim.is_some());
@@ -592,13 +640,19 @@ mod tests {
         let all = vec![
             Body::Query,
             Body::Notify { info: info.clone(), absent: true, grants: vec![(OsdId(3), 7)] },
-            Body::GetLog { last_update: v, les: Epoch(4) },
+            Body::GetLog { last_update: v, les: Epoch(4), upto: Eversion::new(2, 3) },
             Body::Log { since: v, info: info.clone(), records: records.clone() },
             Body::Activate { les: Epoch(3), since: v, reset: true, info, records: records.clone() },
             Body::Activated { missing: vec![(head.clone(), v)] },
             Body::Started { history: Box::default(), clean: true },
             Body::Rewind { since: v, records: records.clone() },
-            Body::Write { seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
+            Body::Write { first: 5, seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
+            Body::GetTouched { since: v },
+            Body::Touched {
+                since: v,
+                upto: Eversion::new(2, 9),
+                entries: vec![(v, 5), (Eversion::new(2, 9), u32::MAX)],
+            },
             Body::WriteAck { seq: 3 },
             Body::Pull { head: head.clone(), need: v, urgent: true },
             Body::NoPull { head: head.clone() },
@@ -619,7 +673,13 @@ mod tests {
                 n: 2,
                 seq: 9,
                 family: Some(head.clone()),
-                items: vec![ReadItem { oid: head.clone(), version: v, off: 4096, len: 8192 }],
+                items: vec![ReadItem {
+                    oid: head.clone(),
+                    version: v,
+                    since: Eversion::new(2, 1),
+                    off: 4096,
+                    len: 8192,
+                }],
             },
             Body::ShardData {
                 id: 4,

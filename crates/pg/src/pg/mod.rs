@@ -485,6 +485,9 @@ impl Pg {
                 self.finish_pushes(now, store, out);
             }
             if !self.peers.clean {
+                if self.is_coded() {
+                    self.send_deferred();
+                }
                 self.pump_recovery(now, store, out);
             }
             if self.peers.lent.is_some() {

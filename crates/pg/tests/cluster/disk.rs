@@ -22,6 +22,8 @@ pub struct Disk {
     /// Runs of objects' data that were read, and that transactions wrote.
     pub reads: BTreeSet<(Oid, u64, u64)>,
     pub writes: Vec<(Oid, u64, u64)>,
+    /// Transactions that were submitted.
+    pub transactions: usize,
     /// How many parts of objects that come from others there is space for, if it is short.
     pub room: Option<usize>,
 }
@@ -44,6 +46,7 @@ impl Disk {
             frame: usize::MAX,
             reads: BTreeSet::new(),
             writes: Vec::new(),
+            transactions: 0,
             room: None,
         }
     }
@@ -141,6 +144,7 @@ impl ObjectStore for Disk {
         self.live.prepare(t, txn)
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {
+        self.transactions += 1;
         for op in &txn.ops {
             match op {
                 Op::Remove { oid, .. } => drop(self.spoiled.remove(oid)),

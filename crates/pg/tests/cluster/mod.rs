@@ -962,7 +962,8 @@ impl Cluster {
                 panic!("does not heal; {m:?}\n{}\nbusy {idle}", states.join("\n"));
             }
         }
-        self.run(2_000);
+        // Members of shards hear what they were not sent, and then that all have all, each some seconds after the last write.
+        self.run(if self.map().code.is_some() { 15_000 } else { 2_000 });
     }
 
     /// As an operator does ([`Event::Force`]).

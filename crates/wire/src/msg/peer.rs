@@ -39,10 +39,10 @@ impl MPgPeer {
 impl WireMessage for MPgPeer {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4200;
-    /// Version 1 lacks the sender's instance, version 2 its shard. OSDs with different versions refuse each other's
-    /// messages.
-    const VERSION: u16 = 3;
-    const COMPAT: u16 = 3;
+    /// Version 1 lacks the sender's instance, version 2 its shard; version 3 sends every write to every shard. OSDs with
+    /// different versions refuse each other's messages.
+    const VERSION: u16 = 4;
+    const COMPAT: u16 = 4;
 
     fn encode_front(&self, w: &mut Writer) {
         w.put(&self.spg);
@@ -53,7 +53,7 @@ impl WireMessage for MPgPeer {
     }
 
     fn decode_front(r: &mut Reader<'_>, version: u16, data: &Bytes) -> Result<Self> {
-        named_instance(version)?;
+        same_layout(version)?;
         Ok(Self {
             spg: r.get()?,
             from: r.get()?,
@@ -73,9 +73,9 @@ impl WireMessage for MPgPeer {
     }
 }
 
-/// Refuses versions without the sender's instance and shard.
-fn named_instance(version: u16) -> Result<()> {
-    if version < 3 {
+/// Refuses messages with an earlier layout of the envelope or the body.
+fn same_layout(version: u16) -> Result<()> {
+    if version < 4 {
         return Err(DecodeError::BadValue { what: "version of a message between PGs", value: version.into() });
     }
     Ok(())
@@ -94,10 +94,10 @@ pub struct MPgPeers {
 impl WireMessage for MPgPeers {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4201;
-    /// Version 1 lacks the sender's instance, version 2 its shard. OSDs with different versions refuse each other's
-    /// messages.
-    const VERSION: u16 = 3;
-    const COMPAT: u16 = 3;
+    /// Version 1 lacks the sender's instance, version 2 its shard; version 3 sends every write to every shard. OSDs with
+    /// different versions refuse each other's messages.
+    const VERSION: u16 = 4;
+    const COMPAT: u16 = 4;
 
     fn encode_front(&self, w: &mut Writer) {
         w.seq(self.items.iter(), |w, m| {
@@ -110,7 +110,7 @@ impl WireMessage for MPgPeers {
     }
 
     fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
-        named_instance(version)?;
+        same_layout(version)?;
         let item = |r: &mut Reader<'_>| {
             Ok(MPgPeer {
                 spg: r.get()?,
@@ -148,9 +148,11 @@ mod tests {
         let all = MPgPeers { items: (0..5).map(item).collect() };
         let m = all.to_message(Features::PACIFIC);
         assert_eq!(MPgPeers::from_message(&m).unwrap(), all);
-        let mut old = m.clone();
-        old.header.version = 2;
-        assert!(MPgPeers::from_message(&old).is_err() && MPgPeer::from_message(&old).is_err());
+        for version in 1..4 {
+            let mut old = m.clone();
+            old.header.version = version;
+            assert!(MPgPeers::from_message(&old).is_err() && MPgPeer::from_message(&old).is_err());
+        }
         for n in 0..m.front.len() {
             let cut = crate::Message { front: m.front.slice(..n), ..m.clone() };
             assert!(MPgPeers::from_message(&cut).is_err());

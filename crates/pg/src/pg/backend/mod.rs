@@ -11,6 +11,7 @@ use crate::exec::Step;
 use crate::log::LogEntry;
 use crate::peer::encode_write;
 use crate::pg::Pg;
+use crate::pg::backend::ec::defer::{DEFERRED_MAX, Deferred};
 use crate::shards::PeerId;
 use base::Eversion;
 use base::errno::EIO;
@@ -31,7 +32,7 @@ pub(in crate::pg) enum Spread {
 pub(in crate::pg) enum Sent {
     /// The same to all.
     Same((Bytes, Bytes)),
-    /// To each member its own.
+    /// To each member its own; to some nothing, yet.
     Each(Vec<(PeerId, (Bytes, Bytes))>),
 }
 
@@ -41,6 +42,15 @@ impl Sent {
         match self {
             Self::Same(m) => Some(m),
             Self::Each(all) => all.iter().find(|(p, _)| *p == peer).map(|(_, m)| m),
+        }
+    }
+}
+
+impl Sent {
+    /// A member has it: it is not sent again.
+    pub(in crate::pg) fn has(&mut self, peer: PeerId) {
+        if let Self::Each(all) = self {
+            all.retain(|(p, _)| *p != peer);
         }
     }
 }
@@ -81,20 +91,33 @@ impl Pg {
         trim: Option<Eversion>,
         records: &[Bytes],
         spread: &Spread,
+        deferred: Option<&Deferred>,
     ) -> Step<Sent> {
-        let encode = |ops: &[Op]| {
-            encode_write(seq, self.stable_at_members(), trim, records, ops).ok_or_else(|| {
+        let encode = |first: u64, records: &[Bytes], ops: &[Op]| {
+            encode_write(first, seq, self.stable_at_members(), trim, records, ops).ok_or_else(|| {
                 tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
                 EIO.into()
             })
         };
         match spread {
-            Spread::Same(ops) => encode(ops).map(Sent::Same),
+            Spread::Same(ops) => encode(seq, records, ops).map(Sent::Same),
             Spread::Shards(all) => {
                 let mut each = Vec::with_capacity(self.peers.members.keys().count());
-                for p in self.peers.members.keys() {
+                for (p, m) in self.peers.members.iter() {
+                    let waits = deferred.is_some_and(|d| !d.touch.touches(p.shard));
+                    if waits && seq - m.sent < DEFERRED_MAX {
+                        continue;
+                    }
                     let own = usize::try_from(p.shard.0).ok().and_then(|at| all.get(at));
-                    each.push((*p, encode(own.map_or(&[][..], |o| o))?));
+                    let own = own.map_or(&[][..], |o| o);
+                    if m.sent + 1 >= seq {
+                        each.push((*p, encode(seq, records, own)?));
+                        continue;
+                    }
+                    let (mut before, mut ops) = self.deferred_since(m.sent);
+                    before.extend(records.iter().cloned());
+                    ops.extend_from_slice(own);
+                    each.push((*p, encode(m.sent + 1, &before, &ops)?));
                 }
                 Ok(Sent::Each(each))
             }

@@ -13,7 +13,8 @@ use crate::exec::{Finished, OpAccess, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
-use crate::pg::backend::Sent;
+use crate::pg::backend::ec::defer::Deferred;
+use crate::pg::backend::{Sent, Spread};
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::peering::session::Unacked;
 use crate::pg::{OpDump, Pg, State};
@@ -200,6 +201,7 @@ impl Pg {
         let trim = self.log.trim_target(keep).filter(|to| {
             // Only what is durable everywhere: a member that lost it could not be told from one that has it.
             self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
+                && (!self.is_coded() || self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
         });
         let share =
             !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
@@ -211,10 +213,14 @@ impl Pg {
             self.note_entries(0, entries);
             return Ok(());
         }
-        let full = self.encode_for_members(self.peers.seq + 1, trim, &records, &spread)?;
+        if self.is_coded() && matches!(spread, Spread::Same(_)) {
+            self.send_deferred();
+        }
+        let deferred = self.deferrable(entries, &records, trim);
+        let full = self.encode_for_members(self.peers.seq + 1, trim, &records, &spread, deferred.as_deref())?;
         let mut own = spread.take_own(self.me());
         self.submit_with_log(tag, &mut own, entries, &records, trim, store)?;
-        self.share_write(entries.last().map(|e| &e.soid), full, trim, &records);
+        self.share_write(entries.last().map(|e| &e.soid), full, trim, &records, deferred);
         self.note_entries(self.peers.seq, entries);
         Ok(())
     }
@@ -249,16 +255,18 @@ impl Pg {
         }
     }
 
-    /// Sends the write submitted last to all members.
+    /// Sends the write submitted last to all members, or, if some of it may be deferred, to those whose shards it touches.
     pub(in crate::pg) fn share_write(
         &mut self,
         soid: Option<&HObject>,
         full: Sent,
         trim: Option<Eversion>,
         records: &[Bytes],
+        deferred: Option<Box<Deferred>>,
     ) {
         self.peers.seq += 1;
         let seq = self.peers.seq;
+        let after = self.info.last_update.version.saturating_sub(records.len() as u64);
         if let Some(c) = self.commits.back_mut() {
             c.shared = seq;
         }
@@ -272,16 +280,24 @@ impl Pg {
                 }
             }
         }
-        let bare =
-            if bare_for.is_empty() { None } else { encode_write(seq, self.stable_at_members(), trim, records, &[]) };
+        let bare = if bare_for.is_empty() {
+            None
+        } else {
+            encode_write(seq, seq, self.stable_at_members(), trim, records, &[])
+        };
         let to: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
                 self.tell_encoded(o, m);
+                if let Some(to) = self.peers.members.get_mut(&o) {
+                    to.sent = seq;
+                }
+            } else {
+                self.counters.shards_spared += 1;
             }
         }
-        self.peers.unacked.push_back(Unacked { seq, full, bare, bare_for });
+        self.peers.unacked.push_back(Unacked { seq, after, full, bare, bare_for, deferred });
     }
 
     /// Submits changes of this copy alone together with a new info.
@@ -527,20 +543,45 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
-        m.acked = m.acked.max(seq.min(self.peers.seq));
-        let all = self.peers.members.values().map(|m| m.acked).min().unwrap_or(0);
-        while self.peers.unacked.front().is_some_and(|u| u.seq <= all) {
-            self.peers.unacked.pop_front();
+        let before = m.acked;
+        m.acked = before.max(seq.min(m.sent));
+        let now_acked = m.acked;
+        for u in self.peers.unacked.iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= now_acked) {
+            u.full.has(from);
         }
+        self.count_acked();
         self.finish_commits(now, store, out);
         if self.is_coded() {
             self.kept_safe(self.shared_durably());
         }
     }
 
-    /// Number of the newest write all members have.
+    /// Members have said what they have: sees which writes all have, and which all have that must.
+    pub(in crate::pg) fn count_acked(&mut self) {
+        let p = &mut self.peers;
+        let all = p.members.values().map(|m| m.acked).min().unwrap_or(u64::MAX);
+        while p.unacked.front().is_some_and(|u| u.seq <= all) {
+            p.unacked.pop_front();
+        }
+        let coded = self.coder.is_some();
+        let (Some(first), true) = (p.unacked.front().map(|u| u.seq), coded) else { return };
+        let mut acked = self.shard.acked.max(first - 1);
+        let next = usize::try_from(acked + 1 - first).unwrap_or(usize::MAX);
+        for u in p.unacked.iter().skip(next) {
+            if p.members.iter().any(|(o, m)| m.acked < u.seq && u.waits_for(*o)) {
+                break;
+            }
+            acked = u.seq;
+        }
+        self.shard.acked = acked;
+    }
+
+    /// Number of the newest write that is acknowledged, with all before it: every member has it that must.
     pub(in crate::pg) fn stable(&self) -> u64 {
-        self.peers.unacked.front().map_or(self.peers.seq, |u| u.seq - 1)
+        match self.peers.unacked.front() {
+            None => self.peers.seq,
+            Some(u) => (u.seq - 1).max(self.shard.acked),
+        }
     }
 
     /// Number of the newest write that is durable on all members and here.
@@ -557,7 +598,7 @@ impl Pg {
 
     /// Does what waits for transactions that are durable here and, if shared, everywhere.
     pub(in crate::pg) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let everywhere = self.peers.unacked.front().map_or(u64::MAX, |u| u.seq - 1);
+        let everywhere = if self.peers.unacked.is_empty() { u64::MAX } else { self.stable() };
         while let Some(c) = self.commits.front()
             && c.seq <= self.local
             && (c.shared <= everywhere || acts(Bug::AckBeforeReplicas))

@@ -77,7 +77,9 @@ pub(in crate::pg) enum Work {
     /// Takes over another log.
     Merge(Box<Merge>),
     /// Sends this log.
-    SendLog { to: PeerId, last_update: Eversion, les: Epoch },
+    SendLog { to: PeerId, last_update: Eversion, les: Epoch, upto: Eversion },
+    /// Tells which shards the newest entries touch.
+    SendTouched { to: PeerId, since: Eversion },
     /// Tells another shard how far to go back.
     SendRewind { to: PeerId, last_update: Eversion, les: Epoch },
     /// Applies the next thing the primary or a holder sent.
@@ -294,7 +296,10 @@ impl Pg {
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
-            Work::SendLog { to, last_update, les } => self.run_send_log(plan.id, to, last_update, les, store, out),
+            Work::SendLog { to, last_update, les, upto } => {
+                self.run_send_log(plan.id, to, last_update, les, upto, store, out)
+            }
+            Work::SendTouched { to, since } => self.run_send_touched(plan.id, to, since, store, out),
             Work::SendRewind { to, last_update, les } => {
                 self.run_send_rewind(plan.id, to, last_update, les, store, out)
             }

@@ -218,6 +218,7 @@ impl Pg {
             snaps: t.snaps,
             delta: t.delta,
             undo: Bytes::new(),
+            touch: None,
         };
         self.commit_entries(tag, t.ops, &mut [entry], store)?;
         self.info.stats.add(&t.delta);

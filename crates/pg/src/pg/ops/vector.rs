@@ -399,6 +399,7 @@ impl Pg {
             snaps: Vec::new(),
             delta: StatSum::default(),
             undo: bytes::Bytes::new(),
+            touch: None,
         };
         self.commit_entries(tag, Vec::new(), &mut [entry], store)?;
         Ok(version)

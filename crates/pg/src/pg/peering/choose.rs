@@ -34,6 +34,8 @@ use store::ObjectStore;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pg) struct Choice {
     pub auth: PeerId,
+    /// The newest version that counts: the log up to there.
+    pub version: Eversion,
     /// As maps have it: of copies the primary first, of shards each at its place.
     pub want: Vec<OsdId>,
     /// Members of the up set that must be filled.
@@ -149,10 +151,13 @@ impl Pg {
     }
 
     /// Goes on when everyone asked has answered.
-    fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
         if waits || !self.peers.prior.blocked_by.is_empty() || self.merging || !self.is_settled() {
+            return;
+        }
+        if self.is_coded() && self.asks_touched() {
             return;
         }
         let Some(c) = self.choose() else {
@@ -185,13 +190,28 @@ impl Pg {
         self.peers.want = None;
         self.peers.targets = c.backfill;
         self.peers.auth = Some(c.auth);
-        let theirs = self.peers.known.get(&c.auth).and_then(|k| k.as_ref()).map(|i| i.last_update);
-        if c.auth == me || theirs == Some(self.info.last_update) {
+        if coded {
+            self.shard.version = c.version;
+        }
+        if c.version == self.info.last_update || c.auth == me && !coded {
             return self.log_ready(now, store, out);
         }
+        // A shard that is to go back asks itself.
         self.state = State::GetLog;
+        let ask = self.log_wanted();
+        self.tell(c.auth, &ask);
+    }
+
+    /// The question for the authoritative log.
+    pub(in crate::pg) fn log_wanted(&self) -> Body {
         let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
-        self.tell(c.auth, &Body::GetLog { last_update, les });
+        Body::GetLog { last_update, les, upto: self.version_that_counts() }
+    }
+
+    /// What was chosen.
+    fn version_that_counts(&self) -> Eversion {
+        let theirs = || self.peers.auth.and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
+        if self.is_coded() { self.shard.version } else { theirs().map_or(self.info.last_update, |i| i.last_update) }
     }
 
     /// Who was asked for the authoritative log.
@@ -269,7 +289,8 @@ impl Pg {
                 want.push(o);
             }
         }
-        Some(Choice { auth: *auth, want: want.into_iter().map(|p| p.osd).collect(), backfill })
+        let version = best.last_update;
+        Some(Choice { auth: *auth, version, want: want.into_iter().map(|p| p.osd).collect(), backfill })
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -288,7 +309,8 @@ impl Pg {
         }
         // That copy may have been removed and made anew since it told what it had, and what was chosen is gone with it.
         let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref());
-        let less = |c: &PgInfo| info.last_update < c.last_update || info.last_epoch_started < c.last_epoch_started;
+        let version = self.version_that_counts();
+        let less = |c: &PgInfo| info.last_update < version || info.last_epoch_started < c.last_epoch_started;
         if chosen.is_some_and(less) {
             tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "copy has less than it said, another choice is made");
             self.peers.known.insert(from, Some(Box::new(info)));

@@ -258,10 +258,7 @@ impl Pg {
         self.unreserve();
         // What waited for an object that only it lacked goes on.
         self.pushed.extend(self.peers.waiting.keys().cloned());
-        let all = self.peers.members.values().map(|m| m.acked).min().unwrap_or(u64::MAX);
-        while self.peers.unacked.front().is_some_and(|u| u.seq <= all) {
-            self.peers.unacked.pop_front();
-        }
+        self.count_acked();
         self.finish_commits(now, store, out);
         self.check_activated(now, store, out);
     }

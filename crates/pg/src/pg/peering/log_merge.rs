@@ -18,10 +18,12 @@ use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
+use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now};
+use base::{Epoch, Eversion, HObject, Now, ShardId};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::{Encode, Features};
 
@@ -44,7 +46,7 @@ pub(in crate::pg) struct Merge {
     pub info: PgInfo,
     /// All records after `since`.
     pub records: Vec<Bytes>,
-    /// Nothing is taken over; what the own log has beyond is undone, and the other one told.
+    /// What the own log has beyond is undone, and no more taken over than leaves this shard's bytes as they are; the other one is told.
     pub undo: bool,
 }
 
@@ -76,6 +78,26 @@ pub(in crate::pg) fn set_missing<'a>(
 ) -> Op {
     let entries = what.into_iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
     Op::OmapSet { cid, oid, entries }
+}
+
+/// Attributes that entries set on a shard which they spare, the newest of each object.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct Spared(BTreeMap<HObject, Vec<(Bytes, Bytes)>>);
+
+impl Spared {
+    /// The next entry sets these.
+    pub(in crate::pg) fn set(&mut self, oid: &HObject, attrs: &[(Bytes, Bytes)]) {
+        let all = self.0.entry(oid.clone()).or_default();
+        all.retain(|(name, _)| !attrs.iter().any(|(n, _)| n == name));
+        all.extend_from_slice(attrs);
+    }
+
+    /// The changes that set them.
+    pub(in crate::pg) fn ops(self, cid: Cid) -> impl Iterator<Item = Op> {
+        let stale = acts(Bug::StaleUntouchedShard);
+        let all = self.0.into_iter().filter(move |_| !stale);
+        all.map(move |(oid, attrs)| Op::SetAttrs { cid, oid: Oid::new(oid), attrs })
+    }
 }
 
 impl Pg {
@@ -173,7 +195,7 @@ impl Pg {
         let mut info = self.info.clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
-        let (mut divergent, mut undo) = (Vec::new(), Vec::new());
+        let (mut divergent, mut undo, mut gone) = (Vec::new(), Vec::new(), StatSum::default());
         let first_new;
         if m.reset {
             rewind = Some(Eversion::default());
@@ -192,6 +214,7 @@ impl Pg {
             for (_, record) in own.iter().skip(common) {
                 rewind = Some(base);
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
+                gone.add(&e.delta);
                 tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
                 if e.kind != LogKind::Error && self.is_mine(&e.soid) && !acts(Bug::KeepDivergent) {
                     divergent.push(e);
@@ -204,7 +227,10 @@ impl Pg {
                 }
             }
         }
-        let page = if m.undo { 0 } else { page };
+        // A shard that is no member takes what leaves its bytes as they are.
+        let shard = self.cfg.spg.shard;
+        let alone = |(e, _): &&(LogEntry, &Bytes)| self.leaves_alone(e, shard);
+        let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
         let mut bytes = 0;
         let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
             let before = bytes;
@@ -223,12 +249,19 @@ impl Pg {
         if let Some(to) = rewind {
             ops.push(Op::LogRewind { cid: self.cid, to });
         }
+        let mut spared = Spared::default();
         for (e, r) in theirs.iter().skip(first_new) {
             ops.push(Op::LogAppend { cid: self.cid, version: e.version, entry: Bytes::copy_from_slice(r) });
-            if e.kind != LogKind::Error && self.is_mine(&e.soid) {
-                missing.push((e.soid.head(), e.version));
+            if e.kind == LogKind::Error || !self.is_mine(&e.soid) {
+                continue;
+            }
+            let head = e.soid.head();
+            match e.spares(self.cfg.spg.shard) {
+                Some(t) if self.has_before(&head, &missing, &info) => spared.set(&e.soid, &t.attrs),
+                _ => missing.push((head, e.version)),
             }
         }
+        ops.extend(spared.ops(self.cid));
         if m.reset {
             ops.push(Op::OmapClear { cid: self.cid, oid: self.meta_missing() });
         }
@@ -237,13 +270,18 @@ impl Pg {
             ops.push(set_missing(self.cid, self.meta_missing(), missing.iter().map(|(h, v)| (h, v))));
         }
 
-        let whole = if m.undo { rewind.unwrap_or(info.last_update) } else { m.info.last_update };
-        info.last_update = rest.as_ref().map_or(whole, |r| r.since);
-        info.last_user_version = m.info.last_user_version;
-        info.stats = m.info.stats;
-        info.purged_snaps.clone_from(&m.info.purged_snaps);
-        info.created_stamp = m.info.created_stamp;
-        info.merge_history(&m.info.history);
+        if m.undo {
+            info.last_update = rewind.unwrap_or(info.last_update);
+            info.stats.take_back(&gone);
+            theirs.iter().skip(first_new).for_each(|(e, _)| info.replay(e));
+        } else {
+            info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
+            info.last_user_version = m.info.last_user_version;
+            info.stats = m.info.stats;
+            info.purged_snaps.clone_from(&m.info.purged_snaps);
+            info.created_stamp = m.info.created_stamp;
+            info.merge_history(&m.info.history);
+        }
         info.epoch = self.epoch();
         if let Some(les) = m.les.filter(|_| rest.is_none()) {
             info.past.clone_from(&m.info.past);
@@ -270,6 +308,16 @@ impl Pg {
         Ok(rest)
     }
 
+    /// An entry changes no bytes of a shard of this PG, so one that has all before it may take it over.
+    pub(in crate::pg) fn leaves_alone(&self, e: &LogEntry, shard: ShardId) -> bool {
+        e.kind == LogKind::Error || !self.is_mine(&e.soid) || e.spares(shard).is_some()
+    }
+
+    /// The object is here as it was before the next entry of a log that is taken over; `missing`: what is not, by the entries before.
+    fn has_before(&self, head: &HObject, missing: &[(HObject, Eversion)], info: &PgInfo) -> bool {
+        *head <= info.last_backfill && !self.missing.contains_key(head) && !missing.iter().any(|(h, _)| h == head)
+    }
+
     /// Undoes an entry that this shard has and others have not. True if the object is what it was before; else what is here of it
     /// does not count, and only what was set aside goes.
     fn undo_entry(&self, e: &LogEntry, ops: &mut Vec<Op>) -> bool {
@@ -291,30 +339,50 @@ impl Pg {
     }
 
     /// Answers a primary that wants this log.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a question")]
     pub(in crate::pg) fn run_send_log(
         &mut self,
         id: u64,
         to: PeerId,
         last_update: Eversion,
         les: Epoch,
+        upto: Eversion,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let since = self.common_with(last_update, les);
-        match store.log_entries(self.tag(id), self.cid, since) {
-            Ok(v) => {
-                let records = v.into_iter().map(|(_, r)| r).collect();
-                self.tell(to, &Body::Log { since, info: Box::new(self.info.clone()), records });
+        let since = self.common_with(last_update, les).min(upto);
+        match self.log_as_of(id, since, upto, store) {
+            Ok((info, records)) => {
+                self.tell(to, &Body::Log { since, info: Box::new(info), records });
                 Verdict::Done
             }
-            Err(e) => match Stop::from(e) {
-                Stop::Wait => Verdict::Park(Stage::Reading),
-                Stop::Errno(errno) => {
-                    self.fail(errno, out);
-                    Verdict::Done
-                }
-            },
+            Err(Stop::Wait) => Verdict::Park(Stage::Reading),
+            Err(Stop::Errno(errno)) => {
+                self.fail(errno, out);
+                Verdict::Done
+            }
         }
+    }
+
+    /// The records after `since`, and the info, of this log as far as it counts.
+    fn log_as_of(
+        &self,
+        id: u64,
+        since: Eversion,
+        upto: Eversion,
+        store: &mut dyn ObjectStore,
+    ) -> Step<(PgInfo, Vec<Bytes>)> {
+        let mut info = self.info.clone();
+        let mut records = Vec::new();
+        for (v, r) in store.log_entries(self.tag(id), self.cid, since)? {
+            if v <= upto {
+                records.push(r);
+            } else {
+                info.stats.take_back(&self.own_entry(&r)?.delta);
+            }
+        }
+        info.last_update = info.last_update.min(upto);
+        Ok((info, records))
     }
 
     /// A version up to which this log and one that ends at `last_update` are surely the same. Its holder last took part

@@ -7,13 +7,13 @@
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop};
 use crate::limits::{FAMILY_MAX, INCOMING_MAX};
-use crate::log::LogEntry;
+use crate::log::{LogEntry, LogKind};
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::Body;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::log_merge::missing_key;
+use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::peering::session::{Apply, Incoming};
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
@@ -21,12 +21,13 @@ use crate::pg::{Pg, State};
 use crate::shards::PeerId;
 use base::errno::{EIO, ENOSPC};
 use base::planted::{Bug, acts};
-use base::{HObject, Now, SnapId};
+use base::{Eversion, HObject, Now, SnapId};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use store::{ObjectStore, Oid, Op, ReadError};
 
 impl Pg {
-    pub(in crate::pg) fn take_write(&mut self, from: PeerId, seq: u64, write: Apply) {
+    pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, write: Apply) {
         if !self.peers.member {
             return;
         }
@@ -37,12 +38,12 @@ impl Pg {
             }
             return;
         }
-        if seq > self.peers.next_write {
+        if first != self.peers.next_write {
             // One got lost; the primary sends all again.
-            tracing::debug!(pg = %self.cfg.spg, seq, expected = self.peers.next_write, "gap in writes");
+            tracing::debug!(pg = %self.cfg.spg, first, seq, expected = self.peers.next_write, "gap in writes");
             return;
         }
-        self.peers.next_write += 1;
+        self.peers.next_write = seq.saturating_add(1);
         self.peers.apply.push_back(write);
     }
 
@@ -88,6 +89,7 @@ impl Pg {
         if !self.peers.unstable.is_empty() {
             self.peers.unstable.retain(|_, n| *n > seq);
         }
+        self.peers.told_stable = self.peers.told_stable.max(seq);
         self.kept_safe(seq.min(self.peers.durable_write));
     }
 
@@ -197,16 +199,28 @@ impl Pg {
         for e in &entries {
             delta.add(&e.delta);
         }
+        let grown = self.wanted_newer(&entries);
+        let mut more = Vec::new();
+        let ops = if grown.is_empty() {
+            ops
+        } else {
+            more.extend_from_slice(ops);
+            more.push(set_missing(self.cid, self.meta_missing(), &grown));
+            &mut more
+        };
         match self.submit_with_log(self.tag(id), ops, &entries, records, trim, store) {
             Err(Stop::Errno(EIO)) => self.lose_written(self.tag(id), &entries, records, trim, store)?,
             r => r?,
         }
+        self.missing.extend(grown);
         self.info.stats.add(&delta);
         self.note_entries(seq, &entries);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
             self.cache.remove(&head);
-            self.peers.unstable.insert(head, seq);
+            if seq > self.peers.told_stable {
+                self.peers.unstable.insert(head, seq);
+            }
         }
         let to = self.primary();
         self.on_durable(Action::WriteDurable { to, seq });
@@ -214,6 +228,21 @@ impl Pg {
             self.tell(to, &Body::WriteAck { seq });
         }
         Ok(())
+    }
+
+    /// Objects that are missing on this shard already, of which a newer version is wanted with these entries: what stands in the log of a member
+    /// is what it would have to have if it led.
+    fn wanted_newer(&self, entries: &[LogEntry]) -> BTreeMap<HObject, Eversion> {
+        let mut all = BTreeMap::new();
+        if self.is_coded() && !self.missing.is_empty() {
+            for e in entries.iter().filter(|e| e.kind != LogKind::Error) {
+                let head = e.soid.head();
+                if self.missing.get(&head).is_some_and(|v| *v < e.version) {
+                    all.insert(head, e.version);
+                }
+            }
+        }
+        all
     }
 
     /// Everything of an object there is here.
@@ -306,6 +335,9 @@ impl Pg {
 
     pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64) {
         self.peers.durable_write = seq;
+        if self.is_coded() {
+            self.kept_safe(seq.min(self.peers.told_stable));
+        }
         self.tell(to, &Body::WriteAck { seq });
     }
 

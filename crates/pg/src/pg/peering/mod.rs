@@ -4,6 +4,7 @@
 //! - `log_merge`: one log of two
 //! - `member`: a copy that another OSD leads
 //! - `shards`: what is different where copies are shards
+//! - `touched`: which of these lack entries and none of their bytes
 //! - `session`: messages among copies, and what is sent again
 //! - `failed`: a copy that takes itself out
 
@@ -13,3 +14,4 @@ pub(in crate::pg) mod log_merge;
 pub(in crate::pg) mod member;
 pub(in crate::pg) mod session;
 pub(in crate::pg) mod shards;
+pub(in crate::pg) mod touched;

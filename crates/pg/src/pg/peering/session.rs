@@ -15,9 +15,11 @@ use crate::pace::Class;
 use crate::peer::Body;
 use crate::per_peer::PerPeer;
 use crate::pg::backend::Sent;
+use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::peering::log_merge::Merge;
+use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::pull_push::{PullJob, PushJob, Pushing};
 use crate::pg::recovery::reserve::{Lent, Reservation};
@@ -41,6 +43,8 @@ pub(in crate::pg) struct Member {
     /// The message that made it one, until it has answered.
     pub activate: Option<(Bytes, Bytes)>,
     pub activated: bool,
+    /// The newest write that was sent to it, with all before it.
+    pub sent: u64,
     /// Writes up to this number are durable there.
     pub acked: u64,
     /// Objects it lacks.
@@ -53,10 +57,21 @@ pub(in crate::pg) struct Member {
 #[derive(Debug)]
 pub(in crate::pg) struct Unacked {
     pub seq: u64,
+    /// Entries with versions up to this number are older.
+    pub after: u64,
     pub full: Sent,
     /// For members that get the object later.
     pub bare: Option<(Bytes, Bytes)>,
     pub bare_for: Vec<PeerId>,
+    /// Members whose shards it does not touch get it later.
+    pub deferred: Option<Box<Deferred>>,
+}
+
+impl Unacked {
+    /// It is not acknowledged before that member has it.
+    pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
+        self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
+    }
 }
 
 /// Something to apply in the order in which it came.
@@ -103,7 +118,7 @@ pub(in crate::pg) struct Peers {
     pub damage: Seldom<Damage>,
     pub unacked: VecDeque<Unacked>,
     pub seq: u64,
-    /// Members were told that writes up to this number are stable.
+    /// Members were told that writes up to this number are stable; as a member, heard so.
     pub told_stable: u64,
     pub pulls: BTreeMap<HObject, PullJob>,
     /// Pushes under way, by plan.
@@ -189,8 +204,14 @@ impl Pg {
         let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
         match body {
             Body::Query if from_primary => self.notify(from, now),
-            Body::GetLog { last_update, les } if from_primary => {
-                self.start_work(Work::SendLog { to: from, last_update, les }, None, now, store, out);
+            Body::GetLog { last_update, les, upto } if from_primary => {
+                self.start_work(Work::SendLog { to: from, last_update, les, upto }, None, now, store, out);
+            }
+            Body::GetTouched { since } if from_primary && self.is_coded() => {
+                self.start_work(Work::SendTouched { to: from, since }, None, now, store, out);
+            }
+            Body::Touched { since, upto, entries } if leads => {
+                self.take_touched(from, Touched { since, upto, entries }, now, store, out);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
                 if self.peers.member {
@@ -212,9 +233,9 @@ impl Pg {
                 }
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
-            Body::Write { seq, stable, trim, records, ops } if from_primary => {
+            Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
                 self.pacer.client(m.data.len(), now.mono);
-                self.take_write(from, seq, Apply::Write { seq, stable, trim, records, ops });
+                self.take_write(from, first, seq, Apply::Write { seq, stable, trim, records, ops });
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto } if from_primary && self.peers.member => {
@@ -346,6 +367,9 @@ impl Pg {
                         messages.push((*o, Body::Query.encode()));
                     }
                 }
+                if let Some((o, since, _)) = self.shard.asks_touched.filter(|a| to(a.0)) {
+                    messages.push((o, Body::GetTouched { since }.encode()));
+                }
                 if only.is_none()
                     && let Some(want) = self.peers.want.clone()
                 {
@@ -358,8 +382,7 @@ impl Pg {
             }
             State::GetLog => {
                 if let Some(o) = self.peers.auth.filter(|o| to(*o)) {
-                    let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
-                    messages.push((o, Body::GetLog { last_update, les }.encode()));
+                    messages.push((o, self.log_wanted().encode()));
                 }
             }
             _ => {}
@@ -377,7 +400,9 @@ impl Pg {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }
-        let quiet = only.is_none() && self.peers.unacked.is_empty() && self.stable_at_members() == self.peers.seq;
+        // What is deferred does not matter for that.
+        let none = self.is_coded() || self.peers.unacked.is_empty();
+        let quiet = only.is_none() && none && self.stable_at_members() == self.peers.seq;
         if quiet && self.peers.told_stable < self.peers.seq {
             let seq = self.peers.seq;
             self.peers.told_stable = seq;
@@ -404,6 +429,9 @@ impl Pg {
         messages.extend(self.unanswered_reads().into_iter().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
+        }
+        if only.is_none() && self.is_coded() {
+            self.send_deferred();
         }
     }
 

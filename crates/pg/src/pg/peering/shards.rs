@@ -1,11 +1,12 @@
 //! Peering of an erasure-coded PG: which version counts, and who has which shard.
 //!
-//! A write is acknowledged when every shard of the acting set has it. So the oldest newest version among complete shards
-//! that took part in the last interval that started has all that was acknowledged, and all of those shards can have it: what
-//! one has beyond is undone there ([`super::log_merge`]). Where fewer than `k` can go back to it, a newer one counts.
+//! A write is acknowledged when every shard of the acting set that it touches has it. So the oldest version that a complete shard
+//! which took part in the last interval that started *reaches* ([`super::touched`]) has all that was acknowledged, and all of those shards
+//! can have it: what one has beyond is undone there ([`super::log_merge`]), and what one lacks does not touch it. Where fewer than `k`
+//! can go back to it, a newer one counts.
 //!
 //! Invariants:
-//!  1. An entry is undone only if some shard that took part in its interval does not have it.
+//!  1. An entry is undone only if some shard that took part in its interval, and that it touches, does not have it.
 //!  2. Each place of the acting set has a shard whose log reaches the primary's, or is a hole; there are never fewer than `k`.
 
 use crate::effect::Effect;
@@ -13,11 +14,12 @@ use crate::info::PgInfo;
 use crate::peer::Body;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::choose::Choice;
+use crate::pg::peering::touched::{Reach, version_to_have};
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
 use base::{Epoch, Eversion, Now, OsdId, ShardId};
+use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use store::ObjectStore;
 
 impl Pg {
@@ -37,8 +39,8 @@ impl Pg {
         let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
         let member = self.peers.members.contains_key(&p) || p == self.me();
         let Some(i) = self.peers.known.get(&p).and_then(|k| k.as_ref()).filter(|_| serves && !member) else { return };
-        let beside = i.last_update != self.info.last_update && !self.log.has(i.last_update);
-        if beside && i.last_update >= self.log.tail {
+        // One that is only behind may lack nothing of its own by what it lacks first: then it is told.
+        if i.last_update != self.info.last_update && i.last_update >= self.log.tail {
             let (last_update, les) = (i.last_update, i.last_epoch_started);
             self.start_work(Work::SendRewind { to: p, last_update, les }, None, now, store, out);
         }
@@ -62,12 +64,18 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let since = self.common_with(last_update, les);
-        match store.log_entries(self.tag(id), self.cid, since) {
-            Ok(v) => {
+        let read = store.log_entries(self.tag(id), self.cid, since).map_err(Into::into);
+        let first_spares = |v: &[(Eversion, Bytes)]| match v.first() {
+            Some((_, r)) => self.own_entry(r).map(|e| self.leaves_alone(&e, to.shard)),
+            None => Ok(false),
+        };
+        match read.and_then(|v| Ok((self.log.has(last_update) && !first_spares(&v)?, v))) {
+            Ok((true, _)) => Verdict::Done,
+            Ok((false, v)) => {
                 self.tell(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
                 Verdict::Done
             }
-            Err(e) => self.step_failed(e.into(), out),
+            Err(stop) => self.step_failed(stop, out),
         }
     }
 
@@ -75,20 +83,21 @@ impl Pg {
     pub(in crate::pg) fn choose_shards(&self, k: usize) -> Option<Choice> {
         let infos = self.infos();
         let complete = |i: &PgInfo| i.is_complete();
-        let mut started = Epoch(0);
-        for (_, i) in &infos {
-            started = started.max(i.history.last_epoch_started);
-            if complete(i) {
-                started = started.max(i.last_epoch_started);
-            }
-        }
-        let took_part = |i: &PgInfo| complete(i) && i.last_epoch_started >= started;
+        let took_part = self.shards_that_took_part();
         let me = self.me();
-        let version = version_to_have(infos.iter().filter(|(_, i)| took_part(i)), k)?;
-        let (auth, best) = infos
+        let of = |(p, i): &(PeerId, &PgInfo)| Reach {
+            shard: p.shard,
+            last_update: i.last_update,
+            undo_floor: i.undo_floor,
+            reach: self.reach(i.last_update, p.shard),
+        };
+        let reach: Vec<Reach> = took_part.iter().map(of).collect();
+        let version = version_to_have(&reach, k)?;
+        // Whose log has that version, perhaps with more behind it.
+        let (auth, best) = took_part
             .iter()
-            .filter(|(_, i)| took_part(i) && i.last_update == version)
-            .min_by_key(|(p, i)| (i.log_tail, *p != me, *p))?;
+            .filter(|(_, i)| i.last_update >= version)
+            .min_by_key(|(p, i)| (i.log_tail, *p != me, i.last_update, *p))?;
         let info_of = |p: PeerId| infos.iter().find(|(x, _)| *x == p).map(|(_, i)| *i);
         let blank = PgInfo::default();
         let usable = |p: PeerId, tail: Eversion| {
@@ -124,41 +133,6 @@ impl Pg {
             backfill.extend(up.filter(|p| chosen != Some(*p) && !self.peers.failed.contains(p)));
         }
         let there = want.iter().filter(|o| **o != OsdId::NONE).count();
-        (there >= k).then_some(Choice { auth: *auth, want, backfill })
-    }
-}
-
-/// The oldest version that `k` shards can have: they are there, or can go back to it.
-fn version_to_have<'a>(all: impl Iterator<Item = &'a (PeerId, &'a PgInfo)>, k: usize) -> Option<Eversion> {
-    let all: Vec<&(PeerId, &PgInfo)> = all.collect();
-    let mut versions: Vec<Eversion> = all.iter().map(|(_, i)| i.last_update).collect();
-    versions.sort_unstable();
-    let can = |v: Eversion| {
-        let there = |i: &PgInfo| i.last_update == v || i.last_update > v && i.undo_floor <= v;
-        let shards: BTreeSet<ShardId> = all.iter().filter(|(_, i)| there(i)).map(|(p, _)| p.shard).collect();
-        shards.len() >= k
-    };
-    versions.iter().copied().find(|v| can(*v)).or_else(|| versions.first().copied())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shards_go_back_to_the_oldest_version_but_not_where_too_few_can() {
-        let shard = |n, last, floor| {
-            let v = |n| Eversion::new(3, n);
-            let id = PeerId { osd: OsdId(i32::from(n)), shard: ShardId(n) };
-            (id, PgInfo { last_update: v(last), undo_floor: v(floor), ..PgInfo::default() })
-        };
-        let chosen = |all: &[(PeerId, PgInfo)], k| {
-            let all: Vec<(PeerId, &PgInfo)> = all.iter().map(|(p, i)| (*p, i)).collect();
-            version_to_have(all.iter(), k).map(|v| v.version)
-        };
-        assert_eq!(chosen(&[shard(0, 12, 0), shard(1, 12, 0), shard(2, 10, 0)], 2), Some(10));
-        assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 12, 11), shard(2, 10, 0)], 2), Some(12));
-        assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 11, 10), shard(2, 10, 0)], 2), Some(10));
-        assert_eq!(chosen(&[], 2), None);
+        (there >= k).then_some(Choice { auth: *auth, version, want, backfill })
     }
 }

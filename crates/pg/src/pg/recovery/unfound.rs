@@ -327,15 +327,21 @@ impl Pg {
             snaps: Vec::new(),
             delta,
             undo: bytes::Bytes::new(),
+            touch: None,
         };
         let records = [entry.to_record()];
+        if self.is_coded() {
+            self.send_deferred();
+        }
         let bare = match self.peers.members.is_empty() {
             true => None,
-            false => encode_write(self.peers.seq + 1, self.stable_at_members(), None, &records, &[]),
+            false => {
+                encode_write(self.peers.seq + 1, self.peers.seq + 1, self.stable_at_members(), None, &records, &[])
+            }
         };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
         if let Some(bare) = bare {
-            self.share_write(Some(head), Sent::Same(bare), None, &records);
+            self.share_write(Some(head), Sent::Same(bare), None, &records, None);
         }
         self.info.stats.add(&delta);
         self.cache.remove(head);

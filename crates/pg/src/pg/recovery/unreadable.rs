@@ -14,7 +14,7 @@ use crate::exec::Step;
 use crate::log::LogEntry;
 use crate::peer::Body;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::peering::log_merge::{missing_key, set_missing};
+use crate::pg::peering::log_merge::{Spared, missing_key, set_missing};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
@@ -214,11 +214,22 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let mut lost: BTreeMap<HObject, Eversion> = BTreeMap::new();
-        for e in entries {
+        let shard = self.cfg.spg.shard;
+        for e in entries.iter().filter(|e| e.spares(shard).is_none()) {
             lost.insert(e.soid.head(), e.version);
         }
-        let op = set_missing(self.cid, self.meta_missing(), &lost);
-        self.submit_with_log(tag, &mut vec![op], entries, records, trim, store)?;
+        // Of entries that spare this shard nothing is read.
+        let mut spared = Spared::default();
+        for e in entries {
+            match (e.spares(shard), lost.get_mut(&e.soid.head())) {
+                (_, Some(v)) => *v = (*v).max(e.version),
+                (Some(t), None) => spared.set(&e.soid, &t.attrs),
+                (None, None) => {}
+            }
+        }
+        let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
+        ops.extend(spared.ops(self.cid));
+        self.submit_with_log(tag, &mut ops, entries, records, trim, store)?;
         for (head, need) in &lost {
             tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");
             self.missing.insert(head.clone(), *need);

@@ -392,7 +392,7 @@ impl Pg {
             .map(|(i, e)| {
                 let version = Eversion { epoch, version: newest.saturating_sub(n - i) };
                 // All copies had it: it is not undone any more.
-                LogEntry { version, undo: Bytes::new(), ..e }
+                LogEntry { version, undo: Bytes::new(), touch: None, ..e }
             })
             .collect();
         let info = self.joined_info(epoch, newest, &heir.info);

@@ -386,6 +386,9 @@ impl Pg {
     }
 
     fn ask_some(&mut self, at: At, ask: impl Fn(PeerId) -> Option<Ask>, to: &[PeerId]) {
+        if self.is_coded() {
+            self.send_deferred();
+        }
         self.peers.scrub.asked += 1;
         let (n, seq) = (self.peers.scrub.asked, self.peers.seq);
         let mut open = BTreeMap::new();

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!  1. A question is sent again until it is answered, or its plan or the interval ends.
-//!  2. Bytes of another version of the object are no answer, nor is an answer to an earlier question of the same plan.
+//!  2. Bytes of another version of the object are no answer, but for one from which on the shard's bytes stayed the same; nor is an answer to an earlier question of the same plan.
 //!  3. Only a shard's own store says that its object is lost: a question that can't be right does not.
 
 use super::read::{Described, ShardReads, Wanted};
@@ -93,13 +93,15 @@ impl Pg {
             let items = wanted.iter().map(|w| ReadItem {
                 oid: w.oid.clone(),
                 version: w.version,
+                since: self.same_since(p, &w.oid, w.version),
                 off: w.range.start,
                 len: w.range.end - w.range.start,
             });
             let items: Vec<ReadItem> = items.collect();
             self.counters.shard_reads += items.len() as u64;
             let family = family.clone().filter(|_| describes == Some(p));
-            let m = Body::ShardRead { id: plan.id, n, seq: self.peers.seq, family, items }.encode();
+            let seq = self.peers.members.get(&p).map_or(self.peers.seq, |m| m.sent);
+            let m = Body::ShardRead { id: plan.id, n, seq, family, items }.encode();
             open.insert(p, (m.clone(), wanted));
             self.tell_encoded(p, m);
         }
@@ -234,7 +236,7 @@ impl Pg {
         }
         let a = store.attr(tag, self.cid, &oid, OI_ATTR)?.ok_or(EIO)?;
         let oi = ObjectInfo::from_attr(&a).map_err(|_| EIO)?;
-        if oi.version != item.version {
+        if oi.version > item.version || oi.version < item.since {
             return Err(ESTALE.into());
         }
         // A question about more than there is says nothing of what is here.

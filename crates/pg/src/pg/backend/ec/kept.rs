@@ -18,7 +18,7 @@ use store::{ObjectStore, Op};
 const BATCH: usize = 32;
 
 /// Before all entries.
-const NOTHING: Eversion = Eversion { epoch: base::Epoch(0), version: 0 };
+pub(in crate::pg) const NOTHING: Eversion = Eversion { epoch: base::Epoch(0), version: 0 };
 
 /// What a shard keeps.
 #[derive(Debug, Default)]
@@ -123,7 +123,11 @@ impl Pg {
     /// Drops what may be dropped, if it is much or nothing else goes on.
     pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let k = &self.shard.kept;
-        let due = k.safe > k.dropped && (k.ready >= BATCH || k.writes.is_empty());
+        // Members hear that nothing else goes on when the primary has told them so: it waits as long itself, or each write that comes alone
+        // would be followed by a transaction.
+        let told = !self.is_primary() || self.peers.told_stable >= self.peers.seq;
+        let idle = k.writes.is_empty() && (told || !k.aside.is_empty());
+        let due = k.safe > k.dropped && (k.ready >= BATCH || idle);
         if due && !k.dropping && !self.stopping && self.is_settled() {
             self.shard.kept.dropping = true;
             self.start_work(Work::DropKept, None, now, store, out);

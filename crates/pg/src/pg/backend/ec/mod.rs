@@ -6,15 +6,18 @@
 //! - `image`: the bytes of an object as a transaction leaves them, and what of them each shard writes (pure)
 //! - `write`: a logical transaction becomes one for each shard
 //! - `undo`: what an entry of the log replaced, and how it is put back
+//! - `defer`: what members are not sent at once, as their shards are not touched
 //! - `kept`: what may be undone no more is dropped
 //! - `read`: bytes of shards while a plan needs them, and how missing ones are rebuilt
 //! - `fetch`: shards ask each other for bytes
 //! - `recover`: an object for a shard that lacks it
 //!
 //! Invariants:
-//!  1. An entry is acknowledged when every shard of the acting set has it; until that is known each keeps what it replaced.
+//!  1. An entry is acknowledged when every shard of the acting set that it touches has it; until that is known each keeps what it
+//!     replaced.
 //!  2. An object is written only while no member lacks it, so all shards that are there are of one version.
 
+pub(in crate::pg) mod defer;
 pub(in crate::pg) mod fetch;
 pub(in crate::pg) mod image;
 pub(in crate::pg) mod kept;
@@ -29,6 +32,7 @@ use self::read::{Holders, ShardReads};
 use crate::effect::Effect;
 use crate::map::Code;
 use crate::pg::Pg;
+use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::pull_push::has;
 use crate::pg::seldom::Part;
 use crate::shards::PeerId;
@@ -56,6 +60,13 @@ pub(in crate::pg) struct ShardState {
     pub questions: u32,
     /// What the primary asked of this shard.
     pub reading: VecDeque<ShardAsk>,
+    /// As primary, while peering: which shards the newest entries touch, and what of that was asked for.
+    pub touched: Option<Touched>,
+    pub asks_touched: Option<(PeerId, Eversion, Eversion)>,
+    /// The version that counts.
+    pub version: Eversion,
+    /// Writes up to this number are acknowledged by all members that they wait for.
+    pub acked: u64,
 }
 
 impl Part for ShardState {
@@ -66,6 +77,10 @@ impl Part for ShardState {
         asked: BTreeMap::new(),
         questions: 0,
         reading: VecDeque::new(),
+        touched: None,
+        asks_touched: None,
+        version: kept::NOTHING,
+        acked: 0,
     };
 
     fn is_empty(&self) -> bool {
@@ -118,6 +133,9 @@ impl Pg {
             s.to_self.clear();
             s.asked.clear();
             s.reading.clear();
+            s.touched = None;
+            s.asks_touched = None;
+            s.acked = 0;
             s.kept.end_interval();
         }
     }

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::read::ShardReads;
 use super::undo::{Undo, aside, encode};
 use crate::exec::{Step, Stop};
-use crate::log::LogEntry;
+use crate::log::{LogEntry, Touch};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::pg::Pg;
 use base::errno::EIO;
@@ -22,6 +22,9 @@ use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
 /// Attributes that are written down as they were, at most; with more the object is set aside as a whole.
 const ATTRS_MAX: usize = 4096;
+
+/// Bytes of attributes that an entry carries for shards it does not touch, at most; with more it touches all.
+const TOUCH_ATTRS_MAX: usize = 1024;
 
 /// One object of the transaction.
 struct Target {
@@ -215,7 +218,14 @@ impl Pg {
             }
         }
         self.shard.reads = reads;
+        if let ([(oid, t)], [_], true) = (&targets[..], &undo[..], first.is_empty()) {
+            last.touch = touch_of(oid, t, &common, &shards, me, coder.layout.k());
+        }
         last.undo = encode(&undo);
+        if entries.len() > 1 {
+            // One record undoes what several say: they are no overwrite.
+            entries.iter_mut().for_each(|e| e.touch = None);
+        }
         if acts(Bug::StaleUntouchedShard) && shards.iter().any(|ops| changes_bytes(ops)) {
             for (_, ops) in shards.iter_mut().enumerate().filter(|(s, ops)| Some(*s) != me && !changes_bytes(ops)) {
                 ops.retain(|o| !matches!(o, Op::SetAttrs { .. }));
@@ -228,6 +238,46 @@ impl Pg {
 /// True if a shard's part of a transaction has bytes.
 fn changes_bytes(ops: &[Op]) -> bool {
     ops.iter().any(|o| matches!(o, Op::Write { .. } | Op::Truncate { .. }))
+}
+
+/// Which shards a transaction touches that changes the bytes of an object within its size, and attributes. The primary, and the
+/// coding shards, get every entry: their logs are never behind. `None`: it is more than that, or touches all.
+fn touch_of(
+    oid: &HObject,
+    t: &Target,
+    common: &[Op],
+    shards: &[Vec<Op>],
+    me: Option<usize>,
+    k: usize,
+) -> Option<Box<Touch>> {
+    if t.before.is_none() || t.whole || t.hint || !t.exists || t.image.is_resized() {
+        return None;
+    }
+    let mut set: Vec<(Bytes, Bytes)> = Vec::new();
+    for op in common {
+        match op {
+            Op::SetAttrs { oid: o, attrs, .. } if o.hobj == *oid => {
+                for (name, value) in attrs {
+                    set.retain(|(n, _)| n != name);
+                    set.push((name.clone(), value.clone()));
+                }
+            }
+            _ => return None,
+        }
+    }
+    let bit = |s: usize| u32::try_from(s).ok().and_then(|s| 1u32.checked_shl(s));
+    let mut touched = 0;
+    for (s, ops) in shards.iter().enumerate() {
+        if s >= k || Some(s) == me || changes_bytes(ops) {
+            touched |= bit(s)?;
+        }
+    }
+    let (n, coding) = (shards.len(), shards.len() - k);
+    let small = set.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() <= TOUCH_ATTRS_MAX;
+    // So many that any `k` shards have one of them: whoever peers hears of the entry.
+    let heard = touched.count_ones() as usize > coding;
+    let spares = (touched.count_ones() as usize) < n;
+    (small && heard && spares).then(|| Box::new(Touch { shards: touched, attrs: set }))
 }
 
 /// A clone that is made of an object before it changes.

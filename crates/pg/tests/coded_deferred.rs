@@ -1,0 +1,351 @@
+//! Do shards that a write does not touch take no part in it, and does a PG lose nothing by that?
+
+mod cluster;
+
+use base::HObject;
+use bytes::Bytes;
+use cluster::Cluster;
+use cluster::map::CHUNK;
+use cluster::shards::{check, finish, shard};
+use pg::peer::Body;
+use std::collections::{BTreeMap, BTreeSet};
+use store::Cid;
+use wire::msg::{MPgPeer, OpCode, OsdOp};
+
+const CHUNKS: usize = 8;
+const BLOCK: usize = CHUNK as usize;
+
+fn extent(code: OpCode, off: usize, data: Bytes) -> OsdOp {
+    OsdOp::with_extent(code, off as u64, data.len() as u64, data)
+}
+
+/// A PG at rest with one object, and its bytes.
+struct Rest {
+    c: Cluster,
+    data: Vec<u8>,
+}
+
+impl Rest {
+    fn new(seed: u64, osds: usize, shape: (u8, u8)) -> Self {
+        let mut c = Cluster::coded(seed, osds, shape, 1, 0);
+        c.contended = false;
+        c.keep_log = (3000, 100);
+        c.run(3_000);
+        let data: Vec<u8> = (0..CHUNKS * BLOCK).map(|i| (i * 31 + i / 977) as u8).collect();
+        let mut r = Self { c, data };
+        let all = Bytes::from(r.data.clone());
+        r.ask(extent(OpCode::WRITEFULL, 0, all), 1_000);
+        r.quiet();
+        r
+    }
+
+    /// Until nothing is deferred any more.
+    fn quiet(&mut self) {
+        self.c.settle();
+        self.c.run(12_000);
+    }
+
+    fn send(&mut self, op: OsdOp) -> u64 {
+        let primary = self.c.map().mapping().acting_primary.0;
+        self.c.ask(primary, 1, 10, 0, vec![op])
+    }
+
+    fn ask(&mut self, op: OsdOp, ms: u64) -> Bytes {
+        let tid = self.send(op);
+        self.c.run(ms);
+        let answer = self.c.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", self.c.describe(1)));
+        assert_eq!(answer.result.min(0), 0);
+        answer.ops[0].outdata.clone()
+    }
+
+    /// Overwrites a chunk.
+    fn write(&mut self, chunk: usize, with: u8) {
+        let new = Bytes::from(vec![with; BLOCK]);
+        self.data[chunk * BLOCK..][..BLOCK].copy_from_slice(&new);
+        self.ask(extent(OpCode::WRITE, chunk * BLOCK, new), 300);
+    }
+
+    fn reads_right(&mut self) {
+        let all = OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new());
+        let got = self.ask(all, 2_000);
+        let wrong: Vec<usize> = (0..CHUNKS)
+            .filter(|n| got.get(n * BLOCK..(n + 1) * BLOCK) != self.data.get(n * BLOCK..(n + 1) * BLOCK))
+            .collect();
+        assert!(got.len() == self.data.len() && wrong.is_empty(), "chunks {wrong:?} are wrong");
+    }
+
+    fn spared(&self) -> u64 {
+        self.c.osds.iter().filter_map(|o| o.pg.as_ref()).map(|p| p.counters().shards_spared).sum()
+    }
+
+    fn last_updates(&self) -> Vec<u64> {
+        self.c.osds.iter().map(|o| o.pg.as_ref().map_or(0, |p| p.info().last_update.version)).collect()
+    }
+
+    /// All is whole again.
+    fn finish(mut self) {
+        self.c.heal();
+        self.quiet();
+        finish(&mut self.c);
+        self.reads_right();
+    }
+}
+
+/// Of 4+2 three shards take part in an overwrite of a block of the primary's, four in one of another shard's; of 2+1 two or three. No
+/// other OSD makes a transaction or gets a message of the PG.
+#[test]
+fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
+    for (shape, takes_part) in [((4u8, 2u8), 3), ((2, 1), 2)] {
+        let (k, n) = (usize::from(shape.0), usize::from(shape.0 + shape.1));
+        let mut r = Rest::new(60, n, shape);
+        for chunk in 0..2 * k {
+            r.quiet();
+            let before = r.spared();
+            r.c.osds.iter_mut().for_each(|o| o.disk.transactions = 0);
+            r.c.spies = usize::MAX;
+            r.c.spied.clear();
+            r.write(chunk, 100 + chunk as u8);
+            r.c.spies = 0;
+            let touched: BTreeSet<usize> = [0, chunk % k].into_iter().chain(k..n).collect();
+            assert_eq!(touched.len(), takes_part + usize::from(chunk % k != 0));
+            let wrote: BTreeSet<usize> = (0..n).filter(|o| r.c.osds[*o].disk.transactions > 0).collect();
+            assert_eq!(wrote, touched, "chunk {chunk}");
+            for o in touched.iter().filter(|o| **o != 0) {
+                assert_eq!(r.c.osds[*o].disk.transactions, 1, "osd.{o}, chunk {chunk}");
+            }
+            let mut heard: BTreeMap<i32, usize> = BTreeMap::new();
+            for (from, to, m) in std::mem::take(&mut r.c.spied) {
+                match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap() {
+                    // Instead of the old bytes of the chunk and of the code those of the only other chunk are read: one block, not two.
+                    Body::ShardRead { .. } | Body::ShardData { .. } if k == 2 => continue,
+                    Body::ShardRead { .. } | Body::ShardData { .. } | Body::WriteAck { .. } => {}
+                    Body::Write { .. } => *heard.entry(to).or_default() += 1,
+                    b => panic!("{from} to {to}: {b:?}"),
+                }
+                assert!(touched.contains(&(to as usize)) && touched.contains(&(from as usize)), "{from} to {to}");
+            }
+            assert_eq!(heard, touched.iter().filter(|o| **o != 0).map(|o| (*o as i32, 1)).collect());
+            assert_eq!(r.spared() - before, (n - touched.len()) as u64);
+            r.reads_right();
+        }
+        r.quiet();
+        assert!(r.last_updates().windows(2).all(|w| w[0] == w[1]), "in the end all have all records");
+        r.finish();
+    }
+}
+
+/// A shard is no further behind than a batch, and gets what it lacks with a write that touches it.
+#[test]
+fn what_is_deferred_comes_with_the_next_write_or_as_a_batch() {
+    let mut r = Rest::new(61, 6, (4, 2));
+    for i in 0..5 {
+        r.write(0, i);
+    }
+    let v = r.last_updates();
+    assert_eq!((v[0] - v[1], v[0] - v[2], v[4], v[5]), (5, 5, v[0], v[0]));
+    r.write(1, 77);
+    let v = r.last_updates();
+    assert_eq!((v[0] - v[1], v[0] - v[2]), (0, 6));
+    r.reads_right();
+    for i in 0..40u8 {
+        let new = Bytes::from(vec![i; BLOCK]);
+        r.data[..BLOCK].copy_from_slice(&new);
+        r.send(extent(OpCode::WRITE, 0, new));
+    }
+    r.c.run(300);
+    let v = r.last_updates();
+    assert!(v[0] - v[2] < 32, "{v:?}");
+    r.reads_right();
+    r.finish();
+}
+
+/// Who led dies, and a coding shard: with them two of the three that had the newest writes.
+#[test]
+fn what_was_acknowledged_is_there_without_the_primary_and_a_coding_shard() {
+    for coding in [4, 5] {
+        let mut r = Rest::new(62 + coding as u64, 6, (4, 2));
+        for i in 0..7 {
+            r.write(0, 10 + i);
+            r.write(4, 20 + i);
+        }
+        r.write(1, 99);
+        r.write(0, 98);
+        let v = r.last_updates();
+        assert!(v[0] > v[1] && v[1] > v[2] && v[2] == v[3], "{v:?}");
+        r.c.crash(0);
+        r.c.crash(coding);
+        r.c.run(40_000);
+        r.c.restart(coding);
+        r.c.run(20_000);
+        assert_eq!(r.c.map().mapping().acting_primary.0, 1, "{}", r.c.describe(1));
+        r.reads_right();
+        let v = r.last_updates();
+        assert!(v[1] == v[2] && v[2] == v[3] && v[3] == v[4] && v[4] == v[5], "{v:?}");
+        r.finish();
+    }
+}
+
+/// Every two shards may be lost at any time: nothing that was acknowledged is, and shards that were spared recover nothing.
+#[test]
+fn any_two_shards_may_die() {
+    for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        let mut r = Rest::new(70 + (a * 6 + b) as u64, 6, (4, 2));
+        for chunk in [0, 1, 0, 2, 4, 5, 0] {
+            r.write(chunk, (a * 16 + b) as u8 ^ chunk as u8);
+        }
+        r.c.crash(a);
+        r.c.crash(b);
+        r.c.run(40_000);
+        r.c.restart(b);
+        r.c.run(20_000);
+        r.reads_right();
+        r.write(0, 1);
+        r.finish();
+    }
+}
+
+/// No write gets to shard 1.
+fn lost_on_the_way(_: i32, m: &mut MPgPeer) {
+    if m.spg.shard.0 == 1 && matches!(Body::decode(&m.body, &m.data, Cid::Pg(m.spg)), Ok(Body::Write { .. })) {
+        m.body = Bytes::new();
+    }
+}
+
+/// The version that counts is one at which no log ends: it lies behind what a shard was spared, and before what it was not sent.
+#[test]
+fn a_write_that_one_shard_lacks_is_undone_and_those_before_it_stay() {
+    let mut r = Rest::new(110, 6, (4, 2));
+    for i in 0..3 {
+        r.write(0, 50 + i);
+    }
+    // It gets to all but the shard it is for.
+    r.c.lies = Some(lost_on_the_way);
+    let tid = r.send(extent(OpCode::WRITE, BLOCK, Bytes::from(vec![200; BLOCK])));
+    r.c.run(300);
+    // Its coding shards have it; so nobody is told.
+    let v = r.last_updates();
+    assert!(!r.c.answers.contains_key(&tid) && v[4] == v[0] && v[1] + 4 == v[0] && v[2] == v[1], "{v:?}");
+    let objects = r.c.primary().unwrap().info().stats;
+    r.c.crash(0);
+    r.c.lies = None;
+    r.c.run(40_000);
+    assert_eq!(r.c.map().mapping().acting_primary.0, 1);
+    let now = r.last_updates();
+    assert_eq!(now[1..], [v[0] - 1; 5], "back to the entry before");
+    r.reads_right();
+    let stats = r.c.primary().unwrap().info().stats;
+    assert_eq!((stats.num_objects, stats.num_bytes), (objects.num_objects, objects.num_bytes));
+    assert_eq!(stats.num_wr + 1, objects.num_wr, "what is undone is not counted");
+    r.finish();
+}
+
+/// As above, with the primary left: it goes back itself.
+#[test]
+fn a_primary_goes_back_before_a_write_that_did_not_get_to_its_shard() {
+    let mut r = Rest::new(111, 6, (4, 2));
+    for i in 0..3 {
+        r.write(0, 50 + i);
+    }
+    r.c.lies = Some(lost_on_the_way);
+    let tid = r.send(extent(OpCode::WRITE, BLOCK, Bytes::from(vec![200; BLOCK])));
+    r.c.run(300);
+    assert!(!r.c.answers.contains_key(&tid));
+    r.c.crash(5);
+    r.c.lies = None;
+    r.c.run(40_000);
+    r.c.restart(5);
+    r.c.run(20_000);
+    // The operation is made again in the next interval.
+    assert!(r.c.answers.contains_key(&tid));
+    r.data[BLOCK..2 * BLOCK].fill(200);
+    r.reads_right();
+    r.finish();
+}
+
+/// A shard that is no member any more was spared by the last write, and the one in its place lacks the object: its bytes are needed.
+#[test]
+fn a_stray_that_was_spared_gives_its_bytes() {
+    // OSDs 1 and 4 have shard 1 in turn.
+    let mut r = Rest::new(112, 6, (2, 1));
+    let order = |first: i32| move |m: &mut cluster::map::Map| m.order = vec![0, first, 2, 1, 4, 3, 5];
+    r.c.change(order(4));
+    r.c.run(30_000);
+    r.quiet();
+    r.c.crash(4);
+    r.c.run(1_000);
+    r.c.change(order(1));
+    r.c.run(60_000);
+    r.quiet();
+    assert_eq!(r.c.map().mapping().acting[1].0, 1);
+    r.write(1, 33);
+    r.write(0, 44);
+    let v = r.last_updates();
+    assert!(v[1] + 1 == v[0] && v[2] == v[0], "{v:?}");
+    // Only now the other one comes back, and its log reaches; who led goes.
+    r.c.crash(0);
+    r.c.restart(4);
+    r.c.change(order(4));
+    r.c.run(60_000);
+    r.reads_right();
+    r.finish();
+}
+
+/// Writes, deaths and reads by turns, of many objects' worth of deferred records.
+#[test]
+fn what_is_deferred_survives_resets_and_restarts_at_any_time() {
+    for seed in 200..212 {
+        let shape = [(4, 2), (2, 1), (3, 2)][seed as usize % 3];
+        let n = i32::from(shape.0 + shape.1);
+        let mut r = Rest::new(seed, n as usize, shape);
+        let mut rng = base::rng::Rng::new(seed);
+        for round in 0..6 {
+            for i in 0..rng.below(50) {
+                let chunk = if rng.chance(2, 3) { 0 } else { rng.below(CHUNKS as u64) as usize };
+                let new = Bytes::from(vec![(round * 50 + i) as u8; BLOCK]);
+                r.data[chunk * BLOCK..][..BLOCK].copy_from_slice(&new);
+                r.send(extent(OpCode::WRITE, chunk * BLOCK, new));
+                if rng.chance(1, 8) {
+                    let (a, b) = (rng.below(n as u64) as i32, rng.below(n as u64) as i32);
+                    if a != b {
+                        r.c.reset_session(a, b);
+                    }
+                }
+            }
+            // All are acknowledged.
+            r.c.run(8_000);
+            let gone = rng.below(n as u64) as i32;
+            r.c.crash(gone);
+            r.c.run(1 + rng.below(30_000));
+            r.c.restart(gone);
+            r.c.run(20_000);
+            r.reads_right();
+        }
+        r.finish();
+    }
+}
+
+/// Attributes are deferred with their records, also those that a client sets beside bytes.
+#[test]
+fn attributes_come_to_spared_shards_later() {
+    let mut r = Rest::new(120, 6, (4, 2));
+    let tid = {
+        let primary = r.c.map().mapping().acting_primary.0;
+        let new = Bytes::from(vec![5; BLOCK]);
+        r.data[..BLOCK].copy_from_slice(&new);
+        let set = OsdOp::with_xattr(OpCode::SETXATTR, b"name", b"value", 0, 0);
+        r.c.ask(primary, 1, 10, 0, vec![extent(OpCode::WRITE, 0, new), set])
+    };
+    r.c.run(300);
+    assert_eq!(r.c.answers[&tid].result, 0);
+    let has = |c: &mut Cluster, o: i32| {
+        let all = shard(c, o);
+        let (_, attrs) = all.iter().find(|(h, _): &(&HObject, _)| h.snap == base::SnapId::HEAD).unwrap().1;
+        attrs.iter().any(|(k, v)| &k[..] == b"_name" && &v[..] == b"value")
+    };
+    let there: Vec<bool> = (0..6).map(|o| has(&mut r.c, o)).collect();
+    assert_eq!(there, [true, false, false, false, true, true]);
+    r.quiet();
+    assert!((0..6).all(|o| has(&mut r.c, o)));
+    check(&mut r.c);
+    r.finish();
+}
