@@ -198,7 +198,7 @@ fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     }
     let Node::Osd(o) = &w.nodes[osd_node(usize::try_from(at.acting_primary.0).ok()?)] else { return None };
     let Some(p) = &o.process else { return Some("primary does not run".into()) };
-    let Some(machine) = p.pg(pg) else { return Some(format!("{} does not have it", at.acting_primary)) };
+    let Some(machine) = p.led(map, pg) else { return Some(format!("{} does not have it", at.acting_primary)) };
     let bits = machine.state_bits();
     if bits & WHOLE != WHOLE || bits & !(WHOLE | TRIMMING) != 0 {
         return Some(format!(
@@ -224,7 +224,7 @@ pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String
             let at = map.pg_to_up_acting(pg);
             let Ok(n) = usize::try_from(at.acting_primary.0) else { return Some(format!("{pg} has no primary")) };
             let machine = match &w.nodes[osd_node(n)] {
-                Node::Osd(o) => o.process.as_ref().and_then(|p| p.pg(pg)),
+                Node::Osd(o) => o.process.as_ref().and_then(|p| p.led(&map, pg)),
                 _ => None,
             };
             let Some(machine) = machine.filter(|m| m.epoch() == map.epoch) else {

@@ -94,7 +94,7 @@ fn serving(w: &World, dead: Option<usize>) -> bool {
             (0..p.pg_num).all(|seed| {
                 let pg = PgId { pool: *id, seed };
                 let primary = usize::try_from(map.pg_to_up_acting(pg).acting_primary.0).ok();
-                primary.and_then(process).and_then(|p| p.pg(pg)).is_some_and(|m| m.is_active())
+                primary.and_then(process).and_then(|p| p.led(&map, pg)).is_some_and(|m| m.is_active())
             })
         })
 }

@@ -477,10 +477,11 @@ impl Pg {
     fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             self.run_plans(now, store, out);
-            self.pump_apply(now, store, out);
+            // Before changes are applied: what the primary pushes to its own shard is one of them.
             if self.is_coded() {
                 self.pump_shard(now, store, out);
             }
+            self.pump_apply(now, store, out);
             if !self.pushed.is_empty() {
                 self.finish_pushes(now, store, out);
             }

@@ -773,10 +773,17 @@ impl Process {
         self.reactors.iter().flat_map(|r| r.shard.pgs())
     }
 
-    /// One PG.
+    /// One copy or shard of a PG; of several shards any.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&pg::Pg> {
         self.reactors.iter().find_map(|r| r.shard.pg(pg))
+    }
+
+    /// The machine that leads a PG by that map, if it is here. An OSD may have other shards of the PG, too, as a stray.
+    #[must_use]
+    pub fn led(&self, map: &cluster::OsdMap, pg: PgId) -> Option<&pg::Pg> {
+        let spg = map.primary_shard(pg);
+        self.pgs().find(|p| p.spg() == spg)
     }
 
     /// The reactor that has a connection.

@@ -571,5 +571,6 @@ impl Pg {
             self.peers.failed.used().map(|f| f.remove(&o));
             self.tell(o, &Body::Remove);
         }
+        self.ask_others();
     }
 }

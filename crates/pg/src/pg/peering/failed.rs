@@ -178,6 +178,7 @@ impl Pg {
         let name = base::errno::name(errno);
         tracing::error!(pg = %self.cfg.spg, %from, errno = name, "another copy failed, it is left out");
         self.peers.known.remove(&from);
+        self.ask_others();
         for p in self.peers.pulls.values_mut().filter(|p| p.source == Some(from)) {
             p.ask_another();
         }

@@ -202,6 +202,8 @@ impl Pg {
             first_new = 0;
             info.log_tail = m.since;
             info.last_backfill = HObject::min();
+            // The log that would undo or forget them goes.
+            undo.extend(self.forget_aside());
         } else {
             // What was trimmed here is common.
             let since = m.since.max(self.log.tail);
@@ -214,8 +216,11 @@ impl Pg {
             for (_, record) in own.iter().skip(common) {
                 rewind = Some(base);
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
-                gone.add(&e.delta);
                 tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
+                // The statistics of other PGs' objects went to those with a split.
+                if self.is_mine(&e.soid) {
+                    gone.add(&e.delta);
+                }
                 if e.kind != LogKind::Error && self.is_mine(&e.soid) && !acts(Bug::KeepDivergent) {
                     divergent.push(e);
                 }
@@ -239,6 +244,11 @@ impl Pg {
         });
         let upto = first_new + new.count();
         let rest = m.records.get(upto..).filter(|r| !r.is_empty() && !m.undo);
+        // The statistics of `m.info` count all records; those of this copy's info only the ones it has then.
+        let mut later = StatSum::default();
+        for (e, _) in theirs.iter().skip(upto).filter(|(e, _)| self.is_mine(&e.soid)) {
+            later.add(&e.delta);
+        }
         let theirs = theirs.get(..upto).unwrap_or(theirs);
         let rest = rest.zip(theirs.last()).map(|(records, (last, _))| {
             let (since, records) = (last.version, records.to_vec());
@@ -278,6 +288,7 @@ impl Pg {
             info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
             info.last_user_version = m.info.last_user_version;
             info.stats = m.info.stats;
+            info.stats.take_back(&later);
             info.purged_snaps.clone_from(&m.info.purged_snaps);
             info.created_stamp = m.info.created_stamp;
             info.merge_history(&m.info.history);

@@ -125,14 +125,65 @@ impl Pg {
         // Who leads takes the authoritative log over, and all others must reach the tail of what it has then.
         let primary = (0..size).find_map(|place| at(place, best.log_tail))?;
         let tail = info_of(primary).unwrap_or(&blank).log_tail.max(best.log_tail);
-        let (mut want, mut backfill) = (Vec::with_capacity(size), Vec::new());
-        for place in 0..size {
-            let chosen = at(place, tail);
-            want.push(chosen.map_or(OsdId::NONE, |p| p.osd));
-            let up = self.up_set().iter().find(|p| usize::try_from(p.shard.0) == Ok(place));
-            backfill.extend(up.filter(|p| chosen != Some(*p) && !self.peers.failed.contains(p)));
+        let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
+        if self.info.interval.min_size as usize > k {
+            spread(&mut want, &m.up, k);
+            // Another one may lead now.
+            let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
+            let lead = want.iter().enumerate().find(|(_, o)| **o != OsdId::NONE).map(|(i, o)| peer(i, *o))?;
+            let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
+            for (i, o) in want.iter_mut().enumerate().filter(|(_, o)| **o != OsdId::NONE) {
+                if !usable(peer(i, *o), tail) {
+                    *o = OsdId::NONE;
+                }
+            }
+        }
+        let mut backfill = Vec::new();
+        for p in self.up_set().iter() {
+            let chosen = usize::try_from(p.shard.0).ok().and_then(|i| want.get(i)) == Some(&p.osd);
+            if !chosen && !self.peers.failed.contains(&p) {
+                backfill.push(p);
+            }
         }
         let there = want.iter().filter(|o| **o != OsdId::NONE).count();
         (there >= k).then_some(Choice { auth: *auth, version, want, backfill })
+    }
+}
+
+/// Makes holes of places where `want` names an OSD once more, until any one OSD may die and `k` shards are left. An OSD that has shards
+/// of earlier intervals would else serve alone for several, and one death take more than the pool's `min_size` is set for.
+/// Places where the OSD is in the up set stay.
+fn spread(want: &mut [OsdId], up: &[OsdId], k: usize) {
+    loop {
+        let there = || want.iter().copied().filter(|o| *o != OsdId::NONE);
+        let of = |osd: OsdId| there().filter(|o| *o == osd).count();
+        let Some(most) = there().max_by_key(|o| (of(*o), Reverse(*o))).filter(|o| of(*o) > 1) else { return };
+        if there().count() - of(most) >= k {
+            return;
+        }
+        let surplus = (0..want.len()).rev().filter(|i| want[*i] == most).max_by_key(|i| up.get(*i) != Some(&most));
+        let Some(hole) = surplus.and_then(|i| want.get_mut(i)) else { return };
+        *hole = OsdId::NONE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_osd_that_dies_leaves_enough_shards() {
+        let spread = |want: &[i32], up: &[i32], k| {
+            let of = |all: &[i32]| all.iter().map(|o| if *o < 0 { OsdId::NONE } else { OsdId(*o) }).collect::<Vec<_>>();
+            let mut w = of(want);
+            spread(&mut w, &of(up), k);
+            w.iter().map(|o| if *o == OsdId::NONE { -1 } else { o.0 }).collect::<Vec<_>>()
+        };
+        let up = [1, 0, 2, 3, 4, 5];
+        assert_eq!(spread(&[1, 0, 2, 3, 4, 5], &up, 4), [1, 0, 2, 3, 4, 5]);
+        assert_eq!(spread(&[0, 0, 2, 3, 4, 5], &up, 4), [0, 0, 2, 3, 4, 5], "four are left");
+        assert_eq!(spread(&[0, 0, 2, 0, 4, 5], &up, 4), [-1, 0, 2, -1, 4, 5], "where the OSD is up, it stays");
+        assert_eq!(spread(&[0, 0, 2, -1, 4, 5], &up, 4), [-1, 0, 2, -1, 4, 5], "with a hole one is too many");
+        assert_eq!(spread(&[0, -1, 2, -1, 4, 5], &up, 4), [0, -1, 2, -1, 4, 5], "nobody has two");
     }
 }

@@ -356,6 +356,7 @@ impl Pg {
                 p.ask_another();
             }
         }
+        self.ask_others();
     }
 
     /// An object is here.

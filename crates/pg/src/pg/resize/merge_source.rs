@@ -15,7 +15,6 @@ use crate::kin::{Heir, Kin};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::backend::ec::undo::aside;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
@@ -117,8 +116,8 @@ impl Pg {
         }
         let cid = self.cid;
         let to = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
-        let gone = self.shard.kept.aside().into_iter().map(|(v, o)| Op::Remove { cid, oid: aside(&o, v) });
-        let ops = gone.chain([Op::DropKept { cid, to }]).collect();
+        let mut ops = self.forget_aside();
+        ops.push(Op::DropKept { cid, to });
         self.commit_alone(self.tag(id), ops, store)?;
         self.shard.kept = Kept::default();
         Ok(true)

@@ -22,7 +22,6 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::object::own_objects;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::backend::ec::undo::aside;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
@@ -443,12 +442,6 @@ impl Pg {
                 }
             }
         }
-    }
-
-    /// Of a shard: what is set aside for undoing goes, as no entry is undone any more.
-    fn forget_aside(&self) -> Vec<Op> {
-        let cid = self.cid;
-        self.shard.kept.aside().into_iter().map(|(v, o)| Op::Remove { cid, oid: aside(&o, v) }).collect()
     }
 
     /// Records of this copy's log about its own objects.

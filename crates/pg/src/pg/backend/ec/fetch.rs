@@ -4,7 +4,7 @@
 //! version of the object that is asked about.
 //!
 //! Invariants:
-//!  1. A question is sent again until it is answered, or its plan or the interval ends.
+//!  1. A question is sent again until it is answered, its plan or the interval ends, or who was asked is gone ([`Pg::ask_others`]).
 //!  2. Bytes of another version of the object are no answer, but for one from which on the shard's bytes stayed the same; nor is an answer to an earlier question of the same plan.
 //!  3. Only a shard's own store says that its object is lost: a question that can't be right does not.
 
@@ -131,6 +131,22 @@ impl Pg {
     /// What other shards have not answered.
     pub(in crate::pg) fn unanswered_reads(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
         self.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
+    }
+
+    /// Waits no longer for copies that are gone: strays that were told to go, or whose OSD is down. Plans run again, and ask others.
+    pub(in crate::pg) fn ask_others(&mut self) {
+        let Some(shard) = self.shard.used().filter(|s| !s.asked.is_empty()) else { return };
+        let peers = &self.peers;
+        let here = |p: &PeerId| peers.members.contains_key(p) || peers.known.get(p).is_some_and(Option::is_some);
+        let runnable = &mut self.runnable;
+        shard.asked.retain(|id, a| {
+            a.open.retain(|p, _| here(p));
+            a.describes = a.describes.filter(here);
+            if a.open.is_empty() {
+                runnable.push_back(*id);
+            }
+            !a.open.is_empty()
+        });
     }
 
     /// A shard answers.

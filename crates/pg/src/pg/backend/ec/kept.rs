@@ -114,10 +114,19 @@ impl Pg {
         }
     }
 
-    /// Entries newer than this are no more.
+    /// The log was cut: it has no entry newer than `to`. Objects that those entries set aside are back in their places, or removed.
     pub(in crate::pg) fn kept_rewind(&mut self, to: Eversion) {
-        self.shard.kept.aside.retain(|(v, _)| *v <= to);
-        self.shard.kept.writes.retain(|(_, v)| *v <= to);
+        let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
+        k.aside.retain(|(v, _)| *v <= to);
+        k.writes.retain(|(_, v)| *v <= to);
+        k.safe = k.safe.min(to);
+        k.dropped = k.dropped.min(to);
+    }
+
+    /// Removes all objects that are set aside, of a log of which no entry is undone any more.
+    pub(in crate::pg) fn forget_aside(&self) -> Vec<Op> {
+        let cid = self.cid;
+        self.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
     }
 
     /// Drops what may be dropped, if it is much or nothing else goes on.
