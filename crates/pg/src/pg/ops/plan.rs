@@ -210,13 +210,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
-        if peers
-            && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_))
-            && let Some(head) = &plan.head
-            && self.must_recover(head, plan.excl)
-        {
-            let head = head.clone();
+        if let Some(head) = self.recovers_first(&plan) {
             return self.wait_for_recovery(plan, head);
         }
         if !plan.bypass
@@ -229,6 +223,13 @@ impl Pg {
             return;
         }
         self.run(plan, now, store, out);
+    }
+
+    /// The plan's object, if it must be recovered before the plan may run.
+    fn recovers_first(&self, plan: &Plan) -> Option<HObject> {
+        let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
+        let waits = peers && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_));
+        plan.head.as_ref().filter(|head| waits && self.must_recover(head, plan.excl)).cloned()
     }
 
     /// Queues a new plan to run at the end of the current input.
@@ -246,9 +247,23 @@ impl Pg {
     pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(id) = self.runnable.pop_front() {
             match self.plans.remove(&id) {
+                Some(plan) if plan.holds && plan.stage == Stage::Queued => self.run_queued(plan, now, store, out),
                 Some(plan) if plan.holds => self.run(plan, now, store, out),
                 Some(plan) => self.start(plan, now, store, out),
                 None => {}
+            }
+        }
+    }
+
+    /// Runs a plan that has got the lock of its object for the first time. A member may have come to lack the object while the plan
+    /// was in the queue, or the plan was queued behind a push to one of several members: then it waits for recovery as a new one.
+    fn run_queued(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        match self.recovers_first(&plan) {
+            None => self.run(plan, now, store, out),
+            Some(head) => {
+                self.unlock(&plan);
+                plan.holds = false;
+                self.wait_for_recovery(plan, head);
             }
         }
     }

@@ -119,7 +119,10 @@ impl Pg {
         if !self.peers.urgent.contains(&head) {
             self.peers.urgent.push_back(head.clone());
         }
-        self.peers.waiting.entry(head).or_default().push_back(plan);
+        // In the order of arrival: one that was queued for its object's lock comes before those that came later and met the recovery.
+        let queue = self.peers.waiting.entry(head).or_default();
+        let at = queue.partition_point(|p| p.id < plan.id);
+        queue.insert(at, plan);
     }
 
     /// Nobody who was asked has an object. Listings that wait for it do without.

@@ -50,11 +50,6 @@ impl Kept {
         self.aside = all.into();
     }
 
-    /// What is set aside.
-    pub(in crate::pg) fn aside(&self) -> Vec<(Eversion, HObject)> {
-        self.aside.iter().cloned().collect()
-    }
-
     /// Gives away what was set aside of some objects.
     pub(in crate::pg) fn give(&mut self, which: impl Fn(&HObject) -> bool) -> Vec<(Eversion, HObject)> {
         let (gone, stays) = std::mem::take(&mut self.aside).into_iter().partition(|(_, o)| which(o));
