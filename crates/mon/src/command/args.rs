@@ -1,9 +1,10 @@
-//! The arguments of a command: parsed from its JSON into what its signature declares, before anything looks at them.
+//! The arguments of a command: its JSON, parsed into the types that the command's signature declares.
 //!
-//! [`Given::parse`] takes the text; [`Sig::take`](super::sig::Sig::take) makes [`Args`] of it, with which capabilities,
-//! the function and the audit log work. What a signature does not declare is not in `Args`: clients of newer releases
-//! send more, and a grant's conditions must not see what the function does not. Types are read tolerantly where Ceph does:
-//! numbers as text for ids, flags as text or lists, one value where a list is meant.
+//! [`Given::parse`] reads the text; [`Sig::take`](super::sig::Sig::take) makes [`Args`] of it. Capability checks, the
+//! command's function and the audit log all work with `Args`. Arguments that a signature does not declare are left
+//! out: clients of newer releases send more, and a grant's conditions must not see arguments that the function does
+//! not. Types are read tolerantly where Ceph does so: numbers as text for ids, flags as text or lists, one value
+//! where a list is meant.
 
 use super::{Refused, Res};
 use base::{OsdId, PgId, errno};
@@ -49,7 +50,7 @@ impl<'de> Deserialize<'de> for Given {
 }
 
 impl Given {
-    /// Reads the first JSON value of `text`. What follows it is not looked at, as in Ceph: `rbd perf image iostat` of 16.2
+    /// Reads the first JSON value of `text`, and ignores the rest, as Ceph does: `rbd perf image iostat` of 16.2
     /// sends a quote too many.
     pub fn parse(text: &str) -> Res<Self> {
         let bad =
@@ -62,39 +63,39 @@ impl Given {
         }
     }
 
-    /// The command's words.
+    /// The words of the command, for example `osd pool create`.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
         self.values.get("prefix")?.as_str()
     }
 
-    /// A value as it was sent.
+    /// The value of `key` as the client sent it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json> {
         self.values.get(key)
     }
 }
 
-/// A value of an argument.
+/// The value of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of an `Int`.
+    /// The value of an `Int` argument.
     Int(i64),
-    /// Of a `Float`.
+    /// The value of a `Float` argument.
     Float(f64),
-    /// Of a `Bool`.
+    /// The value of a `Bool` argument.
     Bool(bool),
-    /// Of everything else.
+    /// The value of an argument of any other type.
     Text(String),
-    /// Of an argument that takes many.
+    /// The values of an argument that takes several.
     List(Vec<String>),
 }
 
-/// The declared arguments of one command that were given.
+/// The declared arguments that a client gave with a command.
 #[derive(Clone, Debug, Default)]
 pub struct Args(BTreeMap<&'static str, Value>);
 
-/// A JSON value that stands for one word.
+/// The text of a JSON value that stands for one word: a string, number or boolean.
 pub(super) fn text(v: &Json) -> Option<String> {
     match v {
         Json::String(s) => Some(s.clone()),
@@ -117,7 +118,7 @@ pub(super) fn sets_flag(key: &str, word: &str) -> bool {
 }
 
 impl Args {
-    /// From values by name.
+    /// Arguments from values by name.
     pub(super) fn new(values: BTreeMap<&'static str, Value>) -> Self {
         Self(values)
     }
@@ -133,14 +134,15 @@ impl Args {
         self.0.iter().map(|(k, v)| (*k, v))
     }
 
-    /// What has a text, as text.
+    /// The arguments that have a text form, as text.
     #[must_use]
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.0.keys().filter_map(|k| Some(((*k).to_owned(), self.opt(k)?))).collect()
     }
 
-    /// What the conditions of a grant are compared with: every argument as text, and `caps` as one `caps_SERVICE` for each
-    /// service in it. Of several texts for one service the last counts, as for the key that is made.
+    /// The values that the conditions of a grant are compared with: every argument as text, and `caps` as one
+    /// `caps_SERVICE` for each service in it. Of several texts for one service the last counts, as for the key that
+    /// is made.
     #[must_use]
     pub fn for_caps(&self) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();
@@ -167,24 +169,24 @@ impl Args {
         out
     }
 
-    /// Text; numbers count as text.
+    /// The argument as text; a number counts as text.
     #[must_use]
     pub fn opt(&self, key: &str) -> Option<String> {
         self.0.get(key).and_then(Value::text)
     }
 
-    /// Text that must be there.
+    /// The argument as text. Error: EINVAL if it is missing.
     pub fn str(&self, key: &str) -> Res<String> {
         self.opt(key).ok_or_else(|| Refused::new(errno::EINVAL, ""))
     }
 
-    /// Text, or `default`.
+    /// The argument as text, or `default`.
     #[must_use]
     pub fn str_or(&self, key: &str, default: &str) -> String {
         self.opt(key).unwrap_or_else(|| default.to_owned())
     }
 
-    /// An integer, also one written as text.
+    /// The argument as an integer, also if it was written as text.
     #[must_use]
     pub fn int(&self, key: &str) -> Option<i64> {
         match self.0.get(key)? {
@@ -194,7 +196,7 @@ impl Args {
         }
     }
 
-    /// A number, also one written as text.
+    /// The argument as a number, also if it was written as text.
     #[must_use]
     pub fn float(&self, key: &str) -> Option<f64> {
         match self.0.get(key)? {
@@ -205,14 +207,14 @@ impl Args {
         }
     }
 
-    /// A number that must be there.
+    /// The argument as a number. Error: EINVAL if it is missing.
     pub fn need_float(&self, key: &str) -> Res<f64> {
         self.float(key)
             .filter(|v| v.is_finite())
             .ok_or_else(|| Refused::new(errno::EINVAL, format!("unable to parse value of '{key}'")))
     }
 
-    /// A flag: `true`, `"true"`, `"--yes-i-really-mean-it"`, or such a word in a list.
+    /// The argument as a flag: `true`, `"true"`, `"--yes-i-really-mean-it"`, or such a word in a list.
     #[must_use]
     pub fn flag(&self, key: &str) -> bool {
         match self.0.get(key) {
@@ -223,7 +225,7 @@ impl Args {
         }
     }
 
-    /// A list of words; a single value counts as a list of one.
+    /// The argument as a list of words; a single value counts as a list of one.
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<String> {
         match self.0.get(key) {
@@ -233,19 +235,19 @@ impl Args {
         }
     }
 
-    /// An OSD that must be named.
+    /// The argument as an OSD number. Error: EINVAL if it is missing or names no OSD.
     pub fn osd(&self, key: &str) -> Res<OsdId> {
         let s = self.str(key)?;
         parse_osd(&s).ok_or_else(|| Refused::new(errno::EINVAL, format!("invalid osd id '{s}'")))
     }
 
-    /// A PG that must be named.
+    /// The argument as a PG id. Error: EINVAL if it is missing or malformed.
     pub fn pgid(&self, key: &str) -> Res<PgId> {
         let s = self.str(key)?;
         PgId::parse(&s).ok_or_else(|| Refused::new(errno::EINVAL, format!("invalid pgid '{s}'")))
     }
 
-    /// Pairs of a `key=value` list.
+    /// The pairs of a list of `key=value` words. Error: EINVAL for a word without `=`.
     pub fn pairs(&self, key: &str) -> Res<Vec<(String, String)>> {
         self.list(key)
             .into_iter()

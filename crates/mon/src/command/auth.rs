@@ -137,7 +137,7 @@ fn entry_tree(n: &AuthName, e: &AuthEntry) -> J {
     j
 }
 
-/// Quotes as keyrings want them.
+/// Escapes quotes as the keyring format requires.
 fn quoted(t: &str) -> String {
     format!("\"{}\"", t.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -276,7 +276,7 @@ fn get_or_create(c: &mut Ctx<'_>, key_only: bool) -> Res<CommandOutcome> {
     let mut changed = false;
     let e = match c.pending.auth(c.state, &n) {
         Some(e) => {
-            // As in Ceph: what is asked for must be there, what is there beside it does not matter.
+            // As in Ceph, the existing key must have the requested capabilities; it may have others.
             for (service, text) in &caps {
                 if e.caps.get(service) != Some(text) {
                     return invalid(format!("key for {n} exists but cap {service} does not match"));
@@ -296,7 +296,7 @@ fn get_or_create(c: &mut Ctx<'_>, key_only: bool) -> Res<CommandOutcome> {
     let out = if key_only {
         c.tree("auth", || obj! { "key": key() }).text(|| key() + "\n")?
     } else {
-        // Capabilities are not part of this keyring in plain form: it is meant for the entity's own host.
+        // This keyring leaves out capabilities in plain form: it is meant for the entity's own host.
         let text = || entry_text(&n, &AuthEntry { caps: Caps::new(), ..e.clone() });
         c.tree("auth", || entries(&[(n.clone(), e.clone())])).elements("auth_entities").text(text)?
     };

@@ -1,4 +1,4 @@
-//! The central configuration: options by section and mask, their history, and what holds for whom.
+//! The central configuration: options by section and mask, their history, and the options in effect for an entity.
 
 use super::json::J;
 use super::option_table::{self, Opt};
@@ -55,9 +55,9 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// Changes shown unless a number is given.
+/// Changes that `config log` shows if the command gives no number.
 const LOG_SHOWN: i64 = 10;
-/// Longest value taken.
+/// Longest value of an option, in bytes.
 const VALUE_MAX: usize = 16 << 10;
 
 /// Value of an option for this monitor: as set centrally, else the default.
@@ -88,7 +88,7 @@ fn subject(state: &ClusterState, name: &AuthName) -> Subject {
     s
 }
 
-/// Options that hold for an entity, with where each comes from.
+/// The options in effect for an entity, each with the section and mask it comes from.
 fn effective(state: &ClusterState, name: &AuthName) -> BTreeMap<String, (ConfigKey, String)> {
     let crush = state.osdmap.crush.clone();
     let rank = |t: &str| crush.type_id(t).and_then(|t| usize::try_from(t).ok());
@@ -109,13 +109,13 @@ fn mask_text(s: &Section<'_>) -> String {
 fn level(name: &str) -> (&'static str, bool) {
     match option_table::find(name) {
         Some(o) => (o.level, o.runtime),
-        // Options of manager modules are not in the table.
+        // The table of options leaves out those of manager modules.
         None if name.starts_with("mgr/") => ("advanced", true),
         None => ("unknown", false),
     }
 }
 
-/// A section that may be written to.
+/// The section that the command names. Error: EINVAL if there is no such section.
 fn target(c: &Ctx<'_>) -> Res<String> {
     let who = c.args.str("who")?;
     let bad = || Refused::new(errno::EINVAL, format!("unrecognized config target '{who}'"));
@@ -128,7 +128,7 @@ fn target(c: &Ctx<'_>) -> Res<String> {
 }
 
 fn option_name(c: &Ctx<'_>) -> Res<String> {
-    // People write options with spaces and dashes too.
+    // Users write option names with spaces and dashes too.
     Ok(c.args.str("name")?.replace([' ', '-'], "_"))
 }
 
@@ -161,7 +161,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(note)
 }
 
-/// Beginnings of names of options that only monitors, managers and OSDs have.
+/// Prefixes of options that only monitors, managers and OSDs have.
 const OF_DAEMONS: [&str; 13] = [
     "bdev_",
     "bluefs_",
@@ -178,8 +178,8 @@ const OF_DAEMONS: [&str; 13] = [
     "rocksdb_",
 ];
 
-/// What is said of an option that none of our daemons in the section looks at; nothing of others. It is kept all the same:
-/// daemons of Ceph may run beside ours.
+/// A note for the operator that no daemon of this program in the section reads the option; else empty. The option is
+/// stored all the same, because daemons of Ceph may run in the same cluster.
 fn unused(state: &ClusterState, who: &str, name: &str) -> String {
     let base = parse_section(who).map_or(who, |s| s.base).split('.').next().unwrap_or_default();
     let ours = match base {
@@ -273,7 +273,7 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("config", tree).text(text)
 }
 
-/// Everything set, in the order of `config dump`, with the indentation of its section.
+/// All options that are set, in the order of `config dump`, each with the indentation of its section.
 fn sections(state: &ClusterState) -> Vec<(usize, ConfigKey, String)> {
     const KINDS: [&str; 5] = ["mon", "mgr", "osd", "mds", "client"];
     let mut v: Vec<_> = state
@@ -323,7 +323,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("config", tree).text(text)
 }
 
-/// A table value with its type.
+/// The value of an option as JSON, in the type that the option table declares.
 pub(super) fn typed(o: &Opt, v: &str) -> J {
     use option_table::Kind;
     match o.kind {
@@ -412,7 +412,7 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         match usable.filter(|_| place) {
             Some(v) => {
                 let key = ConfigKey { who: section.clone(), name: k };
-                // What the database has already wins, as in Ceph.
+                // Values that the database already has take precedence, as in Ceph.
                 if c.pending.config(c.state, &key).is_none() {
                     c.pending.config.insert(key, Some(v));
                     taken = true;
@@ -493,7 +493,7 @@ fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn reset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let to = c.args.int("num").and_then(|n| u64::try_from(n).ok());
     let db = &c.state.config;
-    // Every change above the wanted one has to be known.
+    // The history must hold every change above the wanted version.
     let known = |to: u64| to < db.version && (to + 1..=db.version).all(|v| db.history.iter().any(|h| h.version == v));
     let to = match to {
         Some(n) if n == db.version => return super::done(""),
@@ -528,7 +528,7 @@ fn minimal(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(format!("# minimal ceph.conf for {id}\n[global]\n\tfsid = {id}\n\tmon_host = {}\n", mons.join(" ")))
 }
 
-/// An option that a daemon has, and where it is from.
+/// An option of a running daemon, with its source.
 struct Held {
     name: String,
     value: String,

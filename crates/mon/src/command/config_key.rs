@@ -27,15 +27,15 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("config-key dump key:String?", "config-key", "r", 0, dump, "show keys and values that begin with a text"),
 ];
 
-/// Longest value (`mon_config_key_max_entry_size`).
+/// Longest value in bytes (`mon_config_key_max_entry_size`).
 const VALUE_MAX: usize = 64 << 10;
-/// Longest key.
+/// Longest key in bytes.
 const KEY_MAX: usize = 1024;
 
 fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     match c.state.kv.get(&c.args.str("key")?) {
         Some(v) => Ok(CommandOutcome::output(v.clone())),
-        // No text here: scripts read the errno.
+        // The status line is empty, because scripts read only the errno.
         None => Ok(CommandOutcome::fail(errno::ENOENT, "")),
     }
 }

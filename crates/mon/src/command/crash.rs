@@ -1,7 +1,8 @@
-//! Crashes of daemons: what `ceph-crash` posts, kept where Ceph's module keeps it, in the keys `mgr/crash/crash/<id>`.
+//! Crash reports of daemons. `ceph-crash` posts them; they are kept where Ceph's module keeps them, in the keys
+//! `mgr/crash/crash/<id>`.
 //!
-//! Daemons of this program post none: what ended one is in its log. So the list speaks of Ceph's daemons, and of whatever
-//! else posts here.
+//! Daemons of this program post no reports: the reason why one ended is in its log. So the list holds crashes of
+//! Ceph's daemons, and of other programs that post here.
 
 use super::json::J;
 use super::text::{Left, Table};
@@ -24,19 +25,19 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("crash archive-all", "mgr", "w", cf::MGR, archive_all, "set all crashes aside"),
 ];
 
-/// Where crashes are kept in the `config-key` store.
+/// Prefix of the keys of crash reports in the `config-key` store.
 const PREFIX: &str = "mgr/crash/crash/";
-/// Longest report of a crash.
+/// Longest crash report, in bytes.
 const REPORT_MAX: usize = 64 << 10;
-/// Longest id.
+/// Longest crash id, in bytes.
 const ID_MAX: usize = 512;
-/// Crashes kept.
+/// Most crash reports kept.
 const CRASHES_MAX: usize = 1000;
-/// Days for which one that is not set aside raises an alert (`mgr/crash/warn_recent_interval`).
+/// Days for which a crash that is not archived raises an alert (`mgr/crash/warn_recent_interval`).
 const RECENT_DAYS: u64 = 14;
 const DAY: u64 = 86_400;
 
-/// A crash that was posted.
+/// A crash report.
 struct Crash {
     id: String,
     report: Value,
@@ -51,7 +52,7 @@ impl Crash {
         self.report.get("archived").is_none()
     }
 
-    /// When, in a form that sorts.
+    /// The time of the crash in a form that sorts.
     fn stamp(&self) -> String {
         self.text("timestamp").replacen(' ', "T", 1)
     }
@@ -60,14 +61,14 @@ impl Crash {
 /// All crashes, the oldest first.
 fn all(state: &ClusterState) -> Vec<Crash> {
     let stored = state.kv.range(PREFIX.to_owned()..).map_while(|(k, v)| Some((k.strip_prefix(PREFIX)?, v)));
-    // Anybody may write to the store: what is no report is none.
+    // Any client with the right to `config-key` may write here, so values that are no JSON are skipped.
     let of = |(id, v): (&str, &Bytes)| Some(Crash { id: id.to_owned(), report: serde_json::from_slice(v).ok()? });
     let mut v: Vec<Crash> = stored.filter_map(of).collect();
     v.sort_by_key(Crash::stamp);
     v
 }
 
-/// The moment so many days ago, in the form of a crash's time.
+/// The time `days` days ago, in the form of [`Crash::stamp`].
 fn days_ago(now: Now, days: u64) -> String {
     let secs = u64::from(now.wall.sec).saturating_sub(days.saturating_mul(DAY));
     zulu(Utime { sec: u32::try_from(secs).unwrap_or(0), nsec: now.wall.nsec })
@@ -77,7 +78,7 @@ fn zulu(t: Utime) -> String {
     t.iso().replace("+0000", "Z")
 }
 
-/// Lines on daemons that crashed lately and were not set aside, for health.
+/// One line for each recent crash that is not archived, for health.
 pub(super) fn recent(state: &ClusterState, now: Now) -> Vec<String> {
     let since = days_ago(now, RECENT_DAYS);
     let line = |c: &Crash| {
@@ -116,7 +117,7 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(s)
 }
 
-/// The crash that the command names.
+/// The crash that the command's `id` names. Error: ENOENT.
 fn named(c: &Ctx<'_>) -> Res<Crash> {
     let id = c.args.str("id")?;
     match all(c.state).into_iter().find(|x| x.id == id) {
@@ -148,7 +149,7 @@ fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let key = format!("{PREFIX}{id}");
     if c.pending.kv(c.state, &key).is_some() {
-        // The daemon that posts does it again until it is told that it succeeded.
+        // `ceph-crash` posts a report again until it succeeds.
         return done("");
     }
     if all(c.state).len() >= CRASHES_MAX {
@@ -181,7 +182,7 @@ fn prune(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed("")
 }
 
-/// Marks a crash as one that somebody has looked at.
+/// Archives a crash: it no longer raises an alert.
 fn set_aside(c: &mut Ctx<'_>, mut x: Crash) {
     if let Some(m) = x.report.as_object_mut() {
         m.insert("archived".into(), zulu(c.now.wall).into());

@@ -143,7 +143,7 @@ pub(super) fn refused(e: CrushError) -> Refused {
     Refused::new(e.errno(), e.to_string())
 }
 
-/// Puts a changed CRUSH map into the change under construction.
+/// Puts the encoded CRUSH map into the pending map change.
 pub(super) fn put(c: &mut Ctx<'_>, crush: &CrushMap) {
     let mut w = wire::Writer::new(wire::Features::PACIFIC);
     w.put(crush);
@@ -272,7 +272,8 @@ fn link(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     relocate(c, "linked", "", " in crush map", CrushMap::link_bucket)
 }
 
-/// Puts a named item below a location, unless it is there; `ending` ends both texts, `ending_done` only that of success.
+/// Puts a named item below a location, unless it is already there. `ending` ends both status lines, `ending_done`
+/// only that of a move or link.
 fn relocate(
     c: &mut Ctx<'_>,
     done_word: &str,
@@ -409,7 +410,7 @@ fn set_class(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (mut text, mut updated) = (String::new(), Vec::new());
     for o in list {
         if !map.exists(o) {
-            // The daemon itself asks this at its first boot and acts on ENOENT by asking for its number.
+            // An OSD sends this at its first boot; on ENOENT it asks for its number.
             if c.session.principal.who.name.kind == base::EntityKind::OSD {
                 return refuse(errno::ENOENT, format!("{o} does not exist. "));
             }

@@ -57,7 +57,7 @@ fn add(c: &mut Ctx<'_>, spec: &RuleSpec<'_>) -> Res<i32> {
     Ok(id)
 }
 
-/// A rule of that name already serves the purpose.
+/// True if a rule of that name exists, so that the command has nothing to do.
 fn there(c: &mut Ctx<'_>, name: &str) -> bool {
     c.map().crush.rule_id(name).is_some()
 }
@@ -68,7 +68,7 @@ fn simple(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return done(format!("rule {name} already exists"));
     }
     let indep = c.args.opt("mode").is_some_and(|m| m == "indep");
-    // For replicated pools in either mode, as in Ceph.
+    // The rule is for replicated pools whatever the mode, as in Ceph.
     add(c, &RuleSpec { name: &name, root: &root, failure_domain: &domain, indep, ..RuleSpec::default() })?;
     committed("")
 }

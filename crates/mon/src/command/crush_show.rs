@@ -1,4 +1,4 @@
-//! The CRUSH map as commands show it.
+//! Commands that show the CRUSH map.
 
 use super::json::J;
 use super::osd_tree::crush_weight;

@@ -1,4 +1,4 @@
-//! `get_command_descriptions` and the few commands that say what we are.
+//! `get_command_descriptions` and the few commands that describe the program itself.
 
 use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
 use crate::core::cluster_state::{CommandOutcome, Role};
@@ -14,7 +14,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    // Each role describes what is sent to it; the CLI asks the monitor for all that is not `tell`.
+    // Each role describes the commands that are sent to it; the CLI asks the monitor for all commands but those of
+    // `tell`.
     let tell = c.session.role == Role::Tell;
     let list = commands().filter(|(_, c)| {
         let told = c.flags & flag::TELL == flag::TELL;

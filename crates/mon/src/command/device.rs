@@ -1,7 +1,7 @@
-//! Devices that daemons told of in their metadata: which there are, where they are, and who uses them.
+//! Devices that daemons report in their metadata: their ids, their hosts and paths, and the daemons that use them.
 //!
-//! Their wear and how long they will live is watched by nobody here, so that nothing is said of it. Daemons of this
-//! program tell no ids of devices; Ceph's do.
+//! Device health and life expectancy are not monitored, so the commands report neither. Only Ceph's daemons report
+//! device ids; those of this program do not.
 
 use super::json::J;
 use super::text::{Left, Right, Table};
@@ -20,10 +20,10 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("device ls-by-host host:String", "mgr", "r", cf::MGR, by_host, "list the devices of a host"),
 ];
 
-/// A device.
+/// A device, with its places and daemons.
 #[derive(Default)]
 struct Device {
-    /// Host, name there, and path there.
+    /// Host, device name on that host, and path on that host.
     places: BTreeSet<(String, String, String)>,
     daemons: BTreeSet<String>,
 }
@@ -47,7 +47,7 @@ impl Device {
     }
 }
 
-/// `a=x,b=y` as metadata has it.
+/// The pairs of `a=x,b=y`, the form of such lists in metadata.
 fn pairs(text: Option<&String>) -> impl Iterator<Item = (&str, &str)> {
     text.map(String::as_str).unwrap_or_default().split(',').filter_map(|p| p.split_once('='))
 }

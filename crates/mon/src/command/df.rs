@@ -32,7 +32,7 @@ fn raw_tree(s: &StoreStatfs) -> J {
         "total_avail_bytes": s.available,
         "total_used_bytes": space::used(s),
         "total_used_raw_bytes": space::used_raw(s),
-        // Ceph computes this one in single precision.
+        // Ceph computes this ratio in single precision.
         "total_used_raw_ratio": f64::from(raw_ratio(s) as f32),
     }
 }

@@ -1,4 +1,4 @@
-//! `health`: its rendering, and muting. The checks themselves are computed in [`checks`].
+//! `health`: its rendering, and mutes. [`checks`] computes the alerts.
 
 use super::json::J;
 use super::units::age;
@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("health unmute code:String?", "mon", "w", 0, unmute, "show a hidden health alert, or all of them, again"),
 ];
 
-/// How bad a check is.
+/// Severity of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Nothing is wrong.
@@ -58,20 +58,20 @@ impl Severity {
 /// One alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// How bad.
+    /// Severity of the alert.
     pub severity: Severity,
-    /// One line.
+    /// The alert in one line.
     pub summary: String,
     /// Lines of `health detail`.
     pub detail: Vec<String>,
-    /// How many things it is about; a rise ends a mute.
+    /// The number of objects, PGs, OSDs or the like that the alert counts; a rise ends a mute.
     pub count: i64,
 }
 
 /// Alerts by code.
 pub type Checks = BTreeMap<String, Check>;
 
-/// All alerts of the moment.
+/// All alerts that hold at the time `now`.
 #[must_use]
 pub fn checks(state: &ClusterState, now: Now) -> Checks {
     checks::all(state, now)
@@ -81,7 +81,8 @@ fn live(m: &Mute, now: Now) -> bool {
     m.until == Utime::ZERO || m.until > now.wall
 }
 
-/// Mutes that have ended: their time is over, their alert is gone (unless sticky), or it has grown.
+/// Codes of mutes that have ended: the mute expired, its alert is gone (unless it is sticky), or the alert's count
+/// rose.
 #[must_use]
 pub fn ended_mutes(state: &ClusterState, checks: &Checks, now: Now) -> Vec<String> {
     let over =
@@ -89,16 +90,16 @@ pub fn ended_mutes(state: &ClusterState, checks: &Checks, now: Now) -> Vec<Strin
     state.mutes.iter().filter(|(c, m)| over(c, m)).map(|(c, _)| c.clone()).collect()
 }
 
-/// Status of the cluster as health shows it.
+/// The cluster's health: alerts and mutes.
 pub(super) struct Health {
-    /// Alerts.
+    /// All alerts, muted ones too.
     pub checks: Checks,
     mutes: BTreeMap<String, Mute>,
     now: Now,
 }
 
 impl Health {
-    /// Of the moment.
+    /// The health of the committed state at the command's time.
     pub(super) fn new(c: &Ctx<'_>) -> Self {
         let checks = checks(c.state, c.now);
         let mut mutes = c.state.mutes.clone();
@@ -123,7 +124,7 @@ impl Health {
         v
     }
 
-    /// `(muted: CODE(59m) CODE)`, or nothing.
+    /// `(muted: CODE(59m) CODE)`; `None` if nothing is muted.
     pub(super) fn muted_text(&self) -> Option<String> {
         let list: Vec<String> = self
             .mutes
@@ -138,12 +139,12 @@ impl Health {
         age(m.until.to_unix().saturating_sub(self.now.wall.to_unix()).as_secs())
     }
 
-    /// Summaries, one line each, as `status` lists them.
+    /// Summaries of the alerts that are not muted, one line each, as `status` lists them.
     pub(super) fn summaries(&self) -> Vec<String> {
         self.shown().into_iter().map(|(_, k)| k.summary.clone()).collect()
     }
 
-    /// The tree.
+    /// Health as a tree, with details if wanted.
     pub(super) fn tree(&self, detail: bool) -> J {
         let mut checks = J::object();
         for (code, k) in &self.checks {
@@ -214,7 +215,7 @@ fn health(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("health", || h.tree(detail)).text(|| h.text(detail))
 }
 
-/// A duration like `1h30m`, `90`, `2d`.
+/// Parses a duration like `1h30m`, `90`, `2d`.
 fn parse_ttl(s: &str) -> Res<Duration> {
     let bad = |why: &str| Refused::new(errno::EINVAL, format!("invalid duration: {s} ({why})"));
     let (mut total, mut number) = (0u64, String::new());

@@ -1,4 +1,5 @@
-//! Flags that hold things back: `osd set`/`unset`, pause, and noup/nodown/noin/noout on OSDs, nodes and classes.
+//! Flags that suspend activity: `osd set`/`unset`, pause, and noup/nodown/noin/noout on OSDs, CRUSH nodes and device
+//! classes.
 
 use super::args::parse_osd;
 use super::osd_show::flag_names;
@@ -140,12 +141,12 @@ fn unset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 const HOLDS: [(&str, u32); 4] =
     [("noup", osd_state::NOUP), ("nodown", osd_state::NODOWN), ("noin", osd_state::NOIN), ("noout", osd_state::NOOUT)];
 
-/// Sets or clears bits of an OSD's state in the change under construction.
+/// Sets or clears state bits of an OSD in the pending map change.
 pub(super) fn set_state(c: &mut Ctx<'_>, osd: OsdId, bits: u32, on: bool) {
     let have = c.map().state(osd);
     let flip = if on { bits & !have } else { bits & have };
     if flip != 0 {
-        // The map takes these as flips, and one OSD has one entry.
+        // A map increment holds one entry for each OSD, whose bits are toggled.
         let e = c.inc().new_state.entry(osd).or_insert(0);
         *e ^= flip;
         if *e == 0 {

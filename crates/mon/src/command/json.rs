@@ -1,32 +1,32 @@
 //! Command output as a tree, and its renderings: `json`, `json-pretty` (four spaces, Ceph's line breaks) and `xml`.
 //!
-//! Own type instead of `serde_json::Value` because clients and scripts see the text: fields keep their order, doubles
+//! This type replaces `serde_json::Value` because clients and scripts see the text: fields keep their order, doubles
 //! are printed with 17 significant digits and without a forced fraction, empty containers stay on one line.
 
 use super::units::general;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// A value.
+/// A node of the output tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum J {
     /// `null`.
     Null,
     /// `true`, `false`.
     Bool(bool),
-    /// Signed.
+    /// A signed integer.
     Int(i64),
-    /// Unsigned.
+    /// An unsigned integer.
     Uint(u64),
-    /// Double, 17 significant digits.
+    /// A double, printed with 17 significant digits.
     Float(f64),
-    /// A number already formatted.
+    /// A number that is already formatted.
     Raw(String),
-    /// Text.
+    /// A string.
     Str(String),
-    /// Array.
+    /// An array.
     Arr(Vec<J>),
-    /// Object, in order.
+    /// An object whose fields keep their order.
     Obj(Vec<(Cow<'static, str>, J)>),
 }
 
@@ -45,7 +45,7 @@ impl J {
         Self::Obj(Vec::new())
     }
 
-    /// Adds a field; no effect on anything but an object.
+    /// Adds a field to an object; a no-op on any other value.
     pub fn put(&mut self, key: impl Into<Cow<'static, str>>, v: impl Into<J>) -> &mut Self {
         if let Self::Obj(f) = self {
             f.push((key.into(), v.into()));
@@ -70,7 +70,7 @@ impl J {
         }
     }
 
-    /// One line without spaces.
+    /// Renders on one line without spaces.
     #[must_use]
     pub fn compact(&self) -> String {
         let mut s = String::new();
@@ -78,7 +78,7 @@ impl J {
         s
     }
 
-    /// Indented, with a line break at the end.
+    /// Renders with indentation and a line break at the end.
     #[must_use]
     pub fn pretty(&self) -> String {
         let mut s = String::new();
@@ -87,7 +87,7 @@ impl J {
         s
     }
 
-    /// As XML inside an element `root`.
+    /// Renders as XML inside an element `root`.
     #[must_use]
     pub fn xml(&self, root: &str) -> String {
         let mut s = String::new();

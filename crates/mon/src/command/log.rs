@@ -20,9 +20,9 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// Lines shown unless a number is given.
+/// Lines that `log last` shows if the command gives no number.
 const LINES: usize = 20;
-/// Longest line taken.
+/// Longest line accepted, in bytes.
 const LINE_MAX: usize = 64 << 10;
 
 fn write(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -1,4 +1,5 @@
-//! The manager map. The manager role is served by the monitor's own process; a separate `ceph-mgr` may take it over.
+//! Commands on the manager map. The monitor's own process serves the manager role; a separate `ceph-mgr` may take it
+//! over.
 
 use super::json::J;
 use super::osd_show::{addrvec, legacy_addr};

@@ -1,28 +1,32 @@
-//! Commands of the monitor and manager roles: what `ceph`, python3-rados and scripts send as one JSON object.
+//! Commands of the monitor and manager roles: one JSON object, sent by `ceph`, python3-rados and scripts.
 //!
-//! Each module below holds the commands of one family: a table (`COMMANDS`) beside the functions that serve them. The way of
-//! a command:
+//! Each module below holds the commands of one family: a table (`COMMANDS`) beside the functions that serve them. A
+//! command goes through these steps:
 //!
-//!  1. *Declared*: a row [`Cmd`] says its signature (words and typed arguments, in the language of [`sig`]), the service and
-//!     permission it needs, [`flag`]s, help, and its function. Descriptions for clients, the list in the documents and the
-//!     tests that draw commands are made of the same rows. A table of a new module is added to `TABLES`.
-//!  2. *Parsed*: [`parse`] finds the signatures of the words that came, takes the one that fits most of the arguments and
-//!     checks their types: a function finds in [`Args`] only what its signature allows.
-//!  3. *Checked*: [`may_run`] is the one place that asks whether the sender may do it. Functions ask further only where rights
-//!     depend on what they find (file systems, pools of images).
+//!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of [`sig`]), the
+//! service and
+//!     permission it needs, [`flag`]s, help, and its function. The descriptions for clients, the list in the documents and
+//!     the tests that draw commands are made from the same rows. A new module's table is added to `TABLES`.
+//!  2. *Parsed*: [`parse`] finds the signatures with the command's words, takes the one that fits most of the
+//! arguments and
+//!     checks their types. A function finds in [`Args`] only arguments that its signature allows.
+//!  3. *Checked*: [`may_run`] alone decides whether the sender may run a command. A function checks rights only where
+//! they
+//!     depend on the state it reads (file systems, pools of images).
 //!  4. *Planned*: the function reads [`ClusterState`] and puts changes into [`Pending`], which the host proposes.
-//!     [`CommandOutcome`] says when the answer goes out: now, after the commit, or once something was loaded.
-//!  5. *Rendered*: the function gives what it answers as a tree and as a text (`Ctx::tree`), or as one of them; `render`
-//!     alone looks at the format that was asked for. Tables are declared by their columns ([`text::Column`]).
+//!     [`CommandOutcome`] says when the answer is sent: now, after the commit, or once a record was loaded.
+//!  5. *Rendered*: the function gives its answer as a tree and as a text (`Ctx::tree`), or as one of them; `render`
+//! alone
+//!     looks at the requested format. Tables are declared by their columns ([`text::Column`]).
 //!
-//! [`dispatch`] does 3 to 5. Texts of status lines and the errno of each failure are Ceph's, since scripts and test suites match
-//! them.
+//! [`dispatch`] does steps 3 to 5. Status lines and the errno of each failure are Ceph's, since scripts and test
+//! suites match them.
 //!
-//! Invariants:
-//!  1. A function decides on `Pending`'s view and changes only `Pending`; what fails has changed nothing.
-//!  2. Whatever bytes come as a command give an answer, never a panic; malformed JSON gives EINVAL.
-//!  3. What the descriptions announce is served: every table entry has its function. What we can't do is refused with
-//!     the errno and a text that says so.
+//! Invariants:  1. A function decides on `Pending`'s view and changes only `Pending`; a command that fails has
+//! changed nothing.  2. Every byte sequence sent as a command gets an answer and causes no panic; malformed JSON
+//! gives EINVAL.  3. Every command in the descriptions has its function. A command that this program cannot carry out
+//! is refused with an
+//!     errno and a text that says so.
 
 pub mod args;
 pub mod json;
@@ -88,55 +92,55 @@ use sig::Sig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// Longest command text taken.
+/// Longest command text accepted, in bytes.
 pub const COMMAND_LEN_MAX: usize = 1 << 20;
-/// Words of the longest prefix.
+/// Most words in a command's prefix.
 const PREFIX_WORDS_MAX: usize = 8;
 
-/// A command was refused.
+/// The refusal of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Negative errno.
     pub rc: i32,
-    /// Status line.
+    /// Status line of the answer.
     pub rs: String,
 }
 
 impl Refused {
-    /// With errno and text.
+    /// A refusal with errno and status line.
     #[must_use]
     pub fn new(rc: i32, rs: impl Into<String>) -> Self {
         Self { rc, rs: rs.into() }
     }
 }
 
-/// Result of anything that may refuse.
+/// The result of a function that may refuse the command.
 pub type Res<T> = Result<T, Refused>;
 
-/// EINVAL with a text.
+/// A refusal with EINVAL and a status line.
 fn invalid<T>(rs: impl Into<String>) -> Res<T> {
     Err(Refused::new(errno::EINVAL, rs))
 }
 
-/// Any errno with a text.
+/// A refusal with any errno and a status line.
 fn refuse<T>(rc: i32, rs: impl Into<String>) -> Res<T> {
     Err(Refused::new(rc, rs))
 }
 
-/// One entry of the tables.
+/// One row of the command tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Cmd {
     /// Signature, in the language of [`sig`].
     pub sig: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Module the capability check is for.
+    /// The service or manager module whose caps are checked.
     pub module: &'static str,
-    /// `r`, `rw`, `rwx`.
+    /// The permission needed: `r`, `rw` or `rwx`.
     pub perm: &'static str,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// The function.
+    /// The function that serves the command.
     pub run: fn(&mut Ctx<'_>) -> Res<CommandOutcome>,
 }
 
@@ -156,7 +160,7 @@ pub mod flag {
     pub const TELL: u32 = NOFORWARD | HIDDEN;
 }
 
-/// What a command asks of who sends it.
+/// The rights that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// An authenticated session.
@@ -168,11 +172,11 @@ pub enum Needs {
 }
 
 impl Cmd {
-    /// What it asks of who sends it.
+    /// The rights that the command needs.
     #[must_use]
     pub fn needs(&self) -> Needs {
         let need = Need::from_perm(self.perm);
-        // Clients ask for descriptions before they know what they may do.
+        // Clients ask for descriptions before they know their caps.
         if self.sig == describe::DESCRIPTIONS {
             Needs::Session
         } else if self.sig.starts_with("rbd ") {
@@ -182,7 +186,7 @@ impl Cmd {
         }
     }
 
-    /// True if it may change something, or hands out keys: then it is in the audit log for good.
+    /// True if the command may change something or hands out keys. The audit log keeps such commands permanently.
     #[must_use]
     pub fn is_audited(&self) -> bool {
         let need = Need::from_perm(self.perm);
@@ -201,62 +205,62 @@ const fn cmd(
     Cmd { sig, help, module, perm, flags, run }
 }
 
-/// What a command comes with.
+/// A command to run, with its surroundings.
 pub struct Request<'a> {
-    /// Committed state.
+    /// The committed state.
     pub state: &'a ClusterState,
-    /// Proposal under construction.
+    /// The proposal under construction.
     pub pending: &'a mut Pending,
-    /// Who asks, and which role.
+    /// The sender's session, with the role it was sent to.
     pub session: &'a SessionInfo,
     /// The command.
     pub cmd: &'a Parsed,
-    /// Input (`-i` of the CLI).
+    /// The input data of the command (`-i` of the CLI).
     pub input: &'a Bytes,
-    /// Time.
+    /// The current time.
     pub now: Now,
-    /// Randomness for keys.
+    /// The source of randomness for keys.
     pub random: &'a dyn ::auth::Random,
-    /// Requests under way, and the last ones.
+    /// Requests in flight, and recent ones.
     pub ops: &'a OpTracker,
 }
 
-/// What a command's function works with.
+/// The context that a command's function works in.
 pub struct Ctx<'a> {
-    /// Committed state.
+    /// The committed state.
     pub state: &'a ClusterState,
-    /// Proposal under construction.
+    /// The proposal under construction.
     pub pending: &'a mut Pending,
-    /// Who asks.
+    /// The sender's session.
     pub session: &'a SessionInfo,
-    /// The command's words.
+    /// The words of the command.
     pub prefix: &'static str,
-    /// Arguments.
+    /// The arguments of the command.
     pub args: Args,
-    /// Input.
+    /// The input data of the command.
     pub input: &'a Bytes,
-    /// Time.
+    /// The current time.
     pub now: Now,
-    /// Randomness for keys.
+    /// The source of randomness for keys.
     pub random: &'a dyn ::auth::Random,
-    /// Requests under way, and the last ones.
+    /// Requests in flight, and recent ones.
     pub ops: &'a OpTracker,
-    /// Rendering wanted.
+    /// The requested rendering.
     pub format: Format,
 }
 
 impl Ctx<'_> {
-    /// The map with pending changes.
+    /// The OSD map with pending changes.
     fn map(&mut self) -> Arc<OsdMap> {
         self.pending.map(self.state)
     }
 
-    /// The map change under construction.
+    /// The pending map change.
     fn inc(&mut self) -> &mut Incremental {
         self.pending.inc_mut(self.state)
     }
 
-    /// A pool by name.
+    /// The id of the pool that argument `key` names. Error: ENOENT.
     fn pool_id(&mut self, key: &str) -> Res<base::PoolId> {
         let name = self.args.str(key)?;
         let map = self.map();
@@ -264,12 +268,12 @@ impl Ctx<'_> {
     }
 }
 
-/// Success with a status line, now.
+/// Success with a status line, answered at once.
 fn done(rs: impl Into<String>) -> Res<CommandOutcome> {
     Ok(CommandOutcome::done(rs))
 }
 
-/// Success with a status line, once committed.
+/// Success with a status line, answered after the commit.
 fn committed(rs: impl Into<String>) -> Res<CommandOutcome> {
     Ok(CommandOutcome::committed(rs))
 }
@@ -279,7 +283,7 @@ struct Registry {
     by_prefix: BTreeMap<String, Vec<usize>>,
 }
 
-/// Tables in the order of descriptions.
+/// The command tables in the order of the descriptions.
 const TABLES: &[&[Cmd]] = &[
     describe::COMMANDS,
     status::COMMANDS,
@@ -327,7 +331,7 @@ fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         let mut r = Registry { commands: Vec::new(), by_prefix: BTreeMap::new() };
         for c in TABLES.iter().flat_map(|t| t.iter()) {
-            // A malformed entry is left out; a test proves that there is none.
+            // A malformed row is left out; a test proves that there is none.
             let Some(s) = Sig::parse(c.sig) else { continue };
             r.by_prefix.entry(s.prefix.clone()).or_default().push(r.commands.len());
             r.commands.push((s, c));
@@ -341,28 +345,28 @@ pub fn commands() -> impl Iterator<Item = (&'static Sig, &'static Cmd)> {
     registry().commands.iter().map(|(s, c)| (s, *c))
 }
 
-/// A command that was parsed: its row in the tables, and its arguments.
+/// A parsed command: its row in the tables, and its arguments.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// Signature.
+    /// The signature that matched.
     pub sig: &'static Sig,
-    /// What it does and needs.
+    /// The row of the command tables.
     pub cmd: &'static Cmd,
-    /// Arguments.
+    /// The arguments, checked against the signature.
     pub args: Args,
-    /// Rendering wanted.
+    /// The requested rendering.
     pub format: Format,
 }
 
 impl Parsed {
-    /// The command for logs: what is declared and was given, without secrets.
+    /// The command for logs: its declared arguments, without secrets.
     #[must_use]
     pub fn shown(&self) -> String {
         let mut j = obj! { "prefix": self.sig.prefix.as_str() };
         let name = ["name", "key", "var"].iter().find_map(|k| self.args.opt(k)).unwrap_or_default();
         for (k, v) in self.args.iter() {
             let marked = self.sig.args.iter().any(|a| a.name == k && a.secret);
-            // Options by the name of which their value is a secret.
+            // For some options the value is a secret.
             let option = matches!(k, "value" | "val") && is_secret_name(&name);
             let hide = |s: &str| k == "injected_args" && is_secret_name(s);
             let shown = match v {
@@ -399,7 +403,7 @@ pub fn refusal(r: Refused) -> CommandOutcome {
     CommandOutcome::fail(r.rc, rs)
 }
 
-/// The text Ceph's `cpp_strerror` gives where a command has none of its own.
+/// The text of Ceph's `cpp_strerror`, for a failure without a text of its own.
 fn errno_text(rc: i32) -> String {
     let text = match rc {
         errno::EPERM => "Operation not permitted",
@@ -474,22 +478,24 @@ fn run(req: Request<'_>) -> Res<CommandOutcome> {
     (p.cmd.run)(&mut ctx)
 }
 
-/// Commands marked for `tell` that clients also send to the monitor as such.
+/// True for `tell` commands that clients also send to the monitor without `tell`.
 fn also_untold(prefix: &str) -> bool {
     matches!(prefix, "version" | "mon_status" | "get_command_descriptions" | "sessions" | "config get" | "config set")
 }
 
-/// True if somebody may run a command: the one place that is asked, for every command.
+/// True if the sender may run the command. All commands are checked here and nowhere else.
 #[must_use]
 pub fn may_run(who: &Principal, role: Role, p: &Parsed) -> bool {
     let (c, prefix) = (p.cmd, p.sig.prefix.as_str());
     match c.needs() {
-        // `ceph tell` of any command, as in Ceph (`Monitor::handle_tell_command`, `DaemonServer::_handle_command`).
+        // `ceph tell` needs all capabilities, as in Ceph (`Monitor::handle_tell_command`,
+        // `DaemonServer::_handle_command`).
         _ if role == Role::Tell => who.access.is_allow_all(),
-        // A monitor hands these to the manager, whose module looks for caps of pools and sees none of the sender's.
+        // A monitor of Ceph forwards these to the manager without the sender's caps of pools, for which the module
+        // looks.
         Needs::Module(..) if role == Role::Mon && prefix.starts_with("rbd perf ") => who.access.is_allow_all(),
         Needs::Session => true,
-        // A module looks at pools itself.
+        // The manager module checks pools itself.
         Needs::Module(module, need) => who.allows_module(module, prefix, &p.args.for_caps(), need),
         Needs::Service(service, need) => who.allows_command(service, prefix, &p.args.for_caps(), need),
     }

@@ -1,7 +1,7 @@
-//! Commands of modules of Ceph's manager that do not exist here: the balancer, telemetry, orchestrators.
+//! Commands of modules of Ceph's manager that this program does not have: the balancer, telemetry, orchestrators.
 //!
-//! What asks is answered truly ("there is none"), in the form scripts expect. What is to change something is refused with
-//! the errno of a module that is not enabled, unless nothing has to be changed: then the status line says why.
+//! Queries get a true answer ("there is none") in the form scripts expect. Changes are refused with the errno of a
+//! module that is not enabled. A change that is already in effect succeeds, and the status line says why.
 
 use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, plain, refuse};
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 const NO_BALANCER: &str = "there is no balancer that could be at work";
 
-/// Refuses what a module would do that is no part of the built-in manager.
+/// Refuses a command of a module that the built-in manager does not have.
 fn absent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let module = c.prefix.split(' ').next().unwrap_or_default();
     refuse(
@@ -48,7 +48,7 @@ fn balancer(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "last_optimize_duration": "",
         "last_optimize_started": "",
         "mode": "none",
-        // Nobody has looked.
+        // False, because no optimizer ran.
         "no_optimization_needed": false,
         "optimize_result": NO_BALANCER,
         "plans": Vec::<J>::new(),

@@ -1,5 +1,5 @@
-//! Monitors. Several share a state in etcd: those that are there are the quorum, and one is enough. The map of a monitor that
-//! is alone with its state does not change.
+//! Commands on monitors. Several monitors share a state in etcd: the running ones are the quorum, and one is enough.
+//! The monmap of a monitor that does not share its state never changes.
 
 use super::json::J;
 use super::osd_show::addrvec;
@@ -52,7 +52,7 @@ fn zulu(t: base::Utime) -> String {
     t.iso().replace("+0000", "Z")
 }
 
-/// The map of monitors.
+/// The monmap as a tree.
 pub(super) fn monmap_tree(m: &MonMap) -> J {
     let mons: J = m
         .ranks
@@ -98,7 +98,7 @@ fn known_epoch(c: &Ctx<'_>) -> Res<()> {
     match c.args.int("epoch") {
         None | Some(0) => Ok(()),
         Some(n) if n == i64::from(c.state.monmap.epoch.0) => Ok(()),
-        // Only the newest map of monitors is kept.
+        // Only the newest monmap is kept.
         Some(n) => refuse(errno::ENOENT, format!("there is no map for epoch {n}")),
     }
 }
@@ -234,7 +234,7 @@ fn ok_to_rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     done(format!("safe to remove mon.{id}"))
 }
 
-/// The result goes to the cluster log, as Ceph's does.
+/// `mon scrub`. Its result goes to the cluster log, as in Ceph.
 fn scrub(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut out = CommandOutcome::done("");
     out.effects.push(CommandEffect::ScrubState);
@@ -294,16 +294,16 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(rs)
 }
 
-/// Port of a monitor that is added without one.
+/// The port of a monitor that is added without one.
 const MON_PORT: u16 = 3300;
 
-/// The map of monitors for a change, one epoch further.
+/// A copy of the monmap with the next epoch, for a change.
 fn next(c: &Ctx<'_>) -> MonMap {
     let m = &c.state.monmap;
     MonMap { epoch: m.epoch.next(), last_changed: c.now.wall, ..m.clone() }
 }
 
-/// Refuses to change the map of a monitor whose state no other can share.
+/// Refuses the command if the monitor's state cannot be shared with other monitors.
 fn shared(c: &Ctx<'_>) -> Res<()> {
     if c.state.mons_up.is_some() {
         return Ok(());

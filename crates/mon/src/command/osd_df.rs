@@ -1,4 +1,4 @@
-//! `osd df`, `osd perf`, `osd status`, `osd blocked-by`: what each OSD uses and how it does.
+//! `osd df`, `osd perf`, `osd status`, `osd blocked-by`: space, latencies, load and peering of each OSD.
 
 use super::json::J;
 use super::osd_tree::{Node, class, crush_weight, node_tree, nodes, put_children, stray, type_name, weight_text};
@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd blocked-by", "osd", "r", flag::MGR, blocked_by, "show which OSDs block peering"),
 ];
 
-/// Space of a node.
+/// Space of an OSD or bucket, in KiB.
 #[derive(Clone, Copy, Default)]
 struct Use {
     kb: i64,
@@ -80,7 +80,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn osd(&self, o: OsdId) -> Use {
-        // An OSD that is out counts for nothing: its space is not the cluster's.
+        // The space of an OSD that is out is not part of the cluster's.
         let Some(s) = self.st.osd(o).filter(|_| self.map.is_in(o)) else { return Use::default() };
         let f = &s.statfs;
         Use {
@@ -130,7 +130,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The OSD, of a node that is one.
+    /// The OSD of this line; `None` for a bucket.
     fn osd(&self) -> Option<OsdId> {
         (self.node.id >= 0).then_some(OsdId(self.node.id))
     }
@@ -163,7 +163,7 @@ impl Row<'_> {
     }
 }
 
-/// Columns of `osd df`; the tree names the nodes, too.
+/// Columns of `osd df`; with `types`, the name of each node follows.
 fn columns<'a>(types: bool) -> Vec<Column<Row<'a>>> {
     let mut v: Vec<Column<Row<'a>>> = vec![
         Column::number("ID", |r| r.node.id.to_string()),
@@ -187,7 +187,7 @@ fn columns<'a>(types: bool) -> Vec<Column<Row<'a>>> {
     v
 }
 
-/// What `osd df` shows.
+/// The data of `osd df`.
 struct Report<'a> {
     view: View<'a>,
     list: Vec<Node>,
@@ -321,7 +321,7 @@ fn perf(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("perf", tree).line().text(|| Table::of(COLUMNS, &rows).render())
 }
 
-/// A number as Ceph's manager modules print it: four digits and a unit, which is blank for plain numbers.
+/// A number as Ceph's manager modules print it: four digits and a unit, blank for plain numbers.
 fn five(v: u64, base: f64) -> String {
     let (mut v, mut unit) = (v as f64, 0);
     while v >= 10_000.0 && unit < 6 {
@@ -367,7 +367,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             super::osd_show::state_names(map.state(o)).join(","),
         ]);
     }
-    // Each line ends in the padding of the last column.
+    // Ceph ends each line with the padding of the last column.
     plain(t.render().lines().map(|l| format!("{l}  \n")).collect::<String>())
 }
 

@@ -1,4 +1,4 @@
-//! The life of an OSD number: made, in, out, down, lost, destroyed, purged; its weights.
+//! The life of an OSD id: create, in, out, down, lost, destroy, purge; and its weights.
 
 use super::args::parse_osd;
 use super::hold::set_state;
@@ -176,7 +176,7 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
     Ok(CommandOutcome { rc: failed, ..out })
 }
 
-/// Frees an OSD's slot.
+/// Removes an OSD from the map and frees its id.
 fn forget(c: &mut Ctx<'_>, o: OsdId) {
     c.inc().new_weight.remove(&o);
     let bits = c.map().state(o);
@@ -208,9 +208,9 @@ fn lost(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("marked osd lost in epoch {e}"))
 }
 
-/// Longest reason that is kept of a failed store.
+/// Longest reason of a store failure that is kept, in bytes.
 const REASON_MAX: usize = 512;
-/// Where the reason of a failed store is kept in the metadata of its OSD, until its next boot brings other metadata.
+/// Metadata key for the reason of a store failure. The OSD's next boot replaces its metadata and so removes the key.
 pub(super) const STORE_FAILURE: &str = "store_failure";
 
 fn store_failed(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -239,7 +239,7 @@ fn uuid(c: &Ctx<'_>) -> Res<Option<Uuid>> {
     }
 }
 
-/// Lowest number without an OSD.
+/// The lowest free OSD id.
 fn free_number(c: &mut Ctx<'_>) -> Res<OsdId> {
     let map = c.map();
     let free = (0..map.max_osd).map(OsdId).find(|o| map.state(*o) == 0).unwrap_or(OsdId(map.max_osd));
@@ -261,7 +261,7 @@ fn make(c: &mut Ctx<'_>, o: OsdId, u: Uuid) -> Res<()> {
         set_state(c, o, osd_state::DESTROYED, false);
     }
     if !map.exists(o) {
-        // A weight makes the OSD exist when the map is applied; a state flip beside it would take that back.
+        // A weight alone makes the OSD exist when the increment is applied; toggling EXISTS as well would undo that.
         c.inc().new_weight.insert(o, WEIGHT_IN);
     }
     set_state(c, o, osd_state::NEW, true);
@@ -292,7 +292,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             Some(i) if i != have => {
                 invalid(format!("uuid {} already in use for different id {}", u.unwrap_or_default(), have.0))
             }
-            // Perhaps made by a command that is not committed yet.
+            // The OSD may come from a command that is not committed yet; then the answer waits for the commit.
             _ => answer_id(c, have, if c.state.osdmap.exists(have) { When::Now } else { When::Committed }),
         };
     }
@@ -433,8 +433,8 @@ fn affinity(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let v = fixed(w.min(1.0))?;
     c.inc().new_primary_affinity.insert(o, v);
-    // Ceph shows the fixed-point value with a separator in the wrong place; nobody can depend on that, so it is given
-    // in hexadecimal, as `osd reweight` does.
+    // Ceph shows the fixed-point value with a separator in the wrong place, which no script can depend on. Here it is
+    // hexadecimal, as in `osd reweight`.
     committed(format!("set {o} primary-affinity to {} ({v:x})", short(w)))
 }
 

@@ -333,7 +333,7 @@ fn blocklist_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let lists = [("blocklist", "addr", &map.blocklist), ("range_blocklist", "range", &map.range_blocklist)];
     let (mut out, mut listed) = (Vec::new(), 0);
     for (name, key, entries) in lists {
-        // Ceph writes two lists back to back, which few parsers take: the second one only where it holds something.
+        // Ceph writes two lists in a row, which few JSON parsers accept. The second is written only if it has entries.
         if name == "range_blocklist" && entries.is_empty() {
             continue;
         }
@@ -419,7 +419,7 @@ fn setcrushmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(next.to_string())
 }
 
-/// A map that pools could not work with is refused, as Ceph's own checks do.
+/// Refuses a CRUSH map that existing pools cannot work with, as Ceph does.
 fn check_crush(map: &cluster::OsdMap, crush: &CrushMap) -> Res<()> {
     for (id, p) in map.pools.iter() {
         match crush.rule(p.crush_rule.into()) {
@@ -461,7 +461,7 @@ fn repeer(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(pool) = map.pool(id.pool).filter(|p| id.seed < p.pg_num) else {
         return refuse(errno::ENOENT, format!("pg '{id}' does not exist"));
     };
-    // A new interval comes from any change of the acting set: all but one OSD, or a temporary set of the same one.
+    // Any change of the acting set starts a new interval: a temporary set leaves out the primary.
     let sets = map.pg_to_up_acting(id);
     let (mut acting, first) = (sets.acting.to_vec(), sets.acting_primary);
     if first.0 < 0 {
@@ -470,11 +470,11 @@ fn repeer(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if pool.can_shift_osds() {
         acting.retain(|o| *o != first);
     } else {
-        // The other shards stay where they are.
+        // Shards keep their positions, so the primary's place becomes a hole.
         acting.iter_mut().filter(|o| **o == first).for_each(|o| *o = OsdId::NONE);
     }
     if acting.iter().all(|o| *o == OsdId::NONE) {
-        // With one copy only marking its OSD down and letting it boot again makes a new interval.
+        // With no other OSD in the set, the primary is marked down; its next boot starts a new interval.
         super::hold::set_state(c, first, cluster::osdmap::osd_state::UP, false);
     } else {
         c.inc().new_pg_temp.insert(id, acting);

@@ -1,4 +1,5 @@
-//! OSD commands that Ceph has and we refuse, each with the reason: cache tiering, stretch pools, reweighting by load.
+//! OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools, reweighting by
+//! load.
 
 use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
 use crate::core::cluster_state::CommandOutcome;
@@ -49,7 +50,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 fn tier(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    // A pool that does not exist is the first thing to say, as in Ceph.
+    // A missing pool is reported first, as in Ceph.
     c.pool_id("pool")?;
     for key in ["tierpool", "overlaypool"] {
         if c.args.opt(key).is_some() {

@@ -1,4 +1,4 @@
-//! Whether OSDs may stop, or be destroyed: what their PGs would be left with.
+//! Safety checks before OSDs are stopped or destroyed: the copies that their PGs would have left.
 
 use super::args::parse_osd;
 use super::json::J;
@@ -27,7 +27,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// PGs that an OSD takes part in.
+/// Number of PGs whose up or acting set has the OSD.
 pub(super) fn mapped(c: &Ctx<'_>, o: OsdId) -> usize {
     c.state.mgr.stats.pgs().filter(|(_, s)| s.acting.contains(&o) || s.up.contains(&o)).count()
 }
@@ -107,7 +107,7 @@ fn safe_to_destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "stored_pgs": list(&stored),
         }
     };
-    // Programs get what was found, people get a verdict with its errno.
+    // A structured format lists the findings; the plain form is a verdict with its errno.
     let verdict = || {
         if all_safe {
             return done(format!("OSD(s) {} are safe to destroy without reducing data durability.", text(&safe)));

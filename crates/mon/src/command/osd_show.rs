@@ -1,4 +1,4 @@
-//! The OSD map as commands show it: `osd dump`, `osd stat`, `osd ls`, `osd find`, `osd map`, `osd getmap`, ….
+//! Commands that show the OSD map: `osd dump`, `osd stat`, `osd ls`, `osd find`, `osd map`, `osd getmap`, ….
 
 use super::json::J;
 use super::units::{age, short};
@@ -45,17 +45,17 @@ pub(super) fn stamp(t: Utime) -> String {
     if t.sec < 60 * 60 * 24 * 365 * 10 { format!("{}.{:06}", t.sec, t.nsec / 1000) } else { t.iso() }
 }
 
-/// IP, port and nonce without the kind.
+/// `IP:PORT/NONCE` without the address type.
 pub(super) fn plain_addr(a: &EntityAddr) -> String {
     a.sock.map_or_else(|| ":/0".to_owned(), |s| format!("{s}/{}", a.nonce))
 }
 
-/// The address old clients use.
+/// The msgr1 address, for old clients.
 pub(super) fn legacy_addr(v: Option<&AddrVec>) -> String {
     v.and_then(|v| v.legacy().or_else(|| v.0.first())).map_or_else(|| ":/0".to_owned(), plain_addr)
 }
 
-/// An address vector.
+/// An address vector as a tree.
 pub(super) fn addrvec(v: Option<&AddrVec>) -> J {
     let one = |a: &EntityAddr| {
         let kind = match a.kind {
@@ -84,7 +84,7 @@ pub(super) fn flag_names(flags: u32) -> String {
     v.join(",")
 }
 
-/// Flags an operator should see.
+/// Flags of the map that `osd stat` shows.
 pub(super) fn important_flags(map: &OsdMap) -> String {
     flag_names(map.flags & !(map_flag::FRESH | map_flag::LEGACY_REQUIRE))
 }
@@ -112,7 +112,7 @@ pub(super) fn summary(c: &Ctx<'_>, map: &OsdMap) -> String {
     s
 }
 
-/// The same as a tree.
+/// The OSD counts of [`summary`] as a tree.
 pub(super) fn summary_tree(c: &Ctx<'_>, map: &OsdMap) -> J {
     let (n, up, inn) = map.osd_counts();
     obj! {
@@ -146,15 +146,15 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("osdmap", tree).text(text)
 }
 
-/// A map: the current one, or an older one that has to be loaded first.
+/// The map that a command asks for.
 pub(super) enum Wanted {
-    /// Here it is.
+    /// The map is in memory.
     Map(Arc<OsdMap>),
-    /// Dispatch again when it is loaded.
+    /// The map must be loaded first: the outcome makes the host load it and dispatch the command again.
     Later(CommandOutcome),
 }
 
-/// The encoded map of an epoch, or what to answer until it is there.
+/// The encoded map of the wanted epoch, or the outcome that makes the host load it first.
 pub(super) fn encoded(c: &mut Ctx<'_>) -> Res<Result<(Epoch, Bytes), CommandOutcome>> {
     let newest = c.state.osdmap.epoch;
     let want = match c.args.int("epoch") {
@@ -171,7 +171,7 @@ pub(super) fn encoded(c: &mut Ctx<'_>) -> Res<Result<(Epoch, Bytes), CommandOutc
     }
 }
 
-/// The map a command's `epoch` argument names.
+/// The map of the command's `epoch` argument, or the current one.
 pub(super) fn wanted(c: &mut Ctx<'_>) -> Res<Wanted> {
     if matches!(c.args.int("epoch"), None | Some(0)) {
         return Ok(Wanted::Map(c.state.osdmap.clone()));
@@ -282,12 +282,12 @@ pub(super) fn autoscale_name(p: &PgPool) -> &'static str {
     ["off", "warn", "on"].get(usize::from(p.pg_autoscale_mode)).copied().unwrap_or("???")
 }
 
-/// Lines about a pool's snapshots.
+/// The lines of a pool's snapshots.
 fn snap_text(p: &PgPool) -> String {
     p.snaps.values().map(|n| format!("\tsnap {} '{}' {}\n", n.snapid.0, n.name, n.stamp.iso())).collect()
 }
 
-/// Fields of a pool, after its number and name.
+/// The fields of a pool after its id and name.
 pub(super) fn pool_tree(p: &PgPool) -> J {
     let m = &p.last_pg_merge_meta;
     let snaps: J =
@@ -435,7 +435,7 @@ fn osd_tree(map: &OsdMap, o: OsdId) -> J {
     }
 }
 
-/// Oldest release that can use the map.
+/// The oldest release whose clients can use the map.
 pub(super) fn min_compat_release(map: &OsdMap) -> &'static str {
     if !map.pg_upmap.is_empty() || !map.pg_upmap_items.is_empty() || !map.crush.choose_args.is_empty() {
         return "luminous";
@@ -513,7 +513,7 @@ fn snaps_by_pool(m: &BTreeMap<PoolId, IntervalSet>) -> J {
         .collect()
 }
 
-/// The whole map.
+/// The whole OSD map as a tree.
 pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
     let mut flags_set: Vec<&str> = map_flag::NAMES
         .iter()

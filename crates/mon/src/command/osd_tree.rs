@@ -1,4 +1,4 @@
-//! The hierarchy as trees: `osd tree`, `osd tree-from`, `osd crush tree`, `osd ls-tree`.
+//! Commands that show the CRUSH hierarchy as a tree: `osd tree`, `osd tree-from`, `osd crush tree`, `osd ls-tree`.
 
 use super::json::J;
 use super::osd_show::{Wanted, wanted};
@@ -37,19 +37,19 @@ pub(super) const COMMANDS: &[Cmd] = &[
 /// One line of a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Item.
+    /// CRUSH id: an OSD if not negative, else a bucket.
     pub id: i32,
-    /// Levels below the root.
+    /// Number of levels below the root.
     pub depth: usize,
-    /// Bucket it was reached through.
+    /// The bucket that holds the item on this path; `None` for a root.
     pub parent: Option<i32>,
-    /// Position in that bucket.
+    /// Position of the item in its parent.
     pub pos: usize,
-    /// CRUSH weight there.
+    /// CRUSH weight of the item in its parent.
     pub weight: u32,
 }
 
-/// Key that orders siblings: buckets by name, devices by class and number.
+/// The key that orders siblings: buckets by name, devices by class and number.
 fn sort_key(crush: &CrushMap, id: i32) -> String {
     if id >= 0 {
         format!("{}_osd.{id:08}", crush.class_of(id).unwrap_or_default())
@@ -66,8 +66,8 @@ fn children(crush: &CrushMap, id: i32) -> Vec<(i32, usize)> {
     v
 }
 
-/// Nodes below `root` (or of all roots), parents first. `keep` decides on devices; buckets stay while they hold a
-/// device that is kept, or if nothing is filtered.
+/// The nodes below `root` (or below all roots), parents first. `keep` selects devices; a bucket stays while it holds
+/// a kept device, or if nothing is filtered.
 pub(super) fn nodes(
     crush: &CrushMap,
     root: Option<i32>,
@@ -156,7 +156,7 @@ fn set_weights(map: &OsdMap, key: i64, n: &Node) -> Vec<f64> {
         .unwrap_or_default()
 }
 
-/// The fields all trees have in common.
+/// The fields that all trees share.
 pub(super) fn node_tree(map: &OsdMap, n: &Node) -> J {
     let crush = &map.crush;
     let mut j = obj! { "id": n.id };
@@ -186,7 +186,7 @@ pub(super) fn node_tree(map: &OsdMap, n: &Node) -> J {
     j
 }
 
-/// Ends a bucket's entry with its children, last first.
+/// Adds the children to a bucket's entry, the last child first.
 pub(super) fn put_children(map: &OsdMap, n: &Node, shown: &BTreeSet<i32>, j: &mut J) {
     if n.id < 0 {
         let v: Vec<i32> =
@@ -195,7 +195,7 @@ pub(super) fn put_children(map: &OsdMap, n: &Node, shown: &BTreeSet<i32>, j: &mu
     }
 }
 
-/// OSDs of the map that no bucket holds.
+/// OSDs of the map that are in no bucket.
 pub(super) fn stray(map: &OsdMap) -> Vec<OsdId> {
     let held: BTreeSet<i32> =
         map.crush.iter_buckets().flat_map(|b| b.items.iter().copied().filter(|i| *i >= 0)).collect();

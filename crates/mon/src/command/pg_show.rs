@@ -1,4 +1,4 @@
-//! PG and OSD statistics as commands show them: `pg dump` in all its forms, `pg ls` and its kin, `pg dump_stuck`.
+//! Commands that show PG and OSD statistics: `pg dump` in all its forms, the `pg ls` family, `pg dump_stuck`.
 
 use super::json::J;
 use super::osd_show::stamp;
@@ -64,10 +64,10 @@ pub(super) const COMMANDS: &[Cmd] = &[
 ];
 
 const OMAP_NOTE: &str = "\n* NOTE: Omap statistics are gathered during deep scrub and may be inaccurate soon afterwards depending on utilization. See http://docs.ceph.com/en/latest/dev/placement-group/#omap-statistics for further details.\n";
-/// How long a PG has to be in a state to count as stuck (`mon_pg_stuck_threshold`).
+/// Seconds in a state after which a PG counts as stuck (`mon_pg_stuck_threshold`).
 const STUCK_AFTER: i64 = 60;
 
-/// `object_stat_sum_t`.
+/// The fields of `object_stat_sum_t`.
 fn sum_tree(s: &ObjectStatSum) -> J {
     obj! {
         "num_bytes": s.num_bytes,
@@ -113,7 +113,7 @@ fn sum_tree(s: &ObjectStatSum) -> J {
     }
 }
 
-/// `store_statfs_t`.
+/// The fields of `store_statfs_t`.
 fn statfs_tree(s: &StoreStatfs) -> J {
     obj! {
         "total": s.total,
@@ -129,7 +129,7 @@ fn statfs_tree(s: &StoreStatfs) -> J {
     }
 }
 
-/// `pool_stat_t`.
+/// The fields of `pool_stat_t`.
 pub(super) fn pool_stat_tree(p: &PoolStat) -> J {
     obj! {
         "stat_sum": sum_tree(&p.stats.sum),
@@ -142,7 +142,7 @@ pub(super) fn pool_stat_tree(p: &PoolStat) -> J {
     }
 }
 
-/// `osd_stat_t`.
+/// The fields of `osd_stat_t`.
 pub(super) fn osd_stat_tree(s: &OsdStat) -> J {
     let alerts: J = s
         .os_alerts
@@ -200,7 +200,7 @@ fn brief_tree(id: PgId, s: &PgStat) -> J {
     }
 }
 
-/// `pg_stat_t`.
+/// The fields of `pg_stat_t`.
 pub(super) fn pg_tree(id: PgId, s: &PgStat) -> J {
     let shard = |p: &wire::types::PgShard| obj! { "osd": p.osd.0, "shard": p.shard.0 };
     let locations: J = s
@@ -262,7 +262,7 @@ pub(super) fn pg_tree(id: PgId, s: &PgStat) -> J {
     }
 }
 
-/// All PGs of the map; those never reported come with blank statistics and state "unknown".
+/// All PGs of the map; a PG that no OSD reported has blank statistics and state "unknown".
 fn all_pgs(c: &Ctx<'_>) -> Vec<(PgId, PgStat)> {
     let mut v = Vec::new();
     for (pool, p) in c.state.osdmap.pools.iter() {
@@ -441,7 +441,7 @@ fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
                 format!("{}:{}", s.reported_epoch, s.reported_seq),
             ]);
         }
-        // The brief form has the numbers of holes.
+        // The brief form prints holes of a set as numbers, as Ceph does.
         let set = if brief { super::osd_show::list } else { set_text };
         row.extend([set(&s.up), s.up_primary.0.to_string(), set(&s.acting), s.acting_primary.0.to_string()]);
         if !brief {
@@ -458,7 +458,7 @@ fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
     t.render()
 }
 
-/// Table of sums by `key`; without a heading its columns have no names.
+/// A table of sums by `key`; without `heading` its columns have no names.
 fn sum_table(key: &'static str, heading: bool) -> Table {
     let mut head = vec![(key, Left, Left)];
     head.extend(SUM_HEAD);
@@ -532,7 +532,7 @@ fn osd_sum_text(c: &Ctx<'_>) -> String {
     t.render()
 }
 
-/// Blank line as wide as the first column of the table that follows, as Ceph's tables without headings begin.
+/// A blank line as wide as the first column of the next table; Ceph's tables without headings begin with one.
 fn gap(width: usize) -> String {
     format!("{}\n", " ".repeat(width))
 }
@@ -693,7 +693,7 @@ fn with_primary(v: &[OsdId], p: OsdId) -> String {
     format!("{}p{}", set_text(v), p.0)
 }
 
-/// A PG in `pg ls`, with the seconds for which it has been as it is.
+/// A PG in `pg ls`, with the seconds since its state changed.
 struct Listed<'a> {
     id: PgId,
     stat: &'a PgStat,

@@ -1,4 +1,4 @@
-//! Showing pools and their quotas.
+//! Commands that show pools and their quotas.
 
 use super::json::J;
 use super::osd_show::{autoscale_name, pool_opts, pool_text, pool_tree};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Variables of `osd pool get`, in the order of `all`.
+/// The signature of `osd pool get`, with its variables in the order of `all`.
 pub(super) const GET_VARS: &str = "osd pool get pool:Poolname var:Choices(size|min_size|pg_num|pgp_num|crush_rule|hashpspool|nodelete|nopgchange|nosizechange|write_fadvise_dontneed|noscrub|nodeep-scrub|hit_set_type|hit_set_period|hit_set_count|hit_set_fpp|use_gmt_hitset|target_max_objects|target_max_bytes|cache_target_dirty_ratio|cache_target_dirty_high_ratio|cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|erasure_code_profile|min_read_recency_for_promote|all|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|csum_max_block|csum_min_block|allow_ec_overwrites|allow_ec_optimizations|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|read_ratio)";
 
 /// Commands of this module.
@@ -94,7 +94,7 @@ const TIER_VARS: [&str; 15] = [
 /// Variables of erasure-coded pools.
 const EC_VARS: [&str; 3] = ["erasure_code_profile", "allow_ec_overwrites", "allow_ec_optimizations"];
 
-/// Flags that are variables of `get` and `set`.
+/// Pool flags that are variables of `osd pool get` and `osd pool set`.
 pub(super) const FLAG_VARS: [(&str, u64); 9] = [
     ("hashpspool", flag::HASHPSPOOL),
     ("nodelete", flag::NODELETE),
@@ -109,12 +109,12 @@ pub(super) const FLAG_VARS: [(&str, u64); 9] = [
 
 const CSUM_TYPES: [&str; 7] = ["?", "none", "xxhash32", "xxhash64", "crc32c", "crc32c_16", "crc32c_8"];
 
-/// Number of a checksum type.
+/// The number of a checksum type; `None` for an unknown name.
 pub(super) fn csum_type(name: &str) -> Option<i64> {
     CSUM_TYPES.iter().skip(1).position(|n| *n == name).map(|i| i as i64 + 1)
 }
 
-/// Value of a variable as a tree and as text; `None` if it does not apply or is not set.
+/// The value of a variable as a tree and as text; `None` if it does not apply or is not set.
 fn value(c: &Ctx<'_>, p: &PgPool, var: &str) -> Option<(J, String)> {
     if let Some((_, bit)) = FLAG_VARS.iter().find(|(n, _)| *n == var) {
         let on = p.has_flag(*bit);
@@ -153,7 +153,7 @@ fn value(c: &Ctx<'_>, p: &PgPool, var: &str) -> Option<(J, String)> {
     }
 }
 
-/// Variables of `all` before a pool's options.
+/// The variables of `all` before the pool's options.
 const FIRST_VARS: [&str; 16] = [
     "size",
     "min_size",
@@ -173,7 +173,7 @@ const FIRST_VARS: [&str; 16] = [
     "fast_read",
 ];
 
-/// Variables of `all`, in Ceph's order: among the options, which come in the order of their keys, stands one that is none.
+/// The variables of `all`, in Ceph's order. `pg_autoscale_mode` is no pool option, but stands among them.
 fn all_vars() -> impl Iterator<Item = &'static str> {
     let options = POOL_OPT_NAMES.into_iter().filter(|n| !matches!(*n, "read_lease_interval" | "read_ratio"));
     let options = options.flat_map(|n| [(n == "pg_num_min").then_some("pg_autoscale_mode"), Some(n)]).flatten();
@@ -214,7 +214,7 @@ fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut j = obj! { "pool": &name, "pool_id": id.0 };
     let mut s = String::new();
     for v in vars {
-        // Pacific does not know it.
+        // Pacific does not have this variable, so `all` shows it only if it is set.
         if var == "all" && v == "allow_ec_optimizations" && !p.has_flag(flag::EC_OPTIMIZATIONS) {
             continue;
         }
@@ -273,12 +273,12 @@ fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("pool_quotas", tree).line().text(text)
 }
 
-/// `mon_target_pg_per_osd`.
+/// The value of `mon_target_pg_per_osd`.
 pub(crate) fn pgs_per_osd(state: &crate::core::cluster_state::ClusterState) -> u32 {
     super::config::mon_option(state, "mon_target_pg_per_osd").parse().unwrap_or(100)
 }
 
-/// A pool as the autoscaler sees it.
+/// A pool with the figures that the autoscaler uses.
 struct Scaled<'a> {
     id: PoolId,
     name: &'a str,
@@ -302,7 +302,7 @@ impl Scaled<'_> {
         self.pool.has_flag(flag::BULK)
     }
 
-    /// The size that was announced, unless a ratio was.
+    /// `target_size_bytes` in bytes; `None` if it is not set, or if `target_size_ratio` is.
     fn target(&self) -> Option<u64> {
         let wanted = self.opt("target_size_bytes");
         (wanted > 0.0 && self.opt("target_size_ratio") == 0.0).then_some(wanted as u64)
@@ -337,7 +337,7 @@ impl Scaled<'_> {
 
 /// Columns of `osd pool autoscale-status`.
 fn scaled_columns<'a>() -> [Column<Scaled<'a>>; 13] {
-    /// A ratio that is blank when it is nothing.
+    /// A ratio, blank if it is zero.
     fn ratio(v: f64) -> String {
         if v > 0.0 { format!("{v:.4}") } else { String::new() }
     }
@@ -373,7 +373,7 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             size: sizes.get(id).copied().unwrap_or_default(),
         });
     }
-    // Each line ends in the two spaces of a further, empty column.
+    // Ceph ends each line with the two spaces of a further, empty column.
     let text = || Table::of(&scaled_columns(), &rows).render().lines().map(|l| format!("{l}  \n")).collect::<String>();
     c.tree("pools", || rows.iter().map(Scaled::tree).collect::<J>()).written(J::pretty).text(text)
 }

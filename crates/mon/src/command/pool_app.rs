@@ -1,4 +1,4 @@
-//! `osd pool application`: what a pool is for.
+//! `osd pool application`: the applications that use a pool, with their metadata.
 
 use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, plain, refuse};
@@ -50,11 +50,11 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// Applications per pool.
+/// Most applications of a pool.
 const APPS_MAX: usize = 4;
-/// Longest application name, key or value.
+/// Longest application name, key or value, in bytes.
 const LEN_MAX: usize = 128;
-/// Keys per application.
+/// Most keys of an application.
 const KEYS_MAX: usize = 64;
 
 type Apps = BTreeMap<String, BTreeMap<String, String>>;

@@ -35,15 +35,15 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd pool rename srcpool:Poolname destpool:Poolname", "osd", "rw", 0, rename, "rename a pool"),
 ];
 
-/// Longest name of a pool.
+/// Longest name of a pool, in bytes.
 const NAME_MAX: usize = 2048;
-/// OSDs a small cluster is taken to have when PGs per OSD are limited.
+/// The limit of PGs per OSD counts at least this many OSDs, so that small clusters can make pools.
 const OSDS_ASSUMED: u64 = 3;
 
-/// Whether pools keep more than one copy: what the simulator may ask for.
+/// True if pools may keep more than one copy. The simulator checks this.
 pub const REPLICATION: bool = true;
 
-/// Copies a pool may have.
+/// Checks a pool size (number of copies). Error: EINVAL.
 pub(super) fn check_size(size: i64) -> Res<u8> {
     match u8::try_from(size) {
         Ok(n @ 1..=10) => Ok(n),
@@ -61,18 +61,19 @@ fn number(c: &Ctx<'_>, key: &str) -> Res<Option<u32>> {
     }
 }
 
-/// How a new pool keeps its objects.
+/// The redundancy of a new pool: copies or an erasure code.
 struct Code {
     size: u8,
     min_size: u8,
     rule: i32,
-    /// The CRUSH map with a rule that was made for the pool.
+    /// The CRUSH map with the new pool's own rule, if the command makes one.
     crush: Option<CrushMap>,
     profile: String,
     stripe_width: u32,
 }
 
-/// Clients up to Quincy find no OSDs for a pool by a rule of another kind, or whose sizes leave out the pool's.
+/// Refuses a rule of another kind, or whose size limits exclude the pool's size: clients up to Quincy would find no
+/// OSDs.
 pub(super) fn check_rule(map: &OsdMap, rule: i32, kind: u8, size: u8) -> Res<()> {
     match map.crush.rule(rule) {
         Some(r) if r.kind != kind => invalid(""),
@@ -82,12 +83,12 @@ pub(super) fn check_rule(map: &OsdMap, rule: i32, kind: u8, size: u8) -> Res<()>
     }
 }
 
-/// A rule that was named.
+/// The id of a rule by name. Error: ENOENT.
 fn named_rule(map: &OsdMap, name: &str) -> Res<i32> {
     map.crush.rule_id(name).ok_or_else(|| Refused::new(errno::ENOENT, format!("specified rule {name} doesn't exist")))
 }
 
-/// A new replicated pool.
+/// The redundancy of a new replicated pool.
 fn copies(c: &mut Ctx<'_>) -> Res<Code> {
     let rule = rule(c)?;
     let size = match c.args.int("size") {
@@ -99,7 +100,7 @@ fn copies(c: &mut Ctx<'_>) -> Res<Code> {
     Ok(Code { size, min_size, rule, crush: None, profile: String::new(), stripe_width: 0 })
 }
 
-/// A new erasure-coded pool. Its size is that of the profile, whatever the command says.
+/// The redundancy of a new erasure-coded pool. Its size comes from the profile, whatever the command says.
 fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     let profile = c.args.opt("erasure_code_profile").filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into());
     let map = c.map();
@@ -123,10 +124,10 @@ fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     Ok(Code { size, min_size, rule, crush, profile, stripe_width })
 }
 
-/// The rule a new replicated pool gets.
+/// The rule of a new replicated pool.
 fn rule(c: &mut Ctx<'_>) -> Res<i32> {
     let map = c.map();
-    // Old clients write the rule of a replicated pool where the profile of an erasure-coded one would be.
+    // Old clients send the rule of a replicated pool as `erasure_code_profile`.
     if let Some(name) = c.args.opt("rule").or_else(|| c.args.opt("erasure_code_profile")).filter(|n| !n.is_empty()) {
         return named_rule(&map, &name);
     }
@@ -166,7 +167,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if map.pool(id).is_some_and(|p| p.kind != kind) {
             return invalid(format!("pool '{name}' cannot change to type {kind_name}"));
         }
-        // Made by a command that is not committed yet: answered when it is.
+        // A pool of a command that is not committed yet: the answer waits for the commit.
         return if c.state.osdmap.pool(id).is_some() {
             done(format!("pool '{name}' already exists"))
         } else {
@@ -265,7 +266,7 @@ pub(super) fn set_opt(p: &mut PgPool, name: &str, v: PoolOpt) {
     }
 }
 
-/// Takes an option away.
+/// Removes an option by name.
 pub(super) fn unset_opt(p: &mut PgPool, name: &str) {
     if let Some(k) = POOL_OPT_NAMES.iter().position(|n| *n == name) {
         p.opts.remove(&(k as i32));
@@ -329,7 +330,7 @@ pub(super) fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     inc.new_pools.remove(&id);
     inc.new_pool_names.remove(&id);
     inc.old_pools.insert(id);
-    // What names PGs of the pool goes with it.
+    // Entries of the map that name PGs of the pool are removed with it.
     let of = |p: &&base::PgId| p.pool == id;
     inc.new_pg_temp.extend(map.pg_temp.keys().filter(of).map(|p| (*p, Vec::new())));
     inc.new_primary_temp.extend(map.primary_temp.keys().filter(of).map(|p| (*p, OsdId(-1))));

@@ -77,7 +77,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 );
             }
             let n = int(strict_int(&val), &val, "integer")?;
-            // Fewer shards than data shards can't even be read.
+            // An erasure-coded pool with fewer shards than data shards cannot be read.
             let least = if p.is_erasure() { super::profile::find(&map, &p.erasure_code_profile)?.1.k } else { 1 };
             let n = u8::try_from(n).ok().filter(|n| (least..=p.size).contains(n)).ok_or_else(|| {
                 Refused::new(
@@ -138,8 +138,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set pool {} {var} to {val}{note}", id.0))
 }
 
-/// Parameters that are kept in the map for OSDs of Ceph and that ours do not look at: they neither compress nor
-/// deduplicate, checksum blocks of one size in one way, and give recovery and scrubs their share by other means.
+/// Options that the map keeps for Ceph's OSDs and that this program's OSDs do not read. These do not compress or
+/// deduplicate, have one checksum method and block size, and schedule recovery and scrubs by other means.
 const UNUSED: [&str; 17] = [
     "compression_algorithm",
     "compression_max_blob_size",
@@ -160,7 +160,7 @@ const UNUSED: [&str; 17] = [
     "write_fadvise_dontneed",
 ];
 
-/// Lets an erasure-coded pool take overwrites; that can't be taken back.
+/// Allows overwrites in an erasure-coded pool; this cannot be undone.
 fn overwrites(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {
     if !p.is_erasure() {
         return invalid("ec overwrites can only be enabled for an erasure coded pool");
@@ -173,7 +173,8 @@ fn overwrites(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<Command
     committed(format!("set pool {} allow_ec_overwrites to {val}", id.0))
 }
 
-/// Marks an erasure-coded pool as one with Tentacle's optimizations, for tools that look for it; our OSDs serve all pools alike.
+/// Sets the flag for Tentacle's optimizations of an erasure-coded pool, for tools that look for it. The OSDs of this
+/// program serve all pools alike.
 fn optimizations(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<CommandOutcome> {
     if !p.is_erasure() {
         return invalid("allow_ec_optimizations can only be enabled for an erasure coded pool");
@@ -217,7 +218,7 @@ fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<
             return invalid(format!("specified pg_num {n} {wrong} {opt} {limit}"));
         }
     }
-    // Within the range of u32, as the limit is.
+    // The value fits: the limit is a u32.
     let n = n as u32;
     let actual = var == "pg_num_actual";
     if n < p.pg_num && actual {
@@ -232,7 +233,7 @@ fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<
     }
     let epoch = c.state.osdmap.epoch.next();
     edit(c, id, |p| {
-        // pgp_num goes along if nobody set it apart.
+        // `pgp_num` follows `pg_num` unless the operator set it apart.
         if p.pgp_num_target == p.pg_num_target || p.pgp_num_target > n {
             p.pgp_num_target = n;
         }
@@ -267,7 +268,7 @@ fn pgp_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, n: i64) -> Res<Co
     committed(format!("set pool {} {var} to {n}", id.0))
 }
 
-/// Sets an option; true if it was taken away instead.
+/// Sets an option of a pool; true if the value removed it instead.
 fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
     let number = |r: ParseResult<i64>| int(r, val, "int");
     let float = || {
@@ -342,7 +343,7 @@ fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
     {
         return invalid("pool recovery_priority must be between -10 and 10");
     }
-    // Zero takes these away, as in Ceph.
+    // Zero removes the option, as in Ceph.
     let zero = matches!(v, PoolOpt::Int(0)) || matches!(v, PoolOpt::Float(f) if f == 0.0);
     edit(c, id, |p| if zero { unset_opt(p, name) } else { set_opt(p, name, v) });
     Ok(false)

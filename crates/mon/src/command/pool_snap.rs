@@ -1,4 +1,4 @@
-//! Snapshots of whole pools.
+//! Pool snapshots.
 
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
 use crate::core::cluster_state::CommandOutcome;

@@ -1,16 +1,16 @@
-//! Commands of the `rbd_support` module and of `progress`: work on images that goes on in the background.
+//! Commands of the modules `rbd_support` and `progress`: background work on images.
 //!
-//! The host does it, with a client of the cluster (`mgr::host::images`); here is what can be said without one. Work that needs
-//! all of librbd is refused: who wants it runs the `rbd` command itself.
+//! The host carries them out with a client of the cluster (`mgr::host::images`); this file does the part that needs
+//! no client. Work that needs all of librbd is refused; the operator runs the `rbd` command for it.
 
 use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{CommandOutcome, HostJob};
 use base::{errno, errno::Errno};
 use std::collections::BTreeMap;
 
-/// Name of the module, in capabilities.
+/// Name of the manager module, in capabilities.
 pub(crate) const MODULE: &str = "rbd_support";
-/// The pool of a specification that names none.
+/// The pool of an image specification that names none.
 const DEFAULT_POOL: &str = "rbd";
 
 /// Commands of this module.
@@ -128,7 +128,7 @@ pub(super) fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
 }
 
-/// Checks the specification and the right to work in that pool, then hands over.
+/// Checks the image specification and the sender's right to the pool, then hands the command to the host.
 fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let trash = c.prefix.ends_with("trash remove");
     let spec = c.args.str(if trash { "image_id_spec" } else { "image_spec" })?;
@@ -155,7 +155,7 @@ fn may(c: &Ctx<'_>, pool: &str, nspace: &str) -> Result<(), Errno> {
     }
 }
 
-/// `[pool/[namespace/]]image`.
+/// Pool, namespace and image of `[pool/[namespace/]]image`.
 fn parse_spec(spec: &str) -> Option<(&str, &str, &str)> {
     let parts: Vec<&str> = spec.split('/').collect();
     let (pool, nspace, image) = match parts[..] {

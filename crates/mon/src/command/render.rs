@@ -1,20 +1,20 @@
-//! Output of commands in the format that was asked for: plain text, JSON, indented JSON, XML. The one place that looks at it.
+//! Output of commands in the requested format: plain text, JSON, indented JSON, XML. Only this file looks at the
+//! format.
 //!
-//! A command's function says what it answers, and not in which form:
-//!  * [`Ctx::tree`] with [`Answer::text`]: a tree for programs and a text for people, of which only the one asked for is made.
-//!    [`Answer::line_each`] is the text of a plain list.
-//!  * [`Ctx::show`] and its like: a tree only. Without a format it is indented JSON, as in Ceph.
-//!  * [`plain`]: a text only, whatever was asked for.
+//! A command's function gives its answer independently of the format:  * [`Ctx::tree`] with [`Answer::text`]: a tree
+//! for programs and a text for people, of which only the requested one is    made. [`Answer::line_each`] is the text
+//! of a plain list.  * [`Ctx::show`] and the functions like it: a tree only. Without a format it is indented JSON, as
+//! in Ceph.  * [`plain`]: a text only, whatever the format.
 //!
-//! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers differ between
-//! formats in more than their form (line breaks, an errno), the difference has a name here.
+//! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers
+//! differ between formats in more than their form (line breaks, an errno), the difference has a function here.
 
 use super::json::J;
 use super::{Ctx, Res};
 use crate::core::cluster_state::CommandOutcome;
 use std::borrow::Borrow;
 
-/// How to render output. What it is stays within this file.
+/// The requested format. Its value is visible in this file only.
 #[derive(Clone, Copy, Debug)]
 pub struct Format(Kind);
 
@@ -31,7 +31,7 @@ enum Kind {
 }
 
 impl Format {
-    /// The one that a command's argument `format` names; whatever is not known is plain, as in Ceph.
+    /// The format that a command's argument `format` names; unknown names are plain, as in Ceph.
     pub(super) fn from_word(w: Option<&str>) -> Self {
         Self(match w {
             Some("json") => Kind::Json,
@@ -41,7 +41,7 @@ impl Format {
         })
     }
 
-    /// A tree; plain means indented JSON.
+    /// Renders a tree; plain means indented JSON.
     fn render(self, root: &str, j: &J) -> String {
         match self.0 {
             Kind::Json => j.compact(),
@@ -51,7 +51,7 @@ impl Format {
     }
 }
 
-/// What the plain form of an answer is: a text, or a whole outcome where people get a status line or an errno instead.
+/// The plain form of an answer: a text, or a whole outcome where people get a status line or an errno instead.
 pub(super) trait Plain {
     fn outcome(self) -> Res<CommandOutcome>;
 }
@@ -68,7 +68,7 @@ impl Plain for Res<CommandOutcome> {
     }
 }
 
-/// An answer of which the tree is known, and the text is to be said.
+/// An answer that has its tree and still needs its text.
 #[must_use = "an answer is complete with its text"]
 pub(super) struct Answer<'r, F> {
     format: Format,
@@ -80,22 +80,22 @@ pub(super) struct Answer<'r, F> {
 }
 
 impl<'r, B: Borrow<J>, F: FnOnce() -> B> Answer<'r, F> {
-    /// With a line break after the tree, as many of Ceph's commands do.
+    /// Adds a line break after the tree, as many of Ceph's commands do.
     pub(super) fn line(self) -> Self {
         Self { line: true, ..self }
     }
 
-    /// The name of a list's elements in XML, where it does not follow from the list's own.
+    /// Sets the XML name of a list's elements, where it does not follow from the list's name.
     pub(super) fn elements(self, name: &'r str) -> Self {
         Self { elements: Some(name), ..self }
     }
 
-    /// Written in one way whatever tree is asked for, as some modules of Ceph's manager do.
+    /// Writes the tree with `how` in every structured format, as some modules of Ceph's manager do.
     pub(super) fn written(self, how: fn(&J) -> String) -> Self {
         Self { written: Some(how), ..self }
     }
 
-    /// And the plain form.
+    /// Completes the answer with its plain form.
     pub(super) fn text<P: Plain>(self, text: impl FnOnce() -> P) -> Res<CommandOutcome> {
         if self.format.0 == Kind::Plain {
             return text().outcome();
@@ -116,7 +116,7 @@ impl<'r, B: Borrow<J>, F: FnOnce() -> B> Answer<'r, F> {
         Ok(CommandOutcome::output(out))
     }
 
-    /// And a plain form with each of the tree's elements on a line.
+    /// Completes the answer with a plain form that has each element of the tree on a line.
     pub(super) fn line_each(self) -> Res<CommandOutcome> {
         if self.format.0 != Kind::Plain {
             return self.text(String::new);
@@ -132,7 +132,7 @@ impl<'r, B: Borrow<J>, F: FnOnce() -> B> Answer<'r, F> {
 }
 
 impl Ctx<'_> {
-    /// An answer that is a tree for programs, named `root` in XML, and a text for people.
+    /// Begins an answer that is a tree for programs, named `root` in XML, and a text for people.
     pub(super) fn tree<'r, B: Borrow<J>, F: FnOnce() -> B>(&self, root: &'r str, tree: F) -> Answer<'r, F> {
         Answer { format: self.format, root, tree, line: false, elements: None, written: None }
     }
@@ -147,22 +147,22 @@ impl Ctx<'_> {
         plain(self.format.render(root, j) + "\n")
     }
 
-    /// Answers with a tree, and a line break after it if a format was asked for.
+    /// Answers with a tree, and a line break after it if the command names a format.
     pub(super) fn show_line_if_asked(&self, root: &str, j: &J) -> Res<CommandOutcome> {
         self.tree(root, || j).line().text(|| j.pretty())
     }
 
-    /// Answers with JSON on one line unless the indented form was asked for.
+    /// Answers with JSON on one line, unless the command asks for the indented form.
     pub(super) fn show_flat(&self, j: &J) -> Res<CommandOutcome> {
         plain(if self.format.0 == Kind::JsonPretty { j.pretty() } else { j.compact() } + "\n")
     }
 
-    /// Answers with JSON that others made: indented unless the short form was asked for.
+    /// Answers with a JSON value of another crate: indented unless the command asks for the short form.
     pub(super) fn show_value(&self, v: &serde_json::Value) -> Res<CommandOutcome> {
         plain(if self.format.0 == Kind::Json { v.to_string() } else { format!("{v:#}") })
     }
 
-    /// From here on, no format means JSON on one line: for commands whose name promises it.
+    /// Makes JSON on one line the default format, for commands whose name promises JSON.
     pub(super) fn json_unless_asked(&mut self) {
         if self.format.0 == Kind::Plain {
             self.format.0 = Kind::Json;
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(shown("json"), "[\"a\"]\n");
         assert_eq!(shown("json-pretty"), "[\n    \"a\"\n]\n\n");
         assert_eq!(shown("xml"), "<names><name>a</name></names>\n");
-        // What is not known is plain, and the line break belongs to the tree.
+        // An unknown format is plain, and the line break belongs to the tree.
         assert_eq!([shown("plain"), shown("yaml")], ["text", "text"]);
     }
 

@@ -1,4 +1,4 @@
-//! Requests the manager role passes on to OSDs: scrubs, repairs, forced recovery.
+//! Requests that the manager role sends to OSDs: scrubs, repairs, forced recovery.
 
 use super::args::parse_osd;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
@@ -96,7 +96,7 @@ impl Kind {
     }
 }
 
-/// Requests by OSD: which of its PGs to scrub.
+/// The scrub messages, one for each OSD with its PGs.
 fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandEffect> {
     by.into_iter()
         .map(|(o, pgs)| {
@@ -112,7 +112,7 @@ fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandE
         .collect()
 }
 
-/// PGs that `keep` picks, by their primary if that is up.
+/// The PGs that `keep` selects, by primary; PGs whose primary is down are left out.
 fn by_primary(c: &Ctx<'_>, keep: impl Fn(&PgId, &PgStat) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
     let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
     for (id, s) in c.state.mgr.stats.pgs().filter(|(id, s)| keep(id, s)) {
@@ -181,7 +181,7 @@ fn pool(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     Ok(out)
 }
 
-/// `options`: 1 recovery, 2 backfill, with 4 to cancel.
+/// Asks primaries to force recovery. `options` is 1 for recovery or 2 for backfill, plus 4 to cancel.
 fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
     let mut ids: Vec<PgId> = Vec::new();
     let mut rs = String::new();

@@ -1,9 +1,9 @@
 //! Command signatures: the small language of the tables, matching, argument checks and `get_command_descriptions`.
 //!
-//! A signature is written as words and arguments, `osd pool get pool:Poolname var:Choices(size|min_size)`:
-//! `name:Type`, then `(choices)` or `[range]`, then `*` for one or more values, `~` for one that is a secret and `?` for an
-//! optional one.
-//! The `ceph` program reads the descriptions first in every run and checks its command line against them.
+//! A signature is written as words and arguments, `osd pool get pool:Poolname var:Choices(size|min_size)`. An
+//! argument is `name:Type`, then `(choices)` or `[range]`, then `*` for one or more values, `~` for a secret value
+//! and `?` for an optional argument. The `ceph` program reads the descriptions first in every run and checks its
+//! command line against them.
 
 use super::args::{self, Args, Given, Value};
 use super::json::J;
@@ -11,34 +11,34 @@ use crate::obj;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
-/// Type of an argument, with Ceph's names.
+/// The type of an argument, with Ceph's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Integer.
+    /// An integer.
     Int,
-    /// Floating point.
+    /// A floating-point number.
     Float,
     /// Any text.
     String,
-    /// One of some words.
+    /// One of the words in [`Arg::choices`].
     Choices,
-    /// Flag.
+    /// A boolean flag.
     Bool,
-    /// Pool name.
+    /// A pool name.
     Poolname,
-    /// PG id.
+    /// A PG id.
     Pgid,
-    /// OSD number, with or without `osd.`.
+    /// An OSD number, with or without `osd.`.
     OsdName,
-    /// Address with optional nonce.
+    /// An address with optional nonce.
     EntityAddr,
-    /// Address.
+    /// An address.
     IPAddr,
-    /// Uuid.
+    /// A UUID.
     Uuid,
-    /// Object name.
+    /// An object name.
     Objectname,
-    /// `type.id`.
+    /// An entity name `type.id`.
     Name,
 }
 
@@ -62,7 +62,7 @@ impl Kind {
         })
     }
 
-    /// The class name in descriptions.
+    /// The Python class of the type in descriptions.
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
@@ -83,29 +83,29 @@ impl Kind {
     }
 }
 
-/// One argument.
+/// One argument of a signature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arg {
-    /// Key in the command's JSON.
+    /// The key in the command's JSON.
     pub name: &'static str,
-    /// Type.
+    /// The type of the value.
     pub kind: Kind,
-    /// Words of a [`Kind::Choices`].
+    /// The words of a [`Kind::Choices`].
     pub choices: Vec<&'static str>,
-    /// `low` or `low|high`, as written.
+    /// The range `low` or `low|high`, as written.
     pub range: Option<&'static str>,
-    /// One or more values.
+    /// True if the argument takes one or more values.
     pub many: bool,
-    /// May be left out.
+    /// True if the argument may be left out.
     pub optional: bool,
     /// Characters allowed, as a regular-expression class.
     pub goodchars: Option<&'static str>,
-    /// Its value stays out of logs.
+    /// True if the value stays out of logs.
     pub secret: bool,
 }
 
 impl Arg {
-    /// A value of the argument's type.
+    /// A JSON value converted to the argument's type; `None` if it does not fit.
     fn value(&self, v: &Json) -> Option<Value> {
         if self.many {
             return match v {
@@ -133,9 +133,9 @@ impl Arg {
 /// A parsed signature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sig {
-    /// Leading and inner words, joined by a space.
+    /// The words before and between arguments, joined by a space.
     pub prefix: String,
-    /// Arguments in order.
+    /// The arguments in order.
     pub args: Vec<Arg>,
 }
 
@@ -146,7 +146,7 @@ impl Sig {
         let (mut words, mut args) = (Vec::new(), Vec::new());
         for token in text.split(' ').filter(|t| !t.is_empty()) {
             let Some((name, spec)) = token.split_once(':') else {
-                // `--` words stand after arguments only as literal choices, which the tables do not use.
+                // Words such as `--force` stand only in choices, so this word belongs to the prefix.
                 words.push(token);
                 continue;
             };
@@ -174,7 +174,7 @@ impl Sig {
         Some(Self { prefix: words.join(" "), args })
     }
 
-    /// Description of the signature, `sig` of `get_command_descriptions`.
+    /// The description of the signature, field `sig` of `get_command_descriptions`.
     #[must_use]
     pub fn describe(&self) -> J {
         let mut out: Vec<J> = self.prefix.split(' ').map(J::from).collect();
@@ -191,7 +191,7 @@ impl Sig {
                 d.put("goodchars", g);
             }
             if a.optional {
-                // Pacific writes text here and every release reads it.
+                // Pacific writes text here, and every release reads it.
                 d.put("req", "false");
             }
             if !a.choices.is_empty() {
@@ -203,8 +203,8 @@ impl Sig {
         J::Arr(out)
     }
 
-    /// Makes the declared arguments of what was given, each of its type. Missing ones are the function's business, as in
-    /// Ceph.
+    /// Converts the given arguments to their declared types; undeclared ones are left out. The function checks for
+    /// missing ones, as in Ceph. Error: the text for a value of the wrong type.
     pub fn take(&self, given: &Given) -> Result<Args, String> {
         let mut out = BTreeMap::new();
         for a in &self.args {
@@ -215,7 +215,7 @@ impl Sig {
         Ok(Args::new(out))
     }
 
-    /// The arguments as a person writes them, for documents.
+    /// The arguments in the form of a command line, for documents.
     #[must_use]
     pub fn usage(&self) -> String {
         let args: Vec<String> = self
@@ -231,7 +231,7 @@ impl Sig {
     }
 }
 
-/// Descriptions of many commands, the answer of `get_command_descriptions`.
+/// The descriptions of many commands: the answer of `get_command_descriptions`.
 #[must_use]
 pub fn descriptions<'a>(cmds: impl Iterator<Item = (&'a Sig, &'a super::Cmd)>) -> J {
     let mut out = J::object();

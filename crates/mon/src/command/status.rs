@@ -1,4 +1,4 @@
-//! `status` (what `ceph -s` prints, composed here), quorum and monitor status, `report`.
+//! `status` (the text of `ceph -s`), quorum and monitor status, `report`.
 
 use super::health::{Health, Severity};
 use super::json::J;
@@ -32,12 +32,12 @@ fn since(c: &Ctx<'_>, t: Utime) -> String {
     if d.as_secs() == 0 { format!("{}s", super::units::short(d.as_secs_f64())) } else { age(d.as_secs()) }
 }
 
-/// Seconds this monitor has been in quorum.
+/// Seconds for which this monitor has been in quorum.
 fn quorum_age(c: &Ctx<'_>) -> u64 {
     c.now.mono.since(c.state.started.mono).as_secs()
 }
 
-/// Ranks of the monitors that are there.
+/// Ranks of the monitors in quorum.
 fn quorum_ranks(c: &Ctx<'_>) -> J {
     c.state.quorum_ranks().into_iter().collect()
 }
@@ -105,8 +105,8 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     writeln!(s, " ")
 }
 
-/// A service in a line, as Ceph since 16 has it: how many daemons, which they call what they like (`daemon_type`), on how many hosts, and
-/// of how many zones.
+/// A service in one line, in the form of Ceph since 16: the number of daemons, named by their `daemon_type`, and the
+/// numbers of hosts and zones.
 fn service_summary(svc: &Service) -> String {
     if !svc.summary.is_empty() {
         return svc.summary.clone();
@@ -299,7 +299,7 @@ fn pgmap_tree(c: &Ctx<'_>) -> J {
     j
 }
 
-/// The service map.
+/// The service map as a tree.
 pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
     let m = &c.state.mgr.services;
     let strings = |m: &std::collections::BTreeMap<String, String>| {
@@ -329,7 +329,7 @@ pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
 fn progress_tree(c: &Ctx<'_>) -> J {
     let mut j = J::object();
     if let Some(e) = c.state.mgr.stats.recovery() {
-        // Named by its beginning: there is one at a time.
+        // There is one event at a time; its start time names it.
         let event = obj! { "message": e.text(c.now.wall), "progress": e.progress(), "add_to_ceph_s": true };
         j.put(format!("recovery-{}", e.started.sec), event);
     }
@@ -382,13 +382,13 @@ fn quorum_tree(c: &Ctx<'_>) -> J {
 
 fn quorum_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let j = quorum_tree(c);
-    // Without a format Ceph answers on one line, and the CLI's users parse that.
+    // Without a format Ceph answers on one line, which users of the CLI parse.
     c.tree("quorum_status", || &j).line().text(|| j.compact() + "\n")
 }
 
 fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let names = c.state.quorum();
-    // Of the monitor that was asked, which need not be this one.
+    // The client may be connected to a monitor other than the leader; the answer is about that one.
     let name = c.session.by.as_ref().unwrap_or(&c.state.mon_name);
     let rank = c.state.monmap.rank_of(name).unwrap_or(0);
     let leads = c.state.leader() == *name;
@@ -436,7 +436,8 @@ fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         j.put("time_skew_status", of);
     }
-    // A monitor that is alone has nobody to compare its clock with; Ceph counts a beginning and an end of each round.
+    // A single monitor compares its clock with no other. Ceph counts start and end of a round as two, hence the
+    // factor.
     let timechecks =
         obj! { "epoch": c.state.election_epoch(), "round": clocks.rounds() * 2, "round_status": "finished" };
     j.put("timechecks", timechecks);
@@ -454,7 +455,7 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "timestamp": c.now.wall.iso(),
         "tag": c.args.list("tags").join(" "),
         "health": h.tree(true),
-        // Older maps of monitors are not kept.
+        // Older monmaps are not kept.
         "monmap_first_committed": c.state.monmap.epoch.0,
         "monmap_last_committed": c.state.monmap.epoch.0,
         "monmap": super::mon::monmap_tree(&c.state.monmap),
@@ -489,7 +490,7 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("osd_sum", super::pg_show::osd_stat_tree(&c.state.mgr.stats.osd_sum()))
         .put("servicemap", servicemap_tree(c));
     let out = c.show_line("report", &j)?;
-    // The line break after it does not belong to what is summed.
+    // The checksum excludes the line break at the end.
     let crc = base::crc::crc32c(u32::MAX, out.out.strip_suffix(b"\n").unwrap_or(&out.out));
     Ok(CommandOutcome { rs: format!("report {crc}"), ..out })
 }
@@ -612,7 +613,8 @@ mod tests {
     use super::*;
     use wire::types::ServiceDaemon;
 
-    /// What `LibRadosService.StatusFormat` of `ceph_test_rados_api_service` waits for, and a daemon that says nothing of itself.
+    /// `LibRadosService.StatusFormat` of `ceph_test_rados_api_service` expects these lines, also of a daemon without
+    /// metadata.
     #[test]
     fn a_service_is_counted_by_hosts_and_zones() {
         let mut svc = Service::default();

@@ -1,4 +1,4 @@
-//! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to the process rather than to the cluster.
+//! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to one process rather than to the cluster.
 
 use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, option_table, refuse};
@@ -64,7 +64,7 @@ fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 "con_features": s.features.0,
                 "con_features_hex": format!("{:x}", s.features.0),
                 "con_features_release": if s.features.luminous() { "luminous" } else { "jewel" },
-                // Sessions are listed from their signing in to their end.
+                // The list holds authenticated sessions only.
                 "open": true,
                 "authenticated": true,
                 "global_id": s.global_id,
@@ -79,7 +79,7 @@ fn ops(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     show_ops(c, &c.ops.in_flight(c.now))
 }
 
-/// What the tracker shows, which is JSON in any case.
+/// Shows the output of the op tracker: JSON in any format.
 fn show_ops(c: &Ctx<'_>, v: &serde_json::Value) -> Res<CommandOutcome> {
     c.show_value(v)
 }
@@ -166,7 +166,7 @@ fn config_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     changed(settings, c.show("config_set", &obj! { "success": said }))
 }
 
-/// The answer, and the settings to take up.
+/// Adds to the answer the effect that puts the changed settings in force.
 fn changed(settings: Settings, answer: Res<CommandOutcome>) -> Res<CommandOutcome> {
     let mut o = answer?;
     o.effects.push(CommandEffect::Settings(Box::new(settings)));

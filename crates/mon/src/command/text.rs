@@ -1,21 +1,21 @@
 //! Plain-text tables in Ceph's layout: two spaces between columns, headings aligned by column, every cell padded.
 //!
-//! A table whose rows are of one kind is declared: a list of [`Column`]s says of each its heading, its alignment, how a cell
-//! is made of a row, and, where programs see the same rows, the field they get ([`Table::of`], [`objects`]).
+//! A table with rows of one kind is declared as a list of [`Column`]s. A column has a heading, an alignment, a
+//! function that makes a cell from a row, and optionally the JSON field for programs ([`Table::of`], [`objects`]).
 
 use super::json::J;
 
 /// Alignment of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
+    /// To the left, for text.
     Left,
-    /// Numbers.
+    /// To the right, for numbers.
     Right,
 }
 pub use Align::{Left, Right};
 
-/// A field's name, and how its value is made of a row.
+/// The name of a JSON field, and the function that makes its value from a row.
 type Field<R> = (&'static str, fn(&R) -> J);
 
 /// A column of a table of `R`s.
@@ -32,32 +32,32 @@ impl<R> Column<R> {
         Self { heading, heading_align, align, cell, field: None }
     }
 
-    /// Text: heading and cells to the left.
+    /// A column for text: heading and cells to the left.
     #[must_use]
     pub const fn left(heading: &'static str, cell: fn(&R) -> String) -> Self {
         Self::new(heading, Left, Left, cell)
     }
 
-    /// Heading and cells to the right.
+    /// A column with heading and cells to the right.
     #[must_use]
     pub const fn right(heading: &'static str, cell: fn(&R) -> String) -> Self {
         Self::new(heading, Right, Right, cell)
     }
 
-    /// Numbers below a heading to the left, as most of Ceph's tables have them.
+    /// A column of numbers with its heading to the left, as in most of Ceph's tables.
     #[must_use]
     pub const fn number(heading: &'static str, cell: fn(&R) -> String) -> Self {
         Self::new(heading, Left, Right, cell)
     }
 
-    /// And the field that a tree of the same rows has.
+    /// Adds the JSON field that [`objects`] gives for the column.
     #[must_use]
     pub const fn field(self, name: &'static str, value: fn(&R) -> J) -> Self {
         Self { field: Some((name, value)), ..self }
     }
 }
 
-/// Rows as a tree: of each an object with the columns' fields.
+/// The rows as JSON: an array of objects with the columns' fields.
 #[must_use]
 pub fn objects<'r, R: 'r>(columns: &[Column<R>], rows: impl IntoIterator<Item = &'r R>) -> J {
     let fields = || columns.iter().filter_map(|c| c.field);
@@ -74,14 +74,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// With columns `(heading, alignment of the heading, alignment of the cells)`.
+    /// An empty table with columns `(heading, alignment of the heading, alignment of the cells)`.
     #[must_use]
     pub fn new(columns: &[(&str, Align, Align)]) -> Self {
         let columns = columns.iter().map(|(h, ha, ca)| ((*h).to_owned(), *ha, *ca)).collect();
         Self { columns, rows: Vec::new(), separator: "  ", indent: 0 }
     }
 
-    /// Rows in the columns declared for them.
+    /// A table of `rows` with the declared columns.
     #[must_use]
     pub fn of<'r, R: 'r>(columns: &[Column<R>], rows: impl IntoIterator<Item = &'r R>) -> Self {
         let heads: Vec<_> = columns.iter().map(|c| (c.heading, c.heading_align, c.align)).collect();
@@ -92,7 +92,7 @@ impl Table {
         t
     }
 
-    /// Spaces before each line.
+    /// Puts `n` spaces before each line.
     #[must_use]
     pub fn indented(mut self, n: usize) -> Self {
         self.indent = n;
@@ -104,7 +104,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text, each line ended.
+    /// The table as text; each line ends in a line break.
     #[must_use]
     pub fn render(&self) -> String {
         let widths: Vec<usize> = self
@@ -117,7 +117,7 @@ impl Table {
             })
             .collect();
         let mut out = String::new();
-        // A table of columns without headings has no heading line.
+        // A table whose headings are all empty has no heading line.
         if self.columns.iter().any(|(h, ..)| !h.is_empty()) {
             let cells = self.columns.iter().map(|(h, a, _)| (h.as_str(), *a));
             self.line(&mut out, &widths, cells);

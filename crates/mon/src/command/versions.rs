@@ -1,4 +1,4 @@
-//! Versions and features of daemons and clients, and what daemons told about themselves.
+//! Versions and features of daemons and clients, and the metadata that daemons report.
 
 use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, flag, refuse};
@@ -7,7 +7,7 @@ use crate::obj;
 use base::{EntityKind, errno};
 use std::collections::BTreeMap;
 
-/// Version text of our daemons, in the form Ceph's tools parse.
+/// Version text of this program's daemons, in the form Ceph's tools parse.
 pub(super) const VERSION: &str =
     concat!("ceph version 16.2.15 (belemnite ", env!("CARGO_PKG_VERSION"), ") pacific (stable)");
 /// The version number alone.
@@ -62,7 +62,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 fn version(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.session.role == Role::Tell {
-        // To the process: the admin socket's answer, JSON in any case.
+        // `tell` gives the answer of the admin socket: JSON in any format.
         let j = obj! { "version": VERSION_SHORT, "release": "pacific", "release_type": "stable" };
         return c.show("version", &j);
     }
@@ -71,7 +71,7 @@ fn version(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 type Meta = BTreeMap<String, String>;
 
-/// Metadata of the daemons of a kind that are running.
+/// Metadata of the running daemons of a kind, by name.
 pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
     let own = || {
         let mut m: Meta = c.state.options.host_metadata.clone();
@@ -101,7 +101,7 @@ pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
             .mons
             .iter()
             .map(|(n, i)| {
-                // What another monitor runs on it has told nobody.
+                // Monitors do not exchange metadata, so only this monitor's own is known.
                 let mut m = if *n == c.state.mon_name { own() } else { Meta::new() };
                 m.insert("addrs".into(), i.public_addrs.to_string());
                 (n.clone(), m)
@@ -155,7 +155,7 @@ fn versions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.show("versions", &out)
 }
 
-/// Release a feature mask stands for, as Ceph names it here.
+/// Name of the Ceph release whose features the mask has.
 fn release_of(f: u64) -> &'static str {
     if f & (1 << 21) != 0 {
         "luminous"

@@ -1,4 +1,4 @@
-//! `fs authorize`: a key that may use paths of a file system, with what it needs at each service.
+//! `fs authorize`: makes a key for paths of a file system, with the capabilities it needs at each service.
 
 use super::{Ctx, Refused, Res, edit, invalid, may_change, refuse};
 use crate::command::{Cmd, cmd, done};
@@ -51,7 +51,7 @@ fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     Ok(CommandOutcome { rs: note, when: When::Committed, ..out })
 }
 
-/// Capabilities for pairs of path and permission, each with `root_squash` behind it if that is wanted.
+/// Capabilities for pairs of path and permission, each followed by `root_squash` if the pair has it.
 fn caps(list: &[String], fs: Option<&str>) -> Res<BTreeMap<String, String>> {
     let mut mds: Vec<String> = Vec::new();
     let mut write = false;
@@ -86,7 +86,7 @@ fn caps(list: &[String], fs: Option<&str>) -> Res<BTreeMap<String, String>> {
     Ok([("mds", mds.join(", ")), ("mon", mon), ("osd", osd)].into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
 }
 
-/// True if the permission lets files be written.
+/// Checks a permission; true if it allows writes.
 fn check_permission(perm: &str) -> Res<bool> {
     let mut last = '\0';
     let mut write = false;
@@ -106,7 +106,7 @@ fn check_permission(perm: &str) -> Res<bool> {
     if perm.is_empty() { invalid("a path and its permission are needed") } else { Ok(write) }
 }
 
-/// What a grant is about: its words without the permission.
+/// The words of a grant without its permission: file system and path. Grants with equal subjects replace each other.
 fn subject(grant: &str) -> Vec<&str> {
     let mut words: Vec<&str> = grant.split_whitespace().filter(|w| *w != "root_squash").collect();
     if words.len() >= 2 {
@@ -115,7 +115,7 @@ fn subject(grant: &str) -> Vec<&str> {
     words
 }
 
-/// The old capability with the new grants: one about the same thing is replaced.
+/// The old capability with the new grants. A new grant replaces the old one with the same subject.
 fn merge(old: &str, new: &str) -> String {
     let split = |t: &str| t.split(',').map(|g| g.trim().to_owned()).filter(|g| !g.is_empty()).collect::<Vec<_>>();
     let mut grants = split(old);

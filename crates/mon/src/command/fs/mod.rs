@@ -4,9 +4,9 @@
 //! |---|---|
 //! | this one | making, failing and removing file systems, their pools, features and mirrors |
 //! | [`set`] | `fs set` |
-//! | [`show`] | the map of file systems as tree and as text |
+//! | [`show`] | the FSMap as tree and as text |
 //! | [`mds`] | daemons and ranks |
-//! | [`volume`] | `fs volume`, `fs status`: those of the manager |
+//! | [`volume`] | commands of the manager: `fs volume`, `fs status` |
 //!
 //! A client whose monitor capability names file systems sees and changes only those.
 
@@ -163,21 +163,21 @@ pub(super) const FEATURES: [&str; 24] = [
     "blockdiff",
 ];
 
-/// Peers that a file system is mirrored to at most.
+/// Most mirror peers of a file system.
 const MAX_PEERS: usize = 100;
 
-/// The pending map of file systems with what goes along, for a command.
+/// An editor of the pending FSMap, with the OSD map change that belongs to it.
 pub(super) fn edit<'a>(c: &'a mut Ctx<'_>) -> FsEdit<'a> {
     FsEdit { state: c.state, pending: c.pending, now: c.now }
 }
 
-/// The map that the session may see.
+/// The FSMap, reduced to the file systems that the session may see.
 pub(super) fn view(c: &Ctx<'_>) -> FsMap {
     let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap);
     map.filtered(&c.session.principal.access.fs_names()).into_owned()
 }
 
-/// A file system that the session may see.
+/// The file system that the command names, if the session may see it. Error: ENOENT.
 fn seen(c: &Ctx<'_>) -> Res<Filesystem> {
     let name = c.args.str("fs_name")?;
     let missing = || Refused::new(errno::ENOENT, format!("filesystem '{name}' not found"));
@@ -190,7 +190,7 @@ pub(super) fn may_change(c: &Ctx<'_>, name: &str) -> bool {
     names.is_empty() || names.contains(&name)
 }
 
-/// A file system that the command is to change.
+/// The file system that the command is about to change, from the pending FSMap. Error: ENOENT or EPERM.
 fn changed(c: &mut Ctx<'_>) -> Res<Filesystem> {
     let name = c.args.str("fs_name")?;
     let Some(fs) = edit(c).map().fs_by_name(&name).cloned() else {
@@ -202,14 +202,14 @@ fn changed(c: &mut Ctx<'_>) -> Res<Filesystem> {
     Ok(fs)
 }
 
-/// Changes a file system of the pending map.
+/// Applies `f` to a file system of the pending FSMap.
 fn modify(c: &mut Ctx<'_>, fscid: i32, f: impl FnOnce(&mut Filesystem)) {
     let mut e = edit(c);
     let now = e.wall();
     map::modify_fs(e.map_mut(), now, fscid, f);
 }
 
-/// A boolean as Ceph's `parse_bool` takes it.
+/// Parses a boolean as Ceph's `parse_bool` does.
 fn truth(text: &str) -> Res<bool> {
     match text {
         "1" | "true" | "yes" => Ok(true),
@@ -218,14 +218,14 @@ fn truth(text: &str) -> Res<bool> {
     }
 }
 
-/// Warnings of daemons that make it unwise to take their rank: they are slow to come back.
+/// True if an MDS reports MDS_TRIM or MDS_CACHE_OVERSIZED: its rank would recover slowly after a failover.
 pub(super) fn is_behind(health: Option<&MdsHealth>) -> bool {
     const TRIM: u16 = 1;
     const CACHE_OVERSIZED: u16 = 11;
     health.is_some_and(|h| h.metrics.iter().any(|m| m.kind == TRIM || m.kind == CACHE_OVERSIZED))
 }
 
-/// Text of the refusal in that case.
+/// Text of the refusal to fail such an MDS.
 pub(super) const BEHIND: &str = "MDS has one of two health warnings which could extend recovery: MDS_TRIM or MDS_CACHE_OVERSIZED. MDS failover is not recommended since it might cause unexpected file system unavailability. If you wish to proceed, pass --yes-i-really-mean-it";
 
 fn pool_name(map: &OsdMap, id: PoolId) -> String {
@@ -300,7 +300,7 @@ fn features(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("features", tree).text(text)
 }
 
-/// What a pool is wanted for.
+/// The use of a pool in a file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Metadata,
@@ -361,7 +361,7 @@ fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     make(c, &fs_name, &metadata, &data)
 }
 
-/// Makes a file system of two pools.
+/// Makes a file system of a metadata pool and a data pool.
 fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) -> Res<CommandOutcome> {
     let osdmap = c.map();
     let pool = |name: &str| {
@@ -455,7 +455,7 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
     committed(format!("new fs with metadata pool {} and data pool {}{notes}", metadata.0, data.0))
 }
 
-/// Takes all ranks of a file system from their daemons and lets no daemon join.
+/// Fails all ranks of a file system and keeps other daemons from joining.
 fn take_down(c: &mut Ctx<'_>, fs: &Filesystem) {
     modify(c, fs.fscid, |f| f.mds_map.set_flag(fs_flag::NOT_JOINABLE, true));
     let mut e = edit(c);
@@ -538,7 +538,7 @@ fn flag_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed("")
 }
 
-/// Marks the pools of a file system with another name.
+/// Writes another file system name into the application metadata of its pools.
 fn mark_pools(c: &mut Ctx<'_>, m: &MdsMap, name: &str) {
     for p in &m.data_pools {
         enable_app(c, *p, "data", name);

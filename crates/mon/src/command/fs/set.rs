@@ -7,20 +7,20 @@ use crate::core::cluster_state::CommandOutcome;
 use base::errno;
 use wire::types::{MdsMap, fs_flag};
 
-/// Ranks of a file system at most.
+/// Most ranks of a file system.
 const MAX_MDS: i64 = 256;
-/// Smallest `max_file_size`: a stripe unit.
+/// Smallest `max_file_size` in bytes: a stripe unit.
 const MIN_FILE_SIZE: i64 = 65_536;
-/// Shortest time of sessions, in seconds.
+/// Shortest session timeout, in seconds.
 const MIN_SESSION: i64 = 30;
-/// Health metrics that stand for trouble in a file system whose number of ranks is changed.
+/// Text of the refusal to change `max_mds` while the file system has health warnings.
 const TROUBLE: &str = "One or more file system health warnings are present. Modifying the file system setting variable \"max_mds\" may not help troubleshoot or recover from these warnings and may further destabilize the system. If you really wish to proceed, run again with --yes-i-really-mean-it";
 
-/// A parameter was set.
+/// The result of setting a parameter.
 pub(super) struct Applied {
-    /// Status line.
+    /// Status line of the answer.
     pub(super) text: String,
-    /// Daemons that follow a rank have to go.
+    /// Standby-replay daemons of this file system must be removed.
     followers_go: bool,
 }
 
@@ -52,18 +52,18 @@ fn integer(var: &str, val: &str, min: i64, least: &str) -> Res<i64> {
     if n < min { refuse(errno::ERANGE, format!("{var} {least}")) } else { Ok(n) }
 }
 
-/// Sets or clears a flag that operators set; it is remembered that it was.
+/// Sets or clears a flag of the operator. The map also records that it was ever set.
 fn allow(m: &mut MdsMap, flag: u32, on: bool) {
     m.set_flag(flag, on);
     if on {
-        // The fields have eight bits: what is above them is not remembered.
+        // The two fields hold the lowest eight flags only.
         let bits = flag as u8;
         m.ever_allowed_features |= bits;
         m.explicitly_allowed_features |= bits;
     }
 }
 
-/// Sets a parameter in a file system; nothing else is changed.
+/// Sets a parameter of a file system in `fs`, and changes nothing else.
 pub(super) fn apply(c: &Ctx<'_>, fs: &mut Filesystem, var: &str, val: &str) -> Res<Applied> {
     let name = fs.mds_map.fs_name.clone();
     let m = &mut fs.mds_map;
@@ -181,7 +181,7 @@ pub(super) fn apply(c: &Ctx<'_>, fs: &mut Filesystem, var: &str, val: &str) -> R
         }
         "balance_automate" => allow(m, fs_flag::BALANCE_AUTOMATE, truth(val)?),
         "min_compat_client" => {
-            // The feature bit that stands for each release.
+            // The client feature bit that stands for each release.
             const BITS: [(&str, usize); 6] =
                 [("jewel", 5), ("kraken", 6), ("luminous", 7), ("mimic", 8), ("nautilus", 12), ("octopus", 13)];
             const LATER: [&str; 6] = ["pacific", "quincy", "reef", "squid", "tentacle", "umbrella"];

@@ -1,4 +1,4 @@
-//! The map of file systems as tree and as text, and its lines in `status`.
+//! The FSMap as tree and as text, and its lines in `status`.
 
 use super::{FEATURES, J};
 use crate::command::osd_show::addrvec;
@@ -22,7 +22,7 @@ pub(super) fn compat_tree(c: &CompatSet) -> J {
     }
 }
 
-/// The same as text.
+/// On-disk features as text.
 pub(super) fn compat_text(c: &CompatSet) -> String {
     let set = |f: &FeatureSet| {
         let v: Vec<String> = f.names.iter().map(|(n, t)| format!("{n}={t}")).collect();
@@ -31,7 +31,7 @@ pub(super) fn compat_text(c: &CompatSet) -> String {
     format!("compat={},rocompat={},incompat={}", set(&c.compat), set(&c.ro_compat), set(&c.incompat))
 }
 
-/// `IP:PORT/NONCE` of the old protocol if there is one.
+/// `IP:PORT/NONCE` of the msgr1 address if there is one.
 fn plain_addr(v: &AddrVec) -> String {
     let a = v.legacy().or_else(|| v.0.first()).copied().unwrap_or_default();
     EntityAddr { kind: AddrKind::ANY, ..a }.to_string().trim_start_matches("any:").to_owned()
@@ -70,16 +70,16 @@ const FLAGS: [(u32, &str); 7] = [
 ];
 
 fn shown_flags(m: &MdsMap) -> impl Iterator<Item = (&'static str, bool)> + '_ {
-    // The first one is shown by its opposite.
+    // Ceph shows the first flag, NOT_JOINABLE, inverted as "joinable".
     FLAGS.iter().map(|(f, n)| (*n, m.has_flag(*f) != (*f == fs_flag::NOT_JOINABLE)))
 }
 
-/// Flags by name.
+/// Flags of an MDSMap by name.
 pub(super) fn flags_tree(m: &MdsMap) -> J {
     J::Obj(shown_flags(m).map(|(n, on)| (n.into(), on.into())).collect())
 }
 
-/// Names of the flags that are set, each behind a space.
+/// Names of the flags that are set, each after a space.
 pub(super) fn flags_text(m: &MdsMap) -> String {
     shown_flags(m).filter(|(_, on)| *on).map(|(n, _)| format!(" {n}")).collect()
 }
@@ -143,7 +143,7 @@ fn mirror_tree(i: &MirrorInfo) -> J {
     obj! { "peers": J::Obj(i.peers.iter().map(peer).collect()) }
 }
 
-/// One file system.
+/// One file system as a tree.
 pub(super) fn fs_tree(f: &Filesystem) -> J {
     let mut j = obj! { "mdsmap": map_tree(&f.mds_map), "id": f.fscid };
     if f.mirror_info.mirrored {
@@ -152,12 +152,12 @@ pub(super) fn fs_tree(f: &Filesystem) -> J {
     j
 }
 
-/// When an epoch was made, in the form Ceph has for it: microseconds behind a colon.
+/// The creation time of an epoch in Ceph's form: a colon before the microseconds.
 fn btime(t: base::Utime) -> String {
     t.iso().replacen('.', ":", 1)
 }
 
-/// All file systems.
+/// The whole FSMap as a tree.
 pub(in crate::command) fn tree(m: &FsMap) -> J {
     let mut j = obj! { "epoch": m.epoch.0 };
     if let Some(t) = m.btime {
@@ -198,7 +198,7 @@ fn info_text(i: &MdsInfo) -> String {
     if i.join_fscid != -1 {
         s += &format!(" join_fscid={}", i.join_fscid);
     }
-    // The lowest bit is set in every mask that is shown.
+    // Ceph sets the lowest bit in every mask that it shows.
     let mask = |f: &FeatureSet| f.mask | 1;
     let c = &i.compat;
     let masks = (mask(&c.compat), mask(&c.ro_compat), mask(&c.incompat));
@@ -248,7 +248,7 @@ pub(super) fn fs_text(f: &Filesystem) -> String {
     s
 }
 
-/// All file systems as text.
+/// The whole FSMap as text.
 pub(super) fn text(m: &FsMap) -> String {
     let mut s = format!("e{}\n", m.epoch);
     if let Some(t) = m.btime {
@@ -278,12 +278,12 @@ pub(super) fn text(m: &FsMap) -> String {
     s
 }
 
-/// Name of a state with what is wrong beside it.
+/// Name of an MDS state, marked if the daemon is laggy.
 fn state_text(i: &MdsInfo) -> String {
     format!("{}{}", mds_state::name(i.state), if i.is_laggy() { "(laggy or crashed)" } else { "" })
 }
 
-/// All file systems in one line.
+/// The whole FSMap in one line.
 pub(super) fn summary(m: &FsMap) -> String {
     let up_of_in = |m: &MdsMap| format!("{}:{}/{}", m.fs_name, m.up.len(), m.ranks_in.len());
     let maps: Vec<&MdsMap> = m.filesystems.values().map(|f| &f.mds_map).collect();
@@ -336,7 +336,7 @@ pub(super) fn summary(m: &FsMap) -> String {
     s
 }
 
-/// `status`, services: how many daemons serve.
+/// The line of `status`, services: how many MDS daemons are up, and in which states.
 pub(in crate::command) fn daemon_summary(m: &FsMap) -> String {
     let sum = |f: &dyn Fn(&MdsMap) -> usize| m.filesystems.values().map(|x| f(&x.mds_map)).sum::<usize>();
     let (up, inn, failed) = (sum(&|m| m.up.len()), sum(&|m| m.ranks_in.len()), sum(&|m| m.failed.len()));
@@ -354,7 +354,7 @@ pub(in crate::command) fn daemon_summary(m: &FsMap) -> String {
     s
 }
 
-/// `status`, data: how many file systems are well.
+/// The line of `status`, data: how many file systems are healthy.
 pub(in crate::command) fn fs_summary(m: &FsMap) -> Option<String> {
     if m.filesystems.is_empty() {
         return None;
@@ -384,7 +384,7 @@ pub(in crate::command) fn fs_summary(m: &FsMap) -> Option<String> {
     Some(s)
 }
 
-/// `status`, as a tree.
+/// The part of `status` about file systems, as a tree.
 pub(in crate::command) fn status_tree(m: &FsMap) -> J {
     let mut j = obj! { "epoch": m.epoch.0 };
     if let Some(t) = m.btime {

@@ -1,7 +1,7 @@
-//! The manager's commands on file systems: `fs volume` makes and removes them with their pools, `fs status` shows them.
+//! Commands of the manager on file systems: `fs volume` makes and removes them with their pools, `fs status` shows
+//! them.
 //!
-//! Volumes with subvolumes need a client that works inside the file system; there is none here yet, and those commands are
-//! refused with EOPNOTSUPP.
+//! Subvolumes need a CephFS client, which this program does not have. Commands on them are refused with EOPNOTSUPP.
 
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
 use crate::command::args::{Args, Value};
@@ -148,7 +148,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// Help of commands that are refused.
+/// Help text of the commands that are refused.
 const NO_CLIENT: &str = "(not supported: needs a client inside the file system)";
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -156,7 +156,7 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(names.pretty())
 }
 
-/// Runs another command's function with arguments of our own.
+/// Runs another command's function with the given arguments.
 fn with_args<T>(
     c: &mut Ctx<'_>,
     args: impl IntoIterator<Item = (&'static str, Value)>,
@@ -182,7 +182,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         (None, Some(_)) => return invalid("metadata pool name isn't passed"),
         (None, None) => {
             let (m, d) = (format!("cephfs.{name}.meta"), format!("cephfs.{name}.data"));
-            // What would be refused later is refused before there are pools.
+            // Checks here what `fs new` would refuse, before any pool is made.
             if map.fs_by_name(&name).is_none() && !map.filesystems.is_empty() && !map.enable_multiple {
                 return invalid(
                     "Creation of multiple filesystems is disabled.  To enable this experimental feature, use 'ceph fs flag set enable_multiple true'",
@@ -241,7 +241,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .map(|p| pool_name(&map, *p))
         .filter(|n| !n.is_empty())
         .collect();
-    // A pool that may not be removed leaves everything as it is.
+    // If one pool may not be removed, the command changes nothing.
     for pool in &pools {
         let id = map.pool_by_name(pool).unwrap_or(PoolId(-1));
         let kept = map.pool(id).is_some_and(|p| p.has_flag(cluster::pool::flag::NODELETE));
@@ -270,7 +270,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     Ok(CommandOutcome { when: When::Committed, effects, ..CommandOutcome::output(out) })
 }
 
-/// Space of a pool: used, and left for data.
+/// Space of a pool in bytes: used, and available.
 fn usage(c: &Ctx<'_>, id: PoolId) -> (u64, u64) {
     let map = &c.state.osdmap;
     let Some(p) = map.pool(id) else { return (0, 0) };
@@ -310,7 +310,7 @@ fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(j.pretty())
 }
 
-/// Counters that an MDS reports to the manager, as far as `fs status` shows them.
+/// The counters of an MDS that `fs status` shows; MDS daemons report them to the manager.
 #[derive(Default)]
 struct Counters {
     clients: u64,
@@ -395,7 +395,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("fs_status", tree).text(|| status_text(c, &shown, &map, &versions))
 }
 
-/// Columns of the table of ranks; a rank that failed has no more than its name.
+/// Columns of the table of ranks; a failed rank has only its name.
 fn rank_columns() -> [Column<Row>; 8] {
     fn of(r: &Row, cell: impl Fn(&str, &Counters) -> String) -> String {
         r.daemon.as_ref().map(|(name, k)| cell(name, k)).unwrap_or_default()
@@ -504,7 +504,7 @@ fn status_tree(
     }
 }
 
-/// Commands on what is inside a file system.
+/// Refuses a command on the contents of a file system.
 fn unsupported(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     refuse(
         errno::EOPNOTSUPP,

@@ -1,4 +1,4 @@
-//! All alerts: those of the OSD map, of the PGs, of the monitor and manager roles.
+//! Computes all alerts: those of the OSD map, of the PGs, and of the monitor and manager roles.
 
 use super::{Check, Checks, Severity};
 use crate::command::config::mon_option;
@@ -6,7 +6,7 @@ use crate::core::clocks::clock_drift_allowed;
 use crate::core::cluster_state::ClusterState;
 use base::Now;
 
-/// Collects alerts.
+/// The alerts collected so far.
 pub(super) struct Adder {
     pub(super) checks: Checks,
 }
@@ -18,7 +18,7 @@ impl Adder {
         self.checks.insert(code.to_owned(), Check { severity, summary, detail, count });
     }
 
-    /// Adds an alert unless it is about nothing.
+    /// Adds an alert unless `detail` is empty.
     pub(super) fn add_some(&mut self, code: &str, severity: Severity, what: &str, detail: Vec<String>) {
         if !detail.is_empty() {
             self.add(code, severity, detail.len(), format!("{} {what}", detail.len()), detail);

@@ -1,5 +1,5 @@
-//! Alerts about file systems: ranks that are missing, damaged or recovering, standbys that are missing, and what the MDS
-//! daemons warn of in their beacons.
+//! Alerts about file systems: ranks that are missing, damaged or recovering, missing standbys, and the warnings of
+//! MDS daemons in their beacons.
 
 use super::checks::Adder;
 use super::{Check, Severity};
@@ -7,7 +7,7 @@ use crate::core::cluster_state::ClusterState;
 use std::collections::BTreeMap;
 use wire::types::{FsMap, MdsMap};
 
-/// Code and summary of the warnings that daemons send (`mds_metric_t`), by their number.
+/// Code and summary of the warnings that MDS daemons send (`mds_metric_t`), by their number.
 const METRICS: [(&str, &str); 16] = [
     ("MDS_TRIM", "%num% MDSs behind on trimming"),
     ("MDS_CLIENT_RECALL", "%num% clients failing to respond to cache pressure"),
@@ -26,10 +26,10 @@ const METRICS: [(&str, &str); 16] = [
     ("MDS_CLIENTS_BROKEN_ROOTSQUASH", "%num% MDS report clients with broken root_squash implementation"),
     ("MDS_ESTIMATED_REPLAY_TIME", "%num% estimated journal replay time"),
 ];
-/// A number that daemons use in tests.
+/// The metric that Ceph's MDS sends in tests only.
 const DUMMY: u16 = 17;
 
-/// Alerts by code, with `%num%` and its kin still in their summaries.
+/// Alerts by code, whose summaries still hold placeholders such as `%num%`.
 struct Open(BTreeMap<String, Check>);
 
 impl Open {
@@ -60,7 +60,7 @@ impl Open {
     }
 }
 
-/// Adds the alerts.
+/// Adds the alerts about file systems.
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &state.fsmap;
     let mut open = Open(BTreeMap::new());
@@ -78,7 +78,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     open.close(a);
 }
 
-/// Warnings in beacons. A kind that is not known here is shown by its number.
+/// Adds the warnings in MDS beacons. An unknown kind is shown by its number.
 fn metrics(open: &mut Open, state: &ClusterState) {
     for info in state.fsmap.daemons() {
         let Some(health) = state.mds_health.get(&info.global_id) else { continue };

@@ -1,4 +1,4 @@
-//! Alerts that the OSD map alone raises: OSDs and hosts down, full, flags, pools.
+//! Alerts that follow from the OSD map alone: OSDs and hosts down, full ratios, flags, pools.
 
 use super::Severity::{Err, Warn};
 use super::checks::{Adder, on};
@@ -13,10 +13,10 @@ use cluster::pool::flag;
 use mgr::stats::autoscale::sizes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Flags of a healthy map.
+/// Flags that a healthy map may have.
 const QUIET_FLAGS: u32 = map_flag::FRESH | map_flag::LEGACY_REQUIRE | map_flag::NOAUTOSCALE;
 
-/// Adds them.
+/// Adds the alerts of the OSD map.
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     down(a, map);
@@ -40,7 +40,7 @@ fn place(map: &OsdMap, id: i32) -> String {
 
 fn down(a: &mut Adder, map: &OsdMap) {
     let down: BTreeSet<OsdId> = map.osds().filter(|o| map.is_in(*o) && !map.is_up(*o)).collect();
-    // Subtrees of which every OSD that counts is down, by type.
+    // Subtrees whose counted OSDs are all down, by bucket type.
     let mut whole: BTreeMap<i32, Vec<(i32, usize)>> = BTreeMap::new();
     if !down.is_empty() {
         for b in map.crush.iter_buckets().filter(|b| !map.crush.is_shadow(b.id)) {
@@ -69,7 +69,7 @@ fn down(a: &mut Adder, map: &OsdMap) {
     a.add_some("OSD_DOWN", Warn, "osds down", detail);
 }
 
-/// OSDs that went because their store failed, with what they said of it.
+/// Adds an alert for OSDs that stopped because their store failed, with the reason each reported.
 fn store_failures(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     let said = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
@@ -154,7 +154,7 @@ fn node_flags(a: &mut Adder, map: &OsdMap) {
     a.add_some("OSD_FLAGS", Warn, what, detail);
 }
 
-/// Pools with far more or fewer PGs than they should have, of those that are to be warned of.
+/// Pools in autoscale mode `warn` that have far too many or too few PGs.
 fn pool_sizes(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
     let (mut few, mut many) = (Vec::new(), Vec::new());
     let warned = |p: &cluster::PgPool| p.pg_autoscale_mode == cluster::pool::autoscale::WARN;

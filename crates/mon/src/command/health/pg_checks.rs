@@ -1,4 +1,4 @@
-//! Alerts that PG states and OSD reports raise.
+//! Alerts that follow from PG states and OSD reports.
 
 use super::Severity::{Err, Warn};
 use super::checks::Adder;
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::types::{PgStat, pg_state as s};
 
-/// How long a PG may be in a passing state before it counts as stuck (`mon_pg_stuck_threshold`).
+/// Time in a transient state after which a PG counts as stuck (`mon_pg_stuck_threshold`).
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// PGs listed in detail.
+/// Most PGs listed in the detail of an alert.
 const DETAIL_MAX: usize = 50;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,8 @@ enum Class {
     RecoveryFull,
 }
 
-/// What a state bit means: its class, and for passing states the time since when it would not have been so.
+/// A rule for one state bit: the alert's class and, for transient states, the time the PG last was without that
+/// state.
 struct Rule {
     bit: u64,
     class: Class,
@@ -52,14 +53,14 @@ const RULES: [Rule; 14] = [
     now_bad(s::SNAPTRIM_ERROR, Class::Damaged),
 ];
 
-/// Adds them.
+/// Adds the alerts about PGs and OSD reports.
 pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     let mut found: BTreeMap<Class, Found> = BTreeMap::new();
     let map = &*state.osdmap;
     for (id, st) in state.mgr.stats.pgs() {
         look(&mut found, *id, st, now);
     }
-    // PGs nobody reported yet: unknown, and stuck once the pool and this process are old enough.
+    // PGs that no OSD has reported are unknown. They count as stuck once the pool and this process are old enough.
     for (pool, p) in map.pools.iter() {
         let since = p.create_time.max(state.started.wall);
         if now.wall.to_unix().saturating_sub(since.to_unix()) < STUCK_AFTER {
@@ -105,7 +106,8 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     super::scrub_checks::add(a, state, now);
 }
 
-/// Heartbeats that took long on average, over one, five or fifteen minutes: the worst window of each pair of OSDs.
+/// Adds alerts about slow heartbeats between OSDs: for each pair, the highest average of the 1, 5 and 15 minute
+/// windows.
 fn slow_pings(a: &mut Adder, state: &ClusterState) {
     let o = &state.options;
     let limit_ms = if o.slow_ping_ms > 0.0 {
@@ -132,7 +134,7 @@ fn slow_pings(a: &mut Adder, state: &ClusterState) {
                     continue;
                 }
                 let last = if front { t.front_last } else { t.back_last };
-                // Fine again: said, since the averages still remember.
+                // The last ping was fast enough, but an average still exceeds the limit.
                 let now = if f64::from(last) <= limit { " possibly improving" } else { "" };
                 let text = format!(
                     "Slow OSD heartbeats on {word} from {from} {} to {to} {} {:.3} msec{now}",
@@ -159,7 +161,7 @@ fn slow_pings(a: &mut Adder, state: &ClusterState) {
 
 #[derive(Default)]
 struct Found {
-    /// By index of the rule, which is the order they are told in.
+    /// Number of PGs by index of the rule; the index is also the order in the summary.
     states: BTreeMap<usize, usize>,
     pgs: usize,
     detail: Vec<String>,
@@ -170,7 +172,7 @@ fn name_of(r: &Rule) -> String {
 }
 
 fn look(found: &mut BTreeMap<Class, Found>, id: PgId, st: &PgStat, now: Now) {
-    // One line per PG and class, about the state that names it best: the first immediate one, else the stuck one.
+    // One line per PG and class. It names the first rule that alerts at once, else the stuck state.
     let mut lines: BTreeMap<Class, String> = BTreeMap::new();
     for (index, r) in RULES.iter().enumerate() {
         if (st.state() & r.bit != 0) == r.absent {
@@ -213,7 +215,7 @@ pub(in crate::command) fn share(part: i64, whole: i64, what: &str) -> String {
     format!("{part}/{whole} {what} ({pct:.3}%)")
 }
 
-/// Pools with objects of large omap, and where more is said of them.
+/// Pools with large omap objects, followed by a hint where to find details.
 fn large_omaps(state: &ClusterState) -> Vec<String> {
     let map = &*state.osdmap;
     let count = |id| state.mgr.stats.pool(id).stats.sum.num_large_omap_objects;

@@ -1,4 +1,4 @@
-//! Alerts about scrubs that are late and about OSDs that needed many repairs.
+//! Alerts about late scrubs, and about OSDs that repaired many reads.
 
 use super::Severity::Warn;
 use super::checks::Adder;
@@ -8,10 +8,10 @@ use cluster::pool::PoolOpt;
 use std::time::Duration;
 use wire::types::PgStat;
 
-/// PGs listed in detail.
+/// Most PGs listed in the detail of an alert.
 const DETAIL_MAX: usize = 50;
 
-/// Adds them.
+/// Adds the alerts about scrubs.
 pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     let w = &state.options.scrubs;
     late(
@@ -38,7 +38,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     }
 }
 
-/// PGs whose last scrub is longer ago than interval and ratio allow. The pool's own interval goes first.
+/// PGs whose last scrub is older than interval and ratio allow. A pool's own interval takes precedence.
 fn late(
     a: &mut Adder,
     state: &ClusterState,

@@ -1,6 +1,7 @@
 //! Erasure-code profiles: set, shown, removed.
 //!
-//! A profile that a pool uses never changes: the pool's shards are laid out by it. Ceph lets it be forced.
+//! A profile that a pool uses never changes, because the layout of the pool's shards depends on it. Ceph allows it
+//! with `--force`.
 
 mod shape;
 
@@ -34,13 +35,13 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd erasure-code-profile ls", "osd", "r", 0, ls, "list erasure-code profiles"),
 ];
 
-/// The names of the pools that use a profile.
+/// Names of the pools that use a profile.
 fn users<'a>(map: &'a OsdMap, name: &str) -> Vec<&'a str> {
     let uses = map.pools.iter().filter(|(_, p)| p.erasure_code_profile == name);
     uses.filter_map(|(id, _)| map.pool_name(*id)).collect()
 }
 
-/// A profile with what it leaves out, and the shape of its pools.
+/// A profile with all defaults filled in, and the shape of its pools. Error: ENOENT, or the refusal of the profile.
 pub(super) fn find(map: &OsdMap, name: &str) -> Res<(Profile, Shape)> {
     let mut p = map.erasure_code_profiles.get(name).cloned().unwrap_or_default();
     if !p.contains_key("plugin") {
@@ -53,12 +54,13 @@ pub(super) fn find(map: &OsdMap, name: &str) -> Res<(Profile, Shape)> {
     Ok((p, shape))
 }
 
-/// What an OSD stores its data with, as it said when it came up.
+/// The type of the OSD's object store, from its boot metadata.
 fn object_store(state: &ClusterState, osd: OsdId) -> Option<&str> {
     state.osd_metadata.get(&osd)?.get("osd_objectstore").map(String::as_str)
 }
 
-/// An OSD of ours says with which plugins' codes it can store shards; Ceph's have them all.
+/// Refuses an OSD of this program whose metadata names no erasure-code plugins: it cannot store shards. Ceph's OSDs
+/// can.
 pub(super) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
     let knows = state.osd_metadata.get(&osd).is_some_and(|m| m.contains_key("erasure_code_plugins"));
     if object_store(state, osd) != Some("belemnite") || knows {
@@ -72,7 +74,7 @@ pub(super) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
     )
 }
 
-/// Overwrites need stores that can take them back.
+/// Refuses overwrites if an OSD of the pool has a store that cannot roll them back.
 pub(super) fn check_overwrites(state: &ClusterState, map: &OsdMap, pool: &PgPool) -> Res<()> {
     for (osd, _) in map.crush.rule_osd_shares(pool.crush_rule.into()).into_iter().filter(|(_, share)| *share > 0.0) {
         if let Some(store) = object_store(state, OsdId(osd)).filter(|s| !matches!(*s, "bluestore" | "belemnite")) {
@@ -90,7 +92,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid("erasure-code-profile name must not be empty");
     }
     let mut words = c.args.list("profile");
-    // Clients that don't know a flag put it among the words.
+    // Clients that do not know the flag send it among the profile's words.
     let force = c.args.flag("force") || words.iter().any(|w| w == "--force");
     words.retain(|w| !matches!(w.as_str(), "--force" | "--yes-i-really-mean-it"));
     let map = c.map();
@@ -98,7 +100,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     shape::check_failure_domain(&p, &map.crush)?;
     complete(&mut p, force)?;
     if let Some(mut have) = map.erasure_code_profiles.get(&name).cloned() {
-        // The profile of a fresh cluster is not filled in. One of an earlier build that is not supported stays as it is.
+        // The default profile of a new cluster has no defaults filled in. An unsupported profile of an earlier build
+        // stays as it is.
         let _unsupported = complete(&mut have, true).is_err();
         if have == p {
             return done("");

@@ -1,8 +1,8 @@
-//! What an erasure-code profile says: defaults, checks, and the shape of the pools that use it.
+//! The content of an erasure-code profile: defaults, checks, and the shape of the pools that use it.
 //!
-//! Ceph asks a plugin for this (`ErasureCodeInterface::init`, `get_chunk_size`). Here it is arithmetic on the profile's
-//! text, with the defaults, limits and texts of the plugins `jerasure` and `isa`. What the OSDs can't encode is refused with
-//! EOPNOTSUPP before a pool can want it.
+//! Ceph asks a plugin for this (`ErasureCodeInterface::init`, `get_chunk_size`). Here it is arithmetic on the
+//! profile's text, with the defaults, limits and texts of the plugins `jerasure` and `isa`. A profile that the OSDs
+//! cannot encode is refused with EOPNOTSUPP, before a pool can use it.
 
 use super::super::units::{strict_iec, strict_int};
 use super::super::{Refused, Res, invalid, refuse};
@@ -11,25 +11,25 @@ use cluster::CrushMap;
 use ec::Technique;
 use std::collections::BTreeMap;
 
-/// A profile, by key.
+/// The keys and values of a profile.
 pub(in super::super) type Profile = BTreeMap<String, String>;
 
-/// The most shards of a pool: 16 + 4.
+/// Most shards of a pool: 16 + 4.
 const SHARDS_MAX: usize = 20;
-/// Chunks are whole blocks of a store.
+/// Bytes of which a chunk is a multiple: a block of the store.
 const CHUNK_UNIT: u32 = 4096;
-/// The largest chunk.
+/// Largest chunk in bytes.
 const CHUNK_MAX: u32 = 256 << 10;
-/// Chunks of both plugins are multiples of this.
+/// Bytes of which chunks of both plugins are multiples.
 const ALIGNMENT: u64 = 32;
-/// Chunks of `jerasure` with `jerasure-per-chunk-alignment` are multiples of this.
+/// Bytes of which chunks are multiples with `jerasure-per-chunk-alignment`.
 const ALIGNMENT_PER_CHUNK: u64 = 128;
-/// Techniques of `jerasure`.
+/// Techniques of the plugin `jerasure`.
 const JERASURE: [&str; 7] =
     ["reed_sol_van", "reed_sol_r6_op", "cauchy_orig", "cauchy_good", "liberation", "blaum_roth", "liber8tion"];
-/// Plugins of Ceph whose codes the OSDs don't have.
+/// Plugins of Ceph that the OSDs of this program do not have.
 const OTHER_PLUGINS: [&str; 3] = ["lrc", "shec", "clay"];
-/// Keys that place a pool's shards.
+/// Profile keys about the placement of shards.
 const CRUSH_KEYS: [&str; 3] = ["crush-root", "crush-failure-domain", "crush-device-class"];
 
 /// The shape of the pools that use a profile.
@@ -42,24 +42,25 @@ pub(in super::super) struct Shape {
 }
 
 impl Shape {
-    /// Shards of a PG: the pool's `size`.
+    /// Number of shards of a PG: the pool's `size`.
     pub(in super::super) fn size(self) -> u8 {
         self.k + self.m
     }
 
-    /// The pool's `min_size`: one shard more than is needed to read, if there are two to lose.
+    /// The pool's `min_size`: one shard more than a read needs, if `m` is at least 2.
     pub(in super::super) fn min_size(self) -> u8 {
         self.k + (self.m - 1).min(1)
     }
 }
 
-/// A profile as Ceph prints it.
+/// A profile as text, in Ceph's form.
 pub(super) fn text(p: &Profile) -> String {
     let v: Vec<String> = p.iter().map(|(k, v)| format!("{k}={v}")).collect();
     format!("{{{}}}", v.join(","))
 }
 
-/// The words of `erasure-code-profile set` over the defaults of the configuration, which count where the plugin is theirs.
+/// The profile of the words of `erasure-code-profile set` over the configured defaults. The defaults count only if
+/// the plugin is the same.
 pub(super) fn parse(words: &[String], defaults: &str) -> Res<Profile> {
     let mut given = Profile::new();
     for w in words {
@@ -81,7 +82,7 @@ pub(super) fn parse(words: &[String], defaults: &str) -> Res<Profile> {
     Ok(p)
 }
 
-/// The failure domain must be a type of the CRUSH map.
+/// Refuses a failure domain that is no bucket type of the CRUSH map.
 pub(super) fn check_failure_domain(p: &Profile, crush: &CrushMap) -> Res<()> {
     match p.get("crush-failure-domain") {
         Some(d) if crush.type_id(d).is_none() => {
@@ -99,7 +100,7 @@ fn fill(p: &mut Profile, key: &str, value: &str) {
     }
 }
 
-/// A number of the profile; `default` stands there if it said nothing.
+/// A number of the profile. A missing one becomes `default`, which is written into the profile.
 fn number(p: &mut Profile, key: &str, default: &str) -> Res<i64> {
     fill(p, key, default);
     let v = p.get(key).map_or("", String::as_str);
@@ -108,8 +109,8 @@ fn number(p: &mut Profile, key: &str, default: &str) -> Res<i64> {
     })
 }
 
-/// Fills in what a profile leaves out, as its plugin does, and checks it; gives its shape. `force` allows a stripe unit that
-/// is no multiple of 4096 bytes.
+/// Fills in the defaults of a profile's plugin, checks the profile and returns its shape. `force` allows a stripe
+/// unit that is no multiple of 4096 bytes.
 pub(in super::super) fn complete(p: &mut Profile, force: bool) -> Res<Shape> {
     let plugin = p.get("plugin").cloned().unwrap_or_default();
     if !matches!(plugin.as_str(), "jerasure" | "isa") {
@@ -152,7 +153,7 @@ pub(in super::super) fn complete(p: &mut Profile, force: bool) -> Res<Shape> {
         return refuse(errno::EOPNOTSUPP, format!("k={k} m={m} is not supported here: at most {SHARDS_MAX} shards"));
     };
     check_stripe_unit(p, &plugin, force)?;
-    // Both are at most SHARDS_MAX.
+    // Both numbers are at most SHARDS_MAX.
     Ok(Shape { k: k as u8, m: m as u8 })
 }
 
@@ -173,7 +174,7 @@ fn technique(plugin: &str, name: &str) -> Res<Technique> {
     )
 }
 
-/// `w` and `jerasure-per-chunk-alignment` of jerasure.
+/// Checks `w` and `jerasure-per-chunk-alignment` of jerasure.
 fn check_word(p: &mut Profile, technique: Technique) -> Res<()> {
     let name = if technique == Technique::JerasureRaid6 { "ReedSolomonRAID6" } else { "ReedSolomonVandermonde" };
     match number(p, "w", "8")? {
@@ -189,7 +190,7 @@ fn check_word(p: &mut Profile, technique: Technique) -> Res<()> {
     Ok(())
 }
 
-/// The limits of the techniques, in the plugins' words.
+/// Checks the limits of each technique, with the plugins' texts.
 fn check_technique(technique: Technique, k: i64, m: i64) -> Res<()> {
     match technique {
         Technique::JerasureRaid6 if m != 2 => {
@@ -229,7 +230,7 @@ fn check_stripe_unit(p: &Profile, plugin: &str, force: bool) -> Res<()> {
     Ok(())
 }
 
-/// Bytes of a stripe of a pool; `default` is the stripe unit of profiles that name none.
+/// Bytes of a stripe of a pool; `default` is the stripe unit of profiles without one.
 pub(in super::super) fn stripe_width(p: &Profile, shape: Shape, default: &str) -> Res<u32> {
     let v = p.get("stripe_unit").map_or(default, String::as_str);
     let chunk = strict_iec(v).ok().and_then(|n| u32::try_from(n).ok());
