@@ -1,4 +1,4 @@
-//! How does the monitor's core do at 10,000 OSDs and 1,000,000 PGs?
+//! Measures the monitor's core at 10,000 OSDs and 1,000,000 PGs.
 //!
 //! `cargo run --release -p belemnite-mon --example mon_bench [OSDS] [PGS]`. Boots, statistics and the commands that look at
 //! everything, then what two monitors in front of the leader cost and how a change of the map reaches everybody; one line
@@ -26,7 +26,7 @@ use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
 use wire::{Features, Message, WireMessage as _};
 
 const OSDS_PER_HOST: i32 = 10;
-/// Commands or boots handled before a commit, as arrive while one is under way.
+/// Commands or boots handled before a commit, as if they arrived while the last commit is in flight.
 const BATCH: usize = 250;
 const PGS_PER_POOL: u32 = 65_536;
 
@@ -151,7 +151,7 @@ fn main() {
     }
     report("osd pool create", pools as usize, start.elapsed());
 
-    // Reports as OSDs send them every five seconds: each of the PGs it leads.
+    // Reports as OSDs send them every five seconds: the statistics of each PG that the OSD leads.
     let map = c.map().clone();
     let mut by_osd: Vec<Vec<PgId>> = vec![Vec::new(); osds as usize];
     for (pool, p) in map.pools.iter() {

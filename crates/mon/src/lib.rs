@@ -1,8 +1,8 @@
 //! The monitor and manager roles: a pure core and its host.
 //!
-//! [`core`] is the machine: sessions, subscriptions, proposals, what OSDs report. [`command`] serves the commands,
-//! [`host`] joins all of it to the network, the clock and the state store. What the manager role adds up and knows is in the
-//! crate `mgr`. Design: docs/design/mon-state.md.
+//! [`core`] is the state machine: sessions, subscriptions, proposals, reports of OSDs. [`command`] serves the
+//! commands. [`host`] joins them to the network, the clock and the state store. The statistics of the manager role
+//! are in the crate `mgr`. Design: docs/design/mon-state.md.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Do the `ceph` programs accept our command descriptions, and do they agree with Ceph's own?
+//! Do the `ceph` programs accept this program's command descriptions, and do these agree with Ceph's own?
 
 mod support;
 
@@ -23,7 +23,7 @@ fn reference(release: &str) -> BTreeMap<String, Vec<Value>> {
     by
 }
 
-/// Arguments that Ceph's command of that name lacks or types otherwise in Pacific: taken from newer releases.
+/// Arguments of newer releases, which Pacific's command of that name lacks or types otherwise.
 const NEWER: [&str; 3] = ["key_type", "read_ratio", "range"];
 
 fn arguments(v: &Value) -> Vec<(String, String, bool, bool)> {
@@ -58,7 +58,7 @@ fn arguments_and_permissions_are_those_of_ceph() {
         compared += 1;
         let fits = theirs.iter().any(|t| {
             let theirs = arguments(t);
-            // We may leave out optional arguments of theirs, and have those of newer releases.
+            // The descriptions here may leave out optional arguments of Ceph's, and have those of newer releases.
             theirs.iter().all(|a| a.2 || ours.iter().any(|o| o.0 == a.0 && o.1 == a.1 && o.3 == a.3))
                 && ours.iter().all(|o| NEWER.contains(&o.0.as_str()) || theirs.contains(o))
         });
@@ -73,7 +73,7 @@ fn arguments_and_permissions_are_those_of_ceph() {
 
 #[test]
 fn what_the_mon_serves_of_ceph_is_served_here() {
-    // Commands of Pacific's monitor that are left out, and why.
+    // Commands of Pacific's monitor that are left out, with the reason.
     const LEFT_OUT: [(&str, &str); 20] = [
         ("mds set", "obsolete, or for Ceph's own tests"),
         ("mds add_", "obsolete"),
@@ -198,7 +198,7 @@ fn the_installed_ceph_program_validates_command_lines_against_them() {
     std::fs::remove_file(&lines).unwrap();
     let (so, se) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{so}\n{se}");
-    // What the program makes of each line is a command of ours that the types fit.
+    // The `ceph` program turns each line into a command of this program with fitting types.
     for line in so.lines().filter(|l| l.starts_with('{')) {
         let cmd: Value = serde_json::from_str(line).unwrap();
         let (_, rs, _) = c.command(admin, &cmd, "");

@@ -1,8 +1,8 @@
 //! Do commands answer with Ceph's errno, status line and output?
 //!
-//! The transcripts were taken from a real 16.2 cluster. Lines that hold `differs` are run for their effects, but their
-//! answers are ours on purpose: what is not supported yet, what names hosts, ids or times, and a few answers of Ceph
-//! that nobody can want (two JSON documents in one output, a number printed in pieces).
+//! The transcripts were taken from a real 16.2 cluster. Lines with `differs` are run for their effects, but their
+//! answers differ from Ceph's on purpose: features that are not supported, answers that name hosts, ids or times, and
+//! a few flaws of Ceph's output (two JSON documents in one output, a number printed in pieces).
 
 mod support;
 
@@ -24,7 +24,7 @@ fn cluster() -> (Cluster, u64) {
     (c, admin)
 }
 
-/// The reference had made and removed some pools before.
+/// Makes and removes the pools that the recorded cluster had made before.
 fn with_pools(c: &mut Cluster, admin: u64) {
     for p in ["x2", "x3", "p3", ".p3", "p4", "p1"] {
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": p, "pg_num": 8 }));
@@ -104,21 +104,21 @@ fn a_pool_is_what_its_profile_says_and_the_profile_stays() {
     c.ok(admin, &profile(&["plugin=isa", "k=2", "m=1", "stripe_unit=16K"], true));
     assert_eq!(c.map().erasure_code_profiles["p"]["plugin"], "isa");
 
-    // Nothing is made of what fails: no rule, no pool.
+    // A failed command creates neither rule nor pool.
     let rules = c.map().crush.rule_names.len();
     let mut bad = create("f", "p");
     bad["pg_num"] = 4096.into();
     assert_eq!(c.command(admin, &bad, "").0, -34);
     assert_eq!(c.map().crush.rule_names.len(), rules);
 
-    // Blocks are what stores can check: Ceph would take smaller chunks.
+    // Chunks are whole blocks, because stores have a checksum for each block; Ceph accepts smaller chunks.
     let small = json!({ "prefix": "osd erasure-code-profile set", "name": "s", "profile": ["stripe_unit=1024"], "force": true });
     c.ok(admin, &small);
     assert_eq!(c.command(admin, &create("s", "s"), "").0, -95);
 
     for (var, text) in [("allow_ec_overwrites", "ec_overwrites"), ("allow_ec_optimizations", "ec_optimizations")] {
         let set = |val: &str| json!({ "prefix": "osd pool set", "pool": "e", "var": var, "val": val });
-        // As in 20.2, only the former can't be said to be off.
+        // As in 20.2, only `allow_ec_overwrites` refuses to be set to false.
         assert_eq!(c.command(admin, &set("false"), "").0, if text == "ec_overwrites" { -22 } else { 0 });
         c.ok(admin, &set("true"));
         assert_eq!(c.command(admin, &set("0"), "").0, -22);
@@ -311,14 +311,14 @@ fn ranges_of_addresses_are_shut_out_until_their_time() {
         (rc, rs.as_str()),
         (0, "blocklisting cidr:10.1.2.77:0/24 until 2023-11-14T22:14:20.500000+0000 (60.5 sec)")
     );
-    // An entry of the same text without the word is one address with a nonce, not a range.
+    // Without the word `range` the same text is one address with a nonce.
     c.ok(admin, &json!({ "prefix": "osd blocklist", "blocklistop": "add", "addr": "10.1.2.77/24" }));
     c.ok(admin, &range("add", "v1:[2001:db8::]/32"));
     let (rs, text) = listed(&mut c, "plain");
     assert_eq!(rs, "listed 3 entries");
     let names: Vec<&str> = text.lines().map(|l| l.split(' ').next().unwrap()).collect();
     assert_eq!(names, ["10.1.2.77:0/24", "cidr:10.1.2.77:0/24", "cidr:[2001:db8::]:0/32"]);
-    // Two lists one behind the other, as Ceph writes them; one as long as there are no ranges.
+    // Two lists in a row, as Ceph writes them; a single list while there are no ranges.
     let (_, lists) = listed(&mut c, "json");
     let lists: Vec<Value> = serde_json::Deserializer::from_str(&lists).into_iter().map(Result::unwrap).collect();
     assert_eq!(lists[0][0]["addr"], "10.1.2.77:0/24");
@@ -332,7 +332,7 @@ fn ranges_of_addresses_are_shut_out_until_their_time() {
     let from = |s: &str| base::EntityAddr::msgr2(s.parse().unwrap(), 7);
     assert!(c.map().is_blocklisted(&from("10.1.2.3:4")) && c.map().is_blocklisted(&from("[2001:db8::5]:4")));
     assert!(!c.map().is_blocklisted(&from("10.1.3.3:4")));
-    // Adding a range anew gives it a new time.
+    // Adding a range again renews its expiry.
     short["expire"] = json!(90.0);
     c.ok(admin, &short);
     c.ticks(70);

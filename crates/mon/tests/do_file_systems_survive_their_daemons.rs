@@ -1,6 +1,6 @@
-//! File systems with many MDS daemons that boot, serve, fall silent, die and come back, while operators change things and
-//! the monitor restarts: what the map says holds together at every step, whoever lost a rank is shut out of the OSDs
-//! before the next one has it, and in the end everything is served again.
+//! File systems with many MDS daemons that boot, serve, fall silent, die and restart, while operators change settings
+//! and the monitor restarts. Checked at every step: the FSMap is consistent, and an MDS that lost its rank is
+//! blocklisted at the OSDs before the next one has it. In the end every rank is served again.
 
 mod support;
 
@@ -19,14 +19,14 @@ use wire::msg::{MFsMap, MFsMapUser, MMdsBeacon, MMdsLoadTargets, MMdsMap, MRemov
 use wire::types::{CompatSet, FsMap, MdsHealth, MdsHealthMetric, MdsMap, mds_default_compat, mds_state as st};
 use wire::{Decode, Features};
 
-/// A daemon as `ceph-mds` behaves.
+/// A daemon that behaves like `ceph-mds`.
 struct Mds {
     name: String,
     gid: u64,
     addrs: AddrVec,
     conn: u64,
     seq: u64,
-    /// Newest map that concerns it.
+    /// The newest map that it received.
     seen: Epoch,
     state: i32,
     rank: i32,
@@ -35,7 +35,7 @@ struct Mds {
     compat: CompatSet,
     join: String,
     health: MdsHealth,
-    /// It has given its rank up in order.
+    /// True once it gave up its rank in an orderly way.
     left: bool,
 }
 
@@ -88,7 +88,7 @@ impl Mds {
         }
     }
 
-    /// Sends a beacon; the answers to it.
+    /// Sends a beacon and returns the answers to it.
     fn beacon(&mut self, c: &mut Cluster, state: i32) -> Vec<MMdsBeacon> {
         self.seq += 1;
         self.left |= state == st::STOPPED;
@@ -100,7 +100,7 @@ impl Mds {
         answers
     }
 
-    /// Takes up the maps that came. A daemon that is not in its map any more dies.
+    /// Applies the maps that arrived. A daemon that is missing in its map dies.
     fn listen(&mut self, c: &mut Cluster) {
         for m in c.take::<MMdsMap>(self.conn) {
             let map = MdsMap::from_bytes(&m.encoded).unwrap();
@@ -118,7 +118,7 @@ impl Mds {
         }
     }
 
-    /// What it asks for next, by its own reckoning.
+    /// The state that the daemon requests next.
     fn wish(&self) -> i32 {
         match self.state {
             st::BOOT | st::STANDBY | st::STANDBY_REPLAY | st::ACTIVE => self.state,
@@ -165,7 +165,7 @@ fn shut_out(c: &Cluster, a: &AddrVec) -> bool {
     a.0.iter().all(|x| c.map().blocklist.contains_key(&key(x)))
 }
 
-/// Lets a second pass in which every daemon that lives sends a beacon.
+/// Lets a second pass in which every living daemon sends a beacon.
 fn second(c: &mut Cluster, daemons: &mut [Mds]) {
     c.ticks(1);
     for d in daemons.iter_mut().filter(|d| d.alive) {
@@ -192,7 +192,7 @@ fn a_rank_is_made_and_taken_over() {
     settle(&mut c, &mut d);
     assert_eq!(d[0].state, st::ACTIVE);
     assert_eq!(home(&c).standby_count_wanted, 1);
-    // Falls silent: replaced once its grace is over, not before.
+    // A silent daemon is replaced once its grace is over, not before.
     let before = c.map().epoch;
     for _ in 0..14 {
         second(&mut c, &mut d[1..]);
@@ -207,7 +207,7 @@ fn a_rank_is_made_and_taken_over() {
     assert!(fenced > before && fenced <= c.map().epoch, "fenced in an epoch that exists");
     settle(&mut c, &mut d[1..]);
     assert_eq!(d[1].state, st::ACTIVE);
-    // The lost one wakes up: it is told that it is in no map.
+    // The replaced daemon wakes up and gets a map without it.
     let answers = d[0].beacon(&mut c, st::ACTIVE);
     assert!(answers.is_empty() && !d[0].alive);
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
@@ -225,12 +225,12 @@ fn nobody_is_replaced_while_the_monitor_hears_nobody_or_was_stalled() {
     second(&mut c, &mut d);
     second(&mut c, &mut d);
     assert!(!home(&c).mds_info[&6001].is_laggy() && d.iter().all(|d| d.alive));
-    // A stall of the monitor: the next tick is a minute late.
+    // The monitor stalls: its next tick is a minute late.
     c.pass(std::time::Duration::from_secs(60));
     d[1].beacon(&mut c, st::STANDBY);
     c.ticks(1);
     assert_eq!(home(&c).up[&0], 6001);
-    // A restarted monitor gives everybody the whole grace.
+    // A restarted monitor gives every daemon the whole grace.
     c.restart();
     for x in &mut d {
         x.conn = session(&mut c, &x.name, x.gid, &x.addrs);
@@ -348,7 +348,7 @@ fn ranks_come_and_go_with_max_mds_and_followers_follow() {
     settle(&mut c, &mut d);
     assert_eq!(home(&c).count(st::STANDBY_REPLAY), 2);
     let follower = home(&c).follower(1).unwrap().global_id;
-    // Takeover by the follower, however many there are.
+    // The rank's own standby-replay daemon takes over.
     c.ok(admin, &json!({ "prefix": "mds fail", "role_or_gid": "home:1" }));
     assert_eq!(home(&c).up[&1], follower);
     settle(&mut c, &mut d);
@@ -374,12 +374,12 @@ fn daemons_go_where_they_want_and_can() {
     }
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
-    // One that wants this file system takes the rank from one that wants none.
+    // A daemon that prefers this file system takes the rank from one without a preference.
     d.push(Mds::boot_as(&mut c, "b", 6002, mds_default_compat(), "home"));
     settle(&mut c, &mut d);
     assert_eq!(home(&c).up[&0], 6002);
     assert!(!d[0].alive);
-    // A newer daemon raises what is on disk when it is alone; an older one cannot take over from then on.
+    // A newer daemon that is alone raises the on-disk features; from then on an older one cannot take over.
     let mut newer = mds_default_compat();
     newer.incompat.insert(11, "minor log segments");
     d.push(Mds::boot_as(&mut c, "n", 6003, newer, ""));
@@ -394,7 +394,7 @@ fn daemons_go_where_they_want_and_can() {
     assert!(home(&c).failed.contains(&0), "the old one cannot");
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
     assert!(health.contains("FS_WITH_FAILED_MDS"), "{health}");
-    // It can serve another file system.
+    // The older daemon can serve another file system.
     c.ok(admin, &json!({ "prefix": "fs new", "fs_name": "other", "metadata": "m2", "data": "d2" }));
     assert_eq!(the_map(&c).fs_by_name("other").unwrap().mds_map.up[&0], 6005);
 }
@@ -418,7 +418,7 @@ fn warnings_are_shown_and_no_proposal_is_made_of_them() {
     let line = "[WRN] MDS_SLOW_REQUEST: 1 MDSs report slow requests\n    mds.a(mds.0): 2 slow requests are blocked > 30 secs client_id: 7";
     assert!(health.contains(line), "{health}");
     assert!(health.contains("MDS_HEALTH_99") && health.contains("from the future"), "{health}");
-    // Trouble makes some commands ask twice.
+    // With health warnings some commands need a confirmation.
     d[0].health.metrics = vec![metric(1, "Behind on trimming")];
     second(&mut c, &mut d);
     for cmd in [
@@ -513,7 +513,7 @@ fn golden(name: &str) -> FsMap {
     FsMap::from_bytes(&std::fs::read(path).unwrap().into()).unwrap()
 }
 
-/// The text with members of quiesce databases in order: real monitors keep them in none.
+/// The text with the members of quiesce databases sorted: real monitors print them in no order.
 fn ordered(text: &str) -> String {
     let mut parts = text.trim().split("\"qdb_cluster\":[");
     let mut out = parts.next().unwrap().to_owned();
@@ -551,7 +551,7 @@ fn maps_are_shown_as_a_real_monitor_shows_them() {
     }
 }
 
-/// Checks what must hold at any time.
+/// Checks the invariants of the FSMap.
 fn check(c: &Cluster, lost: &BTreeMap<u64, AddrVec>, seed: u64) {
     let map = the_map(c);
     fsmap::check(map).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -574,7 +574,7 @@ fn history(seed: u64) {
         next += 1;
         d.push(Mds::boot(&mut c, &format!("d{i}"), next));
     }
-    // Who holds a rank and has not given it up.
+    // Daemons that hold a rank and did not give it up.
     let mut holders: BTreeMap<u64, AddrVec> = BTreeMap::new();
     for _ in 0..150 {
         let i = rng.below(d.len() as u64) as usize;
@@ -630,7 +630,7 @@ fn history(seed: u64) {
             holders.insert(info.global_id, info.addrs.clone());
         }
     }
-    // Everything is mended: everything is served again.
+    // All faults end, so every rank must be served again.
     for var in [("joinable", "true"), ("max_mds", "2"), ("allow_standby_replay", "false")] {
         c.ok(admin, &json!({ "prefix": "fs set", "fs_name": "home", "var": var.0, "val": var.1 }));
     }

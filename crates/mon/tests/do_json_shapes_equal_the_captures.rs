@@ -1,7 +1,7 @@
-//! Has our JSON the keys of Ceph's, in the same order and with the same kinds of values?
+//! Does this program's JSON have the keys of Ceph's, in the same order and with the same kinds of values?
 //!
-//! Compared with what the `ceph` program of 16.2 printed (vectors/cli), structure by structure. Maps whose keys are
-//! names (metadata, health checks, applications) are not looked into.
+//! The reference is the output of the `ceph` program of 16.2 (vectors/cli), compared structure by structure. Maps whose
+//! keys are names (metadata, health checks, applications) are not compared.
 
 mod support;
 
@@ -15,7 +15,7 @@ use wire::types::{OsdStat, PgStat, StoreStatfs, pg_state};
 
 const GIB: i64 = 1 << 30;
 
-/// Three OSDs that report a pool of one PG.
+/// A cluster of three OSDs that report a pool of one PG.
 fn cluster() -> (Cluster, u64) {
     let (mut c, admin, _) = Cluster::with_osds(3);
     for id in 0..3 {
@@ -63,7 +63,7 @@ fn report(c: &mut Cluster) {
     }
 }
 
-/// `ceph` command line to the JSON the program printed for it.
+/// The captured JSON by `ceph` command line.
 fn captures() -> BTreeMap<String, Value> {
     let mut out = BTreeMap::new();
     for file in ["p.cliread", "p.status", "p.cliwrite"] {
@@ -83,7 +83,7 @@ fn captures() -> BTreeMap<String, Value> {
     out
 }
 
-/// Places where keys are names, or that show what only one side has.
+/// Paths whose keys are names, or that exist on one side only.
 const FREE: &[&str] = &[
     "health/checks",
     "mgrmap/modules",
@@ -214,7 +214,7 @@ fn reports_reach_what_clients_and_operators_see() {
     assert!(df.contains("hdd    6 GiB  6.0 GiB  3 MiB     3 MiB       0.05\n"), "{df}");
     let osd = c.ok(admin, &json!({ "prefix": "osd df" }));
     assert!(osd.contains(" 0    hdd  1.00000   1.00000  2 GiB    1 MiB"), "{osd}");
-    // Out means: its space is no longer the cluster's.
+    // The space of an OSD that is out is not part of the cluster's.
     c.ok(admin, &json!({ "prefix": "osd out", "ids": ["0"] }));
     let df = c.ok(admin, &json!({ "prefix": "df" }));
     assert!(df.contains("TOTAL  4 GiB"), "{df}");

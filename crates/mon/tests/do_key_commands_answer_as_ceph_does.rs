@@ -1,4 +1,4 @@
-//! Do the commands on keys answer as a real monitor of 16.2 does? Recorded from one, key by key in this order.
+//! Do the commands on keys answer as a real monitor of 16.2 does? They were recorded from one, in this order.
 
 mod support;
 

@@ -1,8 +1,9 @@
 //! Does each profile allow and refuse at monitor and manager what it does on real clusters of 20.2 and 16.2?
 //!
-//! Recorded by `interop/long/record_rights.sh` with `KEYS=profiles`: a command of each kind of right, and those whose arguments
-//! decide. Where the releases differ, ours are as the newer one's ([`CHANGED`] lists these cells); where we refuse what Ceph grants,
-//! [`STRICTER`] says why. What profiles allow at an OSD is in `crates/cluster/tests/caps.rs`.
+//! `interop/long/record_rights.sh` with `KEYS=profiles` recorded them: a command for each kind of right, and commands
+//! whose arguments decide. Where the releases differ, this program follows the newer one ([`CHANGED`] lists these
+//! cells). Where it refuses what Ceph grants, [`STRICTER`] says why. The rights of profiles at an OSD are in
+//! `crates/cluster/tests/caps.rs`.
 
 mod support;
 
@@ -22,13 +23,13 @@ use wire::types::PaxosHeader;
 const NEWER: &str = "20.2.4";
 const OLDER: &str = "16.2.15";
 
-/// Rows and profiles that the two releases judge otherwise.
+/// Rows and profiles that the two releases judge differently.
 const CHANGED: &[(&str, &str, &str)] = &[
     ("rbd task cancel", "profile rbd-read-only", "20.2 asks for rw"),
     ("rbd task cancel", "profile read-only", "20.2 asks for rw"),
 ];
 
-/// Rows and profiles that we refuse and Ceph does not.
+/// Rows and profiles that this program refuses and Ceph grants.
 const STRICTER: &[(&str, &str, &str)] = &[
     ("osd blacklist", READ_ONLY, NO_LOCKS),
     ("osd blacklist #add", READ_ONLY, NO_LOCKS),
@@ -45,13 +46,13 @@ const ONE_ONLY: &str =
 const READ_ONLY: &str = "profile rbd-read-only";
 const NO_LOCKS: &str = "who only reads images takes no locks, and need shut out nobody";
 
-/// Rows that are judged later here: there is no such task, so nobody is refused.
+/// Rows whose rights are judged after this test's answer: the task does not exist, so no sender is refused.
 const LATER: &[(&str, &str)] = &[("rbd task cancel", "the manager asks for w in the pool of the task")];
 
 struct Recording {
     /// Entity, caps at the monitor and at the manager, by profile.
     keys: BTreeMap<String, (String, String, String)>,
-    /// What was sent, who was let through, who was refused.
+    /// The command sent, the profiles that were let through, and those that were refused.
     rows: BTreeMap<String, (Value, BTreeSet<String>, BTreeSet<String>)>,
 }
 
@@ -71,14 +72,14 @@ fn recorded(kind: &str, release: &str) -> Recording {
 }
 
 impl Recording {
-    /// `Some(true)` if it was let through, `None` if it was not answered.
+    /// `Some(true)` if the command was let through, `None` if it was not answered.
     fn cell(&self, row: &str, key: &str) -> Option<bool> {
         let (_, allowed, refused) = self.rows.get(row)?;
         if allowed.contains(key) { Some(true) } else { refused.contains(key).then_some(false) }
     }
 }
 
-/// True if it is refused for want of rights; something else is wrong with most of what is sent.
+/// True if the command is refused for lack of rights. Most commands here fail for other reasons.
 fn is_refused(c: &mut Cluster, conn: u64, role: Role, cmd: &Value) -> bool {
     let fsid = c.core.state.fsid;
     let text = vec![cmd.to_string().into()];
@@ -109,7 +110,8 @@ fn profiles_allow_and_refuse_what_was_recorded() {
             let caps = if role == Role::Mgr { mgr } else { mon };
             let p = peer(entity, EntityKind::CLIENT, 7000 + c.next_conn, caps);
             let conn = c.open(Peer { role, ..p });
-            // With the arguments of the older one, which our signatures follow.
+            // Rows of both releases; the older one's arguments take precedence, because the signatures here follow
+            // it.
             let all = old.rows.iter().chain(new.rows.iter().filter(|(r, _)| !old.rows.contains_key(*r)));
             for (row, (send, ..)) in all {
                 if !mine.contains(send["prefix"].as_str().unwrap()) {

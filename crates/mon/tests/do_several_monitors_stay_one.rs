@@ -1,11 +1,12 @@
-//! Three monitors over one simulated state store whose answers get lost or come late, whose leases end early, which cuts
-//! monitors off, and whose processes are killed: is there ever a second history?
+//! Does a cluster of three monitors ever get a second history? The simulated state store loses and delays answers,
+//! ends leases early and cuts monitors off; monitor processes are killed.
 //!
-//! Each monitor is a [`Member`] and, while it leads, a [`MonCore`]; the store is `state::simulated`. Oracles: an epoch's
-//! bytes never differ, whoever tells of it; no epoch that a client is told is older than one that any client was told before
-//! the question; what was acknowledged is there in the end; once faults stop there is a leader that takes changes.
+//! Each monitor is a [`Member`] and, while it leads, a [`MonCore`]; the store is `state::simulated`. Oracles: an
+//! epoch has the same bytes, whichever monitor sends it; a client gets no epoch older than one that any client had
+//! when it asked; an acknowledged change is there in the end; once faults stop there is a leader that accepts
+//! changes.
 //!
-//! Planted faults must be found: a leader whose transactions carry no fence and who does not mind his lease.
+//! A planted bug must be found: a leader whose transactions carry no fence and who ignores the end of its lease.
 
 mod support;
 
@@ -28,11 +29,11 @@ use wire::{Features, WireMessage};
 
 const MONS: usize = 3;
 const STEP: u64 = 20_000_000;
-/// Simulated time with faults, and without them at the end.
+/// Simulated time in ns with faults; [`QUIET`] follows without them.
 const FAULTY: u64 = 120_000_000_000;
 const QUIET: u64 = 60_000_000_000;
 
-/// What reads ranges one after the other at one revision.
+/// A read of several ranges, one after the other, at one revision.
 struct Reading {
     todo: Vec<Range>,
     at: u64,
@@ -54,7 +55,7 @@ struct Process {
 
 #[derive(Default)]
 struct World {
-    /// Bytes of incrementals that were told.
+    /// Bytes of each incremental that a client received.
     incs: BTreeMap<Epoch, Bytes>,
     newest_told: Epoch,
     /// Pools whose creation was acknowledged.
@@ -68,12 +69,12 @@ struct Run {
     store: Store,
     now: u64,
     mons: [Option<Process>; MONS],
-    /// Killed or cut off until.
+    /// Time until which a monitor is down or cut off.
     down: [u64; MONS],
     cut: [bool; MONS],
     w: World,
     planted: bool,
-    /// A lease may end before its time: then what a deposed leader tells may be old, though it changes nothing.
+    /// True if leases may end early. A deposed leader may then send old maps, though it changes nothing.
     early: bool,
     next: u64,
 }
@@ -159,7 +160,7 @@ impl Run {
                 Output::Leader(_) | Output::Peers(_) | Output::Written(_) => {}
             }
         }
-        // As the host does: a leader whose time is over takes nothing and tells nothing.
+        // A leader whose lease expired handles no events, as in the host.
         let may_act = self.planted || p.member.leads_until().is_some_and(|u| now.mono < u);
         if let Some(core) = &mut p.core {
             if may_act {
@@ -233,7 +234,7 @@ impl Run {
         }
     }
 
-    /// A client asks the leader for a pool, or for the newest map.
+    /// A client asks the leader for a new pool, or for the newest map.
     fn ask(&mut self, p: &mut Process) {
         let Some(core) = &mut p.core else { return };
         self.next += 1;
@@ -257,7 +258,7 @@ impl Run {
         core.handle(Event::Message(p.conn, m.with_tid(self.next)), now_of(self.now));
     }
 
-    /// False if the core gives up.
+    /// Carries out effects; false if the core stops.
     fn effects(&mut self, p: &mut Process) -> bool {
         let Some(core) = &mut p.core else { return true };
         for e in core.take_effects() {
@@ -305,7 +306,7 @@ impl Run {
                     self.start(i);
                 }
                 if faulty && self.rng.chance(1, 1500) {
-                    // Killed, or cut off from the store for some seconds.
+                    // The monitor is killed, or cut off from the store for some seconds.
                     let until = self.now + 1_000_000_000 + self.rng.below(15_000_000_000);
                     self.down[i] = until;
                     if self.rng.chance(1, 2) {
@@ -328,7 +329,7 @@ impl Run {
         }
     }
 
-    /// What is left in the end.
+    /// Checks the final state.
     fn judge(&mut self) {
         let mut h = self.store.handle();
         h.submit(Request { token: 0, op: Op::all(Range::prefix(b"")) });

@@ -1,4 +1,4 @@
-//! Does a separate manager become active, is it replaced when it falls silent, and are its sums what clients are told?
+//! Does a separate manager become active, is it replaced when it falls silent, and do clients get its statistics?
 
 mod support;
 
@@ -51,7 +51,7 @@ fn it_becomes_active_reports_and_is_replaced() {
     c.subscribe(x, "mgrdigest", 0, false);
     assert!(c.take::<MMgrDigest>(x)[0].health_json.starts_with(b"{"));
 
-    // A second one waits; one that believes to be active and is not starts over.
+    // A second manager is standby; one that claims to be active and is not must restart.
     let y = manager(&mut c, "y", 72);
     c.send(y, &beacon("y", 72, false));
     assert!(c.core.state.mgrmap.standbys.contains_key(&72));
@@ -59,7 +59,7 @@ fn it_becomes_active_reports_and_is_replaced() {
     c.send(z, &beacon("z", 73, true));
     assert_eq!(c.take::<MMgrMap>(z)[0].map.active_gid, 0);
 
-    // Its sums are those of STATFS and of the pools.
+    // STATFS and pool statistics are the manager's.
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
     let pool = c.map().pool_by_name("p").unwrap();
     let mut stat = PoolStat::default();

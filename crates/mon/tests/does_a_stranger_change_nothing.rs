@@ -1,10 +1,10 @@
-//! Whole sessions of peers without rights, as random sequences of messages: does the state stay as it was, whatever they
-//! send, and is what the monitor keeps for them bounded?
+//! Whole sessions of peers without rights, as random sequences of messages: does the state stay the same, and is the
+//! monitor's memory for them bounded?
 //!
 //! The peers: a client without caps, one that may read, a `profile rbd` key, each bootstrap key, an OSD's name on a
-//! client. Messages are every type of the protocol: well formed, cut, and with bytes changed; commands are drawn from the
-//! tables. What may change: lines of the log (of the audit), which is bounded, and what the peer's own key allows, of which
-//! the lists here have nothing. `STRANGER_SEEDS=100` runs more of them.
+//! client. Messages are every type of the protocol: well formed, truncated, and with bytes changed; commands are
+//! drawn from the tables. Two things may change: lines of the audit log, which is bounded, and state that the peer's
+//! own key allows to change, of which the lists here have none. `STRANGER_SEEDS=100` runs more of them.
 
 mod support;
 
@@ -32,14 +32,15 @@ const PEERS: [(&str, &str); 10] = [
     ("osd.0", "allow r"),
 ];
 
-/// Everything a stranger must not change.
+/// The parts of the state that a stranger must not change.
 fn state(c: &Cluster) -> String {
     let s = &c.core.state;
     let map = mon::core::osdmap_blob(s);
     let auth: Vec<String> = s.auth.iter().map(|(n, e)| format!("{n} {} {:?}", e.key.to_base64(), e.caps)).collect();
     let lines = s.log.entries.iter().filter(|(_, e)| e.channel != "audit").count();
     let (config, kv, mutes) = (&s.config.values, &s.kv, &s.mutes);
-    // Whoever signed in may register a service, as on Ceph: gateways' keys have no caps at the manager. Not a daemon.
+    // Any authenticated client may register a service, as in Ceph: gateways' keys have no caps at the manager.
+    // Daemons of Ceph's own kinds may not be registered.
     let daemons = |name: &&String| EntityKind::from_word(name).is_some();
     let (mgr, services) = (&s.mgrmap, s.mgr.services.services.keys().filter(daemons).count());
     format!("{map:?} {auth:?} {config:?} {kv:?} {mutes:?} {mgr:?} {services:?} {:?} {lines}", s.osd_metadata)
@@ -119,7 +120,7 @@ fn message(rng: &mut Rng) -> Message {
         19 => MMonGetOsdMap { full_first: Epoch(1), full_last: Epoch(99), ..MMonGetOsdMap::default() }.to_message(f),
         20 => MGetConfig { name: base::AuthName::parse("mgr.x").unwrap(), ..MGetConfig::default() }.to_message(f),
         _ => {
-            // Any type at all, of any bytes.
+            // A message of any type with random bytes.
             let kinds = wire::msg::registry::KINDS;
             let mut m = MPing::with_text("x").to_message(f);
             m.header.kind = kinds[rng.below(kinds.len() as u64) as usize];
@@ -154,7 +155,7 @@ fn run(seed: u64) {
     let before = state(&c);
     for round in 0..60 {
         let (name, caps) = PEERS[rng.below(PEERS.len() as u64) as usize];
-        // What it says it is decides nothing; a messenger lets none but its own kind and a client's in.
+        // The announced entity gives no rights; the messenger accepts only the key's own kind or a client's.
         let kind = EntityKind::CLIENT;
         let mut p = peer(name, kind, 7000 + round, caps);
         p.role = if rng.chance(1, 4) { Role::Mgr } else { Role::Mon };
@@ -162,7 +163,7 @@ fn run(seed: u64) {
             p.principal.caps = auth::CapsInfo::default();
         }
         let s = c.open(p);
-        // Now and then while a commit is under way, so that messages wait.
+        // Sometimes a commit is in flight, so that messages wait.
         if rng.chance(1, 4) {
             c.held = Some(Vec::new());
         }
@@ -212,7 +213,7 @@ fn random_sessions() {
     }
 }
 
-/// The tables have a right for everything: what asks for a session alone is listed here, so that another one is noticed.
+/// Lists the commands that need only a session, so that the test notices a new one.
 #[test]
 fn few_things_need_no_right() {
     let open: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Does an OSD boot, also the captured real one; do pools get their PGs; do OSDs leave and come back as they should?
+//! Does an OSD boot (also the captured real one), do pools get their PGs, and do OSDs leave and return correctly?
 
 mod support;
 
@@ -99,7 +99,7 @@ fn a_pool_gets_its_pgs_from_the_primary() {
     }
     assert!(!c.map().pool(id).unwrap().has_flag(flag::CREATING), "the last one ends it");
     assert!(c.core.state.creating.is_empty());
-    // A new session is told nothing any more.
+    // A new session gets no create message, because the PG exists.
     let s = c.osd_session(0, osd_addr(0), Role::Mon);
     c.subscribe(s, "osd_pg_creates", 0, false);
     assert!(c.take::<MOsdPgCreate2>(s).is_empty());
@@ -117,7 +117,7 @@ fn of_an_erasure_coded_pg_the_primarys_shard_is_asked_for() {
         admin,
         &json!({ "prefix": "osd pool create", "pool": "e", "pg_num": 16, "pool_type": "erasure", "erasure_code_profile": "p" }),
     );
-    // An OSD that leads with another shard than the first.
+    // The PG's primary holds a shard other than the first.
     c.ok(admin, &json!({ "prefix": "osd primary-affinity", "id": "osd.0", "weight": 0.0 }));
     let mut shards = std::collections::BTreeSet::new();
     for (osd, s) in osds.iter().enumerate() {
@@ -131,7 +131,7 @@ fn of_an_erasure_coded_pg_the_primarys_shard_is_asked_for() {
     }
     assert!(shards.len() > 1, "{shards:?}");
 
-    // Holes stay where a shard was, and are shown as Ceph shows them.
+    // A missing shard stays as a hole, shown as in Ceph.
     c.ok(admin, &json!({ "prefix": "osd down", "ids": ["2"] }));
     let id = c.map().pool_by_name("e").unwrap();
     let pg = c.map().object_to_pg(id, b"o", b"", b"").unwrap();
@@ -162,14 +162,14 @@ fn a_coded_pool_is_made_where_all_osds_of_its_rule_serve_such_pools() {
     };
     let create = json!({ "prefix": "osd pool create", "pool": "e", "pg_num": 8, "pool_type": "erasure", "erasure_code_profile": "p" });
     let overwrites = json!({ "prefix": "osd pool set", "pool": "e", "var": "allow_ec_overwrites", "val": "true" });
-    // An earlier build of ours, which leaves such PGs alone.
+    // An earlier build of this program, which does not serve such PGs.
     boot(&mut c, 1, &[("osd_objectstore", "belemnite")]);
     let (rc, rs, _) = c.command(admin, &create, "");
     assert!(rc == -95 && rs.starts_with("osd.2 does not serve erasure-coded pools"), "{rc} {rs}");
     assert!(c.map().pool_by_name("e").is_none() && c.map().crush.rule_id("e").is_none());
     boot(&mut c, 2, &[("osd_objectstore", "belemnite"), ("erasure_code_plugins", "isa jerasure")]);
     c.ok(admin, &create);
-    // A store that can't take an overwrite back.
+    // A store that cannot roll back an overwrite.
     boot(&mut c, 3, &[("osd_objectstore", "filestore")]);
     let (rc, rs, _) = c.command(admin, &overwrites, "");
     assert_eq!(
@@ -191,7 +191,7 @@ fn pgs_not_created_yet_follow_the_map_and_survive_a_restart() {
         .filter(|pg| c.map().pg_to_up_acting(*pg).acting_primary == OsdId(0))
         .collect();
     assert!(!moved.is_empty() && moved.len() < 8, "both OSDs have some");
-    // osd.0 may have taken writes: it asked for up_thru.
+    // osd.0 may have accepted writes: it asked for up_thru.
     c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(created), want: created });
     assert_eq!(c.map().info(OsdId(0)).up_thru, created);
     let down = MOsdMarkMeDown {
@@ -238,7 +238,7 @@ fn a_second_instance_is_first_marked_down_then_up() {
     assert_eq!(c.map().info(OsdId(0)).down_at, before.next());
     let maps = c.take::<MOsdMap>(s);
     assert!(maps.iter().any(|m| m.incremental_maps.contains_key(&c.map().epoch)));
-    // The same boot again changes nothing, and is answered if the OSD's map is old.
+    // A repeated boot changes nothing, and is answered if the OSD's map is old.
     let epoch = c.map().epoch;
     let again = boot_message(FSID, 0, before, 0);
     let s = c.osd_session(0, new, Role::Mon);
@@ -266,7 +266,7 @@ fn a_boot_that_may_not_be_changes_nothing() {
         c.send(s, &bad);
         assert!(!c.map().is_up(OsdId(1)));
     }
-    // Not an OSD's session: the short first one, a client's, one without caps.
+    // Sessions that do not belong to the OSD: the short first one, a client's, one without caps.
     let client = c.client("client.x", "allow *");
     c.send(client, &good);
     let blank = c.osd_session(1, addr(0, 0), Role::Mon);
@@ -306,7 +306,7 @@ fn goodbye_is_acknowledged_also_when_refused() {
     assert!(!ack[0].request_ack && !ack[0].down_and_dead);
     assert!(c.map().is_down(OsdId(0)));
     assert_eq!(c.map().xinfo(OsdId(0)).dead_epoch, e);
-    // Nobody says goodbye for another.
+    // An OSD cannot announce the shutdown of another.
     c.send(osds[1], &bye(0, e));
     assert!(c.map().is_up(OsdId(1)));
 }
@@ -374,7 +374,7 @@ fn up_thru_is_what_the_osd_has_and_never_falls() {
     c.take::<MOsdMap>(osds[0]);
     c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(e), want: e });
     assert_eq!(c.map().epoch, after, "nothing to do");
-    // A session with other addresses is not the running instance.
+    // A session with other addresses does not belong to the running OSD.
     let s = c.osd_session(0, addr(6800, 5), Role::Mon);
     c.send(s, &MOsdAlive { paxos: PaxosHeader::from(after), want: after });
     assert_eq!(c.map().info(OsdId(0)).up_thru, e);
@@ -442,7 +442,7 @@ fn damaged_real_traffic_is_survived() {
             for damage in 0..3 {
                 let mut m = m.clone();
                 let mut front = m.front.to_vec();
-                // Our cluster's id behind the header, where most have one, so that handlers go on.
+                // Most messages have the cluster's id after the header; the right id lets handlers go on.
                 if damage == 2 && front.len() >= 34 && front[8..10] == [0xff, 0xff] {
                     front[18..34].copy_from_slice(&FSID.0);
                 }

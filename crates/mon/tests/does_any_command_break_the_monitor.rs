@@ -1,6 +1,6 @@
 //! Does any command, with any arguments, panic, break the map history or leave a change behind after a refusal?
 //!
-//! Commands are drawn from the tables, arguments from what fits, nearly fits and does not fit. After each one the
+//! Commands are drawn from the tables, with arguments that fit, nearly fit or do not fit. After each command the
 //! support code applies every new incremental as an OSD would.
 
 mod support;
@@ -12,7 +12,7 @@ use mon::core::options::MonOptions;
 use serde_json::{Map, Value, json};
 use support::*;
 
-/// Per seed. Each commit has the whole map history checked, so cost grows with the square.
+/// Commands for each seed. Each commit checks the whole map history, so cost grows with the square.
 const ROUNDS: u64 = 500;
 
 fn pick<'a, T: ?Sized>(rng: &mut Rng, from: &[&'a T]) -> &'a T {
@@ -117,7 +117,7 @@ fn run(seed: u64) {
     let mut served = 0;
     for round in 0..ROUNDS {
         let (sig, _) = all[rng.below(all.len() as u64) as usize];
-        // The test's own key stays.
+        // The test's own key must stay.
         if matches!(sig.prefix.as_str(), "auth rm" | "auth del" | "auth caps" | "auth import" | "auth rotate") {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Does a command do what it says, or say that it does not? The commands that once answered with success and did nothing,
-//! and the answers that were constants.
+//! Does each command have its effect, or refuse? Covers commands that once succeeded without effect, and answers that
+//! were constants.
 
 mod support;
 
@@ -53,7 +53,7 @@ fn a_balancer_that_is_not_there_says_so() {
     refused(&mut c, admin, &json!({ "prefix": "balancer on" }), "does not have it");
     refused(&mut c, admin, &json!({ "prefix": "balancer mode", "mode": "upmap" }), "does not have it");
     refused(&mut c, admin, &json!({ "prefix": "balancer eval" }), "does not have it");
-    // What it asks for is the case.
+    // The balancer is already off.
     let (rc, rs, _) = c.command(admin, &json!({ "prefix": "balancer off" }), "");
     assert_eq!((rc, rs.as_str()), (0, "there is no balancer that could be at work"));
     let s = show(&mut c, admin, "balancer status");
@@ -72,7 +72,7 @@ fn modules_that_are_not_there_cannot_be_enabled() {
     // The built-in manager's part that tools look up as a module.
     assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["stats"]));
 
-    // With a manager of Ceph it is that one's to say what it cannot load, as in Ceph.
+    // With Ceph's manager the monitor leaves the check to it, as in Ceph.
     let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
     let admin = c.admin();
     c.ok(admin, &force);
@@ -96,7 +96,7 @@ fn a_scrub_of_monitors_reads_the_state_and_finds_what_differs() {
         .unwrap_or_else(|| panic!("{lines:?}"));
     assert!(ok.contains("osdmap="), "{ok}");
 
-    // Something changes below the monitor.
+    // A record in the store changes behind the monitor's back.
     let mut t = state::Txn::default();
     t.put("kv/somebody", bytes::Bytes::from_static(b"else"));
     assert_eq!(ask(&mut c.store, state::Op::Txn(t)), state::Outcome::Committed);
@@ -132,7 +132,7 @@ fn options_that_nothing_looks_at_are_stored_and_called_so() {
     ] {
         assert!(set(who, name, value).contains("without effect"), "{who} {name}");
     }
-    // Ours look at these; clients and daemons of Ceph at those.
+    // Daemons of this program read the first four options; clients and Ceph's daemons the others.
     for (who, name, value) in [
         ("osd", "osd_max_backfills", "2"),
         ("global", "osd_heartbeat_grace", "30"),
@@ -264,7 +264,7 @@ fn a_clock_that_differs_is_named() {
         health.contains("clock skew detected on mon.b\n    mon.b clock skew 2s > max 0.05s (latency 0s)"),
         "{health}"
     );
-    // Looked at again soon, and gone once the clocks agree.
+    // The next clock round comes soon, and the warning ends once the clocks agree.
     let later = base::Now { mono: now.mono + std::time::Duration::from_secs(21), ..now };
     let round = c.core.clock_round(later).unwrap();
     c.core.clock_told(&b, round, now.wall, later);
@@ -300,7 +300,7 @@ fn a_monitor_is_added_where_it_is_said_to_be() {
     let map = show(&mut c, admin, "mon dump");
     assert_eq!(map["mons"][1]["crush_location"], "{rack=r1}");
     c.ok(admin, &json!({ "prefix": "mon enable-msgr2" }));
-    // What another monitor runs on, this one does not know.
+    // Monitors do not exchange metadata, so only this monitor's own is known.
     let (_, _, out) = c.command(admin, &json!({ "prefix": "mon metadata", "id": "b", "format": "json" }), "");
     let m: Value = serde_json::from_str(&out).unwrap();
     assert!(m.get("hostname").is_none() && m["addrs"].as_str().unwrap().contains("127.0.0.2"), "{m}");

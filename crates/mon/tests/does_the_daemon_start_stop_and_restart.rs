@@ -1,4 +1,4 @@
-//! Does the whole daemon start on a new directory, answer on its admin socket, stop, and find everything again?
+//! Does the whole daemon start in a new directory, answer on its admin socket, stop, and find its state again?
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -45,7 +45,7 @@ fn with_daemon(o: &MonRunOptions, f: impl FnOnce()) -> Result<(), MonError> {
     });
     let stopper = rx.recv().unwrap();
     let socket = o.admin_socket.clone().unwrap();
-    // The file is there a moment before anybody listens.
+    // The socket's file exists shortly before the daemon accepts connections.
     while UnixStream::connect(&socket).is_err() && !thread.is_finished() {
         std::thread::yield_now();
     }

@@ -1,8 +1,9 @@
-//! Random clients, OSDs and crashes at any point between proposal and disk: does what anybody was told stay true?
+//! Random clients, OSDs and crashes at any point between proposal and disk: does everything that peers were told stay
+//! true?
 //!
-//! Model: every map epoch that was ever sent (its bytes must never change), pools and keys whose creation or removal was
-//! acknowledged, snapshot ids and global ids handed out (never twice). A crash drops what the store was not given yet, or
-//! lets the store have it and drops only the answer. A failure prints its seed.
+//! Model: every map epoch that was ever sent (its bytes must never change), pools and keys whose creation or removal
+//! was acknowledged, snapshot ids and global ids handed out (never twice). A crash loses requests that the store did
+//! not get yet, or lets the store execute them and loses only the answer. A failure prints its seed.
 
 mod support;
 
@@ -25,7 +26,7 @@ const STEPS: usize = 250;
 struct Model {
     incs: BTreeMap<Epoch, Bytes>,
     fulls: BTreeMap<Epoch, Bytes>,
-    /// Pool name to whether it must be there; unknown while a request was lost in a crash.
+    /// True by pool name if the pool must exist; `None` while a request lost in a crash leaves it open.
     pools: BTreeMap<String, Option<bool>>,
     keys: BTreeMap<String, Option<String>>,
     snaps: BTreeMap<i64, BTreeSet<u64>>,
@@ -60,7 +61,7 @@ impl Run {
         }
     }
 
-    /// What was sent must agree with all that was ever sent.
+    /// Checks that newly sent maps agree with all maps sent before.
     fn check_sent(&mut self) {
         let maps: Vec<MOsdMap> = self
             .c
@@ -127,11 +128,11 @@ impl Run {
                 self.m.acknowledged += 1;
                 Some(there)
             }
-            // Refused: nothing changed. (Removing what is not there is refused.)
+            // A refusal changed nothing. (Removing a missing pool is refused.)
             Some(_) => return,
             None => None,
         };
-        // With an earlier request still open, either may be the one that lasts.
+        // With an earlier request still open, either request may take effect last.
         if self.c.held.is_none() || self.m.pools.get(&pool) != Some(&None) {
             self.m.pools.insert(pool, known);
         }
@@ -185,7 +186,7 @@ impl Run {
     fn crash(&mut self) {
         let held = self.c.held.take().unwrap_or_default();
         if self.rng.chance(1, 2) {
-            // The disk had it, the answer was never sent.
+            // The disk had the request, and the answer was lost.
             for r in held {
                 self.c.store.submit(r);
             }
@@ -237,7 +238,7 @@ fn what_was_told_stays_true() {
         let mut r = Run::new(seed);
         for _ in 0..STEPS {
             if r.rng.chance(1, 12) {
-                // From here on nothing reaches the disk; a few more things happen, then the process dies.
+                // From here on requests do not reach the disk; after a few more steps the process dies.
                 r.c.held = Some(Vec::new());
                 for _ in 0..r.rng.below(4) {
                     r.step();

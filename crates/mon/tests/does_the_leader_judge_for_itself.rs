@@ -1,4 +1,4 @@
-//! Sessions that another monitor let in by its own copy of keys and caps: does the leader's state decide?
+//! Sessions that a front monitor accepted by its own copy of keys and caps: does the leader's state decide?
 
 mod support;
 
@@ -31,7 +31,7 @@ impl Way {
         assert_eq!(rc, 0, "{rs}");
     }
 
-    /// A session that the monitor in front opened: what it told. `None` if the leader ended it.
+    /// Opens a session through a front monitor with the caps `told`. `None` if the leader ended it.
     fn come(&mut self, name: &str, told: &str, proved: Option<&CryptoKey>) -> Option<u64> {
         let mut p = peer(name, EntityKind::CLIENT, 9000 + self.c.next_conn, told);
         p.principal.proved = proved.map(CryptoKey::mark);
@@ -57,12 +57,12 @@ fn a_key_that_was_taken_away_opens_nothing() {
     let mut w = Way::new();
     w.import("client.x", &key(1), "allow r");
     assert!(w.come("client.x", "allow r", Some(&key(1))).is_some());
-    // Another key now: the monitor in front has not heard of it yet.
+    // The key changes; the front monitor does not know yet.
     w.import("client.x", &key(2), "allow r");
     assert_eq!(w.come("client.x", "allow r", Some(&key(1))), None);
     assert!(w.why().contains("another key"), "{}", w.why());
     let open = w.come("client.x", "allow r", Some(&key(2))).unwrap();
-    // A monitor of an earlier version does not say which.
+    // A monitor of an earlier version does not send the mark of the key.
     assert!(w.come("client.x", "allow r", None).is_some());
     let rm = json!({ "prefix": "auth rm", "entity": "client.x" });
     w.c.closed.clear();
@@ -112,7 +112,7 @@ fn a_pending_key_opens_and_takes_the_others_place() {
     let pending = CryptoKey::from_base64(out[0]["pending_key"].as_str().unwrap()).unwrap();
     let new = w.come("client.x", "allow r", Some(&pending)).unwrap();
     w.c.closed.clear();
-    // The monitor in front tells that it was used, before or after the session.
+    // The front monitor reports that the pending key was used, before or after the session.
     w.c.core.key_used(base::AuthName::parse("client.x").unwrap(), pending.clone());
     w.c.ticks(2);
     let closed: Vec<u64> = w.c.closed.iter().map(|(c, _)| *c).collect();
@@ -135,7 +135,7 @@ fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
         assert_eq!(rc, 0, "{rs}");
         serde_json::from_str(&out).unwrap()
     };
-    // Addresses that no monitor has say nothing.
+    // Addresses of no known monitor are ignored.
     w.c.core.came_by(conn, &addr(9));
     assert_eq!(status(&mut w, conn)["name"], "a");
     w.c.core.came_by(conn, &addr(7));

@@ -1,4 +1,4 @@
-//! When is a report about a silent OSD believed, and what does silence alone lead to?
+//! When does the monitor believe failure reports of a silent OSD, and what follows from silence alone?
 
 mod support;
 
@@ -34,7 +34,7 @@ fn a_refused_connection_is_believed_at_once() {
     assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, e);
     let told = c.take::<MOsdMap>(osds[0]);
     assert_eq!(told.len(), 1, "the reporter is told once");
-    // The second report (front and back are checked apart) finds it down.
+    // The second report (front and back are checked separately) finds the OSD down.
     let after = c.map().epoch;
     c.send(osds[0], &m);
     assert_eq!(c.map().epoch, after);
@@ -142,7 +142,7 @@ fn a_whole_rack_that_is_down_is_not_marked_out() {
     let (mut c, admin, _) = Cluster::with_osds(4);
     c.ok(admin, &json!({"prefix": "osd crush add-bucket", "name": "r1", "type": "rack"}));
     c.ok(admin, &json!({"prefix": "osd crush move", "name": "r1", "args": ["root=default"]}));
-    // Hosts of OSDs 0 and 1 into the rack.
+    // The hosts of OSDs 0 and 1 move into the rack.
     for o in [0, 1] {
         let host = c.map().crush.parent_of(o).unwrap();
         let name = c.map().crush.name_of(host).unwrap().to_owned();

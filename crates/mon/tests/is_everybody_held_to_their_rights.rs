@@ -1,9 +1,10 @@
-//! Is every command and every message refused to those who may not have it, and to nobody else?
+//! Is every command and every message refused to keys without the right to it, and to no others?
 //!
-//! The matrix: each command of our tables, each message and each subscription × the keys that matter. What a command's cell
-//! must be was recorded from a real 16.2, and from a real 20.2 what is newer (`vectors/rights`, by `interop/py/record_rights.py`) and is played with a live
-//! session of such a key; a command that was not recorded has a row in [`OURS`] with the source it follows, or the test
-//! fails. Where we refuse what Ceph grants, [`STRICTER`] says why.
+//! The matrix has each command of the tables, each message and each subscription × the keys that matter. The cells of
+//! commands were recorded from a real 16.2, and from a real 20.2 for newer commands (`vectors/rights`, by
+//! `interop/py/record_rights.py`). They are compared with a live session of such a key. A command that was not
+//! recorded has a row in [`OURS`] with its source, or the test fails. Where this program refuses what Ceph grants,
+//! [`STRICTER`] says why.
 
 mod support;
 
@@ -21,7 +22,7 @@ use wire::msg::*;
 use wire::types::PaxosHeader;
 use wire::{Message, MsgHeader};
 
-/// A column: name in the recordings, entity, caps at the monitor and at the manager, what it says it is.
+/// A column: name in the recordings, entity, caps at the monitor and at the manager, announced entity type.
 struct Key {
     column: &'static str,
     entity: &'static str,
@@ -47,7 +48,7 @@ const KEYS: &[Key] = &[
     key("bootstrap-rbd", "client.bootstrap-rbd", "allow profile bootstrap-rbd", ""),
     key("bootstrap-rbd-mirror", "client.bootstrap-rbd-mirror", "allow profile bootstrap-rbd-mirror", ""),
     key("osd-key", "osd.0", "allow profile osd", "allow profile osd"),
-    // Says that it is osd.0, and signed in as a client: that decides.
+    // The announced type is osd, but the key is a client's: the key decides.
     Key { column: "read-only", entity: "client.m_ro", mon: "allow r", mgr: "", says: EntityKind::OSD },
 ];
 
@@ -62,7 +63,7 @@ impl Key {
         c.open(Peer { role, ..p })
     }
 
-    /// Columns of the message tables: the keys above, and daemons with their own.
+    /// Columns of the message tables: the keys above, and daemons with their own keys.
     fn all() -> impl Iterator<Item = (String, Peer)> {
         let daemon = |column: &str, kind, name: &str, num, caps: &str| {
             let p = peer(name, kind, num, caps);
@@ -97,14 +98,14 @@ struct Row {
     refused: BTreeSet<String>,
 }
 
-/// Rows where 20.2 answers otherwise than 16.2. Ours are as 16.2's.
+/// Rows where 20.2 answers otherwise than 16.2. This program follows 16.2.
 const CHANGED: &[(&str, &str)] = &[
     ("balancer execute", "20.2 lets readers: it judges by how the text of the command begins"),
     ("balancer optimize", "20.2 lets readers: it judges by how the text of the command begins"),
     ("rbd task cancel", "20.2 asks for rw; here the manager asks for w in the pool of the task"),
 ];
 
-/// Rows of 16.2, and of 20.2 what 16.2 does not have.
+/// Rows of 16.2, and rows of 20.2 that 16.2 does not have.
 fn recorded(kind: &str) -> BTreeMap<String, Row> {
     let (mut old, new) = (of_release(kind, "16.2.15"), of_release(kind, "20.2.4"));
     for (name, row) in new {
@@ -122,7 +123,7 @@ fn of_release(kind: &str, release: &str) -> BTreeMap<String, Row> {
     all["rows"].as_object().unwrap().iter().map(|(name, r)| (name.clone(), row(r))).collect()
 }
 
-/// Commands that are not recorded: those that Ceph does not have, or that never answer.
+/// Commands that are not recorded: Ceph does not have them, or never answers.
 struct Own {
     prefix: &'static str,
     send: &'static str,
@@ -147,7 +148,7 @@ const OURS: &[Own] = &[
     },
 ];
 
-/// Cells where Ceph grants more than we do.
+/// Cells where Ceph grants more than this program.
 struct Stricter {
     row: &'static str,
     columns: &'static [&'static str],
@@ -193,7 +194,7 @@ fn stricter(row: &str, column: &str) -> bool {
     STRICTER.iter().any(|s| s.row == row && s.columns.contains(&column) && !s.why.is_empty())
 }
 
-/// Sends a command the way its role takes it; the answer's code and text, or `None` while it waits for something.
+/// Sends a command in the way of its role and returns the answer's code and text, or `None` while the command waits.
 fn send_command(c: &mut Cluster, conn: u64, kind: &str, cmd: &Value) -> Option<(i32, String)> {
     let fsid = c.core.state.fsid;
     let text = vec![cmd.to_string().into()];
@@ -222,7 +223,7 @@ fn role_of(kind: &str) -> Role {
     if kind.starts_with("mgr") { Role::Mgr } else { Role::Mon }
 }
 
-/// The tables in which a command is served.
+/// The tables that serve a command.
 fn kinds_of(flags: u32) -> &'static [&'static str] {
     if flags & flag::TELL == flag::TELL {
         &["mon-tell", "mgr-tell"]
@@ -277,7 +278,7 @@ fn commands_are_allowed_and_refused_as_recorded() {
                 .filter(|(_, r)| r.send["prefix"] == prefix.as_str())
                 .map(|(n, r)| (n.clone(), r.send.clone(), Some(r)))
                 .collect();
-            // Every one needs `allow *`: what the monitor has besides is as for the monitor.
+            // All `tell` commands need `allow *`, so the monitor's rows hold for the manager too.
             let mine = if kind == "mgr-tell" && mine.is_empty() { tell_rows(&all_tell, prefix) } else { mine };
             let own = OURS.iter().find(|o| o.prefix == prefix);
             assert!(own.is_none() || mine.is_empty(), "{prefix} is recorded: its row here says nothing");
@@ -294,7 +295,7 @@ fn commands_are_allowed_and_refused_as_recorded() {
                     let want_refused = match row {
                         Some(r) if r.refused.contains(k.column) => true,
                         Some(r) if r.allowed.contains(k.column) => stricter(&name, k.column),
-                        // Ceph closes the connection of a key that has nothing at the daemon's service.
+                        // Ceph closes the connection of a key without any caps for the daemon's service.
                         Some(r) => !r.allowed.contains("no-grants") || stricter(&name, "no-grants"),
                         None => own.is_some_and(|o| !o.allowed.contains(&k.column)),
                     };
@@ -316,17 +317,17 @@ fn commands_are_allowed_and_refused_as_recorded() {
     assert!(own_cells * 9 <= cells, "more than a tenth not recorded: {own_cells} of {}", cells + own_cells);
 }
 
-/// What a message of one type needs, by Ceph's source, and who of the columns has it.
+/// The right that a message type needs, by Ceph's source, and the columns that have it.
 struct MessageRow {
     name: &'static str,
     allowed: Who,
     source: &'static str,
 }
 
-/// Sets of columns.
+/// A set of columns.
 #[derive(Clone, Copy, PartialEq)]
 enum Who {
-    /// Every session; what is in the message is judged piece by piece.
+    /// Every session; the parts of the message are judged one by one.
     Session,
     /// `mon r`.
     MonR,
@@ -336,15 +337,15 @@ enum Who {
     PgR,
     /// `log w`: daemons and the administrator.
     LogW,
-    /// An OSD's own session.
+    /// The session of an OSD.
     Osd,
-    /// The same at a manager, where an OSD's caps are others.
+    /// The session of an OSD at a manager, where its caps differ.
     OsdKey,
-    /// A manager's.
+    /// The session of a manager.
     Mgr,
-    /// A metadata server's.
+    /// The session of an MDS.
     Mds,
-    /// Nobody: there is no such manager.
+    /// No column: no such manager is active.
     Nobody,
 }
 
@@ -382,7 +383,7 @@ const fn row(name: &'static str, allowed: Who, source: &'static str) -> MessageR
 
 const OSD_MONITOR: &str = "src/mon/OSDMonitor.cc, preprocess_*: osd x, and from an OSD; ours: from that OSD";
 
-/// Messages at the monitor.
+/// Messages to the monitor.
 const AT_MONITOR: &[MessageRow] = &[
     row("ping", Who::Session, "src/mon/Monitor.cc, ms_dispatch: before caps"),
     row("mon_getmap", Who::Session, "Monitor.cc, dispatch_op: before caps, for clients that hunt"),
@@ -419,7 +420,7 @@ const AT_MONITOR: &[MessageRow] = &[
     ),
 ];
 
-/// Messages at the manager.
+/// Messages to the manager.
 const AT_MANAGER: &[MessageRow] = &[
     row("mgropen", Who::Session, "DaemonServer.cc, handle_open: whoever signed in reports as what it is"),
     row("mgrreport", Who::Session, "DaemonServer.cc, handle_report: of a session that opened"),
@@ -433,8 +434,8 @@ fn bare(kind: u16) -> Message {
     Message { header: MsgHeader { kind, version: 1, compat: 1, ..MsgHeader::default() }, ..Message::default() }
 }
 
-/// A message without a body: whoever may send it has it decoded, which ends the session (or has it answered, if a body is
-/// not needed); from others it is not looked at.
+/// True if a message without a body is decoded. From a sender with the right it is, which ends the session (or gets
+/// an answer, if no body is needed). From other senders it is ignored.
 fn is_looked_at(c: &mut Cluster, p: Peer, kind: u16) -> bool {
     let conn = c.open(p);
     c.out.clear();
@@ -468,7 +469,7 @@ fn messages_are_taken_from_whom_they_may_come() {
         for r in table {
             assert!(messages(role).iter().any(|m| m.name == r.name), "{} is no message of {role:?}", r.name);
         }
-        // What is not in the tables of the role is from nobody.
+        // Message types outside the role's table are ignored, whoever sends them.
         for kind in wire::msg::registry::KINDS.iter().filter(|k| !messages(role).iter().any(|m| m.kind == **k)) {
             for (column, p) in Key::all() {
                 if is_looked_at(&mut c, Peer { role, ..p }, *kind) {
@@ -476,7 +477,7 @@ fn messages_are_taken_from_whom_they_may_come() {
                 }
             }
         }
-        // Who has no key has no session.
+        // Without a key there is no session.
         let before = c.core.state.osdmap.epoch;
         for kind in wire::msg::registry::KINDS {
             c.out.clear();
@@ -488,7 +489,7 @@ fn messages_are_taken_from_whom_they_may_come() {
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Topics, and who gets what is sent of them.
+/// True if the column may receive the topic.
 fn topic_allows(topic: Topic, column: &str) -> bool {
     let fs = Who::MonR.has(column)
         && !column.starts_with("bootstrap")
@@ -498,7 +499,7 @@ fn topic_allows(topic: Topic, column: &str) -> bool {
         Topic::MgrMap | Topic::ServiceMap | Topic::Log => Who::MonR.has(column),
         Topic::OsdMap => Who::OsdR.has(column),
         Topic::FsMap | Topic::FsMapUser | Topic::MdsMap => fs,
-        // Ceph asks for `mon r` only and so gives away stored secrets.
+        // Ceph asks for `mon r` only and so discloses stored secrets.
         Topic::Kv => matches!(column, "mgr" | "admin"),
         Topic::MgrDigest => column == "mgr",
         Topic::PgCreates => column == "osd",
@@ -516,11 +517,11 @@ fn subscriptions_bring_what_may_be_seen() {
             let conn = c.open(p);
             c.out.clear();
             c.subscribe(conn, topic.example(), 0, false);
-            // Something of each topic changes: what was refused must not come then, either.
+            // A change of each topic: a refused subscription must bring nothing then, either.
             c.ok(admin, &json!({ "prefix": "config-key set", "key": "mgr/secret", "val": column }));
             let got = c.out.iter().any(|(x, _)| *x == conn);
             let want = topic_allows(topic, &column);
-            // These send nothing as long as there is nothing to send.
+            // These topics send nothing while they are empty.
             let silent = matches!(topic, Topic::PgCreates | Topic::MgrDigest | Topic::MdsMap);
             if got != want && !(silent && want) {
                 wrong.push(format!("{topic:?} to '{column}': got {got}"));

@@ -1,4 +1,4 @@
-//! Does docs/protocol-coverage.md list the commands we serve? `UPDATE_EXPECT=1` writes the section anew.
+//! Does docs/protocol-coverage.md list the commands that are served? `UPDATE_EXPECT=1` rewrites the section.
 
 use mon::command::{Cmd, commands, flag};
 use std::collections::BTreeMap;

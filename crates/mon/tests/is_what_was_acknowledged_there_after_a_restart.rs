@@ -1,4 +1,4 @@
-//! After a crash at any moment: is everything there that was acknowledged, and nothing half done?
+//! After a crash at any moment: is every acknowledged change there, and none half done?
 
 mod support;
 
@@ -22,7 +22,7 @@ fn nothing_is_acknowledged_before_it_is_durable() {
         ..MMonCommand::default()
     };
     c.send(admin, &cmd(json!({ "prefix": "osd set", "key": "noup" })));
-    // While that is on its way to the disk: a change waits, a question is answered from what is durable.
+    // While the commit is in flight a change waits, and a query is answered from durable state.
     c.send(admin, &cmd(json!({ "prefix": "osd set", "key": "noin" })));
     c.send(admin, &cmd(json!({ "prefix": "osd dump", "format": "json" })));
     let acks = c.take::<MMonCommandAck>(admin);
@@ -75,7 +75,7 @@ fn a_full_disk_refuses_changes_and_answers_questions() {
     c.ok(admin, &json!({ "prefix": "osd dump" }));
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
     assert!(health.contains("MON_DISK_CRIT") && health.contains("No space left"), "{health}");
-    // There is room again.
+    // The disk has room again.
     c.failing = false;
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));
     c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
@@ -154,7 +154,7 @@ fn self_managed_snapshots_are_numbered_removed_and_purged() {
         assert!(r.epoch <= c.map().epoch);
         u64::from_bytes(&r.response_data.expect("an id")).unwrap()
     };
-    // Copies of what has snapshots may be in a pool that never had any.
+    // Snapshots may be removed in a pool that never had any, because copied objects may have them.
     for snap in [0, 1, 4] {
         c.send(admin, &op(pool_op::DELETE_UNMANAGED_SNAP, snap));
         assert_eq!(c.take::<MPoolOpReply>(admin)[0].reply_code, base::errno::EOPNOTSUPP);
@@ -165,11 +165,11 @@ fn self_managed_snapshots_are_numbered_removed_and_purged() {
     assert_eq!(c.take::<MPoolOpReply>(admin)[0].reply_code, 0);
     assert!(c.map().removed_snaps_queue[&pool].contains(a));
     assert!(c.map().new_removed_snaps[&pool].contains(a));
-    // Pool snapshots and these exclude each other.
+    // Pool snapshots and self-managed snapshots exclude each other.
     let named = MPoolOp { name: "s".into(), ..op(pool_op::CREATE_SNAP, 0) };
     c.send(admin, &named);
     assert_eq!(c.take::<MPoolOpReply>(admin)[0].reply_code, base::errno::EINVAL);
-    // Once both PGs have purged it, it leaves the queue and is remembered by epoch.
+    // Once both PGs have purged the snapshot, it leaves the queue and is recorded by epoch.
     let mgr = c.osd_session(0, osd_addr(0), Role::Mgr);
     let report = |seeds: &[u32]| {
         let stat = PgStat { purged_snaps: vec![(a, 1)], reported_seq: 1, ..PgStat::default() };
@@ -188,7 +188,7 @@ fn self_managed_snapshots_are_numbered_removed_and_purged() {
     let r = c.take::<MMonGetPurgedSnapsReply>(osds[0]).remove(0);
     assert_eq!(r.last, epoch);
     assert_eq!(r.purged_snaps[&epoch][&pool], vec![(a, 1)]);
-    // Removing it again is fine and changes nothing, also after a restart.
+    // Removing a snapshot again succeeds and changes nothing, also after a restart.
     c.restart();
     let admin = c.admin();
     c.send(admin, &op(pool_op::DELETE_UNMANAGED_SNAP, a));
@@ -257,7 +257,8 @@ fn the_manager_role_answers_daemons() {
     assert!(c.map().exists(OsdId(0)));
 }
 
-/// The answer to a transaction gets lost, once or several times: the change is made once, and its client hears so.
+/// The answer to a transaction is lost, once or several times: the change is made once, and its client gets the
+/// answer.
 #[test]
 fn an_outcome_that_nobody_knows_is_looked_up() {
     for lost in [&[true][..], &[false], &[false, false, true], &[false, true], &[true, true]] {
@@ -276,7 +277,7 @@ fn an_outcome_that_nobody_knows_is_looked_up() {
     }
 }
 
-/// While the store cannot even be read, a client whose change may have been made waits; it hears of it later.
+/// While the store cannot even be read, a client whose change may have been made waits, and gets its answer later.
 #[test]
 fn an_outcome_that_cannot_be_looked_up_yet_is_not_answered() {
     let (mut c, admin, _) = Cluster::with_osds(1);
@@ -290,13 +291,13 @@ fn an_outcome_that_cannot_be_looked_up_yet_is_not_answered() {
     assert_eq!(acks.iter().map(|a| a.r).collect::<Vec<_>>(), [0]);
 }
 
-/// Hundreds of changes in one turn are more than a transaction holds: they are made in several, and all are there.
+/// Hundreds of changes in one turn exceed a transaction: they are made in several, and all are there.
 #[test]
 fn a_proposal_may_need_several_transactions() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     c.held = Some(Vec::new());
     c.ok_later(admin, &json!({ "prefix": "osd set", "key": "noup" }));
-    // These wait for the first, and then share one proposal.
+    // These requests wait for the first commit, and then share one proposal.
     for i in 0..240 {
         c.ok_later(admin, &json!({ "prefix": "config-key set", "key": format!("k{i}"), "val": "v" }));
         c.ok_later(admin, &json!({ "prefix": "osd pool create", "pool": format!("p{i}"), "pg_num": 1 }));
@@ -325,7 +326,7 @@ fn a_proposal_may_need_several_transactions() {
     assert_eq!(c.map().pools.len(), 0);
 }
 
-/// The state that the release before wrote (a file of a real cluster) opens, shows the same maps, and becomes the new layout.
+/// The state of an earlier release (a file of a real cluster) opens, shows the same maps, and gets the new layout.
 #[test]
 fn the_layout_of_before_opens() {
     use std::io::Read as _;
@@ -361,7 +362,7 @@ fn the_layout_of_before_opens() {
         assert!(c.map().pool_by_name("p8").is_some() && c.map().pool_by_name("p3").is_none());
         let key = c.ok(admin, &json!({ "prefix": "config-key get", "key": "k5" }));
         assert_eq!(key, "v5");
-        // Each epoch as it was stored then.
+        // The maps of each epoch as that release stored them.
         let mut fulls = 0;
         for (k, e) in entries.iter().filter(|(k, _)| k.starts_with(b"osdmap/full/")) {
             fulls += 1;

@@ -1,4 +1,4 @@
-//! Does a session get what its key allows, and nothing else: commands, subscriptions, messages, audit?
+//! Does a session get exactly what its key allows: commands, subscriptions, messages, audit?
 
 mod support;
 
@@ -13,7 +13,7 @@ use wire::types::PaxosHeader;
 const EACCES: i32 = base::errno::EACCES;
 const EINVAL: i32 = base::errno::EINVAL;
 
-/// Sends a command as the text it is, which need not be sensible JSON.
+/// Sends raw text as a command; it need not be valid JSON.
 fn raw(c: &mut Cluster, conn: u64, text: &str) -> (i32, String, String) {
     let cmd = MMonCommand {
         paxos: PaxosHeader::default(),
@@ -31,7 +31,7 @@ fn key_of(c: &Cluster, name: &str) -> Option<AuthEntry> {
     c.core.state.auth.get(&AuthName::parse(name).unwrap()).cloned()
 }
 
-/// What each bootstrap key is for, as `ceph-volume` and its like send it; all of it is granted by Ceph 16.2, too.
+/// The purpose of each bootstrap key, as `ceph-volume` and similar tools use it. Ceph 16.2 grants all of it, too.
 #[test]
 fn bootstrap_keys_make_what_they_are_for() {
     let mut c = Cluster::new();
@@ -48,7 +48,7 @@ fn bootstrap_keys_make_what_they_are_for() {
         let made = key_of(&c, entity).expect("the key");
         assert_eq!(out, format!("[{entity}]\n\tkey = {}\n", made.key.to_base64()), "{boot}");
         assert_eq!(c.ok(s, &cmd), out, "{boot}: asked again, the same key");
-        // Nothing but that.
+        // Other entities and caps are refused.
         let other = json!({ "prefix": "auth get-or-create", "entity": "osd.5", "caps": caps });
         assert_eq!(c.command(s, &other, "").0, EACCES, "{boot}: another kind of entity");
         let mut more = caps.to_vec();
@@ -61,7 +61,7 @@ fn bootstrap_keys_make_what_they_are_for() {
     }
 }
 
-/// Ceph 16.2 gives the key of client.admin here: what it checks is what the sender says beside `caps`.
+/// Ceph 16.2 gives the key of client.admin here, because it checks fields that the sender puts beside `caps`.
 #[test]
 fn caps_are_what_is_in_caps() {
     let mut c = Cluster::new();
@@ -77,7 +77,7 @@ fn caps_are_what_is_in_caps() {
     assert_eq!(c.command(s, &beside("client.new", &["mon", "allow *"]), "").0, EACCES);
     assert_eq!(c.command(s, &beside("client.new", &["mon", "allow *", "osd", "profile rbd"]), "").0, EACCES);
     assert!(key_of(&c, "client.new").is_none());
-    // Given twice, the last one counts, for the check as for the key.
+    // If a service is named twice, its last caps count, for the check and for the key.
     let twice = ["mon", "profile rbd", "mon", "allow *", "osd", "profile rbd"];
     let cmd = json!({ "prefix": "auth get-or-create", "entity": "client.new5", "caps": twice });
     assert_eq!(c.command(s, &cmd, "").0, EACCES);
@@ -100,7 +100,7 @@ fn an_argument_given_twice_is_refused() {
     assert_eq!(raw(&mut c, admin, r#"{"prefix":"fsid","prefix":"health"}"#).0, EINVAL);
 }
 
-/// A grant of a command with conditions sees declared arguments only: Tentacle's clients send more, and so may others.
+/// A grant of a command with conditions sees declared arguments only. Tentacle's clients send more, and others may.
 #[test]
 fn undeclared_arguments_are_dropped() {
     let mut c = Cluster::new();
@@ -202,7 +202,7 @@ fn a_session_closes_no_service_of_another() {
     let other = open(&mut c, "client.x");
     c.send(other, &MMgrClose { service_name: "rgw".into(), daemon_name: "a".into() });
     assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "closed by another's session");
-    // Nor does one that takes the name, and goes.
+    // A session that registers the same name and closes does not remove it either.
     c.send(other, &m);
     c.close(other);
     assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "taken over and closed");
@@ -210,7 +210,7 @@ fn a_session_closes_no_service_of_another() {
     assert!(!c.core.state.mgr.services.services.contains_key("rgw"), "its own session may");
 }
 
-/// The address in a peer's own words decides nothing.
+/// The address that a peer announces gives no rights.
 #[test]
 fn networks_are_those_of_the_socket() {
     let mut c = Cluster::new();
@@ -302,12 +302,12 @@ fn what_is_taken_away_reaches_open_sessions() {
     c.ok(admin, &json!({ "prefix": "auth rotate", "entity": "client.t" }));
     let closed: Vec<u64> = c.closed.iter().map(|(c, _)| *c).collect();
     assert_eq!(closed, [removed, rotated]);
-    // Another entity's sessions, and one asked again for what it has, go on.
+    // Sessions of other entities stay open, and so do those of an entity whose caps were set to the same value.
     let again = make(&mut c, "client.u");
     c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "client.u", "caps": ["mon", "allow rw"] }));
     c.ok(again, &set);
     assert_eq!(c.closed.len(), 2);
-    // Whoever rotates his own key still gets the answer.
+    // A client that rotates its own key still gets the answer.
     let own = c.ok(admin, &json!({ "prefix": "auth rotate", "entity": "client.admin" }));
     assert!(own.contains("key = "));
     assert_eq!(c.closed.last().unwrap().0, admin);

@@ -1,4 +1,4 @@
-//! What does each subscription bring, at once and later, and to whom nothing?
+//! Does each subscription bring its messages, at once and later, and do other sessions get none?
 
 mod support;
 
@@ -95,7 +95,7 @@ fn kernels_get_full_maps_they_can_read() {
     let mut c = Cluster::new();
     let admin = c.admin();
     grow(&mut c, admin, 3);
-    // Luminous, with the new addresses: what a 6.x kernel announces of what matters here.
+    // Luminous with the new addresses: the relevant features of a 6.x kernel.
     let kernel = Features(1 << 21 | 1 << 57 | 1 << 59);
     let s = c.client("client.k", "allow r");
     c.close(s);
@@ -241,7 +241,7 @@ fn hostile_messages_close_the_session_and_nothing_else() {
                 match round {
                     0 => {}
                     1 => junk.fill(0xff),
-                    // Small numbers reach further than random ones.
+                    // Small numbers pass more checks than random ones.
                     n if n % 2 == 0 => junk.iter_mut().for_each(|b| *b = rng.below(3) as u8),
                     _ => rng.fill(&mut junk),
                 }
@@ -276,7 +276,7 @@ fn clients_hear_of_a_short_outage_when_it_is_over() {
     c.boot(0, &addr(6800, 999));
     let maps = c.take::<MOsdMap>(client);
     assert_eq!(epochs(&maps), [(vec![], vec![down.0, down.0 + 1])]);
-    // One that stays away.
+    // An OSD that does not return.
     gone(&mut c, 1, osd_addr(1));
     let down = c.map().epoch;
     c.subscribe(client, "osdmap", down.0.into(), true);

@@ -1,4 +1,4 @@
-//! What the monitor answers on its admin socket.
+//! The monitor's answers on its admin socket.
 
 use std::io;
 use std::path::Path;
@@ -41,7 +41,8 @@ pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<Adm
     admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
 }
 
-/// The answer to a command about the options of this process, if it is one. Changes are in force.
+/// The answer to a command about the options of this process; `None` for other commands. Changes are already in
+/// force.
 pub(super) fn options(
     o: &mut MonOptions,
     prefix: &str,
@@ -53,7 +54,7 @@ pub(super) fn options(
             o.apply_settings();
         }
         let answer = match (prefix, args.get("var").and_then(Value::as_str)) {
-            // Our own defaults are not always Ceph's.
+            // Some defaults differ from Ceph's.
             ("config show", _) => json!(o.all()),
             ("config get", Some(v)) => o.all().remove(v).map_or(d.answer, |value| json!({ v: value })),
             _ => d.answer,
@@ -72,7 +73,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
     let v = match prefix {
         "perf dump" => perf_dump(bridge, net),
         "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
-        // Standard error is not buffered.
+        // Log lines go to standard error without a buffer, so there is nothing to flush.
         "log flush" => json!({}),
         "log dump" => return refuse("no log entries are kept in memory"),
         "log reopen" => return refuse("the log goes to standard error; whoever started the monitor keeps the file"),
@@ -86,7 +87,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
     Ok(to_pretty(&v))
 }
 
-/// A command of the ordinary interface, asked by the machine's administrator.
+/// Runs a monitor command with the rights of the machine's administrator.
 fn command(bridge: &Bridge, prefix: &str) -> Answer {
     let out = bridge.core.borrow_mut().local_command(prefix);
     let text = String::from_utf8_lossy(&out).into_owned();

@@ -1,7 +1,8 @@
-//! A monitor's state in a file: to keep it, and to move it between a file of one monitor and etcd.
+//! A monitor's state in a file: for backup, and to move it between a single monitor's file and etcd.
 //!
-//! One line of JSON for each record, after a line that says what it is and before one that counts them: a file that was cut
-//! short, or changed, is refused. Keys of the cluster are in there. Records of monitors that run are left out.
+//! The file has one line of JSON for each record. The first line names the format, and the last one counts the
+//! records and has their checksum, so a truncated or changed file is refused. The file holds the cluster's keys.
+//! Records of running monitors are left out.
 
 use std::io::{BufRead, Write};
 
@@ -16,17 +17,17 @@ use state::{Compare, MAX_TXN_BYTES, Op, Outcome, Range, Txn};
 use super::{MonError, STATE_FILE, Store};
 use crate::core::records::key;
 
-/// Version of the file.
+/// Version of the file format.
 const VERSION: u64 = 1;
-/// Records written at once.
+/// Most records in one transaction of an import.
 const CHUNK: usize = 100;
 
-/// Where a monitor's state is.
+/// The place of a monitor's state.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// In this directory.
+    /// A single monitor's directory.
     Directory(std::path::PathBuf),
-    /// In etcd.
+    /// An etcd cluster.
     Etcd(EtcdOptions),
 }
 
@@ -66,7 +67,8 @@ fn b64(b: &[u8]) -> String {
     STANDARD.encode(b)
 }
 
-/// Writes the state as it is at one revision; gives the number of records. No monitor needs to be stopped whose state is in etcd.
+/// Writes the state at one revision to `out` and returns the number of records. Monitors over etcd may keep running;
+/// a single monitor must be stopped, because it locks its file.
 pub fn export(from: &Place, out: &mut dyn Write) -> Result<usize, MonError> {
     let io = |error| MonError::Io { path: "archive".into(), error };
     let records = run_here(|_, _| async {
@@ -103,7 +105,7 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
             match v["belemnite_state"].as_u64() {
                 Some(VERSION) => continue,
                 Some(v) => return Err(at(&format!("version {v}; this program reads {VERSION}"))),
-                None => return Err(at("not a monitor's state")),
+                None => return Err(at("not an export of a monitor's state")),
             }
         }
         if ended {
@@ -111,7 +113,7 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
         }
         if let Some(count) = v["records"].as_u64() {
             if count != records.len() as u64 || v["crc32c"].as_u64() != Some(u64::from(sum)) {
-                return Err(at("the records are not those that were written"));
+                return Err(at("the count or checksum of the records is wrong"));
             }
             ended = true;
             continue;
@@ -123,13 +125,13 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
     if ended { Ok(records) } else { Err(bad("the file is cut short")) }
 }
 
-/// Reads what [`export`] wrote into a place that holds no cluster; gives the number of records.
+/// Reads the output of [`export`] into a place that holds no cluster, and returns the number of records.
 pub fn import(to: &Place, input: &mut dyn BufRead) -> Result<usize, MonError> {
     let records = parse(input)?;
-    // What makes it a cluster is written last: half of it is none.
+    // The format record makes a state valid. It is written last, so a partial import is no cluster.
     let (last, rest): (Vec<_>, Vec<_>) = records.iter().cloned().partition(|(k, _)| k == key::FORMAT);
     if last.len() != 1 {
-        return Err(bad("there is no cluster in it"));
+        return Err(bad("the file holds no cluster"));
     }
     let mut chunks: Vec<Vec<(Bytes, Bytes)>> = vec![Vec::new()];
     let mut bytes = 0;

@@ -1,7 +1,7 @@
 //! Carries events into the core and effects out of it.
 //!
-//! Whatever comes in during a loop turn is handled at once; the commit of what it changed is begun at the turn's end,
-//! so that changes of one turn share it.
+//! Each event is handled at once. The commit of its changes begins at the end of the reactor's turn, so that all
+//! changes of one turn share it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::core::relay::{Hub, HubEffect, LINK_IDS, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
 
-/// The core with its surroundings.
+/// The core with the network, the state store and the host's own state.
 pub(super) struct Bridge {
     pub(super) core: Rc<RefCell<MonCore>>,
     net: Net,
@@ -31,18 +31,18 @@ pub(super) struct Bridge {
     stopped: RefCell<Option<String>>,
     open: RefCell<HashMap<ConnId, ()>>,
     counters: Counters,
-    /// Changes of the settings that were taken up.
+    /// The core's count of settings changes up to which log levels are applied.
     changes: Cell<u64>,
     jobs: RefCell<Vec<(u64, HostJob)>>,
-    /// Of several monitors: until when this one leads.
+    /// With several monitors: the outcome of the membership, and until when this monitor leads.
     standing: Option<Rc<Standing>>,
-    /// Sessions of clients at other monitors.
+    /// Client sessions that other monitors relay.
     hub: RefCell<Hub>,
-    /// Where the monitors on links say that they are.
+    /// The announced addresses of the monitors on relay links, by connection.
     monitors: RefCell<HashMap<u64, AddrVec>>,
 }
 
-/// Running totals.
+/// Running totals for `perf dump`.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) sessions_opened: Cell<u64>,
@@ -86,21 +86,21 @@ impl Bridge {
         &self.counters
     }
 
-    /// Why the core gave up, if it did.
+    /// The reason why the core stopped, if it did.
     pub(super) fn stopped(&self) -> Option<String> {
         self.stopped.borrow().clone()
     }
 
-    /// Completes when something has happened that the main loop looks at.
+    /// Completes when an event arrived that the main loop has to look at.
     pub(super) async fn progress(&self) {
         self.progress.notified().await;
     }
 
-    /// False if this monitor led and its lease has run out: from then on it neither takes nor tells anything.
+    /// False if this monitor led and its lease has expired; it then handles no events and sends nothing.
     fn may_act(&self) -> bool {
         let ok = self.standing.as_ref().is_none_or(|s| s.may_act());
         if !ok {
-            self.stopped.borrow_mut().get_or_insert_with(|| "the lease of the leader has run out".into());
+            self.stopped.borrow_mut().get_or_insert_with(|| "the lease of the leader expired".into());
             self.progress.notify_one();
         }
         ok
@@ -116,12 +116,12 @@ impl Bridge {
         }
     }
 
-    /// Jobs that the core has for the host.
+    /// Takes the jobs that the core has for the host.
     pub(super) fn take_jobs(&self) -> Vec<(u64, HostJob)> {
         self.jobs.take()
     }
 
-    /// A job is done.
+    /// Hands the answer of a finished job to the core.
     pub(super) fn answer(&self, token: u64, (rc, rs, out): (i32, String, bytes::Bytes)) {
         self.handle(Event::Answer(token, rc, rs, out));
     }
@@ -136,7 +136,7 @@ impl Bridge {
         }
     }
 
-    /// Takes up changed log levels.
+    /// Applies changed log levels.
     pub(super) fn settings_changed(&self) {
         let core = self.core.borrow();
         let o = &core.state.options;
@@ -145,11 +145,11 @@ impl Bridge {
         }
     }
 
-    /// Begins a commit if there is something to commit, and carries out effects.
+    /// Begins a commit if there are changes, and carries out effects.
     pub(super) fn turn_end(&self) {
         self.core.borrow_mut().flush();
         self.settings_changed();
-        // Carrying out an effect may lead back into the core, so nothing is borrowed meanwhile.
+        // An effect may call back into the core, so the core is not borrowed while effects are carried out.
         let effects = self.core.borrow_mut().take_effects();
         if !self.may_act() {
             return;
@@ -159,17 +159,17 @@ impl Bridge {
                 Effect::Send(c, m) if Hub::is_relayed(c) => {
                     let sent = self.hub.borrow_mut().send(c, m);
                     if let Err(why) = sent {
-                        tracing::warn!("mon: closing a session at another monitor: {why}");
+                        tracing::warn!("mon: closing a session that another monitor relays: {why}");
                         self.hub.borrow_mut().close(c, why);
                         self.handle(Event::Closed(c));
                     }
                 }
                 Effect::Close(c, why) if Hub::is_relayed(c) => {
-                    tracing::warn!("mon: closing a session at another monitor: {why}");
+                    tracing::warn!("mon: closing a session that another monitor relays: {why}");
                     self.hub.borrow_mut().close(c, why);
                 }
                 Effect::Send(c, m) => {
-                    // A connection that is gone reports so itself.
+                    // For a closed connection the network reports `Closed` separately.
                     let _ = self.net.send(ConnId(c), m);
                 }
                 Effect::Close(c, why) => {
@@ -199,12 +199,12 @@ impl Bridge {
     fn send_on_links(&self) {
         let out = self.hub.borrow_mut().take_out();
         for (link, m) in out {
-            // A link that is gone reports so itself.
+            // For a closed link the network reports `Closed` separately.
             let _ = self.net.send(ConnId(link), m);
         }
     }
 
-    /// Takes the store's events to the core; never completes.
+    /// Hands the state store's events to the core; never returns.
     pub(super) async fn serve_state(self: &Rc<Self>, ready: Arc<Notify>) {
         let me = Rc::clone(self);
         loop {
@@ -231,7 +231,7 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Another monitor sent something.
+    /// Handles a message from another monitor on its relay link.
     fn link_message(&self, link: ConnId, m: &wire::Message) {
         let effect = self.hub.borrow_mut().message(link.0, m);
         match effect {
@@ -255,10 +255,10 @@ impl Bridge {
             }
             Ok(Some(HubEffect::KeyUsed(k))) => match auth::CryptoKey::from_bytes(&k.key) {
                 Ok(key) => self.core.borrow_mut().key_used(k.name, key),
-                Err(e) => tracing::warn!("mon: a key that another monitor sent cannot be read: {e}"),
+                Err(e) => tracing::warn!("mon: ignoring an invalid key from another monitor: {e}"),
             },
             Err(why) => {
-                tracing::warn!("mon: a monitor at {link} is refused: {why}");
+                tracing::warn!("mon: closing the relay link {link} of another monitor: {why}");
                 self.net.close(link);
                 self.link_closed(link);
             }
@@ -299,14 +299,14 @@ impl Handler for RoleHandler {
                     && is_monitor(&info.principal.name)
                     && self.role == Role::Mon =>
             {
-                tracing::info!("mon: the monitor at {} has connected", info.addrs);
+                tracing::info!("mon: the monitor at {} opened a relay link", info.addrs);
                 b.hub.borrow_mut().link_open(conn.0);
                 b.monitors.borrow_mut().insert(conn.0, info.addrs.clone());
                 b.core.borrow_mut().state.clocks.soon();
             }
             ConnEvent::Message(m) if b.hub.borrow().is_link(conn.0) => b.link_message(conn, &m),
             ConnEvent::Closed(why) if b.hub.borrow().is_link(conn.0) => {
-                tracing::info!("mon: the connection of another monitor is closed: {why}");
+                tracing::info!("mon: the relay link of another monitor is closed: {why}");
                 b.link_closed(conn);
             }
             ConnEvent::Open(info) => {

@@ -14,7 +14,7 @@ fn field(text: &str, sep: char, key: &str) -> Option<String> {
         .map(|(_, v)| v.trim().trim_matches('"').to_owned())
 }
 
-/// Host name, system and processor. What cannot be found out is left out.
+/// Metadata of the host: its name, system and processor. Values that cannot be read are left out.
 pub(super) fn host_metadata() -> BTreeMap<String, String> {
     let os = read("/etc/os-release");
     let (cpu, mem) = (read("/proc/cpuinfo"), read("/proc/meminfo"));

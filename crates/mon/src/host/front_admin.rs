@@ -1,5 +1,5 @@
-//! What a monitor that does not lead answers about itself: on its admin socket, and to `ceph tell mon.ID` about options. All
-//! else that is told goes to the leader, which knows by which monitor it came.
+//! The answers of a front monitor about itself: on its admin socket, and to `ceph tell mon.ID` about options. All
+//! other `tell` commands go to the leader, which knows the monitor that relayed them.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,7 +28,7 @@ const COMMANDS: &[Command] = &[
     Command { prefix: "mon_status", args: &[], help: "report status of this monitor" },
 ];
 
-/// A monitor in front, as far as it can say something about itself.
+/// The parts of a front monitor that its answers need.
 #[derive(Clone)]
 pub(super) struct FrontAdmin {
     pub(super) name: String,
@@ -36,16 +36,16 @@ pub(super) struct FrontAdmin {
     pub(super) net: Net,
 }
 
-/// What is known of the others at the moment of asking.
+/// A front monitor's relay state at the time of a question.
 pub(super) struct Seen {
-    /// Who leads, if the link to it is open.
+    /// The leader, if the link to it is open.
     pub(super) leader: Option<Presence>,
-    /// Sessions of clients.
+    /// Number of client sessions.
     pub(super) sessions: usize,
 }
 
 impl FrontAdmin {
-    /// Serves the admin socket until what is given back is dropped.
+    /// Serves the admin socket until the returned handle is dropped.
     pub(super) fn serve(self, path: &Path, seen: impl Fn() -> Seen + 'static) -> io::Result<AdminSocket> {
         let handler: Handler = Rc::new(move |prefix, args| {
             let answer = self.answer(&prefix, &args, &seen());
@@ -61,7 +61,7 @@ impl FrontAdmin {
         let v = match prefix {
             "perf dump" => self.perf_dump(seen),
             "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
-            // Standard error is not buffered.
+            // Log lines go to standard error without a buffer, so there is nothing to flush.
             "log flush" => json!({}),
             "mon_status" => self.status(seen),
             other => {
@@ -72,14 +72,14 @@ impl FrontAdmin {
         Ok(to_pretty(&v))
     }
 
-    /// The answer to a command about options, if it is one.
+    /// The answer to a command about options; `None` for other commands.
     fn options(&self, prefix: &str, args: &Map<String, Value>) -> Option<Answer> {
         let o = &mut self.replica.borrow_mut().options;
         let done = admin::options(o, prefix, args)?;
         Some(done.map(|d| {
             if d.changed {
                 log_filter::apply(&o.settings);
-                tracing::info!("mon.{}: options of this process were changed ({prefix})", self.name);
+                tracing::info!("mon.{}: changed options of this process ({prefix})", self.name);
             }
             to_pretty(&d.answer)
         }))

@@ -1,4 +1,4 @@
-//! The manager role in the monitor's process: how it sees the monitor, and how its commands get to it.
+//! The manager role in the monitor's process: its view of the monitor, and the way of its commands.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use wire::types::PerfMetricQuery;
 use crate::core::MonCore;
 use crate::core::cluster_state::{ConfigKey, HostJob};
 
-/// The monitor as the manager sees it.
+/// The manager's view of the monitor.
 pub(super) struct Seen(pub(super) Rc<RefCell<MonCore>>);
 
 impl Monitor for Seen {
@@ -72,7 +72,7 @@ impl Monitor for Seen {
     }
 }
 
-/// A command for the manager, with what its sender may do.
+/// A job for the manager from a command, with its sender's rights.
 pub(super) fn job(j: HostJob) -> Job {
     let principal = j.session.principal;
     let may = move |pool: &str, nspace: &str, need| {

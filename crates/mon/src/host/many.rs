@@ -1,7 +1,7 @@
-//! One of several monitors: in front of the leader, until it is elected itself.
+//! A monitor of several: a front monitor until it is elected leader.
 //!
-//! A process leads at most once. A leader that is deposed stops; whoever supervises it starts it again, and it begins anew
-//! in front. Three handles on the state store: for the membership, for the replica, and, of a leader, for its core.
+//! A process leads at most once. A deposed leader stops; its supervisor starts it again, as a front monitor. There
+//! are three handles on the state store: for the membership, for the replica, and, on the leader, for its core.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use crate::core::front::{FrontAuth, FrontIds, Replica};
 use crate::core::member::{LEASE, Member, Output, Presence};
 use crate::core::relay::{Front, FrontEffect, PATIENCE};
 
-/// How often the membership is looked at.
+/// Interval of membership checks.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a monitor that is told to stop tries to give its lease back.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -40,10 +40,10 @@ pub(super) const AGAIN: Duration = Duration::from_millis(200);
 const FOLLOW: Duration = Duration::from_millis(200);
 /// Bytes of one client that may wait here for the leader before it is not read from; more than a session's share of the link.
 const CLIENT_BYTES: usize = 4 << 20;
-/// Bytes on the link to the leader: what all sessions together may have under way, and a message.
+/// Bytes in flight on the link to the leader: the share of all sessions together, and one message.
 const LINK_BYTES: usize = 512 << 20;
 
-/// What the membership has come to.
+/// The state of the membership, shared between its task and the rest of the monitor.
 pub(super) struct Standing {
     leads_until: Cell<Option<Mono>>,
     pub(super) peers: RefCell<BTreeMap<String, Presence>>,
@@ -71,17 +71,17 @@ impl Standing {
         }
     }
 
-    /// Completes on a change since it was asked last, also one that happened when nobody waited.
+    /// A receiver that is notified of each change, also of one that happened while no task waited.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// True if this monitor may act as leader now, by a clock that is read now.
+    /// True if this monitor may act as leader at the current time.
     pub(super) fn may_act(&self) -> bool {
         self.leads_until.get().is_some_and(|u| clock::read().mono < u)
     }
 
-    /// Why this monitor has to stop.
+    /// The reason why this monitor has to stop, if any.
     pub(super) fn stopped(&self) -> Option<String> {
         self.stop.borrow().clone()
     }
@@ -92,7 +92,7 @@ impl Standing {
     }
 }
 
-/// Keeps the membership going; ends once the lease is given back.
+/// Runs the membership; returns once the lease is given back.
 async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -187,14 +187,14 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
     }
 }
 
-/// Runs a monitor whose state is in etcd.
+/// Runs a monitor with its state in etcd.
 pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Result<(), MonError> {
     let mut store = Store::etcd(&etcd)?;
     let replica = loop {
         match load_replica(&mut store, &o).await {
             Ok(r) => break r,
-            // It may be starting, too.
-            Err(MonError::Store { error, .. }) => tracing::warn!("mon.{}: {error}; trying again", o.name),
+            // etcd may still be starting.
+            Err(MonError::Store { error, .. }) => tracing::warn!("mon.{}: {error}; will retry", o.name),
             Err(e) => return Err(e),
         }
         tokio::select! {
@@ -229,12 +229,12 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
     result
 }
 
-/// The monitor in front of the leader.
+/// A front monitor.
 struct FrontHost {
     front: RefCell<Front>,
     admin: FrontAdmin,
     net: Net,
-    /// The connection to the leader, whom it leads to, and whether it is open.
+    /// The connection to the leader, the leader, and whether the connection is open.
     link: RefCell<Option<(ConnId, Presence, bool)>>,
     link_endpoint: RefCell<Option<Endpoint>>,
     link_key: RefCell<Option<auth::CryptoKey>>,
@@ -250,7 +250,7 @@ impl Handler for Clients {
         let me = &self.0;
         match event {
             ConnEvent::Open(info) if info.principal.kind == EntityKind::MON => {
-                tracing::warn!("mon: {} asks this monitor to lead, which it does not", info.addrs);
+                tracing::warn!("mon: closing the relay link of {}: this monitor is not the leader", info.addrs);
                 me.net.close(conn);
             }
             ConnEvent::Open(info) => {
@@ -261,7 +261,7 @@ impl Handler for Clients {
                 match reply {
                     Some(r) => {
                         me.net.consumed(conn, m.cost());
-                        // A connection that is gone reports so itself.
+                        // For a closed connection the network reports `Closed` separately.
                         let _ = me.net.send(conn, r);
                     }
                     None => me.front.borrow_mut().message(conn.0, m),
@@ -289,7 +289,7 @@ impl Handler for Link {
             ConnEvent::Message(m) => {
                 let r = me.front.borrow_mut().from_leader(&m);
                 if let Err(e) = r {
-                    tracing::error!("mon: the leader sent what cannot be read: {e}");
+                    tracing::error!("mon: closing the link to the leader, which sent an invalid message: {e}");
                     me.net.close(conn);
                     me.unlink();
                 }
@@ -311,7 +311,7 @@ impl FrontHost {
         self.front.borrow_mut().link_closed();
     }
 
-    /// What the monitor can say of the others.
+    /// The relay state, for the admin socket.
     fn seen(&self) -> Seen {
         let link = self.link.borrow();
         let leader = link.as_ref().filter(|(.., open)| *open).map(|(_, p, _)| p.clone());
@@ -323,7 +323,8 @@ impl FrontHost {
     }
 
     fn carry_out(&self) {
-        // Before the session that it opened: the leader ends those that are older than the use of a new key.
+        // The use of a key is sent before the session that it opened, because the leader ends sessions older than the
+        // first use.
         for (name, key) in self.used.take() {
             if let Some(c) = self.linked() {
                 let m = MRelayKeyUsed { name, key: key.to_bytes(Features::PACIFIC) };
@@ -364,7 +365,7 @@ impl FrontHost {
         }
     }
 
-    /// Connects to whoever leads.
+    /// Connects to the current leader, and closes a link to an earlier one.
     fn look(self: &Rc<Self>, standing: &Standing, replica: &Replica, own: EntityAddr, modes: &net::modes::Modes) {
         let leader = standing.leader.borrow().clone();
         let linked = self.link.borrow().as_ref().map(|(c, p, _)| (*c, p.clone()));
@@ -412,7 +413,7 @@ impl FrontHost {
     }
 }
 
-/// Serves in front until this monitor is elected (then: its fence) or asked to stop.
+/// Runs a front monitor until it is elected (then it returns its fence) or asked to stop.
 async fn in_front(
     cx: &Context,
     o: &MonRunOptions,
@@ -474,9 +475,9 @@ async fn in_front(
             break Err(MonError::Stopped(why));
         }
         if !replica.borrow().monmap.mons.contains_key(&o.name) {
-            break Err(MonError::Stopped("it was removed from the map of monitors".into()));
+            break Err(MonError::Stopped("this monitor was removed from the monmap".into()));
         }
-        // Without ids nobody can sign in, which clients would take for a refusal.
+        // Without global ids no client can sign in, and clients would take the failure for a refusal.
         if !listening && host.ids.left() > 0 {
             super::listen(&endpoint, bind).await?;
             listening = true;
@@ -496,7 +497,7 @@ async fn in_front(
     result
 }
 
-/// The outcome of making a cluster in etcd, which may be starting.
+/// Creates a cluster in etcd, and waits for an etcd that is still starting. Returns the transaction's outcome.
 pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome, MonError> {
     let mut store = Store::etcd(etcd)?;
     for left in (0..MAKE_TRIES).rev() {
@@ -509,5 +510,5 @@ pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome,
     store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: "etcd".into(), error })
 }
 
-/// How often etcd is asked before a cluster is made in it.
+/// Number of attempts to reach etcd before a cluster is created in it.
 const MAKE_TRIES: usize = 150;

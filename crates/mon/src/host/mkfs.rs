@@ -1,4 +1,4 @@
-//! Making a new cluster: its id, monitor map, first OSD map and first keys.
+//! Creates a new cluster: its id, monmap, first OSD map and first keys.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,28 +16,28 @@ use super::{MonError, STATE_FILE, Store};
 use crate::core::cluster_state::AuthEntry;
 use crate::core::load::NewCluster;
 
-/// What a new cluster starts with.
+/// The parameters of a new cluster.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// Its id.
+    /// The cluster's id.
     pub fsid: Uuid,
     /// The first monitor's name.
     pub mon_name: String,
-    /// The address the monitor is reached at.
+    /// The first monitor's addresses.
     pub mon_addrs: AddrVec,
-    /// The monitor's directory; made if it is not there.
+    /// The monitor's directory; created if it does not exist.
     pub data_dir: std::path::PathBuf,
-    /// Further monitors that are in the map from the start.
+    /// Further monitors in the first monmap.
     pub others: Vec<(String, AddrVec)>,
-    /// Where the state is to be instead of the monitor's directory.
+    /// The etcd cluster for the state; `None` for the monitor's directory.
     pub etcd: Option<EtcdOptions>,
-    /// A keyring whose entities are taken over (its `mon.` too); entities missing in it get new keys.
+    /// A keyring whose entities are imported (also its `mon.`). Usual entities that it lacks get new keys.
     pub keyring: Keyring,
     /// Failure domain of the first rule (`osd_crush_chooseleaf_type`): 0 OSDs, 1 hosts, and so on up the CRUSH types.
     pub failure_domain: i32,
 }
 
-/// Entities every cluster has, and their caps.
+/// The entities of every cluster, with their caps.
 const ENTITIES: [(&str, &[(&str, &str)]); 9] = [
     ("mon.", &[("mon", "allow *")]),
     ("client.admin", &[("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")]),
@@ -50,7 +50,7 @@ const ENTITIES: [(&str, &[(&str, &str)]); 9] = [
     ("client.bootstrap-rgw", &[("mon", "allow profile bootstrap-rgw")]),
 ];
 
-/// Keys and caps of a new cluster: those of `keyring`, and new keys for the usual entities that it lacks.
+/// The keys and caps of a new cluster: those of `keyring`, and new keys for the usual entities that it lacks.
 #[must_use]
 pub fn first_entities(keyring: &Keyring, now: Utime) -> BTreeMap<AuthName, AuthEntry> {
     let caps_of = |list: &[(&str, &str)]| list.iter().map(|(s, c)| ((*s).to_owned(), (*c).to_owned())).collect();
@@ -71,13 +71,14 @@ pub fn first_entities(keyring: &Keyring, now: Utime) -> BTreeMap<AuthName, AuthE
     all
 }
 
-/// Makes a file that nobody else reads.
+/// Creates a file that only its owner can read.
 pub(super) fn private(path: &Path) -> std::io::Result<()> {
     let mut o = std::fs::OpenOptions::new();
     o.write(true).create(true).truncate(false).mode(0o600).open(path).map(|_| ())
 }
 
-/// Makes the cluster; gives its entities, for the keyrings to write.
+/// Creates the cluster and returns its entities, for the keyring files. Error: [`MonError::Exists`] if there is a
+/// cluster already.
 pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> {
     let io = |path: &Path, error| MonError::Io { path: path.display().to_string(), error };
     std::fs::create_dir_all(&o.data_dir).map_err(|e| io(&o.data_dir, e))?;
@@ -99,7 +100,7 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         let outcome = run_here(|_, _| async { super::many::make(etcd, txn).await }).map_err(|e| io(&path, e))??;
         return if outcome == Outcome::Committed { Ok(entities) } else { Err(MonError::Exists(shown)) };
     }
-    // Keys are in there: nobody else reads it, not even before the first of them is written.
+    // The file holds keys, so its mode is set before the first of them is written.
     private(&path).map_err(|e| io(&path, e))?;
     let shown = path.display().to_string();
     let txn = new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;

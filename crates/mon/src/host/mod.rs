@@ -37,18 +37,18 @@ use bridge::{Bridge, RoleHandler};
 /// Name of the state store's file in the monitor's directory.
 pub const STATE_FILE: &str = "state.redb";
 
-/// How a monitor is to run.
+/// Parameters of a monitor process.
 #[derive(Clone, Debug)]
 pub struct MonRunOptions {
-    /// Its name: `a` of `mon.a`.
+    /// The monitor's name: `a` of `mon.a`.
     pub name: String,
-    /// Its directory.
+    /// The monitor's directory.
     pub data_dir: PathBuf,
-    /// The state is in an etcd cluster, and this is one of several monitors.
+    /// The etcd cluster that holds the state, for one of several monitors; `None` for a single monitor.
     pub etcd: Option<EtcdOptions>,
-    /// Where to listen instead of the address that the monitor map has (for a host behind address translation).
+    /// The address to listen on instead of the one in the monmap (for a host behind address translation).
     pub bind: Option<SocketAddr>,
-    /// Where the manager role listens; `None` for no manager role (a separate `ceph-mgr` is expected).
+    /// The address of the manager role; `None` for no manager role (a separate `ceph-mgr` is expected).
     pub mgr_bind: Option<SocketAddr>,
     /// Path of the admin socket.
     pub admin_socket: Option<PathBuf>,
@@ -56,68 +56,68 @@ pub struct MonRunOptions {
     pub config: BTreeMap<String, String>,
 }
 
-/// Why a monitor did not start, or stopped.
+/// The reason why a monitor did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum MonError {
-    /// An option about connection modes.
+    /// An option about connection modes is invalid.
     #[error(transparent)]
     Modes(#[from] net::modes::BadModes),
-    /// The state store.
+    /// The state store failed.
     #[error("{path}: {error}")]
     Store {
-        /// Its file.
+        /// The state store's file.
         path: String,
-        /// What failed.
+        /// The failure.
         error: StateError,
     },
-    /// No cluster there, or one that this program cannot read.
+    /// The store holds no cluster, or one that this program cannot read.
     #[error("{path}: {error}")]
     Load {
         /// The state store's file.
         path: String,
-        /// Why.
+        /// The reason.
         error: LoadError,
     },
-    /// `mkfs` where a cluster is already.
+    /// `mkfs` was run where a cluster exists.
     #[error("{0} holds a cluster already")]
     Exists(String),
-    /// A listening address.
+    /// The monitor cannot listen on an address.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
-        /// The address.
+        /// The listening address.
         addr: SocketAddr,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The admin socket.
+    /// The admin socket cannot be served.
     #[error("admin socket {path}: {error}")]
     AdminSocket {
-        /// Its path.
+        /// The socket's path.
         path: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The monitor map does not name this monitor, or gives it no address.
+    /// The monmap does not name this monitor, or gives it no address.
     #[error("the monitor map has no usable address for mon.{0}")]
     NotInMap(String),
-    /// A file or directory.
+    /// A file or directory cannot be used.
     #[error("{path}: {error}")]
     Io {
-        /// The path.
+        /// The path of the file or directory.
         path: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// An archive of a state.
+    /// An archive of a state cannot be read or imported.
     #[error("archive: {0}")]
     Archive(String),
-    /// It stopped by itself.
+    /// The monitor stopped by itself, with the reason.
     #[error("stopped: {0}")]
     Stopped(String),
 }
 
 impl MonRunOptions {
-    /// The core's options, as the configuration has them.
+    /// The core's options, from the configuration.
     #[must_use]
     pub fn core_options(&self) -> MonOptions {
         let mut o = MonOptions::from_local(self.config.clone());
@@ -127,7 +127,7 @@ impl MonRunOptions {
     }
 }
 
-/// A store with a way to wait for its events.
+/// A state store with a waker for its events.
 pub(crate) struct Store {
     pub(crate) store: Box<dyn StateStore>,
     pub(crate) ready: Arc<Notify>,
@@ -151,7 +151,7 @@ impl Store {
         Ok(Self { store: Box::new(store), ready })
     }
 
-    /// One request to its result; for start-up only, when nothing else is under way.
+    /// Sends one request and waits for its result; for start-up only, when no other request is in flight.
     async fn ask(&mut self, op: Op) -> Result<Outcome, StateError> {
         self.store.submit(Request { token: 0, op });
         loop {
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Reads ranges as they were at one revision: the one given, or (0) that of the first read, which is given back.
+    /// Reads ranges at one revision: `at`, or, if `at` is 0, that of the first read, which is then written to `at`.
     async fn read(&mut self, ranges: Vec<Range>, at: &mut u64) -> Result<Vec<(bytes::Bytes, Entry)>, StateError> {
         let (mut reading, first) = Reading::new(ranges, *at, READ);
         self.store.submit(first);
@@ -203,13 +203,13 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     serve(cx, &o, store, &shown, None).await
 }
 
-/// Where the map of monitors says that this one is.
+/// The msgr2 address of a monitor in the monmap.
 fn public_addr(m: &cluster::MonMap, name: &str) -> Result<EntityAddr, MonError> {
     let addr = m.mons.get(name).and_then(|m| m.public_addrs.msgr2().copied());
     addr.ok_or_else(|| MonError::NotInMap(name.to_owned()))
 }
 
-/// Listens, for a short while also while what listened there before is still being closed.
+/// Listens on an address. While a closing socket still holds it, the call retries for a second.
 async fn listen(e: &net::Endpoint, addr: SocketAddr) -> Result<(), MonError> {
     for _ in 0..50 {
         match e.listen(addr) {
@@ -222,7 +222,7 @@ async fn listen(e: &net::Endpoint, addr: SocketAddr) -> Result<(), MonError> {
     e.listen(addr).map(|_| ()).map_err(|error| MonError::Listen { addr, error })
 }
 
-/// Serves as the monitor that writes: the only one, or, with a fence, the leader of several.
+/// Runs the monitor that writes: the only one, or, with a fence, the leader of several.
 async fn serve(
     cx: Context,
     o: &MonRunOptions,
@@ -278,7 +278,7 @@ async fn serve(
     let serve_state = bridge.serve_state(store.ready);
     let mut state_task = std::pin::pin!(serve_state);
     bridge.turn_end();
-    // Keys, ids and the manager's address are committed before anybody is let in.
+    // Keys, global ids and the manager's address are committed before the first connection is accepted.
     while !core.borrow().is_ready() || core.borrow().is_busy() {
         tokio::select! {
             () = &mut state_task => {}
@@ -306,7 +306,7 @@ async fn serve(
         net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&bridge), core::load::role_of(kind))))
     };
     let mgr_gid = core.borrow().state.mgrmap.active_gid as i64;
-    // The manager listens first: the map already says where.
+    // The manager listens first, because the map already announces its address.
     let mgr = match (o.mgr_bind, mgr_addrs) {
         (Some(addr), Some(addrs)) => {
             let e = endpoint(EntityKind::MGR, mgr_gid, addrs);
@@ -369,9 +369,9 @@ async fn serve(
     result
 }
 
-/// Completes when the membership has changed; never where there is none.
+/// Completes when the membership has changed; never without a membership.
 async fn changed(s: Option<&mut tokio::sync::watch::Receiver<()>>) {
-    // Its sender lives as long as the monitor.
+    // The sender lives as long as the monitor.
     if let Some(s) = s
         && s.changed().await.is_ok()
     {

@@ -1,7 +1,7 @@
-//! A monitor in memory: the core over the in-memory store, with peers that are played by the test.
+//! A monitor in memory: the core over the in-memory store, with peers that the test plays.
 //!
-//! Time stands still unless the test moves it. After every commit the map history is checked the way a real OSD checks
-//! it: each incremental applied to the map before must give the stored full map, byte for byte.
+//! Time stands still unless the test moves it. After every commit the map history is checked as a real OSD checks it:
+//! each incremental, applied to the previous map, must give the stored full map, byte for byte.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::cell::RefCell;
@@ -25,10 +25,10 @@ use wire::types::{OsdSuperblock, PaxosHeader};
 use wire::{Features, Message, WireMessage};
 
 pub(crate) const FSID: Uuid = Uuid([7; 16]);
-/// Where peers come from, unless a test says otherwise.
+/// The socket address of peers, unless a test sets another.
 pub(crate) const HOME: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 40000);
-/// A ticket that does not end.
+/// The expiry of a ticket that never expires.
 pub(crate) const FOREVER: Utime = Utime { sec: u32::MAX, nsec: 0 };
 
 /// Seeded randomness.
@@ -54,15 +54,15 @@ pub(crate) struct Cluster {
     pub(crate) closed: Vec<(u64, String)>,
     /// The map up to which the history was checked.
     pub(crate) checked: Option<OsdMap>,
-    /// Maps are not checked: for measuring.
+    /// True to skip the check of maps, for measurements.
     pub(crate) unchecked: bool,
-    /// The store refuses transactions, as a full disk does.
+    /// True if the store refuses transactions, like a full disk.
     pub(crate) failing: bool,
-    /// So many reads fail.
+    /// Number of coming reads that fail.
     pub(crate) failing_reads: usize,
-    /// What becomes of the next transactions whose outcomes get lost: whether each takes effect.
+    /// Coming transactions whose outcomes get lost; true if the transaction takes effect.
     pub(crate) lost: VecDeque<bool>,
-    /// Requests that the store has not been given yet: what a crash loses.
+    /// Requests that the store has not received yet; a crash loses them.
     pub(crate) held: Option<Vec<Request>>,
     pub(crate) options: MonOptions,
     pub(crate) next_conn: u64,
@@ -129,7 +129,7 @@ impl Cluster {
         Self::on(store, options, now)
     }
 
-    /// On what a store holds.
+    /// A monitor over the contents of a store.
     pub(crate) fn on(mut store: MemoryStore, options: MonOptions, now: Now) -> Self {
         let core = load_core(&mut store, &options, now);
         let mut me = Self {
@@ -152,7 +152,7 @@ impl Cluster {
         me
     }
 
-    /// The process dies and another one starts on what was durable.
+    /// Kills the process and starts a new one on the durable state.
     pub(crate) fn restart(&mut self) {
         self.held = None;
         self.checked = None;
@@ -219,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// What a real OSD does with the maps.
+    /// Checks the map history as a real OSD does.
     pub(crate) fn check_history(&mut self) {
         let h = &self.core.state.history;
         let mut before = self.checked.take().filter(|m| m.epoch >= h.oldest && m.epoch <= h.newest);
@@ -244,7 +244,7 @@ impl Cluster {
         self.now.wall = self.now.wall.plus(d);
     }
 
-    /// Lets seconds pass with a tick each.
+    /// Lets `n` seconds pass with a tick each.
     pub(crate) fn ticks(&mut self, n: u64) {
         for _ in 0..n {
             self.pass(Duration::from_secs(1));
@@ -306,7 +306,7 @@ impl Cluster {
         mine.iter().map(|(_, m)| M::from_message(m).expect("our own message")).collect()
     }
 
-    /// A command to its result code, status line and output.
+    /// Sends a command and returns its result code, status line and output.
     pub(crate) fn command(&mut self, c: u64, json: &serde_json::Value, input: &str) -> (i32, String, String) {
         let cmd = MMonCommand {
             paxos: PaxosHeader::default(),
@@ -327,7 +327,7 @@ impl Cluster {
         (reply.r, reply.rs.0, String::from_utf8_lossy(&reply.data).into_owned())
     }
 
-    /// Sends a command whose answer is looked at later.
+    /// Sends a command whose answer the test reads later.
     pub(crate) fn ok_later(&mut self, c: u64, json: &serde_json::Value) {
         self.send(c, &MMonCommand { fsid: FSID, cmd: vec![json.to_string().into()], ..MMonCommand::default() });
     }
@@ -342,7 +342,7 @@ impl Cluster {
         &self.core.state.osdmap
     }
 
-    /// Makes an OSD on a host exist, by the commands a real one is made with.
+    /// Creates an OSD on a host, with the commands that create a real one.
     pub(crate) fn new_osd(&mut self, admin: u64, id: i32, host: &str) {
         let uuid = osd_uuid(id).to_string();
         self.ok(admin, &serde_json::json!({ "prefix": "osd new", "uuid": uuid, "id": format!("osd.{id}") }));
@@ -358,7 +358,7 @@ impl Cluster {
         c
     }
 
-    /// A cluster with `n` OSDs up, one per host; their sessions.
+    /// A cluster with `n` OSDs up, one per host; returns it with the sessions of the administrator and the OSDs.
     pub(crate) fn with_osds(n: i32) -> (Self, u64, Vec<u64>) {
         let mut c = Self::new();
         let admin = c.admin();
@@ -379,7 +379,7 @@ impl Cluster {
     }
 }
 
-/// A peer at the monitor role that says it is of `kind`.
+/// A peer at the monitor role that announces the entity type `kind`.
 pub(crate) fn peer(name: &str, kind: EntityKind, gid: u64, caps: &str) -> Peer {
     Peer {
         principal: who(kind, name, gid, caps),
@@ -390,7 +390,7 @@ pub(crate) fn peer(name: &str, kind: EntityKind, gid: u64, caps: &str) -> Peer {
     }
 }
 
-/// Somebody who signed in.
+/// The principal of an authenticated entity.
 pub(crate) fn who(kind: EntityKind, name: &str, gid: u64, caps: &str) -> auth::Principal {
     auth::Principal {
         name: AuthName::parse(name).unwrap(),
@@ -432,7 +432,7 @@ pub(crate) fn boot_message(fsid: Uuid, id: i32, newest: Epoch, boot_epoch: u32) 
     }
 }
 
-/// What a host answers that has nothing to do and no client.
+/// The answer of a host without jobs and without a cluster client.
 fn idle_host(token: u64, prefix: &str) -> Event {
     let (rc, rs, out) = match prefix {
         "progress" => (0, "Nothing in progress", ""),
