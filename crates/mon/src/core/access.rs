@@ -1,4 +1,4 @@
-//! Who holds a session and what it may do.
+//! The identity of a session's peer, and its access rights.
 
 use base::{AuthName, EntityAddr};
 use cluster::caps::{MgrCaps, MonCaps, Need};
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use super::cluster_state::Role;
 
-/// Who is at the other end of a session, as authentication found it. What a peer says about itself is not in it.
+/// The authenticated identity of a session's peer, with its rights. Claims of the peer itself are not in it.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// As the messenger made it where the handshake ended.
+    /// The identity from the messenger's handshake.
     pub who: auth::Principal,
-    /// What it may do at the role it connected to: the caps it came with, or those it was given since.
+    /// The peer's rights at the role of the session: the caps of its ticket, or newer caps of the entity.
     pub access: Access,
 }
 
 impl Principal {
-    /// From what the messenger found, at a role.
+    /// A principal at `role` from the messenger's identity.
     #[must_use]
     pub fn new(who: auth::Principal, role: Role) -> Self {
         let access = if who.caps.allow_all { Access::all() } else { Access::parse(role, &who.name, &who.caps.text()) };
@@ -39,8 +39,8 @@ impl Principal {
         self.access.allows(service, command, args, need, &self.addr())
     }
 
-    /// True if a command of a manager's module is allowed. With an empty `command` the conditions of grants for modules
-    /// count against `args` (a pool, a namespace).
+    /// True if a command of a manager module is allowed. With an empty `command` the conditions of grants for modules
+    /// are compared with `args` (a pool, a namespace).
     #[must_use]
     pub fn allows_module(&self, module: &str, command: &str, args: &BTreeMap<String, String>, need: Need) -> bool {
         self.access.allows_module(module, command, args, need, &self.addr())
@@ -50,14 +50,14 @@ impl Principal {
 /// Capabilities at a monitor or at a manager.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// At a monitor.
+    /// Capabilities at a monitor.
     Mon(MonCaps),
-    /// At a manager.
+    /// Capabilities at a manager.
     Mgr(MgrCaps),
 }
 
 impl Access {
-    /// True if everything is allowed, from everywhere.
+    /// True if all is allowed, from every address.
     #[must_use]
     pub fn is_allow_all(&self) -> bool {
         match self {
@@ -66,19 +66,19 @@ impl Access {
         }
     }
 
-    /// Everything is allowed.
+    /// Access that allows everything.
     #[must_use]
     pub fn all() -> Self {
         Self::Mon(MonCaps::allow_all())
     }
 
-    /// Nothing is allowed.
+    /// Access that allows nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::Mon(MonCaps::default())
     }
 
-    /// Parses the text of an entity's ticket or record. Text that does not parse allows nothing, and is logged.
+    /// Parses the caps of an entity's ticket or record. Malformed text allows nothing, and is logged.
     #[must_use]
     pub fn parse(role: Role, name: &AuthName, text: &str) -> Self {
         let (parsed, nothing) = match role {
@@ -91,8 +91,7 @@ impl Access {
         })
     }
 
-    /// True if `need` at `service` is allowed to a client at `addr`; `command` and its arguments are those of a command, or
-    /// empty.
+    /// True if a client at `addr` may do `need` at `service`. `command` and `args` belong to a command, or are empty.
     fn allows(
         &self,
         service: &str,
@@ -107,7 +106,7 @@ impl Access {
         }
     }
 
-    /// File systems that a client is limited to; none: not limited.
+    /// The file systems that the client is limited to; empty for no limit.
     #[must_use]
     pub fn fs_names(&self) -> Vec<&str> {
         match self {

@@ -1,10 +1,11 @@
-//! The audit log: who changed what, and who was refused what.
+//! The audit log: changes and refusals, each with the entity that sent the command.
 //!
-//! A command that may change something, or that hands out keys, is one line of the cluster log's `audit` channel, in the
-//! same transaction as its change. Refusals and failures are lines too, but anybody can cause them: repeats within
-//! [`WINDOW`] are one line with their number, and no more than [`LINES`] a window are written, [`LINES_OF_ONE`] for one
-//! entity; the rest is counted. Commands that only read are in the process's own log, at debug level. A line shows declared
-//! arguments without secrets ([`Parsed::shown`](crate::command::Parsed::shown)), never the input or the output.
+//! A command that may change something or hands out keys is one line of the cluster log's `audit` channel, in the
+//! same transaction as its change. Refusals and failures are lines too, but any client can cause them. So repeats
+//! within [`WINDOW`] become one line with their number. At most [`LINES`] are written in a window, and
+//! [`LINES_OF_ONE`] for one entity; further ones are only counted. Commands that only read are in the process's own
+//! log, at debug level. A line shows declared arguments without secrets
+//! ([`Parsed::shown`](crate::command::Parsed::shown)), never the input or the output.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,25 +19,25 @@ use super::log::Prio;
 use super::session::ConnKey;
 use crate::command::Parsed;
 
-/// How long repeats are merged.
+/// Length of a window, in which repeats are merged.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines about refusals in a window.
+/// Most lines about refusals in a window.
 const LINES: usize = 30;
-/// Of one entity.
+/// Most lines about refusals of one entity in a window.
 const LINES_OF_ONE: usize = 10;
-/// Longest text of a command in a line.
+/// Longest text of a command in a line, in bytes.
 const TEXT_MAX: usize = 4096;
-/// Different refusals followed at once.
+/// Most different refusals tracked at once.
 const FOLLOWED: usize = 1024;
 
-/// Entity, address and what was refused.
+/// Entity, address, and the refused command or message.
 type Key = (AuthName, IpAddr, String);
 
-/// Refusals of the current window.
+/// The refusals of the current window.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     since: Option<Mono>,
-    /// How often each happened beyond the line that was written.
+    /// Number of repeats of each refusal after the line that was written.
     more: BTreeMap<Key, u64>,
     lines: usize,
     lines_of: BTreeMap<AuthName, usize>,
@@ -44,7 +45,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one; true if it is to be written now.
+    /// Counts a refusal; true if its line is to be written now.
     fn note(&mut self, key: Key, now: Mono) -> bool {
         self.since.get_or_insert(now);
         if let Some(n) = self.more.get_mut(&key) {
@@ -62,7 +63,7 @@ impl Refusals {
         true
     }
 
-    /// The lines at the end of a window, in which everything begins anew.
+    /// Ends the window if it is over, and returns its summary lines.
     fn end(&mut self, now: Mono) -> Vec<String> {
         if self.since.is_none_or(|t| now.since(t) < WINDOW) {
             return Vec::new();
@@ -83,7 +84,7 @@ impl Refusals {
     }
 }
 
-/// The text, cut to what a line may hold.
+/// The text, truncated to the longest length of a line.
 pub(super) fn cut(mut text: String) -> String {
     if text.len() > TEXT_MAX {
         let at = (0..=TEXT_MAX).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
@@ -97,7 +98,7 @@ impl MonCore {
         self.pending.log(&self.state, self.now, Prio::INFO, "audit", line);
     }
 
-    /// A command that was run: `how` is "finished" or "dispatch" (its answer comes later).
+    /// Logs a command that was run: `how` is "finished", or "dispatch" if its answer comes later.
     pub(super) fn audit_command(&mut self, info: &SessionInfo, cmd: &Parsed, rc: i32, how: &str) {
         let who = &info.principal.who;
         let text = || cut(cmd.shown());
@@ -116,7 +117,7 @@ impl MonCore {
         }
     }
 
-    /// A command without the right to it.
+    /// Logs a command that was refused for lack of caps.
     pub(super) fn audit_refused(&mut self, info: &SessionInfo, cmd: &Parsed) {
         let who = &info.principal.who;
         let what = format!("cmd '{}': access denied", cmd.sig.prefix);
@@ -130,19 +131,19 @@ impl MonCore {
         }
     }
 
-    /// A message or subscription without the right to it.
+    /// Logs a message or subscription that was dropped for lack of caps.
     pub(super) fn audit_dropped(&mut self, c: ConnKey, what: &str, why: &str) {
         let Some(s) = self.sessions.get(&c) else { return };
         let (who, entity) = (s.principal.who.clone(), s.entity);
         let what: String = what.chars().take(64).collect();
         let key = (who.name.clone(), who.socket.ip(), format!("{what}: access denied"));
         if self.refusals.note(key, self.now.mono) {
-            tracing::warn!("mon: {what} of {} is dropped: {why}", self.who(c));
+            tracing::warn!("mon: dropping {what} of {}: {why}", self.who(c));
             self.audit_line(format!("from='{entity} {}' entity='{}' {what}: access denied", who.socket, who.name));
         }
     }
 
-    /// Lines about what was merged.
+    /// Writes the summary lines of merged refusals.
     pub(super) fn tick_audit(&mut self) {
         for line in self.refusals.end(self.now.mono) {
             self.audit_line(line);

@@ -1,4 +1,4 @@
-//! What signing in needs to know of the cluster: keys, caps, service secrets, fresh ids.
+//! The monitor's data for handshakes: keys, caps, service keys and fresh global ids.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,21 +11,21 @@ use base::{AuthName, EntityKind};
 
 use super::MonCore;
 
-/// The monitor's (or, for the manager role, the same process's) view for handshakes.
+/// The view of keys and caps for handshakes of the monitor or of the manager role.
 pub struct MonAuthHost {
     core: Rc<RefCell<MonCore>>,
     service: EntityKind,
 }
 
 impl MonAuthHost {
-    /// For connections to `service`: the monitor signs in, the manager role checks tickets.
+    /// The view for connections to `service`. The monitor checks keys; the manager role checks tickets.
     #[must_use]
     pub fn new(core: Rc<RefCell<MonCore>>, service: EntityKind) -> Self {
         Self { core, service }
     }
 }
 
-/// The same for code inside the core.
+/// The view for code inside the core.
 pub(super) struct View<'a> {
     core: &'a MonCore,
     service: EntityKind,

@@ -1,9 +1,9 @@
-//! The writes of one proposal, and how they are split where one transaction of the state store does not hold them.
+//! The writes of one proposal, split into several transactions where one would exceed the state store's bounds.
 //!
-//! Invariants:
-//!  1. What makes the proposal visible (the head: map epochs, their bounds, what must change with them) is in one
-//!     transaction. Those before it hold records that mean nothing without the head, or that stand for themselves; those
-//!     after it remove what means nothing any more.
+//! Invariants:  1. The head (map epochs, their bounds, and records that must change with them) is one transaction,
+//! and makes the
+//!     proposal visible. Earlier transactions hold records that mean nothing without the head, or that are valid alone.
+//!     Later ones remove records that the head made obsolete.
 //!  2. No key is changed twice: the last change of a key counts.
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use state::{MAX_TXN_BYTES, MAX_TXN_OPS, MAX_VALUE, Range, Write};
 
 use super::records::{Pieces, key};
 
-/// Writes of one part, less what is added to each.
+/// Most writes of one part: the store's bound less the writes that `commit` adds to each.
 const PART_OPS: usize = MAX_TXN_OPS - 8;
-/// Bytes of one part, less what is added to each.
+/// Most bytes of one part: the store's bound less the bytes that `commit` adds to each.
 const PART_BYTES: usize = MAX_TXN_BYTES - (64 << 10);
 
 type Writes = BTreeMap<Bytes, Option<Bytes>>;
 
-/// See the module.
+/// The writes of one proposal, collected by their place before, in or after the head.
 #[derive(Default)]
 pub(super) struct Batch {
     records: Writes,
@@ -29,12 +29,12 @@ pub(super) struct Batch {
     rest: Writes,
 }
 
-/// Transactions in order.
+/// The transactions of a proposal, in order.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Their writes.
+    /// The writes of each transaction.
     pub(super) parts: Vec<Vec<Write>>,
-    /// Which of them is the head.
+    /// Index of the head.
     pub(super) head: usize,
 }
 
@@ -50,12 +50,12 @@ fn cost(k: &Bytes, v: Option<&Bytes>) -> usize {
 }
 
 impl Batch {
-    /// Writes a record that stands for itself.
+    /// Writes a record that is valid without the head.
     pub(super) fn put(&mut self, k: impl Into<Bytes>, v: impl Into<Bytes>) {
         self.records.insert(k.into(), Some(v.into()));
     }
 
-    /// Removes a record that stands for itself.
+    /// Removes a record, independently of the head.
     pub(super) fn delete(&mut self, k: impl Into<Bytes>) {
         self.records.insert(k.into(), None);
     }
@@ -65,7 +65,7 @@ impl Batch {
         self.head.insert(k.into(), v);
     }
 
-    /// Removes what the head leaves behind.
+    /// Removes a record that the head makes obsolete.
     pub(super) fn delete_after(&mut self, k: impl Into<Bytes>) {
         self.rest.insert(k.into(), None);
     }
@@ -75,7 +75,7 @@ impl Batch {
         self.ranges.push(r);
     }
 
-    /// Writes bytes of any length with the head: in pieces before it where they are long.
+    /// Writes a value of any length with the head. A long value goes in pieces before it.
     pub(super) fn head_blob(&mut self, k: Bytes, v: Bytes) {
         if v.len() <= MAX_VALUE {
             self.head.insert(k, Some(v));
@@ -88,7 +88,7 @@ impl Batch {
         self.head.insert(k, Some(pieces.to_value()));
     }
 
-    /// The transactions.
+    /// Splits the writes into transactions.
     pub(super) fn into_parts(self) -> Parts {
         let sum = |w: &Writes| w.iter().map(|(k, v)| cost(k, v.as_ref())).sum::<usize>();
         let head_bytes = sum(&self.head);

@@ -1,7 +1,8 @@
-//! Compares the clocks of monitors: tickets and blocklist entries end by the wall clock of whoever checks them.
+//! Compares the clocks of monitors, because each monitor checks the expiry of tickets and blocklist entries by its
+//! own wall clock.
 //!
-//! The leader asks all others at once. What an answer says is known to within half the time that it took; a difference below
-//! that counts as none.
+//! The leader asks all other monitors at once. Half the time until the answer is the precision; a smaller difference
+//! counts as none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,30 +13,30 @@ use super::MonCore;
 use super::cluster_state::ClusterState;
 use crate::command::config::mon_option;
 
-/// How another monitor's clock differs from the leader's.
+/// The difference between another monitor's clock and the leader's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// Seconds that it is ahead.
+    /// Seconds that the other monitor's clock is ahead; negative if it is behind.
     pub skew: f64,
-    /// Seconds that the answer took, one way.
+    /// Half the round trip of the answer, in seconds.
     pub latency: f64,
 }
 
 impl Difference {
-    /// A difference of more than what is allowed, in words.
+    /// The text of the alert; `allowed` is the limit in seconds.
     #[must_use]
     pub fn text(&self, allowed: f64) -> String {
         format!("clock skew {}s > max {}s", short(self.skew.abs()), short(allowed))
     }
 
-    /// Its latency in seconds, in words.
+    /// The text of the latency.
     #[must_use]
     pub fn latency_text(&self) -> String {
         format!("(latency {}s)", short(self.latency))
     }
 }
 
-/// As streams of C++ print a number: six digits that count, at most.
+/// The form of a number in a C++ stream: at most six significant digits.
 fn short(x: f64) -> String {
     let whole = if x.abs() < 1.0 { 0 } else { x.abs().log10().floor() as usize + 1 };
     let text = format!("{x:.*}", 6usize.saturating_sub(whole));
@@ -45,7 +46,7 @@ fn short(x: f64) -> String {
     }
 }
 
-/// What is known of the others' clocks.
+/// The measured clock differences of the other monitors.
 #[derive(Clone, Debug, Default)]
 pub struct Clocks {
     round: u64,
@@ -55,18 +56,18 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// The clocks are compared at the next opportunity.
+    /// Begins the next round at the next tick.
     pub fn soon(&mut self) {
         self.next = None;
     }
 
-    /// Rounds of asking so far.
+    /// Number of rounds begun.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.round
     }
 
-    /// The differences known, by monitor.
+    /// The measured differences by monitor.
     #[must_use]
     pub fn differences(&self) -> &BTreeMap<String, Difference> {
         &self.of
@@ -76,7 +77,7 @@ impl Clocks {
         self.next = Some(self.next.map_or(at, |t| t.min(at)));
     }
 
-    /// A new round, if it is time for one; `every` is the pause to the one after it.
+    /// Begins a round and returns its number, if one is due; `every` is the time until the next.
     fn begin(&mut self, every: Duration, now: Now) -> Option<u64> {
         if self.next.is_some_and(|t| now.mono < t) {
             return None;
@@ -87,9 +88,9 @@ impl Clocks {
         Some(self.round)
     }
 
-    /// A monitor answers a round with its time.
+    /// Records a monitor's answer to a round.
     fn told(&mut self, name: &str, round: u64, here: Utime, now: Now) {
-        // An answer to an earlier round took unknown time.
+        // An answer to an earlier round has an unknown latency.
         let Some(asked) = self.asked.filter(|_| round == self.round) else { return };
         let latency = now.mono.since(asked.mono).as_secs_f64() / 2.0;
         let off = here.to_unix().as_secs_f64() - (asked.wall.to_unix().as_secs_f64() + latency);
@@ -102,7 +103,7 @@ impl Clocks {
     }
 }
 
-/// An option of the monitors in seconds.
+/// A monitor option in seconds; `otherwise` if it is not a number.
 fn seconds(state: &ClusterState, option: &str, otherwise: f64) -> f64 {
     let given = mon_option(state, option).parse().ok();
     given.filter(|s: &f64| s.is_finite() && *s >= 0.0).unwrap_or(otherwise)
@@ -129,7 +130,7 @@ impl MonCore {
         Duration::from_secs_f64(every.clamp(1.0, 86_400.0))
     }
 
-    /// The number of a round of comparing clocks, if one is to begin now. To be called about once a second.
+    /// The number of a new round of clock comparison, if one is due. Called about once a second.
     pub fn clock_round(&mut self, now: Now) -> Option<u64> {
         self.state.mons_up.as_ref()?;
         let every = self.check_every(self.is_skewed());
@@ -138,7 +139,7 @@ impl MonCore {
         self.state.clocks.begin(every, now)
     }
 
-    /// The monitor with these addresses has told its time.
+    /// Records the time `here` that the monitor with these addresses reported for a round.
     pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
         if let Some(name) = self.state.monmap.name_at(addrs).map(str::to_owned) {
             self.state.clocks.told(&name, round, here, now);

@@ -1,12 +1,12 @@
-//! What the monitor knows, and one proposal under construction.
+//! The monitor's state, and the one proposal under construction.
 //!
-//! [`ClusterState`] is the committed state held in memory: everything in it is also in the state store. Nothing
-//! changes it but a commit (and the volatile parts, marked so). Commands and messages write what they want changed
-//! into [`Pending`]; the core turns it into one transaction and one new map epoch, and answers after the commit.
+//! [`ClusterState`] is the committed state in memory: all of it is also in the state store. Only a commit changes it,
+//! except for the fields marked volatile. Commands and messages write their changes into [`Pending`]; the core turns
+//! it into one transaction and one new map epoch, and answers after the commit.
 //!
-//! Invariants:
-//!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state with
-//!     the pending changes applied; so several commands of one proposal see each other.
+//! Invariants:  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows
+//! committed state with
+//!     the pending changes applied; so several commands of one proposal see each other's changes.
 //!  2. A command that fails leaves `Pending` as it found it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +29,7 @@ use mgr::Manager;
 /// Key and caps of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthEntry {
-    /// The secret.
+    /// The secret key.
     pub key: auth::CryptoKey,
     /// A key that replaces `key` when the entity first uses it (`auth get-or-create-pending`).
     pub pending_key: Option<auth::CryptoKey>,
@@ -37,25 +37,25 @@ pub struct AuthEntry {
     pub caps: BTreeMap<String, String>,
 }
 
-/// One `config set`/`rm` in the history.
+/// One change of the central configuration, in its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigChange {
     /// Running number.
     pub version: u64,
-    /// When.
+    /// Time of the change.
     pub stamp: Utime,
-    /// What led to it (`config set`, `config reset 5`, …).
+    /// The command that made the change (`config set`, `config reset 5`, …).
     pub name: String,
     /// `who/key`, value before, value after.
     pub diff: Vec<(ConfigKey, Option<String>, Option<String>)>,
 }
 
-/// Whose option: section with mask as written (`global`, `osd`, `osd.0`, `osd/class:ssd`) and option name.
+/// Key of an option: section with mask as written (`global`, `osd`, `osd.0`, `osd/class:ssd`) and option name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigKey {
     /// Section and mask.
     pub who: String,
-    /// Option.
+    /// Name of the option.
     pub name: String,
 }
 
@@ -66,20 +66,20 @@ pub struct ConfigDb {
     pub version: u64,
     /// All values.
     pub values: BTreeMap<ConfigKey, String>,
-    /// Changes, newest last, bounded.
+    /// The latest changes, newest last.
     pub history: VecDeque<ConfigChange>,
 }
 
 /// A muted health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mute {
-    /// When it ends by itself; zero for never.
+    /// Time at which the mute expires; zero for never.
     pub until: Utime,
-    /// Stays after the check clears.
+    /// True if the mute stays after the alert is gone.
     pub sticky: bool,
-    /// Summary when muted.
+    /// Summary of the alert when it was muted.
     pub summary: String,
-    /// Count when muted: a rise ends the mute.
+    /// Count of the alert when it was muted; a rise ends the mute.
     pub count: i64,
 }
 
@@ -88,46 +88,46 @@ pub struct Mute {
 pub struct CreatingPg {
     /// Map epoch of the pool's creation.
     pub created: Epoch,
-    /// When that was.
+    /// Time of the pool's creation.
     pub stamp: Utime,
 }
 
 /// A client or daemon session as `mon sessions` and `features` show it (volatile).
 #[derive(Clone, Debug)]
 pub struct SessionSummary {
-    /// Who authenticated.
+    /// The authenticated entity.
     pub name: AuthName,
-    /// Instance.
+    /// The entity instance.
     pub entity: EntityName,
-    /// Source addresses.
+    /// The peer's addresses.
     pub addrs: AddrVec,
-    /// Features announced.
+    /// The features that the peer announced.
     pub features: Features,
-    /// Global id.
+    /// The global id of the peer.
     pub global_id: u64,
-    /// When it opened.
+    /// Time at which the session opened.
     pub since: Utime,
-    /// The monitor that it is connected to, if that is another one.
+    /// The front monitor that relays the session; `None` for a direct connection.
     pub by: Option<String>,
 }
 
-/// Everything committed, and a few volatile facts.
+/// The committed state, and some volatile values.
 pub struct ClusterState {
     /// Cluster id.
     pub fsid: Uuid,
-    /// When the cluster was made.
+    /// Time of the cluster's creation.
     pub created: Utime,
-    /// Our own name (`a` of `mon.a`).
+    /// This monitor's name (`a` of `mon.a`).
     pub mon_name: String,
     /// Options from the command line and configuration.
     pub options: MonOptions,
-    /// Newest committed OSD map.
+    /// The newest committed OSD map.
     pub osdmap: Arc<OsdMap>,
-    /// Encoded epochs, full and incremental.
+    /// Encoded OSD map epochs, full and incremental.
     pub history: MapHistory,
-    /// Monitors.
+    /// The monmap.
     pub monmap: MonMap,
-    /// Managers.
+    /// The manager map.
     pub mgrmap: MgrMap,
     /// Keys and caps.
     pub auth: BTreeMap<AuthName, AuthEntry>,
@@ -137,11 +137,11 @@ pub struct ClusterState {
     pub kv: BTreeMap<String, Bytes>,
     /// Version of the newest `config-key` change.
     pub kv_version: u64,
-    /// File systems and MDS daemons.
+    /// The FSMap: file systems and MDS daemons.
     pub fsmap: FsMap,
-    /// Encoded epochs of it, the newest ones.
+    /// The newest encoded epochs of the FSMap.
     pub fsmaps: BTreeMap<Epoch, Bytes>,
-    /// What each MDS told at boot.
+    /// Metadata that each MDS sent at boot, by global id.
     pub mds_metadata: BTreeMap<u64, BTreeMap<String, String>>,
     /// Warnings in the newest beacon of each MDS (volatile).
     pub mds_health: BTreeMap<u64, MdsHealth>,
@@ -149,56 +149,55 @@ pub struct ClusterState {
     pub log: ClusterLog,
     /// Muted health checks.
     pub mutes: BTreeMap<String, Mute>,
-    /// What each OSD told at boot.
+    /// Metadata that each OSD sent at boot.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
-    /// PGs waiting for their OSD.
+    /// PGs that no OSD has created yet.
     pub creating: BTreeMap<PgId, CreatingPg>,
-    /// Snapshots that every PG of a pool has purged.
+    /// Snapshots that every PG of a pool has purged, by pool.
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
-    /// What the manager role knows: statistics, services (volatile).
+    /// State of the manager role: statistics, services (volatile).
     pub mgr: Manager,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
-    /// How often a monitor has begun to lead this cluster, this time included.
+    /// Number of times that a monitor began to lead this cluster, including this time.
     pub term: u64,
-    /// What the active separate manager told of itself (volatile).
+    /// Metadata of the active separate manager (volatile).
     pub mgr_metadata: BTreeMap<String, String>,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
-    /// Monitors that are there, where several share a state (volatile); `None` for one that is alone.
+    /// Running monitors, where several share a state (volatile); `None` for a single monitor.
     pub mons_up: Option<BTreeSet<String>>,
-    /// How their clocks differ (volatile).
+    /// Clock differences of the other monitors (volatile).
     pub clocks: super::clocks::Clocks,
-    /// Why the newest request to the state store failed, until one succeeds (volatile).
+    /// The error of the newest request to the state store, until one succeeds (volatile).
     pub store_error: Option<String>,
-    /// Start of this process (volatile).
+    /// Start time of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.
     pub random: Rc<dyn auth::Random>,
 }
 
 impl ClusterState {
-    /// Monitors that are there, in the order of their ranks: each of them can serve, and one is enough.
+    /// The running monitors in the order of their ranks. Any one of them is enough to serve.
     #[must_use]
     pub fn quorum(&self) -> Vec<String> {
         let up = |n: &&String| self.mons_up.as_ref().is_none_or(|up| up.contains(*n));
         self.monmap.ranks.iter().filter(up).cloned().collect()
     }
 
-    /// Their ranks.
+    /// Ranks of the running monitors.
     #[must_use]
     pub fn quorum_ranks(&self) -> Vec<usize> {
         self.quorum().iter().filter_map(|n| self.monmap.ranks.iter().position(|r| r == n)).collect()
     }
 
-    /// The number that Ceph's tools know as the epoch of the election: odd where a quorum stands, and higher with each
-    /// beginning.
+    /// The election epoch for Ceph's tools: odd while there is a quorum, and higher after each start of a leader.
     #[must_use]
     pub fn election_epoch(&self) -> u64 {
         1 + 2 * self.term
     }
 
-    /// The monitor that writes: this one, where there are several.
+    /// The name of the leader; with several monitors this process is it.
     #[must_use]
     pub fn leader(&self) -> String {
         match &self.mons_up {
@@ -217,33 +216,33 @@ pub struct Pending {
     pub auth: BTreeMap<AuthName, Option<AuthEntry>>,
     /// Options set or removed.
     pub config: BTreeMap<ConfigKey, Option<String>>,
-    /// Name for the configuration history entry.
+    /// Text of the configuration history entry.
     pub config_reason: String,
     /// `config-key` entries set or removed.
     pub kv: BTreeMap<String, Option<Bytes>>,
     /// Mutes set or removed.
     pub mutes: BTreeMap<String, Option<Mute>>,
-    /// Cluster log lines.
+    /// Lines for the cluster log.
     pub log: Vec<LogEntry>,
-    /// New map of monitors, epoch included.
+    /// The new monmap, with its new epoch.
     pub monmap: Option<MonMap>,
-    /// New manager map, epoch included.
+    /// The new manager map, with its new epoch.
     pub mgrmap: Option<MgrMap>,
-    /// New map of file systems, epoch included.
+    /// The new FSMap, with its new epoch.
     pub fsmap: Option<FsMap>,
     /// MDS metadata set or removed.
     pub mds_metadata: BTreeMap<u64, Option<BTreeMap<String, String>>>,
     /// OSD metadata set or removed.
     pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
-    /// PGs reported as created.
+    /// PGs that OSDs reported as created.
     pub created_pgs: Vec<PgId>,
     /// New rotating service keys.
     pub service_keys: Option<auth::ServiceKeys>,
     /// End of the next batch of global ids.
     pub global_id_end: Option<u64>,
-    /// A monitor begins to lead.
+    /// The new term, when a monitor begins to lead.
     pub term: Option<u64>,
-    /// Drop map epochs below this.
+    /// The epoch below which OSD maps are removed.
     pub trim_to: Option<Epoch>,
 }
 
@@ -269,13 +268,13 @@ impl Pending {
             && self.trim_to.is_none()
     }
 
-    /// The map change under construction, if there is one.
+    /// The pending map change, if there is one.
     #[must_use]
     pub fn inc(&self) -> Option<&Incremental> {
         self.inc.as_ref()
     }
 
-    /// The map change under construction, for writing; started on first use. The core sets its time and checksums.
+    /// The pending map change, for writing; created on first use. The core sets its time and checksums.
     pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
         self.preview = None;
         self.inc.get_or_insert_with(|| {
@@ -283,16 +282,17 @@ impl Pending {
         })
     }
 
-    /// The map with the pending change applied. Shared and remembered until the next `inc_mut`.
+    /// The map with the pending change applied; cached until the next `inc_mut`.
     pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
         let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };
         Arc::clone(self.preview.get_or_insert_with(|| {
-            // A change that cannot apply is thrown away by the proposal, with an error in the log; nothing sees it.
+            // An inapplicable change is dropped by the proposal, with an error in the log, so the committed map
+            // stands here.
             state.osdmap.apply(inc).map_or_else(|_| Arc::clone(&state.osdmap), Arc::new)
         }))
     }
 
-    /// An entity as it will be.
+    /// An entity with pending changes.
     #[must_use]
     pub fn auth<'a>(&'a self, state: &'a ClusterState, name: &AuthName) -> Option<&'a AuthEntry> {
         match self.auth.get(name) {
@@ -301,7 +301,7 @@ impl Pending {
         }
     }
 
-    /// An option as it will be.
+    /// An option with pending changes.
     #[must_use]
     pub fn config<'a>(&'a self, state: &'a ClusterState, key: &ConfigKey) -> Option<&'a str> {
         match self.config.get(key) {
@@ -310,18 +310,18 @@ impl Pending {
         }
     }
 
-    /// The manager map as it will be.
+    /// The manager map with pending changes.
     #[must_use]
     pub fn mgrmap<'a>(&'a self, state: &'a ClusterState) -> &'a MgrMap {
         self.mgrmap.as_ref().unwrap_or(&state.mgrmap)
     }
 
-    /// The manager map for writing, one epoch further.
+    /// The pending manager map for writing, with the next epoch.
     pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
         self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
     }
 
-    /// The map of file systems for writing, one epoch further.
+    /// The pending FSMap for writing, with the next epoch.
     pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
         self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fsmap.epoch.next(), ..state.fsmap.clone() })
     }
@@ -333,7 +333,7 @@ impl Pending {
         Some(inc.new_pools.entry(pool).or_insert_with(|| PgPool::clone(&current)))
     }
 
-    /// A `config-key` entry as it will be.
+    /// A `config-key` entry with pending changes.
     #[must_use]
     pub fn kv<'a>(&'a self, state: &'a ClusterState, key: &str) -> Option<&'a Bytes> {
         match self.kv.get(key) {
@@ -342,7 +342,7 @@ impl Pending {
         }
     }
 
-    /// Adds a line to the cluster log in the monitor's name.
+    /// Adds a line of this monitor to the cluster log.
     pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
         self.log.push(LogEntry {
             name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
@@ -356,86 +356,87 @@ impl Pending {
         });
     }
 
-    /// Takes the map change out, for the commit.
+    /// Takes the pending map change, for the commit.
     pub(crate) fn take_inc(&mut self) -> Option<Incremental> {
         self.preview = None;
         self.inc.take()
     }
 }
 
-/// Which of the two roles a command came to.
+/// The role that a command was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Monitor (`MON_COMMAND`).
+    /// The monitor (`MON_COMMAND`).
     Mon,
-    /// Manager (`MGR_COMMAND`).
+    /// The manager (`MGR_COMMAND`).
     Mgr,
-    /// `ceph tell mon.x` or `ceph tell mgr.x`.
+    /// The process itself (`ceph tell mon.x`, `ceph tell mgr.x`).
     Tell,
 }
 
-/// Who asks.
+/// The session of a command's sender.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Who it is and what it may do.
+    /// The sender's identity and rights.
     pub principal: Principal,
-    /// Instance.
+    /// The sender's entity instance.
     pub entity: EntityName,
-    /// Addresses it says are its own.
+    /// The addresses that the sender announces.
     pub addrs: AddrVec,
-    /// Features of the peer.
+    /// The features that the sender announced.
     pub features: Features,
-    /// Which role it speaks to.
+    /// The role that the session is connected to.
     pub role: Role,
-    /// The monitor that it is connected to, if that is another one.
+    /// The front monitor that relays the session; `None` for a direct connection.
     pub by: Option<String>,
 }
 
-/// When to answer a command.
+/// The time at which a command is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// At once.
     Now,
     /// After the pending changes are committed.
     Committed,
-    /// Throw the outcome away, dispatch the command again after the pending changes are committed (it depends on
-    /// something that another command of the same proposal created).
+    /// After a commit: the outcome is discarded and the command dispatched again, because it depends on another
+    /// command of the same proposal.
     Retry,
-    /// Throw the outcome away, load the full map of that epoch into `history`, dispatch again.
+    /// After a read: the outcome is discarded, the full map of the epoch read into `history`, and the command
+    /// dispatched again.
     NeedMap(Epoch),
-    /// When the host has done the job that is among the effects ([`CommandEffect::Job`]); it gives the answer.
+    /// After the host has done the job among the effects ([`CommandEffect::Job`]), which gives the answer.
     Host,
 }
 
-/// Something beside the answer that a command wants done once it is answered.
+/// A side effect of a command, carried out with its answer.
 #[derive(Clone, Debug)]
 pub enum CommandEffect {
     /// Send to an OSD's manager session (`OSD_SCRUB2`, `OSD_FORCE_RECOVERY`).
     ToOsd(OsdId, Message),
-    /// Read the stored state and compare it with what is served; the result goes to the cluster log.
+    /// Read the stored state and compare it with the state in memory; the result goes to the cluster log.
     ScrubState,
     /// Drop PG statistics of a removed pool.
     ForgetPool(PoolId),
-    /// Take up these settings (`tell mon.x config set`).
+    /// Put these settings in force (`tell mon.x config set`).
     Settings(Box<cluster::settings::Settings>),
-    /// Ask the host to stop the process in order (`tell mon.x …`).
+    /// Ask the host to stop the process gracefully (`tell mon.x …`).
     Restart,
-    /// Work for the host, which gives the answer.
+    /// Hand work to the host, which gives the answer.
     Job(HostJob),
 }
 
-/// A command that needs a client of the cluster: the host runs it.
+/// A command that needs a client of the cluster, so the host runs it.
 #[derive(Clone, Debug)]
 pub struct HostJob {
-    /// The command's words.
+    /// The words of the command.
     pub prefix: &'static str,
-    /// Its arguments as text.
+    /// The arguments as text.
     pub args: BTreeMap<String, String>,
-    /// Who asks.
+    /// The sender's session.
     pub session: SessionInfo,
 }
 
-/// Result of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug)]
 pub struct CommandOutcome {
     /// 0 or a negative errno.
@@ -444,7 +445,7 @@ pub struct CommandOutcome {
     pub rs: String,
     /// Output.
     pub out: Bytes,
-    /// When to answer.
+    /// The time of the answer.
     pub when: When,
     /// Side effects.
     pub effects: Vec<CommandEffect>,
@@ -475,13 +476,13 @@ impl CommandOutcome {
         Self { rc, ..Self::done(rs) }
     }
 
-    /// Answered by the host once it has done `job`.
+    /// An outcome that the host gives once it has done `job`.
     #[must_use]
     pub fn host(job: HostJob) -> Self {
         Self { when: When::Host, effects: vec![CommandEffect::Job(job)], ..Self::done("") }
     }
 
-    /// Dispatch again after the commit.
+    /// The outcome that dispatches the command again after the commit.
     #[must_use]
     pub fn retry() -> Self {
         Self { when: When::Retry, ..Self::done("") }

@@ -16,20 +16,20 @@ use super::{Effect, JOBS, MonCore, audit};
 use crate::command::{self, Parsed};
 
 impl MonCore {
-    /// A command to the monitor.
+    /// Handles a command to the monitor.
     pub(super) fn mon_command(&mut self, c: ConnKey, m: Message, x: MMonCommand) {
         self.command_message(c, m, x.fsid, x.cmd, &x.data, Role::Mon);
     }
 
-    /// A command to the manager.
+    /// Handles a command to the manager.
     pub(super) fn mgr_command(&mut self, c: ConnKey, m: Message, x: MMgrCommand) {
         self.command_message(c, m, x.fsid, x.cmd, &x.data, Role::Mgr);
     }
 
-    /// A command to the process.
+    /// Handles a command to the process (`tell`).
     pub(super) fn tell_command(&mut self, c: ConnKey, m: Message, x: MCommand) {
         let Some(session) = self.sessions.get(&c) else { return };
-        // To a manager without a cluster id: a command of the ordinary interface from an old client.
+        // An old client sends ordinary manager commands this way, without a cluster id.
         let old = session.role == Role::Mgr && x.fsid == Uuid::ZERO;
         let role = if old { Role::Mgr } else { Role::Tell };
         self.command_message(c, m, x.fsid, x.cmd, &x.data, role);
@@ -56,7 +56,8 @@ impl MonCore {
             return;
         }
         if self.inflight.is_some() {
-            // Reads are answered from what is committed; whatever wants to change something waits for its turn.
+            // A read is answered from committed state; a command that changes something waits while a commit is in
+            // flight.
             let mut scratch = Pending::default();
             let outcome = self.dispatch_on(&mut scratch, &info, &parsed, input);
             match outcome.when {
@@ -84,7 +85,7 @@ impl MonCore {
         }
     }
 
-    /// A command is done at once.
+    /// Finishes a command that is answered at once.
     fn finish(&mut self, to: &CommandReply, info: &SessionInfo, cmd: &Parsed, o: CommandOutcome) {
         self.audit_command(info, cmd, o.rc, "finished");
         self.finish_now(to, o);
@@ -111,7 +112,7 @@ impl MonCore {
         }
     }
 
-    /// The host has done a job.
+    /// Answers a command with the result of its host job.
     pub(super) fn job_done(&mut self, token: u64, rc: i32, rs: String, out: Bytes) {
         if let Some(to) = self.jobs.remove(&token) {
             self.answer_command(&to, rc, rs, out);
@@ -143,7 +144,7 @@ impl MonCore {
         })
     }
 
-    /// A read-only command asked on the admin socket.
+    /// Runs a read-only command from the admin socket and returns its output.
     pub fn local_command(&mut self, prefix: &str) -> Bytes {
         let name = base::AuthName { kind: base::EntityKind::MON, id: self.state.mon_name.clone() };
         let nobody = auth::Principal::nobody(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -160,7 +161,7 @@ impl MonCore {
         self.read_command(&info, &[cmd])
     }
 
-    /// Output of a command that changes nothing; empty if it failed.
+    /// Output of a read-only command; empty if it failed.
     pub(super) fn read_command(&mut self, info: &SessionInfo, cmd: &[String]) -> Bytes {
         let Ok(parsed) = command::parse(cmd, info.role) else { return Bytes::new() };
         let mut scratch = Pending::default();
@@ -198,7 +199,7 @@ impl MonCore {
                         .map(|(c, _)| *c);
                     match conn {
                         Some(c) => self.send(c, m),
-                        None => tracing::warn!("mgr: no session with {osd}, a request to it is lost"),
+                        None => tracing::warn!("mgr: dropping a request to {osd}, which has no manager session"),
                     }
                 }
                 CommandEffect::ScrubState => self.scrub_state(conn),
@@ -207,7 +208,7 @@ impl MonCore {
                     self.state.options.settings = *s;
                     self.state.options.apply_settings();
                 }
-                // Taken out before the answer, by `delegate`.
+                // `delegate` has already taken the job.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),
             }

@@ -1,11 +1,12 @@
-//! Carrying a proposal through: its transactions one after the other, and what follows once they are durable.
+//! Carries a proposal through: its transactions in order, and the steps that follow once they are durable.
 //!
-//! Invariants:
-//!  1. Each transaction compares the revision of `osdmap/bounds`, which every transaction writes, and the fence of the
-//!     leader. So one that arrives late, or from a monitor that leads no more, changes nothing.
-//!  2. An outcome that nobody knows is never answered. The bounds name the transaction that wrote them: read again, they
-//!     tell whether it was ours. If it was not, the same transaction is submitted once more; it cannot take effect twice.
-//!  3. What was promised for "after the commit" (answers, maps) is done after it and in the order it was asked for.
+//! Invariants:  1. Each transaction compares the revision of `osdmap/bounds`, which every transaction writes, and the
+//! leader's fence.
+//!     So a late transaction, or one of a deposed leader, changes nothing.
+//!  2. An unknown outcome is never answered. The core reads the bounds again, which name the transaction that wrote
+//! them. If
+//!     it was another one, the same transaction is submitted once more; it cannot take effect twice.
+//!  3. Answers and maps that wait for the commit are sent after it, in the order of their requests.
 
 use std::collections::VecDeque;
 
@@ -23,43 +24,44 @@ use super::records::{Bounds, key, value};
 use super::waiter::Waiter;
 use super::{Effect, MonCore};
 
-/// The transactions of a proposal, and how far they are.
+/// The transactions of a proposal, and their progress.
 pub(super) struct Attempt {
-    /// Request that is under way, 0 for none.
+    /// Token of the request in flight, 0 for none.
     token: u64,
     step: Step,
-    /// The transaction at hand.
+    /// The current transaction.
     txn: Txn,
-    /// Who wrote the bounds, if it took effect.
+    /// The writer that the current transaction puts into the bounds; finding it there proves that the transaction
+    /// took effect.
     writer: (u64, u64),
     rest: VecDeque<Vec<Write>>,
-    /// Transactions before the head, the one at hand included; 0 once the head is at hand.
+    /// Number of transactions before the head, including the current one; 0 from the head on.
     before_head: usize,
     /// The bounds that the head writes.
     bounds: Bounds,
-    /// A transaction of the proposal is durable already.
+    /// True once a transaction of the proposal is durable.
     begun: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The transaction is with the store.
+    /// The store has the transaction.
     Sent,
-    /// The bounds are read, to see whether it took effect; `true` if the store said that a comparison did not hold.
+    /// The bounds are being read, to see whether the transaction took effect; `true` if a comparison failed.
     Checking(bool),
-    /// The store cannot be asked; again with the next tick.
+    /// The store is unavailable; the next tick reads the bounds again.
     Waiting(bool),
 }
 
 impl Attempt {
-    /// True if the reply is to it.
+    /// True if the token is that of the request in flight.
     pub(super) fn awaits(&self, token: u64) -> bool {
         self.token == token
     }
 }
 
 impl MonCore {
-    /// Begins a proposal.
+    /// Starts a proposal.
     pub(super) fn attempt(&mut self, parts: Parts, bounds: Bounds) -> Attempt {
         let mut a = Attempt {
             token: 0,
@@ -101,13 +103,13 @@ impl MonCore {
         a.token = self.submit(Op::get(vec![key::OSDMAP_BOUNDS.into()]));
     }
 
-    /// The store has answered a request of the proposal.
+    /// Handles the store's answer to a request of the proposal.
     pub(super) fn attempt_event(&mut self, revision: u64, result: Result<Outcome, StateError>) {
         let Some(mut i) = self.inflight.take() else { return };
         let a = &mut i.attempt;
         a.token = 0;
         if let Err(e) = &result {
-            tracing::error!("mon: {e}");
+            tracing::error!("mon: the state store failed a proposal: {e}");
             self.state.store_error = Some(e.to_string());
         }
         let mut done = None;
@@ -120,7 +122,9 @@ impl MonCore {
                 return self.commit_failed(&e);
             }
             (Step::Sent, Err(StateError::Unavailable(_))) => a.step = Step::Waiting(false),
-            (Step::Sent, Err(e)) => self.effects.push(Effect::Stop(format!("half of a proposal is refused: {e}"))),
+            (Step::Sent, Err(e)) => self
+                .effects
+                .push(Effect::Stop(format!("the state store refused a proposal of which a part is durable: {e}"))),
             (Step::Checking(conflict), Ok(Outcome::Values(v))) => {
                 let found = v.into_iter().next().flatten();
                 let writer = found.as_ref().and_then(|e| Bounds::from_bytes(&e.value).ok()).map(|b| b.writer);
@@ -128,9 +132,9 @@ impl MonCore {
                 if writer == Some(a.writer) {
                     done = Some(modified);
                 } else if modified != self.bounds_revision {
-                    self.effects.push(Effect::Stop("another monitor changed the state behind our back".into()));
+                    self.effects.push(Effect::Stop("another process changed the state of this monitor".into()));
                 } else if conflict {
-                    self.effects.push(Effect::Stop("this monitor does not lead any more".into()));
+                    self.effects.push(Effect::Stop("this monitor is no longer the leader".into()));
                 } else {
                     self.send_part(a);
                 }
@@ -149,7 +153,7 @@ impl MonCore {
         self.inflight = Some(i);
     }
 
-    /// Asks the store again that could not be asked.
+    /// Retries a read of the bounds that failed because the store was unavailable.
     pub(super) fn tick_attempt(&mut self) {
         if let Some(mut i) = self.inflight.take() {
             if let Step::Waiting(conflict) = i.attempt.step {
@@ -159,7 +163,7 @@ impl MonCore {
         }
     }
 
-    /// Nothing of the proposal took effect.
+    /// Handles a proposal of which nothing took effect: its clients get an error.
     fn commit_failed(&mut self, e: &StateError) {
         let Some(lost) = self.inflight.take() else { return };
         if lost.changes.global_id_end.is_some() {
@@ -178,7 +182,7 @@ impl MonCore {
         self.run_deferred();
     }
 
-    /// The proposal is durable: take it up, do what was promised, tell those who subscribed.
+    /// Handles a durable proposal: updates the state in memory, runs the waiters and notifies subscribers.
     fn committed(&mut self) {
         let Some(done) = self.inflight.take() else { return };
         self.state.store_error = None;
@@ -256,7 +260,7 @@ impl MonCore {
             self.state.log.push(line.clone());
         }
         if fs_changed {
-            // A daemon has the map before the answer to the beacon that led to it.
+            // An MDS gets the map before the answer to the beacon that led to it.
             self.publish_fsmap();
         }
         self.run_waiters(done.waiters);

@@ -1,8 +1,9 @@
-//! Which of the centrally stored options hold for one daemon or client.
+//! Selects the centrally stored options that apply to a daemon or client.
 //!
-//! A section is `global`, a kind (`osd`), a name (`osd.3`, `client.rgw.a`) or a dotted prefix of it (`client.rgw`), with
-//! masks behind slashes: `osd/class:ssd`, `osd/rack:r1`, `global/host:h`. Of several values for an option the one in
-//! the more specific section wins, except that a value with a narrower mask is never replaced by one with a wider.
+//! A section is `global`, a kind (`osd`), a name (`osd.3`, `client.rgw.a`) or a dotted prefix of it (`client.rgw`),
+//! with masks after slashes: `osd/class:ssd`, `osd/rack:r1`, `global/host:h`. Of several values for an option, the
+//! one in the more specific section wins, but a value with a narrower mask is never replaced by one with a wider
+//! mask.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use base::AuthName;
 
 use super::cluster_state::{ConfigDb, ConfigKey};
 
-/// What masks are compared with.
+/// The daemon's properties that masks are compared with.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Crush location: bucket type to bucket name; `host` is the host name for anything that is not an OSD.
+    /// CRUSH location: bucket type to bucket name; `host` is the host name for any daemon but an OSD.
     pub location: BTreeMap<String, String>,
     /// Device class of an OSD.
     pub device_class: String,
@@ -30,7 +31,7 @@ pub struct Section<'a> {
     pub class: Option<&'a str>,
 }
 
-/// Splits `who` as users write it.
+/// Splits a section as users write it into its base and masks.
 #[must_use]
 pub fn parse_section(who: &str) -> Option<Section<'_>> {
     let mut parts = who.split('/').filter(|p| !p.is_empty());
@@ -46,7 +47,7 @@ pub fn parse_section(who: &str) -> Option<Section<'_>> {
     Some(s)
 }
 
-/// How wide a mask is: location types by their rank in the hierarchy, then classes, then no mask.
+/// The width of a mask: location types by their rank in the hierarchy, then classes, then no mask.
 fn width(s: &Section<'_>, type_rank: &dyn Fn(&str) -> Option<usize>) -> usize {
     match (s.location.and_then(|(t, _)| type_rank(t)), s.class) {
         (Some(r), _) => r,
@@ -55,7 +56,7 @@ fn width(s: &Section<'_>, type_rank: &dyn Fn(&str) -> Option<usize>) -> usize {
     }
 }
 
-/// All options that hold for `name`.
+/// All options that apply to `name`.
 #[must_use]
 pub fn options_for(
     db: &ConfigDb,
@@ -66,7 +67,7 @@ pub fn options_for(
     resolve(db, name, subject, type_rank).into_iter().map(|(k, (_, v))| (k, v)).collect()
 }
 
-/// All options that hold for `name`, each with the entry it comes from.
+/// All options that apply to `name`, each with the entry it comes from.
 #[must_use]
 pub fn resolve(
     db: &ConfigDb,

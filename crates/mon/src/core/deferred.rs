@@ -1,5 +1,5 @@
-//! Messages that wait for a commit, bounded in number and bytes: each session has a share, and what one session has too
-//! much is its own loss.
+//! Messages that wait for a commit, bounded in number and bytes. Each session has a share, so that a session over its
+//! share is the only one to suffer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,24 +7,25 @@ use wire::Message;
 
 use super::session::ConnKey;
 
-/// Messages of one session that may wait.
+/// Most waiting messages of one session.
 pub(super) const SESSION_MESSAGES: usize = 4096;
-/// Bytes of one session that may wait; a single larger message waits alone.
+/// Most waiting bytes of one session; a single larger message waits alone.
 pub(super) const SESSION_BYTES: usize = 16 << 20;
-/// Bytes of all sessions that may wait.
+/// Most waiting bytes of all sessions.
 pub(super) const ALL_BYTES: usize = 256 << 20;
 
-/// The queue.
+/// The queue of waiting messages.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     queue: VecDeque<(ConnKey, Message)>,
-    /// Messages and bytes by session.
+    /// Number and bytes of waiting messages by session.
     held: BTreeMap<ConnKey, (usize, usize)>,
     bytes: usize,
 }
 
 impl Deferred {
-    /// Takes a message. Gives the session that holds too much, if one does now: it is to be closed.
+    /// Adds a message. Returns a session that exceeds its share, or the largest one if all together exceed the bound;
+    /// the caller closes it.
     pub(super) fn push(&mut self, c: ConnKey, m: Message) -> Option<ConnKey> {
         let cost = m.cost();
         let (n, bytes) = self.held.get(&c).copied().unwrap_or_default();
@@ -40,7 +41,7 @@ impl Deferred {
         self.held.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(c, _)| *c)
     }
 
-    /// Drops what a session holds.
+    /// Drops the waiting messages of a session.
     pub(super) fn forget(&mut self, c: ConnKey) {
         if let Some((_, bytes)) = self.held.remove(&c) {
             self.bytes -= bytes;
@@ -48,7 +49,7 @@ impl Deferred {
         }
     }
 
-    /// Everything, in the order of arrival.
+    /// Takes all messages, in the order of arrival.
     pub(super) fn take(&mut self) -> VecDeque<(ConnKey, Message)> {
         self.held.clear();
         self.bytes = 0;
@@ -59,7 +60,7 @@ impl Deferred {
         self.queue.is_empty()
     }
 
-    /// Messages and bytes held.
+    /// Number and bytes of waiting messages.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.queue.len(), self.bytes)
     }

@@ -1,8 +1,8 @@
-//! Whether the leader takes a session that another monitor let in.
+//! Decides whether the leader accepts a session that a front monitor let in.
 //!
-//! The monitor in front judged by its own copy of keys and caps, which may be behind. What decides is the leader's state: the key
-//! that was proved must be one that the name has here, and the session gets the caps that it has here. So a key or caps that
-//! were taken away are gone with the commit, whichever monitor somebody comes by.
+//! The front monitor checked the client against its own copy of keys and caps, which may be stale. The leader's state
+//! decides: the proved key must be one of the entity's keys here, and the session gets the entity's caps here. So a
+//! removed key or cap ends with the commit, through whichever monitor the client connects.
 
 use auth::CapsInfo;
 use base::EntityKind;
@@ -22,7 +22,7 @@ impl MonCore {
         }
     }
 
-    /// A session came by the monitor with these addresses.
+    /// Records that a session is relayed by the monitor with these addresses.
     pub fn came_by(&mut self, c: ConnKey, addrs: &base::AddrVec) {
         let by = self.state.monmap.name_at(addrs).map(str::to_owned);
         if let Some(s) = self.sessions.get_mut(&c) {
@@ -33,7 +33,8 @@ impl MonCore {
         }
     }
 
-    /// Puts the caps of this state into what another monitor told. An error says why there is to be no session.
+    /// Replaces the caps in a front monitor's report with the caps in this state. Error: the reason why the session
+    /// is refused.
     fn judged(&self, peer: &mut Peer) -> Result<(), &'static str> {
         let who = &mut peer.principal;
         if !self.state.options.cephx {
@@ -46,7 +47,7 @@ impl MonCore {
             );
         }
         let Some(entry) = self.state.auth.get(&who.name) else { return Err("the leader does not know the name") };
-        // A monitor of an earlier version does not say which key was proved.
+        // A monitor of an earlier version does not name the proved key.
         let mark = who.proved.unwrap_or_else(|| entry.key.mark());
         if mark != entry.key.mark() && entry.pending_key.as_ref().is_none_or(|k| k.mark() != mark) {
             return Err("it proved another key than the leader has for it");

@@ -1,7 +1,7 @@
-//! Who reported which OSD as failed, and when that is believed.
+//! Failure reports about OSDs, and the decision when to believe them.
 //!
 //! Reports count by failure domain: several OSDs of one host are one witness. The time without an answer must exceed
-//! the grace, which grows for an OSD (and for reporters) known to be slow rather than dead.
+//! the grace, which is longer for an OSD (and for reporters) known to be slow rather than dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use cluster::osdmap::{OsdMap, OsdXinfo};
 
 use super::options::MonOptions;
 
-/// `mon_osd_laggy_halflife`: after this long half of an OSD's bad reputation is forgotten.
+/// Time after which half of an OSD's laggy history is forgotten (`mon_osd_laggy_halflife`).
 pub(super) const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);
-/// Reports older than the grace by this much are dropped.
+/// Reports that are older than the grace plus this time are dropped.
 pub(super) const REPORT_KEEP: Duration = Duration::from_secs(600);
-/// Reporters remembered per OSD.
+/// Most reporters recorded per OSD.
 pub(super) const MAX_REPORTERS: usize = 1024;
 
-/// One reporter's word.
+/// One failure report.
 #[derive(Clone, Debug)]
 struct Report {
     failed_since: Utime,
     /// Failure domain of the reporter: a CRUSH node.
     domain: i32,
-    /// Reporter's connection and the epoch it has, to answer it with the new map.
+    /// The reporter's connection and map epoch, to answer it with the new map.
     waiter: (u64, u32),
 }
 
-/// All open reports.
+/// All open reports, by the OSD that they report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailureReports {
     targets: BTreeMap<OsdId, BTreeMap<OsdId, Report>>,
@@ -42,7 +42,7 @@ fn since(now: Utime, then: Utime) -> Duration {
     now.to_unix().saturating_sub(then.to_unix())
 }
 
-/// Seconds that an OSD's history of slowness adds to the grace.
+/// Seconds that an OSD's laggy history adds to the grace.
 fn laggy_term(x: &OsdXinfo, elapsed: Duration) -> f64 {
     let decay = (-std::f64::consts::LN_2 * elapsed.as_secs_f64() / LAGGY_HALFLIFE.as_secs_f64()).exp();
     let probability = f64::from(x.laggy_probability) / f64::from(u32::MAX);
@@ -50,7 +50,7 @@ fn laggy_term(x: &OsdXinfo, elapsed: Duration) -> f64 {
 }
 
 impl FailureReports {
-    /// Notes a report: `reporter` has had no answer from `target` for `failed_for`.
+    /// Records a report: `reporter` has had no answer from `target` for `failed_for`.
     pub(super) fn report(
         &mut self,
         target: OsdId,
@@ -66,7 +66,7 @@ impl FailureReports {
         }
     }
 
-    /// Forgets what `reporter` said about `target`.
+    /// Drops the report of `reporter` about `target`.
     pub(super) fn cancel(&mut self, target: OsdId, reporter: OsdId) {
         if let Some(r) = self.targets.get_mut(&target) {
             r.remove(&reporter);
@@ -76,12 +76,13 @@ impl FailureReports {
         }
     }
 
-    /// Forgets everything about `target` and gives back who waits for the map that says so: connection and epoch.
+    /// Drops all reports about `target`, and returns the connection and map epoch of each reporter, which waits for
+    /// the new map.
     pub(super) fn resolve(&mut self, target: OsdId) -> Vec<(u64, u32)> {
         self.targets.remove(&target).into_iter().flatten().map(|(_, r)| r.waiter).collect()
     }
 
-    /// Forgets all that an OSD said (it went down itself).
+    /// Drops all reports by an OSD that went down itself.
     pub(super) fn forget_reporter(&mut self, reporter: OsdId) {
         self.targets.retain(|_, r| {
             r.remove(&reporter);
@@ -94,7 +95,7 @@ impl FailureReports {
         self.targets.keys().copied()
     }
 
-    /// Drops reports that nobody renewed.
+    /// Drops reports that were not renewed.
     pub(super) fn expire(&mut self, opts: &MonOptions, now: Utime) {
         let limit = opts.heartbeat_grace + REPORT_KEEP;
         self.targets.retain(|_, r| {
@@ -103,7 +104,7 @@ impl FailureReports {
         });
     }
 
-    /// Whether the reports about `target` suffice, and on what grounds.
+    /// The grounds to mark `target` down, if the reports about it suffice.
     #[must_use]
     pub(super) fn verdict(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> Option<Verdict> {
         let reports = self.targets.get(&target)?;
@@ -130,14 +131,14 @@ impl FailureReports {
     }
 }
 
-/// Why an OSD counts as failed.
+/// The grounds on which an OSD counts as failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// Failure domains that reported it.
+    /// Number of failure domains that reported the OSD.
     pub(super) reporters: usize,
     /// Seconds without an answer.
     pub(super) failed_for: f64,
-    /// Seconds it was given.
+    /// Grace of the OSD, in seconds.
     pub(super) grace: f64,
 }
 

@@ -13,10 +13,10 @@ use super::maps::StoredMaps;
 use super::session::ConnKey;
 use super::subscribe::MAP_MESSAGE_BYTES;
 
-/// Reads of the state store that one session may have under way.
+/// Most reads of the state store that one session may have in flight.
 const FETCHES: usize = 64;
 
-/// What is read for whom.
+/// The purpose of a read.
 #[derive(Debug)]
 pub(super) enum Fetch {
     /// Full maps and incrementals for a MON_GET_OSDMAP.
@@ -25,14 +25,14 @@ pub(super) enum Fetch {
     Send { conn: ConnKey, fulls: Vec<Epoch>, incs: Vec<Epoch> },
     /// A full map that a command needs, and the command.
     Command { conn: ConnKey, message: Message, epoch: Epoch },
-    /// The whole state, for `mon scrub`: its records, and whose commit was the last before.
+    /// The whole state, for `mon scrub`: the records read so far, and the number of commits at the start of the read.
     Scrub { conn: ConnKey, commits: u64, tries: u32, records: Vec<(Bytes, Entry)> },
     /// Purged snapshots by epoch.
     Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
 }
 
 impl Fetch {
-    /// Who asked.
+    /// The connection that the read is for.
     fn conn(&self) -> ConnKey {
         let (Self::Maps { conn, .. }
         | Self::Send { conn, .. }
@@ -43,7 +43,7 @@ impl Fetch {
     }
 }
 
-/// Ranges that are read one after the other.
+/// A read of several ranges, one after the other.
 #[derive(Debug)]
 pub(super) struct Gather {
     fetch: Fetch,
@@ -53,13 +53,13 @@ pub(super) struct Gather {
 }
 
 impl MonCore {
-    /// True while the state is read for `mon scrub`.
+    /// True while `mon scrub` reads the state.
     pub(super) fn is_scrubbing(&self) -> bool {
         self.fetches.values().any(|g| matches!(g.fetch, Fetch::Scrub { .. }))
     }
 
-    /// Reads ranges, each with at most `limit` entries (0: all), and goes on with what they hold. A session that has too
-    /// many reads under way is closed.
+    /// Reads ranges, each with at most `limit` entries (0: all), and continues with `fetch`. A session with too many
+    /// reads in flight is closed.
     pub(super) fn fetch(&mut self, ranges: Vec<Range>, limit: usize, fetch: Fetch) {
         let conn = fetch.conn();
         if self.fetches.values().filter(|f| f.fetch.conn() == conn).count() >= FETCHES {
@@ -79,7 +79,8 @@ impl MonCore {
         }
     }
 
-    /// One of the ranges is read. If it cannot be, the session is closed and comes again.
+    /// Handles the answer to one range. On an error the session is closed, so that its client reconnects and asks
+    /// again.
     pub(super) fn gathered(&mut self, mut g: Gather, result: Result<Outcome, StateError>) {
         match result {
             Ok(Outcome::Entries { entries, .. }) => {
@@ -88,7 +89,7 @@ impl MonCore {
             }
             Ok(o) => tracing::error!("mon: unexpected answer of the state store to {:?}: {o:?}", g.fetch),
             Err(e) => {
-                tracing::error!("mon: {e}");
+                tracing::error!("mon: a read of the state store failed: {e}");
                 self.state.store_error = Some(e.to_string());
                 if let Fetch::Scrub { .. } = g.fetch {
                     return self.scrub_says(Prio::ERROR, format!("scrub: the state cannot be read: {e}"));
@@ -102,13 +103,13 @@ impl MonCore {
         let mut maps = StoredMaps::of(got);
         let mut full = |e: Epoch| match maps.full(e) {
             Ok(Some(b)) => {
-                // Later epochs follow from this one.
+                // Later epochs are made from this one.
                 maps.fulls.insert(e, b.clone());
                 Some(b)
             }
             Ok(None) => None,
             Err(error) => {
-                tracing::error!("mon: the stored map of epoch {e} cannot be made: {error}");
+                tracing::error!("mon: cannot make the map of epoch {e} from the stored ones: {error}");
                 None
             }
         };
@@ -142,7 +143,7 @@ impl MonCore {
                 }
                 None => self.close(conn, format!("the map of epoch {epoch} cannot be read")),
             },
-            // Taken out before.
+            // `gather` has already taken scrubs.
             Fetch::Scrub { .. } => {}
             Fetch::Purged { conn, tid, start, last } => self.purged_snaps_read(conn, tid, start, last, got),
         }

@@ -1,5 +1,5 @@
-//! What a monitor that does not lead keeps of the state, to know who signs in: keys, caps, service keys, options and the
-//! map of monitors. It follows the state store revision by revision.
+//! The parts of the state that a front monitor keeps for handshakes: keys, caps, service keys, options and the
+//! monmap. The copy follows the state store revision by revision.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,14 +20,14 @@ use super::load::LoadError;
 use super::options::MonOptions;
 use super::records::{FORMAT, FORMAT_READ, key};
 
-/// See the module.
+/// A front monitor's copy of a part of the state.
 pub struct Replica {
     name: String,
-    /// Up to which revision changes are in here.
+    /// The revision up to which changes are applied.
     pub revision: u64,
-    /// Options as they hold for this monitor.
+    /// The options in effect for this monitor.
     pub options: MonOptions,
-    /// The monitors.
+    /// The monmap.
     pub monmap: MonMap,
     auth: BTreeMap<AuthName, AuthEntry>,
     config: ConfigDb,
@@ -39,14 +39,14 @@ fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
 }
 
 impl Replica {
-    /// What is read and followed.
+    /// The ranges that are read and watched.
     #[must_use]
     pub fn ranges() -> Vec<Range> {
         let prefixes = ["auth/", key::CONFIG, "meta/", key::MONMAP];
         prefixes.iter().map(|p| Range::prefix(p.as_bytes())).collect()
     }
 
-    /// From what [`Replica::ranges`] held at a revision.
+    /// A replica from the contents of [`Replica::ranges`] at one revision.
     pub fn load(
         records: &[(Bytes, Entry)],
         revision: u64,
@@ -77,7 +77,8 @@ impl Replica {
         Ok(me)
     }
 
-    /// Takes up the changes of one revision. One that is not newer than what is here is an error of the store.
+    /// Applies the changes of one revision. Error: a revision that is not newer than the replica's, or a record that
+    /// does not decode.
     pub fn apply(&mut self, revision: u64, changes: &[Change]) -> Result<(), LoadError> {
         if revision <= self.revision {
             return Err(LoadError::OldRevision { have: self.revision, got: revision });
@@ -111,38 +112,38 @@ impl Replica {
         Ok(())
     }
 
-    /// Key of an entity.
+    /// The key of an entity.
     #[must_use]
     pub fn key_of(&self, name: &AuthName) -> Option<CryptoKey> {
         self.auth.get(name).map(|e| e.key.clone())
     }
 }
 
-/// Ids for sessions that the leader has given to this monitor.
+/// Global ids for sessions that the leader gave to this monitor.
 #[derive(Debug, Default)]
 pub struct FrontIds {
-    /// Ranges: first and the one after the last.
+    /// Ranges of ids: the first id, and the one after the last.
     ranges: RefCell<VecDeque<(u64, u64)>>,
 }
 
-/// Below so many, more are asked for.
+/// Number of ids below which the monitor asks for more.
 const IDS_LOW: u64 = 512;
 
 impl FrontIds {
-    /// Takes up what the leader gave, unless there is enough: what another leader gives at every change of leaders.
+    /// Adds a range from the leader, unless enough ids are left: a new leader sends a range that may not be needed.
     pub fn given(&self, first: u64, end: u64) {
         if end > first && self.low() {
             self.ranges.borrow_mut().push_back((first, end));
         }
     }
 
-    /// How many are at hand.
+    /// Number of ids left.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.ranges.borrow().iter().map(|(first, end)| end - first).sum()
     }
 
-    /// True if it is time to ask for more.
+    /// True if the monitor has to ask for more ids.
     #[must_use]
     pub fn low(&self) -> bool {
         self.left() < IDS_LOW
@@ -160,13 +161,13 @@ impl FrontIds {
     }
 }
 
-/// Who may sign in at a monitor that does not lead.
+/// The authentication host of a front monitor.
 pub struct FrontAuth {
-    /// What it goes by.
+    /// The copy of keys and caps.
     pub replica: Rc<RefCell<Replica>>,
-    /// Ids to give.
+    /// The global ids for new sessions.
     pub ids: Rc<FrontIds>,
-    /// Pending keys that were used.
+    /// Pending keys that clients used, to be reported to the leader.
     pub used: Rc<RefCell<Vec<(AuthName, CryptoKey)>>>,
 }
 

@@ -1,7 +1,7 @@
 //! Global ids: numbers of sessions that are never given out twice.
 //!
-//! They are taken from batches whose end is persisted before the first of them is used; the next batch is asked for
-//! when half of this one is gone, so that signing in never waits for the state store.
+//! They come in batches, and the end of a batch is persisted before its first id is used. The next batch is requested
+//! when half of the current one is used, so that authentication never waits for the state store.
 
 use std::cell::Cell;
 
@@ -10,17 +10,17 @@ pub(super) const BATCH: u64 = 4096;
 /// The first id of a cluster.
 pub(super) const FIRST: u64 = 4096;
 
-/// The allocator.
+/// The allocator of global ids.
 #[derive(Debug, Default)]
 pub(super) struct GlobalIds {
     next: Cell<u64>,
-    /// Ids below this are ours.
+    /// The end of the granted range: smaller ids may be given out.
     end: Cell<u64>,
     asked: Cell<bool>,
 }
 
 impl GlobalIds {
-    /// Takes one; `None` if none is at hand.
+    /// Takes an id; `None` if none is left.
     pub(super) fn take(&self) -> Option<u64> {
         let n = self.next.get();
         (n < self.end.get()).then(|| {
@@ -29,7 +29,7 @@ impl GlobalIds {
         })
     }
 
-    /// Takes so many, if they are at hand: first and the one after the last.
+    /// Takes `n` ids and returns the first and the one after the last; `None` if fewer are left.
     pub(super) fn take_many(&self, n: u64) -> Option<(u64, u64)> {
         let first = self.next.get();
         (first + n <= self.end.get()).then(|| {
@@ -38,12 +38,12 @@ impl GlobalIds {
         })
     }
 
-    /// True if one is at hand.
+    /// True if an id is left.
     pub(super) fn has_some(&self) -> bool {
         self.next.get() < self.end.get()
     }
 
-    /// The end of the next batch to persist, if it is time to.
+    /// The end of the next batch, if it is time to persist one.
     pub(super) fn ask(&self) -> Option<u64> {
         if self.asked.get() || self.end.get() - self.next.get() > BATCH / 2 {
             return None;
@@ -52,12 +52,12 @@ impl GlobalIds {
         Some(self.end.get().max(FIRST) + BATCH)
     }
 
-    /// The batch asked for could not be persisted.
+    /// Handles a batch that could not be persisted.
     pub(super) fn refused(&self) {
         self.asked.set(false);
     }
 
-    /// The batch up to `end` is persisted. Ids before `end - BATCH` may have been used by an earlier process.
+    /// Handles the persisted batch up to `end`. An earlier process may have used ids below `end - BATCH`.
     pub(super) fn granted(&self, end: u64) {
         if self.end.get() == 0 {
             self.next.set(end.saturating_sub(BATCH));
@@ -66,7 +66,7 @@ impl GlobalIds {
         self.asked.set(false);
     }
 
-    /// At start: everything below `end` may have been used.
+    /// Sets the state at start: all ids below `end` may have been used.
     pub(super) fn loaded(&self, end: u64) {
         self.next.set(end);
         self.end.set(end);

@@ -1,4 +1,4 @@
-//! From the state store to a running core, and the first records of a new cluster.
+//! Builds a running core from the state store, and the first records of a new cluster.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,40 +26,40 @@ use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
 use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
 
-/// Incrementals read at start; older ones are read when somebody asks for them.
+/// Number of incrementals read at start; older ones are read on demand.
 const INCREMENTALS_LOADED: u32 = 256;
 
-/// Why the state cannot be used.
+/// The reason why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// There is no cluster in it.
+    /// The store holds no cluster.
     #[error("the state store holds no cluster: record {0} is missing")]
     Missing(&'static str),
-    /// Another layout.
-    #[error("the state store has format {0}, this program reads {FORMAT}")]
+    /// The state has another layout.
+    #[error("the state store has format {0}; this program reads up to {FORMAT}")]
     Format(u32),
-    /// The store told of a revision twice, or has gone back.
-    #[error("the state store told of revision {got} after {have}")]
+    /// The store sent a revision twice, or an older one.
+    #[error("the state store sent revision {got} after {have}; revisions must grow")]
     OldRevision {
-        /// Known already.
+        /// The newest revision known.
         have: u64,
-        /// What came.
+        /// The revision that the store sent.
         got: u64,
     },
-    /// A record that does not decode.
+    /// A record does not decode.
     #[error("record {key}: {error}")]
     Record {
-        /// Its key.
+        /// The key of the record.
         key: String,
-        /// Why.
+        /// The reason.
         error: DecodeError,
     },
-    /// A map that does not decode.
+    /// A map does not decode.
     #[error("OSD map: {0}")]
     Map(#[from] MapError),
 }
 
-/// Ranges to read first: everything but the maps, and how many epochs there are.
+/// The ranges to read first: everything but the maps, with the bounds of the epochs.
 #[must_use]
 pub fn ranges() -> Vec<Range> {
     let before_maps = Range { start: Bytes::new(), end: Some(Bytes::from_static(b"osdmap/full/")) };
@@ -67,7 +67,7 @@ pub fn ranges() -> Vec<Range> {
     vec![before_maps, after_maps]
 }
 
-/// Ranges to read second: what the newest map is made from, and the incrementals before it.
+/// The ranges to read second: the records of the newest full map, and the incrementals before it.
 pub fn map_ranges(records: &[(Bytes, Entry)]) -> Result<Vec<Range>, LoadError> {
     let b = bounds(records)?.0;
     let h = MapHistory::new(&b);
@@ -90,9 +90,9 @@ fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
     Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
 }
 
-/// What the process brings along.
+/// The parameters of the process.
 pub struct Setup {
-    /// Our name.
+    /// This monitor's name.
     pub name: String,
     /// Options given on the command line and in the configuration file.
     pub options: MonOptions,
@@ -102,7 +102,7 @@ pub struct Setup {
     pub random: Rc<dyn auth::Random>,
 }
 
-/// What the records say.
+/// The state from the store's records.
 pub(super) struct Loaded {
     pub(super) state: ClusterState,
     service_keys: ServiceKeys,
@@ -144,7 +144,7 @@ impl Loaded {
             config: ConfigDb::default(),
             kv: BTreeMap::new(),
             kv_version: 1,
-            // Until there is a file system or an MDS there is no record.
+            // There is no record until the first file system or MDS.
             fsmap: FsMap { epoch: Epoch(1), ..FsMap::default() },
             fsmaps: BTreeMap::new(),
             mds_metadata: BTreeMap::new(),
@@ -170,7 +170,7 @@ impl Loaded {
         for (k, e) in records {
             load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
         }
-        // Left behind by the removal of a pool.
+        // A removed pool may have left records.
         let map = Arc::clone(&state.osdmap);
         state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
         state.purged_snaps.retain(|pool, _| map.pool(*pool).is_some());
@@ -184,7 +184,7 @@ impl Loaded {
 }
 
 impl MonCore {
-    /// Makes the machine from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
+    /// A core from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
     pub fn load(
         records: &[(Bytes, Entry)],
         maps: &[(Bytes, Entry)],
@@ -235,20 +235,20 @@ impl MonCore {
         Ok(core)
     }
 
-    /// What a new process changes at once: keys and ids to work with, and where its manager role is found.
+    /// Makes the first changes of a new process: fresh keys and ids, and the addresses of its manager role.
     fn start(&mut self, mgr_addrs: Option<AddrVec>, now: Now) {
         let map = Arc::clone(&self.state.osdmap);
         for osd in map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)) {
             self.down_since.insert(osd, now.mono);
         }
         self.update_creating(None);
-        // Nobody is served before this is durable (`is_ready`).
+        // The term is durable before any client is served (`is_ready`).
         self.state.term += 1;
         self.pending.term = Some(self.state.term);
         self.tick_auth();
         if let Some(addrs) = mgr_addrs {
             let name = self.state.mon_name.clone();
-            // Any number that no client has: below the first batch.
+            // A number that no client has, because it is below the first batch.
             let gid = super::global_id::FIRST - 1;
             let m = self.pending.mgrmap_mut(&self.state);
             m.active_addrs = addrs;
@@ -268,25 +268,25 @@ impl MonCore {
         }
     }
 
-    /// Makes this the leader of several monitors: every transaction compares the fence.
+    /// Makes this monitor the leader of several: every transaction compares the fence.
     pub fn lead(&mut self, fence: (Bytes, u64)) {
         self.fence = Some(fence);
         self.state.mons_up = Some([self.state.mon_name.clone()].into());
     }
 
-    /// Which monitors are there, as the leader sees it.
+    /// Sets the running monitors, from the leader's membership.
     pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
         if self.state.mons_up.is_some() && self.state.mons_up.as_ref() != Some(&names) {
             self.state.mons_up = Some(names);
         }
     }
 
-    /// Takes so many ids for sessions of another monitor.
+    /// Takes `n` global ids for sessions of another monitor.
     pub fn take_ids(&mut self, n: u64) -> Option<(u64, u64)> {
         self.global_ids.take_many(n)
     }
 
-    /// A client signed in at another monitor with its pending key.
+    /// Records that a client authenticated at another monitor with its pending key.
     pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
         let mark = Some(key.mark());
         let older = |s: &super::session::Session| s.principal.who.name == name && s.principal.who.proved != mark;
@@ -294,7 +294,7 @@ impl MonCore {
         self.used_keys.get_mut().push((name, key, older));
     }
 
-    /// True once the first commit is done and clients may be let in: keys and ids are at hand.
+    /// True once the first commit is done, so that keys and ids are there and clients may connect.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.service_keys.borrow().get(base::EntityKind::AUTH).is_some_and(|k| !k.is_empty())
@@ -349,29 +349,30 @@ fn load_record(
 /// CRUSH type of hosts.
 const DOMAIN_HOST: i32 = 1;
 
-/// A new cluster.
+/// The parameters of a new cluster.
 pub struct NewCluster {
-    /// Its id.
+    /// The cluster's id.
     pub fsid: Uuid,
-    /// First monitor's name.
+    /// The first monitor's name.
     pub mon_name: String,
-    /// First monitor's addresses.
+    /// The first monitor's addresses.
     pub mon_addrs: AddrVec,
     /// Further monitors.
     pub others: Vec<(String, AddrVec)>,
-    /// Keys and caps from the start.
+    /// The first keys and caps.
     pub auth: BTreeMap<AuthName, AuthEntry>,
     /// Time of creation.
     pub now: Utime,
 }
 
 impl NewCluster {
-    /// The transaction that writes its first records into an empty store; copies go to different hosts.
+    /// The transaction that writes the first records into an empty store; its CRUSH rule puts copies on different
+    /// hosts.
     pub fn records(&self) -> Result<Txn, MapError> {
         self.records_for(DOMAIN_HOST)
     }
 
-    /// As [`NewCluster::records`], with the failure domain of the first rule as a number of the CRUSH types.
+    /// As [`NewCluster::records`], with the failure domain of the first rule as a CRUSH type number.
     pub fn records_for(&self, domain: i32) -> Result<Txn, MapError> {
         let mut monmap = MonMap {
             fsid: self.fsid,
@@ -407,7 +408,8 @@ impl NewCluster {
         Ok(t)
     }
 
-    /// Epoch 1: no OSDs, the default CRUSH hierarchy and rule, the flags and ratios of a fresh Pacific cluster.
+    /// The OSD map of epoch 1: no OSDs, the default CRUSH hierarchy and rule, the flags and ratios of a new Pacific
+    /// cluster.
     fn first_osdmap(&self, domain: i32) -> OsdMap {
         let profile = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
         let profile = profile.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -429,8 +431,8 @@ impl NewCluster {
     }
 }
 
-/// The hierarchy of a new cluster: an empty root `default` and a rule that puts copies into different subtrees of a type
-/// (1: hosts; 0: OSDs).
+/// The CRUSH map of a new cluster: an empty root `default`, and a rule that puts copies into different subtrees of
+/// type `domain` (1: hosts; 0: OSDs).
 fn default_crush(domain: i32) -> CrushMap {
     const TYPES: [&str; 12] =
         ["osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root"];
@@ -449,7 +451,7 @@ fn default_crush(domain: i32) -> CrushMap {
     }
 }
 
-/// The role a listener of the host speaks.
+/// The role of a listener of the host, by its entity kind.
 #[must_use]
 pub fn role_of(kind: base::EntityKind) -> Role {
     if kind == base::EntityKind::MGR { Role::Mgr } else { Role::Mon }

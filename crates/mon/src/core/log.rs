@@ -1,10 +1,10 @@
-//! The cluster log: the last lines of each channel, as `ceph log last` shows them and `log-*` subscribers get them.
+//! The cluster log: the newest lines of each channel, for `ceph log last` and `log-*` subscribers.
 
 use std::collections::VecDeque;
 
 pub use wire::types::LogEntry;
 
-/// Lines kept.
+/// Most lines kept.
 pub const LOG_KEEP: usize = 10_000;
 
 /// Severity of a line.
@@ -12,18 +12,18 @@ pub const LOG_KEEP: usize = 10_000;
 pub struct Prio(pub u16);
 
 impl Prio {
-    /// Debug.
+    /// Debugging output.
     pub const DEBUG: Self = Self(0);
-    /// Information.
+    /// Information for the operator.
     pub const INFO: Self = Self(1);
-    /// Security.
+    /// An event relevant to security.
     pub const SEC: Self = Self(2);
-    /// Warning.
+    /// A warning.
     pub const WARN: Self = Self(3);
-    /// Error.
+    /// An error.
     pub const ERROR: Self = Self(4);
 
-    /// As the plain log shows it: `[INF]`.
+    /// The tag in the plain log, such as `[INF]`.
     #[must_use]
     pub fn tag(self) -> &'static str {
         match self.0 {
@@ -36,7 +36,7 @@ impl Prio {
         }
     }
 
-    /// The word of `log last LEVEL` and of the `log-LEVEL` subscription.
+    /// The severity of a word in `log last LEVEL` or `log-LEVEL`.
     #[must_use]
     pub fn from_word(w: &str) -> Option<Self> {
         Some(match w {
@@ -50,18 +50,18 @@ impl Prio {
     }
 }
 
-/// Newest lines of all channels, oldest first.
+/// The newest lines of all channels, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLog {
-    /// Lines with their number in the log.
+    /// The lines with their number in the log.
     pub entries: VecDeque<(u64, LogEntry)>,
-    /// Number of the next line. Clients drop what has no higher number than the last, also after a restart of the monitor,
-    /// and not every line is kept: at its start, the seconds since 1970 are the least.
+    /// Number of the next line. Clients drop lines whose number is not higher than the last, also after a restart of
+    /// the monitor. Not every line is stored, so at start the number is at least the seconds since 1970.
     pub next: u64,
 }
 
 impl ClusterLog {
-    /// Appends a line and drops the oldest over the bound; gives the line's number.
+    /// Appends a line and returns its number. The oldest line is dropped if there are too many.
     pub fn push(&mut self, e: LogEntry) -> u64 {
         let n = self.next;
         self.next += 1;
@@ -72,7 +72,7 @@ impl ClusterLog {
         n
     }
 
-    /// Takes a number for a line that is sent to who listens and not kept.
+    /// Uses up a number for a line that is sent to subscribers and not stored.
     pub fn skip(&mut self) {
         self.next += 1;
     }

@@ -1,12 +1,14 @@
-//! Encoded OSD map epochs: which there are, those held in memory, and how others follow from what is stored.
+//! Encoded OSD map epochs: the range stored, the maps in memory, and the ranges to read for others.
 //!
-//! Invariants:
-//!  1. Every epoch above the first checkpoint up to `newest` is in the state store as incremental; checkpoints are there
-//!     as full maps. The first checkpoint is at most `oldest`.
-//!  2. The bytes held here are those of the store or follow from them, checked against the checksum that the incremental
-//!     names; an epoch's bytes never change.
-//!  3. Incrementals since a checkpoint take no more bytes than it, or a few epochs, so what the store holds is bounded by
-//!     twice its incrementals.
+//! Invariants:  1. The state store has the incremental of every epoch above the first checkpoint up to `newest`, and
+//! the full map of
+//!     each checkpoint. The first checkpoint is at most `oldest`.
+//!  2. The bytes in memory are those of the store or are made from them, and match the checksum that the incremental
+//! names.
+//!     An epoch's bytes never change.
+//!  3. Incrementals since a checkpoint take no more bytes than it, or are few. So the store holds at most twice the
+//! bytes of
+//!     its incrementals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,17 +22,17 @@ use super::records::{Bounds, key, whole};
 
 /// Incrementals held in memory.
 pub const INCREMENTALS_HELD: usize = 1024;
-/// Newest full maps held in memory, and as many older ones that were asked for.
+/// Number of newest full maps held in memory, and also of older ones that were requested.
 pub const FULLS_HELD: usize = 16;
-/// Epochs between two checkpoints at most.
+/// Most epochs between two checkpoints.
 const CHECKPOINT_EPOCHS: u32 = 256;
 
-/// The epochs.
+/// The range of stored epochs, and the maps held in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MapHistory {
-    /// Oldest epoch kept: the bound below which OSDs may drop maps.
+    /// The oldest epoch kept: the bound below which OSDs may drop maps.
     pub oldest: Epoch,
-    /// Newest epoch stored.
+    /// The newest epoch stored.
     pub newest: Epoch,
     checkpoints: BTreeSet<Epoch>,
     /// Bytes of incrementals since the newest checkpoint.
@@ -41,13 +43,13 @@ pub struct MapHistory {
 }
 
 impl MapHistory {
-    /// Of these epochs, with none in memory yet.
+    /// A history with these bounds, and no maps in memory yet.
     #[must_use]
     pub fn new(b: &Bounds) -> Self {
         Self { oldest: b.oldest, newest: b.newest, checkpoints: b.checkpoints.clone(), ..Self::default() }
     }
 
-    /// As it is stored.
+    /// The bounds for the store; the commit adds the writer.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let checkpoints = self.checkpoints.clone();
@@ -66,7 +68,7 @@ impl MapHistory {
         self.fulls.get(&e).or_else(|| self.fetched.iter().find(|(f, _)| *f == e).map(|(_, b)| b))
     }
 
-    /// Remembers an older full map that was made for someone.
+    /// Caches an older full map that was made on request.
     pub fn put_fetched(&mut self, e: Epoch, b: Bytes) {
         self.fetched.push_back((e, b));
         if self.fetched.len() > FULLS_HELD {
@@ -74,7 +76,7 @@ impl MapHistory {
         }
     }
 
-    /// Remembers an incremental.
+    /// Caches an incremental.
     pub fn put_inc(&mut self, e: Epoch, b: Bytes) {
         self.incs.insert(e, b);
         while self.incs.len() > INCREMENTALS_HELD {
@@ -82,7 +84,7 @@ impl MapHistory {
         }
     }
 
-    /// Remembers a full map.
+    /// Caches a full map.
     pub fn put_full(&mut self, e: Epoch, b: Bytes) {
         self.fulls.insert(e, b);
         while self.fulls.len() > FULLS_HELD {
@@ -90,7 +92,7 @@ impl MapHistory {
         }
     }
 
-    /// Takes up what was read at start: the newest full map, and incrementals up to it.
+    /// Adds the maps that were read at start: the newest full map, and incrementals up to it.
     pub fn loaded(&mut self, newest: Bytes, incs: BTreeMap<Epoch, Bytes>) {
         let last = self.checkpoints.last().copied().unwrap_or_default();
         self.since_checkpoint = incs.range(last.next()..).map(|(_, b)| b.len()).sum();
@@ -101,7 +103,7 @@ impl MapHistory {
         }
     }
 
-    /// Takes up a new epoch, which was stored as full map too if `checkpoint`.
+    /// Adds a committed epoch; with `checkpoint` its full map was stored too.
     pub fn committed(&mut self, e: Epoch, inc: Bytes, full: Bytes, checkpoint: bool) {
         self.newest = e;
         if checkpoint {
@@ -114,14 +116,15 @@ impl MapHistory {
         self.put_full(e, full);
     }
 
-    /// True if the epoch after the newest, of these sizes, is to be stored as full map.
+    /// True if the epoch after the newest, with maps of these sizes, is to be a checkpoint.
     #[must_use]
     pub fn checkpoint_due(&self, inc: usize, full: usize) -> bool {
         let last = self.checkpoints.last().copied().unwrap_or_default();
         self.newest.next().0.saturating_sub(last.0) >= CHECKPOINT_EPOCHS || self.since_checkpoint + inc >= full
     }
 
-    /// What is left of the checkpoints when epochs below `oldest` go: the newest that is not above it, and those after.
+    /// The checkpoints that remain when epochs below `oldest` are removed: the newest one not above it, and the later
+    /// ones.
     #[must_use]
     pub fn checkpoints_from(&self, oldest: Epoch) -> BTreeSet<Epoch> {
         match self.checkpoint_of(oldest) {
@@ -130,7 +133,7 @@ impl MapHistory {
         }
     }
 
-    /// Forgets epochs below `oldest`.
+    /// Drops epochs below `oldest`.
     pub fn trim(&mut self, oldest: Epoch) {
         self.oldest = oldest;
         self.checkpoints = self.checkpoints_from(oldest);
@@ -138,19 +141,19 @@ impl MapHistory {
         self.fulls = self.fulls.split_off(&oldest);
     }
 
-    /// The checkpoint that an epoch follows from.
+    /// The newest checkpoint not above `e`, from which its map is made.
     fn checkpoint_of(&self, e: Epoch) -> Option<Epoch> {
         self.checkpoints.range(..=e).next_back().copied()
     }
 
-    /// What is to be read for the full maps `first..=last`.
+    /// The ranges to read for the full maps `first..=last`.
     #[must_use]
     pub fn ranges_for_fulls(&self, first: Epoch, last: Epoch) -> Vec<Range> {
         let from = self.checkpoint_of(first).unwrap_or(first);
         vec![fulls(from, from), incs(from.next(), last)]
     }
 
-    /// What is to be read for incrementals `first..=last`.
+    /// The range to read for the incrementals `first..=last`.
     #[must_use]
     pub fn range_of_incs(&self, first: Epoch, last: Epoch) -> Range {
         incs(first, last)
@@ -165,7 +168,7 @@ fn incs(first: Epoch, last: Epoch) -> Range {
     Range { start: key::inc(first), end: Some(key::inc(last.next())) }
 }
 
-/// What of the stored maps goes when checkpoints before `first` do: they, and the incrementals up to the one that led to it.
+/// The ranges to remove when `first` becomes the first checkpoint: earlier full maps, and incrementals up to its own.
 #[must_use]
 pub fn below(first: Epoch) -> Vec<Range> {
     let full = Range { start: key::full(Epoch(0)), end: Some(key::full(first)) };
@@ -173,17 +176,18 @@ pub fn below(first: Epoch) -> Vec<Range> {
     vec![full, inc]
 }
 
-/// Maps that were read from the store.
+/// Maps read from the store.
 #[derive(Debug, Default)]
 pub struct StoredMaps {
-    /// Full maps.
+    /// Full maps by epoch.
     pub fulls: BTreeMap<Epoch, Bytes>,
-    /// Incrementals.
+    /// Incrementals by epoch.
     pub incs: BTreeMap<Epoch, Bytes>,
 }
 
 impl StoredMaps {
-    /// From the entries of ranges, in order within each; what is damaged is left out, with an error in the log.
+    /// Collects maps from the entries of ranges, which are in order within each range. A damaged map is left out and
+    /// logged.
     #[must_use]
     pub fn of(entries: &[(Bytes, Entry)]) -> Self {
         let mut me = Self::default();
@@ -208,7 +212,8 @@ impl StoredMaps {
         me
     }
 
-    /// The full map of an epoch: stored, or made from an older one and incrementals.
+    /// The full map of an epoch: stored, or made from an older one and incrementals. `None` if a map is missing.
+    /// Error: an incremental that does not apply.
     pub fn full(&self, e: Epoch) -> Result<Option<Bytes>, MapError> {
         if let Some(b) = self.fulls.get(&e) {
             return Ok(Some(b.clone()));

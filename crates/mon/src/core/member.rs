@@ -1,12 +1,13 @@
-//! One of several monitors over a shared state store: who leads, and who is there. No I/O and no clock.
+//! Membership of one of several monitors over a shared state store: which one leads, and which run. No I/O and no
+//! clock.
 //!
-//! Each monitor has one lease. Under it stand its record of presence (`mon/up/NAME`) and, of the one that leads, `mon/leader`.
+//! Each monitor has one lease. Under it are its record of presence (`mon/up/NAME`) and, for the leader, `mon/leader`.
 //!
-//! Invariants:
-//!  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins to only once
+//! Invariants:  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins
+//! only once
 //!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as leader.
-//!  2. Who stops leading never leads again in this process: its state may be behind.
-//!  3. An outcome that nobody knows is looked up: the record of the leader names the process that wrote it.
+//!  2. A deposed leader never leads again in this process, because its state may be stale.  3. An unknown outcome is
+//! looked up: the record of the leader names the process that wrote it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,19 +20,19 @@ use state::{Compare, Entry, LeaseId, Op, Outcome, Range, Reply, Request, StateEr
 
 use super::records::key;
 
-/// Time to live of a monitor's lease: about how long the cluster is without a leader after one died.
+/// Time to live of a monitor's lease: about the time without a leader after one died.
 pub const LEASE: Duration = Duration::from_secs(5);
-/// How often a monitor looks who leads and who is there.
+/// Interval of reads of the leader and the running monitors.
 const LOOK: Duration = Duration::from_millis(500);
-/// First token of the requests made here; the core's are below.
+/// Base of the request tokens used here; the core's tokens are lower.
 const TOKENS: u64 = 1 << 62;
 
-/// A monitor, as it wrote of itself.
+/// A monitor's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// Its name.
+    /// The monitor's name.
     pub name: String,
-    /// Where other monitors and clients reach it.
+    /// The monitor's address for monitors and clients.
     pub addr: EntityAddr,
     /// A random number of its process.
     pub instance: u64,
@@ -54,23 +55,23 @@ impl Presence {
     }
 }
 
-/// What follows.
+/// An output for the host to act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Ask the state store.
+    /// Send a request to the state store.
     Submit(Request),
-    /// Somebody else leads, or nobody.
+    /// The leader changed; `None` if there is none.
     Leader(Option<Presence>),
-    /// Revision of the last change that the store had a moment ago: who follows it must get there.
+    /// Revision of the last change that the store has. The replica must reach it.
     Written(u64),
-    /// This monitor leads from now on: load the state, with this fence in every transaction.
+    /// This monitor leads from now on: load the state, and put this fence into every transaction.
     Elected {
-        /// Key and revision to compare.
+        /// The key and the revision to compare.
         fence: (Bytes, u64),
     },
     /// This monitor led and must stop at once.
     Deposed(String),
-    /// The monitors that are there, by name.
+    /// The running monitors by name.
     Peers(BTreeMap<String, Presence>),
 }
 
@@ -83,7 +84,7 @@ enum Ask {
     Peers,
 }
 
-/// See the module.
+/// The membership of one monitor.
 #[derive(Debug)]
 pub struct Member {
     me: Presence,
@@ -95,7 +96,7 @@ pub struct Member {
     led: bool,
     leading: bool,
     leader: Option<Presence>,
-    /// The request under way, when it was sent, and what it is for.
+    /// The request in flight, its time and its purpose.
     asked: Option<(u64, Mono, Ask)>,
     renewal: Option<u64>,
     next_look: Mono,
@@ -105,7 +106,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A monitor that has just started. One that may not lead only says that it is there.
+    /// The membership of a monitor that just started. With `may_lead` false it only announces its presence.
     #[must_use]
     pub fn new(me: Presence, may_lead: bool, now: Mono) -> Self {
         Self {
@@ -126,18 +127,18 @@ impl Member {
         }
     }
 
-    /// What follows from the calls so far.
+    /// Takes the outputs of the calls so far.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// Until when this monitor may act as leader without a renewal; `None` if it does not lead.
+    /// The time until which this monitor may act as leader without a renewal; `None` if it does not lead.
     #[must_use]
     pub fn leads_until(&self) -> Option<Mono> {
         self.held.as_ref().filter(|_| self.leading).map(Held::until)
     }
 
-    /// When the store was heard of last.
+    /// The time of the store's last successful answer.
     #[must_use]
     pub fn heard(&self) -> Mono {
         self.heard
@@ -165,7 +166,7 @@ impl Member {
         self.asked = Some((token, now, what));
     }
 
-    /// Lets time pass. To be called several times a second.
+    /// Advances the time. Called several times a second.
     pub fn tick(&mut self, now: Mono) {
         if self.held.as_ref().is_some_and(|h| !h.holds(now)) {
             self.lease_gone("its lease could not be renewed in time");
@@ -202,13 +203,13 @@ impl Member {
         }
     }
 
-    /// True if a reply is to one of the requests made here.
+    /// True if a reply belongs to a request made here.
     #[must_use]
     pub fn awaits(&self, token: u64) -> bool {
         token > TOKENS
     }
 
-    /// The store has answered.
+    /// Handles an answer of the store.
     pub fn reply(&mut self, r: Reply, now: Mono) {
         if r.result.is_ok() {
             self.heard = now;
@@ -241,7 +242,7 @@ impl Member {
             (Ask::Look, Ok(Outcome::Values(v))) => {
                 let mut v = v.into_iter();
                 let leader = v.next().flatten();
-                // Every transaction of a leader writes it.
+                // Every transaction of a leader writes the bounds.
                 if let Some(bounds) = v.next().flatten() {
                     self.out.push(Output::Written(bounds.modified));
                 }
@@ -252,7 +253,7 @@ impl Member {
                 self.out.push(Output::Peers(peers.map(|p| (p.name.clone(), p)).collect()));
             }
             (Ask::Present | Ask::Stand, Err(StateError::NoLease)) => self.lease_gone("its lease has ended"),
-            // Whatever came of it, it is looked at again.
+            // On any other outcome the next read shows the state.
             _ => {}
         }
         self.next_look = now + LOOK;
@@ -263,7 +264,7 @@ impl Member {
         let leader = found.as_ref().and_then(|e| Presence::parse(&e.value));
         let mine = leader.as_ref().is_some_and(|l| l.instance == self.me.instance);
         if mine && !self.led {
-            // The answer to our own transaction was lost.
+            // The answer to this monitor's own transaction was lost.
             return self.elected(found.map_or(0, |e| e.modified), now);
         }
         if found.is_none()
@@ -282,7 +283,7 @@ impl Member {
     }
 
     fn elected(&mut self, revision: u64, now: Mono) {
-        // A lease that was replaced meanwhile does not hold the record.
+        // The record is not held by a lease that was replaced in the meantime.
         if !self.held.as_ref().is_some_and(|h| h.holds(now)) {
             return;
         }

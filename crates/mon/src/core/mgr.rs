@@ -1,5 +1,5 @@
-//! Sessions of the manager role, where OSDs report their PGs, whose knowledge is [`::mgr::Manager`]'s; and the monitor's side of a separate manager, where
-//! one is configured.
+//! Sessions of the manager role, in which OSDs report their PGs (their data is in [`::mgr::Manager`]), and the
+//! monitor's side of a separate manager, where one is configured.
 
 use std::time::Duration;
 
@@ -15,11 +15,12 @@ use super::rights::AtManager;
 use super::session::{ConnKey, Session};
 use ::mgr::manager::{Daemon, Reporter};
 
-/// Longest name of a service, and of a daemon.
+/// Longest name of a service or daemon, in bytes.
 const MAX_SERVICE_NAME: usize = 1024;
-/// Release whose list of modules a separate manager looks up.
+/// The release whose list of modules a separate manager looks up.
 const RELEASE: u32 = 16;
-/// Modules that a separate manager always runs. Not the autoscaler: numbers of PGs cannot be changed here.
+/// Modules that a separate manager always runs. The autoscaler is left out, because the monitor changes numbers of
+/// PGs.
 const ALWAYS_ON: [&str; 10] = [
     "balancer",
     "crash",
@@ -32,9 +33,9 @@ const ALWAYS_ON: [&str; 10] = [
     "telemetry",
     "volumes",
 ];
-/// `mon_mgr_beacon_grace`.
+/// Silence after which a separate manager is replaced (`mon_mgr_beacon_grace`).
 const BEACON_GRACE: Duration = Duration::from_secs(30);
-/// `mon_mgr_digest_period`.
+/// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
 impl MonCore {
@@ -55,8 +56,8 @@ impl MonCore {
         Ok(())
     }
 
-    /// A daemon or a service begins to report. What it calls itself is its own: a daemon's kind must be the one it
-    /// signed in with, and a service that another entity has registered stays that entity's while its session is open.
+    /// Registers a daemon or service that begins to report. A daemon must announce the kind it authenticated as. A
+    /// service that another entity has registered stays that entity's while its session is open.
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
         let Some(s) = self.sessions.get(&c) else { return };
         let kind = s.principal.who.kind;
@@ -66,14 +67,17 @@ impl MonCore {
             return self.close(c, "the name of its service is too long".into());
         }
         if named.is_some_and(|k| k != kind) {
-            return tracing::warn!("mgr: {} reports as a {service} and is none: dropped", self.who(c));
+            return tracing::warn!(
+                "mgr: refusing reports of {} as a {service}: its key is of another kind",
+                self.who(c)
+            );
         }
         let daemon = (service, m.daemon_name.clone());
         let name = s.principal.who.name.clone();
         let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.who.name != name;
         if self.sessions.values().any(theirs) {
             let (service, daemon) = daemon;
-            return tracing::warn!("mgr: {} reports as {service} {daemon}, which is another's: dropped", self.who(c));
+            return tracing::warn!("mgr: refusing reports of {} as {service} {daemon}: another entity's", self.who(c));
         }
         if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
             self.close_service(c);
@@ -90,14 +94,14 @@ impl MonCore {
         self.configure(c);
     }
 
-    /// The daemon says goodbye; it can close nobody's service but its own.
+    /// Handles the closing of a report session, which can close only its own service.
     fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
         let Some(s) = self.sessions.get(&c) else { return };
         let service = if m.service_name.is_empty() { s.principal.who.kind.word() } else { &m.service_name };
         let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
         if !own {
             tracing::debug!(
-                "mgr: {} closes {} {}, which is not its own: it stays",
+                "mgr: ignoring that {} closes {} {}: another session reports it",
                 self.who(c),
                 service,
                 m.daemon_name
@@ -105,11 +109,11 @@ impl MonCore {
         } else {
             self.close_service(c);
         }
-        // The daemon waits for this before it exits.
+        // The daemon waits for this answer before it exits.
         self.reply(c, 0, m);
     }
 
-    /// The service of a session ends, unless a newer session of its entity goes on with it.
+    /// Removes the service of a session, unless a newer session of its entity reports the same service.
     pub(super) fn close_service(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get_mut(&c) else { return };
         let registered = s.service_daemon();
@@ -159,10 +163,15 @@ impl MonCore {
             return;
         }
         if m.gid != s.principal.who.global_id || m.name != s.principal.who.name.id {
-            return tracing::warn!("mon: {} sends a beacon of mgr.{} ({}): dropped", self.who(c), m.name, m.gid);
+            return tracing::warn!(
+                "mon: ignoring a beacon of {} in the name of mgr.{} ({})",
+                self.who(c),
+                m.name,
+                m.gid
+            );
         }
         if !self.state.options.external_mgr {
-            tracing::warn!("mon: {} offers itself as manager, but the built-in one is active", self.who(c));
+            tracing::warn!("mon: ignoring a beacon of manager {}: the built-in one is active", self.who(c));
             return;
         }
         let map = self.pending.mgrmap(&self.state).clone();
@@ -192,7 +201,7 @@ impl MonCore {
             let line = format!("Activating manager daemon {}", m.name);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         } else if m.available {
-            // It believes to be active and is not: an empty map makes it start over.
+            // The manager believes it is active and is not; an empty map makes it restart.
             self.reply(c, 0, &MMgrMap { map: MgrMap::default() });
             return;
         } else {
@@ -210,8 +219,8 @@ impl MonCore {
         }
     }
 
-    /// The line on PGs and space that Ceph's manager writes to the log every two seconds. It is sent to who follows the log
-    /// at that level and not kept.
+    /// Sends the line on PGs and space that Ceph's manager logs every two seconds. Subscribers of the log at that
+    /// level get it; it is not stored.
     pub(super) fn tick_pgmap_line(&mut self) {
         let who: Vec<ConnKey> =
             self.sessions.iter().filter(|(_, s)| s.subs.contains_key("log-debug")).map(|(c, _)| *c).collect();
@@ -234,7 +243,7 @@ impl MonCore {
         self.publish_log(&[line]);
     }
 
-    /// Drops an external manager that has fallen silent, and sends digests.
+    /// Drops a separate manager that fell silent, and sends digests.
     pub(super) fn tick_mgr(&mut self) {
         if !self.state.options.external_mgr {
             return;

@@ -1,9 +1,9 @@
-//! The monitor and manager roles as one pure machine: events in, effects out, no I/O and no clock.
+//! The monitor and manager roles as one pure state machine: events in, effects out, no I/O and no clock.
 //!
-//! The host calls [`MonCore::handle`] with what happened and then carries out [`MonCore::take_effects`]. Changes are
-//! collected in one [`Pending`]; [`MonCore::flush`], called once per loop turn, turns it into a transaction on the
-//! state store. While that commits, messages that would change something wait in order; what only reads is answered
-//! from the committed state. Nobody is told of a change before it is durable.
+//! The host calls [`MonCore::handle`] for each event and then carries out [`MonCore::take_effects`]. Changes are
+//! collected in one [`Pending`]; [`MonCore::flush`], called once per turn of the reactor, turns it into a transaction
+//! on the state store. While that is in flight, messages that change something wait in order; queries are answered
+//! from the committed state. No client is told of a change before it is durable.
 
 pub mod access;
 mod audit;
@@ -65,10 +65,10 @@ use wire::{Message, WireMessage};
 
 pub use auth_host::MonAuthHost;
 
-/// Jobs of the host that one session may have under way.
+/// Most host jobs that one session may have in flight.
 const JOBS: usize = 64;
 
-/// The newest OSD map as it is stored and sent.
+/// The newest OSD map in its stored and sent form.
 #[must_use]
 pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
     match state.history.full(state.osdmap.epoch) {
@@ -77,41 +77,41 @@ pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
     }
 }
 
-/// What happened.
+/// An event for the core.
 #[derive(Debug)]
 pub enum Event {
-    /// A peer has signed in.
+    /// A peer authenticated and its session opened.
     Open(ConnKey, Box<Peer>),
-    /// A peer has signed in at another monitor, by what that one knows of keys and caps.
+    /// A peer authenticated at another monitor, by that monitor's copy of keys and caps.
     OpenElsewhere(ConnKey, Box<Peer>),
-    /// It sent something.
+    /// A peer sent a message.
     Message(ConnKey, Message),
-    /// It is gone.
+    /// A session closed.
     Closed(ConnKey),
-    /// The state store has answered.
+    /// The state store answered.
     State(state::Event),
     /// A second has passed.
     Tick,
-    /// A job is done: its token, errno, status line and output.
+    /// The host finished a job: its token, errno, status line and output.
     Answer(u64, i32, String, bytes::Bytes),
 }
 
-/// What the host is to do.
+/// An effect for the host to carry out.
 #[derive(Debug)]
 pub enum Effect {
     /// Send a message.
     Send(ConnKey, Message),
     /// Close a connection; the reason is for the log.
     Close(ConnKey, String),
-    /// Ask the state store.
+    /// Send a request to the state store.
     Submit(Request),
     /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
     Job(u64, cluster_state::HostJob),
-    /// Give up: the state in the store is not ours any more. The reason is for the log.
+    /// Stop the monitor: another one may write the state. The reason is for the log.
     Stop(String),
 }
 
-/// What beacons said about an OSD.
+/// The newest beacon of an OSD.
 #[derive(Clone, Copy, Debug)]
 struct Beacon {
     last: Mono,
@@ -120,9 +120,9 @@ struct Beacon {
     interval: u32,
 }
 
-/// The machine.
+/// The state machine of the monitor and manager roles.
 pub struct MonCore {
-    /// Committed state.
+    /// The committed state.
     pub state: ClusterState,
     pending: Pending,
     waiters: Vec<Waiter>,
@@ -137,39 +137,39 @@ pub struct MonCore {
     creating_targets: osd::CreatingTargets,
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
-    /// Entities that signed in with their pending key, which replaces the other.
+    /// Entities that authenticated with their pending key, which then replaces the key; each with its older sessions.
     used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey, Vec<ConnKey>)>>,
-    /// Sessions older than the use of an entity's pending key: they end when it becomes the key.
+    /// Sessions older than the use of an entity's pending key. They end when it becomes the key.
     replaced_keys: BTreeMap<base::AuthName, Vec<ConnKey>>,
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     mgr_beacon: Option<Mono>,
-    /// When each MDS was heard of last.
+    /// Time of the last beacon of each MDS.
     mds_beacons: BTreeMap<u64, Mono>,
-    /// When their beacons were looked at last.
+    /// Time of the last check of MDS beacons.
     mds_watched: Option<Mono>,
-    /// None of them was heard of lately.
+    /// True if no MDS was heard recently.
     mds_deaf: bool,
     mgr_digest_sent: Option<Mono>,
     bounds_revision: u64,
-    /// A random number of this process, and proposals begun: they name the writer of a transaction.
+    /// A random number of this process. With the count of proposals it names the writer of a transaction.
     instance: u64,
     proposals: u64,
-    /// The store is to be marked as having this layout.
+    /// True if the next commit must write the current layout's version.
     old_format: bool,
-    /// Key and revision that every transaction compares: what makes this monitor the leader. `None` where it is alone.
+    /// Key and revision that every transaction of the leader compares; `None` for a single monitor.
     fence: Option<(bytes::Bytes, u64)>,
     effects: Vec<Effect>,
     next_token: u64,
     ticks: u64,
-    /// Requests that wait or were answered lately.
+    /// Requests in flight, and recent ones.
     pub ops: OpTracker,
     commits: (u64, u64),
     now: Now,
 }
 
 impl MonCore {
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, event: Event, now: Now) {
         self.now = now;
         match event {
@@ -183,12 +183,12 @@ impl MonCore {
         }
     }
 
-    /// Takes what is to be done. The order matters.
+    /// Takes the effects, to be carried out in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// True while a commit is under way or changes wait for one.
+    /// True while a commit is in flight or changes wait for one.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.inflight.is_some() || !self.pending.is_empty() || !self.deferred.is_empty()
@@ -200,7 +200,7 @@ impl MonCore {
         self.sessions.len()
     }
 
-    /// Commits so far, and the nanoseconds they took together.
+    /// Number of commits so far, and their total time in nanoseconds.
     #[must_use]
     pub fn commit_latency(&self) -> (u64, u64) {
         self.commits
@@ -227,7 +227,7 @@ impl MonCore {
         self.jobs.retain(|_, to| to.conn != c);
     }
 
-    /// A message: first whether its sender may send it, then whether it has to wait, then what it says.
+    /// Handles a message: checks the sender's right, defers it if it must wait for a commit, then dispatches it.
     fn message(&mut self, c: ConnKey, m: Message) {
         let Some(role) = self.sessions.get(&c).map(|s| s.role) else { return };
         let Some(row) = rights::row(role, m.header.kind) else {
@@ -237,7 +237,7 @@ impl MonCore {
             return;
         }
         if row.writes && self.inflight.is_some() {
-            // What may not be done does not wait either.
+            // A message that will be refused does not wait, either.
             if row.right == Right::PerItem && !self.may_pool_message(c, &m) {
                 return;
             }
@@ -252,7 +252,7 @@ impl MonCore {
         }
     }
 
-    /// A message at the monitor, from a session that may send it.
+    /// Dispatches a message at the monitor, from a session that may send it.
     fn mon_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
         let Some(typed) = AtMonitor::decode(&m)? else { return Ok(()) };
         let tid = m.header.tid;
@@ -337,7 +337,7 @@ impl MonCore {
         }
     }
 
-    /// Takes up the messages that waited for a commit.
+    /// Handles the messages that waited for a commit.
     fn run_deferred(&mut self) {
         for (c, m) in self.deferred.take() {
             self.message(c, m);
@@ -345,8 +345,8 @@ impl MonCore {
         self.advance_joins();
     }
 
-    /// True if the session has a right: the one place that is asked, for every message, subscription and item of one. A
-    /// message without it is dropped with a line in the log, as on Ceph.
+    /// True if a session has a right. Every message, subscription and item of one is checked here and nowhere else. A
+    /// message without its right is dropped with a line in the log, as in Ceph.
     fn may(&mut self, c: ConnKey, right: Right, what: &str) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
         let active = &self.state.mgrmap;
@@ -356,7 +356,7 @@ impl MonCore {
                 && s.principal.who.name.kind == EntityKind::OSD
                 && s.principal.who.kind == EntityKind::CLIENT
             {
-                // A daemon's short first session says it is a client.
+                // An OSD's short first session announces a client.
                 tracing::debug!("mon: {what} on a session that is not the OSD's: {}", self.who(c));
             } else {
                 self.audit_dropped(c, what, &right.to_string());
@@ -365,13 +365,13 @@ impl MonCore {
         ok
     }
 
-    /// Messages and bytes that wait for a commit.
+    /// Number and bytes of messages that wait for a commit.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         self.deferred.held()
     }
 
-    /// The OSD whose running session this is.
+    /// The OSD to whose running instance this session belongs.
     fn osd_session(&self, c: ConnKey) -> Option<OsdId> {
         self.sessions.get(&c)?.osd()
     }

@@ -1,5 +1,4 @@
-//! Requests that wait for something, and the last ones that were answered: what `dump_ops_in_flight` and
-//! `dump_historic_ops` show.
+//! The op tracker: requests in flight and recent ones, for `dump_ops_in_flight` and `dump_historic_ops`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::session::ConnKey;
 
-/// Answered requests kept, and how long they are shown.
+/// Most recent requests kept; `HISTORY_SECONDS` bounds their age.
 const HISTORY: usize = 20;
 const HISTORY_SECONDS: u64 = 600;
-/// What took longer is slow.
+/// Duration above which a request counts as slow.
 const SLOW: Duration = Duration::from_secs(10);
-/// Requests followed at once.
+/// Most requests tracked at once.
 const MAX_IN_FLIGHT: usize = 10_000;
 
 #[derive(Clone, Debug)]
@@ -31,7 +30,7 @@ impl Op {
     }
 }
 
-/// The requests.
+/// The requests in flight and the recent ones.
 #[derive(Debug, Default)]
 pub struct OpTracker {
     open: BTreeMap<(ConnKey, u64), Op>,
@@ -51,7 +50,7 @@ impl Op {
 }
 
 impl OpTracker {
-    /// A request begins. Handling the same one again changes nothing.
+    /// Begins to track a request. A second call for the same request changes nothing.
     pub fn begin(&mut self, conn: ConnKey, tid: u64, now: Now, text: impl FnOnce() -> String) {
         if self.open.len() < MAX_IN_FLIGHT {
             self.open.entry((conn, tid)).or_insert_with(|| Op {
@@ -63,7 +62,7 @@ impl OpTracker {
         }
     }
 
-    /// A request is answered.
+    /// Ends a request that is answered.
     pub fn end(&mut self, conn: ConnKey, tid: u64, now: Now) {
         if let Some(mut op) = self.open.remove(&(conn, tid)) {
             op.took = now.mono.since(op.start);
@@ -74,12 +73,12 @@ impl OpTracker {
         }
     }
 
-    /// A connection is gone.
+    /// Drops the requests of a closed connection.
     pub fn forget(&mut self, conn: ConnKey) {
         self.open.retain(|(c, _), _| *c != conn);
     }
 
-    /// What waits now.
+    /// The requests in flight as JSON.
     #[must_use]
     pub fn in_flight(&self, now: Now) -> Value {
         let ops: Vec<Value> = self
@@ -93,13 +92,13 @@ impl OpTracker {
         json!({ "ops": ops, "num_ops": ops.len() })
     }
 
-    /// What was answered last.
+    /// The recent requests as JSON.
     #[must_use]
     pub fn historic(&self, now: Now) -> Value {
         self.history(now, Duration::ZERO)
     }
 
-    /// What of it took long.
+    /// The slow ones of the recent requests as JSON.
     #[must_use]
     pub fn slow(&self, now: Now) -> Value {
         self.history(now, SLOW)

@@ -1,22 +1,22 @@
-//! Options of the monitor that a user may set, with Ceph's names and our defaults.
+//! Options of the monitor that a user may set, with Ceph's names and this program's defaults.
 
 use cluster::option_table;
 use cluster::settings::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// When to warn of scrubs that are late, and of OSDs that need many repairs.
+/// Limits for alerts about late scrubs and about OSDs with many repairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScrubWarnings {
-    /// `osd_scrub_max_interval`, seconds.
+    /// Seconds of `osd_scrub_max_interval`.
     pub interval: f64,
-    /// `mon_warn_pg_not_scrubbed_ratio`: share of it that may pass beyond; 0: no warning.
+    /// Share of the interval that a scrub may be late (`mon_warn_pg_not_scrubbed_ratio`); 0: no alert.
     pub ratio: f64,
-    /// `osd_deep_scrub_interval`, seconds.
+    /// Seconds of `osd_deep_scrub_interval`.
     pub deep_interval: f64,
-    /// `mon_warn_pg_not_deep_scrubbed_ratio`.
+    /// Share of the deep interval that a deep scrub may be late (`mon_warn_pg_not_deep_scrubbed_ratio`).
     pub deep_ratio: f64,
-    /// `mon_osd_warn_num_repaired`.
+    /// Repaired reads of an OSD above which an alert is raised (`mon_osd_warn_num_repaired`).
     pub repaired: u64,
 }
 
@@ -26,14 +26,14 @@ impl Default for ScrubWarnings {
     }
 }
 
-/// How MDS daemons are watched.
+/// Options for the supervision of MDS daemons.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MdsOptions {
     /// `mds_beacon_grace`: silence after which a daemon is replaced.
     pub beacon_grace: Duration,
     /// `mds_beacon_interval`: how often daemons send beacons.
     pub beacon_interval: Duration,
-    /// `mon_mds_blocklist_interval`: how long the addresses of one that was replaced are shut out.
+    /// `mon_mds_blocklist_interval`: time for which the addresses of a replaced daemon are blocklisted.
     pub blocklist: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for MdsOptions {
     }
 }
 
-/// Values the core and the commands work with.
+/// The options that the core and the commands use.
 #[derive(Clone, Debug)]
 pub struct MonOptions {
     /// `osd_pool_default_size`; `belemnite up` writes 1 where there are fewer than three OSDs.
@@ -70,12 +70,12 @@ pub struct MonOptions {
     pub report_timeout: Duration,
     /// `osd_heartbeat_grace`.
     pub heartbeat_grace: Duration,
-    /// `mon_osd_adjust_heartbeat_grace`: whether those known to be slow get more time.
+    /// `mon_osd_adjust_heartbeat_grace`: true if OSDs known to be slow get a longer grace.
     pub adjust_heartbeat_grace: bool,
-    /// `mon_osd_down_out_subtree_limit`: OSDs are not marked out when a whole subtree of this type, or a larger one, is
-    /// down: that is no failed disk.
+    /// `mon_osd_down_out_subtree_limit`: an OSD is not marked out while a whole subtree of this type or a larger one
+    /// is down, because its disk is then not the cause.
     pub down_out_subtree_limit: String,
-    /// `osd_crush_chooseleaf_type`: the failure domain of the first rule, as a number of the CRUSH types.
+    /// `osd_crush_chooseleaf_type`: the failure domain of the first rule, as a CRUSH type number.
     pub chooseleaf_type: i32,
     /// `mon_warn_on_slow_ping_time` in milliseconds; 0: `slow_ping_ratio` of the grace.
     pub slow_ping_ms: f64,
@@ -91,33 +91,34 @@ pub struct MonOptions {
     pub min_in_ratio: f64,
     /// `mon_osd_blocklist_default_expire`.
     pub blocklist_expire: Duration,
-    /// How MDS daemons are watched.
+    /// Options for the supervision of MDS daemons.
     pub mds: MdsOptions,
-    /// `mon_min_osdmap_epochs`: how many epochs are kept at least.
+    /// `mon_min_osdmap_epochs`: the least number of epochs kept.
     pub min_osdmap_epochs: u32,
-    /// `osd_map_message_max`: epochs per OSD_MAP message.
+    /// `osd_map_message_max`: most epochs in an OSD_MAP message.
     pub map_message_max: u32,
     /// `auth_service_ticket_ttl`.
     pub service_ticket_ttl: Duration,
     /// `auth_allow_insecure_global_id_reclaim`.
     pub allow_insecure_reclaim: bool,
-    /// `auth_cluster_required` and its kin: true for cephx, false for none.
+    /// `auth_cluster_required` and related options: true for cephx, false for none.
     pub cephx: bool,
-    /// When to warn of scrubs that are late and of many repairs.
+    /// Limits for alerts about scrubs and repairs.
     pub scrubs: ScrubWarnings,
     /// `mgr_stats_period`.
     pub stats_period: u32,
-    /// True if a separate manager daemon is expected: its beacons are taken and the built-in role stays off.
+    /// True if a separate manager daemon is expected: the monitor accepts its beacons, and the built-in role stays
+    /// off.
     pub external_mgr: bool,
-    /// What the configuration file or the command line says, by Ceph's names. It overrides the central configuration.
+    /// Options of the configuration file and command line, by Ceph's names. They override the central configuration.
     pub local: BTreeMap<String, String>,
-    /// Facts about this machine, as `mon metadata` shows them.
+    /// Metadata of this host, for `mon metadata`.
     pub host_metadata: BTreeMap<String, String>,
-    /// The same, the central configuration and what was changed at run time, for `config show` and its kin.
+    /// The options of all sources (file, central configuration, run time), for `config show` and related commands.
     pub settings: Settings,
-    /// Larger after every change of the settings.
+    /// A number that grows with every change of the settings.
     pub changes: u64,
-    /// The values before central configuration was applied.
+    /// The options before the central configuration was applied.
     pub base: Option<Box<MonOptions>>,
 }
 
@@ -163,7 +164,7 @@ impl Default for MonOptions {
 }
 
 impl MonOptions {
-    /// Sets an option from its text; false if the name is not one of ours or the text does not parse.
+    /// Sets an option from its text; false if the option does not exist here or the text does not parse.
     pub fn set(&mut self, name: &str, text: &str) -> bool {
         fn put<T: std::str::FromStr>(slot: &mut T, text: &str) -> bool {
             text.trim().parse().map(|v| *slot = v).is_ok()
@@ -221,14 +222,14 @@ impl MonOptions {
         }
     }
 
-    /// `osd_pool_default_min_size` for a pool of this size.
+    /// The default `min_size` of a pool of this size (`osd_pool_default_min_size`).
     #[must_use]
     pub fn min_size_for(&self, size: u8) -> u8 {
         let wanted = u8::try_from(self.pool_default_min_size).unwrap_or(u8::MAX);
         if wanted == 0 { size - size / 2 } else { wanted.min(size) }
     }
 
-    /// Every option with its value, as `config show` prints it.
+    /// Every option with its value, in the form of `config show`.
     #[must_use]
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
@@ -274,7 +275,7 @@ impl MonOptions {
         list.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
     }
 
-    /// The options of a monitor that was started with `local`.
+    /// The options of a monitor that was started with the options `local`.
     #[must_use]
     pub fn from_local(local: BTreeMap<String, String>) -> Self {
         let settings = Settings::new(local.clone());
@@ -294,7 +295,7 @@ impl MonOptions {
         }
     }
 
-    /// Takes up the central configuration for `mon.name`, below what the process was started with.
+    /// Applies the central configuration for `mon.name`; options of the process itself take precedence.
     pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
         let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };
         let all = super::config::options_for(db, &me, &super::config::Subject::default(), &|_| None);
@@ -303,14 +304,14 @@ impl MonOptions {
         self.apply_settings();
     }
 
-    /// Takes up what the settings say, from all sources in their order.
+    /// Applies the settings of all sources in their order.
     pub fn apply_settings(&mut self) {
         let base = self.base.take().unwrap_or_else(|| Box::new(self.clone()));
         let mut next = MonOptions::clone(&base);
         next.settings = std::mem::take(&mut self.settings);
         for (k, v) in &next.settings.central.clone() {
             if !next.set(k, v) {
-                tracing::debug!("mon: option {k} = {v} is not used here");
+                tracing::debug!("mon: ignoring option {k} = {v}: unknown here, or an invalid value");
             }
         }
         next.apply_local();
@@ -326,11 +327,11 @@ impl MonOptions {
     #[must_use]
     pub fn observes(name: &str) -> bool {
         let o = Self::default();
-        // Log levels are the host's affair, but they are taken up, too.
+        // The host applies log levels, also at once.
         name.starts_with("debug_") || o.shown().contains_key(name) && !name.ends_with("_required")
     }
 
-    /// Every option there is and its value in force.
+    /// All options of the table with their value in force.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, String> {
         let mut all = self.settings.show();

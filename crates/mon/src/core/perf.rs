@@ -10,21 +10,21 @@ use std::rc::Rc;
 use wire::types::{PerfMetricQuery, mds_state};
 
 impl MonCore {
-    /// Asks all OSDs from now on.
+    /// Adds a query, which all OSDs get.
     pub fn add_perf_query(&mut self, q: PerfMetricQuery) {
         if self.state.mgr.add_query(q) {
             self.configure_all(EntityKind::OSD);
         }
     }
 
-    /// Asks no more.
+    /// Removes a query.
     pub fn remove_perf_query(&mut self, q: &PerfMetricQuery) {
         if self.state.mgr.remove_query(q) {
             self.configure_all(EntityKind::OSD);
         }
     }
 
-    /// What OSDs reported for a query since the last time.
+    /// Takes the reports of OSDs for a query since the last call.
     pub fn take_perf(&mut self, q: &PerfMetricQuery) -> Reported {
         self.state.mgr.take_reports(q)
     }
@@ -65,7 +65,7 @@ impl MonCore {
         }
     }
 
-    /// Tells a daemon how often to report, and what.
+    /// Sends a daemon its report period and the queries.
     pub(super) fn configure(&mut self, c: ConnKey) {
         let kind = self.sessions.get(&c).map_or(EntityKind::CLIENT, reports_as);
         let configure = self.state.mgr.configuration(kind, self.state.options.stats_period);

@@ -1,14 +1,15 @@
-//! The manager's part of changing a pool's number of PGs: commands set targets (`command::pool_set`), and here the map goes
-//! there. What OSDs do then is `pg::resize` of the crate `pg`.
+//! The manager's part of changing a pool's number of PGs. Commands set targets (`command::pool_set`), and this file
+//! moves the map there step by step. The OSDs' part is `pg::resize` in the crate `pg`.
 //!
-//! `pg_num` grows in one step once every PG of the pool is active and none is being made; a split moves no data between OSDs.
-//! `pgp_num` follows in steps small enough that not more than `target_max_misplaced_ratio` of all objects are out of place at a
-//! time, each when the reports show what the one before did.
+//! To more PGs: `pg_num` grows in one step once every PG of the pool is active and none is being created; a split
+//! moves no data between OSDs. `pgp_num` follows in steps, each so small that at most `target_max_misplaced_ratio` of
+//! all objects are misplaced. A step begins when the reports show the effect of the last one.
 //!
-//! To fewer PGs it goes in the other order, as in Ceph: `pgp_num` first, so that PGs which are to be joined are on the same
-//! OSDs. Then `pg_num_pending` announces the next few joins, their PGs stop serving, and when the primary says of a pair that all
-//! copies are equal (`OSD_PG_READY_TO_MERGE`), a map joins it: one pair for each map, as that tells the versions
-//! (`last_pg_merge_meta`). Who is not ready in time keeps its PGs and serves again; that is tried again later.
+//! To fewer PGs the order is reversed, as in Ceph. `pgp_num` shrinks first, so that PGs to be merged are on the same
+//! OSDs. Then `pg_num_pending` announces the next few merges, and their PGs stop serving. When the primary of a pair
+//! reports that all copies are equal (`OSD_PG_READY_TO_MERGE`), a map merges them: one pair for each map, because the
+//! map holds the versions of one (`last_pg_merge_meta`). PGs that are not ready in time serve again, and the merge is
+//! tried later.
 
 use super::MonCore;
 use super::log::Prio;
@@ -24,30 +25,30 @@ use std::time::Duration;
 use wire::msg::MOsdPgReadyToMerge;
 use wire::types::pg_state;
 
-/// Pools are looked at this often (`mgr/pg_autoscaler/sleep_interval`).
+/// Interval of the autoscaler (`mgr/pg_autoscaler/sleep_interval`).
 const AUTOSCALE_SECONDS: u64 = 60;
-/// Joins announced at once: their PGs serve nothing until it is done.
+/// Most merges announced at once: their PGs serve nothing until the merge is done.
 const AT_ONCE: u32 = 8;
-/// A join that does not come about within this time is called off...
+/// Time without progress after which announced merges are called off.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// ...and for this time no other one is announced for the pool.
+/// Time after that in which no merge is announced for the pool.
 const REST: Duration = Duration::from_secs(10);
 
-/// Joins of a pool that are announced. Forgotten with the process: then they are called off and announced again.
+/// The announced merges of a pool (volatile: a new process calls them off or announces them again).
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    /// The map that announced them.
+    /// The epoch that announced them.
     since: Epoch,
-    /// When the last thing happened.
+    /// Time of the last progress.
     last: Mono,
-    /// What primaries said, by source.
+    /// Reports of primaries that a pair is ready, by source PG.
     ready: BTreeMap<u32, MOsdPgReadyToMerge>,
-    /// Nothing is announced before.
+    /// Earliest time of the next announcement.
     rest: Mono,
 }
 
 impl MonCore {
-    /// A primary says that two PGs may be joined.
+    /// Handles a primary's report that a pair of PGs is ready to merge, or is not.
     pub(super) fn osd_pg_ready_to_merge(&mut self, c: ConnKey, m: MOsdPgReadyToMerge) {
         if self.osd_session(c).is_none() {
             return;
@@ -68,7 +69,7 @@ impl MonCore {
         }
     }
 
-    /// Joins the PGs with the highest numbers of each pool if they are ready: one pair for each map.
+    /// Merges the PG with the highest number of each pool if its pair is ready: one pair for each map.
     pub(super) fn advance_joins(&mut self) {
         if self.inflight.is_some() || self.joins.is_empty() {
             return;
@@ -106,7 +107,7 @@ impl MonCore {
         }
     }
 
-    /// PGs of a pool serve again, though they are more than wanted.
+    /// Calls off the announced merges of a pool, so that its PGs serve again.
     fn call_off(&mut self, id: PoolId) {
         let epoch = self.state.osdmap.epoch.next();
         let now = self.now.mono;
@@ -114,13 +115,13 @@ impl MonCore {
         j.ready.clear();
         j.rest = now + REST;
         if let Some(p) = self.pending.pool_mut(&self.state, id) {
-            tracing::info!("mon: pool {} keeps {} PGs for now: they were not ready to be joined", id.0, p.pg_num);
+            tracing::info!("mon: pool {} keeps {} PGs for now: PGs to merge were not ready", id.0, p.pg_num);
             p.pg_num_pending = p.pg_num;
             p.last_change = epoch;
         }
     }
 
-    /// Announces the next joins of a pool, or calls off what does not come about.
+    /// Announces the next merges of a pool, or calls off those without progress.
     fn tick_joins(&mut self, id: PoolId, p: &PgPool) {
         let now = self.now.mono;
         if p.pg_num_pending < p.pg_num {
@@ -137,7 +138,7 @@ impl MonCore {
         if self.joins.get(&id).is_some_and(|j| j.rest > now) {
             return;
         }
-        // Of one power of two only: so no two are joined to the same one.
+        // The sources lie in one power of two, so that no two have the same target.
         let last = p.pg_num - 1;
         let half = 1u32.checked_shl(31 - last.max(1).leading_zeros()).unwrap_or(1);
         let least = p.pg_num_target.max(p.pg_num.saturating_sub(AT_ONCE)).max(half);
@@ -154,7 +155,7 @@ impl MonCore {
         }
     }
 
-    /// Announces that a pool will have so many PGs.
+    /// Announces that a pool will have `soon` PGs.
     pub(crate) fn announce(&mut self, id: PoolId, soon: u32) {
         let epoch = self.state.osdmap.epoch.next();
         let j = Joins { since: epoch, last: self.now.mono, ..Joins::default() };
@@ -164,7 +165,7 @@ impl MonCore {
         }
     }
 
-    /// True if the PG that is to go and the one it is joined to are clean, as far as was reported.
+    /// True if the source and the target of a merge are clean by the reports.
     fn may_join(&self, id: PoolId, p: &PgPool, seed: u32) -> bool {
         let target = stable_mod(seed, seed, pg_mask(seed));
         let clean = pg_state::ACTIVE | pg_state::CLEAN;
@@ -179,7 +180,7 @@ impl MonCore {
         fit(seed) && fit(target)
     }
 
-    /// PGs that are to be joined must be where CRUSH puts both; true if one is not yet.
+    /// Removes upmap entries of PGs to be merged, so that CRUSH places both alike; true if there were any.
     fn end_upmap(&mut self, id: PoolId, p: &PgPool, seed: u32) -> bool {
         let map = Arc::clone(&self.state.osdmap);
         let target = stable_mod(seed, p.pg_num_target, pg_mask(p.pg_num_target));
@@ -197,7 +198,7 @@ impl MonCore {
         found
     }
 
-    /// Gives pools that leave it to the cluster the number of PGs they should have.
+    /// Sets the target of pools in autoscale mode `on` whose number of PGs is far off.
     fn tick_autoscale(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
         if !self.ticks.is_multiple_of(AUTOSCALE_SECONDS)
@@ -291,16 +292,16 @@ impl MonCore {
     }
 }
 
-/// Announces as of `epoch` that PGs of a pool will be joined.
+/// Announces merges down to `soon` PGs, as of `epoch`.
 pub(crate) fn set_pending(p: &mut PgPool, soon: u32, epoch: Epoch) {
     p.pg_num_pending = soon;
-    // Clients of then don't know that this is a new interval.
+    // Clients before Nautilus do not know that this is a new interval.
     p.last_force_op_resend_prenautilus = epoch;
     p.last_force_op_resend_preluminous = epoch;
     p.last_change = epoch;
 }
 
-/// True if a PG is about to be joined with another one, or is gone by that.
+/// True if a PG is about to be merged, as source or target, or is gone by a merge.
 pub(super) fn is_joined(p: &PgPool, seed: u32) -> bool {
     let soon = p.pg_num_pending.min(p.pg_num);
     seed >= soon || soon > 0 && soon < p.pg_num && children(seed, soon, p.pg_num).next().is_some()
@@ -311,7 +312,7 @@ pub(crate) fn set_pg_num(p: &mut PgPool, pg_num: u32, epoch: Epoch) {
     if p.pg_num != pg_num {
         p.pg_num = pg_num;
         p.pg_num_pending = pg_num;
-        // Clients of then don't know that a split is a new interval.
+        // Clients before Nautilus do not know that a split is a new interval.
         p.last_force_op_resend_prenautilus = epoch;
         p.last_force_op_resend_preluminous = epoch;
     }

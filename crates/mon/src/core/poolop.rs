@@ -1,4 +1,4 @@
-//! POOLOP: pools and snapshots outside the command interface, as librados' older calls and librbd use it.
+//! POOLOP messages: pools and snapshots outside the command interface, for older calls of librados and for librbd.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::session::ConnKey;
 use super::waiter::Waiter;
 use crate::command;
 
-/// Longest name of a pool or snapshot.
+/// Longest name of a pool or snapshot, in bytes.
 const MAX_NAME: usize = 2048;
 
 impl MonCore {
@@ -46,7 +46,7 @@ impl MonCore {
         }
     }
 
-    /// True if a pool operation that is to wait for a commit may be done; otherwise it is answered.
+    /// True if a pool operation that waits for a commit is allowed. If it is not, the answer is sent.
     pub(super) fn may_pool_message(&mut self, c: ConnKey, message: &Message) -> bool {
         match MPoolOp::from_message(message) {
             Ok(m) if self.may_pool_op(c, &m) => true,
@@ -61,7 +61,7 @@ impl MonCore {
         }
     }
 
-    /// As [`may_snap`](Self::may_snap), with a line in the audit log if not.
+    /// True if [`may_snap`](Self::may_snap); else the refusal goes to the audit log.
     fn may_pool_op(&mut self, c: ConnKey, m: &MPoolOp) -> bool {
         let ok = self.may_snap(c, m);
         if !ok {
@@ -70,7 +70,8 @@ impl MonCore {
         ok
     }
 
-    /// Writers of the map may do everything; self-managed snapshots may also be made by whoever may write to the pool.
+    /// True if the session may write the map, or may write to the pool and the operation is about self-managed
+    /// snapshots.
     fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
         let Some(s) = self.sessions.get(&c) else { return false };
         let addr = s.principal.who.socket_addr();
@@ -105,11 +106,11 @@ impl MonCore {
             return Err(errno::EINVAL);
         }
         if m.op == pool_op::DELETE_UNMANAGED_SNAP && !pool.is_unmanaged_snaps_mode() {
-            // It never had any: who copied objects of a pool with snapshots looks for this.
+            // The pool never had snapshots. Clients that copied objects from a pool with snapshots expect this errno.
             return Err(errno::EOPNOTSUPP);
         }
         let named = pool.snap_by_name(&m.name).map(|s| s.snapid);
-        // Done already: success without a change.
+        // An operation that is already done succeeds without a change.
         match m.op {
             pool_op::CREATE_SNAP if named.is_some() => return Ok(None),
             pool_op::DELETE_SNAP if named.is_none() => return Ok(None),
@@ -159,7 +160,7 @@ impl MonCore {
             || self.pending.inc().is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
     }
 
-    /// Pool creation and removal are those of the commands.
+    /// Creates or removes a pool with the commands' functions.
     fn pool_by_command(&mut self, c: ConnKey, message: Message, m: &MPoolOp) {
         let tid = message.header.tid;
         let map = self.pending.map(&self.state);
@@ -181,7 +182,7 @@ impl MonCore {
             json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
         };
         let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
-        // The check above is the one for this message; the command's own is for those who send commands.
+        // `may_pool_op` has checked the right to this message; the command's own check is for senders of commands.
         session.principal.access = Access::all();
         let outcome = match command::parse(&[cmd.to_string()], Role::Mon) {
             Ok(parsed) => self.dispatch(&session, &parsed, &Bytes::new()),

@@ -1,9 +1,11 @@
-//! From pending changes to a proposal: what is to be written, one proposal at a time. `commit` carries it through.
+//! From pending changes to a proposal: the writes of one proposal at a time. `commit` carries it through.
 //!
-//! Invariants:
-//!  1. A proposal builds on the committed state; the next one is not begun before it is committed. Nothing of the state
-//!     changes before.
-//!  2. Each map epoch is stored as incremental, which names the checksum of the full map; some as full map too (`maps`).
+//! Invariants:  1. A proposal builds on the committed state. The next one begins after its commit, and the state in
+//! memory does not change
+//!     before.
+//!  2. Each map epoch is stored as incremental, which names the checksum of the full map; checkpoints also as full
+//! map
+//!     (`maps`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,30 +25,30 @@ use super::maps::below;
 use super::records::{Bounds, CreatingPool, FORMAT, key, value};
 use super::waiter::Waiter;
 
-/// Epochs removed by one proposal at most.
+/// Most epochs removed by one proposal.
 pub(super) const TRIM_BATCH: u32 = 250;
-/// Configuration changes kept in the history.
+/// Number of configuration changes kept in the history.
 pub(super) const CONFIG_HISTORY_KEEP: usize = 1000;
 
-/// A map epoch that is proposed.
+/// A proposed map epoch.
 pub(super) struct NewMap {
     pub(super) map: Arc<OsdMap>,
     pub(super) inc: Incremental,
     pub(super) inc_blob: Bytes,
     pub(super) full_blob: Bytes,
-    /// It is stored as full map too.
+    /// True if the full map is stored too.
     pub(super) checkpoint: bool,
 }
 
-/// Creation queues of pools as a proposal leaves them; `None` for an empty one.
+/// Creation queues of pools after a proposal; `None` for an empty one.
 pub(super) type Queues = BTreeMap<PoolId, Option<CreatingPool>>;
 
-/// A proposal on its way to the disk.
+/// A proposal whose commit is in flight.
 pub(super) struct Inflight {
     pub(super) attempt: Attempt,
     pub(super) started: base::Mono,
     pub(super) map: Option<NewMap>,
-    /// Epoch and bytes of a new map of file systems.
+    /// Epoch and bytes of a new FSMap.
     pub(super) fsmap: Option<(Epoch, Bytes)>,
     pub(super) changes: Pending,
     pub(super) config: Option<ConfigChange>,
@@ -54,7 +56,7 @@ pub(super) struct Inflight {
     pub(super) oldest: Epoch,
     pub(super) waiters: Vec<Waiter>,
     pub(super) creating: Queues,
-    /// All purged snapshots of the pools of which some are purged.
+    /// All purged snapshots of each pool in which this proposal purges some.
     pub(super) purged: BTreeMap<PoolId, IntervalSet>,
 }
 
@@ -66,12 +68,12 @@ impl Inflight {
 }
 
 impl MonCore {
-    /// Pending keys that were used become the entities' keys.
+    /// Makes used pending keys the keys of their entities.
     fn take_used_keys(&mut self) {
         for (name, key, older) in std::mem::take(self.used_keys.get_mut()) {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
-                tracing::info!(entity = %name, "the pending key was used and is the key now");
+                tracing::info!(entity = %name, "mon: the pending key was used and becomes the key");
                 let new = super::cluster_state::AuthEntry { key, pending_key: None, caps };
                 self.replaced_keys.insert(name.clone(), older);
                 self.pending.auth.insert(name, Some(new));
@@ -79,14 +81,14 @@ impl MonCore {
         }
     }
 
-    /// Starts a commit if something is pending and none is under way. Called once per loop turn.
+    /// Starts a commit if there are changes and none is in flight. Called once per turn of the reactor.
     pub fn flush(&mut self) {
         if self.inflight.is_some() {
             return;
         }
         self.take_used_keys();
         if self.pending.is_empty() {
-            // Waiters without a change: what they waited for is the case already.
+            // Without pending changes the waiters' condition already holds.
             let ready = std::mem::take(&mut self.waiters);
             self.run_waiters(ready);
             if self.pending.is_empty() {
@@ -99,7 +101,7 @@ impl MonCore {
         let map = match changes.take_inc().map(|inc| self.new_map(inc)).transpose() {
             Ok(m) => m,
             Err(e) => {
-                tracing::error!("mon: a map change does not apply and is dropped: {e}");
+                tracing::error!("mon: dropping a map change that does not apply: {e}");
                 fail_commands(&mut waiters, &e);
                 None
             }
@@ -140,7 +142,7 @@ impl MonCore {
         });
     }
 
-    /// Pools all of whose PGs exist now lose the flag that lets OSDs create them. Gives what is left of the queues.
+    /// Clears the CREATING flag of pools whose PGs all exist, and returns the remaining creation queues.
     fn clear_creating_flags(&mut self) -> Queues {
         let mut left: BTreeMap<PoolId, BTreeMap<PgId, CreatingPg>> = BTreeMap::new();
         for pg in &self.pending.created_pgs {
@@ -171,7 +173,7 @@ impl MonCore {
         Ok(NewMap { map: Arc::new(map), inc, inc_blob, full_blob, checkpoint })
     }
 
-    /// Completes a change: stamps, and what must go because something else went.
+    /// Completes a change: time stamps, and the removal of entries that depend on removed ones.
     fn tidy(&self, inc: &mut Incremental) -> Result<(), MapError> {
         let old = &self.state.osdmap;
         if !inc.new_up_client.is_empty() || inc.new_state.values().any(|s| *s == 0 || s & osd_state::UP != 0) {
@@ -217,7 +219,7 @@ impl MonCore {
         Ok(())
     }
 
-    /// Writes a map epoch and what belongs to it; gives the purged snapshots of pools as they are with it.
+    /// Writes a map epoch and its records, and returns all purged snapshots of the pools that it purges snapshots of.
     fn put_map(&self, b: &mut Batch, map: Option<&NewMap>, creating: &mut Queues) -> BTreeMap<PoolId, IntervalSet> {
         let Some(m) = map else { return BTreeMap::new() };
         let e = m.map.epoch;
@@ -251,7 +253,7 @@ impl MonCore {
         all_purged
     }
 
-    /// The epochs that there are with the proposal; removes what lies below.
+    /// The bounds of the stored epochs after the proposal; adds the removal of lower epochs to the batch.
     fn new_bounds(&self, b: &mut Batch, map: Option<&NewMap>, trim: Option<Epoch>) -> Bounds {
         let h = &self.state.history;
         let newest = map.map_or(h.newest, |m| m.map.epoch);
@@ -357,14 +359,14 @@ fn fail_commands(waiters: &mut [Waiter], e: &MapError) {
     }
 }
 
-/// Bytes of the first map of a cluster, as incremental and full.
+/// The first map of a cluster, encoded as incremental and as full map.
 pub(super) fn first_epoch(map: &OsdMap) -> Result<(Bytes, Bytes), MapError> {
     let (full, crc) = map.encode_blob(CANONICAL);
     let mut inc = Incremental::new(map.fsid, map.epoch, map.modified);
     inc.fullmap = full.clone();
     inc.encode_features = CANONICAL.0;
     inc.full_crc = crc;
-    // What others will decode must be what we have.
+    // Other readers must be able to decode the map.
     OsdMap::decode_blob(&full)?;
     Ok((inc.encode_blob(CANONICAL, crc), full))
 }

@@ -1,4 +1,4 @@
-//! Questions that change nothing: versions, space, pool statistics, maps by epoch, configuration, tickets.
+//! Queries that change nothing: versions, space, pool statistics, maps by epoch, configuration, tickets.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ use super::session::ConnKey;
 use super::waiter::Waiter;
 use mgr::stats::space;
 
-/// Epochs in the answer to one MON_GET_OSDMAP.
+/// Most epochs in the answer to one MON_GET_OSDMAP.
 const MAX_MAPS_ASKED: u32 = 100;
-/// Epochs of purged snapshots in one answer.
+/// Most epochs of purged snapshots in one answer.
 const PURGED_EPOCHS_PER_REPLY: usize = 1000;
-/// Lines taken from one LOG message.
+/// Most lines taken from one LOG message.
 const MAX_LOG_LINES: usize = 10_000;
-/// Lines of the log among which a repeated one is looked for.
+/// Number of newest log lines among which a repeated line is recognised.
 const RECENT_LOG_LINES: usize = 1000;
 
 impl MonCore {
@@ -147,7 +147,7 @@ impl MonCore {
         self.reply(c, tid, &r);
     }
 
-    /// Tickets and rotating keys on an open session.
+    /// Answers a request for tickets or rotating keys on an open session.
     pub(super) fn renew_auth(&mut self, c: ConnKey, m: MAuth) {
         let Some((name, global_id, features)) =
             self.sessions.get(&c).map(|s| (s.principal.who.name.clone(), s.principal.who.global_id, s.features))
@@ -176,14 +176,14 @@ impl MonCore {
         self.send(c, reply.to_message(features));
     }
 
-    /// Lines for the cluster log; acknowledged once they are kept.
+    /// Adds lines to the cluster log, and acknowledges them once they are durable.
     pub(super) fn cluster_log(&mut self, c: ConnKey, m: MLog) {
         if m.fsid != self.state.fsid {
             return;
         }
         let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
         let features = self.sessions.get(&c).map(|s| s.features).unwrap_or_default();
-        // A daemon sends its lines again until they are acknowledged, with each new one.
+        // A daemon repeats its lines with each new one, until they are acknowledged.
         for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
             let kept = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);
             let mut known = kept.chain(&self.pending.log);

@@ -1,7 +1,7 @@
 //! The monitor's records in the state store: keys and values.
 //!
-//! Keys are readable text with numbers in fixed-width hexadecimal, so that they sort. Values are our own versioned
-//! structures or the protocol's encodings as they are. `docs/design/mon-state.md` lists them all.
+//! Keys are readable text with numbers in fixed-width hexadecimal, so that they sort. Values are versioned structures
+//! of this program, or the protocol's encodings. `docs/design/mon-state.md` lists them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,129 +13,129 @@ use wire::{Decode, Encode, Features, Reader, Writer};
 
 use super::cluster_state::{AuthEntry, ConfigChange, ConfigKey, CreatingPg, Mute};
 
-/// Version of the key layout. Version 1 (a full map for each epoch) is read and becomes this one with the first commit;
-/// others are refused at start.
+/// Version of the key layout. Version 1 (a full map for each epoch) is read and becomes this one with the first
+/// commit; others are refused at start.
 pub const FORMAT: u32 = 2;
 /// The oldest version that is read.
 pub const FORMAT_READ: u32 = 1;
 
-/// Every key's prefix belongs to exactly one family.
+/// Keys and key prefixes. Every prefix belongs to exactly one family of records.
 pub mod key {
     use super::{AuthName, Bytes, ConfigKey, Epoch, OsdId, PoolId};
 
-    /// Format version.
+    /// Key of the format version.
     pub const FORMAT: &str = "meta/format";
-    /// Cluster id.
+    /// Key of the cluster id.
     pub const FSID: &str = "meta/fsid";
-    /// Creation time of the cluster.
+    /// Key of the cluster's creation time.
     pub const CREATED: &str = "meta/created";
-    /// How often a monitor has begun to lead.
+    /// Key of the number of times that a monitor began to lead.
     pub const TERM: &str = "meta/term";
-    /// Monitor map.
+    /// Key of the monmap.
     pub const MONMAP: &str = "monmap";
-    /// Manager map.
+    /// Key of the manager map.
     pub const MGRMAP: &str = "mgrmap";
-    /// Map of file systems, by epoch.
+    /// Prefix of FSMaps, by epoch.
     pub const FSMAP: &str = "fsmap/";
-    /// MDS metadata.
+    /// Prefix of MDS metadata.
     pub const MDS_METADATA: &str = "mds/metadata/";
-    /// Oldest and newest OSD map epoch.
+    /// Key of the bounds of OSD map epochs.
     pub const OSDMAP_BOUNDS: &str = "osdmap/bounds";
-    /// Keys and caps.
+    /// Prefix of keys and caps.
     pub const AUTH: &str = "auth/entity/";
-    /// Rotating service keys.
+    /// Key of the rotating service keys.
     pub const SERVICE_KEYS: &str = "auth/service-keys";
-    /// First global id not yet handed to a batch.
+    /// Key of the end of the newest batch of global ids.
     pub const GLOBAL_ID: &str = "auth/global-id";
-    /// Options.
+    /// Prefix of options.
     pub const CONFIG: &str = "config/value/";
-    /// Changes of options.
+    /// Prefix of option changes.
     pub const CONFIG_HISTORY: &str = "config/history/";
-    /// `config-key` entries.
+    /// Prefix of `config-key` entries.
     pub const KV: &str = "kv/";
-    /// Cluster log lines.
+    /// Prefix of cluster log lines.
     pub const LOG: &str = "log/";
-    /// Mutes.
+    /// Prefix of mutes.
     pub const MUTE: &str = "health/mute/";
-    /// OSD metadata.
+    /// Prefix of OSD metadata.
     pub const OSD_METADATA: &str = "osd/metadata/";
-    /// PGs to create.
+    /// Prefix of the queues of PGs to create.
     pub const CREATING: &str = "osd/creating/";
-    /// Snapshots purged by an epoch.
+    /// Prefix of the snapshots that an epoch took off the removal queue.
     pub const PURGED_SNAPS: &str = "osd/purged-snaps/";
-    /// Snapshots of a pool that are purged altogether.
+    /// Prefix of the snapshots of a pool that all its PGs purged.
     pub const PURGED_POOL: &str = "osd/purged-pool/";
 
-    /// Which monitor leads; under its lease.
+    /// Key of the leader's record, under its lease.
     pub const MON_LEADER: &str = "mon/leader";
-    /// Monitors that are there; under their leases.
+    /// Prefix of the records of running monitors, under their leases.
     pub const MON_UP: &str = "mon/up/";
 
-    /// Full map of an epoch; there is one for some epochs only ([`super::Bounds::checkpoints`]).
+    /// Key of the full map of an epoch; only checkpoints have one ([`super::Bounds::checkpoints`]).
     #[must_use]
     pub fn full(e: Epoch) -> Bytes {
         format!("osdmap/full/{:08x}", e.0).into()
     }
-    /// Incremental that led to an epoch.
+    /// Key of the incremental that led to an epoch.
     #[must_use]
     pub fn inc(e: Epoch) -> Bytes {
         format!("osdmap/inc/{:08x}", e.0).into()
     }
-    /// A piece of a long record.
+    /// Key of a piece of a long record.
     #[must_use]
     pub fn piece(of: &[u8], i: usize) -> Bytes {
         let mut k = of.to_vec();
         k.extend_from_slice(format!("/{i:04x}").as_bytes());
         k.into()
     }
-    /// Map of file systems of an epoch.
+    /// Key of the FSMap of an epoch.
     #[must_use]
     pub fn fsmap(e: Epoch) -> Bytes {
         format!("{FSMAP}{:08x}", e.0).into()
     }
-    /// An entity.
+    /// Key of an entity's key and caps.
     #[must_use]
     pub fn auth(n: &AuthName) -> Bytes {
         format!("{AUTH}{n}").into()
     }
-    /// An option: section and name, apart by a zero byte, which neither holds.
+    /// Key of an option: section and name, separated by a zero byte, which neither may hold.
     #[must_use]
     pub fn config(k: &ConfigKey) -> Bytes {
         format!("{CONFIG}{}\0{}", k.who, k.name).into()
     }
-    /// A numbered record.
+    /// Key of a numbered record.
     #[must_use]
     pub fn numbered(prefix: &str, n: u64) -> Bytes {
         format!("{prefix}{n:016x}").into()
     }
-    /// A named record.
+    /// Key of a named record.
     #[must_use]
     pub fn named(prefix: &str, name: &str) -> Bytes {
         format!("{prefix}{name}").into()
     }
-    /// Metadata of an OSD.
+    /// Key of an OSD's metadata.
     #[must_use]
     pub fn osd_metadata(o: OsdId) -> Bytes {
         format!("{OSD_METADATA}{:08x}", o.0).into()
     }
-    /// PGs of a pool to create.
+    /// Key of the queue of PGs to create of a pool.
     #[must_use]
     pub fn creating(p: PoolId) -> Bytes {
         format!("{CREATING}{:016x}", p.0).into()
     }
-    /// Snapshots of a pool that are purged altogether.
+    /// Key of the snapshots of a pool that all its PGs purged.
     #[must_use]
     pub fn purged_pool(p: PoolId) -> Bytes {
         format!("{PURGED_POOL}{:016x}", p.0).into()
     }
-    /// Snapshots purged by an epoch.
+    /// Key of the snapshots that an epoch took off the removal queue.
     #[must_use]
     pub fn purged_snaps(e: Epoch) -> Bytes {
         format!("{PURGED_SNAPS}{:08x}", e.0).into()
     }
 }
 
-/// Bytes of a value made with all features, the form kept in the store.
+/// The encoding of a value with all features, which is the stored form.
 #[must_use]
 pub fn value(v: &(impl Encode + ?Sized)) -> Bytes {
     v.to_bytes(Features::PACIFIC)
@@ -216,20 +216,22 @@ impl Decode for Mute {
     }
 }
 
-/// Which OSD map epochs there are, and who wrote last: part of every transaction, so that a second writer is noticed.
+/// The stored range of OSD map epochs and the last writer. Every transaction writes it, so that a second writer is
+/// noticed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Oldest epoch that is kept.
+    /// The oldest epoch that is kept.
     pub oldest: Epoch,
-    /// Newest.
+    /// The newest epoch.
     pub newest: Epoch,
-    /// Epochs stored as full maps; the first is at most `oldest`. Others follow from the one before by incrementals.
+    /// Epochs stored as full maps; the first is at most `oldest`. Other epochs are made from the one before and its
+    /// incremental.
     pub checkpoints: BTreeSet<Epoch>,
-    /// Names the transaction: a random number of the process and a count.
+    /// The name of the transaction: a random number of the process and a count.
     pub writer: (u64, u64),
 }
 
-/// Of version 1, in which every epoch is stored as full map, so many apart are taken as checkpoints.
+/// Distance of the epochs that count as checkpoints in version 1, where every epoch has its full map.
 const OLD_CHECKPOINTS_APART: usize = 32;
 
 impl Encode for Bounds {
@@ -257,23 +259,23 @@ impl Decode for Bounds {
     }
 }
 
-/// Stands in the place of a record that is too long for one value; its pieces are beside it.
+/// The value at the key of a record that is too long for one value; the record's pieces have keys of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pieces {
     len: u64,
     crc: u32,
 }
 
-/// Begins the value of [`Pieces`]; no map begins so.
+/// The first bytes of the value of [`Pieces`]; no map begins with them.
 const PIECES_MAGIC: &[u8] = b"\xffPIECES1";
 
 impl Pieces {
-    /// For these bytes.
+    /// The value for the record `b`.
     pub(super) fn of(b: &[u8]) -> Self {
         Self { len: b.len() as u64, crc: base::crc::crc32c(!0, b) }
     }
 
-    /// The record.
+    /// The encoded value.
     pub(super) fn to_value(self) -> Bytes {
         let mut v = PIECES_MAGIC.to_vec();
         v.extend_from_slice(&self.len.to_le_bytes());
@@ -287,8 +289,8 @@ impl Pieces {
     }
 }
 
-/// The bytes of a record that may be in pieces: `value` is what stands at its key, `pieces` the pieces in order. `None` if
-/// they do not make up what was written.
+/// The bytes of a record that may be in pieces: `value` is the value at its key, `pieces` are the pieces in order.
+/// `None` if length or checksum do not match.
 #[must_use]
 pub fn whole<'a>(value: &Bytes, pieces: impl Iterator<Item = &'a Bytes>) -> Option<Bytes> {
     let Some(p) = Pieces::parse(value) else {
@@ -297,7 +299,7 @@ pub fn whole<'a>(value: &Bytes, pieces: impl Iterator<Item = &'a Bytes>) -> Opti
     let mut all = Vec::new();
     for piece in pieces {
         if all.len() as u64 >= p.len {
-            // Left by a proposal that came to nothing.
+            // A failed proposal left further pieces.
             break;
         }
         all.extend_from_slice(piece);
@@ -305,19 +307,19 @@ pub fn whole<'a>(value: &Bytes, pieces: impl Iterator<Item = &'a Bytes>) -> Opti
     (Pieces::of(&all) == p).then(|| all.into())
 }
 
-/// PGs of one pool that are still to be created: the creation's epoch and time, and one bit per PG.
+/// The PGs of one pool that wait for their creation: the creation's epoch and time, and one bit per PG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatingPool {
-    /// Epoch that made the pool.
+    /// The epoch that made the pool.
     pub created: Epoch,
-    /// When.
+    /// The time of that epoch.
     pub stamp: Utime,
-    /// Bit `seed % 8` of byte `seed / 8`.
+    /// The waiting PGs: bit `seed % 8` of byte `seed / 8`.
     pub waiting: Vec<u8>,
 }
 
 impl CreatingPool {
-    /// The record for the PGs of `pool` in `all`, `None` if there are none.
+    /// The record for the PGs of `pool` in `all`; `None` if there are none.
     #[must_use]
     pub fn of(pool: PoolId, all: &BTreeMap<PgId, CreatingPg>) -> Option<Self> {
         let range = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };

@@ -1,14 +1,14 @@
-//! Changes of keys and caps reach the sessions that are open.
+//! Applies changes of keys and caps to open sessions.
 //!
 //! | change | sessions of the entity at monitor and manager role |
 //! |---|---|
 //! | removed (`auth rm`) | closed |
-//! | another key (`auth rotate`, `auth import`, `auth commit-pending`) | closed; a client has to sign in with the new key |
-//! | its pending key was used | those that signed in before are closed |
+//! | another key (`auth rotate`, `auth import`, `auth commit-pending`) | closed; a client has to authenticate with the new key |
+//! | its pending key was used | sessions that authenticated earlier are closed |
 //! | other caps (`auth caps`) | go on with the new caps; subscriptions that these forbid end |
 //!
-//! All of it happens with the commit, after the command's answer. OSDs and separate daemons hold the caps of the ticket that
-//! the client showed; a new ticket is refused or has the new caps at once, so what was taken away ends there with the ticket,
+//! All of it happens with the commit, after the command's answer. OSDs and separate daemons use the caps of the
+//! client's ticket. A new ticket is refused or has the new caps at once, so old rights there end with the old ticket:
 //! at the latest `auth_service_ticket_ttl` (an hour) after the change.
 
 use base::AuthName;
@@ -20,7 +20,7 @@ use super::rights::Topic;
 use super::session::ConnKey;
 
 impl MonCore {
-    /// An entity's record has changed from `old`.
+    /// Applies the change of an entity's record from `old`.
     pub(super) fn entity_changed(&mut self, name: &AuthName, old: Option<&AuthEntry>) {
         let older = self.replaced_keys.remove(name);
         let mine = |s: &&super::session::Session| s.principal.who.name == *name && !s.principal.who.caps.allow_all;

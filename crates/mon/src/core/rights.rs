@@ -1,13 +1,13 @@
-//! Which right each message and each subscription asks for: the tables behind [`MonCore::may`](super::MonCore), the
-//! one place that says whether a session may do something.
+//! The right that each message and each subscription needs: the tables behind [`MonCore::may`](super::MonCore), which
+//! alone decides whether a session may do something.
 //!
-//! A message type is in one of the two tables below, for the monitor or for the manager role, or it is no message of
-//! that role: the tables make the enums that the core matches on, so a type without a stated right cannot be handled.
-//! Commands state theirs in their own tables ([`crate::command::Cmd::needs`]); [`commands`](crate::command::commands)
-//! iterates over them.
+//! Each message type is in one of the two tables below, for the monitor or for the manager role; any other type is no
+//! message of that role. The tables generate the enums that the core matches on, so a type without a stated right
+//! cannot be handled. Commands state their rights in their own tables ([`crate::command::Cmd::needs`]);
+//! [`commands`](crate::command::commands) iterates over them.
 //!
-//! Rights are Ceph's (`Monitor::dispatch_op`, `Monitor::handle_subscribe` and the services' `preprocess_*`), and stricter
-//! where Ceph asks for nothing; each such row says so.
+//! Rights are Ceph's (`Monitor::dispatch_op`, `Monitor::handle_subscribe` and the services' `preprocess_*`), and
+//! stricter where Ceph asks for nothing; each such row says so.
 
 use base::EntityKind;
 use cluster::caps::Need;
@@ -15,20 +15,20 @@ use wire::{Message, WireMessage};
 
 use super::cluster_state::Role;
 
-/// What a sender must have.
+/// The right that a sender must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// An authenticated session.
     Session,
-    /// Every one of these, at a service of the role.
+    /// All of these permissions, at services of the role.
     Caps(&'static [(&'static str, Need)]),
-    /// The running session of an OSD: the peer signed in as the OSD it says it is, and has `osd x`.
+    /// The running session of an OSD: the peer authenticated as the OSD that it announces, and has `osd x`.
     Osd,
-    /// A session of somebody who signed in as a daemon of this kind, with `x` at the service of that name.
+    /// A session that authenticated as a daemon of this kind, with `x` at the service of that name.
     Daemon(EntityKind),
-    /// The session of the manager that the map names as active: name, number and `mgr x`.
+    /// The session of the manager that the map shows active: name, global id and `mgr x`.
     ActiveManager,
-    /// Depends on what is in the message; its handler asks for each item: subscriptions ([`Topic::right`]), commands
+    /// A right for each item in the message, which its handler checks: subscriptions ([`Topic::right`]), commands
     /// ([`crate::command::Cmd::needs`]), pool operations and removal of snapshots.
     PerItem,
 }
@@ -47,7 +47,7 @@ impl std::fmt::Display for Right {
             Self::Osd => f.write_str("it needs the running session of an OSD, with caps 'osd x'"),
             Self::Daemon(kind) => write!(f, "it needs the key of a {0} with caps '{0} x'", kind.word()),
             Self::ActiveManager => f.write_str("it needs the session of the active manager"),
-            Self::PerItem => f.write_str("it depends on what it asks for"),
+            Self::PerItem => f.write_str("the right depends on each item in the message"),
         }
     }
 }
@@ -55,13 +55,13 @@ impl std::fmt::Display for Right {
 /// A message type with its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Type number.
+    /// The type number.
     pub kind: u16,
-    /// Ceph's name of it.
+    /// Ceph's name of the type.
     pub name: &'static str,
-    /// What its sender must have.
+    /// The right that the sender needs.
     pub right: Right,
-    /// It may change the state: it waits while a commit is under way.
+    /// True if the message may change the state: it waits while a commit is in flight.
     pub writes: bool,
 }
 
@@ -73,7 +73,7 @@ macro_rules! messages {
         pub enum $name { $($t(Box<wire::msg::$t>),)* }
 
         impl $name {
-            /// Every message of the role.
+            /// All messages of the role.
             pub fn rows() -> impl Iterator<Item = Row> {
                 const KINDS: &[(u16, Right, bool)] =
                     &[$((<wire::msg::$t as WireMessage>::KIND, $right, messages!(@ $writes))),*];
@@ -85,7 +85,7 @@ macro_rules! messages {
                 })
             }
 
-            /// The row of a type; `None` for what is no message of the role.
+            /// The row of a type; `None` if the role has no such message.
             #[must_use]
             pub fn row(kind: u16) -> Option<Row> {
                 Self::rows().find(|r| r.kind == kind)
@@ -108,12 +108,13 @@ const OSD_R: Right = Right::Caps(&[("osd", Need::R)]);
 const PG_R: Right = Right::Caps(&[("pg", Need::R)]);
 
 messages! {
-    /// Messages at the monitor.
+    /// Messages to the monitor.
     AtMonitor {
         MPing: Right::Session, reads;
         MMonGetMap: Right::Session, reads;
         MAuth: Right::Session, reads;
-        // Of the session's own name; another's configuration needs `config r` (Ceph gives anybody's).
+        // The configuration of the session's own entity; another entity's needs `config r` (Ceph sends any without a
+        // right).
         MGetConfig: Right::PerItem, reads;
         MMonSubscribe: Right::PerItem, reads;
         MMonCommand: Right::PerItem, reads;
@@ -141,19 +142,19 @@ messages! {
         MMonMgrReport: Right::ActiveManager, writes;
         MMdsBeacon: Right::Daemon(EntityKind::MDS), writes;
         MMdsLoadTargets: Right::Daemon(EntityKind::MDS), writes;
-        // As the command `osd pool rmsnap`.
+        // The same right as for the command `osd pool rmsnap`.
         MRemoveSnaps: Right::PerItem, writes;
     }
 }
 
 messages! {
-    /// Messages at the manager.
+    /// Messages to the manager.
     AtManager {
-        // Whoever signed in may report as a service; what it is called is checked with the message.
+        // Any authenticated peer may report as a service; the handler checks its names.
         MMgrOpen: Right::Session, reads;
         MMgrReport: Right::Session, reads;
         MMgrClose: Right::Session, reads;
-        // Counted only from an OSD's own session.
+        // PG statistics count only from an OSD's own session.
         MPgStats: Right::Osd, reads;
         MMgrCommand: Right::PerItem, reads;
         MCommand: Right::PerItem, reads;
@@ -176,7 +177,7 @@ pub(super) fn row(role: Role, kind: u16) -> Option<Row> {
     }
 }
 
-/// What a session can subscribe to.
+/// A topic of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// `osdmap`
@@ -206,7 +207,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// Every one.
+    /// All topics.
     pub const ALL: [Self; 12] = [
         Self::OsdMap,
         Self::PgCreates,
@@ -222,7 +223,7 @@ impl Topic {
         Self::MgrDigest,
     ];
 
-    /// Of a subscription's name; `None` if there is nothing of that name.
+    /// The topic of a subscription's name; `None` if there is none.
     #[must_use]
     pub fn of(what: &str) -> Option<Self> {
         Some(match what {
@@ -245,7 +246,7 @@ impl Topic {
         })
     }
 
-    /// A name that a client may subscribe to.
+    /// An example of a subscription's name for the topic.
     #[must_use]
     pub fn example(self) -> &'static str {
         match self {
@@ -264,7 +265,7 @@ impl Topic {
         }
     }
 
-    /// What its subscriber must have (`Monitor::handle_subscribe`): `mon r` for all but the monitors' map and the
+    /// The right that a subscriber needs (`Monitor::handle_subscribe`): `mon r` for all topics but the monmap and the
     /// session's own configuration.
     #[must_use]
     pub fn right(self) -> Right {
@@ -273,9 +274,9 @@ impl Topic {
             Self::MgrMap | Self::ServiceMap | Self::Log => Right::Caps(&[("mon", Need::R)]),
             Self::OsdMap => Right::Caps(&[("mon", Need::R), ("osd", Need::R)]),
             Self::FsMap | Self::FsMapUser | Self::MdsMap => Right::Caps(&[("mon", Need::R), ("mds", Need::R)]),
-            // Ceph asks for `osd w` only; nobody but the OSD makes use of it.
+            // Ceph asks for `osd w` only; but only the OSD has use for it.
             Self::PgCreates => Right::Osd,
-            // Ceph asks for `mon r` only, and so gives stored secrets to whoever may read the map.
+            // Ceph asks for `mon r` only, and so gives stored secrets to every reader of the map.
             Self::Kv => Right::Caps(&[("mon", Need::R), ("config-key", Need::R)]),
             // Ceph asks for `mon r` only.
             Self::MgrDigest => Right::Daemon(EntityKind::MGR),

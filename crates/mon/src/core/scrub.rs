@@ -1,8 +1,8 @@
-//! `mon scrub`: reads the stored state and compares it with what is served.
+//! `mon scrub`: reads the stored state and compares it with the state in memory.
 //!
-//! Every record is decoded, as at the start, and what they say must be what this monitor has in memory. A commit in between
-//! makes the two incomparable: then the records are read again. Ceph compares the stores of its monitors with each other;
-//! here they share one. Results go to the cluster log, in Ceph's words where there are some.
+//! Every record is decoded, as at start, and the result must equal this monitor's memory. A commit in between makes
+//! the two incomparable; the records are then read again. Ceph compares the stores of its monitors with each other;
+//! here they share one. Results go to the cluster log, in Ceph's words where Ceph has some.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use super::log::Prio;
 use super::options::MonOptions;
 use super::session::ConnKey;
 
-/// How often the state is read until nothing changed meanwhile.
+/// Most reads of the state, if commits happen in between.
 const TRIES: u32 = 8;
 
 impl MonCore {
-    /// Begins to read; one reading is under way at most.
+    /// Starts to read the state, unless a read is in flight.
     pub(super) fn scrub_state(&mut self, conn: ConnKey) {
         if !self.is_scrubbing() {
             self.scrub_again(conn, 1);
@@ -34,7 +34,7 @@ impl MonCore {
         self.fetch(load::ranges(), 0, fetch);
     }
 
-    /// A part is read: first the records, then the maps that they name.
+    /// Handles a part of the read: first the records, then the maps that they name.
     pub(super) fn scrub_read(&mut self, f: Fetch, got: Vec<(Bytes, Entry)>) {
         let Fetch::Scrub { conn, commits, tries, records } = f else { return };
         if commits != self.commits.0 || self.inflight.is_some() {
@@ -72,7 +72,7 @@ impl MonCore {
     }
 }
 
-/// What is not the same in two states, as far as it is stored.
+/// Names of the stored parts in which two states differ.
 fn differences(served: &ClusterState, stored: &ClusterState) -> Vec<&'static str> {
     let (a, b) = (served, stored);
     let log = |s: &ClusterState| s.log.entries.back().map(|(n, _)| *n);
@@ -97,7 +97,7 @@ fn differences(served: &ClusterState, stored: &ClusterState) -> Vec<&'static str
     all.into_iter().filter(|(_, same)| !same).map(|(what, _)| what).collect()
 }
 
-/// Records and the checksum of their bytes, by the first word of their keys.
+/// Number and checksum of records, by the first word of their keys.
 fn summary<'a>(records: impl Iterator<Item = &'a (Bytes, Entry)>) -> String {
     let mut by: BTreeMap<String, (u64, u32)> = BTreeMap::new();
     for (k, e) in records {

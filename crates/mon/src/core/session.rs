@@ -1,4 +1,4 @@
-//! Sessions: who is connected to which role, and what it subscribed to.
+//! Sessions: their peers, roles and subscriptions.
 
 use std::collections::BTreeMap;
 
@@ -10,67 +10,67 @@ use super::access::Principal;
 use super::cluster_state::{Role, SessionInfo, SessionSummary};
 use super::rights::Right;
 
-/// A connection, as the host names it.
+/// A connection's key, chosen by the host.
 pub type ConnKey = u64;
 
-/// Subscriptions of one session.
+/// Most subscriptions of one session.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 
-/// What the messenger knows about a peer once it has signed in.
+/// The messenger's facts about an authenticated peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Who it is, as far as it is proven. A daemon that fetches its configuration comes as a client.
+    /// The proven identity. A daemon that fetches its configuration authenticates as a client.
     pub principal: auth::Principal,
-    /// Its instance.
+    /// The peer's entity instance.
     pub entity: EntityName,
-    /// Addresses it says it listens on (or blank ones).
+    /// The addresses that the peer announces (or blank ones).
     pub addrs: AddrVec,
-    /// Features both sides have.
+    /// The features of both sides.
     pub features: Features,
-    /// Which of the two roles it connected to.
+    /// The role that the peer connected to.
     pub role: Role,
 }
 
-/// A standing or one-time wish.
+/// A subscription, standing or one-time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sub {
-    /// Next version it wants.
+    /// The next version that the subscriber wants.
     pub next: u64,
-    /// Gone after one answer.
+    /// True if the subscription ends after one answer.
     pub onetime: bool,
 }
 
 /// One session.
 #[derive(Debug)]
 pub struct Session {
-    /// Who it is and what it may do.
+    /// The peer's identity and rights.
     pub principal: Principal,
-    /// Its instance.
+    /// The peer's entity instance.
     pub entity: EntityName,
-    /// Addresses it says it listens on.
+    /// The addresses that the peer announces.
     pub addrs: AddrVec,
-    /// Features both sides have.
+    /// The features of both sides.
     pub features: Features,
-    /// Which of the two roles it connected to.
+    /// The role that the peer connected to.
     pub role: Role,
-    /// Its subscriptions.
+    /// The subscriptions by name.
     pub subs: BTreeMap<String, Sub>,
-    /// Newest OSD map sent.
+    /// The newest OSD map epoch sent.
     pub osd_epoch: Epoch,
-    /// Host name it told with a subscription.
+    /// The host name that the peer sent with a subscription.
     pub hostname: String,
-    /// Last configuration sent, to send only changes of it.
+    /// The last configuration sent, so that only changes are sent.
     pub config_sent: Option<BTreeMap<String, String>>,
-    /// Manager role: daemon that opened a report session, service and name.
+    /// For the manager role: service and name of the daemon that reports on this session.
     pub mgr_daemon: Option<(String, String)>,
-    /// When it opened.
+    /// Time at which the session opened.
     pub since: Utime,
-    /// The monitor that it is connected to, if that is another one.
+    /// The front monitor that relays the session; `None` for a direct connection.
     pub by: Option<String>,
 }
 
 impl Session {
-    /// A fresh session.
+    /// A new session for a peer.
     #[must_use]
     pub fn new(peer: Peer, now: Utime) -> Self {
         Self {
@@ -89,14 +89,14 @@ impl Session {
         }
     }
 
-    /// The OSD this is the running session of; a daemon's short first session says it is a client and is none.
+    /// The OSD whose running session this is; `None` for a daemon's short first session, which announces a client.
     #[must_use]
     pub fn osd(&self) -> Option<OsdId> {
         self.principal.who.osd().filter(|id| self.entity == EntityName::new(EntityKind::OSD, id.0.into()))
     }
 
-    /// True if the session has a right. [`Right::PerItem`] is asked for each item and [`Right::ActiveManager`] depends on
-    /// the manager map, of which `active` is the manager: neither is given without it.
+    /// True if the session has a right. [`Right::PerItem`] needs only the session here; the handler checks each item.
+    /// `active` is the global id and name of the active manager, for [`Right::ActiveManager`].
     #[must_use]
     pub fn has(&self, right: Right, active: (u64, &str)) -> bool {
         let p = &self.principal;
@@ -104,21 +104,21 @@ impl Session {
         match right {
             Right::Session | Right::PerItem => true,
             Right::Caps(all) => all.iter().all(|(service, need)| p.allows(service, *need)),
-            // Tickets for the manager carry caps of the manager, where an OSD has none.
+            // A ticket for the manager holds manager caps, of which an OSD has none.
             Right::Osd => self.osd().is_some() && (self.role == Role::Mgr || p.allows("osd", Need::X)),
             Right::Daemon(kind) => daemon(kind),
             Right::ActiveManager => daemon(EntityKind::MGR) && active == (p.who.global_id, p.who.name.id.as_str()),
         }
     }
 
-    /// Service and name, if this is the report session of a service daemon (rgw, rbd-mirror, …).
+    /// Service and name of a service daemon (rgw, rbd-mirror, …); `None` for other sessions.
     #[must_use]
     pub fn service_daemon(&self) -> Option<(String, String)> {
         let kind = self.principal.who.kind;
         self.mgr_daemon.clone().filter(|(service, _)| kind == EntityKind::CLIENT && service != kind.word())
     }
 
-    /// For the commands.
+    /// The session's data for commands.
     #[must_use]
     pub fn info(&self, role: Role) -> SessionInfo {
         SessionInfo {
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    /// For `mon sessions` and `features`.
+    /// The session's data for `mon sessions` and `features`.
     #[must_use]
     pub fn summary(&self) -> SessionSummary {
         SessionSummary {

@@ -1,10 +1,10 @@
-//! Subscriptions: what a session wants to hear of, and sending it.
+//! Subscriptions of sessions, and the messages they bring.
 //!
 //! | name | answer |
 //! |---|---|
-//! | `osdmap` | incrementals from the start asked for, or the newest full map for start 0 |
+//! | `osdmap` | incrementals from the requested start, or the newest full map for start 0 |
 //! | `osd_pg_creates` | PGs that the OSD is to create |
-//! | `monmap`, `mgrmap`, `servicemap` | the map, when newer than asked for |
+//! | `monmap`, `mgrmap`, `servicemap` | the map, when newer than requested |
 //! | `fsmap`, `fsmap.user`, `mdsmap…` | file systems, see `fs::publish` |
 //! | `config` | the merged options of the session's entity, whole, whenever they change |
 //! | `log-LEVEL`, `kv:PREFIX`, `mgrdigest` | lines, keys, and the digest for a manager |
@@ -25,14 +25,14 @@ use super::log::Prio;
 use super::rights::Topic;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
 
-/// Bytes of maps per OSD_MAP message; a single larger map goes alone.
+/// Most bytes of maps in an OSD_MAP message; a single larger map is sent alone.
 pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;
-/// OSD sessions that a new epoch is pushed to at once; in larger clusters the rest learn it from their peers.
+/// Most OSD sessions that a new epoch is pushed to at once; in larger clusters the others get it from their peers.
 const PUSH_OSDS: usize = 64;
-/// Peers that do not have this bit expect an acknowledgement of subscriptions.
+/// Feature bit whose absence means that the peer expects an acknowledgement of subscriptions.
 const FEATURE_MON_STATEFUL_SUB: u64 = 1 << 57;
 
-/// How long clients wait for word of an OSD that went down.
+/// Time for which news of a failed OSD is held back from clients, because it may return.
 const RETURN_GRACE: Duration = Duration::from_secs(1);
 
 impl MonCore {
@@ -49,7 +49,7 @@ impl MonCore {
                 tracing::debug!("mon: {} subscribes to unknown '{what}'", self.who(c));
                 continue;
             };
-            // What is refused is not kept: nothing of it may come later.
+            // A refused subscription is not kept, so that it brings nothing later.
             if !self.may(c, topic.right(), &what) {
                 continue;
             }
@@ -72,7 +72,7 @@ impl MonCore {
         }
     }
 
-    /// Sends what a subscription is due.
+    /// Sends the messages of a due subscription.
     fn check_sub(&mut self, c: ConnKey, topic: Topic, what: &str) {
         match topic {
             Topic::OsdMap => self.check_osdmap_sub(c),
@@ -103,7 +103,7 @@ impl MonCore {
         }
     }
 
-    /// True if the subscription wants version `newest` or an older one; then it is moved on, or ended.
+    /// True if the subscription wants version `newest` or an older one. The subscription then advances, or ends.
     pub(super) fn take_due(&mut self, c: ConnKey, what: &str, newest: u64) -> bool {
         let Some(s) = self.sessions.get_mut(&c) else { return false };
         match s.subs.get_mut(what) {
@@ -125,7 +125,7 @@ impl MonCore {
         self.reply(c, 0, &MMonMap { monmapbl });
     }
 
-    /// After a commit: the map of monitors to all who subscribed.
+    /// Sends the monmap to its subscribers, after a commit.
     pub(super) fn publish_monmap(&mut self) {
         for c in self.subscribers("monmap") {
             self.check_sub(c, Topic::MonMap, "monmap");
@@ -150,7 +150,7 @@ impl MonCore {
         let newest = self.state.osdmap.epoch;
         let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
         let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
-        // Who has no map at all gets one.
+        // A client without a map gets one at once.
         if sub.onetime && sub.next > 0 && !is_osd && self.an_osd_may_return() {
             return;
         }
@@ -161,16 +161,16 @@ impl MonCore {
         self.send_maps(c, start, sub.onetime);
     }
 
-    /// True just after an OSD went down. Clients that lost it ask for one newer map and, told only that it is down, ask
-    /// again no sooner than in five seconds; told a moment later, they see it back.
+    /// True shortly after an OSD went down. Clients that lost it ask for one newer map. Told only that the OSD is
+    /// down, they ask again after five seconds at the earliest; told a moment later, they see it up again.
     fn an_osd_may_return(&self) -> bool {
-        // Its boot may be proposed already.
+        // The OSD's boot may be pending already.
         let coming_up = self.pending.inc().is_some_and(|i| !i.new_up_client.is_empty())
             || self.inflight.as_ref().is_some_and(super::Inflight::brings_up);
         coming_up || self.down_since.values().any(|t| self.now.mono.since(*t) < RETURN_GRACE)
     }
 
-    /// Gives clients the maps that were held back for an OSD that did not return in time.
+    /// Sends clients the maps that were held back for an OSD that did not return in time.
     pub(super) fn tick_held_maps(&mut self) {
         let ended = |d: Duration| d >= RETURN_GRACE && d < 3 * RETURN_GRACE;
         if self.down_since.values().any(|t| ended(self.now.mono.since(*t))) {
@@ -180,7 +180,7 @@ impl MonCore {
         }
     }
 
-    /// After a commit: maps to all who subscribed, and to OSDs.
+    /// Sends maps to subscribers and OSDs, after a commit.
     pub(super) fn publish_osdmap(&mut self) {
         for c in self.subscribers("osdmap") {
             self.check_osdmap_sub(c);
@@ -193,7 +193,7 @@ impl MonCore {
             .map(|(c, _)| *c)
             .collect();
         if osds.len() > PUSH_OSDS {
-            // A different part of them each time.
+            // Each epoch is pushed to a different part of them.
             let n = osds.len();
             osds.rotate_left(newest.0 as usize * PUSH_OSDS % n);
             osds.truncate(PUSH_OSDS);
@@ -207,7 +207,7 @@ impl MonCore {
         }
     }
 
-    /// Maps above `from` as the answer to an OSD's message; epochs that the session already got are left out.
+    /// Sends maps above `from` in answer to an OSD's message; epochs that the session already got are left out.
     pub(super) fn send_maps_reply(&mut self, c: ConnKey, from: Epoch) {
         let Some(sent) = self.sessions.get(&c).map(|s| s.osd_epoch) else { return };
         let from = from.max(sent).next();
@@ -216,13 +216,13 @@ impl MonCore {
         }
     }
 
-    /// Sends epochs from `start` on, one message only if `once`; `start` 0 asks for the newest full map.
+    /// Sends epochs from `start` on, in one message only if `once`; `start` 0 asks for the newest full map.
     pub(super) fn send_maps(&mut self, c: ConnKey, start: Epoch, once: bool) {
         let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
         let newest = self.state.osdmap.epoch;
         let oldest = self.state.history.oldest;
         if start.0 == 0 || !features.nautilus() {
-            // Old kernels get the newest map in their own form; they take fulls as well as incrementals.
+            // Old kernels get the newest map in their own form; they accept full maps as well as incrementals.
             let blob = self.full_for(features);
             return self.send_map_message(c, BTreeMap::new(), [(newest, blob)].into(), newest);
         }
@@ -249,7 +249,7 @@ impl MonCore {
         }
     }
 
-    /// The newest map in the form for a peer.
+    /// The newest map in the form for a peer with these features.
     fn full_for(&self, features: Features) -> Bytes {
         if features.nautilus()
             && let Some(b) = self.state.history.full(self.state.osdmap.epoch)
@@ -259,7 +259,7 @@ impl MonCore {
         self.state.osdmap.encode_blob(features).0
     }
 
-    /// Sends epochs that are in memory, or incrementals that were read for it.
+    /// Sends epochs that are in memory, and the incrementals in `read`.
     pub(super) fn send_epochs(&mut self, c: ConnKey, fulls: &[Epoch], incs: &[Epoch], read: &BTreeMap<Epoch, Bytes>) {
         for e in fulls {
             if let Some(b) = self.state.history.full(*e).cloned() {
@@ -271,7 +271,8 @@ impl MonCore {
         let mut bytes = 0;
         for e in incs {
             let Some(b) = self.state.history.inc(*e).or_else(|| read.get(e)).cloned() else {
-                // An epoch that was trimmed meanwhile: what follows is useless without it, the peer asks again.
+                // The epoch was trimmed in the meantime. Later ones are useless without it, so the peer has to ask
+                // again.
                 return;
             };
             if !batch.is_empty() && (batch.len() >= max || bytes + b.len() > MAP_MESSAGE_BYTES) {
@@ -310,7 +311,7 @@ impl MonCore {
 
     // Configuration
 
-    /// Options that hold for an entity.
+    /// The options that apply to an entity.
     pub(super) fn config_for(&self, name: &AuthName, hostname: &str, class: &str) -> BTreeMap<String, String> {
         let crush = &self.state.osdmap.crush;
         let mut subject = Subject { location: BTreeMap::new(), device_class: class.to_owned() };
@@ -391,7 +392,7 @@ impl MonCore {
     }
 
     fn send_log(&mut self, c: ConnKey, entries: Vec<LogEntry>) {
-        // Clients drop what has no higher version than the last.
+        // Clients drop messages whose version is not higher than the last.
         let paxos = PaxosHeader::have(self.state.log.next);
         self.reply(c, 0, &MLog { paxos, fsid: self.state.fsid, entries });
     }

@@ -1,5 +1,5 @@
-//! What time alone brings about, looked at once a second: silent OSDs, OSDs down for long, entries that expire, full
-//! pools, purged snapshots, old maps, new service keys.
+//! Changes that time alone brings about, checked once a second: silent OSDs, OSDs down for long, expiring entries,
+//! full pools, purged snapshots, old maps, new service keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::session::{ConnKey, Session};
 use super::{Beacon, MonCore};
 use mgr::stats::space;
 
-/// Statistics are sampled for rates this often.
+/// Interval in seconds at which statistics are sampled for rates.
 const SAMPLE_SECONDS: u64 = 2;
-/// Snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
+/// Most snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
 const MAX_PURGE: u64 = 100_000;
 
 impl MonCore {
@@ -36,7 +36,7 @@ impl MonCore {
         self.tick_held_maps();
         self.tick_attempt();
         if self.inflight.is_some() {
-            // The rest builds on the committed state; it comes again in a second.
+            // The other checks build on the committed state; they run again in a second.
             return;
         }
         self.failures.expire(&self.state.options, self.now.wall);
@@ -58,7 +58,7 @@ impl MonCore {
         }
     }
 
-    /// New service keys in time, and a batch of global ids ahead.
+    /// Renews service keys in time, and requests the next batch of global ids.
     pub(super) fn tick_auth(&mut self) {
         if self.pending.service_keys.is_none() && self.inflight.is_none() {
             let mut keys = self.service_keys.borrow().clone();
@@ -73,14 +73,14 @@ impl MonCore {
         }
     }
 
-    /// A session with the manager ends with the ticket that opened it, as one with an OSD does: its client comes back with a renewed
-    /// ticket, or does not. Sessions with the monitor are where tickets are renewed.
+    /// Closes manager sessions whose ticket expired, as OSDs do; their clients reconnect with a renewed ticket.
+    /// Sessions with the monitor stay, because tickets are renewed there.
     fn tick_tickets(&mut self) {
         let now = self.now.wall;
         let is_over = |s: &Session| s.role == Role::Mgr && s.principal.who.expired(now);
         let over: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| is_over(s)).map(|(c, _)| *c).collect();
         for c in over {
-            self.close(c, "its ticket is over".to_owned());
+            self.close(c, "its ticket expired".to_owned());
         }
     }
 
@@ -120,7 +120,7 @@ impl MonCore {
                 continue;
             }
             if self.whole_subtree_is_down(&map, osd) {
-                // Looked at again with every tick, until something of it is up.
+                // Each tick checks again, until an OSD of the subtree is up.
                 continue;
             }
             let (all, _, inn) = map.osd_counts();
@@ -143,7 +143,7 @@ impl MonCore {
         }
     }
 
-    /// True if the OSD is in a subtree of the limiting type of which every OSD is down.
+    /// True if the OSD is in a subtree of the limiting type whose OSDs are all down.
     fn whole_subtree_is_down(&self, map: &OsdMap, osd: OsdId) -> bool {
         let Some(limit) = map.crush.type_id(&self.state.options.down_out_subtree_limit) else { return false };
         let mut at = osd.0;
@@ -178,7 +178,7 @@ impl MonCore {
         }
     }
 
-    /// Pool flags that follow from quotas and from how full the OSDs are.
+    /// Sets the pool flags that follow from quotas and from the fullness of OSDs.
     fn tick_full_pools(&mut self) {
         let map = self.pending.map(&self.state);
         let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
@@ -196,7 +196,7 @@ impl MonCore {
             if quota {
                 want |= flag::FULL | flag::FULL_QUOTA;
             }
-            // Only the worst is shown.
+            // Only the worst flag is shown.
             if bits & osd_state::FULL != 0 {
                 want |= flag::FULL;
             } else if bits & osd_state::BACKFILLFULL != 0 {
@@ -231,7 +231,7 @@ impl MonCore {
         at(sum.num_bytes, max_bytes) || at(sum.num_objects, max_objects)
     }
 
-    /// Snapshots that every PG of a pool has purged leave the removal queue.
+    /// Takes snapshots that every PG of a pool has purged off the removal queue.
     fn tick_purged_snaps(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
         for (pool, queue) in map.removed_snaps_queue.iter() {
@@ -258,7 +258,7 @@ impl MonCore {
         }
     }
 
-    /// Old epochs go once neither PGs nor OSDs nor PGs to be created need them.
+    /// Removes old epochs that neither PGs, nor OSDs, nor PGs to be created need.
     fn tick_trim(&mut self) {
         let (oldest, newest) = (self.state.history.oldest, self.state.osdmap.epoch);
         let keep = self.state.options.min_osdmap_epochs;

@@ -1,4 +1,4 @@
-//! What is to happen once a proposal is committed.
+//! Actions that follow a commit.
 
 use base::{Epoch, OsdId};
 use bytes::Bytes;
@@ -7,51 +7,51 @@ use wire::Message;
 use super::cluster_state::CommandEffect;
 use super::session::ConnKey;
 
-/// Where the answer to a command goes.
+/// The address of the answer to a command.
 #[derive(Clone, Debug)]
 pub(super) struct CommandReply {
-    /// Connection.
+    /// The connection that sent the command.
     pub conn: ConnKey,
-    /// Transaction number of the request.
+    /// The transaction id of the request.
     pub tid: u64,
-    /// The request's type, from which that of the answer follows.
+    /// The request's message type, which determines that of the answer.
     pub kind: u16,
     /// The command's text, echoed by the monitor.
     pub cmd: Vec<wire::types::Text>,
 }
 
-/// One thing to do.
+/// An action that waits for a commit.
 #[derive(Clone, Debug)]
 pub(super) enum Waiter {
     /// Answer a command.
     Command {
-        /// Where.
+        /// The address of the answer.
         to: CommandReply,
-        /// Result.
+        /// 0 or a negative errno.
         rc: i32,
-        /// Status line.
+        /// The status line.
         rs: String,
-        /// Output.
+        /// The output.
         out: Bytes,
-        /// Side effects.
+        /// The side effects.
         effects: Vec<CommandEffect>,
     },
     /// Handle a message again, from the start.
     Again(ConnKey, Message),
     /// Answer a pool operation.
     PoolOp {
-        /// Where.
+        /// The connection that sent the operation.
         conn: ConnKey,
-        /// Transaction number.
+        /// The transaction id of the request.
         tid: u64,
-        /// Result.
+        /// 0 or a negative errno.
         rc: i32,
-        /// Payload.
+        /// The payload of the answer.
         data: Option<Bytes>,
     },
     /// Send maps above this epoch.
     Maps(ConnKey, Epoch),
-    /// An OSD has booted: log it and send maps above this epoch.
+    /// Log the boot of an OSD and send it maps above this epoch.
     Booted(ConnKey, OsdId, Epoch),
     /// Send a ready message.
     Send(ConnKey, Message),

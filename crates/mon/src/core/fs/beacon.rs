@@ -1,8 +1,8 @@
-//! Beacons of MDS daemons: who is there, in which state, and which state it asks for.
+//! Beacons of MDS daemons: their presence, state and requested state.
 //!
-//! A daemon's request counts only if the daemon has seen the newest epoch that concerns it. What needs no change of the
-//! map is answered at once; a change is answered once it is durable. A daemon that asks for what it may not have, or
-//! changed what it can do, loses its place and gets the map of no file system, on which it starts anew.
+//! A daemon's request counts only if the daemon has seen the newest epoch of its map. A beacon that needs no map
+//! change is answered at once; others are answered once the change is durable. A daemon with a forbidden request or
+//! changed on-disk features loses its place and gets a map without file systems, on which it restarts.
 
 use base::{EntityKind, Epoch};
 use wire::msg::{MMdsBeacon, MMdsLoadTargets, MMdsMap};
@@ -16,25 +16,25 @@ use crate::core::log::Prio;
 use crate::core::session::ConnKey;
 use crate::core::waiter::Waiter;
 
-/// Warnings taken from one beacon.
+/// Most health warnings taken from one beacon.
 const MAX_METRICS: usize = 1000;
-/// Daemons that the map may hold; another one is not taken.
+/// Most daemons in the map; the monitor ignores further ones.
 const MAX_DAEMONS: usize = 10_000;
 
-/// What a beacon leads to.
+/// The answer to a beacon.
 enum Outcome {
-    /// Nothing, and no answer.
+    /// No answer.
     Ignore,
     /// An answer at once.
     Reply(Epoch),
     /// An answer after the commit.
     Committed,
-    /// The map of no file system, at once or after the commit.
+    /// A map without file systems, at once or after the commit.
     Null { committed: bool },
 }
 
 impl MonCore {
-    /// What can be changed of the map of file systems now.
+    /// An editor of the pending FSMap.
     pub(in crate::core) fn fs_edit(&mut self) -> FsEdit<'_> {
         FsEdit { state: &self.state, pending: &mut self.pending, now: self.now }
     }
@@ -47,7 +47,12 @@ impl MonCore {
         let (who, addrs) = (&s.principal.who, s.addrs.clone());
         let reachable = addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
         if who.name.kind != EntityKind::MDS || who.global_id != m.global_id || !reachable {
-            tracing::warn!("mon: beacon of mds.{} ({}) from {} is not its own", m.name, m.global_id, self.who(c));
+            tracing::warn!(
+                "mon: ignoring a beacon of mds.{} ({}) on the session of {}",
+                m.name,
+                m.global_id,
+                self.who(c)
+            );
             return;
         }
         match self.beacon_outcome(&m, addrs) {
@@ -85,7 +90,7 @@ impl MonCore {
 
     fn send_null_map(&mut self, c: ConnKey, committed: bool) {
         let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
-        // Newer than whatever the daemon has.
+        // The epoch is newer than that of any map the daemon has.
         let map = MdsMap { epoch: Epoch(u32::MAX), ..MdsMap::default() };
         let m = MMdsMap {
             fsid: self.state.fsid,
@@ -106,7 +111,7 @@ impl MonCore {
         let Some(info) = self.state.fsmap.daemon(gid).cloned() else {
             let known = self.fs_edit().map().daemon(gid).is_some();
             return match m.state {
-                // Its first beacon is being committed, and is answered then.
+                // The daemon's first beacon is in the proposal in flight, which answers it.
                 mds_state::BOOT if known => Outcome::Ignore,
                 mds_state::BOOT => self.mds_boots(m, addrs),
                 _ => Outcome::Null { committed: false },
@@ -137,7 +142,7 @@ impl MonCore {
         Outcome::Reply(effective)
     }
 
-    /// The file system that a daemon wants to serve.
+    /// The id of the file system that a daemon asks to serve; `NO_FS` for none.
     fn join_of(&mut self, name: &str) -> i32 {
         if name.is_empty() {
             return NO_FS;
@@ -147,7 +152,7 @@ impl MonCore {
 
     fn mds_boots(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
         if self.state.fsmap.mds_roles.len() >= MAX_DAEMONS {
-            tracing::warn!("mon: mds.{} is one more than {MAX_DAEMONS} daemons and is not taken", m.name);
+            tracing::warn!("mon: ignoring mds.{}: the map holds {MAX_DAEMONS} daemons already", m.name);
             return Outcome::Ignore;
         }
         let join = self.join_of(&m.fs);
@@ -176,7 +181,7 @@ impl MonCore {
         Outcome::Committed
     }
 
-    /// The daemon ends, and says so.
+    /// Removes a daemon that announces its shutdown.
     fn mds_leaves(&mut self, m: &MMdsBeacon) -> Outcome {
         self.fs_edit().fail(m.global_id);
         Outcome::Committed
@@ -228,7 +233,7 @@ impl MonCore {
         Outcome::Committed
     }
 
-    /// Keeps a daemon's warnings; those that are over are logged.
+    /// Stores a daemon's warnings, and logs those that have ended.
     fn note_health(&mut self, info: &MdsInfo, health: &MdsHealth) {
         let old = self.state.mds_health.get(&info.global_id).map(|h| h.metrics.clone()).unwrap_or_default();
         for gone in old.iter().filter(|o| health.metrics.iter().all(|n| n.kind != o.kind)) {
@@ -240,7 +245,7 @@ impl MonCore {
         self.state.mds_health.insert(info.global_id, health);
     }
 
-    /// Ranks that a daemon moves directories to.
+    /// Sets the ranks to which a daemon exports directories.
     pub(in crate::core) fn mds_load_targets(&mut self, c: ConnKey, m: &MMdsLoadTargets) {
         let mine = self.sessions.get(&c).is_some_and(|s| s.principal.who.global_id == m.global_id);
         if !mine {

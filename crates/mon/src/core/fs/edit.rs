@@ -1,4 +1,4 @@
-//! One change of the map of file systems with what goes along: fencing in the OSD map, lines of the log, metadata.
+//! A change of the FSMap with its side effects: blocklisting in the OSD map, lines of the log, metadata.
 
 use base::addr::AddrKind;
 use base::{AddrVec, EntityAddr, Epoch, Now, Utime};
@@ -9,38 +9,38 @@ use super::map;
 use crate::core::cluster_state::{ClusterState, Pending};
 use crate::core::log::Prio;
 
-/// The map as it will be, and the proposal it becomes part of.
+/// The FSMap with pending changes, and the proposal that it becomes part of.
 pub(crate) struct FsEdit<'a> {
-    /// Committed state.
+    /// The committed state.
     pub(crate) state: &'a ClusterState,
-    /// Proposal under construction.
+    /// The proposal under construction.
     pub(crate) pending: &'a mut Pending,
-    /// Time.
+    /// The current time.
     pub(crate) now: Now,
 }
 
 impl FsEdit<'_> {
-    /// The map with pending changes.
+    /// The FSMap with pending changes.
     pub(crate) fn map(&self) -> &FsMap {
         self.pending.fsmap.as_ref().unwrap_or(&self.state.fsmap)
     }
 
-    /// The map for writing, one epoch further.
+    /// The pending FSMap for writing, with the next epoch.
     pub(crate) fn map_mut(&mut self) -> &mut FsMap {
         self.pending.fsmap_mut(self.state)
     }
 
-    /// Wall time.
+    /// The wall-clock time.
     pub(crate) fn wall(&self) -> Utime {
         self.now.wall
     }
 
-    /// A line of the cluster log.
+    /// Adds a line to the cluster log.
     pub(crate) fn log(&mut self, prio: Prio, line: String) {
         self.pending.log(self.state, self.now, prio, "cluster", line);
     }
 
-    /// Shuts addresses out of the OSDs; gives the epoch from which they are.
+    /// Blocklists addresses at the OSDs, and returns the OSD map epoch from which this holds.
     pub(crate) fn fence(&mut self, addrs: &AddrVec) -> Epoch {
         let until = self.now.wall.plus(self.state.options.mds.blocklist);
         let inc = self.pending.inc_mut(self.state);
@@ -52,8 +52,8 @@ impl FsEdit<'_> {
         inc.epoch
     }
 
-    /// Takes a daemon out of the map. One that holds a rank is shut out of the OSDs first, so that it writes nothing
-    /// beside the one that takes over.
+    /// Removes a daemon from the map. A daemon with a rank is blocklisted at the OSDs first, so that it cannot write
+    /// beside its successor.
     pub(crate) fn fail(&mut self, gid: u64) {
         let Some(info) = self.map().daemon(gid) else { return };
         let holds = info.rank >= 0 && !info.is_follower();
@@ -63,13 +63,13 @@ impl FsEdit<'_> {
         map::erase(self.map_mut(), now, gid, fenced);
     }
 
-    /// Gives a rank to a daemon.
+    /// Assigns a rank to a daemon.
     pub(crate) fn promote(&mut self, gid: u64, fscid: i32, rank: i32) {
         let now = self.wall();
         map::promote(self.map_mut(), now, gid, fscid, rank);
     }
 
-    /// A rank cannot be served: its daemon and who follows it go, it waits for repair.
+    /// Marks a rank damaged: its daemon and standby-replay daemons are removed, and it waits for repair.
     pub(crate) fn damage(&mut self, fscid: i32, rank: i32) {
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         let follower = fs.mds_map.follower(rank).map(|i| i.global_id);
@@ -82,7 +82,7 @@ impl FsEdit<'_> {
         map::damaged(self.map_mut(), now, gid, fenced);
     }
 
-    /// Sets what a daemon reported as its state.
+    /// Sets the state that a daemon reported.
     pub(crate) fn set_state(&mut self, gid: u64, state: i32, seq: u64) {
         let now = self.wall();
         let info = self.map().daemon(gid);

@@ -1,17 +1,17 @@
-//! Changes of the map of file systems, one function each. They keep these invariants, which [`check`] looks for:
+//! Changes of the FSMap, one function each. They keep these invariants, which [`check`] tests:
 //!
-//!  1. A daemon is either a standby (role -1, with an epoch of its own) or in exactly one file system.
-//!  2. A rank that is up is in, is neither failed nor damaged, and its daemon is known to the file system.
-//!  3. Ranks that are in are up, failed or damaged, or an operator gave them up; none of them is stopped.
-//!  4. A daemon of a file system can write what the file system has on disk.
+//!  1. A daemon is either a standby (rank -1, with an epoch of its own) or in exactly one file system.  2. A rank
+//! that is up is in, is neither failed nor damaged, and its daemon is known to the file system.  3. A rank that is in
+//! is up, failed or damaged, unless an operator removed it (`mds rmfailed`); it is not stopped.  4. A daemon of a
+//! file system supports the file system's on-disk features.
 //!
-//! `map.epoch` is that of the map under construction: whatever changes a file system or a standby takes it as its own
-//! epoch, by which daemons and clients learn that something is new for them.
+//! `map.epoch` is that of the map under construction. A changed file system or standby takes it as its own epoch, by
+//! which daemons and clients see that their part is new.
 
 use base::{Epoch, PoolId, Utime};
 use wire::types::{CompatSet, Filesystem, FsMap, INLINE_DATA, MdsInfo, MdsMap, MirrorInfo, fs_flag, mds_state};
 
-/// No file system: role of a standby, and `join_fscid` of a daemon that wants none.
+/// No file system: role of a standby, and `join_fscid` of a daemon without a preference.
 pub const NO_FS: i32 = -1;
 /// No rank.
 pub const NO_RANK: i32 = -1;
@@ -21,7 +21,7 @@ fn touch(fs: &mut Filesystem, epoch: Epoch, now: Utime) {
     fs.mds_map.modified = now;
 }
 
-/// Changes a file system; `false` if there is no such one.
+/// Changes a file system; `false` if it does not exist.
 pub fn modify_fs(map: &mut FsMap, now: Utime, fscid: i32, f: impl FnOnce(&mut Filesystem)) -> bool {
     let epoch = map.epoch;
     let Some(fs) = map.filesystems.get_mut(&fscid) else { return false };
@@ -30,7 +30,7 @@ pub fn modify_fs(map: &mut FsMap, now: Utime, fscid: i32, f: impl FnOnce(&mut Fi
     true
 }
 
-/// Changes a daemon; `false` if there is no such one.
+/// Changes a daemon; `false` if it does not exist.
 pub fn modify_daemon(map: &mut FsMap, now: Utime, gid: u64, f: impl FnOnce(&mut MdsInfo)) -> bool {
     let epoch = map.epoch;
     let Some(role) = map.mds_roles.get(&gid).copied() else { return false };
@@ -51,7 +51,7 @@ pub fn modify_daemon(map: &mut FsMap, now: Utime, gid: u64, f: impl FnOnce(&mut 
 pub fn insert(map: &mut FsMap, mut info: MdsInfo) {
     let gid = info.global_id;
     if info.compat.same(&CompatSet::default()) {
-        // Up to 16.2.4 the beacon told none.
+        // Up to 16.2.4 the beacon holds no features.
         info.compat = wire::types::mds_default_compat();
     }
     info.compat.incompat.insert(INLINE_DATA.0, INLINE_DATA.1);
@@ -62,14 +62,14 @@ pub fn insert(map: &mut FsMap, mut info: MdsInfo) {
     map.standby_epochs.insert(gid, map.epoch);
 }
 
-/// Takes a standby out of the list of standbys.
+/// Removes a standby from the list of standbys.
 fn take_standby(map: &mut FsMap, gid: u64) -> Option<MdsInfo> {
     let info = map.standby_daemons.remove(&gid)?;
     map.standby_epochs.remove(&gid);
     Some(info)
 }
 
-/// Gives a rank to a standby, or to the follower of that rank.
+/// Assigns a rank to a standby, or to the standby-replay daemon of that rank.
 pub fn promote(map: &mut FsMap, now: Utime, gid: u64, fscid: i32, rank: i32) -> bool {
     let epoch = map.epoch;
     if !map.filesystems.contains_key(&fscid) {
@@ -100,7 +100,7 @@ pub fn promote(map: &mut FsMap, now: Utime, gid: u64, fscid: i32, rank: i32) -> 
     true
 }
 
-/// Lets a standby follow a rank.
+/// Makes a standby the standby-replay daemon of a rank.
 pub fn follow(map: &mut FsMap, now: Utime, gid: u64, fscid: i32, rank: i32) -> bool {
     let epoch = map.epoch;
     if !map.filesystems.contains_key(&fscid) {
@@ -117,8 +117,8 @@ pub fn follow(map: &mut FsMap, now: Utime, gid: u64, fscid: i32, rank: i32) -> b
     true
 }
 
-/// Forgets a daemon; the rank it held is failed, or forgotten too if the daemon had not made it yet. `fenced` is the
-/// OSD map in which the daemon's addresses are blocklisted, if they are.
+/// Removes a daemon. A rank that it held is failed, or removed too if the daemon had not created it yet. `fenced` is
+/// the OSD map epoch that blocklists the daemon's addresses, if one does.
 pub fn erase(map: &mut FsMap, now: Utime, gid: u64, fenced: Option<Epoch>) {
     let epoch = map.epoch;
     take_standby(map, gid);
@@ -147,7 +147,7 @@ pub fn erase(map: &mut FsMap, now: Utime, gid: u64, fenced: Option<Epoch>) {
     touch(fs, epoch, now);
 }
 
-/// A rank cannot be served and waits for repair; its daemon is forgotten.
+/// Marks a rank damaged, so that it waits for repair, and removes its daemon.
 pub fn damaged(map: &mut FsMap, now: Utime, gid: u64, fenced: Epoch) {
     let Some((fscid, rank)) = map.fs_of(gid).map(|f| f.fscid).zip(map.daemon(gid).map(|i| i.rank)) else { return };
     erase(map, now, gid, Some(fenced));
@@ -159,7 +159,7 @@ pub fn damaged(map: &mut FsMap, now: Utime, gid: u64, fenced: Epoch) {
     });
 }
 
-/// A damaged rank may be served again; `false` if it is not damaged.
+/// Marks a damaged rank failed, so that a daemon may take it; `false` if it is not damaged.
 pub fn repaired(map: &mut FsMap, now: Utime, fscid: i32, rank: i32) -> bool {
     if !map.filesystems.get(&fscid).is_some_and(|f| f.mds_map.damaged.contains(&rank)) {
         return false;
@@ -170,7 +170,7 @@ pub fn repaired(map: &mut FsMap, now: Utime, fscid: i32, rank: i32) -> bool {
     })
 }
 
-/// A daemon has given up its rank, and is forgotten with those that followed it. Gives the followers.
+/// Removes a daemon that gave up its rank, with its standby-replay daemons. Returns those.
 pub fn stop(map: &mut FsMap, now: Utime, gid: u64) -> Vec<u64> {
     let Some((fscid, rank)) = map.fs_of(gid).map(|f| f.fscid).zip(map.daemon(gid).map(|i| i.rank)) else {
         return Vec::new();
@@ -191,7 +191,7 @@ pub fn stop(map: &mut FsMap, now: Utime, gid: u64) -> Vec<u64> {
     followers
 }
 
-/// A file system that is in no map yet.
+/// A new file system, not yet in the map.
 #[must_use]
 pub fn new_fs(map: &FsMap, now: Utime, name: &str, metadata: PoolId, data: PoolId, recover: bool) -> Filesystem {
     let mut m = MdsMap {
@@ -207,7 +207,7 @@ pub fn new_fs(map: &FsMap, now: Utime, name: &str, metadata: PoolId, data: PoolI
     };
     m.compat.incompat.insert(INLINE_DATA.0, INLINE_DATA.1);
     if recover {
-        // Rank 0 exists on disk: it is not made anew.
+        // Rank 0 exists on disk, so no daemon may create it again.
         m.ranks_in.insert(0);
         m.failed.insert(0);
         m.set_flag(fs_flag::NOT_JOINABLE, true);
@@ -215,7 +215,7 @@ pub fn new_fs(map: &FsMap, now: Utime, name: &str, metadata: PoolId, data: PoolI
     Filesystem { fscid: NO_FS, mds_map: m, mirror_info: MirrorInfo::default() }
 }
 
-/// Adds a file system, with an id that is free if one is given; gives the id.
+/// Adds a file system and returns its id: `id`, or the next free one.
 pub fn add_fs(map: &mut FsMap, mut fs: Filesystem, id: Option<i32>) -> i32 {
     let id = id.unwrap_or_else(|| i32::try_from(map.next_filesystem_id).unwrap_or(i32::MAX));
     map.next_filesystem_id = map.next_filesystem_id.max(id as u64 + 1);
@@ -227,7 +227,7 @@ pub fn add_fs(map: &mut FsMap, mut fs: Filesystem, id: Option<i32>) -> i32 {
     id
 }
 
-/// Removes a file system that no daemon has a part in.
+/// Removes a file system without daemons.
 pub fn remove_fs(map: &mut FsMap, now: Utime, fscid: i32) {
     map.filesystems.remove(&fscid);
     if map.legacy_client_fscid == fscid {
@@ -239,7 +239,7 @@ pub fn remove_fs(map: &mut FsMap, now: Utime, fscid: i32) {
     }
 }
 
-/// Brings a file system back to one rank that failed; what it is made of stays.
+/// Resets a file system to one failed rank; its pools and settings stay.
 pub fn reset_fs(map: &mut FsMap, now: Utime, fscid: i32) {
     let compat = map.default_compat.clone();
     modify_fs(map, now, fscid, |fs| {
@@ -267,7 +267,7 @@ pub fn reset_fs(map: &mut FsMap, now: Utime, fscid: i32) {
     });
 }
 
-/// Exchanges the ids of two file systems; daemons stay where they are (there are none).
+/// Swaps the ids of two file systems without daemons.
 pub fn swap_ids(map: &mut FsMap, now: Utime, a: i32, b: i32) {
     let (Some(mut x), Some(mut y)) = (map.filesystems.remove(&a), map.filesystems.remove(&b)) else { return };
     x.fscid = b;
@@ -278,8 +278,8 @@ pub fn swap_ids(map: &mut FsMap, now: Utime, a: i32, b: i32) {
     modify_fs(map, now, b, |_| {});
 }
 
-/// Completes a map that is about to be committed: the quiesce database of each file system is that of its active
-/// daemons, led by the lowest rank, and fields for old readers are filled in.
+/// Completes a map for its commit. The quiesce database of each file system gets the active daemons as members and
+/// the lowest rank as leader; fields for old readers are filled in.
 pub fn seal(map: &mut FsMap, now: Utime) {
     map.btime = Some(now);
     let epoch = map.epoch;
@@ -292,7 +292,7 @@ pub fn seal(map: &mut FsMap, now: Utime) {
     }
 }
 
-/// What is wrong with a map, if anything is.
+/// Checks the invariants. Error: the first violation.
 pub fn check(map: &FsMap) -> Result<(), String> {
     let ensure = |ok: bool, what: &dyn Fn() -> String| if ok { Ok(()) } else { Err(what()) };
     let legacy = map.legacy_client_fscid;
@@ -330,7 +330,7 @@ pub fn check(map: &FsMap) -> Result<(), String> {
             ensure(ok, &|| format!("rank {rank} of {id} is up"))?;
         }
         for rank in &m.ranks_in {
-            // None at all is what `mds rmfailed` leaves.
+            // No state at all is the result of `mds rmfailed`.
             let states = [m.up.contains_key(rank), m.failed.contains(rank), m.damaged.contains(rank)];
             let one = states.iter().filter(|s| **s).count() <= 1;
             ensure(one && !m.stopped.contains(rank), &|| format!("rank {rank} of {id} is {states:?}"))?;

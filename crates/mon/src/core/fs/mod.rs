@@ -1,17 +1,18 @@
-//! File systems: which there are, which MDS daemons serve their ranks, and who takes over when one is gone.
+//! File systems: their MDS daemons and ranks, and the takeover of a rank whose daemon is gone.
 //!
-//! The map ([`wire::types::FsMap`]) is one more part of the committed state. Commands and beacons change it through
-//! `edit::FsEdit`, in the same proposal as the OSD map: a rank changes hands in the very transaction that shuts its
-//! last holder out of the OSDs, and names the OSD map epoch in which that is so. The new holder waits for that epoch.
+//! The FSMap ([`wire::types::FsMap`]) is part of the committed state. Commands and beacons change it through
+//! `edit::FsEdit`, in the same proposal as the OSD map. The transaction that gives a rank to a new daemon also
+//! blocklists the last one at the OSDs, and the map names the OSD map epoch of the blocklist entry. The new daemon
+//! waits for that epoch.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`map`] | changes of the map, one function each, and what must hold in it |
-//! | `edit` | a change with what goes along |
-//! | `beacon` | what daemons say and ask for |
-//! | `watch` | what time brings about |
+//! | [`map`] | changes of the map, one function each, and its invariants |
+//! | `edit` | a change with its side effects |
+//! | `beacon` | reports and requests of daemons |
+//! | `watch` | changes that time brings about |
 //! | `publish` | maps to subscribers |
-//! | `snaps` | snapshots that an MDS has done with |
+//! | `snaps` | snapshots that an MDS removed |
 
 mod beacon;
 pub(crate) mod edit;
@@ -28,11 +29,11 @@ use super::batch::Batch;
 use super::cluster_state::Pending;
 use super::records::{key, value};
 
-/// Epochs of the map that are kept (`mon_max_mdsmap_epochs`).
+/// Number of FSMap epochs that are kept (`mon_max_mdsmap_epochs`).
 pub const FSMAP_EPOCHS_KEPT: usize = 500;
 
 impl MonCore {
-    /// Writes the pending map and metadata; gives the map's bytes.
+    /// Writes the pending FSMap and metadata, and returns the map's epoch and bytes.
     pub(super) fn put_fs(&self, b: &mut Batch, c: &mut Pending) -> Option<(Epoch, Bytes)> {
         if let Some(m) = &c.fsmap {
             for gid in self.state.mds_metadata.keys().filter(|g| !m.mds_roles.contains_key(g)) {
@@ -49,7 +50,7 @@ impl MonCore {
         let m = c.fsmap.as_mut()?;
         map::seal(m, self.now.wall);
         if let Err(e) = map::check(m) {
-            tracing::error!("mon: the map of file systems contradicts itself: {e}");
+            tracing::error!("mon: the new map of file systems breaks an invariant: {e}");
         }
         let blob = value(m);
         b.head(key::fsmap(m.epoch), Some(blob.clone()));
@@ -60,7 +61,7 @@ impl MonCore {
         Some((m.epoch, blob))
     }
 
-    /// Takes up what was committed.
+    /// Applies the committed FSMap and metadata to the state in memory.
     pub(super) fn take_up_fs(&mut self, c: &mut Pending, blob: Option<(Epoch, Bytes)>) {
         for (gid, m) in std::mem::take(&mut c.mds_metadata) {
             match m {

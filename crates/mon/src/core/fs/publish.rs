@@ -1,9 +1,9 @@
-//! Maps of file systems to those who subscribed.
+//! Sends maps of file systems to subscribers.
 //!
 //! | subscription | answer |
 //! |---|---|
 //! | `fsmap`, `fsmap.user` | all file systems, or their names |
-//! | `mdsmap` of an MDS | the file system it has a part in; else a map of none with its own entry |
+//! | `mdsmap` of an MDS | the file system it belongs to; else a map without file systems, with its own entry |
 //! | `mdsmap.ID`, `mdsmap` of a client | that file system, or the default one; nothing if there is none |
 //!
 //! A client sees the file systems that its monitor capability names, or all if it names none.
@@ -17,7 +17,7 @@ use crate::core::MonCore;
 use crate::core::session::ConnKey;
 
 impl MonCore {
-    /// Sends a subscription of this family what it is due.
+    /// Sends the map of a due subscription of this family.
     pub(in crate::core) fn check_fs_sub(&mut self, c: ConnKey, what: &str) {
         let epoch = self.state.fsmap.epoch;
         match what {
@@ -47,7 +47,7 @@ impl MonCore {
         }
     }
 
-    /// The file systems that a session may know of.
+    /// The FSMap, reduced to the file systems that the session may see.
     fn fs_view(&self, c: ConnKey) -> FsMap {
         let names = self.sessions.get(&c).map(|s| s.principal.access.fs_names()).unwrap_or_default();
         self.state.fsmap.filtered(&names).into_owned()
@@ -77,7 +77,7 @@ impl MonCore {
         (names.is_empty() || names.contains(&fs.mds_map.fs_name.as_str())).then(|| fs.mds_map.clone())
     }
 
-    /// After a commit.
+    /// Sends the maps of all due subscriptions, after a commit.
     pub(in crate::core) fn publish_fsmap(&mut self) {
         for family in ["fsmap", "mdsmap"] {
             for (c, what) in self.subscriptions_with_prefix(family) {
@@ -86,7 +86,7 @@ impl MonCore {
         }
     }
 
-    /// Oldest and newest epoch that is kept.
+    /// The oldest and newest stored FSMap epoch.
     pub(in crate::core) fn fsmap_epochs(&self) -> (Epoch, Epoch) {
         let newest = self.state.fsmap.epoch;
         (self.state.fsmaps.first_key_value().map_or(newest, |(e, _)| *e), newest)

@@ -1,4 +1,4 @@
-//! Snapshots that an MDS has removed: they go on the removal queues of the file system's pools.
+//! Snapshots that an MDS removed: they are queued for removal in the file system's pools.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::core::waiter::Waiter;
 
 /// Largest snapshot id (`CEPH_MAXSNAP`).
 const MAX_SNAP: u64 = u64::MAX - 2;
-/// Snapshots taken from one message; an MDS sends what is left again.
+/// Most snapshots taken from one message; an MDS sends the rest again.
 const MAX_SNAPS: usize = 100_000;
 
 impl MonCore {
-    /// Queues the snapshots, and answers with the same once that is durable. Snapshots of a pool that is gone, or whose
-    /// removal was asked for before, need nothing more.
+    /// Queues the snapshots, and answers with the same list once that is durable. Snapshots of a removed pool, or
+    /// that are already queued, are only acknowledged.
     pub(in crate::core) fn remove_snaps(&mut self, c: ConnKey, m: MRemoveSnaps) {
         let Some(s) = self.sessions.get(&c) else { return };
         if !s.principal.allows_command("osd", "osd pool rmsnap", &BTreeMap::new(), Need::RW) {
@@ -35,7 +35,7 @@ impl MonCore {
             let map = self.pending.map(&self.state);
             let Some(p) = map.pool(pool) else { continue };
             if p.is_pool_snaps_mode() {
-                tracing::warn!("mon: pool {} has snapshots of its own, none of an MDS is removed from it", pool.0);
+                tracing::warn!("mon: ignoring an MDS's snapshots in pool {}, which has pool snapshots", pool.0);
                 continue;
             }
             let fresh: Vec<u64> = snaps

@@ -1,8 +1,8 @@
-//! What time brings about in the map of file systems: daemons that fell silent are replaced, ranks are added and taken
-//! away, standbys take over what failed or follow what is active.
+//! Changes of the FSMap that time brings about: silent daemons are replaced, ranks are added and removed, standbys
+//! take over failed ranks or follow active ones.
 //!
-//! A silent daemon is taken out only if another one was heard of lately: if all are silent, it may be this monitor that
-//! hears nothing. After a stall of the monitor, or when it hears again, everybody's time starts anew.
+//! A silent daemon is removed only if another daemon was heard recently: if all are silent, the cause may be this
+//! monitor. After a stall of the monitor, or when it hears beacons again, the grace of every daemon starts anew.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::core::MonCore;
 use crate::core::log::Prio;
 
 impl MonCore {
-    /// Looked at once a second, and after every change of the map.
+    /// Runs once a second, and after every change of the map.
     pub(in crate::core) fn tick_fs(&mut self) {
         if self.state.fsmap.mds_roles.is_empty() && self.state.fsmap.filesystems.is_empty() {
             return;
@@ -23,7 +23,7 @@ impl MonCore {
         self.arrange_fs();
     }
 
-    /// Daemons whose beacons stay away.
+    /// Marks daemons without recent beacons as laggy and replaces them.
     fn forget_silent(&mut self) {
         let now = self.now.mono;
         let (grace, interval) = (self.state.options.mds.beacon_grace, self.state.options.mds.beacon_interval);
@@ -39,10 +39,10 @@ impl MonCore {
         }
         let limit = interval.max(grace / 2);
         let heard = self.mds_beacons.values().any(|t| now.since(*t) < limit);
-        // The first one that is heard again says that this monitor hears again, not that the others are gone.
+        // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
         let again = std::mem::replace(&mut self.mds_deaf, !heard) && heard;
         if stalled || again {
-            tracing::info!("mon: beacons of MDS daemons are counted anew, none was heard for a while");
+            tracing::info!("mon: restarting the grace of all MDS daemons: no beacon came for a while");
             self.mds_beacons.values_mut().for_each(|at| *at = now);
         }
         let silent: Vec<(u64, Duration)> =
@@ -61,7 +61,7 @@ impl MonCore {
         }
     }
 
-    /// Affinity, number of ranks, takeovers, followers.
+    /// Adjusts preferences, number of ranks, takeovers and standby-replay daemons.
     fn arrange_fs(&mut self) {
         let ids: Vec<i32> = self.state.fsmap.filesystems.keys().copied().collect();
         let mut e = self.fs_edit();
@@ -79,7 +79,8 @@ impl MonCore {
 }
 
 impl FsEdit<'_> {
-    /// Removes a silent daemon, and gives its rank to another one. A rank that nobody can take keeps its daemon.
+    /// Removes a silent daemon and assigns its rank to another one. If no other daemon can take it, the daemon keeps
+    /// the rank.
     fn drop_daemon(&mut self, gid: u64) -> bool {
         let Some(info) = self.map().daemon(gid).cloned() else { return false };
         if info.is_frozen() {
@@ -105,7 +106,8 @@ impl FsEdit<'_> {
         true
     }
 
-    /// Once there was a standby beside an active daemon, one is missed when there is none.
+    /// Once there is a standby beside an active daemon, the file system wants one: an alert is raised when it has
+    /// none.
     fn want_standby(&mut self, fscid: i32) {
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         let m = &fs.mds_map;
@@ -116,7 +118,8 @@ impl FsEdit<'_> {
         }
     }
 
-    /// A daemon that prefers another file system, or none, gives way to a standby that wants this one. One at a time.
+    /// Replaces a daemon that prefers another file system, or none, by a standby that prefers this one; one at a
+    /// time.
     fn prefer(&mut self, fscid: i32) {
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         if fs.mds_map.has_flag(fs_flag::NOT_JOINABLE) || !fs.mds_map.is_resizeable() {
@@ -145,9 +148,9 @@ impl FsEdit<'_> {
         }
     }
 
-    /// Adds a rank, or lets the highest one stop, until there are `max_mds`.
+    /// Adds a rank, or stops the highest one, until there are `max_mds`.
     fn resize(&mut self, fscid: i32) {
-        // Not while a rank is on its way, be it in the committed map or in this one.
+        // The committed and the pending map must both have settled ranks.
         let settled = self.state.fsmap.filesystems.get(&fscid).is_some_and(|f| f.mds_map.is_resizeable());
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         let m = &fs.mds_map;
@@ -171,7 +174,7 @@ impl FsEdit<'_> {
         }
     }
 
-    /// Standbys take failed ranks; those that are left follow active ones, if they may.
+    /// Assigns failed ranks to standbys. Remaining standbys follow active ranks, if the file system allows it.
     fn take_over(&mut self, fscid: i32) {
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         if fs.mds_map.has_flag(fs_flag::NOT_JOINABLE) {

@@ -1,4 +1,4 @@
-//! An OSD comes up, or says goodbye.
+//! Boot and shutdown of an OSD.
 
 use base::{Epoch, OsdId};
 use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
@@ -11,9 +11,9 @@ use super::super::log::Prio;
 use super::super::session::ConnKey;
 use super::super::waiter::Waiter;
 
-/// Weight of the newest observation in an OSD's reputation (`mon_osd_laggy_weight`).
+/// Weight of the newest observation in an OSD's laggy history (`mon_osd_laggy_weight`).
 const LAGGY_WEIGHT: f64 = 0.3;
-/// `mon_osd_laggy_max_interval`.
+/// Longest interval in seconds that counts for the laggy history (`mon_osd_laggy_max_interval`).
 const LAGGY_MAX_SECONDS: u64 = 300;
 
 impl MonCore {
@@ -24,7 +24,7 @@ impl MonCore {
         let ours = m.sb.cluster_fsid == self.state.fsid;
         let same = map.client_addr(osd) == Some(&addrs) && map.cluster_addr(osd) == Some(&m.cluster_addrs);
         if ours && map.is_up(osd) && same && !self.going_down(osd) {
-            // It did not hear that it is up.
+            // The OSD does not know yet that the map shows it up.
             return self.send_maps_reply(c, m.sb.current_epoch);
         }
         if let Err(why) = self.check_boot(osd, c, &m) {
@@ -33,13 +33,13 @@ impl MonCore {
             return;
         }
         if map.is_up(osd) {
-            // Another instance: first an epoch in which the OSD is down, then this message again.
+            // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
             self.waiters.push(Waiter::Again(c, message));
             return;
         }
         if self.pending.inc().is_some_and(|i| i.new_up_client.contains_key(&osd) || i.new_state.contains_key(&osd)) {
-            // Something else about this OSD is under way: look again when it is done.
+            // Another change of this OSD is pending; handle the message again after its commit.
             self.waiters.push(Waiter::Again(c, message));
             return;
         }
@@ -99,7 +99,7 @@ impl MonCore {
         inc.new_up_cluster.insert(osd, m.cluster_addrs.clone());
         inc.new_hb_back_up.insert(osd, m.hb_back_addrs.clone());
         inc.new_hb_front_up.insert(osd, m.hb_front_addrs.clone());
-        // An OSD that lost its store forgets nothing it ever acknowledged before: what it had is lost.
+        // An OSD with an empty store lost all its data, so the map records that.
         if sb.newest_map.0 == 0 && info.up_from > info.lost_at {
             inc.new_lost.insert(osd, map.epoch);
         }
@@ -163,7 +163,7 @@ impl MonCore {
             );
         }
         if m.request_ack {
-            // Also when refused: the OSD waits for it before it exits.
+            // A refused request is acknowledged too, because the OSD waits for this before it exits.
             self.waiters.push(Waiter::Send(c, ack));
         }
     }
@@ -183,7 +183,7 @@ impl MonCore {
     }
 }
 
-/// Epoch that a message's paxos header names.
+/// The epoch in a message's paxos header.
 pub(super) fn have(version: u64) -> Epoch {
     Epoch(u32::try_from(version).unwrap_or(u32::MAX))
 }

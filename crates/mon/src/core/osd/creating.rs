@@ -1,7 +1,7 @@
-//! PGs that wait for an OSD to create them: who is asked, and with which history.
+//! PGs that wait for their creation: which OSD is asked, and with which history.
 //!
-//! Each waiting PG belongs to the primary it has now; when that changes, the next one is told of the interval in which
-//! the other may have taken writes, as an OSD would find out from the maps.
+//! Each waiting PG is assigned to its current primary. When the primary changes, the next one is sent the interval in
+//! which the last one may have accepted writes, as an OSD would compute it from the maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, 
 use super::super::MonCore;
 use super::super::session::ConnKey;
 
-/// PGs per message.
+/// Most PGs in a message.
 const PGS_PER_MESSAGE: usize = 1024;
 
-/// One PG's state while it waits.
+/// A waiting PG, with its acting set and history.
 #[derive(Clone, Debug)]
 struct Target {
     sets: UpActing,
     history: PgHistory,
     past: PiCompactRep,
-    /// Epoch since which this primary has it.
+    /// The epoch since which the PG has this primary.
     since: Epoch,
 }
 
-/// All of them (volatile: rebuilt from the waiting PGs and the newest map at start).
+/// All waiting PGs (volatile: rebuilt from the stored queue and the newest map at start).
 #[derive(Debug, Default)]
 pub(in super::super) struct CreatingTargets {
     pgs: BTreeMap<PgId, Target>,
@@ -57,7 +57,7 @@ impl CreatingTargets {
     }
 }
 
-/// The set an interval's shards are recorded as.
+/// The shards of a set, as an interval records them.
 fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
     let erasure = map.pool(pg.pool).is_some_and(|p| p.is_erasure());
     set.iter()
@@ -68,7 +68,7 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
 }
 
 impl MonCore {
-    /// After a new map: where does each waiting PG live now?
+    /// Assigns the waiting PGs to primaries after a new map.
     pub(in super::super) fn update_creating(&mut self, old: Option<&Arc<OsdMap>>) {
         let map = Arc::clone(&self.state.osdmap);
         let gone: Vec<PgId> =
@@ -119,7 +119,7 @@ impl MonCore {
         }
     }
 
-    /// Sends an OSD the PGs it is to create since the epoch its subscription names.
+    /// Sends an OSD the PGs that it must create, from the epoch of its subscription on.
     pub(in super::super) fn check_pg_creates(&mut self, c: ConnKey) {
         let Some((osd, next)) =
             self.sessions.get(&c).and_then(|s| Some((s.osd()?, s.subs.get("osd_pg_creates")?.next)))
@@ -161,7 +161,7 @@ impl MonCore {
         }
     }
 
-    /// Everything that follows a new map.
+    /// Does all that follows a new map.
     pub(in super::super) fn after_map_change(&mut self, old: &Arc<OsdMap>, inc: &Incremental) {
         self.update_creating(Some(old));
         for osd in inc.new_state.keys().chain(inc.new_up_client.keys()).copied() {
@@ -181,7 +181,7 @@ impl MonCore {
     }
 }
 
-/// Records the interval that has ended, if its OSDs may have taken writes in it.
+/// Records the ended interval, if its OSDs may have accepted writes in it.
 fn advance(t: &mut Target, old: &OsdMap, new: &OsdMap, pg: PgId) {
     let Some(pool) = old.pool(pg.pool) else { return };
     let first = t.history.same_interval_since;

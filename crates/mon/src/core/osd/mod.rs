@@ -1,7 +1,7 @@
-//! What OSDs tell the monitor: boot, liveness, failures, placement overrides, created PGs.
+//! Messages of OSDs to the monitor: boot, liveness, failures, placement overrides, created PGs.
 //!
-//! A message counts only if it comes on the OSD's own session (its first, short session says it is a client) and, for
-//! most, if the map shows that very instance up: same addresses as the session's.
+//! A message counts only on the OSD's own session (its first, short session announces a client). Most also need the
+//! map to show that instance up, with the session's addresses.
 
 mod boot;
 mod creating;
@@ -18,7 +18,7 @@ use super::session::ConnKey;
 use super::waiter::Waiter;
 
 impl MonCore {
-    /// The OSD if the session is that of the instance the map shows up. One that is not gets the newest maps.
+    /// The OSD, if the session is that of the instance that the map shows up. Any other session gets the newest maps.
     fn live_osd(&mut self, c: ConnKey) -> Option<OsdId> {
         let osd = self.osd_session(c)?;
         let addrs = self.sessions.get(&c).map(|s| s.addrs.clone())?;
@@ -40,7 +40,7 @@ impl MonCore {
         self.waiters.push(Waiter::Maps(c, have));
     }
 
-    /// The extra facts of an OSD as they will be, for writing.
+    /// The OSD's extra facts with pending changes, for writing.
     pub(super) fn xinfo_mut(&mut self, osd: OsdId) -> &mut OsdXinfo {
         let now = self.state.osdmap.xinfo(osd);
         self.pending.inc_mut(&self.state).new_xinfo.entry(osd).or_insert(now)
@@ -61,8 +61,8 @@ impl MonCore {
         true
     }
 
-    /// True if no flag forbids marking the OSD down and enough of the others are up. An administrator's request ignores
-    /// neither flag; `force` skips the ratio.
+    /// True if no flag forbids to mark the OSD down and enough other OSDs are up. An administrator's request obeys
+    /// both; `force` skips the ratio.
     pub(super) fn may_mark_down(&self, osd: OsdId) -> bool {
         let map = &self.state.osdmap;
         if map.has_flag(cluster::osdmap::map_flag::NODOWN) || map.effective_state_bits(osd) & osd_state::NODOWN != 0 {

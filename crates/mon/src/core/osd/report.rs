@@ -1,4 +1,4 @@
-//! Reports of running OSDs: liveness, fullness, peers that fail, acting sets they want.
+//! Reports of running OSDs: liveness, fullness, failed peers, requested acting sets.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::boot::have;
 
 /// Fullness bits of an OSD's state.
 const FULLNESS: u32 = osd_state::FULL | osd_state::NEARFULL | osd_state::BACKFILLFULL;
-/// PGs of one PGTEMP message that are looked at.
+/// Most PGs taken from one PGTEMP message.
 const MAX_PG_TEMP: usize = 100_000;
 
 impl MonCore {
@@ -28,7 +28,7 @@ impl MonCore {
         self.maps_after_commit(c, have);
     }
 
-    /// Raises `up_thru`, never beyond what is committed and never lower.
+    /// Raises `up_thru`: never above the committed epoch, and never lower.
     fn raise_up_thru(&mut self, osd: OsdId, to: Epoch) {
         let to = to.min(self.state.osdmap.epoch);
         if to <= self.state.osdmap.info(osd).up_thru {
@@ -62,7 +62,7 @@ impl MonCore {
         }
         let inc = self.pending.inc_mut(&self.state);
         let slot = inc.new_state.entry(osd).or_insert(0);
-        // A later report of the same proposal replaces the earlier one.
+        // A later report in the same proposal replaces the earlier one.
         *slot = (*slot & !FULLNESS) | (current ^ want);
         tracing::info!("mon: {osd} reports fullness {:#x}, was {:#x}", want, current);
         self.maps_after_commit(c, have);
@@ -85,7 +85,7 @@ impl MonCore {
                 continue;
             }
             let current = map.pg_temp.get(&pg).cloned().unwrap_or_default();
-            // Asking for what is the up set anyway is asking for no override.
+            // A request for the up set itself means no override.
             let want = if want.as_slice() == now.up.as_slice() { Vec::new() } else { want };
             if current == want {
                 continue;
@@ -146,7 +146,7 @@ impl MonCore {
         }
     }
 
-    /// The CRUSH node that counts as one witness: the reporter's host, or itself.
+    /// The CRUSH node that counts as one witness: the reporter's host, or the reporter itself.
     fn failure_domain(&self, osd: OsdId) -> i32 {
         let crush = &self.state.osdmap.crush;
         let level = crush.type_id(&self.state.options.reporter_subtree).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The side of a monitor that does not lead.
+//! The front monitor's side of the relay.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,25 +11,25 @@ use super::share::Share;
 use super::{TELLS_TAKEN, Taken, carried, fits, opening};
 use crate::core::session::{ConnKey, Peer};
 
-/// Messages of a session that wait for a leader.
+/// Most messages of a session that wait for a leader.
 pub(super) const HELD_MESSAGES: usize = 1024;
-/// Bytes of all sessions that wait for a leader.
+/// Most bytes of all sessions that wait for a leader.
 const HELD_BYTES: usize = 64 << 20;
 
-/// What the monitor in front is to do.
+/// An effect for the front monitor to carry out.
 #[derive(Debug)]
 pub enum FrontEffect {
     /// Send to a client.
     ToClient(ConnKey, Message),
     /// Close a client's connection.
     CloseClient(ConnKey, String),
-    /// So many bytes that a client sent are on their way no more: it may send others.
+    /// Release these bytes of a client: they were passed on, and the client may send more.
     Consumed(ConnKey, usize),
     /// Send to the leader.
     ToLeader(Message),
-    /// Ids for sessions that nobody else gets.
+    /// Add this range of global ids, which only this monitor has.
     Ids(u64, u64),
-    /// Tell the leader the time, in answer to this round.
+    /// Send the leader the time, in answer to this round.
     Clock(u64),
 }
 
@@ -44,25 +44,25 @@ struct Waiting {
 struct Up {
     share: Share,
     taken: Taken,
-    /// The leader says what it has taken, and wants to hear it; unknown until it has answered once.
+    /// True if the leader acknowledges relayed bytes and expects that too; `None` until it has answered once.
     tells: Option<bool>,
 }
 
-/// The sessions of a monitor that does not lead.
+/// The client sessions of a front monitor.
 #[derive(Default)]
 pub struct Front {
     sessions: BTreeMap<ConnKey, Waiting>,
     up: Option<Up>,
     held_bytes: usize,
-    /// Ids were asked for and have not come.
+    /// True while a request for ids is unanswered.
     asked: bool,
-    /// The leader had none at hand: they are asked for again later.
+    /// True if the leader had no ids; the next tick asks again.
     ask_later: bool,
     out: VecDeque<FrontEffect>,
 }
 
 impl Front {
-    /// What is to be done, in order.
+    /// Takes the effects, in order.
     pub fn take_effects(&mut self) -> VecDeque<FrontEffect> {
         std::mem::take(&mut self.out)
     }
@@ -73,7 +73,7 @@ impl Front {
         self.sessions.len()
     }
 
-    /// Who a session is of.
+    /// The peer of a session.
     #[must_use]
     pub fn peer(&self, conn: ConnKey) -> Option<&Peer> {
         self.sessions.get(&conn).map(|s| &*s.peer)
@@ -104,7 +104,7 @@ impl Front {
 
     fn send(&mut self, conn: ConnKey, message: Message) {
         let Some(up) = &mut self.up else { return };
-        // What waits here is bounded by what the client's connection may have delivered and not consumed.
+        // The queue is bounded, because the client's connection limits the bytes that are delivered and not consumed.
         up.share.push(conn, message);
         self.drain();
     }
@@ -120,7 +120,7 @@ impl Front {
         }
     }
 
-    /// A client has signed in.
+    /// Opens a session for a client that authenticated.
     pub fn open(&mut self, conn: ConnKey, peer: Peer, now: Mono) {
         self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, held: Vec::new() });
         if self.up.is_some() {
@@ -128,7 +128,7 @@ impl Front {
         }
     }
 
-    /// It sent something.
+    /// Handles a client's message.
     pub fn message(&mut self, conn: ConnKey, message: Message) {
         let Some(s) = self.sessions.get_mut(&conn) else { return };
         if !fits(&message) {
@@ -163,7 +163,7 @@ impl Front {
         }
     }
 
-    /// It is gone.
+    /// Handles the end of a client's connection.
     pub fn closed(&mut self, conn: ConnKey) {
         if self.up.is_some() && self.sessions.get(&conn).is_some_and(|s| s.open) {
             self.tell_leader(&MRelayClose { conn, why: "closed by the client".into() });
@@ -171,24 +171,24 @@ impl Front {
         self.forget(conn);
     }
 
-    /// The link to a leader is open.
+    /// Handles the opening of the link to a leader.
     pub fn link_open(&mut self) {
         self.up = Some(Up { share: Share::new(true), taken: Taken::default(), tells: None });
-        // The answer also says what the leader understands.
+        // The answer also shows whether the leader acknowledges relayed bytes.
         self.asked = true;
         self.tell_leader(&MRelayIds::default());
         let all: Vec<ConnKey> = self.sessions.keys().copied().collect();
         all.into_iter().for_each(|c| self.pass_on(c));
     }
 
-    /// Asks for ids, unless they were asked for already.
+    /// Asks the leader for ids, unless a request is unanswered.
     pub fn ask_ids(&mut self) {
         if self.up.is_some() && !std::mem::replace(&mut self.asked, true) {
             self.tell_leader(&MRelayIds::default());
         }
     }
 
-    /// Closes sessions that have waited for a leader for so long: their clients try another monitor.
+    /// Closes sessions that waited for a leader longer than `patience`, so that their clients try another monitor.
     pub fn expire(&mut self, now: Mono, patience: Duration) {
         if std::mem::take(&mut self.ask_later) {
             self.asked = false;
@@ -200,7 +200,7 @@ impl Front {
         }
     }
 
-    /// The link is gone.
+    /// Handles the end of the link: its sessions end.
     pub fn link_closed(&mut self) {
         self.up = None;
         (self.asked, self.ask_later) = (false, false);
@@ -210,13 +210,13 @@ impl Front {
         }
     }
 
-    /// The leader sent something.
+    /// Handles a message of the leader. Error: a malformed message, which ends the link.
     pub fn from_leader(&mut self, m: &Message) -> Result<(), wire::DecodeError> {
         let Some(up) = &mut self.up else { return Ok(()) };
         match m.header.kind {
             MRelayMessage::KIND => {
                 let x = MRelayMessage::from_message(m)?;
-                // Also of sessions that are over: it counts until it is taken.
+                // Bytes of ended sessions count too, until they are acknowledged.
                 up.taken.note(x.conn, x.message.cost());
                 if up.tells == Some(true)
                     && let Some(m) = up.taken.due()
@@ -253,13 +253,14 @@ impl Front {
                 }
             }
             MRelayClock::KIND => self.out.push_back(FrontEffect::Clock(MRelayClock::from_message(m)?.round)),
-            // A leader of a later version may know more.
-            kind => tracing::debug!("mon: message {kind} of the leader is not known"),
+            // A leader of a later version may send other messages.
+            kind => tracing::debug!("mon: ignoring unknown message {kind} of the leader"),
         }
         Ok(())
     }
 
-    /// Whether the leader says what it has taken became known. What was sent to one that does not is consumed.
+    /// Handles the news whether the leader acknowledges relayed bytes. If it does not, the bytes in flight are
+    /// released.
     fn understood(&mut self, tells: bool) {
         let Some(up) = &mut self.up else { return };
         if up.tells.replace(tells).is_some() || tells {

@@ -1,4 +1,4 @@
-//! The leader's side.
+//! The leader's side of the relay.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use super::share::Share;
 use super::{TELLS_TAKEN, Taken, carried, fits, peer_of};
 use crate::core::session::{ConnKey, Peer};
 
-/// Sessions on one link.
+/// Most sessions on one link.
 const LINK_SESSIONS: usize = 20_000;
-/// Bytes for one session that may wait until the monitor in front has taken others; as for a client of our own.
+/// Most bytes that may wait for a session until the front monitor has acknowledged others; as for a direct client.
 const WAITING: usize = 256 << 20;
-/// Keys of sessions that come by links begin here; the network's own are below.
+/// The first key of relayed sessions; the network's own keys are lower.
 const RELAYED: ConnKey = 1 << 63;
 
-/// What the leader is to do.
+/// An effect for the leader to carry out.
 #[derive(Debug)]
 pub enum HubEffect {
-    /// A session has opened.
+    /// Open a relayed session.
     Open(ConnKey, Box<Peer>),
-    /// It sent something.
+    /// Handle a message of a relayed session.
     Message(ConnKey, Message),
-    /// It is gone.
+    /// Close a relayed session.
     Closed(ConnKey),
-    /// Take ids for a link and answer with [`Hub::ids`].
+    /// Take ids for a link, and answer with [`Hub::ids`].
     TakeIds,
-    /// A pending key was used.
+    /// Record the use of a pending key.
     KeyUsed(MRelayKeyUsed),
-    /// The monitor on this link has told its time.
+    /// Record the time of the monitor on this link.
     Clock(MRelayClock),
 }
 
@@ -39,7 +39,7 @@ struct Link {
     taken: Taken,
 }
 
-/// The links of the leader, by the network's names.
+/// The leader's relay links and sessions, by connection key.
 #[derive(Default)]
 pub struct Hub {
     next: ConnKey,
@@ -49,31 +49,31 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// True if a session comes by a link.
+    /// True if a session is relayed.
     #[must_use]
     pub fn is_relayed(c: ConnKey) -> bool {
         c >= RELAYED
     }
 
-    /// True if the connection is a link.
+    /// True if the connection is a relay link.
     #[must_use]
     pub fn is_link(&self, c: ConnKey) -> bool {
         self.links.contains_key(&c)
     }
 
-    /// What is to be sent on links, in order.
+    /// Takes the messages for links, in order.
     pub fn take_out(&mut self) -> Vec<(ConnKey, Message)> {
         std::mem::take(&mut self.out)
     }
 
-    /// A monitor has connected.
+    /// Handles the opening of a link by a front monitor.
     pub fn link_open(&mut self, link: ConnKey) {
-        // Until it has said that it tells what it has taken, nothing waits for that.
+        // Nothing is held back until the monitor says that it acknowledges relayed bytes.
         let l = Link { sessions: BTreeMap::new(), share: Share::new(false), taken: Taken::default() };
         self.links.insert(link, l);
     }
 
-    /// It is gone, and all its sessions with it.
+    /// Handles the end of a link, and returns its sessions, which end with it.
     pub fn link_closed(&mut self, link: ConnKey) -> Vec<ConnKey> {
         let all: Vec<ConnKey> =
             self.links.remove(&link).map(|l| l.sessions.into_values().collect()).unwrap_or_default();
@@ -83,8 +83,8 @@ impl Hub {
         all
     }
 
-    /// A monitor sent something. Anything but what is for carrying sessions is an error: a monitor of Ceph, for one, begins
-    /// with probes and elections.
+    /// Handles a front monitor's message. Any message but those of the relay is an error: a monitor of Ceph, for
+    /// example, begins with probes and elections.
     pub fn message(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
         let bad = |e: wire::DecodeError| e.to_string();
         let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
@@ -92,7 +92,7 @@ impl Hub {
             MRelayOpen::KIND => self.opening(link, m)?,
             MRelayMessage::KIND => {
                 let x = MRelayMessage::from_message(m).map_err(bad)?;
-                // Also of sessions that are over: it counts until it is taken.
+                // Bytes of ended sessions count too, until they are acknowledged.
                 l.taken.note(x.conn, x.message.cost());
                 if l.share.is_limited()
                     && let Some(m) = l.taken.due()
@@ -137,8 +137,8 @@ impl Hub {
         Some(key)
     }
 
-    /// A session's opening. One that cannot be taken ends the session and not the link; the error is for one that does not even
-    /// say which session it is of.
+    /// Opens a relayed session. An unacceptable opening ends that session and not the link. Error: the opening does
+    /// not even name its session, which ends the link.
     fn opening(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
         let conn = wire::Reader::new(&m.front).u64().map_err(|e| e.to_string())?;
         let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
@@ -158,9 +158,9 @@ impl Hub {
                 Ok(Some(HubEffect::Open(key, Box::new(peer))))
             }
             Err(why) => {
-                tracing::warn!("mon: a session at another monitor is refused: {why}");
+                tracing::warn!("mon: refusing a session of another monitor: {why}");
                 let closed = self.forget(link, conn).map(HubEffect::Closed);
-                let m = MRelayClose { conn, why: format!("the leader does not take it: {why}") };
+                let m = MRelayClose { conn, why: format!("the leader refused the session: {why}") };
                 self.out.push((link, m.to_message(Features::PACIFIC)));
                 Ok(closed)
             }
@@ -173,7 +173,7 @@ impl Hub {
         self.out.extend(self.links.keys().map(|l| (*l, m.clone())));
     }
 
-    /// Ids for a monitor; an empty range if there are none at hand.
+    /// Sends ids to a front monitor; an empty range if there are none.
     pub fn ids(&mut self, link: ConnKey, ids: Option<(u64, u64)>) {
         let (first, end) = ids.unwrap_or_default();
         self.out.push((link, MRelayIds { first, end }.to_message(Features::PACIFIC)));
@@ -186,12 +186,12 @@ impl Hub {
         }
     }
 
-    /// Sends a message of the core. The error says why the session has to end.
+    /// Sends a message of the core to a session. Error: the reason why the session has to end.
     pub fn send(&mut self, c: ConnKey, message: Message) -> Result<(), String> {
         let Some((link, conn)) = self.sessions.get(&c).copied() else { return Ok(()) };
         let Some(l) = self.links.get_mut(&link) else { return Ok(()) };
         if !fits(&message) {
-            return Err(format!("message {} is too long to be passed on", message.header.kind));
+            return Err(format!("message {} is too long for the relay", message.header.kind));
         }
         let waits = l.share.push(conn, message);
         if waits > WAITING {

@@ -1,18 +1,18 @@
-//! Sessions of clients at monitors that do not lead, carried to the one that does. No I/O.
+//! Relays client sessions of front monitors to the leader. No I/O.
 //!
-//! [`Front`] is the side of the monitor that the client is connected to: it has checked who the client is, and passes on
-//! what comes. [`Hub`] is the leader's side: to the core these sessions are like its own. So all that a client is told comes
-//! from the leader, and epochs never go back for it whichever monitor it asks.
+//! [`Front`] is the front monitor's side: it has authenticated the client, and passes on its messages. [`Hub`] is the
+//! leader's side: the core treats these sessions like its own. So all answers come from the leader, and a client
+//! never sees epochs go back, whichever monitor it asks.
 //!
-//! Invariants:
-//!  1. What a session sends arrives at the leader in order, after its opening.
-//!  2. When the link to a leader ends, all sessions that were open there end on both sides: what the leader knew of them
-//!     (subscriptions, what was sent) is gone. Clients come again, and ask again for what was not answered.
-//!  3. While there is no leader, sessions and what they send wait, within bounds.
-//!  4. What is wrong with a session (an opening that the leader does not take, a message that no link carries, a client that
-//!     does not read) ends that session and nothing else. Only what no monitor sends ends a link.
-//!  5. Sessions share a link fairly (`share`): each has a bound on what is under way, and the client of a session that has
-//!     reached it is not read from.
+//! Invariants:  1. The leader gets a session's messages in order, after its opening.  2. When the link to a leader
+//! ends, its sessions end on both sides, because the leader's knowledge of them
+//!     (subscriptions, maps sent) is gone. Clients reconnect and repeat unanswered requests.
+//!  3. While there is no leader, sessions and their messages wait, within bounds.  4. A fault of a session (an
+//! unacceptable opening, a message too long for the link, a client that does not read) ends only
+//!     that session. Only a message that no monitor sends ends a link.
+//!  5. Sessions share a link fairly (`share`): each has a bound on its bytes in flight. The connection of a client
+//! whose
+//!     session has reached it is not read.
 
 mod front;
 mod hub;
@@ -40,9 +40,9 @@ pub const PATIENCE: Duration = Duration::from_secs(6);
 pub const LINK_IDS: u64 = 1024;
 /// From this version of [`wire::msg::MRelayIds`] on a monitor says what it has taken.
 const TELLS_TAKEN: u16 = 2;
-/// Longest front and middle of a message on a link, less than what a frame holds: what is put around them.
+/// Longest front and middle of a relayed message: a frame's bound less the relay's own fields.
 const CARRIED_MAX: usize = msgr::policy::FRONT_BYTES_MAX - 4096;
-/// Bytes taken before the other side is told: far less than what may be under way.
+/// Bytes received before an acknowledgement is sent: far less than the bytes that may be in flight.
 const TELL_AT: usize = 256 << 10;
 
 /// True if a link can carry a message.
@@ -54,7 +54,7 @@ fn carried(conn: u64, message: Message) -> Message {
     MRelayMessage { conn, message }.to_message(Features::PACIFIC)
 }
 
-/// What was taken of each session and the other side was not told of yet.
+/// Received bytes by session that are not acknowledged yet.
 #[derive(Default)]
 struct Taken {
     bytes: BTreeMap<u64, u64>,
@@ -67,7 +67,7 @@ impl Taken {
         self.total += cost;
     }
 
-    /// What to tell, once it is enough.
+    /// The acknowledgement, once enough bytes have been received.
     fn due(&mut self) -> Option<Message> {
         (self.total >= TELL_AT).then(|| {
             self.total = 0;
@@ -77,8 +77,8 @@ impl Taken {
     }
 }
 
-/// True for the name of the key that monitors share, and only they have. A session under it is a link: it may speak for
-/// others. A key of another name (`mon.x`) is somebody's, whatever its kind.
+/// True for the name of the key that only monitors share. A session under it is a relay link, which may open sessions
+/// of other entities. A key of another name (`mon.x`) belongs to an ordinary entity, whatever its kind.
 #[must_use]
 pub fn is_monitor(name: &AuthName) -> bool {
     name.kind == EntityKind::MON && name.id.is_empty()
@@ -104,7 +104,7 @@ fn opening(conn: ConnKey, p: &Peer) -> MRelayOpen {
 
 fn peer_of(x: MRelayOpen) -> Result<Peer, String> {
     let socket = x.socket.parse().map_err(|_| format!("'{}' is no socket address", x.socket))?;
-    // As where a handshake ends: nobody comes as another kind of daemon than its name has.
+    // As at the end of a handshake: an entity may not announce another kind of daemon than its name has.
     if x.kind != EntityKind::CLIENT && x.kind != x.name.kind {
         return Err(format!("{} as a {}", x.name, x.kind.word()));
     }

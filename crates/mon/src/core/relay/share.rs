@@ -1,19 +1,19 @@
-//! What many sessions send over one connection, in turn.
+//! Shares one connection between the messages of many sessions, in turn.
 //!
-//! Bytes are under way from when they are given to the connection until the other side says that it has taken them.
+//! Bytes are in flight from when they are given to the connection until the other side acknowledges them.
 //!
-//! Invariants:
-//!  1. No session has more than [`ONE`] bytes under way, and all together no more than [`ALL`], but for one message that is
-//!     larger than that.
-//!  2. What waits goes out in turn, one message of each session that may send; within a session in order.
+//! Invariants:  1. No session has more than [`ONE`] bytes in flight, and all together have at most [`ALL`], except
+//! for a single larger
+//!     message.
+//!  2. Waiting messages are sent round-robin, one of each session that may send, and in order within a session.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::Message;
 
-/// Bytes of one session that may be under way.
+/// Most bytes of one session in flight.
 pub(super) const ONE: usize = 2 << 20;
-/// Bytes of all sessions that may be under way.
+/// Most bytes of all sessions in flight.
 pub(super) const ALL: usize = 32 << 20;
 
 #[derive(Default)]
@@ -21,15 +21,15 @@ struct Lane {
     under_way: usize,
     queue: VecDeque<Message>,
     queued: usize,
-    /// It stands in the row of those that may send.
+    /// True if the session is in the row of those that may send.
     in_row: bool,
-    /// The session is over; what is under way still counts.
+    /// True if the session is over, but some of its bytes are still in flight.
     gone: bool,
 }
 
 /// One direction of a connection.
 pub(super) struct Share {
-    /// Whether the other side says what it has taken. If not, nothing waits.
+    /// True if the other side acknowledges bytes. If not, no message waits.
     limited: bool,
     lanes: BTreeMap<u64, Lane>,
     row: VecDeque<u64>,
@@ -41,7 +41,7 @@ impl Share {
         Self { limited, lanes: BTreeMap::new(), row: VecDeque::new(), under_way: 0 }
     }
 
-    /// What the other side does became known.
+    /// Sets whether the other side acknowledges bytes.
     pub(super) fn limit(&mut self, limited: bool) {
         if self.limited && !limited {
             self.under_way = 0;
@@ -67,7 +67,7 @@ impl Share {
         }
     }
 
-    /// Adds a message; gives the bytes of the session that wait now.
+    /// Queues a message, and returns the session's waiting bytes.
     pub(super) fn push(&mut self, conn: u64, m: Message) -> usize {
         let l = self.lanes.entry(conn).or_default();
         l.queued += m.cost();
@@ -77,7 +77,7 @@ impl Share {
         queued
     }
 
-    /// The next message to send.
+    /// Takes the next message to send.
     pub(super) fn next(&mut self) -> Option<(u64, Message)> {
         while let Some(conn) = self.row.front().copied() {
             let Some(l) = self.lanes.get_mut(&conn) else {
@@ -95,7 +95,7 @@ impl Share {
             self.row.pop_front();
             l.in_row = false;
             if self.limited && l.under_way > 0 && l.under_way + cost > ONE {
-                // It stands again once something of it was taken.
+                // The session rejoins the row once some of its bytes are acknowledged.
                 continue;
             }
             let m = l.queue.pop_front()?;
@@ -110,7 +110,7 @@ impl Share {
         None
     }
 
-    /// The other side has taken so much of a session.
+    /// Handles an acknowledgement of `bytes` of a session, and returns the bytes that were really in flight.
     pub(super) fn taken(&mut self, conn: u64, bytes: u64) -> usize {
         let Some(l) = self.lanes.get_mut(&conn) else { return 0 };
         let n = usize::try_from(bytes).unwrap_or(usize::MAX).min(l.under_way);
@@ -124,7 +124,7 @@ impl Share {
         n
     }
 
-    /// The session is over.
+    /// Ends a session and drops its waiting messages.
     pub(super) fn forget(&mut self, conn: u64) {
         if let Some(l) = self.lanes.get_mut(&conn) {
             l.queue.clear();
@@ -136,12 +136,12 @@ impl Share {
         }
     }
 
-    /// Bytes under way, by session.
+    /// Bytes in flight, by session.
     pub(super) fn under_way_by_session(&self) -> Vec<(u64, usize)> {
         self.lanes.iter().filter(|(_, l)| l.under_way > 0).map(|(c, l)| (*c, l.under_way)).collect()
     }
 
-    /// Bytes under way.
+    /// Bytes in flight.
     #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.under_way

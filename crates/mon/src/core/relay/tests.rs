@@ -1,4 +1,4 @@
-//! The relay as a pair: a monitor that has sessions, and the leader that answers them.
+//! Tests of the relay as a pair: a front monitor with its sessions, and the leader that answers them.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn of_bytes(n: usize) -> Message {
     Message { data: vec![0; n].into(), ..said(9) }
 }
 
-/// Carries what the front has for the leader; what the leader answers goes back.
+/// Carries messages to the leader and its answers back, and returns the leader's effects.
 fn carry(f: &mut Front, h: &mut Hub) -> Vec<HubEffect> {
     let mut all = Vec::new();
     loop {
@@ -75,7 +75,7 @@ fn linked() -> (Front, Hub) {
     (f, h)
 }
 
-/// What the front is to do for clients.
+/// Carries messages, and returns the front monitor's effects for clients.
 fn for_clients(f: &mut Front, h: &mut Hub) -> Vec<FrontEffect> {
     for (_, m) in h.take_out() {
         f.from_leader(&m).unwrap();
@@ -183,7 +183,7 @@ fn a_bad_opening_ends_its_session_and_not_the_link() {
     openings[2].front.truncate(20);
     let opened: Vec<_> = openings.iter().map(|m| h.message(1, m).unwrap().is_some()).collect();
     assert_eq!(opened, [false, false, false, true]);
-    // The same number twice ends that session, too.
+    // A second opening with the same number ends that session, too.
     assert!(matches!(h.message(1, &openings[3]).unwrap(), Some(HubEffect::Closed(_))));
     let closed: Vec<ConnKey> = for_clients(&mut f, &mut h)
         .iter()
@@ -200,7 +200,7 @@ fn a_message_that_no_link_carries_ends_its_session_only() {
     f.open(5, peer(), Mono(0));
     f.open(6, peer(), Mono(0));
     carry(&mut f, &mut h);
-    // Each fits a frame of its client, both together do not fit the front of one.
+    // Front and middle each fit a frame of the client, but together exceed the front of one.
     let front = vec![0; msgr::policy::FRONT_BYTES_MAX - 64].into();
     let long = Message { front, middle: vec![0; 128].into(), ..said(9) };
     f.message(5, long.clone());
@@ -212,7 +212,7 @@ fn a_message_that_no_link_carries_ends_its_session_only() {
     let got = carry(&mut f, &mut h);
     let [HubEffect::Message(k, _)] = &got[..] else { panic!("{got:?}") };
     assert!(h.send(*k, long).unwrap_err().contains("too long"), "nor does an answer");
-    // The longest that goes fits a frame.
+    // The longest message that is relayed fits a frame.
     let longest = Message { front: vec![0; CARRIED_MAX].into(), ..said(9) };
     assert!(carried(6, longest).front.len() <= msgr::policy::FRONT_BYTES_MAX);
 }
@@ -223,7 +223,7 @@ fn sessions_share_a_link() {
     f.open(5, peer(), Mono(0));
     f.open(6, peer(), Mono(0));
     carry(&mut f, &mut h);
-    // One floods; what it may have under way is bounded, and the other's message goes at once.
+    // One session floods; its bytes in flight are bounded, and another session's message goes out at once.
     (0..64).for_each(|_| f.message(5, of_bytes(1 << 20)));
     f.message(6, said(3));
     let sent: Vec<Message> = f
@@ -282,7 +282,7 @@ fn answers_share_a_link_too() {
         on_the_way = h.take_out();
     }
     assert_eq!(got, 21);
-    // One whose client does not read ends alone.
+    // A session whose client does not read ends alone.
     let full = (0..400).map(|_| h.send(keys[0], of_bytes(1 << 20))).find_map(Result::err);
     assert!(full.unwrap().contains("does not read"));
     h.send(keys[1], said(4)).unwrap();
@@ -334,7 +334,7 @@ fn a_share_never_has_more_under_way_than_it_may() {
 
 #[test]
 fn monitors_of_an_earlier_version_are_carried_for() {
-    // A leader that does not say what it has taken: everything goes out, and is consumed.
+    // A leader that does not acknowledge bytes: every message goes out, and its bytes are released.
     let mut f = Front::default();
     f.link_open();
     f.open(5, peer(), Mono(0));
@@ -346,12 +346,12 @@ fn monitors_of_an_earlier_version_are_carried_for() {
     let all = f.take_effects();
     let consumed: usize = all.iter().map(|e| if let FrontEffect::Consumed(5, n) = e { *n } else { 0 }).sum();
     assert_eq!(consumed, 8 * of_bytes(1 << 20).cost());
-    // It is not told what is taken either: it would not know the message.
+    // The leader gets no acknowledgements either, because it would not know the message.
     for _ in 0..4 {
         f.from_leader(&carried(5, of_bytes(1 << 20))).unwrap();
     }
     assert!(f.take_effects().iter().all(|e| matches!(e, FrontEffect::ToClient(..))));
-    // A monitor in front that does not say so is sent all at once; its openings have no mark of a key.
+    // A front monitor that does not acknowledge bytes gets everything at once; its openings have no mark of a key.
     let mut h = Hub::default();
     h.link_open(1);
     let mut m = opening(5, &peer()).to_message(Features::PACIFIC);
@@ -371,7 +371,7 @@ fn ids_are_asked_for_once() {
     assert_eq!(f.take_effects().len(), 1);
     f.ask_ids();
     assert!(f.take_effects().is_empty(), "not before the answer");
-    // None at hand: asked again after a while, not at once.
+    // The leader has no ids; the monitor asks again later, not at once.
     h.ids(1, None);
     for (_, m) in h.take_out() {
         f.from_leader(&m).unwrap();
@@ -388,7 +388,7 @@ fn ids_are_asked_for_once() {
     assert!(matches!(f.take_effects().make_contiguous(), [FrontEffect::Ids(100, 200)]));
     f.ask_ids();
     assert_eq!(f.take_effects().len(), 1);
-    // A new link begins anew.
+    // A new link starts from scratch.
     f.link_closed();
     f.link_open();
     assert!(
