@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("auth print_key entity:String", "auth", "rx", 0, print_key, "show the key of an entity"),
     cmd("auth list", "auth", "rx", cf::DEPRECATED, ls, "list entities"),
     cmd("auth ls", "auth", "rx", 0, ls, "list entities"),
-    cmd("auth import", "auth", "rwx", 0, import, "take entities from a keyring given as input"),
+    cmd("auth import", "auth", "rwx", 0, import, "import entities from a keyring given as input"),
     cmd(
         "auth add entity:String caps:String*? key_type:String?",
         "auth",
@@ -35,7 +35,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rwx",
         0,
         |c| get_or_create(c, true),
-        "show the key of an entity, made if needed",
+        "show the key of an entity, creating it if needed",
     ),
     cmd(
         "auth get-or-create entity:String caps:String*? key_type:String?",
@@ -43,7 +43,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rwx",
         0,
         |c| get_or_create(c, false),
-        "write a keyring of an entity, made if needed",
+        "write a keyring of an entity, creating its key if needed",
     ),
     cmd(
         "auth get-or-create-pending entity:String",

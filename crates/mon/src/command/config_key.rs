@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("config-key exists key:String", "config-key", "r", 0, exists, "tell whether a key exists"),
     cmd("config-key list", "config-key", "r", cf::DEPRECATED, ls, "list keys"),
     cmd("config-key ls", "config-key", "r", 0, ls, "list keys"),
-    cmd("config-key dump key:String?", "config-key", "r", 0, dump, "show keys and values that begin with a text"),
+    cmd("config-key dump key:String?", "config-key", "r", 0, dump, "show the keys with a prefix, and their values"),
 ];
 
 /// Longest value in bytes (`mon_config_key_max_entry_size`).

@@ -15,14 +15,14 @@ use serde_json::Value;
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd("crash ls", "mgr", "r", cf::MGR, |c| ls(c, false), "list crashes"),
-    cmd("crash ls-new", "mgr", "r", cf::MGR, |c| ls(c, true), "list crashes that are not set aside"),
+    cmd("crash ls-new", "mgr", "r", cf::MGR, |c| ls(c, true), "list crashes that are not archived"),
     cmd("crash stat", "mgr", "r", cf::MGR, stat, "count crashes"),
     cmd("crash info id:String", "mgr", "r", cf::MGR, info, "show a crash"),
     cmd("crash post", "mgr", "rw", cf::MGR, post, "add a crash, given as input in JSON"),
     cmd("crash rm id:String", "mgr", "rw", cf::MGR, rm, "remove a crash"),
     cmd("crash prune keep:String", "mgr", "rw", cf::MGR, prune, "remove crashes older than so many days"),
-    cmd("crash archive id:String", "mgr", "w", cf::MGR, archive, "set a crash aside: it raises no alert"),
-    cmd("crash archive-all", "mgr", "w", cf::MGR, archive_all, "set all crashes aside"),
+    cmd("crash archive id:String", "mgr", "w", cf::MGR, archive, "archive a crash, so that it raises no alert"),
+    cmd("crash archive-all", "mgr", "w", cf::MGR, archive_all, "archive all crashes"),
 ];
 
 /// Prefix of the keys of crash reports in the `config-key` store.

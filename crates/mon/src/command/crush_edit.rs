@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         create_or_move,
-        "place an OSD that is new or elsewhere",
+        "place an OSD at a location, unless it is there",
     ),
     cmd("osd crush move name:String args:String*", "osd", "rw", 0, move_item, "move a bucket or OSD"),
     cmd(
@@ -52,7 +52,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         swap,
         "exchange the contents of two buckets",
     ),
-    cmd("osd crush link name:String args:String*", "osd", "rw", 0, link, "hang a bucket below one more place"),
+    cmd("osd crush link name:String args:String*", "osd", "rw", 0, link, "link a bucket below another location"),
     cmd("osd crush rm name:String ancestor:String?", "osd", "rw", 0, |c| remove(c, false), "remove a bucket or OSD"),
     cmd(
         "osd crush remove name:String ancestor:String?",
@@ -62,8 +62,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
         |c| remove(c, false),
         "remove a bucket or OSD",
     ),
-    cmd("osd crush unlink name:String ancestor:String?", "osd", "rw", 0, |c| remove(c, true), "unhang a bucket"),
-    cmd("osd crush reweight-all", "osd", "rw", 0, reweight_all, "sum up all weights anew"),
+    cmd("osd crush unlink name:String ancestor:String?", "osd", "rw", 0, |c| remove(c, true), "unlink a bucket"),
+    cmd("osd crush reweight-all", "osd", "rw", 0, reweight_all, "recalculate the weights of all buckets"),
     cmd("osd crush reweight name:String weight:Float[0.0]", "osd", "rw", 0, reweight, "set the weight of an OSD"),
     cmd(
         "osd crush reweight-subtree name:String weight:Float[0.0]",
@@ -81,7 +81,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         set_class,
         "set the device class of OSDs",
     ),
-    cmd("osd crush rm-device-class ids:String*", "osd", "rw", 0, rm_class, "take the device class of OSDs away"),
+    cmd("osd crush rm-device-class ids:String*", "osd", "rw", 0, rm_class, "remove the device class of OSDs"),
     cmd("osd crush class create class:String{[A-Za-z0-9-_]}", "osd", "rw", 0, class_create, "make a device class"),
     cmd("osd crush class rm class:String{[A-Za-z0-9-_]}", "osd", "rw", 0, class_rm, "remove a device class"),
     cmd("osd crush class rename srcname:String dstname:String", "osd", "rw", 0, class_rename, "rename a device class"),
@@ -91,7 +91,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         tunables,
-        "set how placement retries",
+        "set a profile of tunables",
     ),
     cmd(
         "osd crush set-tunable tunable:Choices(straw_calc_version) value:Int",

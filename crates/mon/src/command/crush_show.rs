@@ -12,7 +12,7 @@ use cluster::crush::{CHOOSE_ARGS_COMPAT, CrushMap, Rule, Tunables, op};
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd crush dump", "osd", "r", 0, dump, "show the CRUSH map"),
-    cmd("osd crush ls node:String", "osd", "r", 0, ls, "list what is in a bucket"),
+    cmd("osd crush ls node:String", "osd", "r", 0, ls, "list the items of a bucket"),
     cmd("osd crush class ls", "osd", "r", 0, class_ls, "list device classes"),
     cmd("osd crush class ls-osd class:String", "osd", "r", 0, class_ls_osd, "list the OSDs of a class"),
     cmd("osd crush get-device-class ids:String*", "osd", "r", 0, get_class, "show the class of OSDs"),
@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd crush rule list", "osd", "r", cf::DEPRECATED, rule_ls, "list rules"),
     cmd("osd crush rule ls-by-class class:String", "osd", "r", 0, rule_by_class, "list the rules that use a class"),
     cmd("osd crush rule dump name:String?", "osd", "r", 0, rule_dump, "show a rule, or all"),
-    cmd("osd crush show-tunables", "osd", "r", 0, tunables, "show how placement retries"),
+    cmd("osd crush show-tunables", "osd", "r", 0, tunables, "show the tunables"),
     cmd("osd crush get-tunable tunable:Choices(straw_calc_version)", "osd", "r", 0, get_tunable, "show one tunable"),
     cmd("osd crush weight-set ls", "osd", "r", 0, set_ls, "list weight sets"),
     cmd("osd crush weight-set dump", "osd", "r", 0, set_dump, "show weight sets"),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("device ls", "mgr", "r", cf::MGR, ls, "list devices that daemons told of"),
+    cmd("device ls", "mgr", "r", cf::MGR, ls, "list the devices that daemons report"),
     cmd("device info devid:String", "mgr", "r", cf::MGR, info, "show a device"),
     cmd("device ls-by-daemon who:String", "mgr", "r", cf::MGR, by_daemon, "list the devices of a daemon"),
     cmd("device ls-by-host host:String", "mgr", "r", cf::MGR, by_host, "list the devices of a host"),

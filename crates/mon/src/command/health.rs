@@ -19,7 +19,7 @@ pub(super) use pg_checks::share as pg_share;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("health detail:Choices(detail)?", "mon", "r", 0, health, "show what is wrong with the cluster"),
+    cmd("health detail:Choices(detail)?", "mon", "r", 0, health, "show the health of the cluster"),
     cmd("health mute code:String ttl:String? sticky:Bool?", "mon", "w", 0, mute, "hide a health alert"),
     cmd("health unmute code:String?", "mon", "w", 0, unmute, "show a hidden health alert, or all of them, again"),
 ];

@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         |c| group(c, true),
-        "hold back OSDs, nodes or classes",
+        "set noup, nodown, noin or noout for OSDs, nodes or classes",
     ),
     cmd(
         "osd unset-group flags:String who:String*",
@@ -31,7 +31,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         |c| group(c, false),
-        "stop holding back OSDs, nodes or classes",
+        "clear noup, nodown, noin or noout for OSDs, nodes or classes",
     ),
     cmd(
         "osd add-noup ids:String*",
@@ -39,7 +39,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| single(c, osd_state::NOUP, true),
-        "hold back marking up OSDs",
+        "keep OSDs from being marked up",
     ),
     cmd(
         "osd add-nodown ids:String*",
@@ -47,7 +47,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| single(c, osd_state::NODOWN, true),
-        "hold back marking down OSDs",
+        "keep OSDs from being marked down",
     ),
     cmd(
         "osd add-noin ids:String*",
@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| single(c, osd_state::NOIN, true),
-        "hold back marking in OSDs",
+        "keep OSDs from being marked in",
     ),
     cmd(
         "osd add-noout ids:String*",
@@ -63,7 +63,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| single(c, osd_state::NOOUT, true),
-        "hold back marking out OSDs",
+        "keep OSDs from being marked out",
     ),
     cmd(
         "osd rm-noup ids:String*",

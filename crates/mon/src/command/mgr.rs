@@ -11,9 +11,9 @@ use wire::types::{ModuleInfo, ModuleOption};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("mgr dump epoch:Int[0]?", "mgr", "r", 0, dump, "show the map of managers"),
+    cmd("mgr dump epoch:Int[0]?", "mgr", "r", 0, dump, "show the manager map"),
     cmd("mgr stat", "mgr", "r", 0, stat, "show the active manager"),
-    cmd("mgr fail who:String?", "mgr", "rw", 0, fail, "take the active role from a manager"),
+    cmd("mgr fail who:String?", "mgr", "rw", 0, fail, "fail the active manager: a standby takes over"),
     cmd("mgr module ls", "mgr", "r", 0, module_ls, "list manager modules"),
     cmd("mgr module enable module:String force:Choices(--force)?", "mgr", "rw", 0, enable, "switch a module on"),
     cmd("mgr module disable module:String", "mgr", "rw", 0, disable, "switch a module off"),

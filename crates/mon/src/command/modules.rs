@@ -18,14 +18,14 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         absent,
-        "set how the balancer works (module absent)",
+        "set the balancer's mode (module absent)",
     ),
     cmd("balancer on", "mgr", "rw", cf::MGR, absent, "switch the balancer on (module absent)"),
-    cmd("balancer off", "mgr", "rw", cf::MGR, |_| done(NO_BALANCER), "make sure that no balancer is at work"),
+    cmd("balancer off", "mgr", "rw", cf::MGR, |_| done(NO_BALANCER), "switch the balancer off: there is none"),
     cmd("balancer ls", "mgr", "r", cf::MGR, |_| plain("[]\n"), "list the balancer's plans: there are none"),
     cmd("balancer eval option:String?", "mgr", "r", cf::MGR, absent, "judge how evenly data is spread (module absent)"),
     cmd("orch status detail:Bool?", "mgr", "r", cf::MGR, orch, "show the state of the orchestrator"),
-    cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show that nothing is reported to anybody"),
+    cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show that telemetry is off"),
 ];
 
 const NO_BALANCER: &str = "there is no balancer that could be at work";

@@ -11,15 +11,15 @@ use cluster::{MonInfo, MonMap, release};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("mon dump epoch:Int[0]?", "mon", "r", 0, dump, "show the map of monitors"),
+    cmd("mon dump epoch:Int[0]?", "mon", "r", 0, dump, "show the monitor map"),
     cmd("mon stat", "mon", "r", 0, stat, "show the monitors in one line"),
-    cmd("mon getmap epoch:Int[0]?", "mon", "r", 0, getmap, "get the map of monitors, encoded"),
+    cmd("mon getmap epoch:Int[0]?", "mon", "r", 0, getmap, "get the monitor map, encoded"),
     cmd("mon feature ls with_value:Choices(--with-value)?", "mon", "r", 0, feature_ls, "list the features of monitors"),
     cmd("mon ok-to-stop ids:String*", "mon", "r", 0, ok_to_stop, "check whether monitors can stop"),
     cmd("mon ok-to-add-offline", "mon", "r", 0, ok_to_add, "check whether a monitor that is not running can be added"),
     cmd("mon ok-to-rm id:String", "mon", "r", 0, ok_to_rm, "check whether a monitor can be removed"),
-    cmd("mon scrub", "mon", "rw", 0, scrub, "read the stored state and compare it with what is served"),
-    cmd("scrub", "mon", "rw", cf::DEPRECATED, scrub, "read the stored state and compare it with what is served"),
+    cmd("mon scrub", "mon", "rw", 0, scrub, "compare the stored state with the state in memory"),
+    cmd("scrub", "mon", "rw", cf::DEPRECATED, scrub, "compare the stored state with the state in memory"),
     cmd(
         "mon enable-msgr2",
         "mon",

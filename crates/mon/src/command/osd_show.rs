@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd stat", "osd", "r", 0, stat, "count OSDs"),
     cmd("osd dump epoch:Int[0]?", "osd", "r", 0, dump, "show the OSD map"),
     cmd("osd info id:OsdName?", "osd", "r", 0, info, "show an OSD, or all, as in the map"),
-    cmd("osd ls epoch:Int[0]?", "osd", "r", 0, ls, "list OSD numbers"),
+    cmd("osd ls epoch:Int[0]?", "osd", "r", 0, ls, "list OSD ids"),
     cmd("osd getmap epoch:Int[0]?", "osd", "r", 0, getmap, "get the OSD map, encoded"),
     cmd("osd getcrushmap epoch:Int[0]?", "osd", "r", 0, getcrushmap, "get the CRUSH map, encoded"),
     cmd("osd getmaxosd", "osd", "r", 0, getmaxosd, "show the number of OSD slots"),

@@ -59,7 +59,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "r",
         cf::MGR,
         debug,
-        "answer a question about all PGs",
+        "tell whether PGs are degraded, or have unfound objects",
     ),
 ];
 

@@ -14,7 +14,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         enable,
-        "say what a pool is for",
+        "enable an application on a pool",
     ),
     cmd(
         "osd pool application disable pool:Poolname app:String yes_i_really_mean_it:Bool?",
@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         disable,
-        "take a pool's application away",
+        "disable an application on a pool",
     ),
     cmd(
         "osd pool application set pool:Poolname app:String key:String{[A-Za-z0-9-_.]} value:String{[A-Za-z0-9-_.=]}",
@@ -46,7 +46,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "r",
         0,
         get,
-        "show what pools are for",
+        "show the applications of pools",
     ),
 ];
 

@@ -15,9 +15,9 @@ const DEFAULT_POOL: &str = "rbd";
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("progress", "mgr", "r", cf::MGR, host, "show what is in progress"),
-    cmd("progress json", "mgr", "r", cf::MGR, host, "show what is in progress as JSON"),
-    cmd("progress clear", "mgr", "rw", cf::MGR, host, "forget what was in progress"),
+    cmd("progress", "mgr", "r", cf::MGR, host, "show background work in progress"),
+    cmd("progress json", "mgr", "r", cf::MGR, host, "show background work in progress as JSON"),
+    cmd("progress clear", "mgr", "rw", cf::MGR, host, "clear the list of background work"),
     cmd("rbd task list task_id:String?", "mgr", "r", cf::MGR, host, "list background image tasks"),
     cmd("rbd task cancel task_id:String", "mgr", "r", cf::MGR, host, "cancel a background task"),
     cmd("rbd task add flatten image_spec:String", "mgr", "w", cf::MGR, add, "flatten an image in the background"),

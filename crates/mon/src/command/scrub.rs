@@ -35,7 +35,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         |c| force(c, 5, false),
-        "recover PGs in their turn again",
+        "recover PGs with their normal priority again",
     ),
     cmd(
         "pg cancel-force-backfill pgid:Pgid*",
@@ -43,7 +43,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         |c| force(c, 6, false),
-        "backfill PGs in their turn again",
+        "backfill PGs with their normal priority again",
     ),
     cmd(
         "osd pool force-recovery who:Poolname*",
@@ -67,7 +67,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         |c| force(c, 5, true),
-        "recover pools in their turn again",
+        "recover pools with their normal priority again",
     ),
     cmd(
         "osd pool cancel-force-backfill who:Poolname*",
@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         |c| force(c, 6, true),
-        "backfill pools in their turn again",
+        "backfill pools with their normal priority again",
     ),
 ];
 

@@ -21,7 +21,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("quorum_status", "mon", "r", 0, quorum_status, "show the monitors in quorum"),
     cmd("mon_status", "mon", "r", flag::TELL, mon_status, "show the status of this monitor"),
     cmd("time-sync-status", "mon", "r", 0, time_sync, "show the monitors' clock differences"),
-    cmd("report tags:String*?", "mon", "r", 0, report, "show everything the monitor knows, for a bug report"),
+    cmd("report tags:String*?", "mon", "r", 0, report, "show the whole state of the monitor, for a bug report"),
     cmd("pg stat", "pg", "r", flag::MGR, pg_stat, "show PG states and space in one line"),
     cmd("iostat width:Int? print_header:Bool?", "mgr", "r", flag::MGR | flag::POLL, iostat, "show client I/O rates"),
     cmd("osd pool stats pool_name:Poolname?", "osd", "r", flag::MGR, pool_stats, "show I/O and recovery of pools"),

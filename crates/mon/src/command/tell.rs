@@ -11,12 +11,12 @@ use cluster::settings::Settings;
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd("sessions", "mon", "r", cf::TELL, sessions, "list open sessions"),
-    cmd("ops", "mon", "r", cf::TELL, ops, "show operations that are under way"),
-    cmd("dump_ops_in_flight", "mon", "r", cf::TELL, ops, "show operations that are under way"),
-    cmd("dump_historic_ops", "mon", "r", cf::TELL, historic, "show operations that ended"),
-    cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, slow, "show operations that took long"),
+    cmd("ops", "mon", "r", cf::TELL, ops, "show operations in flight"),
+    cmd("dump_ops_in_flight", "mon", "r", cf::TELL, ops, "show operations in flight"),
+    cmd("dump_historic_ops", "mon", "r", cf::TELL, historic, "show recent operations"),
+    cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, slow, "show recent slow operations"),
     cmd("config get var:String", "mon", "r", cf::TELL, config_get, "show an option of this process"),
-    cmd("config diff", "mon", "r", cf::TELL, config_diff, "show options that are not as by default"),
+    cmd("config diff", "mon", "r", cf::TELL, config_diff, "show options that differ from their defaults"),
     cmd(
         "config diff get var:String",
         "mon",
@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         config_diff,
         "show where the value of an option comes from",
     ),
-    cmd("config unset var:String", "mon", "rw", cf::TELL, config_unset, "take a change of an option back"),
+    cmd("config unset var:String", "mon", "rw", cf::TELL, config_unset, "undo a change of an option"),
     cmd("config show", "mon", "r", cf::TELL, config_show, "show the options of this process"),
     cmd("config set var:String val:String*", "mon", "rw", cf::TELL, config_set, "set an option of this process"),
     cmd("injectargs injected_args:String*", "mon", "rw", cf::TELL, config_set, "set options of this process"),
@@ -36,7 +36,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::TELL,
         heap,
-        "look at the heap (not supported)",
+        "profile the heap (not supported)",
     ),
     cmd(
         "smart devid:String?",

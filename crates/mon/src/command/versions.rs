@@ -54,9 +54,9 @@ pub(super) const COMMANDS: &[Cmd] = &[
         |c| by_property(c, "mds"),
         "count metadata servers by a metadata field",
     ),
-    cmd("osd metadata id:OsdName?", "osd", "r", 0, osd_metadata, "show what an OSD, or all, told about themselves"),
-    cmd("mon metadata id:String?", "mon", "r", 0, mon_metadata, "show what a monitor, or all, told about themselves"),
-    cmd("mgr metadata who:String?", "mgr", "r", 0, mgr_metadata, "show what a manager, or all, told about themselves"),
+    cmd("osd metadata id:OsdName?", "osd", "r", 0, osd_metadata, "show the metadata that an OSD, or all, report"),
+    cmd("mon metadata id:String?", "mon", "r", 0, mon_metadata, "show the metadata of a monitor, or of all"),
+    cmd("mgr metadata who:String?", "mgr", "r", 0, mgr_metadata, "show the metadata of a manager, or of all"),
     cmd("node ls type:Choices(all|osd|mon|mds|mgr)?", "mon", "r", 0, node_ls, "list daemons by host"),
 ];
 

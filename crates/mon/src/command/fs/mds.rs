@@ -13,7 +13,7 @@ use wire::types::{FsMap, mds_state};
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd("mds stat", "mds", "r", cf::HIDDEN, stat, "show the state of metadata servers"),
-    cmd("mds metadata who:String?", "mds", "r", 0, metadata, "show what metadata servers told about themselves"),
+    cmd("mds metadata who:String?", "mds", "r", 0, metadata, "show the metadata that metadata servers report"),
     cmd("mds ok-to-stop ids:String*", "mds", "r", 0, ok_to_stop, "check whether metadata servers can stop"),
     cmd(
         "mds fail role_or_gid:String yes_i_really_mean_it:Bool?",
@@ -21,19 +21,26 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         fail,
-        "take the rank from a metadata server",
+        "fail a metadata server: a standby takes its rank",
     ),
-    cmd("mds repaired role:String", "mds", "rw", 0, repaired, "let a damaged rank be served again"),
-    cmd("mds rm gid:Int[0]", "mds", "rw", 0, rm, "forget a metadata server that is not active"),
+    cmd("mds repaired role:String", "mds", "rw", 0, repaired, "mark a damaged rank as repaired"),
+    cmd("mds rm gid:Int[0]", "mds", "rw", 0, rm, "remove an inactive metadata server from the map"),
     cmd(
         "mds rmfailed role:String yes_i_really_mean_it:Bool?",
         "mds",
         "rw",
         cf::HIDDEN,
         rmfailed,
-        "forget that a rank failed",
+        "remove a rank from the failed ranks",
     ),
-    cmd("mds freeze role_or_gid:String val:String", "mds", "rw", cf::HIDDEN, freeze, "keep a metadata server as it is"),
+    cmd(
+        "mds freeze role_or_gid:String val:String",
+        "mds",
+        "rw",
+        cf::HIDDEN,
+        freeze,
+        "freeze a metadata server: it keeps its rank even if it is silent",
+    ),
     cmd("mds compat show", "mds", "r", cf::DEPRECATED, compat_show, "show the on-disk features of a new file system"),
     cmd(
         "mds compat rm_compat feature:Int[0]",
@@ -41,7 +48,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| compat_rm(c, "compat"),
-        "take a compatible feature from new file systems",
+        "remove a compatible feature of new file systems",
     ),
     cmd(
         "mds compat rm_incompat feature:Int[0]",
@@ -49,9 +56,9 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::DEPRECATED,
         |c| compat_rm(c, "incompat"),
-        "take an incompatible feature from new file systems",
+        "remove an incompatible feature of new file systems",
     ),
-    cmd("mds last-seen id:String", "mds", "r", 0, last_seen, "show when a metadata server was there last"),
+    cmd("mds last-seen id:String", "mds", "r", 0, last_seen, "show when a metadata server was last seen"),
 ];
 
 /// A rank written as `RANK`, `NAME:RANK` or `ID:RANK`.

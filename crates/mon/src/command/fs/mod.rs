@@ -46,7 +46,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "make a file system of two pools",
     ),
     cmd("fs rm fs_name:String yes_i_really_mean_it:Bool?", "fs", "rw", 0, rm, "remove a file system; its pools stay"),
-    cmd("fs fail fs_name:String yes_i_really_mean_it:Bool?", "fs", "rw", 0, fail, "take all ranks from their daemons"),
+    cmd("fs fail fs_name:String yes_i_really_mean_it:Bool?", "fs", "rw", 0, fail, "fail all ranks of a file system"),
     cmd(
         "fs reset fs_name:String yes_i_really_mean_it:Bool?",
         "fs",
@@ -85,7 +85,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         swap,
-        "exchange the names of two file systems, and their ids if that is asked for",
+        "exchange the names of two file systems, and their ids if requested",
     ),
     cmd("fs add_data_pool fs_name:String pool:String", "mds", "rw", 0, add_data_pool, "add a data pool"),
     cmd("fs rm_data_pool fs_name:String pool:String", "mds", "rw", 0, rm_data_pool, "remove a data pool"),
@@ -115,8 +115,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
         required,
         "set which features clients must have",
     ),
-    cmd("fs mirror enable fs_name:String", "mds", "rw", 0, mirror_enable, "let a file system be mirrored"),
-    cmd("fs mirror disable fs_name:String", "mds", "rw", 0, mirror_disable, "end the mirroring of a file system"),
+    cmd("fs mirror enable fs_name:String", "mds", "rw", 0, mirror_enable, "enable the mirroring of a file system"),
+    cmd("fs mirror disable fs_name:String", "mds", "rw", 0, mirror_disable, "disable the mirroring of a file system"),
     cmd(
         "fs mirror peer_add fs_name:String uuid:String remote_cluster_spec:String remote_fs_name:String",
         "mds",
