@@ -1,8 +1,8 @@
-//! Is there an order of an object's operations that explains what every client saw?
+//! Searches for an order of an object's operations that explains every answer that clients got.
 //!
-//! A search in the manner of Wing, Gong and Lowe: operations are put in order one by one, each between its call and its
-//! return, and the model must answer as the cluster did. An operation of unknown outcome may have happened at any time
-//! after its call, or never. Versions that the cluster gave only say which order is tried first.
+//! The search is that of Wing, Gong and Lowe: operations are put in order one by one, each between its call and its
+//! return, and the model must answer as the cluster did. An operation of unknown outcome may have happened at any
+//! time after its call, or never. The cluster's object versions only decide which order is tried first.
 
 use crate::coded::Code;
 use crate::load::{Outcome, Record, What};
@@ -10,49 +10,49 @@ use crate::model::{Object, State, Step};
 use crate::queue::Time;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// States a search looks at before it gives up.
+/// Most states that a search visits before it gives up.
 const STATES_MAX: usize = 500_000;
 
-/// What each copy may have found: the contents that its source may have had while it was made.
+/// For each copy, by its id, the contents that its source may have had while the copy was made.
 pub type Sources = FxHashMap<u64, Vec<Option<Object>>>;
 
-/// How an operation takes effect.
+/// The way in which an operation takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Plain,
-    /// It changes nothing and so has the version that the object had, which nobody knows.
+    /// The write changes nothing. Its version is the object's, which no earlier answer told.
     Idle,
-    /// It copies the content of this number among those that the source may have had.
+    /// The operation copies this element of the source's possible contents.
     Copy(usize),
 }
 
-/// Why a history is wrong.
+/// The reason why a history is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// No order explains it; the operation at which the search got furthest without an answer.
+    /// No order explains the history.
     NotLinearizable {
-        /// The operation that could not be explained after the longest prefix.
+        /// The operation that follows the longest explained prefix and that the model cannot explain.
         op: u64,
-        /// What the object was before it, in that prefix.
+        /// The object's state before that operation.
         state: String,
     },
-    /// The search was too long: nothing is known.
+    /// The search was too long, so the history is undecided.
     GaveUp,
 }
 
 struct Search<'a> {
     ops: Vec<&'a Record>,
     sources: &'a Sources,
-    /// Operations that have no place yet, in order of their calls: those before and behind each in the list. The last entry is
-    /// its end.
+    /// Unplaced operations as a list in order of their calls: the one before and the one behind each. The last entry
+    /// is the list's end.
     before: Vec<usize>,
     behind: Vec<usize>,
-    /// Operations that have a place, in order.
+    /// Placed operations, in order.
     placed: Vec<usize>,
-    /// Hash of the set of those.
+    /// Hash of the set of placed operations.
     set: u64,
     seen: FxHashSet<(u64, u64)>,
-    /// The longest order so far, and what it leads to.
+    /// The longest order so far, and the state it leads to.
     best: (Vec<usize>, State),
     steps: usize,
 }
@@ -64,7 +64,7 @@ fn end(r: &Record) -> Time {
     }
 }
 
-/// Does the model show what the read saw?
+/// True if the model shows the result of the read.
 fn agrees(s: &State, r: &Record) -> bool {
     match (&r.what, &r.outcome) {
         (What::Read { snap, .. }, Some(Outcome::Read(seen, version))) => match (s.version_read(*snap), seen) {
@@ -92,7 +92,7 @@ fn step(s: &State, r: &Record, how: How, sources: &Sources) -> Option<State> {
         (What::Write { steps, snapc }, Some(Outcome::Wrote(v))) => {
             let mut next = s.write_copying(r.id, steps, snapc, copied).ok()?;
             if s.version == Some(*v) && next.head == s.head && !copies(steps) {
-                // The object has the version it had: nothing was written, so nothing was cloned for a snapshot either.
+                // The version did not change: the cluster wrote nothing, and so made no clone for a snapshot.
                 return Some(s.clone());
             }
             next.version = Some(*v);
@@ -114,7 +114,8 @@ fn copies(steps: &[Step]) -> bool {
     steps.iter().any(|s| matches!(s, Step::CopyFrom { .. }))
 }
 
-/// The contents that sources may have had while they were copied. A source is always written as a whole, so that each write leaves one content.
+/// The contents that each source may have had while it was copied. A source is always written as a whole, so that
+/// each write leaves one content.
 #[must_use]
 pub fn sources(all: &[Record], code: Option<Code>) -> Sources {
     let source_of = |steps: &[Step]| {
@@ -132,7 +133,7 @@ pub fn sources(all: &[Record], code: Option<Code>) -> Sources {
                 |w| if let What::Write { steps, snapc } = &w.what { Some((w, &steps[..], snapc)) } else { None },
             )
             .collect();
-        // What began when this had ended, and had ended when the copy began, hides it.
+        // A later write that ended before the copy began hides this one.
         let hidden = |ended: Time| writes.iter().any(|(w, ..)| w.call > ended && end(w) < copy.call);
         let mut contents: Vec<Option<Object>> = Vec::new();
         if !writes.iter().any(|(w, ..)| end(w) < copy.call) {
@@ -150,14 +151,14 @@ pub fn sources(all: &[Record], code: Option<Code>) -> Sources {
     found
 }
 
-/// Judges the history of one object of a pool, which may be erasure-coded.
+/// Judges the history of one object. `code` is the pool's erasure code, if it has one.
 pub fn object(history: &[&Record], code: Option<Code>, sources: &Sources) -> Result<(), Wrong> {
     let mut ops: Vec<&Record> = history
         .iter()
         .copied()
-        // A read without an answer says nothing.
+        // A read without an answer gives no information.
         .filter(|r| !(matches!(r.what, What::Read { .. }) && r.outcome.is_none()))
-        // Refused for reasons that are none of the object's: nothing happened.
+        // The cluster refused these for reasons other than the object, so they did not happen.
         .filter(|r| !matches!(r.outcome, Some(Outcome::Refused(_))))
         .collect();
     ops.sort_by_key(|r| (r.call, r.id));
@@ -183,17 +184,17 @@ pub fn object(history: &[&Record], code: Option<Code>, sources: &Sources) -> Res
     }
 }
 
-/// A number for an operation; those of a set are joined by exclusive or.
+/// A random-looking number for an operation. The hash of a set is the exclusive or of its numbers.
 fn mark(i: usize) -> u64 {
     let mut x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= x >> 29;
     x.wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// A state of the search: what may come next, and how many operations had a place when it was entered.
+/// A state of the search: the candidates for the next place, and the number of placed operations on entry.
 struct Frame {
     state: State,
-    /// Each in every way in which it may take effect.
+    /// The candidates, each once for every way in which it may take effect.
     candidates: Vec<(usize, How)>,
     next: usize,
     placed: usize,
@@ -203,7 +204,7 @@ impl<'a> Search<'a> {
     fn new(ops: Vec<&'a Record>, sources: &'a Sources) -> Self {
         let n = ops.len();
         Self {
-            // A ring: the last entry is before the first operation, too.
+            // The list is a ring: its end is also before the first operation.
             before: (0..=n).map(|i| if i == 0 { n } else { i - 1 }).collect(),
             behind: (0..=n).map(|i| if i == n { 0 } else { i + 1 }).collect(),
             ops,
@@ -224,7 +225,7 @@ impl<'a> Search<'a> {
         self.set ^= mark(i);
     }
 
-    /// Takes operations out again until `n` have a place, in the opposite order.
+    /// Removes placed operations until `n` are left, the last one first.
     fn unplace(&mut self, n: usize) {
         while self.placed.len() > n
             && let Some(i) = self.placed.pop()
@@ -236,7 +237,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Operations that may be next, since they were called before any of those left had ended, and when the first of those ended.
+    /// Collects the operations that may be next: they were called before the first of the unplaced ones ended.
+    /// Returns the time of that end.
     fn candidates(&self, into: &mut Vec<usize>) -> Time {
         into.clear();
         let mut limit = Time::MAX;
@@ -250,7 +252,7 @@ impl<'a> Search<'a> {
         limit
     }
 
-    /// Writes that may be next and every way in which each may take effect, the likely first.
+    /// The writes among the candidates, with every way in which each may take effect; the likely ones first.
     fn ways(&self, state: &State, candidates: &[usize]) -> Vec<(usize, How)> {
         let mut next = Vec::new();
         for &i in candidates {
@@ -276,14 +278,14 @@ impl<'a> Search<'a> {
         next
     }
 
-    /// `Some(true)`: an order was found; `None`: gave up.
+    /// Runs the search. `Some(true)`: an order was found; `Some(false)`: there is none; `None`: gave up.
     fn go(&mut self, mut state: State) -> Option<bool> {
-        // An explicit stack: histories can be long.
+        // The stack is explicit, because histories can be long.
         let mut stack: Vec<Frame> = Vec::new();
         let mut entered = 0;
         let mut candidates = Vec::new();
         loop {
-            // Enter: every read that agrees gets its place at once, since a read changes nothing.
+            // Enter: reads that agree are placed at once, since they change nothing.
             loop {
                 let limit = self.candidates(&mut candidates);
                 if limit == Time::MAX {
@@ -310,7 +312,7 @@ impl<'a> Search<'a> {
             }
             let next = if fresh { self.ways(&state, &candidates) } else { Vec::new() };
             stack.push(Frame { state, candidates: next, next: 0, placed: entered });
-            // Advance: the next candidate of the deepest frame that has one.
+            // Advance: take the next candidate of the deepest frame that has one.
             let here = self.placed.len();
             let mut at = here;
             state = loop {
@@ -364,7 +366,7 @@ mod tests {
         written
     }
 
-    /// Judges the first object's operations.
+    /// Judges the operations of the first object.
     fn judge(h: &[Record]) -> Result<(), Wrong> {
         object(&h.iter().filter(|r| r.object == 0).collect::<Vec<_>>(), None, &sources(h, None))
     }
@@ -415,7 +417,8 @@ mod tests {
         assert!(judge(&back).is_err());
     }
 
-    /// What changes nothing makes no clone, though it knows of a newer snapshot than a write that comes later.
+    /// A write that changes nothing makes no clone, although its snapshot context is newer than that of a later
+    /// write.
     #[test]
     fn a_write_that_changes_nothing_is_known_by_its_version() {
         let newer = SnapContext { seq: 3, snaps: vec![3] };
@@ -435,7 +438,8 @@ mod tests {
         assert_eq!(judge(&h), Ok(()));
     }
 
-    /// Seed 80013326: so it may if nobody knows what version that was, as who wrote it never heard.
+    /// Seed 80013326: a write that changes nothing may answer with a version unknown to all clients, that of an
+    /// unanswered write.
     #[test]
     fn a_write_that_changes_nothing_may_have_a_version_nobody_knows() {
         let newer = SnapContext { seq: 3, snaps: vec![3] };
@@ -457,7 +461,7 @@ mod tests {
             ]
         };
         assert_eq!(judge(&h(look(Outcome::Wrote(2)))), Ok(()));
-        // Something else was there before the snapshot, and was changed since.
+        // A write with changes must have cloned the earlier content for the snapshot.
         let mut changes = look(Outcome::Wrote(4));
         changes.what = What::Write { steps: full(), snapc: newer.clone() };
         assert!(judge(&h(changes)).is_err());
@@ -476,7 +480,7 @@ mod tests {
         assert_eq!(s.read(5), None);
     }
 
-    /// A copy shows what its source had at some time while it was made, and nothing else.
+    /// A copy shows a content that its source had while the copy was made, and no other.
     #[test]
     fn a_copy_is_of_its_time() {
         let source = |id, call, done| Record { object: 7, ..write(id, call, done, full()) };

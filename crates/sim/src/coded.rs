@@ -1,4 +1,4 @@
-//! Erasure-coded pools in runs: their shapes, the faults they are drawn with, and what they refuse.
+//! Erasure-coded pools in runs: their shapes, the faults that are drawn with them, and the steps that they refuse.
 
 use crate::model::Step;
 use crate::options::{Fault, Options, Size};
@@ -6,21 +6,21 @@ use base::rng::Rng;
 use ec::{Codec, Layout, Technique};
 use std::fmt;
 
-/// Shapes that seeds draw: data and coding shards.
+/// Shapes that seeds draw, as numbers of data and coding shards.
 const SHAPES: [(u8, u8); 4] = [(2, 1), (2, 2), (3, 2), (4, 2)];
 
-/// How the pool's objects are coded.
+/// The erasure code of a run's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// Data shards.
+    /// Number of data shards.
     pub k: u8,
-    /// Coding shards.
+    /// Number of coding shards.
     pub m: u8,
     /// Plugin and technique.
     pub technique: (&'static str, &'static str),
-    /// Bytes of a shard in one stripe.
+    /// Bytes of a chunk: the part of a stripe on one shard.
     pub chunk: u32,
-    /// Objects may be written in part.
+    /// True if objects may be overwritten in part.
     pub overwrites: bool,
 }
 
@@ -38,26 +38,26 @@ impl Code {
         }
     }
 
-    /// The code itself.
+    /// The codec of the production code; `None` for an unknown technique.
     #[must_use]
     pub fn codec(&self) -> Option<Codec> {
         let technique = Technique::from_profile(self.technique.0, self.technique.1)?;
         Codec::new(technique, self.k.into(), self.m.into()).ok()
     }
 
-    /// How objects lie over shards.
+    /// The layout of objects over shards.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         Layout::new(self.k.into(), self.m.into(), self.chunk)
     }
 
-    /// All shards.
+    /// Number of all shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         usize::from(self.k) + usize::from(self.m)
     }
 
-    /// Shards that writes need.
+    /// Number of shards that writes need.
     #[must_use]
     pub fn min_size(&self) -> usize {
         usize::from(self.k) + usize::from(self.m > 1)
@@ -69,7 +69,7 @@ impl Code {
         usize::from(self.k) * self.chunk as usize
     }
 
-    /// The operator's command that makes the pool's profile, named `code`.
+    /// The operator's command that creates the pool's profile, named `code`.
     #[must_use]
     pub fn profile(&self) -> String {
         let (plugin, technique) = self.technique;
@@ -79,7 +79,7 @@ impl Code {
         )
     }
 
-    /// True if the pool refuses a step on an object of so many bytes.
+    /// True if the pool refuses the step on an object of `size` bytes.
     #[must_use]
     pub fn refuses(&self, step: &Step, size: usize) -> bool {
         let width = self.stripe_width();
@@ -92,7 +92,7 @@ impl Code {
         }
     }
 
-    /// A step that the pool takes mostly, from one that any pool would take.
+    /// Changes a step so that the pool mostly accepts it.
     pub fn fit(&self, step: Step, r: &mut Rng) -> Step {
         if r.chance(1, 12) {
             return step;
@@ -122,22 +122,22 @@ impl fmt::Display for Code {
 }
 
 impl Options {
-    /// The run of a seed with an erasure-coded pool, of this shape if one is given.
+    /// The options of a seed with an erasure-coded pool, of the given shape or a drawn one.
     #[must_use]
     pub fn coded(seed: u64, size: Size, shape: Option<(u8, u8)>) -> Self {
         let r = &mut Rng::new(seed ^ 0x636f_6465_6400);
         let code = Code::draw(r, shape);
         let copies = code.shards();
         let osds = size.osds.max(copies) + r.below(3) as usize;
-        // Kinds of faults as for a pool of three copies.
+        // The kinds of faults are those of a pool with three copies.
         let mut o = Self::plain(seed, Size { osds, copies: 3, ..size });
-        // What was acknowledged is whole without the rotten shard, as long as no other OSD is away: a log whose last frames rot ends
-        // before them, and with `k` shards to choose from that is the version which counts.
+        // Acknowledged writes are whole without the rotten shard only while no other OSD is away. A log whose last
+        // frames rot ends before them, and that version counts as soon as only `k` shards are left.
         if code.m < 2 || o.faults.len() > 1 {
             o.faults.retain(|f| *f != Fault::Rot);
         }
         (o.copies, o.min_size, o.code) = (copies, code.min_size(), Some(code));
-        // PGs of shards stay on the reactor where they were made.
+        // PGs of shards stay on the reactor where they were created.
         o.moves = false;
         o.without_one &= code.m >= 2 && osds > copies;
         o.extend();

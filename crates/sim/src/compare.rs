@@ -1,7 +1,7 @@
-//! Are all copies of every object the same, byte by byte, when all is whole and nobody writes?
+//! Compares all copies of every object, byte by byte, when the cluster is clean and idle.
 //!
-//! Of shards: are they as long as the object's size says, with the same attributes, and is each coding shard the code of the data
-//! shards? Then any `k` of them give the same bytes.
+//! In erasure-coded pools it checks that each shard is as long as the object's size requires, that all have the same
+//! attributes, and that the coding shards are the code of the data shards. Then any `k` shards give the same bytes.
 
 use crate::coded::Code;
 use crate::node::{Node, osd_node};
@@ -14,13 +14,13 @@ use pg::object::{OI_ATTR, ObjectInfo};
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 
-/// Tag of the comparison's reads; no PG has it.
+/// Tag of the comparison's reads, which no PG uses.
 pub const TAG: Tag = Tag(u64::MAX);
-/// Bytes read at once.
+/// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
 
 type Read<T> = Result<T, ReadError>;
-/// What an object holds, as a number.
+/// Checksum of the content of each object.
 type Contents = BTreeMap<Oid, u32>;
 
 /// The first difference between copies; `None` if there is none.
@@ -42,7 +42,7 @@ pub fn difference(w: &mut World) -> Option<String> {
         for osd in acting {
             let found = match contents(w, osd, pg) {
                 Ok(c) => c,
-                Err(e) => return Some(format!("{pg} on {osd} does not read: {e:?}")),
+                Err(e) => return Some(format!("{pg} on {osd} is unreadable: {e:?}")),
             };
             match &first {
                 None => first = Some((osd, found)),
@@ -100,7 +100,7 @@ fn contents(w: &mut World, osd: OsdId, pg: PgId) -> Read<Contents> {
     }
 }
 
-/// Bytes and attributes of a shard's objects.
+/// Bytes and attributes of each object of a shard.
 type Shard = BTreeMap<Oid, (Vec<u8>, Vec<(Bytes, Bytes)>)>;
 
 fn shard(w: &mut World, osd: OsdId, spg: SpgId) -> Read<Shard> {
@@ -126,13 +126,13 @@ fn shard(w: &mut World, osd: OsdId, spg: SpgId) -> Read<Shard> {
     Ok(all)
 }
 
-/// What is wrong with a PG of shards, if anything is.
+/// The first fault in the shards of a PG, if there is one.
 fn shards_differ(w: &mut World, code: &Code, pg: PgId, acting: &[OsdId]) -> Option<String> {
     let mut shards = Vec::new();
     for (i, osd) in acting.iter().enumerate() {
         match shard(w, *osd, SpgId { pg, shard: ShardId(i as i8) }) {
             Ok(s) => shards.push(s),
-            Err(e) => return Some(format!("shard {i} of {pg} on {osd} does not read: {e:?}")),
+            Err(e) => return Some(format!("shard {i} of {pg} on {osd} is unreadable: {e:?}")),
         }
     }
     let all: std::collections::BTreeSet<&Oid> = shards.iter().flat_map(BTreeMap::keys).collect();
@@ -147,19 +147,22 @@ type Part<'a> = Option<&'a (Vec<u8>, Vec<(Bytes, Bytes)>)>;
 fn object_differs(code: &Code, shards: &[Part<'_>]) -> Option<String> {
     let (layout, codec) = (code.layout()?, code.codec()?);
     if let Some(i) = shards.iter().position(Option::is_none) {
-        return Some(format!("shard {i} lacks it, of {:?}", shards.iter().map(Option::is_some).collect::<Vec<_>>()));
+        return Some(format!(
+            "shard {i} lacks the object; shards with it: {:?}",
+            shards.iter().map(Option::is_some).collect::<Vec<_>>()
+        ));
     }
     let shards: Vec<_> = shards.iter().copied().flatten().collect();
     let (_, attrs) = shards.first()?;
     let info = attrs.iter().find(|(k, _)| k == OI_ATTR).and_then(|(_, v)| ObjectInfo::from_attr(v).ok());
-    // What remembers snapshots of an object that is gone has no info.
+    // The object that keeps the snapshots of a removed head has no info.
     let size = info.map_or(0, |i| i.size);
     let len = layout.shard_len(size, 0) as usize;
     let mut padded = Vec::new();
     for (i, (data, theirs)) in shards.iter().enumerate() {
         if theirs != attrs {
             let name = theirs.iter().zip(attrs).find(|(a, b)| a != b).map(|(a, _)| a.0.clone());
-            return Some(format!("attributes on shard {i} are others: {name:?}"));
+            return Some(format!("attributes of shard {i} differ: {name:?}"));
         }
         let wants = layout.shard_len(size, i);
         if data.len() as u64 != wants {
@@ -173,7 +176,7 @@ fn object_differs(code: &Code, shards: &[Part<'_>]) -> Option<String> {
     let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
     let mut right = vec![vec![0u8; len]; coding.len()];
     if let Err(e) = codec.encode(&data, &mut right.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()) {
-        return Some(format!("can't be encoded: {e}"));
+        return Some(format!("the data shards cannot be encoded: {e}"));
     }
     let (i, at) = coding
         .iter()

@@ -1,28 +1,28 @@
-//! The bytes of an object as the model has them: runs of eight-byte patterns, since every write repeats one of its own.
+//! The model's bytes of an object: runs of eight-byte patterns, because every write repeats a pattern of its own.
 //!
-//! Searches for an order of operations make and compare very many contents; a few runs are cheaper than tens of kilobytes. Runs
-//! are never empty, and neighbours have different patterns.
+//! The search makes and compares very many contents, and a few runs are cheaper than tens of kilobytes. Runs are
+//! never empty, and neighbours have different patterns.
 
-/// What one write fills its bytes with, before it is cut to its place: never zero.
+/// The pattern that write `id` repeats; never zero.
 #[must_use]
 pub fn pattern(id: u64) -> u64 {
     id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
 }
 
-/// `len` bytes of write `id`.
+/// The `len` bytes that write `id` writes.
 #[must_use]
 pub fn fill(id: u64, len: usize) -> Vec<u8> {
     pattern(id).to_le_bytes().iter().copied().cycle().take(len).collect()
 }
 
-/// Up to `end`, the byte at place `p` of the object is byte `p % 8` of `word`.
+/// A run up to `end`: the byte at offset `p` of the object is byte `p % 8` of `word`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     end: usize,
     word: u64,
 }
 
-/// See the module.
+/// The bytes of an object, as runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     runs: Vec<Run>,
@@ -40,13 +40,13 @@ fn bits(place: usize) -> u32 {
 }
 
 impl Content {
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.runs.last().map_or(0, |r| r.end)
     }
 
-    /// True if there are none.
+    /// True if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -71,17 +71,17 @@ impl Content {
         self.runs = runs;
     }
 
-    /// Write `id` puts `len` bytes at `off`.
+    /// Applies write `id` of `len` bytes at `off`.
     pub fn write(&mut self, id: u64, off: usize, len: usize) {
         self.put(off, off + len, pattern(id).rotate_left(bits(off)));
     }
 
-    /// Zeros from `off` to `end`.
+    /// Writes zeros from `off` to `end`.
     pub fn zero(&mut self, off: usize, end: usize) {
         self.put(off, end, 0);
     }
 
-    /// Cut, or lengthened with zeros.
+    /// Truncates the content, or extends it with zeros.
     pub fn resize(&mut self, len: usize) {
         let whole = self.runs.partition_point(|r| r.end <= len);
         if let Some(cut) = self.runs.get(whole).copied() {
@@ -94,7 +94,7 @@ impl Content {
         }
     }
 
-    /// Are these the bytes?
+    /// True if `data` are the same bytes.
     #[must_use]
     pub fn is(&self, data: &[u8]) -> bool {
         if self.len() != data.len() {
@@ -111,7 +111,7 @@ impl Content {
         })
     }
 
-    /// All of them.
+    /// The whole content.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len());
@@ -122,7 +122,7 @@ impl Content {
         out
     }
 
-    /// Where runs end and what they repeat, as numbers.
+    /// The ends and patterns of the runs, for hashing.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flat_map(|r| [r.end as u64, r.word])
     }

@@ -1,7 +1,7 @@
-//! What goes wrong: one fault after another, each with an end, drawn from the kinds the run has.
+//! Injects faults of the run's kinds, one after another, each with an end.
 //!
-//! Faults are held within what a cluster must survive: with several copies not more disks lose their unflushed writes at
-//! once than one, and no disk loses what it flushed.
+//! Faults stay within what a cluster must survive: of a pool with several copies at most one disk at a time loses its
+//! unflushed writes, and no disk loses flushed ones.
 
 use crate::load::Load;
 use crate::net::NodeId;
@@ -21,21 +21,21 @@ mod monitors;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
-/// Times it gets fewer.
+/// Most decreases of `pg_num` in a run.
 const PG_SHRINKS_MAX: u64 = 3;
-/// PGs at most of a pool that gets more and fewer of them: each join takes a map.
+/// Most PGs of a pool that grows and shrinks: each merge takes a map.
 const PGS_MAX: u32 = 64;
-/// Mean time for which an OSD is isolated: enough for others to find out and go on.
+/// Mean time for which an OSD is isolated: enough for the others to notice and to take over.
 const ISOLATED: Time = 40 * SEC;
 
-/// Blocks that rot at once, at most.
+/// Most blocks that rot at once.
 const ROTTEN_MAX: u64 = 8;
-/// What is left free on a disk that is filled, at most: the ratios of the map are 85, 90 and 95 percent.
+/// Most bytes left free on a filled disk: the ratios of the map are 85, 90 and 95 percent.
 const FREE_MAX: u64 = 16 << 20;
-/// Time to become whole between two plots.
+/// Time between two plots, in which the cluster becomes clean.
 const PLOTS_APART: Time = 30 * SEC;
 
-/// What has to be undone.
+/// The action that ends a fault.
 #[derive(Debug)]
 enum Undo {
     Start(NodeId),
@@ -51,29 +51,29 @@ enum Undo {
     Plot(Plot),
 }
 
-/// See the module.
+/// The faults of a run.
 pub struct Faults {
     rng: Rng,
     open: Vec<Option<Undo>>,
-    /// Faults so far.
+    /// Number of faults so far.
     pub count: usize,
-    /// By kind, for the report.
+    /// Number of faults by kind, for the report.
     pub kinds: std::collections::BTreeMap<Fault, usize>,
-    /// No more faults.
+    /// True once no more faults are injected.
     pub stopped: bool,
     clients: Vec<NodeId>,
     operator: NodeId,
     pools: u64,
-    /// Faults that must not meet wait until then.
+    /// Earliest time of the next fault of kinds that must not overlap.
     alone_until: Time,
-    /// Whose disk rots, if one does.
+    /// Index of the OSD whose disk rots, if one does.
     rotten: usize,
     /// Objects whose newest state the operator gave up.
     pub given_up: BTreeSet<Bytes>,
 }
 
 impl Faults {
-    /// For a world with these clients and operator.
+    /// The faults of a world with these clients and this operator.
     #[must_use]
     pub fn new(seed: u64, clients: Vec<NodeId>, operator: NodeId) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Faults {
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
     }
 
-    /// The next fault.
+    /// Injects the next fault.
     pub fn next(&mut self, w: &mut World) {
         let kinds = &w.ctx.options.faults;
         if kinds.is_empty() || self.stopped {
@@ -128,7 +128,7 @@ impl Faults {
         osd_node(self.rng.below(w.ctx.options.size.osds as u64) as usize)
     }
 
-    /// OSDs that do not run.
+    /// Number of OSDs that are not running.
     fn down(w: &World) -> usize {
         let n = w.ctx.options.size.osds;
         (0..n).filter(|o| w.nodes[osd_node(*o)].inc().is_none() || w.is_paused(osd_node(*o))).count()
@@ -298,7 +298,7 @@ impl Faults {
         true
     }
 
-    /// Pools of the run grow a few times, and shrink a few times; to a number that is no power of two now and then.
+    /// Raises or lowers the `pg_num` of the run's pool, sometimes to a number that is no power of two.
     fn pg_num(&mut self, kind: Fault, w: &mut World) -> bool {
         let before = *self.kinds.get(&kind).unwrap_or(&0) as u64;
         let pgs = if kind == Fault::PgShrink {
@@ -321,15 +321,16 @@ impl Faults {
         true
     }
 
-    /// How many PGs the pool is to have.
+    /// The pool's target of `pg_num`.
     fn pgs_wanted(w: &World) -> Option<u32> {
         let m = oracle::map(w)?;
         Some(m.pool(m.pool_by_name("data")?)?.pg_num_target)
     }
 
-    /// Leaves an OSD that leads an object alone with some clients, or with the other OSDs and some clients: what it serves them
-    /// must be as if it were not cut off, however long it takes to learn that others lead its PGs. Often the map shows it
-    /// down at once, before its leases end. One OSD at a time, and others get time to take over.
+    /// Cuts off a primary with some clients, from all other nodes or only from the monitor and the other clients. The
+    /// answers that it gives must be correct, however long it takes to learn that another OSD leads its PGs. Often
+    /// the operator marks it down at once, before its leases end. One OSD is isolated at a time, and the others get
+    /// time to take over.
     fn isolate(&mut self, w: &mut World, osd: NodeId) -> bool {
         if w.ctx.now() < self.alone_until {
             return false;
@@ -342,7 +343,8 @@ impl Faults {
         let osd = leads.filter(|n| *n < w.ctx.options.size.osds).map_or(osd, osd_node);
         let (from_mon_only, at_once) = [(true, true), (false, true), (false, false)][self.rng.below(3) as usize];
         let n = self.clients.len() as u64;
-        // At least one with it, and at least one without. Who only reads stays with it: others soon wait for their writes.
+        // At least one client is on each side. Readers stay with the OSD, because writers soon wait for the other
+        // OSDs.
         let readers = w.ctx.options.readers as u64;
         let (with, without) = if readers > 0 {
             (self.rng.below(readers), readers + self.rng.below((n - readers).max(1)))
@@ -373,7 +375,7 @@ impl Faults {
         for (a, b) in &links {
             w.ctx.net.cut(*a, *b);
         }
-        w.ctx.line(|| format!("node {osd} is alone with {chosen:?}"));
+        w.ctx.line(|| format!("node {osd} is isolated with clients {chosen:?}"));
         if at_once {
             self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
         }
@@ -384,12 +386,12 @@ impl Faults {
         true
     }
 
-    /// Blocks with data of objects rot, always on the same disk. Metadata is spared: the store says of that, too, that it does
-    /// not read, but then the OSD is lost.
+    /// Flips bits in blocks with object data, always on the same disk. Metadata is spared: the store reports damaged
+    /// metadata too, but then the OSD is lost.
     fn rot(&mut self, w: &mut World) -> bool {
         let node = osd_node(self.rotten % w.ctx.options.size.osds);
         let Node::Osd(o) = &mut w.nodes[node] else { return false };
-        // What a client wrote repeats every eight bytes; nothing else does.
+        // Data of clients repeats every eight bytes, and metadata does not.
         let data = |b: &[u8]| b[..8] != [0; 8] && b.iter().zip(&b[8..]).all(|(x, y)| x == y);
         let blocks = o.disk.find(o.space_start(), data);
         if blocks.is_empty() {
@@ -404,11 +406,11 @@ impl Faults {
         true
     }
 
-    /// What rotted reads again, and the OSD that met it starts anew. Nothing else helps where the newest version of an object
-    /// was on that disk only: a write that nobody was told of, of which all other members died.
+    /// Makes rotten blocks readable again and restarts the OSD. Nothing else helps where the newest version of an
+    /// object is on that disk only: an unanswered write whose other members died.
     pub fn unrot(&mut self, w: &mut World) {
         let node = osd_node(self.rotten % w.ctx.options.size.osds);
-        w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: everything reads again"));
+        w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: rotten blocks are readable again"));
         if let Node::Osd(o) = &mut w.nodes[node] {
             o.disk.flips.clear();
         }
@@ -416,7 +418,7 @@ impl Faults {
         w.start(node);
     }
 
-    /// What is unfound becomes what the newest copy has that reads: what was seen of these objects before need not hold any more.
+    /// Reverts unfound objects to the newest readable version. Earlier reads of these objects need not hold any more.
     pub fn revert(&mut self, w: &mut World) {
         for n in 0..w.ctx.options.size.osds {
             if let Node::Osd(o) = &mut w.nodes[osd_node(n)] {
@@ -425,7 +427,8 @@ impl Faults {
         }
     }
 
-    /// How many OSDs a plot takes down at most: all shards of an erasure-coded pool's PG are more than half of them.
+    /// Most OSDs that a plot takes down; for an erasure-coded pool all shards of a PG, which are more than half of
+    /// the OSDs.
     fn most(w: &World) -> usize {
         let o = &w.ctx.options;
         o.code.map_or(o.size.osds.div_ceil(2), |c| c.shards())
@@ -442,7 +445,7 @@ impl Faults {
         true
     }
 
-    /// Carries out the steps of a plot that are due; the rest follows.
+    /// Carries out the steps of a plot that are due, and schedules the next.
     fn act(&mut self, mut plot: Plot, w: &mut World) {
         let most = Self::most(w);
         while let Some((_, step)) = plot.pop_front() {
@@ -465,7 +468,7 @@ impl Faults {
         self.until(w, Undo::Heal(links));
     }
 
-    /// The end of a fault.
+    /// Ends a fault.
     pub fn end(&mut self, number: usize, w: &mut World) {
         let Some(undo) = self.open.get_mut(number).and_then(Option::take) else { return };
         w.ctx.line(|| format!("fault ends: {undo:?}"));
@@ -513,7 +516,7 @@ impl Faults {
             }
             Undo::Command(json) => self.command(w, &json),
             Undo::Plot(plot) if !self.stopped => self.act(plot, w),
-            // Everything is made whole anyway.
+            // Once all faults have stopped, `stop` restores everything itself.
             Undo::Plot(_) => {}
         }
         for (at, e) in w.ctx.net.take_events() {
@@ -521,7 +524,7 @@ impl Faults {
         }
     }
 
-    /// Everything is whole again, at once; but for an OSD that is to stay as it is for now.
+    /// Ends all faults at once. The OSD `but` stays dead or failed for now.
     pub fn stop(&mut self, w: &mut World, but: Option<NodeId>) {
         self.stopped = true;
         w.ctx.trap = false;
@@ -557,7 +560,7 @@ impl Faults {
         self.restore(w);
     }
 
-    /// One OSD is dead, or nothing on it can be used, and stays so for now.
+    /// Kills an OSD, or makes all its copies fail, until [`Faults::complete`].
     fn without(&mut self, n: NodeId, w: &mut World) {
         if self.rng.chance(1, 2) {
             w.start(n);
@@ -571,20 +574,20 @@ impl Faults {
         self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, n - 1));
     }
 
-    /// The OSD that all were to do without is there again.
+    /// Restarts the OSD that the cluster had to do without.
     pub fn complete(&mut self, n: NodeId, w: &mut World) {
         w.crash(n, false);
         w.start(n);
     }
 
-    /// An OSD that all are to do without.
+    /// Chooses the OSD that the cluster has to do without: one that a trap killed, if there is one.
     pub fn one(&mut self, w: &World) -> NodeId {
         let any = self.osd(w);
         w.ctx.trapped.filter(|n| w.nodes[*n].inc().is_none()).unwrap_or(any)
     }
 
-    /// The operator takes back what may keep the cluster from being whole. A session of his that broke may bring orders of his
-    /// again that are older than these.
+    /// The operator resets flags, weights and `out` OSDs. If his session broke, older commands may arrive again after
+    /// these.
     pub fn restore(&mut self, w: &mut World) {
         for f in ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"] {
             self.command(w, &format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#));

@@ -1,13 +1,13 @@
 //! Whole clusters in one thread: the production machines of monitor, OSDs and clients, and the production store, on
-//! virtual time, a simulated network and simulated disks. Everything a run does follows from its seed.
+//! virtual time, a simulated network and simulated disks. A run follows from its seed alone.
 //!
-//! `options` draws a run's shape from the seed, `run` carries it out, `node` are the hosts of the machines, `net` and
-//! `queue` are the world around them, `faults` and `plots` break it, `load` makes the operations, `model` (with `content`) and `check` judge what
-//! clients saw, `oracle` what the cluster holds, `trace` remembers what happened, `study` counts what an OSD's death costs.
+//! `options` draws a run's shape from the seed, and `run` carries it out. `node` has the hosts of the machines; `net`
+//! and `queue` are the world around them. `faults` and `plots` break it, and `load` makes the operations. `model`
+//! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster. `trace` records
+//! events, and `study` measures the cost of an OSD's death.
 //!
-//! Invariants:
-//!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
-//!  2. A node learns of others only by messages and of its disk only by completions.
+//! Invariants:  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace
+//! hash.  2. A node learns of others only by messages and of its disk only by completions.
 //!
 //! Design: docs/design/simulation.md.
 

@@ -1,7 +1,8 @@
-//! Listings of the pool, as clients make them, and what each must name.
+//! Listings of the pool, as clients make them, and the check of the objects that they name.
 //!
-//! A listing asks one PG after the other, in order of hashes, for a few objects at a time, and goes on where the answer says. PGs may be split and
-//! joined meanwhile: who has the place where it goes on is asked anew each time.
+//! A listing asks one PG after the other, in order of hashes, for a few objects at a time, and continues from the
+//! cursor of each answer. PGs may be split and merged meanwhile, so the PG of the cursor is looked up for each
+//! request.
 
 use crate::load::{Load, Outcome, Record, What};
 use crate::model::Step;
@@ -17,7 +18,7 @@ use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp};
 use wire::types::PgNlsReply;
 use wire::{Decode as _, Encode as _, Features};
 
-/// A listing under way.
+/// A listing in progress.
 pub struct Listing {
     pool: PoolId,
     most: u64,
@@ -25,22 +26,22 @@ pub struct Listing {
     names: BTreeSet<usize>,
 }
 
-/// What comes next.
+/// The next step of a listing.
 pub enum Next {
-    /// This is to be asked.
+    /// Send this request.
     Ask(Box<Request>),
-    /// It is over.
+    /// The listing ended: with the objects it named, or an errno.
     Over(Result<BTreeSet<usize>, i32>),
 }
 
 impl Listing {
-    /// Of a pool, with so many objects in an answer.
+    /// A listing of a pool, with at most `most` objects in an answer.
     #[must_use]
     pub fn new(pool: PoolId, most: u64) -> Self {
         Self { pool, most, at: HObject { pool, ..HObject::min() }, names: BTreeSet::new() }
     }
 
-    /// What to ask under a map.
+    /// The next request, under this map.
     #[must_use]
     pub fn ask(&self, map: &OsdMap) -> Next {
         let raw = PgId { pool: self.pool, seed: self.at.hash };
@@ -57,11 +58,11 @@ impl Listing {
         }))
     }
 
-    /// An answer came.
+    /// Handles an answer and returns the next step.
     pub fn answer(&mut self, answer: Result<&MOsdOpReply, i32>, map: &OsdMap) -> Next {
         let reply = match answer {
             Ok(r) if r.result >= 0 => r,
-            // The PG has been joined to another one.
+            // The PG was merged into another one.
             Err(ENOENT) => return self.ask(map),
             Ok(r) => return Next::Over(Err(r.result)),
             Err(e) => return Next::Over(Err(e)),
@@ -69,7 +70,7 @@ impl Listing {
         let Some(page) = reply.ops.first().and_then(|o| PgNlsReply::from_bytes(&o.outdata).ok()) else {
             return Next::Over(Err(EIO));
         };
-        // A name that no object has stands for one that is never there.
+        // A name of no object counts as an object that never exists.
         self.names.extend(page.entries.iter().map(|e| Load::object_named(&e.oid).unwrap_or(usize::MAX)));
         self.at = page.handle;
         if self.at.max { Next::Over(Ok(std::mem::take(&mut self.names))) } else { self.ask(map) }
@@ -84,7 +85,8 @@ fn removes(steps: &[Step]) -> bool {
     steps.contains(&Step::Remove)
 }
 
-/// Listings that name what cannot have been there, or don't name what must have been. What the operator gave up may be either way.
+/// Describes listings that name an object that cannot have existed, or omit one that must have. Objects that the
+/// operator gave up are left out.
 pub fn wrong(all: &[Record], given_up: impl Fn(usize) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut writes: BTreeMap<usize, Vec<(&Record, &[Step])>> = BTreeMap::new();
@@ -113,11 +115,12 @@ pub fn wrong(all: &[Record], given_up: impl Fn(usize) -> bool) -> Vec<String> {
     found
 }
 
-/// Whether an object was there all the time while a listing was made, or never; `None` if that is not known.
+/// `Some(true)` if an object existed during the whole listing, `Some(false)` if it never did; `None` if either is
+/// possible.
 fn must_be(writes: &[(&Record, &[Step])], l: &Record) -> Option<bool> {
     let writes = || writes.iter().copied();
     let wrote = |r: &Record| matches!(r.outcome, Some(Outcome::Wrote(_))) && end(r) < l.call;
-    // What may have happened behind the call of `r`, up to the listing's end.
+    // True if `w` may have happened after the call of `r` and before the listing's end.
     let meanwhile = |r: &Record, w: &Record| w.id != r.id && w.call <= end(l) && end(w) >= r.call;
     let there = |(r, steps): (&Record, &[Step])| {
         let makes = steps.iter().any(makes_an_object) && !removes(steps);
@@ -135,7 +138,7 @@ fn must_be(writes: &[(&Record, &[Step])], l: &Record) -> Option<bool> {
     }
 }
 
-/// True if the object exists after such a step was done.
+/// True if the object exists after such a step.
 fn makes_an_object(s: &Step) -> bool {
     match s {
         Step::Zero { .. } | Step::Truncate { .. } | Step::Remove => false,
@@ -181,7 +184,7 @@ mod tests {
     fn what_was_there_all_the_time_is_named() {
         let made = || write(1, 0, Some(1), Step::WriteFull { len: 8 });
         assert_eq!((faults(vec![made()], &[3]), faults(vec![made()], &[])), (0, 1));
-        // Removed meanwhile, perhaps.
+        // A removal may happen during the listing.
         for done in [Some(12), Some(30), None] {
             let all = || vec![made(), write(2, 5, done, Step::Remove)];
             assert_eq!((faults(all(), &[3]), faults(all(), &[])), (0, 0));

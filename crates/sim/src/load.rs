@@ -1,4 +1,4 @@
-//! The work of all clients, and what came of it.
+//! The operations of all clients, and their outcomes.
 
 use crate::coded::Code;
 use crate::model::{self, KEYS, Seen, SnapContext, Step};
@@ -13,17 +13,17 @@ use std::rc::Rc;
 use wire::msg::{MOsdOpReply, OpVec, msg_flags};
 use wire::types::ObjectLocator;
 
-/// Largest offset of a write.
+/// Largest offset of a write, in bytes.
 const OFFSET_MAX: u64 = 40_000;
-/// Longest write.
+/// Longest write, in bytes.
 const WRITE_MAX: u64 = 12_000;
-/// Snapshots alive at once.
+/// Most snapshots alive at once.
 const SNAPS_MAX: usize = 6;
 
-/// Stands for all objects.
+/// The object number of operations on all objects.
 pub const ALL: usize = usize::MAX;
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "named after what they are")]
 pub enum What {
@@ -31,61 +31,62 @@ pub enum What {
         steps: Vec<Step>,
         snapc: SnapContext,
     },
-    /// `anywhere`: any member may serve it. `notify`: who watches the object is told besides.
+    /// A read. `anywhere`: any member of the acting set may serve it. `notify`: watchers of the object are notified
+    /// too.
     Read {
         snap: u64,
         anywhere: bool,
         notify: bool,
     },
-    /// All objects of the pool are named, so many in an answer.
+    /// A listing of the pool, with at most `most` objects in an answer.
     List {
         most: u64,
     },
 }
 
-/// How it ended.
+/// The outcome of an operation.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// Done; the object's version.
+    /// The write succeeded, with the object's version.
     Wrote(u64),
-    /// The object did not allow it.
+    /// The object's state did not allow the write.
     Errno(i32),
-    /// The cluster did not allow it, and nothing happened.
+    /// The cluster refused the operation, and nothing happened.
     Refused(i32),
-    /// What it saw, and the version of it.
+    /// The read's result and its version; `None` if the object does not exist.
     Read(Option<Rc<Seen>>, u64),
-    /// The objects that were named.
+    /// The objects that a listing named.
     Listed(BTreeSet<usize>),
 }
 
-/// One operation.
+/// An operation of a client, with its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Its number, from 1.
+    /// Number of the operation, from 1.
     pub id: u64,
-    /// Whose it is.
+    /// Number of the client.
     pub client: usize,
-    /// Of which object; [`ALL`] for a listing.
+    /// Number of the object; [`ALL`] for a listing.
     pub object: usize,
-    /// When it began.
+    /// Time of the call.
     pub call: Time,
-    /// When it was answered.
+    /// Time of the answer.
     pub done: Option<Time>,
-    /// What it does.
+    /// The action.
     pub what: What,
-    /// How it ended; `None`: nobody knows.
+    /// The outcome; `None` if it is unknown.
     pub outcome: Option<Outcome>,
 }
 
-/// See the module.
+/// The work of all clients, and the record of its outcomes.
 pub struct Load {
     rng: Rng,
-    /// For what only some runs do.
+    /// Random numbers for the operations of [`Load::rarer`], apart from those of other operations.
     more: Rng,
     calls: bool,
     lists: bool,
     sources: usize,
-    /// All operations.
+    /// All operations so far.
     pub records: Vec<Record>,
     objects: usize,
     readers: usize,
@@ -96,16 +97,16 @@ pub struct Load {
     code: Option<Code>,
     snapc: SnapContext,
     removing: BTreeSet<u64>,
-    /// The pool, once it exists.
+    /// The pool's id, once it exists.
     pub pool: Option<PoolId>,
-    /// Clients begin no operation.
+    /// True while clients begin no operation.
     pub held: bool,
-    /// Answers that were errors of the cluster.
+    /// Number of answers that were errors of the cluster.
     pub refused: u64,
 }
 
 impl Load {
-    /// The work of a run.
+    /// The work of a run with these options.
     #[must_use]
     pub fn new(o: &Options) -> Self {
         Self {
@@ -130,13 +131,13 @@ impl Load {
         }
     }
 
-    /// Operations that have not begun.
+    /// Number of operations not begun yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// No further operation begins.
+    /// Lets no further operation begin.
     pub fn no_more(&mut self) {
         self.left = 0;
     }
@@ -147,19 +148,19 @@ impl Load {
         format!("object-{object}").into_bytes().into()
     }
 
-    /// Objects there may be; those that others are copied from are the last.
+    /// Number of objects. Sources of copies have the highest numbers.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.objects + self.sources
     }
 
-    /// The object of a name.
+    /// Number of the object with this name.
     #[must_use]
     pub fn object_named(name: &[u8]) -> Option<usize> {
         std::str::from_utf8(name).ok()?.strip_prefix("object-")?.parse().ok()
     }
 
-    /// What only some runs do.
+    /// An operation of the kinds that only some runs have: class calls, listings, copies.
     fn rarer(&mut self, client: usize) -> Option<(usize, What)> {
         let r = &mut self.more;
         if self.lists && r.chance(1, 60) {
@@ -179,7 +180,7 @@ impl Load {
                 }
                 return Some((r.below(self.objects as u64) as usize, What::Write { steps, snapc }));
             }
-            // A source is written as a whole or removed, so that a copy tells which write it shows.
+            // A source is written as a whole or removed, so that a copy shows which write it has.
             let steps = if r.chance(1, 8) {
                 vec![Step::Remove]
             } else {
@@ -200,13 +201,13 @@ impl Load {
         None
     }
 
-    /// Snapshots that live.
+    /// Snapshots alive, the newest first.
     #[must_use]
     pub fn snaps(&self) -> &[u64] {
         &self.snapc.snaps
     }
 
-    /// The next operation of a client, with what to send.
+    /// The next operation of a client, with the request to send.
     pub fn next(&mut self, client: usize, now: Time, wall: Utime) -> Option<(u64, Request)> {
         if self.left == 0 || self.held {
             return None;
@@ -223,11 +224,11 @@ impl Load {
             } else {
                 0
             };
-            // Draws that other runs do not have come last.
+            // New draws are made last, so that the other draws of a seed do not change.
             let anywhere = self.anywhere && self.rng.chance(1, 2);
             What::Read { snap, anywhere, notify: self.watches && snap == 0 && self.rng.chance(1, 4) }
         } else if self.watches && self.rng.chance(1, 8) {
-            // It brings no snapshot along: what is there does not change.
+            // A watch has no snapshot context, so it makes no clone.
             let timeout = 2 + self.rng.below(20) as u32;
             let steps = vec![Step::Watch { timeout: if self.rng.chance(2, 3) { timeout } else { 0 } }];
             What::Write { steps, snapc: SnapContext::default() }
@@ -255,7 +256,7 @@ impl Load {
                 let pool = self.pool.unwrap_or(PoolId(-1));
                 (steps.iter().map(|s| s.op(id, pool)).collect(), SnapId::HEAD, Some(snapc))
             }
-            // The client makes its requests itself ([`crate::listing`]).
+            // The client makes the requests of a listing itself ([`crate::listing`]).
             What::List { .. } => (Vec::new(), SnapId::HEAD, None),
         };
         let snapc = snapc.map_or_else(Default::default, |s| wire::types::SnapContext {
@@ -317,7 +318,7 @@ impl Load {
         }
     }
 
-    /// A listing ended: with what was named, or an errno.
+    /// Records the end of a listing: the objects it named, or an errno.
     pub fn listed(&mut self, id: u64, now: Time, names: Result<BTreeSet<usize>, i32>) {
         let Some(r) = self.records.get_mut(id as usize - 1) else { return };
         r.done = Some(now);
@@ -327,7 +328,7 @@ impl Load {
         });
     }
 
-    /// An operation was answered.
+    /// Records the answer to an operation.
     pub fn finish(&mut self, id: u64, now: Time, answer: Result<&MOsdOpReply, i32>) {
         let Some(r) = self.records.get_mut(id as usize - 1) else { return };
         r.done = Some(now);
@@ -339,7 +340,7 @@ impl Load {
         r.outcome = match (&r.what, answer) {
             (What::Read { .. }, Ok(a)) if errno >= 0 => match model::from_reply(&a.ops) {
                 Some(o) => Some(Outcome::Read(Some(Rc::new(o)), a.user_version)),
-                // Never equal to anything: the checker reports it.
+                // This content equals no object, so the checker reports it.
                 None => Some(Outcome::Read(
                     Some(Rc::new(Seen { data: Bytes::from_static(b"unreadable answer"), ..Seen::default() })),
                     0,
@@ -350,7 +351,7 @@ impl Load {
             (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED, EOPNOTSUPP].contains(&errno) => {
                 Some(Outcome::Errno(errno))
             }
-            // The store failed under a write: it may have happened.
+            // The store failed under the write, which may have happened.
             (What::Write { .. }, _) if errno == EIO => None,
             _ => Some(Outcome::Refused(errno)),
         };
@@ -359,7 +360,7 @@ impl Load {
         }
     }
 
-    /// Whether a client is to make (`Some(None)`) or remove (`Some(Some(_))`) a snapshot now.
+    /// Whether a client is to create (`Some(None)`) or remove (`Some(Some(_))`) a snapshot now.
     pub fn snapshot_wish(&mut self) -> Option<Option<u64>> {
         if !self.snapshots || self.held || self.left == 0 || !self.rng.chance(1, 60) {
             return None;
@@ -379,7 +380,7 @@ impl Load {
         Some(None)
     }
 
-    /// A snapshot exists.
+    /// Records a new snapshot.
     pub fn snapshot_made(&mut self, s: u64) {
         if s > self.snapc.seq {
             self.snapc.seq = s;

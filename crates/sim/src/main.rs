@@ -1,4 +1,4 @@
-//! `sim`: runs seeds, remembers which were clean, and tells a failing one in words.
+//! `sim`: runs seeds, records the clean ones, and describes a failing one.
 
 #[allow(dead_code, reason = "runs end before memory must be given back")]
 #[path = "../../belemnite/src/allocator.rs"]
@@ -17,10 +17,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Stack of a thread that runs seeds: what a main thread has.
+/// Stack of a thread that runs seeds, as large as a main thread's.
 const STACK: usize = 8 << 20;
 
-/// The same as the program's: runs spend much of their time in it.
+/// The allocator of the production program, because runs spend much time in it.
 #[global_allocator]
 static ALLOCATOR: allocator::MiMalloc = allocator::MiMalloc;
 
@@ -36,31 +36,31 @@ struct Args {
     /// Client operations of a run.
     #[arg(long, default_value_t = 2000)]
     ops: usize,
-    /// Faults of a run, about.
+    /// Faults of a run, at least.
     #[arg(long, default_value_t = 12)]
     faults: usize,
-    /// Copies of an object; 0: as the seed says.
+    /// Copies of an object; 0: drawn from the seed.
     #[arg(long, default_value_t = 0)]
     copies: usize,
-    /// An erasure-coded pool: data and coding shards as `4,2`; `any`: of a shape that the seed says.
+    /// An erasure-coded pool: data and coding shards as `4,2`, or `any` for a shape drawn from the seed.
     #[arg(long, value_parser = shape)]
     ec: Option<Shape>,
-    /// Without class calls, listings and copies between objects: seeds from before they were drawn mean the same histories.
+    /// Without class calls, listings and copies between objects: older seeds keep their histories.
     #[arg(long)]
     plain: bool,
     /// Only these kinds of faults, by name, separated by commas.
     #[arg(long)]
     only: Option<String>,
-    /// Faults last longer than it takes to notice them, and clients share few objects.
+    /// Faults last longer than failure detection, and clients share few objects.
     #[arg(long)]
     long_cuts: bool,
-    /// Few objects, and clients that do little and often.
+    /// Few objects, and clients with few but frequent operations.
     #[arg(long)]
     watchful: bool,
-    /// So many objects, whatever the seed says.
+    /// Number of objects, instead of the seed's.
     #[arg(long)]
     objects: Option<usize>,
-    /// So many reactors in an OSD, whatever the seed says.
+    /// Number of reactors of an OSD, instead of the seed's.
     #[arg(long)]
     reactors: Option<u16>,
     /// So many monitors over a shared state, whatever the seed says.
@@ -69,13 +69,13 @@ struct Args {
     /// Whether PGs move between reactors (`osd_move_pgs`), whatever the seed says.
     #[arg(long)]
     moves: Option<bool>,
-    /// Remember clean seeds in this file, and skip those it names.
+    /// Record clean seeds in this file, and skip seeds that it names.
     #[arg(long)]
     resume: Option<PathBuf>,
-    /// Runs at a time, each in a thread of its own.
+    /// Number of runs at a time, each in its own thread.
     #[arg(short, long, default_value_t = 1)]
     jobs: usize,
-    /// Begin no further run after so many seconds.
+    /// Begin no further run after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
     /// Write the trace of each run into this file.
@@ -84,24 +84,25 @@ struct Args {
     /// Run every seed twice and compare.
     #[arg(long)]
     twice: bool,
-    /// Go on after a failing seed.
+    /// Continue after a failing seed.
     #[arg(long)]
     keep_going: bool,
     /// Print the logs of the machines (RUST_LOG-style filter).
     #[arg(long)]
     log: Option<String>,
-    /// Say something about every run.
+    /// Print a line about every run.
     #[arg(short, long)]
     verbose: bool,
-    /// Let a planted bug act (builds with the feature `planted`).
+    /// Activate a planted bug (builds with the feature `planted`).
     #[arg(long)]
     planted: Option<String>,
-    /// Instead of seeds: what the death and return of one OSD cost a cluster with so many OSDs and PGs, as `40,1333`.
+    /// Instead of seeds: measure the cost of the death and return of one OSD in a cluster of OSDs and PGs, as
+    /// `40,1333`.
     #[arg(long)]
     study: Option<String>,
 }
 
-/// What `--ec` says.
+/// The value of `--ec`.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Any,
@@ -112,7 +113,7 @@ fn shape(text: &str) -> Result<Shape, String> {
     if text == "any" {
         return Ok(Shape::Any);
     }
-    let (k, m) = text.split_once(',').ok_or("K,M or any is wanted")?;
+    let (k, m) = text.split_once(',').ok_or("expected K,M (data and coding shards) or 'any'")?;
     let number = |t: &str| t.parse::<u8>().map_err(|e| e.to_string());
     let (k, m) = (number(k)?, number(m)?);
     if ec::Layout::new(k.into(), m.into(), 4096).is_none() || k < 2 {
@@ -133,7 +134,11 @@ fn kinds(text: &str) -> Result<Vec<Fault>, String> {
         .filter(|t| !t.is_empty())
         .map(|t| {
             let known = || FAULTS.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
-            FAULTS.iter().copied().find(|f| format!("{f:?}") == t).ok_or_else(|| format!("{t} is none of {}", known()))
+            FAULTS
+                .iter()
+                .copied()
+                .find(|f| format!("{f:?}") == t)
+                .ok_or_else(|| format!("unknown kind of fault '{t}'; expected some of {}", known()))
         })
         .collect()
 }
@@ -141,7 +146,7 @@ fn kinds(text: &str) -> Result<Vec<Fault>, String> {
 fn plant(name: Option<&str>) -> Result<(), String> {
     let Some(name) = name else { return Ok(()) };
     let bug = base::planted::ALL.iter().copied().find(|b| format!("{b:?}") == name);
-    let bug = bug.ok_or_else(|| format!("{name} is none of {:?}", base::planted::ALL))?;
+    let bug = bug.ok_or_else(|| format!("unknown bug '{name}'; expected one of {:?}", base::planted::ALL))?;
     #[cfg(feature = "planted")]
     base::planted::plant(Some(bug));
     #[cfg(not(feature = "planted"))]
@@ -196,7 +201,7 @@ fn tell(a: &Args, r: &Report) {
 
 fn tell_study(sizes: &str) -> ExitCode {
     let Some((osds, pgs)) = sizes.split_once(',').and_then(|(o, p)| Some((o.parse().ok()?, p.parse().ok()?))) else {
-        eprintln!("--study: OSDS,PGS is wanted");
+        eprintln!("--study: expected OSDS,PGS, got '{sizes}'");
         return ExitCode::FAILURE;
     };
     match sim::study::study(osds, pgs) {
@@ -216,7 +221,7 @@ fn tell_study(sizes: &str) -> ExitCode {
     }
 }
 
-/// Runs a seed; with how long that took.
+/// Runs a seed and measures its duration.
 fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     let mut o = match a.ec {
         None if a.plain => Options::plain(seed, size.clone()),
@@ -276,7 +281,7 @@ fn tell_briefly(r: &Report, took: Duration) {
     );
 }
 
-/// What came of all runs.
+/// The results of all runs.
 #[derive(Default)]
 struct Sum {
     good: u64,
@@ -301,13 +306,13 @@ impl Sum {
     }
 }
 
-/// Runs seeds, so many at a time, until there are none, time is up, or one fails and that is enough.
+/// Runs seeds in `jobs` threads, until there are no more, the time is up, or one fails without `--keep-going`.
 fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: Option<File>) -> Sum {
     let start = Instant::now();
     let (seeds, stop) = (Mutex::new(seeds), AtomicBool::new(false));
     let next = || {
         let over = a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s));
-        // Nobody panics while holding it but for a reason that ends the program.
+        // The lock is poisoned only by a panic that ends the program anyway.
         if over || stop.load(Ordering::Relaxed) { None } else { seeds.lock().ok()?.next() }
     };
     let mut sum = Sum::default();
@@ -316,7 +321,7 @@ fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: 
         for _ in 0..a.jobs.max(1) {
             let (done, next) = (done.clone(), &next);
             let run = move || {
-                // A bug acts in the thread that planted it; its name was looked at before.
+                // A bug acts in the thread that planted it. Its name was checked before.
                 let _ = plant(a.planted.as_deref());
                 while let Some(seed) = next() {
                     if done.send(one(a, size, seed)).is_err() {
@@ -356,7 +361,7 @@ fn main() -> ExitCode {
         return tell_study(sizes);
     }
     let Some(range) = seeds(&a.seeds) else {
-        eprintln!("--seeds: not a number and not A..B");
+        eprintln!("--seeds: expected N or A..B, got '{}'", a.seeds);
         return ExitCode::FAILURE;
     };
     if let Some(filter) = &a.log {

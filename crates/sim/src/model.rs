@@ -1,6 +1,6 @@
-//! What an object is, as clients see it: the reference that histories are held against.
+//! The model of an object, as clients see it: the reference for histories.
 //!
-//! Values are unique: whatever a write puts somewhere is made from its number, so a stale byte is recognised as one.
+//! Values are unique: each write makes its bytes from its number, so a stale byte is recognised as one.
 
 use crate::coded::Code;
 use crate::content::{Content, fill};
@@ -14,7 +14,7 @@ use wire::msg::{OpCode, OsdOp, op_flags};
 use wire::types::{NotifyArgs, ObjectLocator};
 use wire::{Reader, Writer};
 
-/// `ENOENT` and its kin, as operations answer them.
+/// Error numbers in answers to operations.
 use base::errno::{ECANCELED, EEXIST, ENOENT, EOPNOTSUPP};
 
 /// One change of a write.
@@ -55,62 +55,62 @@ pub enum Step {
         key: u8,
     },
     ClearOmap,
-    /// Goes on only if the attribute has the value write `of` gave it.
+    /// Continues only if the attribute has the value of write `of`.
     CompareAttr {
         key: u8,
         of: u64,
     },
-    /// Goes on only if the object exists.
+    /// Continues only if the object exists.
     AssertExists,
-    /// The class `version` counts up, if the count is no more than that.
+    /// Increments the count of class `version`, if it is at most `at_most`.
     Count {
         at_most: Option<u64>,
     },
-    /// The object becomes a copy of another one.
+    /// Makes the object a copy of another one.
     CopyFrom {
         source: usize,
     },
-    /// The client watches the object for so many seconds, in which it says nothing more; or, with none, no longer.
+    /// Watches the object for `timeout` seconds, in which the client sends nothing more; with 0, ends the watch.
     Watch {
         timeout: u32,
     },
 }
 
-/// Attributes and omap keys an object may have.
+/// Number of attributes and of omap keys that an object may have.
 pub const KEYS: usize = 5;
-/// Attributes or omap entries: for each key the write that gave it its value, 0 where there is none.
+/// Attributes or omap entries: for each key the write that set it, 0 if there is no value.
 pub type Values = [u64; KEYS];
-/// A value that no write gave.
+/// A value that no write set.
 const FOREIGN: u64 = u64::MAX;
 
-/// An object as the model has it.
+/// The state of an object in the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// Bytes.
+    /// The bytes.
     pub data: Content,
-    /// Attributes.
+    /// The attributes.
     pub attrs: Values,
-    /// Omap.
+    /// The omap entries.
     pub omap: Values,
-    /// What the class `version` counted.
+    /// The count of class `version`.
     pub count: u64,
 }
 
-/// An object as a client saw it.
+/// The state of an object in a client's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Bytes.
+    /// The bytes.
     pub data: Bytes,
-    /// Attributes.
+    /// The attributes.
     pub attrs: Values,
-    /// Omap.
+    /// The omap entries.
     pub omap: Values,
-    /// What the class `version` says, if it was asked.
+    /// The count of class `version`, if the read asked for it.
     pub count: Option<u64>,
 }
 
 impl Object {
-    /// Is this what the client saw?
+    /// True if the object equals a client's answer.
     #[must_use]
     pub fn is(&self, seen: &Seen) -> bool {
         self.attrs == seen.attrs
@@ -119,7 +119,7 @@ impl Object {
             && self.data.is(&seen.data)
     }
 
-    /// As a client would see it.
+    /// The object in the form of a client's answer.
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen { data: self.data.bytes().into(), attrs: self.attrs, omap: self.omap, count: Some(self.count) }
@@ -130,7 +130,7 @@ impl Object {
     }
 }
 
-/// An object with a hash of it.
+/// An object with its hash.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
     digest: u64,
@@ -144,39 +144,39 @@ impl Kept {
     }
 }
 
-/// What a snapshot shows: number of the clone, its snapshots, content, and its version if that is known.
+/// The state at a snapshot: number of the clone, its snapshots, content, and its version if it is known.
 pub type Snapshot = (u64, Vec<u64>, Rc<Kept>, Option<u64>);
 
-/// An object with its history as snapshots show it. Copies of it share what they have in common.
+/// An object with its clones. Copies of a state share their parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The object, if it exists.
+    /// The head, if it exists.
     pub head: Option<Rc<Kept>>,
-    /// Newest snapshot context a write brought.
+    /// The newest snapshot context that a write brought.
     pub snap_seq: u64,
-    /// Clones, oldest first.
+    /// The clones, oldest first.
     pub clones: Rc<Vec<Snapshot>>,
     clones_digest: u64,
-    /// The version clients saw last, if the last write was answered.
+    /// The version in the answer to the last write; `None` if that has no answer.
     pub version: Option<u64>,
-    /// What the object's pool refuses, if it is erasure-coded.
+    /// The pool's erasure code, which decides what it refuses.
     pub code: Option<Code>,
 }
 
-/// The snapshots a write preserves: newest number, all numbers, newest first.
+/// The snapshot context of a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapContext {
-    /// Newest.
+    /// The newest snapshot number.
     pub seq: u64,
-    /// All that live, newest first.
+    /// The living snapshots, newest first.
     pub snaps: Vec<u64>,
 }
 
-/// The class that counts, and where it keeps the count.
+/// The class that counts, and the attribute in which it keeps the count.
 const COUNTER: &str = "version";
 const COUNTER_ATTR: &[u8] = b"ceph.objclass.version";
 
-/// The argument that lets the class count, if it has counted to no more than that.
+/// The argument of the class call; with `at_most` the class counts only if the count is no more than that.
 fn conditions(at_most: Option<u64>) -> Bytes {
     let version = |w: &mut Writer, n: u64| {
         w.versioned(1, 1, |w| {
@@ -191,7 +191,7 @@ fn conditions(at_most: Option<u64>) -> Bytes {
         if let Some(most) = at_most {
             w.versioned(1, 1, |w| {
                 version(w, most);
-                // Less or the same.
+                // The comparison "less or equal".
                 w.u32(5);
             });
         }
@@ -199,7 +199,7 @@ fn conditions(at_most: Option<u64>) -> Bytes {
     w.into_bytes()
 }
 
-/// What it answers when it is read.
+/// The count in the answer of the class.
 fn counted(answer: &Bytes) -> Option<u64> {
     let mut r = Reader::shared(answer);
     r.versioned("cls_version_read_ret", 1, |r, _| {
@@ -212,19 +212,19 @@ fn counted(answer: &Bytes) -> Option<u64> {
     .ok()
 }
 
-/// The value write `id` gives attribute or omap key `key`.
+/// The value that write `id` gives to attribute or omap key `key`.
 #[must_use]
 pub fn value(id: u64, key: u8) -> Bytes {
     format!("{id:08x}.{key}").into_bytes().into()
 }
 
-/// Name of an attribute.
+/// The name of an attribute.
 #[must_use]
 pub fn attr_name(key: u8) -> String {
     format!("a{key}")
 }
 
-/// Name of an omap key.
+/// The name of an omap key.
 #[must_use]
 pub fn omap_name(key: u8) -> String {
     format!("k{key}")
@@ -235,7 +235,7 @@ fn number(name: &[u8]) -> Option<u8> {
 }
 
 impl Step {
-    /// The operation of the protocol.
+    /// The protocol's operation for the step of write `id`.
     #[must_use]
     pub fn op(&self, id: u64, pool: PoolId) -> OsdOp {
         let extent =
@@ -336,7 +336,7 @@ impl Step {
             Self::RemoveOmap { key } => o.as_mut().ok_or(ENOENT)?.omap[at(key)] = 0,
             Self::ClearOmap => o.as_mut().ok_or(ENOENT)?.omap = Values::default(),
             Self::CompareAttr { key, of } => {
-                // Write 0 is none: its value is nobody's.
+                // Write 0 stands for no value, which equals no write's.
                 let have = o.as_ref().ok_or(ENOENT)?.attrs[at(key)];
                 if have == 0 || have != *of {
                     return Err(ECANCELED);
@@ -366,7 +366,7 @@ fn mix(numbers: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl State {
-    /// An object that is not there, in a pool that may be erasure-coded.
+    /// An absent object, in a pool with this erasure code.
     #[must_use]
     pub fn of(code: Option<Code>) -> Self {
         Self { code, ..Self::default() }
@@ -377,7 +377,7 @@ impl State {
         self.write_copying(id, steps, snapc, None)
     }
 
-    /// The same, with what a step copies, if that exists.
+    /// The state after write `id` with a copying step, whose source has the content `copied`, or its errno.
     pub fn write_copying(
         &self,
         id: u64,
@@ -395,7 +395,7 @@ impl State {
         }
         let mut next = self.clone();
         if head.is_none() && self.head.is_none() {
-            // Nothing was there and nothing is.
+            // The object did not exist and still does not.
             return Ok(next);
         }
         if snapc.seq > self.snap_seq {
@@ -418,13 +418,13 @@ impl State {
         Ok(next)
     }
 
-    /// What a read at snapshot `snap` (0: the head) shows.
+    /// The object that a read at snapshot `snap` shows (0: the head).
     #[must_use]
     pub fn read(&self, snap: u64) -> Option<&Object> {
         self.version_read(snap).map(|(o, _)| o)
     }
 
-    /// That, and the version that it answers with, if that is known.
+    /// The object that a read at snapshot `snap` shows, and the version in its answer, if that is known.
     #[must_use]
     pub fn version_read(&self, snap: u64) -> Option<(&Object, Option<u64>)> {
         if snap == 0 || snap > self.snap_seq {
@@ -434,7 +434,7 @@ impl State {
         snaps.contains(&snap).then_some((&k.object, *version))
     }
 
-    /// A hash for remembering states.
+    /// A hash to recognise states.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let head = self.head.as_ref().map_or(0, |k| k.digest);
@@ -443,7 +443,7 @@ impl State {
     }
 }
 
-/// The operations that read all of an object, and tell who watches it.
+/// The operations that read a whole object, and notify its watchers if wanted.
 #[must_use]
 pub fn read_ops(calls: bool, notify: bool) -> Vec<OsdOp> {
     use wire::Encode as _;
@@ -477,7 +477,7 @@ fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
     Some(out)
 }
 
-/// An object from the answers to [`read_ops`]; `None` if they make no sense.
+/// An object from the answers to [`read_ops`]; `None` if they are malformed.
 #[must_use]
 pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     use wire::Decode as _;
@@ -492,7 +492,7 @@ pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count })
 }
 
-/// An object in few words.
+/// A short description of an object.
 #[must_use]
 pub fn describe(o: Option<&Seen>) -> String {
     let Some(o) = o else { return "absent".into() };

@@ -1,8 +1,8 @@
 //! The network: connections that deliver in order or break, links that can be cut one way or both, delays.
 //!
-//! A message on a cut link waits, as TCP repeats it, until the link is whole again or an end gives up. Sessions start signed
-//! in: authentication is not part of the simulation. Nothing is ever delivered twice: connections are TCP's, and a
-//! repeated operation is the sender's doing.
+//! A message on a cut link waits, as TCP repeats it, until the link is healed or an end gives up. Sessions begin
+//! authenticated: authentication is not simulated. Nothing is delivered twice, because connections are TCP's; the
+//! sender itself repeats operations.
 
 use crate::queue::{MS, SEC, Time};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName};
@@ -10,79 +10,79 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use wire::Message;
 
-/// A node of the run, by its place in the world.
+/// Index of a node in the world.
 pub type NodeId = usize;
-/// A connection.
+/// Key of a connection.
 pub type ConnKey = u64;
 
-/// Messages one direction of a connection may hold; more is growth without bound.
+/// Most messages that one direction of a connection may hold; more counts as unbounded growth.
 pub const INBOX_MAX: usize = 20_000;
-/// How long an end waits for the other before it gives up.
+/// Least and most time that an end waits for the other before it gives up.
 const GIVE_UP: (Time, Time) = (5 * SEC, 30 * SEC);
-/// How long a host that is off takes to be missed on an idle connection.
+/// Least and most time until a host without power is noticed on an idle connection.
 const KEEPALIVE: (Time, Time) = (10 * SEC, 40 * SEC);
-/// Least time between attempts to reach somebody who refuses.
+/// Least time between connection attempts to a node that refuses them.
 const REFUSED_PAUSE: Time = 100 * MS;
-/// How often a connection attempt over a cut link is repeated.
+/// Interval at which a connection attempt over a cut link is repeated.
 const SYN_REPEAT: Time = SEC;
-/// How long an attempt may take.
+/// Longest time of a connection attempt.
 const CONNECT_MAX: Time = 10 * SEC;
 
-/// What a listener serves.
+/// The service of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// A monitor.
+    /// The monitor's address.
     Mon,
-    /// A manager.
+    /// The manager's address.
     Mgr,
     /// An OSD's public address.
     Public,
     /// An OSD's cluster address.
     Cluster,
-    /// Heartbeats, back.
+    /// An OSD's heartbeat address on the cluster network.
     HbBack,
-    /// Heartbeats, front.
+    /// An OSD's heartbeat address on the public network.
     HbFront,
 }
 
-/// What the one who connects says of itself.
+/// The identity that a connecting node announces.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// Kind, as it says.
+    /// Announced entity kind.
     pub kind: EntityKind,
-    /// Name it signed in with.
+    /// Authenticated name.
     pub name: AuthName,
-    /// Instance.
+    /// Entity instance.
     pub entity: EntityName,
-    /// Its addresses.
+    /// Addresses of the node.
     pub addrs: AddrVec,
-    /// Its global id.
+    /// Global id.
     pub global_id: u64,
 }
 
-/// What arrives at a process.
+/// An event that the network delivers to a process.
 #[derive(Debug)]
 pub enum Arrival {
-    /// Somebody connected.
+    /// Another node connected.
     Accept(ConnKey, Service, Box<Card>),
-    /// A connection that was asked for is open.
+    /// A connection attempt of the process succeeded.
     Opened(ConnKey),
-    /// A connection is gone; true if nobody listens there.
+    /// A connection ended; true if it was refused.
     Closed(ConnKey, bool),
     /// A message.
     Message(ConnKey, Message),
 }
 
-/// Something the network does later.
+/// A future event of the network.
 #[derive(Clone, Copy, Debug)]
 pub enum NetEvent {
-    /// A connection attempt reaches its target; so often before.
+    /// A connection attempt reaches its target; the time is how long it has been repeated.
     Syn(ConnKey, Time),
-    /// Something may have arrived at an end.
+    /// A message may have arrived at an end.
     Ready(ConnKey, usize),
-    /// An end gives up if nothing has passed since.
+    /// An end gives up, unless something was delivered since.
     GiveUp(ConnKey, usize, u64),
-    /// An end breaks.
+    /// An end of a connection breaks; true if it was refused.
     Break(ConnKey, usize, bool),
 }
 
@@ -98,7 +98,7 @@ struct End {
     open: bool,
     inbox: VecDeque<(Time, Item)>,
     last: Time,
-    /// Grows with everything delivered.
+    /// Grows with each delivery.
     progress: u64,
     giving_up: bool,
 }
@@ -107,7 +107,7 @@ struct Conn {
     ends: [End; 2],
     target: EntityAddr,
     card: Box<Card>,
-    /// A session between OSDs: it survives its sockets, as their policy makes it.
+    /// True for a session between OSDs, which survives its sockets.
     lossless: bool,
 }
 
@@ -118,36 +118,36 @@ struct Listener {
     service: Service,
 }
 
-/// See the module.
+/// The network of a run.
 pub struct Net {
     conns: BTreeMap<ConnKey, Conn>,
     next: ConnKey,
     listeners: BTreeMap<SocketAddr, Listener>,
-    /// Hosts that are off: nothing answers there, not even a refusal.
+    /// True for hosts without power: they do not even refuse connections.
     off: Vec<bool>,
     cut: Vec<Vec<u32>>,
     slow: BTreeMap<(NodeId, NodeId), Time>,
     refused: BTreeMap<(NodeId, SocketAddr), Time>,
-    /// Delay of a message: least and mean more.
+    /// Least delay of a message, and the mean of what is added.
     delay: (Time, Time),
     slow_message: u64,
     rng: base::rng::Rng,
     pending: Vec<(Time, NetEvent)>,
-    /// Messages delivered.
+    /// Number of messages delivered.
     pub delivered: u64,
-    /// Longest queue of one direction.
+    /// Longest queue of a direction so far.
     pub longest: usize,
 }
 
-/// A time of mean `mean`, at most ten times that.
+/// A random time of mean `mean`, at most ten times that.
 pub fn about(r: &mut base::rng::Rng, mean: Time) -> Time {
-    // Sum of two uniform parts and now and then a tail.
+    // The sum of two uniform parts, and sometimes a long tail.
     let base = r.below(mean.max(1)) + r.below(mean.max(1));
     if r.chance(1, 20) { base + r.below(8 * mean.max(1)) } else { base }
 }
 
 impl Net {
-    /// A network of `nodes`.
+    /// A network of `nodes` nodes.
     #[must_use]
     pub fn new(nodes: usize, delay: (Time, Time), slow_message: u64, seed: u64) -> Self {
         Self {
@@ -167,7 +167,7 @@ impl Net {
         }
     }
 
-    /// Events to be put into the queue.
+    /// Takes the events for the world's queue.
     pub fn take_events(&mut self) -> Vec<(Time, NetEvent)> {
         std::mem::take(&mut self.pending)
     }
@@ -184,14 +184,14 @@ impl Net {
         self.cut[from][to] > 0
     }
 
-    /// A process listens.
+    /// Lets a process listen.
     pub fn listen(&mut self, addr: &EntityAddr, node: NodeId, inc: u64, service: Service) {
         if let Some(s) = addr.sock {
             self.listeners.insert(s, Listener { node, inc, nonce: addr.nonce, service });
         }
     }
 
-    /// Connects; [`Arrival::Opened`] or [`Arrival::Closed`] follows.
+    /// Connects to an address; [`Arrival::Opened`] or [`Arrival::Closed`] follows.
     pub fn connect(&mut self, node: NodeId, inc: u64, target: EntityAddr, card: Card, now: Time) -> ConnKey {
         let key = self.next;
         self.next += 1;
@@ -206,8 +206,8 @@ impl Net {
         key
     }
 
-    /// The session of two OSDs: the one the other began, if there is one, else a new one. What is sent on it arrives once and in
-    /// order, however often sockets break, until an end forgets it.
+    /// The session of two OSDs: the one that the other began, if there is one, else a new one. Its messages arrive
+    /// once and in order, although sockets break, until an end forgets the session.
     pub fn session(&mut self, node: NodeId, inc: u64, target: EntityAddr, card: Card, now: Time) -> ConnKey {
         let theirs = self
             .conns
@@ -226,12 +226,12 @@ impl Net {
         key
     }
 
-    /// Sends on a connection; on one that is gone nothing happens.
+    /// Sends a message; on a closed connection this does nothing.
     pub fn send(&mut self, key: ConnKey, node: NodeId, inc: u64, m: Message, now: Time) {
         self.push(key, node, inc, Item::Message(m), now);
     }
 
-    /// Closes a connection from one end; the other learns after what was sent before.
+    /// Closes a connection at one end; the other end learns of it after the messages sent before.
     pub fn close(&mut self, key: ConnKey, node: NodeId, inc: u64, now: Time) {
         self.push(key, node, inc, Item::Fin, now);
         if let Some(side) = self.side(key, node, inc) {
@@ -266,7 +266,7 @@ impl Net {
         }
     }
 
-    /// A process ended. Its connections end; if its host lost power nobody is told.
+    /// Ends the connections of a process that ended. If its host lost power, the other ends are not told.
     pub fn process_ended(&mut self, node: NodeId, inc: u64, power: bool, now: Time) {
         self.listeners.retain(|_, l| l.node != node || l.inc != inc);
         let mine: Vec<(ConnKey, usize)> = self
@@ -278,7 +278,7 @@ impl Net {
             .collect();
         for (key, side) in mine {
             if self.conns.get(&key).is_some_and(|c| c.lossless) {
-                // The other end goes on trying until its map says that nobody is there.
+                // The other end keeps trying until its map shows that the process is gone.
             } else if power {
                 let wait = KEEPALIVE.0 + self.rng.below(KEEPALIVE.1 - KEEPALIVE.0);
                 self.pending.push((now + wait, NetEvent::Break(key, 1 - side, false)));
@@ -294,7 +294,7 @@ impl Net {
         self.off[node] = off;
     }
 
-    /// Cuts a direction of a link, once more than it is cut already.
+    /// Cuts a direction of a link. Cuts are counted.
     pub fn cut(&mut self, from: NodeId, to: NodeId) {
         self.cut[from][to] += 1;
     }
@@ -308,7 +308,7 @@ impl Net {
         }
     }
 
-    /// Undoes all cuts and slowness.
+    /// Undoes all cuts and delays.
     pub fn heal_all(&mut self, now: Time) {
         self.slow.clear();
         for a in 0..self.cut.len() {
@@ -324,7 +324,7 @@ impl Net {
         for (k, c) in &self.conns {
             for side in 0..2 {
                 if c.ends[side].node == to && c.ends[1 - side].node == from && !c.ends[side].inbox.is_empty() {
-                    // TCP repeats after a pause that grew while nothing passed.
+                    // TCP repeats after a pause that grew while the link was cut.
                     let pause = self.rng.below(SEC);
                     self.pending.push((now + pause, NetEvent::Ready(*k, side)));
                 }
@@ -332,7 +332,7 @@ impl Net {
         }
     }
 
-    /// Makes one direction slow by `mean` more, or as before.
+    /// Adds a mean delay of `mean` to one direction, or removes it.
     pub fn set_slow(&mut self, from: NodeId, to: NodeId, mean: Option<Time>) {
         match mean {
             Some(m) => self.slow.insert((from, to), m),
@@ -340,7 +340,7 @@ impl Net {
         };
     }
 
-    /// Breaks some connections of a node; at both ends, at different times.
+    /// Breaks some connections of a node, at both ends at different times.
     pub fn reset(&mut self, node: NodeId, one_in: u64, now: Time) -> usize {
         let keys: Vec<(ConnKey, usize, bool)> = self
             .conns
@@ -354,12 +354,13 @@ impl Net {
             }
             n += 1;
             if lossless && self.rng.chance(1, 4) {
-                // One end forgets the session, as when the other does not read for too long; the other learns.
+                // One end forgets the session, as if the other did not read for too long, and the other end learns of
+                // it.
                 let Some(inc) = self.conns.get(&k).map(|c| c.ends[side].inc) else { continue };
                 self.push(k, node, inc, Item::Fin, now);
                 self.pending.push((now, NetEvent::Break(k, side, false)));
             } else if lossless {
-                // It is dialled again, and what was on its way comes late.
+                // The session reconnects, and messages in flight arrive late.
                 let pause = self.rng.below(2 * SEC);
                 for e in self.conns.get_mut(&k).into_iter().flat_map(|c| &mut c.ends) {
                     e.last = e.last.max(now + pause);
@@ -387,7 +388,7 @@ impl Net {
         self.conns.len()
     }
 
-    /// Carries out an event; what arrives where, and at which process.
+    /// Handles a network event and returns its arrivals, each with node and process.
     pub fn handle(
         &mut self,
         e: NetEvent,
@@ -405,7 +406,7 @@ impl Net {
                 if to.progress != progress || to.inbox.is_empty() {
                     return;
                 }
-                // What was to arrive here does not: the sender gives up, and this end some time later.
+                // The message does not arrive: the sender gives up, and this end some time later.
                 let later = self.rng.below(10 * SEC);
                 self.pending.push((now, NetEvent::Break(key, 1 - side, false)));
                 self.pending.push((now + later, NetEvent::Break(key, side, false)));
@@ -428,7 +429,7 @@ impl Net {
     fn syn(&mut self, key: ConnKey, waited: Time, now: Time, out: &mut Vec<(NodeId, u64, Arrival)>) {
         let Some(c) = self.conns.get(&key) else { return };
         if !c.ends[0].open {
-            // The other end may have taken the session up already, and has to learn that it is over.
+            // The other end may have accepted the session already, and must learn that it is over.
             if !c.ends[1].open {
                 self.conns.remove(&key);
             }
@@ -436,7 +437,7 @@ impl Net {
         }
         let lossless = c.lossless;
         if lossless && c.ends[1].inc != 0 && !c.ends[1].open {
-            // The other end took the session up and has ended it since: nobody accepts it once more.
+            // The other end accepted the session and ended it since, so it is not accepted again.
             return;
         }
         let (from, to) = (c.ends[0].node, c.ends[1].node);
@@ -458,7 +459,7 @@ impl Net {
             Some((_, nonce, _)) if nonce != c.target.nonce && lossless => {
                 self.pending.push((now + SYN_REPEAT, NetEvent::Syn(key, 0)));
             }
-            // Somebody else has the address now: the greeting shows it.
+            // Another process has the address now, as its greeting shows.
             Some((_, nonce, _)) if nonce != c.target.nonce => {
                 self.pending.push((back, NetEvent::Break(key, 0, false)));
             }
@@ -474,7 +475,7 @@ impl Net {
         }
     }
 
-    /// The process has taken a connection: the other end learns.
+    /// Lets a process accept a connection: the other end learns of it.
     pub fn accepted(&mut self, key: ConnKey, node: NodeId, inc: u64, now: Time) {
         self.push(key, node, inc, Item::Opened, now);
     }
@@ -492,7 +493,7 @@ impl Net {
             let e = &c.ends[side];
             let lossless = c.lossless;
             if !e.open && lossless && e.inc == 0 {
-                // Not accepted yet.
+                // The session is not accepted yet.
                 return;
             }
             if !e.open {
@@ -500,7 +501,7 @@ impl Net {
             }
             let Some((at, _)) = e.inbox.front() else { return };
             if *at > now {
-                // Another event comes for it, unless it waited for a link.
+                // The item has an event of its own, unless it waited for a cut link.
                 return;
             }
             let gone = self.is_cut(c.ends[1 - side].node, e.node) || alive(e.node) != Some(e.inc);

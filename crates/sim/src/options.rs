@@ -1,5 +1,5 @@
-//! The shape of a run: sizes given by the caller, everything else drawn from the seed. Each run has a few kinds of faults
-//! at rates of its own (swarm testing): a fault that happens everywhere hides what it alone would show.
+//! The shape of a run: sizes given by the caller, all else drawn from the seed. Each run has a few kinds of faults at
+//! rates of its own (swarm testing), because a fault that happens all the time hides others.
 
 use crate::coded::Code;
 use crate::node::reactors::REACTORS_MAX;
@@ -11,7 +11,7 @@ use base::rng::Rng;
 pub enum Fault {
     /// An OSD's process is killed and started again.
     Kill,
-    /// An OSD's host loses power: its disk forgets what was not flushed.
+    /// An OSD's host loses power: its disk loses unflushed writes.
     PowerCut,
     /// An OSD dies right after one of its next disk requests completed.
     CrashAtStep,
@@ -19,7 +19,7 @@ pub enum Fault {
     Restart,
     /// The monitor dies and starts again.
     MonCrash,
-    /// A client dies; what it had in flight stays unknown.
+    /// A client dies; the outcome of its operations in flight stays unknown.
     ClientCrash,
     /// A process stands still for a while.
     Pause,
@@ -53,11 +53,11 @@ pub enum Fault {
     PgNum,
     /// The pool gets fewer PGs.
     PgShrink,
-    /// An OSD is left alone with some clients that hear of no map either: all others go on without it.
+    /// An OSD is cut off with some clients that get no map either, and the others go on without it.
     Isolate,
     /// Blocks with objects' data on a disk rot: on one OSD of a run only.
     Rot,
-    /// Something else fills an OSD's store, nearly or to the last block, and goes away again.
+    /// A foreign object fills an OSD's store, nearly or to the last block, and is removed again.
     Full,
     /// The members of a PG die one after the other; each comes back when the next has died.
     Turns,
@@ -65,11 +65,11 @@ pub enum Fault {
     Blackout,
     /// The primary of a PG dies after a while in which clients heard it and other OSDs did not.
     LastWords,
-    /// A PG's copy on an OSD fails, as if its log did not read; the OSD starts anew later.
+    /// A PG's copy on an OSD fails, as if its log were unreadable; the OSD restarts later.
     FailCopy,
-    /// All members of a PG are out, and who is asked for its log as a stray dies before it hears.
+    /// All members of a PG are out, and a stray that is asked for its log dies before it gets the request.
     Exile,
-    /// A PG's members die, but for one that is cut off. It hears of that from OSDs first, later from the monitor.
+    /// The members of a PG die, except for one that is cut off. Other OSDs tell it first, and the monitor later.
     Hearsay,
     /// One of several monitors stands still.
     MonPause,
@@ -144,14 +144,14 @@ pub const OF_MONITORS: [Fault; 5] =
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
 
 impl Fault {
-    /// True if it moves PGs between OSDs for good: only where data can follow.
+    /// True if the fault moves PGs between OSDs for good, so that their data must follow.
     #[must_use]
     pub fn moves_data(self) -> bool {
         matches!(self, Self::Reweight | Self::OutIn | Self::PgNum | Self::PgShrink | Self::Exile)
     }
 }
 
-/// What the caller chooses.
+/// The caller's choices.
 #[derive(Clone, Debug)]
 pub struct Size {
     /// OSDs, one per host.
@@ -160,9 +160,9 @@ pub struct Size {
     pub ops: usize,
     /// Faults at least.
     pub faults: usize,
-    /// Copies; 0 lets the seed choose among 1 to 3.
+    /// Copies of an object; 0 draws 1 to 3 from the seed.
     pub copies: usize,
-    /// Only these kinds of faults, if any are named.
+    /// The only kinds of faults, if any are named.
     pub only: Vec<Fault>,
 }
 
@@ -172,28 +172,28 @@ impl Default for Size {
     }
 }
 
-/// See the module.
+/// The shape of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The seed.
     pub seed: u64,
-    /// What the caller chose.
+    /// The caller's choices.
     pub size: Size,
-    /// Copies of each object, or shards.
+    /// Number of copies of each object, or of shards.
     pub copies: usize,
-    /// How objects are coded, if the pool is erasure-coded.
+    /// The erasure code of the pool, if it has one.
     pub code: Option<Code>,
-    /// Writes need so many.
+    /// Number of copies or shards that writes need.
     pub min_size: usize,
-    /// PGs of the pool.
+    /// Number of PGs of the pool.
     pub pgs: u32,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
-    /// So many of them, from the first, only read.
+    /// Number of clients that only read; these come first.
     pub readers: usize,
-    /// Operations a client has in flight at most.
+    /// Most operations that a client has in flight.
     pub depth: usize,
-    /// Objects.
+    /// Number of objects.
     pub objects: usize,
     /// Kinds of faults of this run.
     pub faults: Vec<Fault>,
@@ -205,9 +205,9 @@ pub struct Options {
     pub think: Time,
     /// Whether operations come in bursts.
     pub bursts: bool,
-    /// Whether all hosts lose power at once when everything is done, before what they hold is read.
+    /// True if all hosts lose power at once at the end, before the contents are read.
     pub final_power_cut: bool,
-    /// Least and mean additional delay of a message.
+    /// Least delay of a message, and the mean of what is added.
     pub delay: (Time, Time),
     /// One message in so many takes a hundred times as long; 0 for never.
     pub slow_message: u64,
@@ -219,43 +219,44 @@ pub struct Options {
     pub disk: u64,
     /// Bytes of log after which a store makes a checkpoint.
     pub checkpoint_bytes: u64,
-    /// Freed blocks are used again at once.
+    /// True if the stores reuse freed blocks at once.
     pub first_fit: bool,
-    /// Kids of an inner page of a store at most. Few make trees deep.
+    /// Most children of an inner page of a store; few make deep trees.
     pub kids: usize,
-    /// Reactors of an OSD.
+    /// Number of reactors of an OSD.
     pub reactors: u16,
-    /// Another number at every start.
+    /// True if an OSD has another number of reactors at every start.
     pub reactors_change: bool,
-    /// Steps of maps that an OSD keeps for others.
+    /// Number of recent map steps that an OSD keeps for clients and peers.
     pub recent_maps: usize,
-    /// PGs that were split off move to the reactors their names say, as by default in an OSD.
+    /// True if PGs that were split off move to the reactors of their names, as by default in an OSD.
     pub moves: bool,
-    /// PGs of a reactor that see a map in one turn, and the pause before the next ones do.
+    /// Number of PGs of a reactor that handle a map in one turn, and the pause until the next ones.
     pub walk: (usize, Time),
-    /// Clock rates differ by up to so many parts in a million.
+    /// Largest difference of clock rates, in parts per million.
     pub drift_ppm: u64,
-    /// Whether clients take snapshots.
+    /// True if clients take snapshots.
     pub snapshots: bool,
-    /// Whether clients watch objects and notify each other.
+    /// True if clients watch objects and notify each other.
     pub watches: bool,
-    /// Whether some reads go to any member.
+    /// True if some reads go to any member of the acting set.
     pub anywhere: bool,
-    /// Whether clients call object classes.
+    /// True if clients call object classes.
     pub calls: bool,
-    /// Whether clients list the pool.
+    /// True if clients list the pool.
     pub lists: bool,
-    /// Objects that others are copied from; 0: none is copied.
+    /// Number of objects that are sources of copies; 0: no copies.
     pub sources: usize,
-    /// Records that a PG's log keeps.
+    /// Number of records that a PG's log keeps.
     pub log_records: u32,
-    /// Bytes of operations that a connection may have without an answer; it is not read beyond that.
+    /// Bytes of unanswered operations above which a connection is not read.
     pub unanswered: usize,
-    /// Objects of a range of backfill, and object contexts of a PG.
+    /// Objects in a backfill range, and object contexts of a PG.
     pub sizes: (u32, u32),
-    /// Once faults have stopped one OSD at first stays dead, or its copies fail: all must be served without it.
+    /// True if one OSD stays dead at first, or its copies fail, once faults have stopped: the others must serve
+    /// everything.
     pub without_one: bool,
-    /// Seconds of silence after which an OSD is out.
+    /// Seconds for which an OSD is down before it is marked out.
     pub down_out: u64,
     /// Monitors.
     pub mons: usize,
@@ -265,12 +266,12 @@ pub struct Options {
 
 /// Bytes of a simulated disk.
 const DISK: u64 = 1 << 30;
-/// Of one that is filled: as small as a store can be made, but for what a run may write.
+/// Bytes of a disk that is filled: as small as a store can be, plus what a run may write.
 const SMALL_DISK: u64 = 96 << 20;
 
-/// Records that a PG's log keeps by default at least.
+/// Least default of the records that a PG's log keeps.
 const LOG_RECORDS: u32 = 3000;
-/// Rates of clocks that leases must bear differ by so many parts in a million from what is right.
+/// Largest error of a clock rate that leases must tolerate, in parts per million.
 const DRIFT_MAX: u64 = 10_000;
 
 /// Monitors of a run at most.
@@ -284,7 +285,7 @@ fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
 }
 
 impl Options {
-    /// The run of a seed.
+    /// The options of a seed.
     #[must_use]
     pub fn draw(seed: u64, size: Size) -> Self {
         let mut o = Self::plain(seed, size);
@@ -292,7 +293,7 @@ impl Options {
         o
     }
 
-    /// What [`Options::plain`] does not draw, each from numbers of its own.
+    /// Draws the options that [`Options::plain`] leaves out, each from random numbers of its own.
     pub(crate) fn extend(&mut self) {
         let seed = self.seed;
         let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
@@ -307,13 +308,14 @@ impl Options {
         if self.faults.contains(&Fault::Hearsay) {
             self.recent_maps = 1;
         }
-        // Who is left alone reads on until its leases have run out, by its own clock.
+        // An isolated OSD serves reads until its leases end, by its own clock.
         if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
             self.drift_ppm = DRIFT_MAX;
         }
     }
 
-    /// The run of a seed without class calls, listings and copies: seeds that found something before those were drawn mean the same histories.
+    /// The options of a seed without class calls, listings and copies. Seeds that found something before those
+    /// existed keep their histories.
     #[must_use]
     pub fn plain(seed: u64, size: Size) -> Self {
         let r = &mut Rng::new(seed ^ 0x5eed_0f0b_710e_5000);
@@ -327,11 +329,11 @@ impl Options {
             let mut f: Vec<Fault> =
                 FAULTS.iter().copied().filter(|f| !APART.contains(f) && !PLOTS.contains(f)).collect();
             f.retain(|_| r.chance(share, 9) && !none);
-            // Drawn apart: the runs of seeds without it stay what they were.
+            // Drawn separately, so that the runs of seeds without it do not change.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
                 f.push(Fault::PgNum);
             }
-            // Often with the one before, so that what was joined is split again.
+            // Often together with `PgNum`, so that merged PGs are split again.
             let shrinks = &mut Rng::new(seed ^ 0x7067_5f6a_6f69_6e00);
             if !none && shrinks.chance(1, 5) {
                 f.push(Fault::PgShrink);
@@ -339,7 +341,7 @@ impl Options {
                     f.push(Fault::PgNum);
                 }
             }
-            // So is this.
+            // Drawn separately, too.
             if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
                 f.push(Fault::Isolate);
             }
@@ -352,7 +354,7 @@ impl Options {
             if !none && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
                 f.push(Fault::FailCopy);
             }
-            // And these.
+            // Drawn separately, too.
             let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
             if !none && apart.chance(1, 4) {
                 f.extend(PLOTS.iter().filter(|_| apart.chance(1, 2)));
@@ -366,13 +368,14 @@ impl Options {
                 !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay)
             });
         }
-        // Two copies besides a rotten one: whatever was acknowledged is in one that is whole.
+        // With two copies besides a rotten one, every acknowledged write is in a readable copy.
         if copies < 3 {
             faults.retain(|f| *f != Fault::Rot);
         }
-        // What is to be filled is small, for speed.
+        // A disk that is filled is small, for speed.
         let disk = if faults.contains(&Fault::Full) { SMALL_DISK } else { DISK };
-        // What is sent again after as many other writes is a new operation, so not where a client may be cut off for long.
+        // After so many other writes a resend counts as a new operation, so the log is not short where a client may
+        // be cut off for long.
         let cut_off = [Fault::Partition, Fault::OneWay, Fault::Isolate, Fault::Slow, Fault::MonCrash, Fault::Pause];
         let log_records = if faults.iter().any(|f| cut_off.contains(f)) {
             LOG_RECORDS
@@ -386,7 +389,7 @@ impl Options {
             && Rng::new(seed ^ 0x6f6e_6500).chance(2, 3);
         let clients = 1 + r.below(5) as usize;
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
-        // So that the faults fall into the time of the operations.
+        // This think time spreads the operations over the time of the faults.
         let think = (size.faults as u64 + 2) * fault_every * clients as u64 / size.ops.max(1) as u64;
         Self {
             seed,
@@ -411,7 +414,7 @@ impl Options {
             disk,
             checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
             first_fit: r.chance(1, 2),
-            // Drawn apart, as above.
+            // Drawn separately, too.
             kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
             reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
             reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
@@ -423,11 +426,11 @@ impl Options {
             ),
             drift_ppm: {
                 let drift = pick(r, &[0, 50, 200]);
-                // Drawn apart: clocks that are as wrong as leases must bear.
+                // Drawn separately: clocks with the largest error that leases must tolerate.
                 if Rng::new(seed ^ 0x6472_6966_7400).chance(1, 6) { DRIFT_MAX } else { drift }
             },
             snapshots: r.chance(1, 2),
-            // All of these drawn apart, too.
+            // Each of these is drawn separately, too.
             watches: Rng::new(seed ^ 0x7761_7463_6800).chance(1, 2),
             anywhere: Rng::new(seed ^ 0x616e_7977_6865_7265).chance(1, 2),
             calls: false,
@@ -436,7 +439,7 @@ impl Options {
             log_records,
             unanswered: 100 << 20,
             sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
-            // Whatever was acknowledged is in another copy then, and no join waits for all of them.
+            // Allowed where every acknowledged write is in another copy, and no merge waits for all of them.
             without_one,
             down_out: pick(r, &[20, 60, 600]),
             mons: 1,
@@ -492,14 +495,14 @@ impl Options {
         self.objects = 3;
         self.clients = 3;
         self.readers = 1;
-        // Who is left alone with an OSD must not wait for others.
+        // A client that is isolated with an OSD must not wait for other OSDs.
         self.pgs = if self.pgs > 8 { 4 } else { 1 };
         self.down_out = 600;
         self.think = SEC;
         self.bursts = false;
     }
 
-    /// Cuts that outlast failure detection, and few objects, so that both sides of a cut want the same.
+    /// Cuts that outlast failure detection, and few objects, so that both sides of a cut use the same ones.
     pub fn long_cuts(&mut self) {
         self.fault_lasts = 80 * SEC;
         self.fault_every = 8 * SEC;

@@ -1,4 +1,4 @@
-//! What must hold of the cluster itself: queues are bounded, and in the end every PG is whole and every copy the same.
+//! Invariants of the cluster: queues are bounded, and in the end every PG is clean and all copies are equal.
 
 use crate::net::{INBOX_MAX, NodeId};
 use crate::node::{Node, osd_node};
@@ -14,20 +14,20 @@ use osd::core::control::Phase;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Operations parked in a PG or held in queues, beyond what clients can have in flight, point at growth.
+/// Most events of a run's queue; more point at unbounded growth.
 const EVENTS_MAX: usize = 500_000;
 
-/// Nobody has so much data that an OSD is full of it.
+/// Fullness flags of OSDs, which no run has enough data for.
 const FULLNESS: u32 = osd_state::NEARFULL | osd_state::BACKFILLFULL | osd_state::FULL;
 
-/// Maps a run may make: at once, and per second.
+/// Most maps of a run: a base number, and a number per second.
 const EPOCHS_MAX: (u64, u64) = (400, 6);
 
-/// Looks at the sizes of everything.
+/// Checks the sizes of all queues.
 pub fn sizes(w: &mut World) {
     if w.ctx.queue.len() > EVENTS_MAX {
         let n = w.ctx.queue.len();
-        w.ctx.violation(format!("{n} events wait: something repeats without end"));
+        w.ctx.violation(format!("{n} events wait: the queue grows without bound"));
     }
     if w.ctx.net.longest > INBOX_MAX {
         let n = w.ctx.net.longest;
@@ -35,7 +35,7 @@ pub fn sizes(w: &mut World) {
     }
     let epochs = map(w).map_or(0, |m| u64::from(m.epoch.0));
     if epochs > EPOCHS_MAX.0 + EPOCHS_MAX.1 * w.ctx.now() / SEC {
-        w.ctx.violation(format!("{epochs} maps: something changes them without end"));
+        w.ctx.violation(format!("{epochs} maps: more than a run may make"));
     }
     if let Some(what) = waits_for_dead(w) {
         w.ctx.violation(what);
@@ -70,7 +70,7 @@ pub fn map(w: &World) -> Option<Arc<OsdMap>> {
     core(w).map(|c| c.state.osdmap.clone())
 }
 
-/// What keeps the cluster from being whole; `None` if nothing does.
+/// The first reason why the cluster is not clean; `None` if it is.
 #[must_use]
 pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
     let Some(map) = map(w) else { return Some("no monitor".into()) };
@@ -115,7 +115,7 @@ pub fn unclean(w: &World, pool: Option<PoolId>) -> Option<String> {
     None
 }
 
-/// True if an OSD is out, or flags keep the cluster from being whole.
+/// True if an OSD is out, or flags keep the cluster from becoming clean.
 #[must_use]
 pub fn held_back(w: &World) -> bool {
     use cluster::osdmap::map_flag::{
@@ -127,13 +127,13 @@ pub fn held_back(w: &World) -> bool {
     })
 }
 
-/// PGs that are still to be joined to others.
+/// Number of PGs that still wait for a merge.
 #[must_use]
 pub fn joins(w: &World) -> u32 {
     map(w).map_or(0, |m| m.pools.values().map(|p| p.pg_num.saturating_sub(p.pg_num_target)).sum())
 }
 
-/// A PG that is on another reactor of its OSD than its name says.
+/// A PG that is not on the reactor of its name.
 #[must_use]
 pub fn astray(w: &World) -> Option<String> {
     for o in 0..w.ctx.options.size.osds {
@@ -145,7 +145,7 @@ pub fn astray(w: &World) -> Option<String> {
     None
 }
 
-/// What deep scrubs of all PGs have not finished, or (if that counts) have found; `None` if all are done and found nothing.
+/// The deep scrubs that are not finished, or (with `count_errors`) found errors; `None` if all are done and clean.
 #[must_use]
 pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {
     let mut busy = None;
@@ -172,7 +172,7 @@ pub fn unscrubbed(w: &World, count_errors: bool) -> Option<String> {
     busy
 }
 
-/// A scrub has found something.
+/// True if a scrub found errors.
 #[must_use]
 pub fn scrub_errors(w: &World) -> bool {
     let osds = (0..w.ctx.options.size.osds).map(osd_node);
@@ -212,8 +212,8 @@ fn pg_unclean(w: &World, map: &OsdMap, pg: PgId) -> Option<String> {
     None
 }
 
-/// What is not served though all OSDs but one are there; `None` if everything is. What nobody there has is not asked for: the one
-/// that is not there may have had it alone, as a write that no client was told of.
+/// The first PG or operation that is not served without one OSD; `None` if all are. Operations on unfound objects are
+/// left out, because the missing OSD may have had the only copy of an unanswered write.
 #[must_use]
 pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String> {
     let map = map(w)?;
@@ -228,7 +228,10 @@ pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String
                 _ => None,
             };
             let Some(machine) = machine.filter(|m| m.epoch() == map.epoch) else {
-                return Some(format!("{pg} is not there on {} of {:?}", at.acting_primary, at.acting));
+                return Some(format!(
+                    "{pg} is missing or behind on its primary {} of {:?}",
+                    at.acting_primary, at.acting
+                ));
             };
             if !machine.is_active() {
                 let why = machine.inactive_reason();
@@ -255,7 +258,7 @@ pub fn unserved(w: &World, without: NodeId, clients: &[NodeId]) -> Option<String
     None
 }
 
-/// A PG that waits for the log of an OSD that is down.
+/// A PG that waits for the log of a dead OSD.
 #[must_use]
 pub fn waits_for_dead(w: &World) -> Option<String> {
     (0..w.ctx.options.size.osds).find_map(|n| match &w.nodes[osd_node(n)] {
@@ -267,7 +270,7 @@ pub fn waits_for_dead(w: &World) -> Option<String> {
     })
 }
 
-/// A member of an acting set that is being filled, or counts for more than it has.
+/// A member of an acting set that is being backfilled, or that counts for more than it has.
 #[must_use]
 pub fn half_members(w: &World) -> Option<String> {
     (0..w.ctx.options.size.osds).find_map(|n| match &w.nodes[osd_node(n)] {

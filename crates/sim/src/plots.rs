@@ -1,8 +1,8 @@
-//! Faults of several steps against the members of one PG: what a cluster must survive, and what single faults at random
-//! times bring about once in a thousand runs.
+//! Faults of several steps against the members of one PG. A cluster must survive them, but single faults at random
+//! times cause such a sequence once in a thousand runs.
 //!
-//! A plot is drawn as a whole when it begins; its steps are carried out at their times. One runs at a time, and each ends with
-//! all its OSDs started and all its links whole.
+//! A plot is drawn as a whole when it begins, and its steps are carried out at their times. One runs at a time, and
+//! each ends with all its OSDs started and all its links healed.
 
 use crate::load::Load;
 use crate::net::NodeId;
@@ -15,38 +15,38 @@ use base::OsdId;
 use base::rng::Rng;
 use std::collections::VecDeque;
 
-/// How long it takes at most until others go on without somebody who is gone.
+/// Longest time until the cluster goes on without an OSD that is gone.
 const NOTICED: Time = 30 * SEC;
-/// What one request takes on a disk that is made slow.
+/// Time of one request on a disk that is made slow.
 const SLUGGISH: Time = 300 * MS;
 
-/// One step.
+/// A step of a plot.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Kills an OSD, or (true) cuts its power.
     Crash(NodeId, bool),
-    /// Starts one.
+    /// Starts an OSD.
     Start(NodeId),
-    /// Messages stop on these links.
+    /// Cuts these links.
     Cut(Vec<(NodeId, NodeId)>),
-    /// They go on.
+    /// Heals these links.
     Heal(Vec<(NodeId, NodeId)>),
-    /// A disk is slower than usual by this factor.
+    /// Makes a disk slower than usual by this factor.
     Disk(NodeId, u64),
-    /// `osd down`, although others may not have noticed yet.
+    /// Marks an OSD down, although the others may not have noticed its death yet.
     Down(NodeId),
-    /// The same of an OSD that runs.
+    /// Marks a running OSD down.
     MarkDown(NodeId),
-    /// `osd out` (true) or `osd in`.
+    /// Marks an OSD out (true) or in.
     Out(NodeId, bool),
-    /// Who is asked for its log as a stray dies before it hears, or does not any more.
+    /// Sets (true) or removes the trap: a stray that is asked for its log dies before it gets the request.
     Trap(bool),
 }
 
-/// Steps, each with the time since the one before.
+/// The steps, each with the time since the previous one.
 pub type Plot = VecDeque<(Time, Step)>;
 
-/// The OSDs that serve some object, the primary first.
+/// The OSDs that serve a random object, the primary first.
 fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
     let object = Load::name(rng.below(w.ctx.options.objects as u64) as usize);
     let map = oracle::map(w)?;
@@ -59,7 +59,7 @@ fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
     all.iter().all(run).then_some(all)
 }
 
-/// A plot of this kind, if it can be had now.
+/// Draws a plot of this kind, if the cluster's state allows it.
 pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
     let mut all = members(rng, w)?;
     if all.len() < 2 && kind != Fault::Blackout {
@@ -68,7 +68,7 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
     let mut plot = Plot::new();
     match kind {
         Fault::Turns => {
-            // The order is any; the last to have all of it need not be the first that comes back.
+            // The order is random: the last OSD with all writes need not be the first to return.
             for i in (1..all.len()).rev() {
                 all.swap(i, rng.below(i as u64 + 1) as usize);
             }
@@ -98,7 +98,7 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
                 pause = 0;
             }
             plot.push_back((0, Step::Disk(slow, 1)));
-            // Often whose disk was slow comes back first, and is alone for a while.
+            // Often the OSD with the slow disk returns first, and is alone for a while.
             let first = if rng.chance(2, 3) { slow } else { all[0] };
             all.sort_by_key(|n| *n != first);
             let mut pause = SEC;
@@ -134,7 +134,7 @@ fn last_words(osd: NodeId, plot: &mut Plot, rng: &mut Rng, w: &World) {
     plot.push_back((NOTICED / 3 + rng.below(NOTICED / 2), Step::Start(osd)));
 }
 
-/// All are out; whoever is asked for its log as a stray dies.
+/// All members are out, and a stray that is asked for its log dies.
 fn exile(all: &[NodeId], plot: &mut Plot) {
     plot.extend(all.iter().map(|n| (0, Step::Out(*n, true))));
     plot.push_back((0, Step::Trap(true)));
@@ -142,7 +142,7 @@ fn exile(all: &[NodeId], plot: &mut Plot) {
     plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
 }
 
-/// One is cut off, the others die; it hears of that from OSDs first.
+/// One member is cut off while the others die; other OSDs tell it first.
 fn hearsay(mut all: Vec<NodeId>, plot: &mut Plot, rng: &mut Rng, w: &World) {
     let alone = all.remove(rng.below(all.len() as u64) as usize);
     let both = |o: NodeId| [(alone, o), (o, alone)];
@@ -164,7 +164,7 @@ fn hearsay(mut all: Vec<NodeId>, plot: &mut Plot, rng: &mut Rng, w: &World) {
     }
 }
 
-/// Carries out a step; a command it needs is returned. More OSDs than `most` are not taken down.
+/// Carries out a step, and returns the command that it needs. At most `most` OSDs are taken down.
 pub fn step(s: Step, most: usize, w: &mut World) -> Option<String> {
     w.ctx.line(|| format!("plot: {s:?}"));
     match s {

@@ -1,4 +1,4 @@
-//! Events in order of virtual time; those of one time in the order in which they were added.
+//! The event queue, in order of virtual time; events of the same time stay in the order of their insertion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,11 +6,11 @@ use std::collections::BinaryHeap;
 /// Nanoseconds of virtual time since the run began.
 pub type Time = u64;
 
-/// A microsecond.
+/// A microsecond of virtual time.
 pub const US: Time = 1_000;
-/// A millisecond.
+/// A millisecond of virtual time.
 pub const MS: Time = 1_000_000;
-/// A second.
+/// A second of virtual time.
 pub const SEC: Time = 1_000_000_000;
 
 struct Entry<E> {
@@ -36,7 +36,7 @@ impl<E> Ord for Entry<E> {
     }
 }
 
-/// See the module.
+/// The event queue of a run.
 pub struct Queue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     seq: u64,
@@ -50,7 +50,7 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// Adds an event; one for the past happens now.
+    /// Adds an event at a time; one for the past happens now.
     pub fn at(&mut self, at: Time, event: E) {
         self.seq += 1;
         self.heap.push(Reverse(Entry { at: at.max(self.now), seq: self.seq, event }));
@@ -61,26 +61,26 @@ impl<E> Queue<E> {
         self.at(self.now.saturating_add(delay), event);
     }
 
-    /// Takes the next event; time moves to it.
+    /// Takes the next event and advances the time to it.
     pub fn pop(&mut self) -> Option<E> {
         let Reverse(e) = self.heap.pop()?;
         self.now = e.at;
         Some(e.event)
     }
 
-    /// The time.
+    /// The current virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Events that wait.
+    /// Number of waiting events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True if nothing waits.
+    /// True if no event waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

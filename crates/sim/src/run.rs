@@ -1,4 +1,4 @@
-//! One run: a cluster is made, works while things go wrong, is made whole, and is judged.
+//! One run: a cluster is created, works under faults, heals, and is judged.
 
 use crate::check::{self, Wrong};
 use crate::compare;
@@ -23,54 +23,55 @@ use std::rc::Rc;
 
 mod nodes;
 
-/// How long a cluster without faults may take to be made.
+/// Longest time to create a cluster without faults.
 const SETUP_MAX: Time = 300 * SEC;
-/// How long a cluster may take to be whole, with all operations answered, once faults have stopped.
+/// Longest time until the cluster is clean and all operations are answered, once faults have stopped.
 const HEAL_MAX: Time = 600 * SEC;
-/// Orders of the operator that a link held back came by then.
+/// Longest delay of the operator's commands by a slow link.
 const LATE_ORDERS: Time = 10 * SEC;
-/// How long it may take besides for each PG that is still to be joined to another one: there is one join for each map.
+/// Time added to [`HEAL_MAX`] for each PG that waits for a merge: there is one merge for each map.
 const JOIN_MAX: Time = 20 * SEC;
-/// How long scrubs of all PGs may take besides for each PG: an OSD takes part in one at a time.
+/// Longest time of the scrubs of all PGs, without the times for each PG and shard.
 const SCRUB_MAX: Time = 600 * SEC;
-/// See there.
+/// Time added to [`SCRUB_MAX`] for each PG: an OSD takes part in one scrub at a time.
 const SCRUB_PG_MAX: Time = 6 * SEC;
-/// See there, for each shard of PGs that have those: with as many shards as OSDs all scrubs get in each other's way.
+/// Time added to [`SCRUB_MAX`] for each shard of erasure-coded PGs. With as many shards as OSDs all scrubs wait for
+/// each other.
 const SCRUB_SHARD_MAX: Time = 3 * SEC;
-/// How long PGs may take to move to the reactors their names say, and how long besides for each PG: one goes at a time.
+/// Longest time until PGs are on the reactors of their names, without the time for each PG.
 const MOVES_MAX: Time = 120 * SEC;
-/// See there.
+/// Time added to [`MOVES_MAX`] for each PG: one moves at a time.
 const MOVE_MAX: Time = 20 * SEC;
-/// How long the last reads may take.
+/// Longest time of the last reads.
 const READ_MAX: Time = 300 * SEC;
-/// Events of a run at most: beyond it something repeats without end.
+/// Most events of a run; more point at an endless repetition.
 const EVENTS_MAX: u64 = 60_000_000;
 
-/// How often copies are compared before a difference counts.
+/// Number of comparisons of copies before a difference counts.
 const COMPARISONS: usize = 6;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// Its shape.
+    /// The shape of the run.
     pub options: Options,
-    /// What was wrong; empty if nothing was.
+    /// The violations found; empty for a clean run.
     pub violations: Vec<String>,
-    /// Hash over everything that happened.
+    /// Hash over all events.
     pub hash: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Operations.
+    /// Number of operations.
     pub operations: usize,
-    /// Those without a known outcome.
+    /// Number of operations of unknown outcome.
     pub unknown: usize,
-    /// Those that the cluster refused for reasons that are not the object's.
+    /// Number of operations that the cluster refused for reasons other than the object.
     pub refused: usize,
-    /// Objects for which the search for an order of operations was given up.
+    /// Number of objects whose search for an order was given up.
     pub undecided: usize,
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub faults: BTreeMap<Fault, usize>,
-    /// PGs that moved from one reactor of their OSD to another one.
+    /// Number of PGs that moved between reactors of their OSD.
     pub moved: u64,
     /// Of several monitors, how many began to lead, and changes that the witness was told of as done.
     pub leaders: usize,
@@ -78,11 +79,11 @@ pub struct Report {
     pub acknowledged: usize,
     /// Virtual time it took.
     pub took: Time,
-    /// Virtual time the cluster took to be whole after the last fault.
+    /// Virtual time until the cluster was clean after the last fault.
     pub healed: Time,
-    /// Newest map.
+    /// Epoch of the newest map.
     pub epoch: u32,
-    /// The trace, with its lines if they were asked for.
+    /// The trace, with lines if they were requested.
     pub trace: Trace,
 }
 
@@ -95,7 +96,7 @@ pub(crate) struct Run {
     /// Of several monitors.
     witness: Option<Witness>,
     faulty: bool,
-    /// Operations that had begun when the last reads did.
+    /// Number of operations that had begun before the last reads.
     before_last: usize,
     undecided: usize,
 }
@@ -115,7 +116,7 @@ impl Run {
         let mut next_look = self.w.ctx.now();
         let mut looked = 0u64;
         loop {
-            // The condition may be costly: it is looked at now and then, at times that follow from the run alone.
+            // The condition may be costly. It is evaluated at intervals that depend on the run alone.
             if self.w.ctx.now() >= next_look {
                 next_look = self.w.ctx.now() + SEC / 20;
                 if until(&mut self.w) {
@@ -162,7 +163,7 @@ impl Run {
             _ => return Err("no operator".into()),
         };
         let answered = |w: &mut World| matches!(&w.nodes[operator], Node::Client(c) if c.answers.contains_key(&tid));
-        // What the command queued must be in the world's queue.
+        // Events that the command caused move to the world's queue.
         for (at, e) in self.w.ctx.net.take_events() {
             self.w.ctx.queue.at(at, Event::Net(e));
         }
@@ -220,7 +221,7 @@ impl Run {
         }
         if !self.advance(SETUP_MAX, |w| oracle::unclean(w, None).is_none()) {
             let why = oracle::unclean(&self.w, None).unwrap_or_default();
-            return Err(format!("the new pool does not become whole: {why}"));
+            return Err(format!("the new pool does not become clean: {why}"));
         }
         let pool = oracle::map(&self.w).and_then(|m| m.pool_by_name("data"));
         let mut load = self.load.borrow_mut();
@@ -256,7 +257,7 @@ impl Run {
         self.advance(long, |w| Self::idle(w, &load.borrow(), &clients));
     }
 
-    /// Faults stop; all must be answered and whole in time.
+    /// Stops all faults, and waits until all operations are answered and the cluster is clean.
     fn heal(&mut self) -> Time {
         let from = self.w.ctx.now();
         if let Some(x) = &mut self.witness {
@@ -274,11 +275,11 @@ impl Run {
             }
             self.faults.complete(n, &mut self.w);
         }
-        // What is left of the work need not take its time.
+        // The remaining work may go faster.
         self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
         let operator = self.operator;
-        // What he ordered in the end may come late, too: a pool then grows when all seems done.
+        // Late commands of the operator count, too: the pool may grow when all else is done.
         let obeyed = move |w: &World| matches!(&w.nodes[operator], Node::Client(c) if c.is_answered());
         let mut whole = |w: &mut World| {
             obeyed(w)
@@ -293,7 +294,7 @@ impl Run {
         }
         let mut well = self.advance(limit / 2, &mut whole);
         if !well && self.w.ctx.violations.is_empty() {
-            // One client on a slow network may not get through its work; what it has begun must be answered.
+            // A client on a slow network may not finish its work; only its begun operations must be answered.
             self.load.borrow_mut().no_more();
             if self.faults.kinds.contains_key(&Fault::Rot) {
                 self.faults.unrot(&mut self.w);
@@ -301,7 +302,8 @@ impl Run {
             well = self.advance(limit / 2, &mut whole);
         }
         if !well && self.w.ctx.violations.is_empty() && self.faults.kinds.contains_key(&Fault::Rot) {
-            // What was found bad is not looked at again: the operator says that the newest copy that reads is to be taken.
+            // A PG does not retry copies that it found unreadable, so the operator reverts to the newest readable
+            // ones.
             self.faults.revert(&mut self.w);
             well = self.advance(limit / 2, &mut whole);
         }
@@ -311,7 +313,7 @@ impl Run {
             let stuck = self.stuck();
             let left = self.load.borrow().left();
             self.w.ctx.violation(format!(
-                "not well {} s after the last fault: {why}; {stuck}; not begun: {left}",
+                "not clean {} s after the last fault: {why}; {stuck}; not begun: {left}",
                 limit / SEC,
             ));
         }
@@ -324,7 +326,7 @@ impl Run {
         self.w.ctx.now() - from
     }
 
-    /// Everything is served though one OSD is not there.
+    /// Checks that everything is served while one OSD is missing.
     fn without(&mut self, n: NodeId) {
         let clients = self.clients.clone();
         let mut served = |w: &mut World| oracle::unserved(w, n, &clients).is_none();
@@ -332,19 +334,20 @@ impl Run {
         if oracle::held_back(&self.w) {
             self.faults.restore(&mut self.w);
         }
-        // Clients begin nothing meanwhile.
+        // Clients begin no operations in this phase.
         self.load.borrow_mut().held = true;
         if !self.advance(HEAL_MAX, &mut served) && self.w.ctx.violations.is_empty() {
             let why = oracle::unserved(&self.w, n, &self.clients).unwrap_or_default();
             let stuck = self.stuck();
-            self.w
-                .ctx
-                .violation(format!("without node {n} not all is served after {} s: {why}; {stuck}", HEAL_MAX / SEC));
+            self.w.ctx.violation(format!(
+                "without node {n} not everything is served after {} s: {why}; {stuck}",
+                HEAL_MAX / SEC
+            ));
         }
         self.load.borrow_mut().held = false;
     }
 
-    /// Operations without an answer, and those OSDs know of.
+    /// Operations without an answer, at clients and at OSDs.
     fn stuck(&self) -> String {
         let load = self.load.borrow();
         let mut out = String::new();
@@ -385,27 +388,27 @@ impl Run {
         }
         if !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) && self.w.ctx.violations.is_empty() {
             let why = oracle::unclean(&self.w, None).unwrap_or_default();
-            self.w.ctx.violation(format!("not well after all hosts lost power: {why}"));
+            self.w.ctx.violation(format!("not clean after all hosts lost power: {why}"));
         }
     }
 
-    /// Every PG comes to the reactor its name says.
+    /// Waits until every PG is on the reactor of its name.
     fn spread(&mut self) {
         let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
         let limit = MOVES_MAX + Time::from(pgs) * MOVE_MAX;
         if !self.advance(limit, |w| oracle::astray(w).is_none()) && self.w.ctx.violations.is_empty() {
             let why = oracle::astray(&self.w).unwrap_or_default();
-            self.w.ctx.violation(format!("not every PG has moved after {} s: {why}", limit / SEC));
+            self.w.ctx.violation(format!("not every PG is on its reactor after {} s: {why}", limit / SEC));
         }
     }
 
-    /// A deep scrub of every PG finds nothing; after a repair, if disks have rotted.
+    /// Checks that a deep scrub of every PG finds nothing. If disks have rotted, a repair comes first.
     fn scrub_all(&mut self) {
         if self.faults.kinds.contains_key(&Fault::Rot) {
             self.scrub(ScrubAll::Repair);
             if self.w.ctx.violations.is_empty() && !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) {
                 let why = oracle::unclean(&self.w, None).unwrap_or_default();
-                self.w.ctx.violation(format!("not well after a repair: {why}"));
+                self.w.ctx.violation(format!("not clean after a repair: {why}"));
             }
         }
         if self.w.ctx.violations.is_empty() {
@@ -430,7 +433,7 @@ impl Run {
         if self.w.ctx.violations.is_empty()
             && let Some(why) = oracle::unscrubbed(&self.w, look)
         {
-            self.w.ctx.violation(format!("scrubs after all was healed: {why}"));
+            self.w.ctx.violation(format!("scrubs of the healed cluster: {why}"));
         }
     }
 
@@ -461,7 +464,7 @@ impl Run {
         }
     }
 
-    /// Copies are the same. What trims snapshots meanwhile gets a moment to end.
+    /// Checks that all copies are equal. A trim of snapshots in progress gets time to end.
     fn compare(&mut self) {
         for _ in 0..COMPARISONS {
             if compare::difference(&mut self.w).is_none() {
@@ -486,14 +489,12 @@ impl Run {
             match check::object(&history, self.w.ctx.options.code, &sources) {
                 Ok(()) => {}
                 Err(Wrong::GaveUp) => {
-                    // Many operations of unknown outcome at a time on one object: nothing is known to be wrong.
+                    // Many concurrent operations of unknown outcome on one object: the history is undecided.
                     self.w.ctx.line(|| format!("object-{object}: the search for an order was too long"));
                     self.undecided += 1;
                 }
                 Err(Wrong::NotLinearizable { .. }) if self.faults.given_up.contains(&Load::name(object)) => {
-                    self.w
-                        .ctx
-                        .line(|| format!("object-{object} was given up, so that what was seen of it does not hold"));
+                    self.w.ctx.line(|| format!("object-{object} was reverted, so earlier reads of it need not hold"));
                     self.undecided += 1;
                 }
                 Err(Wrong::NotLinearizable { op, state }) => {
@@ -513,7 +514,7 @@ impl Run {
                 }
             }
         }
-        // Reads that the cluster refused after all was well.
+        // Reads that the cluster refused although it was clean.
         let late: Vec<u64> = load
             .records
             .iter()
@@ -522,12 +523,12 @@ impl Run {
             .map(|r| r.id)
             .collect();
         if !late.is_empty() {
-            self.w.ctx.violation(format!("operations {late:?} were refused although nothing was wrong"));
+            self.w.ctx.violation(format!("operations {late:?} were refused although the run had no faults"));
         }
     }
 }
 
-/// Carries out a run. With `words` its trace can be read.
+/// Carries out a run. With `words` its trace keeps lines.
 #[must_use]
 pub fn run(o: &Options, words: bool) -> Report {
     let mut r = Run::new(o, words);

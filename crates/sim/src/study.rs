@@ -1,7 +1,7 @@
-//! What the death and the return of one OSD cost a cluster of a given size: time and messages, by kind.
+//! Measures the cost of the death and the return of one OSD in a cluster of a given size: time and messages, by kind.
 //!
-//! No faults but that one, no clients, no objects: what is counted is maps, peering, heartbeats and leases, which grow with
-//! OSDs and PGs, not with data.
+//! There are no other faults, no clients and no objects. The messages are those of maps, peering, heartbeats and
+//! leases, which grow with OSDs and PGs, not with data.
 
 use crate::node::{Node, osd_node};
 use crate::options::{Options, Size};
@@ -12,21 +12,21 @@ use crate::world::World;
 use base::{OsdId, PgId};
 use std::collections::BTreeMap;
 
-/// How long one step may take.
+/// Longest time of a step.
 const STEP_MAX: Time = 300 * SEC;
-/// How long the quiet cluster is watched.
+/// Time for which the idle cluster is measured.
 const QUIET: Time = 20 * SEC;
 
-/// What happened in one step.
+/// The measurements of a step.
 #[derive(Debug)]
 pub struct Step {
-    /// What it was.
+    /// Name of the step.
     pub name: &'static str,
-    /// Virtual time it took.
+    /// Virtual duration of the step.
     pub took: Time,
-    /// Map epochs made in it.
+    /// Number of map epochs made in the step.
     pub epochs: u32,
-    /// Messages and their bytes, by kind.
+    /// Number of messages and bytes, by message type.
     pub messages: BTreeMap<u16, (u64, u64)>,
 }
 
@@ -49,14 +49,14 @@ fn shape(osds: usize, pgs: u32) -> Options {
     }
 }
 
-/// A cluster at rest, for looking at what an OSD holds.
+/// An idle cluster, to inspect the memory of an OSD.
 pub struct Quiet(Run);
 
 impl Quiet {
-    /// Makes it, with that many PGs on every OSD, and lets it rest for a while.
+    /// Creates an idle cluster with `pgs` PGs on every OSD.
     ///
     /// # Errors
-    /// In words, if the cluster does not come to rest in time.
+    /// A text, if the cluster does not become idle in time.
     pub fn new(osds: usize, pgs: u32) -> Result<Self, String> {
         let copies = osds.min(3);
         let o = shape(osds, pgs);
@@ -68,7 +68,7 @@ impl Quiet {
         Ok(Self(run))
     }
 
-    /// Takes the process of an OSD out of the cluster; it holds all memory of that OSD but its disk.
+    /// Removes an OSD's process from the cluster. It owns all memory of that OSD but its disk.
     pub fn take(&mut self, osd: usize) -> Option<Box<crate::node::osd::Process>> {
         match &mut self.0.w.nodes[osd_node(osd)] {
             Node::Osd(x) => x.process.take().map(Box::new),
@@ -77,7 +77,7 @@ impl Quiet {
     }
 }
 
-/// All PGs serve, and every OSD that is up knows the newest map.
+/// True if all PGs serve, and every OSD that is up has the newest map.
 fn serving(w: &World, dead: Option<usize>) -> bool {
     let Some(map) = oracle::map(w) else { return false };
     if dead.is_some_and(|o| map.is_up(OsdId(o as i32))) {
@@ -99,10 +99,10 @@ fn serving(w: &World, dead: Option<usize>) -> bool {
         })
 }
 
-/// Carries it out: what each step cost.
+/// Carries out the study and returns the cost of each step.
 ///
 /// # Errors
-/// In words, if the cluster does not come to rest in time.
+/// A text, if the cluster does not become idle in time.
 pub fn study(osds: usize, pgs: u32) -> Result<Vec<Step>, String> {
     let o = shape(osds, pgs);
     let mut run = Run::new(&o, false);

@@ -1,12 +1,12 @@
-//! What happened: a hash over everything, and the last lines in words if somebody wants to read them.
+//! The trace of a run: a hash over all events, and the last lines as text if requested.
 
 use crate::queue::Time;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Lines kept of a run that is told in words.
+/// Most lines kept.
 const LINES_MAX: usize = 2_000_000;
 
-/// See the module.
+/// The trace of a run.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
@@ -16,7 +16,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// With `words`, lines are kept.
+    /// An empty trace; with `words`, lines are kept.
     #[must_use]
     pub fn new(words: bool) -> Self {
         Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: words.then(VecDeque::new), counts: BTreeMap::new() }
@@ -35,13 +35,13 @@ impl Trace {
         self.mix(&[u64::from(base::crc::crc32c(0, b)), b.len() as u64]);
     }
 
-    /// Counts a message that arrives.
+    /// Counts a delivered message.
     pub fn count(&mut self, kind: u16, bytes: usize) {
         let c = self.counts.entry(kind).or_default();
         *c = (c.0 + 1, c.1 + bytes as u64);
     }
 
-    /// Messages and their bytes by kind, since this was last asked.
+    /// Takes the number of messages and bytes by kind since the last call.
     pub fn take_counts(&mut self) -> BTreeMap<u16, (u64, u64)> {
         std::mem::take(&mut self.counts)
     }
@@ -68,13 +68,13 @@ impl Trace {
         self.hash
     }
 
-    /// Events so far.
+    /// Number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The lines.
+    /// The lines kept.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().flatten().map(String::as_str)
     }

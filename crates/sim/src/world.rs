@@ -1,4 +1,4 @@
-//! The world around the nodes: time, network, processes that run, stand still or are gone.
+//! The world around the nodes: time, network, and processes that run, are paused or are gone.
 
 use crate::net::{Arrival, Net, NetEvent, NodeId};
 use crate::node::promises::Promises;
@@ -12,25 +12,25 @@ use base::{EntityAddr, Mono, Now, Utime};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Wall clock when a run begins.
+/// Wall clock at the beginning of a run, in seconds since 1970.
 const WALL_START: u32 = 1_700_000_000;
-/// How long somebody who went into the trap is away.
+/// Time for which an OSD that the trap killed is away.
 const TRAPPED: Time = 40 * SEC;
-/// Events that may wait for a process that stands still.
+/// Most events that may wait for a paused process.
 const DEFERRED_MAX: usize = 200_000;
 
-/// What happens.
+/// An event of the world.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// The network.
+    /// An event of the network.
     Net(NetEvent),
     /// A deadline of a process.
     Timer(NodeId, u64),
-    /// A disk completes something.
+    /// A disk may complete a request.
     Disk(NodeId, u64),
-    /// A reactor of an OSD takes something out of its mailbox.
+    /// A reactor of an OSD takes a message out of its mailbox.
     Inner(NodeId, u64, usize),
-    /// The monitor's state store: applies (false) or answers (true) its oldest request.
+    /// The monitor's state store applies (false) or answers (true) its oldest request.
     State(NodeId, u64, bool),
     /// The state that several monitors share does something.
     Shared,
@@ -40,42 +40,42 @@ pub enum Event {
     Kill(NodeId),
     /// A process starts.
     Start(NodeId),
-    /// A process that stood still goes on.
+    /// A paused process goes on.
     Resume(NodeId),
-    /// The next fault.
+    /// The next fault is injected.
     Fault,
-    /// The end of fault number so and so.
+    /// The fault of that number ends.
     FaultEnd(usize),
-    /// A look at everything's sizes.
+    /// The sizes of all queues are checked.
     Watch,
 }
 
 /// An event for a process.
 #[derive(Debug)]
 pub enum Input {
-    /// The network.
+    /// The network delivers something.
     Net(Arrival),
-    /// A deadline.
+    /// A deadline has come.
     Timer,
     /// A disk request completed.
     Disk,
-    /// Something for a reactor.
+    /// A message waits for that reactor.
     Inner(usize),
-    /// The state store.
+    /// The state store applies (false) or answers (true) a request.
     State(bool),
 }
 
-/// A node's clocks.
+/// A node's monotonic and wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset: u64,
     ppm: i64,
-    /// How much the wall clock is off.
+    /// Error of the wall clock in nanoseconds.
     pub skew_ns: i64,
 }
 
 impl Clock {
-    /// A clock that differs from true time as the generator says.
+    /// Draws a clock whose rate differs from true time by at most `drift_ppm`.
     #[must_use]
     pub fn draw(r: &mut Rng, drift_ppm: u64) -> Self {
         let ppm = r.below(2 * drift_ppm + 1) as i64 - drift_ppm as i64;
@@ -86,14 +86,14 @@ impl Clock {
         (i128::from(self.offset) + i128::from(t) + i128::from(t) * i128::from(self.ppm) / 1_000_000) as u64
     }
 
-    /// What it shows at true time `t`.
+    /// The clock's time at true time `t`.
     #[must_use]
     pub fn now(&self, t: Time) -> Now {
         let wall = (i128::from(t) + i128::from(self.skew_ns)).max(0) as u64;
         Now { mono: Mono(self.mono(t)), wall: Utime { sec: WALL_START, nsec: 0 }.plus(Duration::from_nanos(wall)) }
     }
 
-    /// The true time at which it shows `m` or a little more.
+    /// The true time at which the clock shows `m` or slightly more.
     #[must_use]
     pub fn when(&self, m: Mono) -> Time {
         let d = i128::from(m.0) - i128::from(self.offset);
@@ -101,29 +101,29 @@ impl Clock {
     }
 }
 
-/// What nodes share.
+/// The parts of the world that nodes share.
 pub struct Ctx {
-    /// Events to come.
+    /// The waiting events.
     pub queue: Queue<Event>,
     /// The network.
     pub net: Net,
-    /// What happened.
+    /// The trace of the run.
     pub trace: Trace,
-    /// The run's shape.
+    /// The shape of the run.
     pub options: Options,
-    /// Disks' randomness.
+    /// Random numbers for disk delays.
     pub disk_rng: Rng,
-    /// Everything else's.
+    /// Random numbers for everything else.
     pub rng: Rng,
-    /// Invariants that did not hold.
+    /// Violations of invariants so far.
     pub violations: Vec<String>,
-    /// PGs that moved from one reactor of their OSD to another one.
+    /// Number of PGs that moved between reactors of their OSD.
     pub moved: u64,
-    /// Who is asked for its log as a stray dies before it hears.
+    /// True while the trap is set: a stray that is asked for its log dies before it gets the request.
     pub trap: bool,
-    /// Who died so.
+    /// The OSD that the trap killed.
     pub trapped: Option<NodeId>,
-    /// Leases that were given.
+    /// The leases given so far.
     pub promises: Promises,
     /// The state that several monitors share, and what it and they have done.
     pub several: Option<Box<Several>>,
@@ -131,7 +131,7 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    /// For a run.
+    /// The shared parts for a run.
     #[must_use]
     pub fn new(options: Options, nodes: usize, words: bool) -> Self {
         let s = options.seed;
@@ -152,13 +152,13 @@ impl Ctx {
         }
     }
 
-    /// True time.
+    /// The current true time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.queue.now()
     }
 
-    /// A number for a process that starts, never used again.
+    /// A number for a new process, never used again.
     pub fn new_inc(&mut self) -> u64 {
         self.next_inc += 1;
         self.next_inc
@@ -208,7 +208,7 @@ impl Ctx {
         self.trace.line(now, text);
     }
 
-    /// An invariant did not hold.
+    /// Records the violation of an invariant.
     pub fn violation(&mut self, text: String) {
         self.line(|| format!("VIOLATION {text}"));
         self.violations.push(text);
@@ -221,9 +221,9 @@ impl Ctx {
     }
 }
 
-/// See the module.
+/// The world of a run.
 pub struct World {
-    /// What nodes share.
+    /// The parts that nodes share.
     pub ctx: Ctx,
     /// The nodes: the monitor, the OSDs, the clients, the operator.
     pub nodes: Vec<Node>,
@@ -232,25 +232,25 @@ pub struct World {
 }
 
 impl World {
-    /// With these nodes, none of which runs yet.
+    /// A world of these nodes, none of which runs yet.
     #[must_use]
     pub fn new(ctx: Ctx, nodes: Vec<Node>) -> Self {
         let n = nodes.len();
         Self { ctx, nodes, paused: vec![false; n], deferred: (0..n).map(|_| VecDeque::new()).collect() }
     }
 
-    /// Lets a process stand still, as SIGSTOP does.
+    /// Pauses a process, as SIGSTOP does.
     pub fn pause(&mut self, node: NodeId) {
         self.paused[node] = true;
     }
 
-    /// True if it stands still.
+    /// True if the process is paused.
     #[must_use]
     pub fn is_paused(&self, node: NodeId) -> bool {
         self.paused[node]
     }
 
-    /// Lets it go on with what came meanwhile.
+    /// Resumes a process, with the events that arrived meanwhile.
     pub fn resume(&mut self, node: NodeId) {
         self.paused[node] = false;
         for (inc, input) in std::mem::take(&mut self.deferred[node]) {
@@ -259,7 +259,7 @@ impl World {
         self.hear_state(node);
     }
 
-    /// A process of `node` dies; with `power` its host, too.
+    /// Kills the process of `node`; with `power` its host loses power.
     pub fn crash(&mut self, node: NodeId, power: bool) {
         let Some(inc) = self.nodes[node].inc() else { return };
         self.paused[node] = false;
@@ -272,7 +272,7 @@ impl World {
         self.ctx.net_events();
     }
 
-    /// Kills who went into the trap: until the end, if all must be served without one then.
+    /// Kills the OSD in the trap. It stays dead until the end if the run must serve everything without one OSD.
     fn spring(&mut self, node: NodeId) {
         let osds = self.ctx.options.size.osds;
         let down = (1..=osds).filter(|n| self.nodes[*n].inc().is_none() || self.paused[*n]).count();
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// A process starts, unless it runs.
+    /// Starts a process, unless it runs.
     pub fn start(&mut self, node: NodeId) {
         if self.nodes[node].inc().is_some() {
             return;
@@ -303,7 +303,7 @@ impl World {
         }
         if self.paused[node] {
             if self.deferred[node].len() >= DEFERRED_MAX {
-                self.ctx.violation(format!("node {node}: more than {DEFERRED_MAX} events wait while it stands still"));
+                self.ctx.violation(format!("node {node}: more than {DEFERRED_MAX} events wait while it is paused"));
             } else {
                 self.deferred[node].push_back((inc, input));
             }
@@ -410,7 +410,7 @@ impl World {
     }
 }
 
-/// A node in the trace.
+/// The name of a node in the trace.
 pub struct NodeName(pub NodeId);
 
 impl std::fmt::Display for NodeName {

@@ -1,14 +1,14 @@
-//! Does the simulator find bugs that were planted, each within a stated number of seeds?
+//! Does the simulator find planted bugs, each within a stated number of seeds?
 //!
-//! A simulator that finds nothing may be blind. Each bug is compiled into the tests' build of the production code and acts only
-//! here; the budgets are about four times what was needed when they were written.
+//! A simulator that finds nothing may be blind. Each bug is compiled into the tests' build of the production code and
+//! acts only here. The budgets are about four times the number of seeds needed when they were written.
 
 use base::planted::{Bug, plant};
 use sim::options::{Fault, Options, Size};
 use sim::queue::MS;
 use sim::run::run;
 
-/// Some seed below `budget` finds `bug`, with the kinds of faults that bring it to light.
+/// Checks that a seed below `budget` finds `bug`, with faults of these kinds.
 fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
     let size = Size { osds: 4, ops: 250, faults: 10, copies, only: only.to_vec() };
     found_with(bug, budget, |seed| Options {
@@ -18,7 +18,7 @@ fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
     });
 }
 
-/// The same with few objects, and a client that only reads, for faults against the members of one PG.
+/// Checks the same with few objects and a client that only reads, for faults against the members of one PG.
 fn found_watching(bug: Bug, copies: usize, only: Fault, objects: Option<usize>) {
     let size = Size { osds: 4, ops: 500, faults: 10, copies, only: vec![only] };
     let budget = if bug == Bug::KeepDivergent { 40 } else { 12 };
@@ -48,7 +48,7 @@ fn an_answer_before_durability() {
 
 #[test]
 fn a_forgotten_request_id() {
-    // Much is on its way whenever connections end.
+    // Much is in flight whenever connections end.
     let size = Size { osds: 4, ops: 1500, faults: 30, copies: 1, only: vec![Fault::Reset] };
     found_with(Bug::ForgetReqids, 12, |seed| Options {
         reactors: 1,
@@ -92,7 +92,8 @@ fn a_replica_that_says_durable_too_early() {
 
 #[test]
 fn divergent_records_that_are_kept() {
-    // So many that some are not written again by who takes over: recovery of such a one would hide the bug.
+    // With that many objects, the next primary does not overwrite all of them. Recovery of an overwritten one would
+    // hide the bug.
     found_watching(Bug::KeepDivergent, 2, Fault::LastWords, Some(80));
 }
 
@@ -106,7 +107,7 @@ fn a_split_that_forgets_the_log() {
     found(Bug::SplitForgetsLog, 3, &[Fault::PgNum, Fault::Reset, Fault::Kill, Fault::CrashAtStep], 16);
 }
 
-/// With an erasure-coded pool, few objects and a client that only reads.
+/// Checks the same with an erasure-coded pool, few objects and a client that only reads.
 fn found_coded(bug: Bug, shape: (u8, u8), only: &[Fault], objects: usize, budget: u64) {
     let size = Size { osds: 4, ops: 400, faults: 10, copies: 0, only: only.to_vec() };
     found_with(bug, budget, |seed| {
@@ -122,7 +123,7 @@ fn an_answer_before_all_shards_have_it() {
     found_coded(Bug::AckBeforeReplicas, (2, 1), &[Fault::LastWords], 3, 40);
 }
 
-/// What a shard has and others don't is neither undone nor counted as missing.
+/// A write that only one shard has is neither rolled back nor counted as missing.
 #[test]
 fn a_forgotten_undo() {
     found_coded(Bug::KeepDivergent, (2, 2), &[Fault::LastWords, Fault::Turns], 80, 40);
@@ -144,13 +145,13 @@ fn coding_shards_made_with_the_wrong_old_data() {
     found_coded(Bug::DeltaWithoutOld, (4, 2), &[Fault::Kill], 3, 40);
 }
 
-/// A shard's word counts although a power cut takes the entry back.
+/// A shard's acknowledgement counts although a power cut loses the entry.
 #[test]
 fn a_shard_that_says_durable_too_early() {
     found_coded(Bug::ReplicaAcksBeforeDurable, (2, 2), &[Fault::Blackout], 3, 40);
 }
 
-/// As seeds are drawn, of default size.
+/// Checks a bug with seeds as drawn, of default size.
 fn found_as_drawn(bug: Bug) {
     found_with(bug, 40, |seed| Options::draw(seed, Size::default()));
 }
@@ -170,7 +171,7 @@ fn versions_of_heads_at_snapshots() {
     found_as_drawn(Bug::HeadVersionAtSnapshot);
 }
 
-/// A seed below 40, as drawn and of default size, finds the bug, and is clean without it.
+/// Checks that a seed below 40, as drawn and of default size, finds the bug, and is clean without it.
 fn found_by(bug: Bug, seed: u64) {
     assert!(seed < 40);
     let o = Options::draw(seed, Size::default());

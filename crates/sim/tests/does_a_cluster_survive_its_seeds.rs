@@ -1,7 +1,7 @@
-//! Do clusters keep every promise while everything around them fails, and is a run the same each time?
+//! Do clusters keep every promise while everything around them fails, and is a run of a seed the same each time?
 //!
-//! A few seeds that never change, seeds that once found something, and fresh ones for as long as `SIM_SECONDS` says. `SIM_SEED`
-//! runs one seed. Longer runs: `cargo run --release -p belemnite-sim -- --help`.
+//! Runs a few fixed seeds, seeds that once found something, and fresh ones for `SIM_SECONDS` seconds. `SIM_SEED` runs
+//! one seed. Longer runs: `cargo run --release -p belemnite-sim -- --help`.
 
 use sim::options::{COPIES_MAX, Options, Size};
 use sim::run::{Report, run};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 /// Small enough for a build without optimisation.
 const SIZE: Size = Size { osds: 5, ops: 300, faults: 10, copies: 0, only: Vec::new() };
 
-/// Fresh seeds run for so long unless `SIM_SECONDS` says otherwise.
+/// Seconds for which fresh seeds run without `SIM_SECONDS`.
 const SECONDS: u64 = 60;
 
-/// Seeds that once found something, with copies and operations: docs/design/simulation.md says what.
+/// Seeds that once found something, with copies and operations; docs/design/simulation.md describes them.
 const FOUND: [(u64, usize, usize); 6] =
     [(31, 1, 600), (1001, 2, 400), (0, 3, 60), (90_109, 0, 2000), (90_111, 0, 2000), (7_000_396, 0, 2000)];
 
@@ -77,7 +77,7 @@ fn pools_that_grow_are_clean() {
 #[test]
 fn pools_that_shrink_are_clean() {
     use sim::options::Fault::{CrashAtStep, Kill, Partition, PgNum, PgShrink, PowerCut};
-    // 1: with PGs of which one started its last interval later than the other, the joined one had no complete copy.
+    // Seed 1: of two PGs to be merged one started its last interval later, and the merged PG had no complete copy.
     let quiet = Size { osds: 4, copies: 2, ops: 250, faults: 12, only: vec![PgNum, PgShrink] };
     let only = vec![PgNum, PgShrink, Kill, PowerCut, CrashAtStep, Partition];
     for (seed, size) in [(1, quiet), (20, Size { osds: 4, copies: 3, ops: 200, faults: 10, only })] {
@@ -89,7 +89,7 @@ fn pools_that_shrink_are_clean() {
 #[test]
 fn disks_that_rot_show_nothing_wrong_and_are_mended() {
     use sim::options::Fault::{CrashAtStep, Kill, PowerCut, Rot, Turns};
-    // 1, 2: a member can't write a part of a block that does not read; 11: nor replace the object.
+    // Seeds 1, 2: a member cannot write a part of an unreadable block. Seed 11: nor can it replace the object.
     for (seed, only) in [(1, vec![Rot]), (2, vec![Rot]), (11, vec![Rot, Kill, PowerCut, CrashAtStep, Turns])] {
         let r = clean_with(seed, Size { osds: 4, copies: 3, ops: 400, only, ..SIZE });
         assert!(r.faults.contains_key(&Rot), "a disk of seed {seed} rots");
@@ -99,7 +99,7 @@ fn disks_that_rot_show_nothing_wrong_and_are_mended() {
 #[test]
 fn disks_that_fill_up_take_writes_again() {
     use sim::options::Fault::{CrashAtStep, Full, Kill, OutIn, PowerCut};
-    // 2: the store refuses some writes before the map says that the OSD is full.
+    // Seed 2: the store refuses some writes before the map shows the OSD full.
     for (seed, only, refuses) in [(2, vec![Full], true), (105, vec![Full, Kill, PowerCut, CrashAtStep, OutIn], false)] {
         let r = clean_with(seed, Size { osds: 4, ops: 250, faults: 12, only, ..SIZE });
         assert!(r.faults.contains_key(&Full), "a disk of seed {seed} is filled");
@@ -111,14 +111,14 @@ fn disks_that_fill_up_take_writes_again() {
 fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {
-            // As they were when they did.
+            // These seeds found something before class calls, listings and copies were drawn.
             let o = Options::plain(seed, Size { copies, ops, faults: 12, ..SIZE });
             clean_run(Options { reactors: 1, reactors_change: false, ..o });
         }
     }
 }
 
-/// Both copies of a PG may have failed, with what is split off it, while clients write.
+/// Both copies of a PG may fail, with PGs split off it, while clients write.
 #[test]
 fn copies_that_fail_while_pgs_split_lose_nothing() {
     use sim::options::Fault::{FailCopy, Kill, PgNum, PgShrink};
@@ -130,7 +130,8 @@ fn copies_that_fail_while_pgs_split_lose_nothing() {
     }
 }
 
-/// Everything that clients do, while PGs are split and joined: watches, reads by any member, calls of a class, listings, copies.
+/// All kinds of client operations run while PGs are split and merged: watches, reads by any member, class calls,
+/// listings, copies.
 #[test]
 fn all_that_clients_do_goes_on_while_pgs_split() {
     use sim::options::Fault::{Kill, PgNum, PgShrink, Reset};
@@ -156,7 +157,7 @@ fn all_that_clients_do_goes_on_while_pgs_split() {
 
 #[test]
 fn pgs_that_move_between_reactors_lose_nothing() {
-    // One lost writes, in the other a copy stayed where it was.
+    // One seed lost writes; in the other a copy stayed on its OSD.
     for seed in [1_795_351_774, 1_795_351_538] {
         let o = Options::plain(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
         let r = clean_run(Options { moves: true, ..o });
@@ -204,8 +205,8 @@ fn erasure_coded_pools_that_grow_and_shrink_are_clean() {
     }
 }
 
-/// Two shards of one PG were found on two reactors of an OSD; what was said to one of them made it anew on the other's, and with another number
-/// of reactors the store did not open.
+/// Two shards of one PG were on two reactors of an OSD. A message to one of them created it again on the other's
+/// reactor, and with another number of reactors the store did not open.
 #[test]
 fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
     let o = Options::coded(500_290, Size { ops: 800, faults: 12, ..SIZE }, None);
@@ -213,8 +214,9 @@ fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
     clean_run(o);
 }
 
-/// 500053: an OSD with two shards of a PG's acting set had one place for them to be recovered, and each waited for the other one's. 500199: an
-/// object was read of strays that had the log and lacked it, though others had it.
+/// Seed 500053: an OSD with two shards of a PG's acting set had one reservation for their recovery, and each waited
+/// for the other's. Seed 500199: an object was read from strays that had the log and lacked it, although other OSDs
+/// had it.
 #[test]
 fn erasure_coded_pgs_that_waited_for_good_are_clean() {
     for seed in [500_053, 500_199] {

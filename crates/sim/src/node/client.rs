@@ -1,4 +1,4 @@
-//! A client's host: monitor session and objecter, and what it does with them: the load's operations, or the operator's
+//! A client's host: its monitor session and objecter, which carry out the load's operations or the operator's
 //! commands.
 
 use super::{Timer, addr};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use wire::msg::{MOsdMap, MPoolOp, MPoolOpReply, pool_op};
 use wire::{Decode as _, Features, Message, WireMessage as _};
 
-/// How often the real host looks at its deadlines.
+/// Longest time between two checks of deadlines, as in the real host.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
 
 struct Process {
@@ -30,9 +30,9 @@ struct Process {
     objecter: Objecter,
     conns: BTreeMap<ConnKey, OsdId>,
     by_osd: BTreeMap<OsdId, ConnKey>,
-    /// Operations in flight: the objecter's number to the load's.
+    /// Operations in flight: the load's number by the objecter's.
     ops: BTreeMap<u64, u64>,
-    /// Listings under way, by the load's numbers.
+    /// Listings in progress, by the load's number.
     listings: BTreeMap<u64, Listing>,
     pool_ops: BTreeMap<u64, Option<u64>>,
     next_tid: u64,
@@ -42,13 +42,13 @@ struct Process {
     waking: bool,
 }
 
-/// See the module.
+/// A client of the run, or its operator.
 pub struct ClientNode {
-    /// Its clocks.
+    /// The node's clocks.
     pub clock: Clock,
-    /// Its place.
+    /// The node's index in the world.
     pub node: NodeId,
-    /// Its number among the clients; the operator has none.
+    /// The client's number; `None` for the operator.
     pub number: Option<usize>,
     load: Rc<RefCell<Load>>,
     process: Option<Process>,
@@ -56,47 +56,47 @@ pub struct ClientNode {
     pub sessions: u64,
     /// Commands so far.
     asked: usize,
-    /// Answers to commands: number, result, status, output.
+    /// Answers to commands, by number: result, status and output.
     pub answers: BTreeMap<u64, (i32, String, Bytes)>,
 }
 
 impl ClientNode {
-    /// A client, or the operator if it has no number.
+    /// A client, or the operator if `number` is `None`.
     #[must_use]
     pub fn new(clock: Clock, node: NodeId, number: Option<usize>, load: Rc<RefCell<Load>>) -> Self {
         Self { clock, node, number, load, process: None, sessions: 0, asked: 0, answers: BTreeMap::new() }
     }
 
-    /// Number of the process.
+    /// Number of the running process.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
         self.process.as_ref().map(|p| p.inc)
     }
 
-    /// Operations without an answer.
+    /// Number of operations without an answer.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.process.as_ref().map_or(0, |p| p.ops.len())
     }
 
-    /// The load's numbers of its operations without an answer.
+    /// The load's numbers of operations without an answer.
     pub fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
         self.process.iter().flat_map(|p| p.ops.values().copied())
     }
 
-    /// The object that an operation of the load is about.
+    /// Name of the object of an operation of the load.
     #[must_use]
     pub fn object_of(&self, id: u64) -> Bytes {
         Load::name(self.load.borrow().records[id as usize - 1].object)
     }
 
-    /// Its newest map.
+    /// The client's newest OSD map.
     #[must_use]
     pub fn map(&self) -> Option<&Arc<OsdMap>> {
         self.process.as_ref().and_then(|p| p.objecter.map())
     }
 
-    /// Starts: a new instance with a number of its own.
+    /// Starts a new process.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
@@ -121,12 +121,12 @@ impl ClientNode {
         self.handle(Input::Timer, cx);
     }
 
-    /// Dies; its operations stay without an answer.
+    /// Kills the process; its operations stay without an answer.
     pub fn crash(&mut self, _: &mut Ctx) {
         self.process = None;
     }
 
-    /// Runs a command of the operator; the answer appears in [`ClientNode::answers`].
+    /// Sends a command of the operator; the answer appears in [`ClientNode::answers`].
     pub fn command(&mut self, json: &str, cx: &mut Ctx) -> u64 {
         let Some(p) = &mut self.process else { return 0 };
         let tid = p.mon.command(json, Bytes::new());
@@ -150,7 +150,7 @@ impl ClientNode {
         self.drain(cx);
     }
 
-    /// An event.
+    /// Handles an event.
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
         let Some(p) = &mut self.process else { return };
@@ -243,7 +243,7 @@ impl ClientNode {
         }
     }
 
-    /// Carries out what the machines want.
+    /// Carries out the outputs of monitor session and objecter.
     fn drain(&mut self, cx: &mut Ctx) {
         let (node, t) = (self.node, cx.now());
         loop {
@@ -308,12 +308,12 @@ impl ClientNode {
         let now = self.clock.now(t);
         let Some(p) = &mut self.process else { return };
         let next = [p.mon.next_deadline(), p.objecter.next_deadline(), Some(p.next_tick)].into_iter().flatten().min();
-        // The real host looks at least that often.
+        // The real host checks deadlines at least that often.
         let next = next.map(|d| d.min(now.mono + TICK));
         p.timer.set(next, &self.clock, node, p.inc, cx);
     }
 
-    /// A listing goes on, or ends.
+    /// Continues or ends a listing.
     fn list(&mut self, id: u64, next: Next, now: Time) {
         let Some(p) = &mut self.process else { return };
         match next {

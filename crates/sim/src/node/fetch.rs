@@ -1,6 +1,6 @@
-//! An OSD's own client, which reads what PGs copy from other objects, as the real host's does.
+//! An OSD's own client, with which PGs read objects to copy from, as in the real host.
 //!
-//! It has connections of its own to other OSDs. What it asks its own OSD does not go over the network.
+//! The client has its own connections to other OSDs. Requests to its own OSD do not use the network.
 
 use super::osd::Process;
 use super::reactors::Inner;
@@ -17,21 +17,21 @@ use std::sync::Arc;
 use wire::msg::{MOsdOp, MOsdOpReply};
 use wire::{DecodeError, Features, Message, WireMessage as _};
 
-/// Stands for the connection to itself; sessions have 48 bits for connections.
+/// Key of the OSD's connection to itself; session ids have 48 bits for connections.
 pub const LOOP: ConnKey = (1 << 48) - 1;
 
-/// See the module.
+/// The client of an OSD's PGs.
 pub struct Fetcher {
     objecter: Objecter,
     conns: BTreeMap<ConnKey, OsdId>,
-    /// The reactor and the PG that asked.
+    /// The reactor and PG of each request, by transaction id.
     asked: BTreeMap<u64, (usize, PgId, FetchId)>,
-    /// Its session with its own OSD.
+    /// The client's session with its own OSD.
     own: Arc<SessionInfo>,
 }
 
 impl Fetcher {
-    /// Nothing asked yet.
+    /// A client without requests.
     #[must_use]
     pub fn new(map: Option<Arc<OsdMap>>, own: SessionInfo) -> Self {
         let mut objecter = Objecter::new(0);
@@ -41,7 +41,7 @@ impl Fetcher {
         Self { objecter, conns: BTreeMap::new(), asked: BTreeMap::new(), own: Arc::new(own) }
     }
 
-    /// A PG wants to read.
+    /// Begins a read for a PG.
     pub fn fetch(&mut self, reactor: usize, pg: PgId, f: Fetch) {
         let tid = self.objecter.submit(Request {
             what: What::Object { locator: f.locator, oid: f.oid },
@@ -54,49 +54,49 @@ impl Fetcher {
         self.asked.insert(tid, (reactor, pg, f.id));
     }
 
-    /// A newer map.
+    /// Handles a newer map.
     pub fn handle_map(&mut self, map: Arc<OsdMap>) {
         self.objecter.handle_map(map);
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub fn tick(&mut self, now: Now) {
         self.objecter.tick(now);
     }
 
-    /// When that matters next.
+    /// Time of the next deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<base::Mono> {
         self.objecter.next_deadline()
     }
 
-    /// Whether a connection is one of its own.
+    /// True if the connection belongs to this client.
     #[must_use]
     pub fn has(&self, k: ConnKey) -> bool {
         self.conns.contains_key(&k)
     }
 
-    /// A connection is open.
+    /// Handles the opening of a connection.
     pub fn handle_open(&mut self, k: ConnKey) {
         if let Some(osd) = self.conns.get(&k) {
             self.objecter.handle_open(*osd, Features::PACIFIC);
         }
     }
 
-    /// A connection is gone.
+    /// Handles the end of a connection.
     pub fn handle_closed(&mut self, k: ConnKey, now: Now) {
         if let Some(osd) = self.conns.remove(&k) {
             self.objecter.handle_closed(osd, now);
         }
     }
 
-    /// An answer came.
+    /// Handles an answer.
     pub fn handle_message(&mut self, k: ConnKey, whoami: OsdId, m: &Message) -> Result<(), DecodeError> {
         let osd = if k == LOOP { Some(whoami) } else { self.conns.get(&k).copied() };
         osd.map_or(Ok(()), |osd| self.objecter.handle_message(osd, m))
     }
 
-    /// What is to be done.
+    /// The next output to carry out.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.objecter.poll_output()
     }
@@ -116,7 +116,7 @@ fn result_of(r: Result<Box<MOsdOpReply>, Errno>) -> Result<Fetched, Errno> {
 }
 
 impl Process {
-    /// Carries out what its own client wants.
+    /// Carries out an output of the OSD's own client.
     pub(super) fn fetch_output(&mut self, o: Output, node: NodeId, now: Now, cx: &mut Ctx) {
         let (t, whoami) = (cx.now(), OsdId(node as i32 - 1));
         match o {
@@ -136,7 +136,7 @@ impl Process {
                     cx.net.close(k, node, self.inc, t);
                 }
             }
-            // Acknowledgements of backoffs ask for nothing.
+            // Other messages to itself are acknowledgements of backoffs, which need no action.
             Output::Send(osd, m) if osd == whoami && m.header.kind != MOsdOp::KIND => {}
             Output::Send(osd, m) if osd == whoami => match MOsdOp::from_message(&m) {
                 Ok(op) => {

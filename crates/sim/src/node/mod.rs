@@ -1,4 +1,4 @@
-//! Hosts of the machines: what joins a core to the simulated network, disk and clock, as the real hosts do.
+//! Hosts of the machines: they connect a core to the simulated network, disk and clock, as the real hosts do.
 
 pub mod client;
 pub mod fetch;
@@ -14,13 +14,13 @@ use crate::world::{Clock, Ctx, Event, Input};
 use base::id::Uuid;
 use base::{EntityAddr, Mono};
 
-/// The cluster.
+/// The cluster's id.
 pub const FSID: Uuid = Uuid([0x51; 16]);
 
 /// The first monitor's place in the world; of several, the others are behind the operator.
 pub const MON: NodeId = 0;
 
-/// Place of an OSD.
+/// The index of an OSD in the world.
 #[must_use]
 pub fn osd_node(osd: usize) -> NodeId {
     1 + osd
@@ -51,7 +51,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Number of the process that runs, if one does.
+    /// Number of the running process, if there is one.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
         match self {
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// Ends it at once.
+    /// Kills the process; with `power` its host loses power.
     pub fn crash(&mut self, power: bool, cx: &mut Ctx) {
         match self {
             Self::Mon(n) => n.crash(),
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// Gives it an event.
+    /// Hands an event to the process.
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
         match self {
             Self::Mon(n) => n.handle(input, cx),
@@ -112,24 +112,24 @@ impl Node {
     }
 }
 
-/// Keeps one timer event in the queue for the earliest deadline of a process.
+/// Keeps one timer event in the queue, for the earliest deadline of a process.
 #[derive(Debug, Default)]
 pub struct Timer {
     at: Option<Time>,
 }
 
 impl Timer {
-    /// The event came.
+    /// Handles the timer event.
     pub fn fired(&mut self, now: Time) {
         if self.at.is_some_and(|t| t <= now) {
             self.at = None;
         }
     }
 
-    /// The earliest deadline is now this.
+    /// Sets the earliest deadline.
     pub fn set(&mut self, deadline: Option<Mono>, clock: &Clock, node: NodeId, inc: u64, cx: &mut Ctx) {
         let Some(d) = deadline else { return };
-        // As the real hosts: no timer is finer than a millisecond.
+        // Timers have a resolution of a millisecond, as in the real hosts.
         let at = clock.when(d).max(cx.now() + MS);
         if self.at.is_none_or(|t| at < t) {
             self.at = Some(at);

@@ -1,4 +1,4 @@
-//! The monitor's host: the core over a state store that takes a while to make things durable.
+//! The monitor's host: the core over a state store whose commits take time.
 
 use super::{FSID, MON, addr, mon_addr, mons};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::Features;
 
-/// Mean time of a commit of the state store.
+/// Mean time of a commit of the state store, in nanoseconds.
 const COMMIT: u64 = 800 * US;
 
 pub(super) struct SeededRandom(pub(super) RefCell<Rng>);
@@ -34,17 +34,17 @@ impl auth::Random for SeededRandom {
 struct Process {
     inc: u64,
     core: MonCore,
-    /// Requests the state store has not applied yet.
+    /// Requests that the state store has not applied yet.
     requests: VecDeque<Request>,
-    /// Answers that have not come yet.
+    /// Answers of the state store that have not been delivered yet.
     answers: VecDeque<Vec<state::Event>>,
     listening: bool,
     next_tick: u64,
 }
 
-/// See the module.
+/// The monitor of a run.
 pub struct MonNode {
-    /// Its clocks.
+    /// The node's clocks.
     pub clock: Clock,
     store: MemoryStore,
     options: MonOptions,
@@ -100,19 +100,19 @@ impl MonNode {
         Self { clock, store, options, process: None }
     }
 
-    /// Number of the process.
+    /// Number of the running process.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
         self.process.as_ref().map(|p| p.inc)
     }
 
-    /// The core, if it runs.
+    /// The core of the running process.
     #[must_use]
     pub fn core(&self) -> Option<&MonCore> {
         self.process.as_ref().map(|p| &p.core)
     }
 
-    /// Loads what is durable and starts.
+    /// Loads the durable state and starts a process.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         while self.store.poll().is_some() {}
@@ -136,16 +136,16 @@ impl MonNode {
                 });
                 self.turn_end(cx);
             }
-            Err(e) => cx.violation(format!("the monitor does not start on what it stored: {e}")),
+            Err(e) => cx.violation(format!("the monitor does not start on its stored state: {e}")),
         }
     }
 
-    /// Ends it; what was not applied is lost.
+    /// Kills the process; requests that were not applied are lost.
     pub fn crash(&mut self) {
         self.process = None;
     }
 
-    /// An event.
+    /// Handles an event.
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
         let Some(p) = &mut self.process else { return };
@@ -203,7 +203,7 @@ impl MonNode {
                 }
                 // Work on images needs a client, which these clusters do not have.
                 Effect::Job(..) => {}
-                Effect::Stop(why) => cx.violations.push(format!("the monitor gave up: {why}")),
+                Effect::Stop(why) => cx.violations.push(format!("the monitor stopped: {why}")),
             }
         }
         if !p.listening && p.core.is_ready() && !p.core.is_busy() {
@@ -216,7 +216,7 @@ impl MonNode {
     }
 }
 
-/// Options of the monitor in a run.
+/// The monitor's options in a run; `down_out` is in seconds.
 #[must_use]
 pub fn options(down_out: u64) -> MonOptions {
     MonOptions {

@@ -1,8 +1,8 @@
-//! An OSD's host: control machine, PGs and production store of each reactor, all on one simulated disk.
+//! An OSD's host: control machine, and PGs and production store of each reactor, all on one simulated disk.
 //!
-//! Each input is one loop turn: the machines run until nothing moves, then the stores' frames close and their requests go
-//! to the disk. The map is shared with clients that are behind, as the real host does. Where there are several reactors
-//! ([`super::reactors`]), what they say to each other takes a while, as in mailboxes.
+//! Each input is one turn of the loop: the machines run until they have no more outputs, then the stores' frames
+//! close and their requests go to the disk. The map is shared with clients that are behind, as in the real host.
+//! Messages between reactors ([`super::reactors`]) wait in mailboxes for a while.
 
 use self::clients::Client;
 use super::fetch::{Fetcher, LOOP};
@@ -45,25 +45,26 @@ use wire::{Features, Message, WireMessage as _};
 mod clients;
 mod others;
 
-/// How often the real host lets time pass for the PGs.
+/// Interval at which the PGs' time advances, as in the real host.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A disk that takes longer for a request has failed it. Requests of a slow disk are over soon after it is fast again.
+/// Longest time of a disk request; a longer one would count as failed. On a slow disk pending requests end soon after
+/// it is fast again.
 const DISK_MAX: Time = 30 * SEC;
 
-/// Time until an OSD is started again whose store failed.
+/// Time after which an OSD with a failed store is restarted.
 const FAILED_PAUSE: Time = 10 * SEC;
 
 /// A deep scrub of all PGs that an OSD leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubAll {
-    /// Look.
+    /// Only report errors.
     Look,
-    /// Mend what differs, too.
+    /// Repair errors too.
     Repair,
 }
 
-/// A running OSD.
+/// A running OSD process.
 pub struct Process {
     pub(super) inc: u64,
     pub(super) control: Control,
@@ -72,10 +73,10 @@ pub struct Process {
     mail: Mailboxes,
     moves: Moves,
     stored: Stored,
-    /// Transactions of the host itself; the first reactor's store has what they change.
+    /// Transactions of the host itself, on the first reactor's store.
     own: OwnQueue,
     clients: BTreeMap<ConnKey, Client>,
-    /// Bytes of their operations that hold nothing any more and have no answer.
+    /// Bytes of clients' unanswered operations that no longer count for their connection.
     forgotten: Forgotten,
     answering: BTreeMap<ConnKey, OsdId>,
     mon: Option<ConnKey>,
@@ -86,36 +87,36 @@ pub struct Process {
     timer: Timer,
     next_tick: Mono,
     clock: Clock,
-    /// Newest map that was published.
+    /// The newest map that the host published.
     seen: Epoch,
-    /// All PGs led here are to be deep-scrubbed.
+    /// The deep scrub that all PGs led here still have to begin.
     pub scrub_all: Option<ScrubAll>,
-    /// Reactors that have finished.
+    /// Reactors that have stopped.
     stopped: BTreeSet<usize>,
     end: Option<&'static str>,
-    /// Whether the store failed.
+    /// True if the store failed.
     pub failed: bool,
-    /// Copies that failed, and were not expected to until now.
+    /// Copies that failed without being made to, with the errno.
     failed_copies: Vec<(PgId, i32)>,
-    /// Copies that were to fail.
+    /// Copies that the run made fail.
     withdrawn: BTreeSet<PgId>,
 }
 
-/// See the module.
+/// An OSD of the run.
 pub struct OsdNode {
-    /// Its clocks.
+    /// The node's clocks.
     pub clock: Clock,
-    /// Its number.
+    /// The OSD's number.
     pub osd: OsdId,
-    /// Its place.
+    /// The node's index in the world.
     pub node: NodeId,
-    /// Its disk.
+    /// The OSD's disk.
     pub disk: SimDisk,
     /// The running process.
     pub process: Option<Process>,
-    /// How much slower the disk is than usual.
+    /// Factor by which the disk is slower than usual.
     pub slow_disk: u64,
-    /// It dies after so many more requests of the disk completed: by power cut?
+    /// Number of disk requests after whose completion the process dies; true for a power cut.
     pub crash_in: Option<(u64, bool)>,
     die: Option<(bool, Time)>,
     config: Config,
@@ -123,16 +124,16 @@ pub struct OsdNode {
     filled: Filled,
 }
 
-/// Whether something that is none of the cluster's takes the space of the store.
+/// Whether a foreign object fills the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filled {
     Never,
     Now,
-    /// It is removed, now or when the OSD starts.
+    /// The object is removed, now or when the OSD starts.
     Before,
 }
 
-/// That is this object; in pieces of so many bytes.
+/// Name of the object that fills the store. It is written in pieces of [`FILLER_PIECE`] bytes.
 const FILLER: &[u8] = b"filler";
 const FILLER_PIECE: u64 = 256 << 10;
 const FILLER_LAST: u64 = 8 << 10;
@@ -146,7 +147,7 @@ fn osd_fsid(osd: OsdId) -> Uuid {
     Uuid([osd.0 as u8 + 1; 16])
 }
 
-/// The uuid an OSD is registered with.
+/// The uuid with which an OSD is registered.
 #[must_use]
 pub fn uuid(osd: OsdId) -> Uuid {
     osd_fsid(osd)
@@ -188,30 +189,30 @@ impl OsdNode {
         }
     }
 
-    /// First block of its disk that may hold objects' data.
+    /// First block of the disk that may hold object data.
     #[must_use]
     pub fn space_start(&self) -> u64 {
         store::layout::Layout::of(self.bytes).map_or(u64::MAX, |l| l.space_start)
     }
 
-    /// Number of the process.
+    /// Number of the running process.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
         self.process.as_ref().map(|p| p.inc)
     }
 
-    /// Whether it is to die, how, and when it comes back.
+    /// Whether the process dies now: true for a power cut, and the time until it starts again.
     pub fn wants_to_die(&mut self) -> Option<(bool, Time)> {
         if let Some(p) = &self.process
             && p.end.is_some()
         {
-            // A failed store is tried again after a pause.
+            // An OSD with a failed store is restarted after a pause.
             return Some((false, if p.control.failure().is_some() { FAILED_PAUSE } else { SEC }));
         }
         self.die.take()
     }
 
-    /// Ends the process; the disk keeps what a kill or a power cut leaves.
+    /// Kills the process. The disk keeps what survives a kill or a power cut.
     pub fn crash(&mut self, power: bool, cx: &mut Ctx) {
         self.process = None;
         self.crash_in = None;
@@ -229,7 +230,7 @@ impl OsdNode {
         self.turn(cx);
     }
 
-    /// Fills the store until so many bytes are free, or to its end; false if it can't be.
+    /// Fills the store until `free` bytes are left, or to its end; false if it is already filled or too small.
     pub fn fill(&mut self, free: u64, cx: &mut Ctx) -> bool {
         let Some(p) = self.process.as_mut().filter(|_| self.filled != Filled::Now) else { return false };
         let bytes = p.reactors.first().map_or(0, |r| r.store.statfs().available).saturating_sub(free);
@@ -237,7 +238,7 @@ impl OsdNode {
             return false;
         }
         self.filled = Filled::Now;
-        // Nothing that looks like a client's.
+        // The content does not look like a client's data.
         let piece: Bytes = (0..FILLER_PIECE).map(|i| (i ^ i >> 8) as u8).collect::<Vec<u8>>().into();
         let mut write = |off, data| {
             let mut t = Transaction::new();
@@ -248,20 +249,20 @@ impl OsdNode {
             write(off, piece.clone());
         }
         if free == 0 {
-            // To the last block: what the store refuses is forgotten.
+            // To fill the last block, writes go on until the store refuses them; refused writes are dropped.
             let behind = bytes.next_multiple_of(FILLER_PIECE);
             let last = piece.slice(..FILLER_LAST as usize);
             for off in (0..2 * FILLER_PIECE).step_by(FILLER_LAST as usize) {
                 write(behind + off, last.clone());
             }
         }
-        cx.line(|| format!("{}: something takes {bytes} bytes", self.osd));
+        cx.line(|| format!("{}: a foreign object fills {bytes} bytes", self.osd));
         self.turn(cx);
         true
     }
 
-    /// What is unfound in PGs led here becomes what the newest copy has (`mark_unfound_lost revert`), or is gone if the pool is erasure-coded.
-    /// Returns the names of those objects.
+    /// Reverts unfound objects of PGs led here (`mark_unfound_lost revert`), or deletes them if the pool is
+    /// erasure-coded. Returns the names of those objects.
     pub fn revert_unfound(&mut self, cx: &mut Ctx) -> Vec<Bytes> {
         let now = self.clock.now(cx.now());
         let mut names = Vec::new();
@@ -272,7 +273,7 @@ impl OsdNode {
                 led.push(p.spg().pg);
             }
             for pg in led {
-                // An older version of shards is nowhere.
+                // Shards have no older version to revert to.
                 let revert = cx.options.code.is_none();
                 let said = r.shard.mark_lost(pg, revert, now, &mut r.store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
@@ -282,7 +283,7 @@ impl OsdNode {
         names
     }
 
-    /// Copies of PGs fail: one of them, or all. False if there is none.
+    /// Makes one copy of a PG fail (chosen by `which`), or all of them. False if there is none.
     pub fn fail_copies(&mut self, which: Option<u64>, cx: &mut Ctx) -> bool {
         let now = self.clock.now(cx.now());
         let Some(p) = &mut self.process else { return false };
@@ -305,7 +306,7 @@ impl OsdNode {
         !chosen.is_empty()
     }
 
-    /// What filled the store goes away.
+    /// Removes the object that fills the store.
     pub fn empty(&mut self, cx: &mut Ctx) {
         if self.filled == Filled::Now {
             self.filled = Filled::Before;
@@ -316,7 +317,7 @@ impl OsdNode {
         }
     }
 
-    /// Opens the store and starts.
+    /// Opens the store and starts a process.
     pub fn start(&mut self, cx: &mut Ctx) {
         let _at =
             tracing::info_span!(target: "at", "starts", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
@@ -443,7 +444,7 @@ impl OsdNode {
         self.turn(cx);
     }
 
-    /// Reads from the running store that has a PG, however long the disk takes; for the end of a run.
+    /// Reads from the running store of a PG, and runs the disk until the result is there; for the end of a run.
     pub fn look<T>(
         &mut self,
         pg: PgId,
@@ -466,7 +467,7 @@ impl OsdNode {
         r
     }
 
-    /// Runs the disk until the stores want nothing more; for the start, before anybody is served.
+    /// Runs the disk until the stores have no more requests; for the start, before the OSD serves.
     fn settle(&mut self, stores: &mut [Store], cx: &mut Ctx) {
         self.settle_all(&mut stores.iter_mut().collect::<Vec<_>>(), cx);
     }
@@ -514,9 +515,9 @@ impl OsdNode {
         }
     }
 
-    /// An event.
+    /// Handles an event.
     pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
-        // Whose log it is, and when.
+        // Log lines carry the OSD and the virtual time.
         let _at = tracing::info_span!(target: "at", "at", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
         match input {
             Input::Net(a) => self.arrival(a, cx),
@@ -533,7 +534,7 @@ impl OsdNode {
                 };
                 let Some(c) = self.disk.step(&mut cx.disk_rng) else { return };
                 if let Some(power) = died {
-                    // The request happened; nobody lives to see it.
+                    // The disk request completed, and the process dies before it sees that.
                     self.die = Some((power, about(&mut cx.rng, 2 * SEC)));
                     return;
                 }
@@ -678,7 +679,7 @@ impl OsdNode {
         }
     }
 
-    /// Runs the machines until nothing moves, then ends the turn.
+    /// Runs the machines until they have no more outputs, then ends the turn.
     fn turn(&mut self, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
         let now = self.clock.now(cx.now());
@@ -697,7 +698,7 @@ impl OsdNode {
             }
         }
         for (pg, e) in std::mem::take(&mut p.failed_copies) {
-            // A store that fails may be heard of through a PG first.
+            // A PG may report the failure of its store before the store does.
             if !p.failed && self.disk.write_error.is_none() {
                 cx.violation(format!("{}: the copy of {pg} failed: {}", self.osd, base::errno::name(e)));
             }
@@ -750,25 +751,25 @@ impl Process {
         (self.control.map().map_or(Epoch(0), |m| m.epoch), self.control.up_from())
     }
 
-    /// Epoch of its newest map.
+    /// Epoch of the OSD's newest map.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.position().0
     }
 
-    /// What its store says of space.
+    /// Space of the first reactor's store.
     #[must_use]
     pub fn statfs(&self) -> Option<store::Statfs> {
         self.reactors.first().map(|r| r.store.statfs())
     }
 
-    /// Where its control machine stands.
+    /// Phase of the control machine.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.control.phase()
     }
 
-    /// All PGs.
+    /// All PGs of the OSD.
     pub fn pgs(&self) -> impl Iterator<Item = &pg::Pg> {
         self.reactors.iter().flat_map(|r| r.shard.pgs())
     }
@@ -791,7 +792,7 @@ impl Process {
         (k % self.reactors.len() as u64) as usize
     }
 
-    /// Gives one reactor something of another one, or of the control machine: at once if there is only one.
+    /// Sends a message to a reactor, or to the control machine: at once if there is only one reactor.
     pub(super) fn post(&mut self, to: usize, m: Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
         if self.reactors.len() == 1 {
             return self.inner(to, m, now);
@@ -819,7 +820,7 @@ impl Process {
         }
     }
 
-    /// What a reactor tells the control machine of PGs that move.
+    /// Handles a reactor's message to the control machine about PGs that move.
     fn moving(&mut self, m: &Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let told = match *m {
             Moving::Want(from, pg, to) => self.moves.offer(from, pg, to),
@@ -840,7 +841,7 @@ impl Process {
         }
     }
 
-    /// A PG that is on another reactor than its name says, or is on its way.
+    /// A PG that is not on the reactor of its name, or is moving.
     #[must_use]
     pub fn astray(&self) -> Option<String> {
         if let Some((pg, from, to)) = self.moves.moving() {
@@ -852,7 +853,7 @@ impl Process {
         })
     }
 
-    /// A message of another OSD on a connection of reactor `at`.
+    /// Handles a message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
         match r.shard.place(m.spg) {
@@ -861,7 +862,7 @@ impl Process {
         }
     }
 
-    /// The store failed, or the copy of a PG did.
+    /// True if the store or the copy of a PG failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed || self.pgs().any(pg::Pg::has_failed)
@@ -892,7 +893,7 @@ impl Process {
     fn remove_filler(&mut self) {
         let mut t = Transaction::new();
         t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
-        // Maps that find no room wait for just this; what was to fill more is not wanted any more.
+        // The removal makes room for maps that wait for space, and replaces filler writes that still wait.
         if let Some(r) = self.reactors.first_mut() {
             self.own.make_room(t, &mut r.store);
         }
@@ -901,7 +902,7 @@ impl Process {
 
     fn submit_own(&mut self) {
         let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
-        // What the filler is refused is forgotten; maps are refused by a store that has failed.
+        // A refused filler write is dropped; only a failed store refuses maps.
         self.own.submit(store);
     }
 
@@ -951,7 +952,7 @@ impl Process {
             }
             ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
             ShardOut::PgFailed(pg, e) => {
-                // With it goes what is split off it.
+                // A PG that is split off a failed copy fails with it.
                 if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
                     self.failed_copies.push((pg, e));
                 }
@@ -1123,7 +1124,7 @@ impl Process {
     }
 }
 
-/// True if the PG of number `seed` is `ancestor` or comes of it by splits, each of which gave its child a higher bit.
+/// True if PG `seed` is `ancestor`, or was split off it. Each split gives the child a higher bit.
 fn descends(mut seed: u32, ancestor: u32) -> bool {
     while seed != ancestor {
         let Some(bit) = seed.checked_ilog2() else { return false };

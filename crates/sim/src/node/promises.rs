@@ -1,4 +1,5 @@
-//! What OSDs promise each other by leases, held against true time, which none of them knows: who holds one is done with it before who gave it.
+//! Checks leases against true time, which no OSD knows: a holder must stop using a lease before its giver lets it
+//! end.
 
 use super::osd_node;
 use crate::net::NodeId;
@@ -7,11 +8,11 @@ use crate::world::{Clock, Ctx};
 use osd::core::lease::Output;
 use std::collections::BTreeMap;
 
-/// Until when leases were given in true time, by giver and holder.
+/// The end of each lease in true time, by giver and holder.
 #[derive(Debug, Default)]
 pub struct Promises(BTreeMap<(NodeId, NodeId), Time>);
 
-/// Looks at what the leases of an OSD came to.
+/// Checks an output of an OSD's lease machine.
 pub fn look(o: &Output, node: NodeId, clock: &Clock, cx: &mut Ctx) {
     let other = |osd: &base::OsdId| usize::try_from(osd.0).map_or(usize::MAX, osd_node);
     match o {

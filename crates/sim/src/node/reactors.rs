@@ -1,7 +1,7 @@
-//! Several reactors of one OSD: each has PGs and a store of its own on the one disk.
+//! Several reactors of one OSD: each has PGs and its own store on the one disk.
 //!
-//! What they say to each other waits in a mailbox for each reactor, in order, and is taken out at times of its own, so that one reactor may
-//! be ahead of another one by many messages, as threads are.
+//! Messages between them wait in the mailbox of each reactor, in order, and are taken out at random times. So one
+//! reactor may be many messages ahead of another, as threads are.
 
 use crate::queue::{MS, Time, US};
 use base::device::{IoCompletion, IoId, IoRequest};
@@ -21,76 +21,77 @@ use store::engine::Store;
 use store::{Cid, layout};
 use wire::msg::{MOsdOp, MPgPeer};
 
-/// Reactors of a run's OSDs at most.
+/// Most reactors of an OSD in a run.
 pub const REACTORS_MAX: u16 = 3;
-/// Where a disk request's number says whose it is. A store numbers its requests by slot in the lower half, by generation above.
+/// Bit position of the store's index in the id of a disk request. A store's own ids have the slot in the lower half
+/// and the generation above.
 const WHOSE: u32 = 28;
 
-/// One of them.
+/// A reactor of an OSD.
 pub struct Reactor {
-    /// The PGs.
+    /// The PGs of the reactor.
     pub shard: Shard,
-    /// Their store.
+    /// The reactor's store.
     pub store: Store,
-    /// As the control machine was told.
+    /// The peers that were last reported to the control machine.
     pub pg_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
 }
 
-/// What one reactor, or the control machine, says to another one.
+/// A message to a reactor from another one or from the control machine, or to the control machine.
 #[derive(Clone)]
 pub enum Inner {
-    /// New maps.
+    /// Handle new maps.
     Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
-    /// Make these PGs.
+    /// Create these PGs.
     Create(Vec<PgCreate>),
-    /// A client's operation.
+    /// Handle a client's operation.
     Op(Arc<SessionInfo>, Box<MOsdOp>),
-    /// A client's session ended.
+    /// Handle the end of a client's session.
     SessionClosed(SessionId),
-    /// A message of another OSD.
+    /// Handle a message of another OSD.
     Peer(OsdId, Box<MPgPeer>),
-    /// What was sent to that OSD may be lost.
+    /// Messages sent to that OSD may be lost.
     PeerReset(OsdId),
-    /// What a PG says to one of another reactor.
+    /// Handle a message of a PG on another reactor (from, to).
     Kin(SpgId, SpgId, Box<Kin>),
-    /// A lease was granted or got.
+    /// Handle a lease that was granted or received.
     Lease(LeaseUpdate),
-    /// PGs may recover for which there was no place.
+    /// Retry recoveries that waited for a reservation.
     Reserved,
-    /// What a PG's machine on that reactor says to the one here.
+    /// Handle a message about a move from the reactor with that index.
     Move(usize, SpgId, Box<Move>),
-    /// Let that PG go to that reactor.
+    /// Let the PG move to that reactor.
     MayMove(PgId, usize),
-    /// A PG is on another reactor from now on (from, to), or it stays.
+    /// The decision about a move (from, to): true if the PG is on the new reactor from now on.
     Decided(PgId, (usize, usize), bool),
-    /// A reactor has got that and sends nothing here any more for the PG.
+    /// A reactor has the decision and sends nothing more for the PG to this one.
     MoveSeen(PgId),
-    /// What was read for a copy.
+    /// The result of a read for a copy.
     Fetched(PgId, FetchId, Result<Fetched, Errno>),
-    /// To the control machine, of PGs that move.
+    /// A message to the control machine about PGs that move.
     Moving(Moving),
-    /// Finish and stop; or drop everything, if the store failed.
+    /// Finish and stop.
     Stop {
-        /// That is so.
+        /// Drop everything, because the store failed.
         abandon: bool,
     },
 }
 
-/// What a reactor tells the control machine of PGs that move.
+/// A reactor's message to the control machine about PGs that move.
 #[derive(Clone, Debug)]
 pub enum Moving {
-    /// A PG of that reactor should be on another one.
+    /// A PG of the reactor with the first index should be on the one with the second.
     Want(usize, PgId, usize),
-    /// It can be decided about a PG that comes to that reactor; PGs of its pool when it was held.
+    /// A PG is ready to move to that reactor; the last field is the `pg_num` of its pool when the PG was held.
     Ready(usize, PgId, u32),
-    /// A PG of that reactor has gone, or stays.
+    /// The move of a PG away from that reactor has ended.
     Over(usize, PgId),
-    /// That reactor has nothing left of an earlier run.
+    /// The reactor of that index has removed all leftovers of earlier runs.
     Swept(usize),
 }
 
 impl Reactor {
-    /// Takes something up; true if other OSDs may share PGs with it now.
+    /// Handles a message; true if the OSD may share PGs with other OSDs afterwards.
     pub fn handle(&mut self, m: Inner, now: Now) -> bool {
         let (shard, store) = (&mut self.shard, &mut self.store);
         match m {
@@ -114,7 +115,7 @@ impl Reactor {
             Inner::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
             Inner::MoveSeen(pg) => shard.move_seen(pg, now, store),
             Inner::Fetched(pg, id, r) => shard.fetched(pg, id, r, now, store),
-            // That is for the control machine.
+            // The control machine handles these.
             Inner::Moving(_) => {}
             Inner::Stop { abandon: false } => shard.stop(now, store),
             Inner::Stop { abandon: true } => shard.abandon(),
@@ -123,21 +124,21 @@ impl Reactor {
     }
 }
 
-/// What waits for the reactors of an OSD, and behind them for its control machine.
+/// Mailboxes of the reactors of an OSD, and behind them that of its control machine.
 pub struct Mailboxes {
     boxes: Vec<(Time, VecDeque<Inner>)>,
 }
 
 impl Mailboxes {
-    /// Empty ones.
+    /// Empty mailboxes.
     #[must_use]
     pub fn new(reactors: usize) -> Self {
         Self { boxes: (0..reactors).map(|_| (0, VecDeque::new())).collect() }
     }
 
-    /// Puts something in; it may be taken out at the time returned.
+    /// Adds a message and returns the time at which it may be taken out.
     pub fn put(&mut self, to: usize, m: Inner, now: Time, rng: &mut Rng) -> Time {
-        // Mostly at once; now and then the other thread is busy.
+        // Mostly at once; sometimes the other thread is busy.
         let delay = match rng.below(50) {
             0 => rng.below(200 * MS),
             1..5 => rng.below(2 * MS),
@@ -149,7 +150,7 @@ impl Mailboxes {
         *last
     }
 
-    /// The next one.
+    /// Takes the next message.
     pub fn take(&mut self, to: usize) -> Option<Inner> {
         self.boxes.get_mut(to)?.1.pop_front()
     }
@@ -161,14 +162,14 @@ pub fn reactor_of(pg: PgId, reactors: usize) -> usize {
     layout::reactor_for(layout::shard_for(Cid::Pg(pg.into()), layout::SHARDS), reactors as u16).into()
 }
 
-/// A request with the number of its store in its own.
+/// The request with the index of its store in its id.
 #[must_use]
 pub fn disk_id(store: usize, r: IoRequest) -> IoRequest {
     debug_assert!(r.id.0 as u32 >> WHOSE == 0, "fewer requests at a time");
     IoRequest { id: IoId(r.id.0 | (store as u64) << WHOSE), ..r }
 }
 
-/// Whose completion it is.
+/// The store of a completion, and the completion with the store's own id.
 #[must_use]
 pub fn store_id(c: IoCompletion) -> (usize, IoCompletion) {
     let whose = (c.id.0 as u32 >> WHOSE) as usize;

@@ -1,4 +1,5 @@
-//! Operations of clients between their connections and the PGs: what a connection may have unanswered holds up those behind it.
+//! Operations of clients between their connections and the PGs. A connection with too many unanswered bytes is not
+//! read.
 
 use super::Process;
 use crate::net::{ConnKey, NodeId};
@@ -13,14 +14,14 @@ use std::sync::Arc;
 use wire::msg::{MOsdMap, MOsdOp};
 use wire::{Features, Message, WireMessage as _};
 
-/// One of them.
+/// A client's connection.
 pub(super) struct Client {
     pub(super) info: Arc<SessionInfo>,
     map: KnownMap,
     unanswered: Unanswered<()>,
-    /// Bytes of operations without an answer, as its connection counts them.
+    /// Bytes of operations without an answer, as the connection counts them.
     held: usize,
-    /// What is not read from it yet.
+    /// Operations that the connection holds back, with their bytes.
     unread: VecDeque<(usize, MOsdOp)>,
 }
 
@@ -54,7 +55,7 @@ impl Process {
         Ok(())
     }
 
-    /// Takes operations as long as the connection may have more without an answer.
+    /// Hands operations to the PGs while the connection is below its limit of unanswered bytes.
     fn read_client(&mut self, k: ConnKey, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let (t, at) = (cx.now(), self.at(k));
         while let Some(c) = self.clients.get_mut(&k).filter(|c| c.held < cx.options.unanswered)
@@ -75,7 +76,7 @@ impl Process {
         }
     }
 
-    /// An operation has its answer, or will get none.
+    /// Releases the bytes of an operation that has its answer, or will get none.
     pub(super) fn answered(&mut self, k: ConnKey, tid: u64, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(c) = self.clients.get_mut(&k) else { return };
         if let Some((_, back)) = c.unanswered.take(tid, &mut self.forgotten) {
@@ -84,21 +85,21 @@ impl Process {
         }
     }
 
-    /// What takes very long holds up nobody.
+    /// Releases the bytes of very old operations, so that they hold up no others.
     pub(super) fn forget_old(&mut self, node: NodeId, now: base::Now, cx: &mut Ctx) {
         for k in self.clients.keys().copied().collect::<Vec<_>>() {
             if let Some(c) = self.clients.get_mut(&k) {
                 c.held -= c.unanswered.forget_old(now.mono, &mut self.forgotten);
                 if c.held != c.unanswered.held() {
                     let who = c.info.entity;
-                    cx.violation(format!("osd.{}: {who} is not given back what its operations held", node - 1));
+                    cx.violation(format!("osd.{}: bytes of finished operations of {who} still count", node - 1));
                 }
                 self.read_client(k, node, now, cx);
             }
         }
     }
 
-    /// A connection is gone; whose session that was.
+    /// Handles the end of a connection and returns its session.
     pub(super) fn client_gone(&mut self, k: ConnKey) -> Option<pg::SessionId> {
         let mut c = self.clients.remove(&k)?;
         c.unanswered.end(&mut self.forgotten);

@@ -1,4 +1,4 @@
-//! What an OSD says to others for its PGs, and the promises that are looked at on the way.
+//! Messages of an OSD's PGs to other OSDs, and the checks on their way.
 
 use super::super::{addr, osd_node};
 use super::Process;
@@ -10,27 +10,27 @@ use std::sync::Arc;
 use wire::msg::MPgPeer;
 use wire::{Features, WireMessage as _};
 
-/// A run's monitor keeps all maps until there are so many.
+/// Epoch below which a run's monitor keeps all maps.
 const TRIMMED_FROM: u32 = 500;
 
 impl Process {
-    /// Every map is seen: what one says of a PG's past is nowhere else.
+    /// Checks that the OSD sees every map, because only the maps tell it the past of its PGs.
     pub(super) fn sees_all(&mut self, maps: &[Arc<OsdMap>], node: NodeId, cx: &mut Ctx) {
         for m in maps {
             let before = std::mem::replace(&mut self.seen, m.epoch);
-            // What the monitor has dropped can't be seen.
+            // Maps that the monitor has trimmed cannot be seen.
             if before > Epoch(0) && m.epoch != before.next() && m.epoch < Epoch(TRIMMED_FROM) {
                 cx.violation(format!("osd.{}: map {} follows map {before}", node - 1, m.epoch));
             }
         }
     }
 
-    /// Every message of a PG goes over the one session of the two OSDs.
+    /// Sends a PG's message on the session of the two OSDs.
     pub(super) fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
         let Some(map) = self.reactors.get(at).and_then(|r| r.shard.newest_map()).cloned() else { return };
         if map.client_addr(OsdId(node as i32 - 1)) != Some(&AddrVec::from(addr(node, 6800, self.inc as u32))) {
             cx.violation(format!(
-                "osd.{}: it speaks for {} to {to}, but map {} does not show it",
+                "osd.{}: it sends a message of {} to {to}, but map {} does not show this process",
                 node - 1,
                 m.spg,
                 map.epoch
@@ -57,7 +57,7 @@ impl Process {
         cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
     }
 
-    /// Sessions with instances that are gone end.
+    /// Ends sessions with OSD processes that are gone.
     pub(super) fn old_peers(&mut self, map: &OsdMap, node: NodeId, cx: &mut Ctx) {
         for k in self.peers.age(map) {
             let t = cx.now();
