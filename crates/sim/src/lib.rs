@@ -6,8 +6,9 @@
 //! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster. `trace` records
 //! events, and `study` measures the cost of an OSD's death.
 //!
-//! Invariants:  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace
-//! hash.  2. A node learns of others only by messages and of its disk only by completions.
+//! Invariants:
+//!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
+//!  2. A node learns of others only by messages and of its disk only by completions.
 //!
 //! Design: docs/design/simulation.md.
 

@@ -360,7 +360,7 @@ impl Load {
         }
     }
 
-    /// Whether a client is to create (`Some(None)`) or remove (`Some(Some(_))`) a snapshot now.
+    /// The snapshot operation that a client has to do now: create one (`Some(None)`) or remove one (`Some(Some(_))`).
     pub fn snapshot_wish(&mut self) -> Option<Option<u64>> {
         if !self.snapshots || self.held || self.left == 0 || !self.rng.chance(1, 60) {
             return None;

@@ -203,7 +203,7 @@ pub struct Options {
     pub fault_lasts: Time,
     /// Mean time a client waits before its next operation.
     pub think: Time,
-    /// Whether operations come in bursts.
+    /// True if operations come in bursts.
     pub bursts: bool,
     /// True if all hosts lose power at once at the end, before the contents are read.
     pub final_power_cut: bool,

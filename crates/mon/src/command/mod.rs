@@ -4,29 +4,26 @@
 //! command goes through these steps:
 //!
 //!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of [`sig`]), the
-//! service and
-//!     permission it needs, [`flag`]s, help, and its function. The descriptions for clients, the list in the documents and
-//!     the tests that draw commands are made from the same rows. A new module's table is added to `TABLES`.
+//!     service and permission it needs, [`flag`]s, help, and its function. The descriptions for clients, the list in
+//!     the documents and the tests that draw commands are made from the same rows. A new module's table is added to
+//!     `TABLES`.
 //!  2. *Parsed*: [`parse`] finds the signatures with the command's words, takes the one that fits most of the
-//! arguments and
-//!     checks their types. A function finds in [`Args`] only arguments that its signature allows.
+//!     arguments and checks their types. A function finds in [`Args`] only arguments that its signature allows.
 //!  3. *Checked*: [`may_run`] alone decides whether the sender may run a command. A function checks rights only where
-//! they
-//!     depend on the state it reads (file systems, pools of images).
+//!     they depend on the state it reads (file systems, pools of images).
 //!  4. *Planned*: the function reads [`ClusterState`] and puts changes into [`Pending`], which the host proposes.
 //!     [`CommandOutcome`] says when the answer is sent: now, after the commit, or once a record was loaded.
 //!  5. *Rendered*: the function gives its answer as a tree and as a text (`Ctx::tree`), or as one of them; `render`
-//! alone
-//!     looks at the requested format. Tables are declared by their columns ([`text::Column`]).
+//!     alone looks at the requested format. Tables are declared by their columns ([`text::Column`]).
 //!
 //! [`dispatch`] does steps 3 to 5. Status lines and the errno of each failure are Ceph's, since scripts and test
 //! suites match them.
 //!
-//! Invariants:  1. A function decides on `Pending`'s view and changes only `Pending`; a command that fails has
-//! changed nothing.  2. Every byte sequence sent as a command gets an answer and causes no panic; malformed JSON
-//! gives EINVAL.  3. Every command in the descriptions has its function. A command that this program cannot carry out
-//! is refused with an
-//!     errno and a text that says so.
+//! Invariants:
+//!  1. A function decides on `Pending`'s view and changes only `Pending`; a command that fails has changed nothing.
+//!  2. Every byte sequence sent as a command gets an answer and causes no panic; malformed JSON gives EINVAL.
+//!  3. Every command in the descriptions has its function. A command that this program cannot carry out is refused
+//!     with an errno and a text that says so.
 
 pub mod args;
 pub mod json;

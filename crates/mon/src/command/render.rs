@@ -1,10 +1,11 @@
 //! Output of commands in the requested format: plain text, JSON, indented JSON, XML. Only this file looks at the
 //! format.
 //!
-//! A command's function gives its answer independently of the format:  * [`Ctx::tree`] with [`Answer::text`]: a tree
-//! for programs and a text for people, of which only the requested one is    made. [`Answer::line_each`] is the text
-//! of a plain list.  * [`Ctx::show`] and the functions like it: a tree only. Without a format it is indented JSON, as
-//! in Ceph.  * [`plain`]: a text only, whatever the format.
+//! A command's function gives its answer independently of the format:
+//!  * [`Ctx::tree`] with [`Answer::text`]: a tree for programs and a text for people, of which only the requested one
+//!    is made. [`Answer::line_each`] is the text of a plain list.
+//!  * [`Ctx::show`] and the functions like it: a tree only. Without a format it is indented JSON, as in Ceph.
+//!  * [`plain`]: a text only, whatever the format.
 //!
 //! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers
 //! differ between formats in more than their form (line breaks, an errno), the difference has a function here.

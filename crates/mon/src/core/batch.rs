@@ -1,9 +1,9 @@
 //! The writes of one proposal, split into several transactions where one would exceed the state store's bounds.
 //!
-//! Invariants:  1. The head (map epochs, their bounds, and records that must change with them) is one transaction,
-//! and makes the
-//!     proposal visible. Earlier transactions hold records that mean nothing without the head, or that are valid alone.
-//!     Later ones remove records that the head made obsolete.
+//! Invariants:
+//!  1. The head (map epochs, their bounds, and records that must change with them) is one transaction, and makes the
+//!     proposal visible. Earlier transactions hold records that mean nothing without the head, or that are valid
+//!     alone. Later ones remove records that the head made obsolete.
 //!  2. No key is changed twice: the last change of a key counts.
 
 use std::collections::BTreeMap;

@@ -4,9 +4,9 @@
 //! except for the fields marked volatile. Commands and messages write their changes into [`Pending`]; the core turns
 //! it into one transaction and one new map epoch, and answers after the commit.
 //!
-//! Invariants:  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows
-//! committed state with
-//!     the pending changes applied; so several commands of one proposal see each other's changes.
+//! Invariants:
+//!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state
+//!     with the pending changes applied; so several commands of one proposal see each other's changes.
 //!  2. A command that fails leaves `Pending` as it found it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

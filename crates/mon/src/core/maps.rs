@@ -1,14 +1,12 @@
 //! Encoded OSD map epochs: the range stored, the maps in memory, and the ranges to read for others.
 //!
-//! Invariants:  1. The state store has the incremental of every epoch above the first checkpoint up to `newest`, and
-//! the full map of
-//!     each checkpoint. The first checkpoint is at most `oldest`.
+//! Invariants:
+//!  1. The state store has the incremental of every epoch above the first checkpoint up to `newest`, and the full map
+//!     of each checkpoint. The first checkpoint is at most `oldest`.
 //!  2. The bytes in memory are those of the store or are made from them, and match the checksum that the incremental
-//! names.
-//!     An epoch's bytes never change.
+//!     names. An epoch's bytes never change.
 //!  3. Incrementals since a checkpoint take no more bytes than it, or are few. So the store holds at most twice the
-//! bytes of
-//!     its incrementals.
+//!     bytes of its incrementals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -3,11 +3,12 @@
 //!
 //! Each monitor has one lease. Under it are its record of presence (`mon/up/NAME`) and, for the leader, `mon/leader`.
 //!
-//! Invariants:  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins
-//! only once
-//!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as leader.
-//!  2. A deposed leader never leads again in this process, because its state may be stale.  3. An unknown outcome is
-//! looked up: the record of the leader names the process that wrote it.
+//! Invariants:
+//!  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins only once
+//!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as
+//!     leader.
+//!  2. A deposed leader never leads again in this process, because its state may be stale.
+//!  3. An unknown outcome is looked up: the record of the leader names the process that wrote it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

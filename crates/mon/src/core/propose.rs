@@ -1,11 +1,10 @@
 //! From pending changes to a proposal: the writes of one proposal at a time. `commit` carries it through.
 //!
-//! Invariants:  1. A proposal builds on the committed state. The next one begins after its commit, and the state in
-//! memory does not change
-//!     before.
+//! Invariants:
+//!  1. A proposal builds on the committed state. The next one begins after its commit, and the state in memory does
+//!     not change before.
 //!  2. Each map epoch is stored as incremental, which names the checksum of the full map; checkpoints also as full
-//! map
-//!     (`maps`).
+//!     map (`maps`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

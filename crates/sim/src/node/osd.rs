@@ -124,7 +124,7 @@ pub struct OsdNode {
     filled: Filled,
 }
 
-/// Whether a foreign object fills the store.
+/// State of the foreign object that fills the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filled {
     Never,
@@ -201,7 +201,7 @@ impl OsdNode {
         self.process.as_ref().map(|p| p.inc)
     }
 
-    /// Whether the process dies now: true for a power cut, and the time until it starts again.
+    /// The death that the process must suffer now: true for a power cut, and the time until the next start.
     pub fn wants_to_die(&mut self) -> Option<(bool, Time)> {
         if let Some(p) = &self.process
             && p.end.is_some()

@@ -1,9 +1,9 @@
 //! Changes of the FSMap, one function each. They keep these invariants, which [`check`] tests:
 //!
-//!  1. A daemon is either a standby (rank -1, with an epoch of its own) or in exactly one file system.  2. A rank
-//! that is up is in, is neither failed nor damaged, and its daemon is known to the file system.  3. A rank that is in
-//! is up, failed or damaged, unless an operator removed it (`mds rmfailed`); it is not stopped.  4. A daemon of a
-//! file system supports the file system's on-disk features.
+//!  1. A daemon is either a standby (rank -1, with an epoch of its own) or in exactly one file system.
+//!  2. A rank that is up is in, is neither failed nor damaged, and its daemon is known to the file system.
+//!  3. A rank that is in is up, failed or damaged, unless an operator removed it (`mds rmfailed`); it is not stopped.
+//!  4. A daemon of a file system supports the file system's on-disk features.
 //!
 //! `map.epoch` is that of the map under construction. A changed file system or standby takes it as its own epoch, by
 //! which daemons and clients see that their part is new.

@@ -4,15 +4,15 @@
 //! leader's side: the core treats these sessions like its own. So all answers come from the leader, and a client
 //! never sees epochs go back, whichever monitor it asks.
 //!
-//! Invariants:  1. The leader gets a session's messages in order, after its opening.  2. When the link to a leader
-//! ends, its sessions end on both sides, because the leader's knowledge of them
+//! Invariants:
+//!  1. The leader gets a session's messages in order, after its opening.
+//!  2. When the link to a leader ends, its sessions end on both sides, because the leader's knowledge of them
 //!     (subscriptions, maps sent) is gone. Clients reconnect and repeat unanswered requests.
-//!  3. While there is no leader, sessions and their messages wait, within bounds.  4. A fault of a session (an
-//! unacceptable opening, a message too long for the link, a client that does not read) ends only
-//!     that session. Only a message that no monitor sends ends a link.
+//!  3. While there is no leader, sessions and their messages wait, within bounds.
+//!  4. A fault of a session (an unacceptable opening, a message too long for the link, a client that does not read)
+//!     ends only that session. Only a message that no monitor sends ends a link.
 //!  5. Sessions share a link fairly (`share`): each has a bound on its bytes in flight. The connection of a client
-//! whose
-//!     session has reached it is not read.
+//!     whose session has reached it is not read.
 
 mod front;
 mod hub;

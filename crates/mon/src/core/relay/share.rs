@@ -2,9 +2,9 @@
 //!
 //! Bytes are in flight from when they are given to the connection until the other side acknowledges them.
 //!
-//! Invariants:  1. No session has more than [`ONE`] bytes in flight, and all together have at most [`ALL`], except
-//! for a single larger
-//!     message.
+//! Invariants:
+//!  1. No session has more than [`ONE`] bytes in flight, and all together have at most [`ALL`], except for a single
+//!     larger message.
 //!  2. Waiting messages are sent round-robin, one of each session that may send, and in order within a session.
 
 use std::collections::{BTreeMap, VecDeque};
