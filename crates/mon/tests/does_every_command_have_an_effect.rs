@@ -55,7 +55,7 @@ fn a_balancer_that_is_not_there_says_so() {
     refused(&mut c, admin, &json!({ "prefix": "balancer eval" }), "does not have it");
     // The balancer is already off.
     let (rc, rs, _) = c.command(admin, &json!({ "prefix": "balancer off" }), "");
-    assert_eq!((rc, rs.as_str()), (0, "there is no balancer that could be at work"));
+    assert_eq!((rc, rs.as_str()), (0, "there is no balancer in this manager"));
     let s = show(&mut c, admin, "balancer status");
     assert_eq!((&s["active"], &s["mode"]), (&json!(false), &json!("none")));
     assert_eq!(s["no_optimization_needed"], false, "nobody has looked");

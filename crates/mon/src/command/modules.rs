@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("telemetry status", "mgr", "r", cf::MGR, telemetry, "show that telemetry is off"),
 ];
 
-const NO_BALANCER: &str = "there is no balancer that could be at work";
+const NO_BALANCER: &str = "there is no balancer in this manager";
 
 /// Refuses a command of a module that the built-in manager does not have.
 fn absent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -458,7 +458,7 @@ fn force_create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     refuse(
         errno::EOPNOTSUPP,
-        format!("pg {id}: making a lost PG anew is not supported yet; remove the pool, or bring the OSD back"),
+        format!("pg {id}: creating a lost PG again is not supported; remove the pool, or bring the OSD back"),
     )
 }
 

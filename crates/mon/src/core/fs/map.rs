@@ -305,7 +305,9 @@ pub fn check(map: &FsMap) -> Result<(), String> {
             && map.mds_roles.get(gid) == Some(&NO_FS);
         ensure(ok, &|| format!("standby {gid} is none"))?;
     }
-    ensure(map.standby_epochs.keys().all(|g| map.standby_daemons.contains_key(g)), &|| "epoch of nobody".into())?;
+    ensure(map.standby_epochs.keys().all(|g| map.standby_daemons.contains_key(g)), &|| {
+        "epoch of an unknown standby".into()
+    })?;
     for (gid, fscid) in &map.mds_roles {
         ensure(map.daemon(*gid).is_some(), &|| format!("{gid} is not in {fscid}"))?;
     }
