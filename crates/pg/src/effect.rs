@@ -1,4 +1,4 @@
-//! What comes out of a PG.
+//! Outputs of a PG: the effects that the host carries out.
 
 use crate::event::{FetchId, SessionId};
 use crate::kin::Kin;
@@ -11,114 +11,120 @@ use bytes::Bytes;
 use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify, OpVec};
 use wire::types::ObjectLocator;
 
-/// A read the host's own client sends for a `copy_from`.
+/// A read of a `copy_from` source, sent by the host's own client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Give it back with the result.
+    /// Number of the fetch; the host returns it with the result.
     pub id: FetchId,
     /// Source object.
     pub oid: Bytes,
-    /// Its pool, namespace and key.
+    /// Pool, namespace and key of the source object.
     pub locator: ObjectLocator,
     /// Snapshot to read.
     pub snapid: base::SnapId,
-    /// Message flags to send with.
+    /// Message flags of the request.
     pub flags: u32,
-    /// What to send; the output of the **last** operation is the answer.
+    /// Operations to send; the output of the **last** one is the answer.
     pub ops: OpVec,
 }
 
-/// Which way a message to another OSD goes. Messages to one OSD on one lane arrive in order, or the session is reset
-/// ([`crate::Event::PeerReset`]); lanes overtake each other.
+/// The lane that carries a message to another OSD. Messages to one OSD on one lane arrive in order, or the session is
+/// reset ([`crate::Event::PeerReset`]). Lanes overtake each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Small and urgent: heartbeats and leases.
     Control,
-    /// All that belongs to a PG: peering, writes, recovery.
+    /// Traffic of PGs: peering, writes, recovery.
     Data,
-    /// As [`Lane::Data`], but it waits until [`crate::pace::Pacer`] lets recovery go on; what is sent on `Data` meanwhile
-    /// overtakes it.
+    /// As [`Lane::Data`], but the message waits until [`crate::pace::Pacer`] lets recovery go on. Messages sent on
+    /// `Data` meanwhile overtake it.
     Background(Class),
 }
 
-/// How much a line of the cluster log matters.
+/// Severity of a line in the cluster log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What goes on.
+    /// Normal activity.
     Debug,
-    /// Something an operator may want to look at.
+    /// A state that an operator may want to look at.
     Warn,
-    /// Something is broken.
+    /// A failure.
     Error,
 }
 
-/// An output, in the order in which the host must carry them out.
+/// An output. The host carries outputs out in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Close that session: too much of it waits here. Its client connects again and sends again what had no answer.
+    /// Close the session, since too many of its operations wait in this PG. The client reconnects and resends its
+    /// unanswered operations.
     Close(SessionId),
     /// Send a reply.
     Reply(SessionId, Box<MOsdOpReply>),
     /// Send a `WATCH_NOTIFY` with that data segment.
     Watch(SessionId, Box<MWatchNotify>, Bytes),
-    /// Send a backoff: the client holds its operations on this PG, or goes on and sends them again.
+    /// Send a backoff: the client holds its operations on this PG, or resumes and resends them.
     Backoff(SessionId, Box<MOsdBackoff>),
-    /// That operation of the session will not be answered; its client sends it again when told or when the map changes.
+    /// The operation with this tid gets no answer. The client resends it when told, or when the map changes.
     Dropped(SessionId, u64),
-    /// The map must show `up_thru` of this OSD at least here before the PG may go active (`OSD_ALIVE`).
+    /// Before the PG may become active, the map must show this OSD's `up_thru` at this epoch or later (`OSD_ALIVE`).
     WantUpThru(Epoch),
-    /// The acting set that should serve for now (`OSD_PGTEMP`); empty: CRUSH's own.
+    /// The acting set that should serve for a time (`OSD_PGTEMP`); empty: the set that CRUSH selects.
     WantPgTemp(Vec<OsdId>),
-    /// Tell another OSD.
+    /// Send a message to another OSD.
     Peer {
-        /// Whom.
+        /// The receiving OSD.
         to: OsdId,
-        /// Which way.
+        /// The lane to send on.
         lane: Lane,
-        /// What.
+        /// The message.
         msg: Box<MPgPeer>,
     },
-    /// An operation or a peer's message waits for this map.
+    /// An operation or a peer message in this PG waits for this map epoch.
     WantMap(Epoch),
-    /// Who else is in the acting set changed, or whether this copy is a member: others' leases may be needed.
+    /// The other members of the acting set changed, or this copy became or ceased to be a member. The host checks
+    /// which OSDs' leases it needs.
     Members,
-    /// Tell the monitor that the PG exists (`OSD_PG_CREATED`).
+    /// Report to the monitor that the PG exists (`OSD_PG_CREATED`).
     Created,
-    /// Read another object.
+    /// Read an object through the host's client.
     Fetch(Box<Fetch>),
-    /// That fetch is not wanted any more.
+    /// Cancel that fetch.
     CancelFetch(FetchId),
     /// Write a line to the cluster log.
     Log(LogLevel, String),
-    /// The split that [`crate::Pg::promise`] was called for is done: each of these is given its part ([`crate::Pg::born`]), or
-    /// there is none, as the copy is on its way out.
+    /// The split that [`crate::Pg::promise`] announced is done. Each listed child gets its part
+    /// ([`crate::Pg::born`]); `None` if the copy is being removed.
     Split(Vec<(SpgId, Option<Box<Child>>)>),
-    /// Tell another PG of this OSD, on whichever reactor it is; [`crate::answer_for_none`] if it is not here.
+    /// Send a message to another PG of this OSD, on any reactor. If that PG is not on this OSD,
+    /// [`crate::answer_for_none`] answers.
     Kin {
-        /// Whom.
+        /// The receiving PG.
         to: SpgId,
-        /// What.
+        /// The message.
         kin: Kin,
     },
-    /// Tell the machine of this PG on the other reactor, while it moves, or the host; the message says whom.
+    /// Send a message about a move to the PG's machine on the other reactor, or to the host; the message's variant
+    /// says which.
     Move(Box<Move>),
-    /// The PG may be joined with the other one that the map announces: it is clean and takes no writes. Said again and again.
+    /// The PG is clean, takes no writes, and may be merged as the map announces. The PG repeats this until the map
+    /// changes.
     ReadyToMerge {
-        /// Its newest version.
+        /// Newest version of the PG.
         version: Eversion,
-        /// As in its history.
+        /// `last_epoch_started` of the PG's history.
         last_epoch_started: Epoch,
-        /// As in its history.
+        /// `last_epoch_clean` of the PG's history.
         last_epoch_clean: Epoch,
     },
     /// The PG and its collection are gone; drop the machine.
     Deleted,
-    /// All submitted writes are durable and nothing new will be taken.
+    /// All submitted writes are durable, and the PG takes no new ones.
     Stopped,
-    /// The store failed; nothing on it is served until restart.
+    /// The store failed. The OSD serves nothing from it until it restarts.
     Failed(Errno),
-    /// This copy of the PG can't go on, and takes no part until restart. It has said so to whoever leads.
+    /// This copy of the PG failed and takes no part until restart. The primary has been told.
     CopyFailed(Errno),
-    /// The split that [`crate::Pg::promise`] was called for can't be done, as the copy failed: what was promised fails like it ([`crate::Pg::unborn_failed`]).
+    /// The copy failed, so the split that [`crate::Pg::promise`] announced can't be done. The promised children fail
+    /// as well ([`crate::Pg::unborn_failed`]).
     SplitFailed(Vec<SpgId>, Errno),
 }

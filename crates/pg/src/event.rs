@@ -1,4 +1,4 @@
-//! What goes into a PG.
+//! Inputs of a PG: the events that the host hands in.
 
 use crate::kin::Kin;
 use crate::map::MapView;
@@ -11,35 +11,36 @@ use store::Cid;
 use wire::msg::{MOsdOp, MPgPeer};
 use wire::types::{PgCreateExtra, PgCreateStamp};
 
-/// A client session as the host numbers them; never reused while the host runs.
+/// Number that the host gives to a client session; never reused while the host runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// Names a fetch of a `copy_from` among those in flight in one PG.
+/// Number of a `copy_from` fetch, unique among those in flight in one PG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FetchId(pub u64);
 
-/// A client's operation with what the host knows of its sender. Caps were checked.
+/// A client's operation with the facts the host knows about its sender. The host has checked the caps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpRequest {
-    /// Where the reply goes.
+    /// The session that gets the reply.
     pub session: SessionId,
-    /// Who signed in and from where, as a number: sessions of one owner count together where too much waits.
+    /// Number for the sender's identity and address. The limits on held operations count all sessions of one owner
+    /// together.
     pub owner: u64,
     /// The sender (a client's number is its global id).
     pub client: EntityName,
-    /// The sender's address, as watches show it and blocklists name it.
+    /// The sender's address, as shown in watches and named in blocklists.
     pub addr: EntityAddr,
     /// Features of the connection.
     pub features: u64,
-    /// When it came.
+    /// Time of arrival.
     pub received: Now,
-    /// The message: half a kilobyte, so it is handed on and not copied.
+    /// The message. Boxed, since it takes half a kilobyte and is passed on rather than copied.
     pub msg: Box<MOsdOp>,
 }
 
 impl OpRequest {
-    /// Identity that a resend repeats.
+    /// Identity of the operation; a resend carries the same one.
     #[must_use]
     pub fn reqid(&self) -> ReqId {
         self.msg.reqid_from(self.client)
@@ -58,56 +59,58 @@ pub struct Fetched {
 /// An input.
 #[derive(Debug)]
 pub enum Event {
-    /// A newer map; maps come in order, epochs that change nothing for this PG may be left out.
+    /// A newer map. Maps come in order; the host may leave out epochs that change nothing for this PG.
     Map(MapView),
     /// A client's operation.
     Op(Box<OpRequest>),
-    /// A session ended: its watches are disconnected, replies to it are pointless.
+    /// A session ended: its watches are disconnected, and replies to it are dropped.
     SessionClosed(SessionId),
     /// An event of the store whose tag is this PG's ([`crate::Pg::owns`]).
     Store(store::Event),
-    /// A message of another OSD. The host holds it until it has the map of the message.
+    /// A message from another OSD. The host holds it until it has the map of the message.
     Peer {
-        /// Whose.
+        /// The sending OSD.
         from: OsdId,
-        /// What.
+        /// The message.
         msg: Box<MPgPeer>,
     },
-    /// A message of another PG of this OSD ([`crate::Effect::Kin`]).
+    /// A message from another PG of this OSD ([`crate::Effect::Kin`]).
     Kin {
-        /// Whose.
+        /// The sending PG.
         from: SpgId,
-        /// What.
+        /// The message.
         kin: Box<Kin>,
     },
-    /// A message of the PG's other machine, while it moves to another reactor, or of the host about that.
+    /// A message about moving the PG to another reactor, from the PG's other machine or from the host.
     Move(Box<Move>),
-    /// The session to another OSD was reset: what was sent and not answered may be lost. Receivers notice repetitions.
+    /// The session to another OSD was reset, so unanswered messages may be lost. The PG sends them again; receivers
+    /// recognise repetitions.
     PeerReset(OsdId),
     /// The leases this OSD holds ([`crate::lease::LeaseView`]) were renewed.
     Leases,
-    /// Recover before other PGs: bits as in `OSD_FORCE_RECOVERY`, 1 recovery, 2 backfill, 4 in its turn again.
+    /// Recover before other PGs. Bits as in `OSD_FORCE_RECOVERY`: 1 recovery, 2 backfill, 4 cancel.
     Force(u8),
-    /// Scrub it, as soon as it can be done.
+    /// Scrub the PG as soon as possible.
     Scrub(ScrubRequest),
     /// Result of a fetch.
     Fetched(FetchId, Result<Fetched, Errno>),
     /// The deadline given by [`crate::Pg::next_deadline`] has come (early is harmless).
     Tick,
-    /// The OSD stops: take nothing new; [`crate::Effect::Stopped`] when all that was submitted is durable.
+    /// The OSD stops: take nothing new. The PG answers [`crate::Effect::Stopped`] when all submitted writes are
+    /// durable.
     Stop,
 }
 
-/// How a PG comes into being (`OSD_PG_CREATE2`).
+/// Parameters of a PG that is to be created (`OSD_PG_CREATE2`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreateInfo {
     /// Epoch of the creation and its time.
     pub stamp: PgCreateStamp,
     /// History and past intervals as the monitor knows them.
     pub extra: PgCreateExtra,
-    /// How many bits of an object's hash name the PG (`PgPool::pg_bits`).
+    /// Number of hash bits that select the PG (`PgPool::pg_bits`).
     pub bits: u32,
-    /// The name of its collection, if not its own.
+    /// Name of the collection, if it differs from the PG's own name.
     pub cid: Option<Cid>,
     /// The newest map.
     pub epoch: Epoch,

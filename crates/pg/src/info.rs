@@ -1,7 +1,7 @@
-//! `PgInfo`: what the store keeps of a PG beside its objects and log (`pg_info_t`).
+//! `PgInfo`: the stored state of a PG beside its objects and log (`pg_info_t`).
 //!
-//! It is written with a write only every [`INFO_EVERY`] writes or when something else in it changed; between, the
-//! records of the log carry what is needed to bring it up to date.
+//! A write stores the info only every [`INFO_EVERY`] writes, or when another part of it changed. Until then the log
+//! records carry enough to bring the info up to date.
 
 use crate::interval::{IntervalKey, PastInterval};
 use crate::log::LogEntry;
@@ -16,39 +16,41 @@ use wire::{DecodeError, Features, Reader, Writer};
 /// Writes between two stored infos.
 pub const INFO_EVERY: u32 = 64;
 
-/// See the module.
+/// The stored state of a PG beside its objects and log; see the module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PgInfo {
     /// Newest version.
     pub last_update: Eversion,
-    /// Version before the oldest log record.
+    /// Version of the record before the oldest one in the log.
     pub log_tail: Eversion,
-    /// Newest version clients have seen.
+    /// Newest user version that clients have seen.
     pub last_user_version: u64,
-    /// History.
+    /// History of the PG, as peers exchange it.
     pub history: PgHistory,
     /// Intervals since the PG was last clean.
     pub past: Vec<PastInterval>,
     /// The current interval.
     pub interval: IntervalKey,
-    /// Removed snapshots whose clones are gone here but which the map still lists.
+    /// Removed snapshots whose clones are trimmed here but which the map still lists.
     pub purged_snaps: Intervals,
     /// Statistics.
     pub stats: StatSum,
-    /// Time of creation.
+    /// Time when the PG was created.
     pub created_stamp: Utime,
-    /// This OSD has served the PG: what it holds is the PG's content.
+    /// This OSD has served the PG, so this copy holds the PG's content.
     pub served: bool,
-    /// Last `reported_seq`, so that it grows over restarts within an epoch.
+    /// Last `reported_seq`. It is stored so that it grows over restarts within an epoch.
     pub reported_seq: u64,
-    /// When this copy last took part in an interval that started; `history` has when all of its members had.
+    /// Last interval in which this copy took part after it started; `history` has the last one that started on all
+    /// members.
     pub last_epoch_started: Epoch,
-    /// Objects up to and including this one are here; the end marker if all are.
+    /// Bound of the backfill: all objects up to and including this one are here; the end marker if the copy is
+    /// complete.
     pub last_backfill: HObject,
-    /// Of a shard: entries up to this version can't be undone here, as objects came by recovery that was not part of an interval
-    /// that started.
+    /// Only for a shard: entries up to this version can't be undone here. Their objects came by recovery in an
+    /// interval that did not start.
     pub undo_floor: Eversion,
-    /// The newest map whose effect on `interval` and `past` is in here.
+    /// The newest map whose effect on `interval` and `past` this info includes.
     pub epoch: Epoch,
 }
 
@@ -74,14 +76,15 @@ impl Default for PgInfo {
     }
 }
 
+/// Version of the stored form.
 const FORMAT: u8 = 3;
-/// Format before there were shards.
+/// Stored form without shards: `undo_floor` is absent.
 const FORMAT_NO_SHARDS: u8 = 2;
-/// Format before there were several copies: what is stored is all there is.
+/// Stored form of a PG with a single copy: the copy is complete, and took part in the last interval that started.
 const FORMAT_ONE_COPY: u8 = 1;
 
 impl PgInfo {
-    /// Stored form.
+    /// Encodes the stored form.
     #[must_use]
     pub fn to_blob(&self) -> Bytes {
         let mut w = Writer::with_capacity(Features::PACIFIC, 320);
@@ -112,7 +115,11 @@ impl PgInfo {
         w.into_bytes()
     }
 
-    /// From the stored form.
+    /// Decodes the stored form.
+    ///
+    /// # Errors
+    ///
+    /// If the format is unknown or the bytes are too short.
     pub fn from_blob(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
@@ -153,19 +160,20 @@ impl PgInfo {
         Ok(i)
     }
 
-    /// Nothing was ever written here, and no interval was taken part in.
+    /// True if this copy has no writes and took part in no interval.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.last_update == Eversion::default() && self.last_epoch_started.0 == 0
     }
 
-    /// All objects are here, but for those known to be missing.
+    /// True if backfill has filled this copy; objects of the missing set may still lack.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.last_backfill.max
     }
 
-    /// Takes over what somebody else knows of the PG's history.
+    /// Merges the history that another copy or the monitor sent. Returns true if a creation, start or clean epoch
+    /// grew.
     pub fn merge_history(&mut self, o: &PgHistory) -> bool {
         let h = &mut self.history;
         let before = (h.last_epoch_started, h.last_epoch_clean, h.epoch_created);
@@ -194,7 +202,7 @@ impl PgInfo {
         before != (h.last_epoch_started, h.last_epoch_clean, h.epoch_created)
     }
 
-    /// Takes over what a newer record says.
+    /// Applies a log record newer than `last_update`: versions and statistics.
     pub fn replay(&mut self, e: &LogEntry) {
         if e.version > self.last_update {
             self.last_update = e.version;
@@ -222,7 +230,7 @@ mod tests {
         for n in 0..b.len() {
             assert!(PgInfo::from_blob(&b.slice(..n)).is_err());
         }
-        // As it was when there was one copy: complete, and the last to have taken part.
+        // The form of a single copy: complete, and the last to have taken part.
         i.history.last_epoch_started = Epoch(5);
         let b = i.to_blob();
         let tail = i.last_epoch_started.to_bytes(Features::PACIFIC).len() * 2

@@ -1,9 +1,11 @@
-//! Intervals: runs of epochs in which nothing that matters to a PG changed, and what is remembered of past ones.
+//! Intervals: runs of epochs in which a PG's mapping and pool parameters do not change, and the PG's memory of past
+//! ones.
 //!
 //! Invariants:
-//!  1. Within an interval acting set, primary, size, min_size and what hashes are the PG's are constant; every write of the log belongs
-//!     to one interval.
-//!  2. A past interval is remembered until the PG is clean again; only intervals that may have accepted writes block.
+//!  1. Within an interval the acting set, primary, size, min_size and hash range of the PG are constant. Each write
+//! of the log belongs to one interval.
+//!  2. A past interval is remembered until the PG is clean. Only intervals that may have accepted writes block
+//! peering.
 
 use crate::map::{MapView, Mapping};
 use crate::shards::{PeerId, ShardSet};
@@ -20,11 +22,11 @@ pub struct PastInterval {
     pub first: Epoch,
     /// Last epoch.
     pub last: Epoch,
-    /// Who served it.
+    /// The acting set.
     pub acting: Vec<OsdId>,
-    /// Whose was the lead.
+    /// The acting primary.
     pub primary: OsdId,
-    /// It may have accepted writes: `up_thru` of its primary reached it.
+    /// The interval may have accepted writes: `up_thru` of its primary reached it.
     pub maybe_went_rw: bool,
 }
 
@@ -44,10 +46,10 @@ impl Decode for PastInterval {
     }
 }
 
-/// What an interval is made of.
+/// The parameters that are constant in an interval; a change of any of them starts a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IntervalKey {
-    /// Who serves.
+    /// Up and acting sets with their primaries.
     pub mapping: Mapping,
     /// Pool's size.
     pub size: u32,
@@ -60,8 +62,8 @@ pub struct IntervalKey {
 }
 
 impl IntervalKey {
-    /// True if a PG that was in an interval of this kind is in the same one with `next`: other PGs of the pool may have been
-    /// split or joined, but not this one.
+    /// True if the interval goes on under `next`: no parameter changed, and this PG itself was neither split nor
+    /// merged. Splits and merges of the pool's other PGs do not count.
     #[must_use]
     pub fn continues(&self, next: &Self, pg: PgId) -> bool {
         let (old, new) = (self.pg_num, next.pg_num);
@@ -75,7 +77,7 @@ impl IntervalKey {
             && !is_merge(pg, will, was)
     }
 
-    /// Of a map; `None` if the pool is gone.
+    /// The parameters at the epoch of a map; `None` if the pool is gone.
     #[must_use]
     pub fn of(m: &MapView) -> Option<Self> {
         let p = m.pool.as_ref()?;
@@ -89,19 +91,22 @@ impl IntervalKey {
     }
 }
 
-/// Whom a new primary must ask, and whom it cannot.
+/// The copies that a new primary must ask, and the OSDs it would need but cannot ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prior {
-    /// Members of intervals that may have taken writes, and of the present one, that are up.
+    /// Members of the present interval and of past ones that may have taken writes, as far as they are up.
     pub probe: BTreeSet<PeerId>,
-    /// No member of one of those intervals can be asked; these could be if they came back.
+    /// OSDs that are down, of a past interval of which too few members can be asked. Peering goes on when one of them
+    /// is back.
     pub blocked_by: BTreeSet<OsdId>,
 }
 
 impl Prior {
-    /// For the present interval of `map`, with what is known of older ones. Intervals that ended before `started` don't
-    /// matter: what they wrote is in whoever took part in the one that started then. A copy that `failed` can be asked as little as one that is down.
-    /// `coded`: how many shards of an erasure-coded PG give its content; of each interval as many must be there.
+    /// Builds the sets for the present interval of `map` from the remembered past ones.
+    ///
+    /// Intervals that ended before `started` don't matter: the members of the interval that started then have their
+    /// writes. A copy in `failed` can't be asked, as if its OSD were down. `coded`: the number of shards that hold a
+    /// whole object of an erasure-coded PG; as many must be there of each interval.
     #[must_use]
     pub fn build(
         past: &[PastInterval],
@@ -124,7 +129,7 @@ impl Prior {
                     prior.probe.insert(o);
                     witnesses += 1;
                 } else if lost == Epoch(u32::MAX) {
-                    // It does not exist any more: nobody waits for it, but it is no witness either.
+                    // The OSD was destroyed: nothing waits for it, but it does not count as a witness.
                 } else if lost > p.first {
                     witnesses += 1;
                 } else {
@@ -139,7 +144,7 @@ impl Prior {
     }
 }
 
-/// Past intervals as the monitor tells them: only those that may have taken writes are listed.
+/// Converts the monitor's past intervals. The monitor lists only those that may have taken writes.
 #[must_use]
 pub fn from_monitor(p: &PastIntervals) -> Vec<PastInterval> {
     p.0.iter()

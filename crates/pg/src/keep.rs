@@ -1,29 +1,31 @@
-//! How many records a PG's log keeps: what an OSD has for all of them, divided among its PGs.
+//! How many records a PG's log keeps: the OSD's target, divided among its PGs.
 //!
-//! A record takes memory for its request id, and space in the store. A PG of an OSD with few PGs keeps many, so that a copy
-//! that was away long is brought up to date by the log. With many PGs a share would be too short for the other thing records are
-//! for: a write that a client sends again, because its connection broke before the answer came, must not be made twice, over what
-//! others have written since. Ceph remembers request ids beyond the log for that; here there are records for them.
+//! A record takes memory for its reqid, and space in the store. A PG on an OSD with few PGs keeps many records, so
+//! that a copy that was long away is brought up to date by the log. With many PGs the share alone would be too short
+//! for the other purpose of records. A client resends a write if its connection broke before the answer came. Such a
+//! write must not be applied twice, over later writes of other clients. Ceph remembers reqids beyond the log for
+//! that; here records are kept for them.
 //!
 //! Facts: names, defaults and the division from Ceph's OSD configuration reference (`osd_target_pg_log_entries_per_osd` and
 //! those beside it).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What operators may set.
+/// Settings of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// `osd_target_pg_log_entries_per_osd`: records of all PGs together; 0: not bounded together.
+    /// `osd_target_pg_log_entries_per_osd`: records of all PGs together; 0: no common target, each PG keeps `min`.
     pub target: u32,
-    /// `osd_min_pg_log_entries`: a PG keeps at least so many...
+    /// `osd_min_pg_log_entries`: fewest records of one PG.
     pub min: u32,
-    /// `osd_max_pg_log_entries`: ...and at most so many.
+    /// `osd_max_pg_log_entries`: most records of one PG.
     pub max: u32,
-    /// `osd_pg_log_dups_tracked`: a PG remembers at least so many request ids. Each record has one, and there are no others.
+    /// `osd_pg_log_dups_tracked`: fewest reqids that a PG remembers. Each record has one reqid, and reqids are kept
+    /// nowhere else.
     pub dups: u32,
-    /// `osd_pg_log_trim_min`: fewer are not dropped.
+    /// `osd_pg_log_trim_min`: trimming waits until this many records are due.
     pub trim_min: u32,
-    /// `osd_pg_log_trim_max`: more are not dropped at once.
+    /// `osd_pg_log_trim_max`: most records that are trimmed at once.
     pub trim_max: u32,
 }
 
@@ -34,7 +36,7 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// Records of each of so many PGs.
+    /// Records that each PG keeps if the OSD has `pgs` of them.
     #[must_use]
     pub fn records(&self, pgs: u32) -> u32 {
         let share = self.target.checked_div(pgs).filter(|_| self.target > 0);
@@ -42,21 +44,21 @@ impl LogConfig {
     }
 }
 
-/// What a PG's log keeps.
+/// Length of one PG's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// So many records.
+    /// Records that the log keeps.
     pub records: usize,
-    /// When there are so many more, they are dropped...
+    /// The log is trimmed when it has this many records more...
     pub batch: usize,
-    /// ...at most so many at once.
+    /// ...by at most this many at once.
     pub batch_max: usize,
 }
 
-/// Most records that one write drops, whatever the options say: the drop is part of its transaction.
+/// Most records that one write trims, whatever the options say: the trim is part of the write's transaction.
 const BATCH_MAX: u32 = 1000;
 
-/// The division; one per OSD, shared by its reactors.
+/// The division of an OSD's records among its PGs. One per OSD, shared by its reactors.
 #[derive(Debug, Default)]
 pub(crate) struct Division {
     pgs: AtomicU32,
@@ -66,7 +68,7 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// So many PGs more, with these settings.
+    /// Changes the number of PGs by `more`, and applies the settings `c`.
     pub(crate) fn change(&self, more: i32, c: &LogConfig) {
         let pgs = self.pgs.load(Ordering::Relaxed).saturating_add_signed(more);
         self.pgs.store(pgs, Ordering::Relaxed);
@@ -94,7 +96,7 @@ mod tests {
         assert_eq!([1, 100, 1024, 5000].map(|n| dups.records(n)), [10_000, 3000, 3000, 3000]);
         let unbounded = LogConfig { target: 0, ..dups };
         assert_eq!([1, 1000].map(|n| unbounded.records(n)), [3000, 3000]);
-        // A least number beyond the most wins, as there.
+        // A minimum above the maximum wins, as in Ceph.
         assert_eq!(LogConfig { min: 500, max: 400, ..c }.records(1), 500);
     }
 

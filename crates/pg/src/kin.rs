@@ -1,11 +1,11 @@
-//! What PGs of one OSD say to each other when a pool gets fewer of them: one gives what it has to another.
+//! Messages between PGs of one OSD while `pg_num` shrinks: a source PG gives its content to a target PG.
 //!
-//! The target asks each PG that is to be joined to it ([`Kin::Await`]) and hears what that was ([`Kin::Heir`]). If both
-//! collections are in one shard of one store they are joined by reference; else the target asks for the objects, a part at a
-//! time ([`Kin::Next`], [`Kin::Cargo`]), and the other one removes itself when they are durable ([`Kin::Joined`]).
+//! The target asks each source ([`Kin::Await`]), which answers with its state ([`Kin::Heir`]). If both collections
+//! are in one shard of one store, they are joined by reference. Else the target asks for the objects, a part at a
+//! time ([`Kin::Next`], [`Kin::Cargo`]), and the source removes itself when they are durable ([`Kin::Joined`]).
 //!
-//! PGs of one name may be joined, split off and joined again by maps that come at once. What is said to a source names the map by which
-//! it leaves, so that it is for the right one.
+//! Successive maps may merge PGs, split them off and merge them again under one name. So messages to a source carry
+//! the epoch of the merge that they belong to.
 
 use crate::info::PgInfo;
 use crate::per_peer::PerOsd;
@@ -13,48 +13,48 @@ use base::{Epoch, Eversion, HObject, Mono};
 use bytes::Bytes;
 use store::{Cid, Op};
 
-/// What a PG leaves that is joined to another one.
+/// State that a merge source hands to its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heir {
-    /// The map that joins them.
+    /// Epoch of the merge.
     pub epoch: Epoch,
-    /// Its collection.
+    /// The source's collection.
     pub cid: Cid,
-    /// It is as it was when all copies were found equal: what it had is what the pool knows of it.
+    /// The source is unchanged since all copies were found equal, so its log and objects are the pool's state.
     pub good: bool,
-    /// What it was.
+    /// The source's info.
     pub info: PgInfo,
-    /// Its log; none if it is not good.
+    /// The source's log; empty if it is not good.
     pub records: Vec<(Eversion, Bytes)>,
-    /// Its snapshot index.
+    /// The source's snapshot index.
     pub index: Vec<(Bytes, Bytes)>,
     /// Primaries of older intervals that may count on this OSD's lease.
     pub(crate) granted: PerOsd<Mono>,
 }
 
-/// See the module.
+/// A message between merge source and target; see the module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kin {
-    /// Target to source: what do you leave at that map?
+    /// Target to source: what is your state at this epoch of the merge?
     Await(Epoch),
-    /// Source to target: that, or there is no such copy here.
+    /// Source to target: the state; `None` if this OSD has no such copy.
     Heir(Option<Box<Heir>>),
-    /// Target to source, which leaves by that map: the next part of your objects.
+    /// Target to source: send the next part of your objects, for the merge at this epoch.
     Next(Epoch),
-    /// Source to target: changes that make it, as if in the source's collection.
+    /// Source to target: changes that rebuild objects, written as for the source's collection.
     Cargo {
         /// The changes.
         ops: Vec<Op>,
-        /// Objects that do not read, and of which a part or nothing is there.
+        /// Objects that the source can't read; the target has them in part or not at all.
         damaged: Vec<HObject>,
-        /// There is no more.
+        /// This is the last part.
         last: bool,
     },
-    /// Target to source: nothing of you is needed any more.
+    /// Target to source: the target needs nothing more.
     Joined {
-        /// The map by which it leaves.
+        /// Epoch of the merge.
         at: Epoch,
-        /// The collection is gone already.
+        /// The target took the collection over, so it is gone.
         taken: bool,
     },
 }

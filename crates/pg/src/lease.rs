@@ -1,38 +1,39 @@
-//! Read leases between OSDs, as the PGs of one reactor see them. They are granted in the OSD (`osd::core::lease`), and asked for
-//! before each operation in `pg::ops::admit`.
+//! Read leases between OSDs, as the PGs of one reactor see them. `osd::core::lease` grants them; `pg::ops::admit`
+//! checks them before each operation.
 //!
-//! A lease is between two OSDs, not per PG. B asks A and notes when; A answers with the epoch of its map. Until
-//! [`crate::limits::READ_LEASE`] after B asked, B may count A as not taking part in anything newer than that epoch: for
-//! a PG that both serve this holds once B has processed the epoch too. So B, as primary, serves reads while every other
-//! member of the acting set has a lease that lasts. A remembers until when B may count on it, and tells a new primary,
+//! A lease is between two OSDs, not per PG. OSD B asks OSD A and notes the time; A answers with the epoch of its map.
+//! Until [`crate::limits::READ_LEASE`] after B asked, A takes part in no interval newer than that epoch. For a PG of
+//! both, B may rely on this once B has processed the epoch too. So B, as primary, serves reads while every other
+//! member of the acting set has a lease that lasts. A remembers how long B may rely on it and tells a new primary,
 //! which waits that long before it serves.
 //!
-//! Invariant: who fills the view tells of a grant before it hands out a map newer than the grant's epoch.
+//! Invariant: the host adds a grant to the view before it hands out a map newer than the grant's epoch.
 
 use base::planted::{Bug, acts};
 use base::{Epoch, Mono, OsdId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A lease somebody gave this OSD.
+/// A lease that another OSD granted to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Lasts until then: when this OSD asked, plus the lease.
+    /// End of the lease: the time when this OSD asked, plus the lease.
     pub until: Mono,
-    /// The granter's map when it answered.
+    /// Epoch of the granter's map when it answered.
     pub epoch: Epoch,
 }
 
-/// News about leases.
+/// A lease that was granted or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseUpdate {
-    /// That OSD gave this one a lease.
+    /// The named OSD granted a lease to this one.
     Held(OsdId, Held),
-    /// This OSD gave that one a lease, which ends then by our clock: when it was asked, plus the lease.
+    /// This OSD granted a lease to the named one. It ends at this time of the local clock: when the question came,
+    /// plus the lease.
     Granted(OsdId, Mono),
 }
 
-/// See the module. Shared by all PGs of a reactor.
+/// The leases held and granted by this OSD, shared by all PGs of a reactor; see the module.
 #[derive(Debug, Default)]
 pub struct LeaseView {
     held: RefCell<BTreeMap<OsdId, Held>>,
@@ -40,7 +41,7 @@ pub struct LeaseView {
 }
 
 impl LeaseView {
-    /// Takes news in. True if a lease that is held was renewed.
+    /// Records a lease. Returns true if a lease that this OSD holds was renewed.
     pub fn update(&self, u: LeaseUpdate) -> bool {
         match u {
             LeaseUpdate::Held(osd, h) => {
@@ -61,13 +62,14 @@ impl LeaseView {
         }
     }
 
-    /// Until when `peer`'s lease lasts for a PG whose newest processed map is `epoch`; `None` if it gave none that counts.
+    /// End of the lease that `peer` granted, for a PG whose newest processed map is `epoch`; `None` if no granted
+    /// lease counts.
     #[must_use]
     pub fn held_until(&self, peer: OsdId, epoch: Epoch) -> Option<Mono> {
         self.held.borrow().get(&peer).filter(|h| h.epoch <= epoch || acts(Bug::LeaseWithoutEpoch)).map(|h| h.until)
     }
 
-    /// Until when `peer` may count on this OSD.
+    /// Time until which `peer` may rely on a lease of this OSD.
     #[must_use]
     pub fn granted_until(&self, peer: OsdId) -> Option<Mono> {
         self.granted.borrow().get(&peer).copied()

@@ -1,12 +1,12 @@
 //! One placement group as a pure state machine: [`Event`]s in, [`Effect`]s out, the store passed in with each call.
 //!
-//! `pg` is the machine: life, intervals, admission, planning, commit. `exec` plans operation vectors against a view of
-//! one object. `object` is an object's metadata, `log` and `info` what the store keeps of the PG, `watch` watches and
-//! notifies, `scrub` how copies are compared, `interval` and `map` what the machine knows of the cluster.
+//! `pg` is the machine: life, intervals, admission, planning, commit. `exec` plans operation vectors against a view
+//! of one object. `object` is an object's metadata. `log` and `info` are the stored state of the PG. `watch` has
+//! watches and notifies, `scrub` compares copies, `interval` and `map` hold the machine's view of the cluster.
 //!
 //! Invariants:
-//!  1. What an operation does is one store transaction with its log record; its reply leaves when that is durable, and
-//!     no reply shows what is not durable yet.
+//!  1. An operation's changes and its log record form one store transaction. The reply leaves when that transaction
+//! is durable, and no reply shows data that is not durable yet.
 //!  2. Operations of one session on one object take effect and are answered in the order they came.
 //!  3. Behaviour depends only on events, `now` and the store, never on hashing order or a clock.
 //!

@@ -1,4 +1,4 @@
-//! Every bound of a PG, named. Reaching one is an errno, a wait or an eviction, never growth.
+//! All bounds of a PG. Reaching one leads to an errno, a wait or an eviction, never to growth.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ pub const OPS_PER_VECTOR_MAX: usize = 4096;
 pub const OMAP_ENTRIES_PER_REQUEST: usize = 1024;
 /// Most omap bytes of one answer; Ceph allows 1 GiB (`osd_max_omap_bytes_per_request`), a message holds less.
 pub const OMAP_BYTES_PER_REQUEST: usize = 64 << 20;
-/// Outdata of a write that asked for it (`osd_max_write_op_reply_len`).
+/// Most output of a write that returns results (RETURNVEC, `osd_max_write_op_reply_len`), in bytes per operation.
 pub const WRITE_REPLY_LEN_MAX: usize = 64;
 /// Most entries of one PGLS answer (`osd_max_pgls`).
 pub const PGLS_ENTRIES_MAX: usize = 1024;
 /// Object contexts kept decoded per PG.
 pub const OBJECT_CONTEXTS_MAX: usize = 512;
-/// Operations held per PG (waiting for a map, space, an object); beyond it the session with the most is closed, and its client
-/// sends again what had no answer.
+/// Operations held per PG (waiting for a map, space, an object). Beyond it the session with the most is closed, and
+/// its client resends its unanswered operations.
 pub const HELD_OPS_MAX: usize = 16_384;
 /// Bytes of operations held per PG.
 pub const HELD_BYTES_MAX: usize = 512 << 20;
@@ -37,71 +37,75 @@ pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// Default timeout of a notify (`osd_default_notify_timeout`).
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Notifies that wait for answers, of one PG; a further one is `EBUSY`.
+/// Notifies of one PG that wait for acknowledgements; a further one answers `EBUSY`.
 pub const NOTIFIES_MAX: usize = 4096;
-/// Bytes that they keep, payloads and answers: a notify beyond is `EBUSY` (`EMSGSIZE` if it is more by itself), an answer beyond `EMSGSIZE`.
+/// Bytes of these notifies, payloads and answers. A notify beyond it answers `EBUSY` (`EMSGSIZE` if it alone is
+/// larger), an acknowledgement beyond it `EMSGSIZE`.
 pub const NOTIFY_BYTES_MAX: usize = 8 << 20;
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
-/// What removing them costs, as the transfer of so many bytes ([`crate::pace::cost`]).
+/// Cost of one such step, as the transfer of this many bytes ([`crate::pace::cost`]).
 pub const DELETE_BATCH_COST: usize = 128 << 10;
-/// How long a PG must have been as it is before it moves to another reactor.
+/// Time for which a PG must be stable before it moves to another reactor.
 pub const MOVE_SETTLED: Duration = Duration::from_secs(4);
-/// Bytes that the other reactor may have before it, of what a PG that moves has; then no more objects are sent...
+/// Most bytes of a moving PG that are sent and not durable on the target reactor before objects pause...
 pub const MOVE_AHEAD: usize = 4 << 20;
-/// ...and bytes, changes included, with which it is too far behind.
+/// ...and most, changes included, before the move is given up.
 pub const MOVE_BEHIND_MAX: usize = 64 << 20;
-/// How long operations are held so that a PG that moves comes to rest; after that it is tried again later...
+/// Longest time that operations are held so that a moving PG comes to rest; after it the switch is tried again
+/// later...
 pub const MOVE_HOLD: Duration = Duration::from_millis(250);
-/// ...so many times.
+/// ...this many times.
 pub const MOVE_HOLDS_MAX: u32 = 12;
-/// Largest part of an object that is read at once, as it changes all the time.
+/// Largest part of an object that a move reads at once, if the object changes between its parts.
 pub const MOVE_PART_MAX: usize = 16 << 20;
-/// How long an answer of another OSD is waited for before the question is repeated.
+/// Time after which an unanswered question to another OSD is repeated.
 pub const PEER_RETRY: Duration = Duration::from_secs(5);
-/// Messages of other OSDs kept while a PG loads; what is beyond is sent again.
+/// Messages of other OSDs kept while a PG loads. Those beyond it are dropped; their senders repeat them.
 pub const EARLY_PEERS_MAX: usize = 256;
-/// A PG writes down which map it has seen at least this often; the host keeps more maps than that for its next start.
+/// Epochs after which a PG stores the newest map it has processed, at the latest. The host keeps more maps than that
+/// for its next start.
 pub const EPOCHS_UNSAVED_MAX: u32 = 32;
-/// So many past intervals that may have taken writes are told; none may be dropped.
+/// Number of past intervals that may have taken writes from which a warning is logged; none may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
-/// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD.
+/// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD together.
 pub const PULLS_MAX: usize = 8;
 /// Objects pushed at once per PG.
 pub const PUSHES_MAX: usize = 4;
-/// Objects pushed at once by backfill to a copy that is being filled.
+/// Objects pushed at once by backfill to its targets.
 pub const BACKFILL_PUSHES_MAX: usize = 4;
-/// Of those beside them, to be small, that are sent and wait for nothing but the answer: what they cost is time.
+/// Small objects that may be sent and unacknowledged beside those: they only cost the round trip.
 pub const PUSHES_SENT_MAX: usize = 32;
-/// An object with so many bytes is small.
+/// Largest object that counts as small, in bytes.
 pub const PUSH_SMALL: usize = 64 << 10;
-/// What an object costs besides its bytes where it is read and where it is written, as the transfer of so many.
+/// Fixed cost of an object at its source and at its target, as the transfer of this many bytes.
 pub const PUSH_COST: usize = 32 << 10;
-/// About how much one part of a pushed object holds (`osd_recovery_max_chunk`).
+/// Target size of one part of a pushed object, in bytes (`osd_recovery_max_chunk`)...
 pub const PUSH_BYTES: usize = 1 << 20;
-/// ... while clients are served by the same reactor.
+/// ...and while the reactor serves clients.
 pub const PUSH_BYTES_BESIDE_CLIENTS: usize = 256 << 10;
-/// Bytes read at once for it.
+/// Bytes that a push reads at once.
 pub const PUSH_READ: u64 = 512 << 10;
-/// Omap entries read at once for it.
+/// Omap entries that a push reads at once.
 pub const PUSH_OMAP_ENTRIES: usize = 1024;
-/// Clones of one object that recovery looks at; more than any snapshot schedule makes.
+/// Most clones of one object that recovery looks at; more than any snapshot schedule makes.
 pub const FAMILY_MAX: usize = 65_536;
-/// Transfers into a PG that are remembered, so that a repeated part is known.
+/// Transfers into a PG that are remembered, to recognise a repeated part.
 pub const INCOMING_MAX: usize = 1024;
 /// Objects per range of backfill.
 pub const BACKFILL_RANGE: usize = 128;
-/// What listing them costs, as the transfer of so many bytes.
+/// Cost of listing such a range, as the transfer of this many bytes.
 pub const BACKFILL_RANGE_COST: usize = 512 << 10;
-/// How long a lease lasts (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`): the holder counts from when it
-/// asked, the granter from when it was asked.
+/// Duration of a lease (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`). The holder counts from its
+/// question, the granter from the arrival of the question.
 pub const READ_LEASE: Duration = Duration::from_secs(16);
-/// By so much of it who holds a lease counts it shorter than who gave it, since their clocks may run at different rates: a thirty-second
-/// part is right for clocks that differ by 3 percent, between them the one by which who leads next waits.
+/// The holder counts a lease shorter by this fraction than the granter, since clocks may run at different rates. One
+/// part in 32 covers clocks that differ by 3 percent, also that of the next primary, which waits for the lease to
+/// end.
 pub const READ_LEASE_MARGIN: u32 = 32;
 /// Objects trimmed per step of snapshot trimming.
 pub const TRIM_BATCH: usize = 4;
-/// What that costs, as the transfer of so many bytes.
+/// Cost of one such step, as the transfer of this many bytes.
 pub const TRIM_BATCH_COST: usize = 128 << 10;
 /// Snap index keys read per step.
 pub const SNAP_INDEX_BATCH: usize = 64;
@@ -111,19 +115,19 @@ pub const COPY_CHUNK: u64 = 8 << 20;
 pub const SCRUB_RANGE: usize = 64;
 /// Objects held and compared at once, at first and at most; deep scrubs adapt it to [`SCRUB_GROUP_BYTES`].
 pub const SCRUB_GROUP: usize = 8;
-/// See there.
+/// Upper limit of the adapted group.
 pub const SCRUB_GROUP_MAX: usize = 32;
-/// About as many bytes are read while writes to what is compared wait.
+/// Bytes that a deep scrub reads per group, about: writes to the group wait for that long.
 pub const SCRUB_GROUP_BYTES: u64 = 4 << 20;
-/// Bytes read at once.
+/// Bytes that a scrub reads at once.
 pub const SCRUB_READ: u64 = 512 << 10;
-/// Omap entries read at once.
+/// Omap entries that a scrub reads at once.
 pub const SCRUB_OMAP_ENTRIES: usize = 1024;
-/// A write that waits for a comparison longer than this goes first, and the objects are compared again.
+/// A write that waits longer for a comparison preempts it; the objects are compared again.
 pub const SCRUB_HOLD_MAX: Duration = Duration::from_millis(250);
-/// So often per group; then the write waits.
+/// Preemptions per group; after them writes wait.
 pub const SCRUB_PREEMPT_MAX: u32 = 5;
-/// How long a scrub that could not begin waits before it tries again.
+/// Delay before a scrub that could not begin is tried again.
 pub const SCRUB_RETRY: Duration = Duration::from_secs(2);
-/// How long a member keeps a slot for a scrub whose primary says nothing.
+/// Time for which a member keeps a scrub slot without a message from the primary.
 pub const SCRUB_SLOT_MAX: Duration = Duration::from_secs(60);

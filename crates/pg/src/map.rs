@@ -1,37 +1,37 @@
-//! What one PG needs of an OSD map, so that the machine needs no CRUSH and tests need no map.
+//! The part of an OSD map that one PG needs. The machine so needs no CRUSH, and tests need no map.
 
 use crate::object::Intervals;
 use crate::shards::{PeerId, ShardSet};
 use base::{EntityAddr, Epoch, OsdId, PoolId};
 use std::rc::Rc;
 
-/// Who serves a PG.
+/// Up and acting sets of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
-    /// CRUSH's answer.
+    /// The up set: CRUSH's answer without the OSDs that are down.
     pub up: Vec<OsdId>,
-    /// Its primary.
+    /// Primary of the up set.
     pub up_primary: OsdId,
-    /// Who serves now.
+    /// The acting set.
     pub acting: Vec<OsdId>,
-    /// Its primary.
+    /// Primary of the acting set.
     pub acting_primary: OsdId,
 }
 
 impl Mapping {
-    /// Who serves, with shards if the pool is `coded`.
+    /// The acting set, with shards if the pool is `coded`.
     #[must_use]
     pub fn acting(&self, coded: bool) -> ShardSet<'_> {
         ShardSet::new(&self.acting, coded)
     }
 
-    /// CRUSH's answer, with shards if the pool is `coded`.
+    /// The up set, with shards if the pool is `coded`.
     #[must_use]
     pub fn up(&self, coded: bool) -> ShardSet<'_> {
         ShardSet::new(&self.up, coded)
     }
 
-    /// The primary with its shard.
+    /// The acting primary with its shard.
     #[must_use]
     pub fn primary(&self, coded: bool) -> PeerId {
         self.acting(coded).on(self.acting_primary).unwrap_or(PeerId { osd: self.acting_primary, ..PeerId::NONE })
@@ -41,41 +41,41 @@ impl Mapping {
 /// Kind of a pool (`pg_pool_t::type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// Whole copies.
+    /// Each copy has whole objects.
     #[default]
     Replicated,
-    /// Erasure-coded shards.
+    /// Each copy has one erasure-coded shard of the objects.
     Erasure,
 }
 
-/// How a pool's objects are coded: what its profile and stripe width say.
+/// Erasure code of a pool, from its profile and stripe width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// The code.
+    /// The coding technique.
     pub technique: ec::Technique,
     /// Data shards.
     pub k: u8,
     /// Coding shards.
     pub m: u8,
-    /// Bytes of a shard in one stripe.
+    /// Bytes of one shard in one stripe.
     pub chunk: u32,
 }
 
 /// Pool flags (`pg_pool_t::FLAG_*`).
 pub mod pool_flags {
-    /// No space for its writes.
+    /// The pool has no space for writes.
     pub const FULL: u64 = 1 << 1;
     /// Objects of an erasure-coded pool may be written in part.
     pub const EC_OVERWRITES: u64 = 1 << 2;
-    /// No scrubs but those an operator asks for.
+    /// Scrubs run only when an operator asks for them.
     pub const NOSCRUB: u64 = 1 << 8;
-    /// No deep scrubs but those an operator asks for.
+    /// Deep scrubs run only when an operator asks for them.
     pub const NODEEP_SCRUB: u64 = 1 << 9;
-    /// A quota is the reason.
+    /// The pool is full because of a quota.
     pub const FULL_QUOTA: u64 = 1 << 10;
-    /// Clients make snapshots.
+    /// Clients manage the snapshots.
     pub const SELFMANAGED_SNAPS: u64 = 1 << 13;
-    /// The monitor makes snapshots.
+    /// The monitor manages the snapshots.
     pub const POOL_SNAPS: u64 = 1 << 14;
     /// PGs are still being created.
     pub const CREATING: u64 = 1 << 15;
@@ -87,53 +87,53 @@ pub mod pool_flags {
 pub mod map_flags {
     /// The cluster is full.
     pub const FULL: u32 = 1 << 1;
-    /// Reads wait.
+    /// Reads are held.
     pub const PAUSERD: u32 = 1 << 2;
-    /// Writes wait.
+    /// Writes are held.
     pub const PAUSEWR: u32 = 1 << 3;
-    /// No backfill.
+    /// Backfill is paused.
     pub const NOBACKFILL: u32 = 1 << 9;
-    /// No recovery.
+    /// Recovery is paused.
     pub const NORECOVER: u32 = 1 << 10;
-    /// No scrubs but those an operator asks for.
+    /// Scrubs run only when an operator asks for them.
     pub const NOSCRUB: u32 = 1 << 11;
-    /// No deep scrubs but those an operator asks for.
+    /// Deep scrubs run only when an operator asks for them.
     pub const NODEEP_SCRUB: u32 = 1 << 12;
-    /// No backfill of what is not degraded.
+    /// Backfill of PGs that are not degraded is paused.
     pub const NOREBALANCE: u32 = 1 << 14;
-    /// Snapshots are not trimmed.
+    /// Snapshot trimming is paused.
     pub const NOSNAPTRIM: u32 = 1 << 21;
 }
 
-/// As of what two PGs were joined (`pg_merge_meta_t`).
+/// The versions at which two PGs were merged (`pg_merge_meta_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeMeta {
-    /// Which one is no more.
+    /// Seed of the source PG, which the merge removed.
     pub source: u32,
-    /// Its newest version.
+    /// Newest version of the source.
     pub source_version: base::Eversion,
-    /// That of the other one.
+    /// Newest version of the target.
     pub target_version: base::Eversion,
 }
 
 /// A pool at one epoch, shared by its PGs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolView {
-    /// Its number.
+    /// Pool id.
     pub id: PoolId,
-    /// Replicated or not.
+    /// Replicated or erasure-coded.
     pub kind: PoolKind,
-    /// How objects are coded; `None` in a replicated pool, and if the profile is not understood.
+    /// Erasure code of the objects; `None` in a replicated pool, and if the profile is not supported.
     pub code: Option<Code>,
-    /// Copies wanted.
+    /// Copies per PG.
     pub size: u32,
-    /// Copies needed to serve.
+    /// Fewest copies with which a PG serves.
     pub min_size: u32,
     /// Number of PGs.
     pub pg_num: u32,
-    /// Number of PGs that will be, if it is about to shrink.
+    /// Number of PGs after an announced merge; 0 or `pg_num` if none is announced.
     pub pg_num_pending: u32,
-    /// The last two PGs that were joined.
+    /// The most recent merge.
     pub last_merge: MergeMeta,
     /// [`pool_flags`].
     pub flags: u64,
@@ -143,13 +143,13 @@ pub struct PoolView {
     pub snaps: Vec<u64>,
     /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`).
     pub removed_snaps: Intervals,
-    /// A cache tier hangs on it, or it is one.
+    /// The pool has a cache tier or is one.
     pub tiered: bool,
-    /// Operations of clients with older maps are dropped (`last_force_op_resend`).
+    /// Operations that clients sent under older maps are dropped (`last_force_op_resend`).
     pub last_force_resend: Epoch,
-    /// When to scrub, in place of the OSD's settings.
+    /// Scrub schedule of the pool, which overrides the OSD's settings.
     pub scrub: crate::scrub::due::PoolScrub,
-    /// Added to the priority of its recovery, -10 to 10.
+    /// Added to the priority of the pool's recovery, -10 to 10.
     pub recovery_priority: i32,
 }
 
@@ -167,15 +167,15 @@ impl PoolView {
     }
 }
 
-/// Asks whether an address is fenced off.
+/// Lookup of blocklisted addresses.
 pub trait Blocklist {
-    /// True if nothing is.
+    /// True if no address is blocklisted.
     fn is_empty(&self) -> bool;
-    /// True if `addr` is.
+    /// True if `addr` is blocklisted.
     fn contains(&self, addr: &EntityAddr) -> bool;
 }
 
-/// Nobody is fenced off.
+/// An empty blocklist.
 #[derive(Debug, Default)]
 pub struct NoBlocklist;
 
@@ -188,31 +188,32 @@ impl Blocklist for NoBlocklist {
     }
 }
 
-/// Asks about OSDs.
+/// Lookup of the state of OSDs.
 pub trait Osds {
-    /// True if it is up.
+    /// True if the OSD is up.
     fn is_up(&self, osd: OsdId) -> bool;
-    /// Since which epoch it is up, or was before it went down.
+    /// Epoch since which the OSD is up, or was up before it went down.
     fn up_from(&self, osd: OsdId) -> Epoch;
-    /// The newest interval it is known to have been up in.
+    /// Newest epoch at which the monitor knows the OSD to have been alive.
     fn up_thru(&self, osd: OsdId) -> Epoch;
-    /// The operator gave its data up as of this epoch; 0: never. An OSD that does not exist any more is lost for ever.
+    /// Epoch as of which the operator declared the OSD's data lost; 0: never. An OSD that does not exist counts as
+    /// lost for ever.
     fn lost_at(&self, osd: OsdId) -> Epoch;
-    /// It is down and its process has ended, as far as is known: nobody can use leases that it was given.
+    /// True if the OSD is down and its process is known to have ended, so that no lease it holds is in use.
     fn is_dead(&self, _osd: OsdId) -> bool {
         false
     }
-    /// It has no space left.
+    /// True if the OSD has no space left.
     fn is_full(&self, _osd: OsdId) -> bool {
         false
     }
-    /// Up to how full an OSD may be filled.
+    /// The fill ratio from which an OSD refuses backfill.
     fn backfillfull_ratio(&self) -> f32 {
         0.9
     }
 }
 
-/// All OSDs are up since the first epoch.
+/// All OSDs are up since the first epoch; for tests.
 #[derive(Debug, Default)]
 pub struct AllUp;
 
@@ -231,24 +232,24 @@ impl Osds for AllUp {
     }
 }
 
-/// One epoch as one PG sees it.
+/// One epoch of the map as one PG sees it.
 #[derive(Clone)]
 pub struct MapView {
     /// The epoch.
     pub epoch: Epoch,
     /// [`map_flags`].
     pub flags: u32,
-    /// The pool; `None` if it does not exist (any more).
+    /// The pool; `None` if it does not exist.
     pub pool: Option<Rc<PoolView>>,
-    /// Who serves the PG.
+    /// Up and acting sets of the PG.
     pub mapping: Mapping,
     /// `up_thru` of this OSD.
     pub up_thru: Epoch,
     /// Epoch since which this OSD is up.
     pub up_from: Epoch,
-    /// All OSDs.
+    /// State of all OSDs.
     pub osds: Rc<dyn Osds>,
-    /// Fenced-off addresses.
+    /// Blocklisted addresses.
     pub blocklist: Rc<dyn Blocklist>,
 }
 

@@ -1,13 +1,13 @@
-//! What the two machines of a PG say to each other while it moves to another reactor of its OSD.
+//! Messages between the two machines of a PG while it moves to another reactor of its OSD.
 //!
-//! The PG goes on serving where it is, and the other machine is fed like one more copy: with the objects one after the other,
-//! and with every change of what it has already. Then the first one holds what comes, says all it knows ([`Move::Switch`]), and
-//! the control machine tells every reactor at one place in the row of maps where the PG is from now on. What was held goes
-//! along ([`Move::Late`]).
+//! The source machine goes on serving and feeds the target machine like one more copy: objects one after the other,
+//! and every change to what the target has. Then the source holds new messages and sends its state
+//! ([`Move::Switch`]). The control machine tells every reactor, at one point in the sequence of maps, that the PG is
+//! on the target from there on. The source forwards the messages it held ([`Move::Late`]).
 //!
-//! At no time do two collections of an OSD have the same name: a PG's is its own name or its [`second_name`], in turns. One that
-//! has no PG info, or an empty one, is void: it is not filled yet, or is being removed. While two are not void, both are the
-//! same, and neither is served.
+//! Two collections of an OSD never have the same name: a PG's collection has its own name or its [`second_name`], in
+//! turns. A collection without a PG info, or with an empty one, is void: it is being filled or removed. While neither
+//! is void, both have the same content, and neither is served.
 
 use crate::event::{OpRequest, SessionId};
 use crate::info::PgInfo;
@@ -21,15 +21,15 @@ use base::{Epoch, Mono, OsdId, ShardId, SpgId};
 use store::{Cid, Op};
 use wire::msg::MPgPeer;
 
-/// Instead of a shard's number in the name of a collection: the second name of a PG of whole copies.
+/// The second name of a replicated PG's collection: this number stands in place of the shard.
 pub const SECOND: ShardId = ShardId(101);
-/// Added to the shard's number: the second name of a shard.
+/// The second name of a shard's collection: this is added to the shard.
 const SECOND_OF_SHARD: i8 = 64;
 
-/// Shards of a PG, at most.
+/// Most shards of a PG.
 const SHARDS_MAX: i8 = 32;
 
-/// The other name that the collection of a PG may have.
+/// The alternative name of a PG's collection; applied twice it gives the first name.
 #[must_use]
 pub fn second_name(cid: Cid) -> Cid {
     match cid {
@@ -45,7 +45,7 @@ pub fn second_name(cid: Cid) -> Cid {
     }
 }
 
-/// The PG whose collection that is, whichever of its names it has.
+/// The PG that a collection belongs to, under either of its names; `None` for the meta collection.
 #[must_use]
 pub fn pg_of(cid: Cid) -> Option<SpgId> {
     match cid {
@@ -58,7 +58,7 @@ pub fn pg_of(cid: Cid) -> Option<SpgId> {
     }
 }
 
-/// What came for a PG while it was being moved.
+/// A message that came for a PG while it was moving.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "as the inputs of a PG")]
 pub enum Late {
@@ -71,10 +71,10 @@ pub enum Late {
     Scrub(ScrubRequest),
 }
 
-/// What a machine knows that is not in its collection. It was at rest: nothing was under way.
+/// State of a machine that is not in its collection. The machine is at rest: no operation is under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Luggage {
-    /// The newest map it had handled.
+    /// The newest map that the source has processed.
     pub epoch: Epoch,
     pub(crate) info: PgInfo,
     pub(crate) log: PgLog,
@@ -88,70 +88,70 @@ pub struct Luggage {
 }
 
 impl Luggage {
-    /// PGs of the pool.
+    /// `pg_num` of the pool.
     #[must_use]
     pub fn pg_num(&self) -> u32 {
         self.info.interval.pg_num
     }
 }
 
-/// See the module.
+/// A message of a move; see the module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
-    /// Host to source: begin.
+    /// Host to source: begin the move.
     Begin,
-    /// Source to target: make the collection.
+    /// Source to target: create the collection.
     Settle {
-        /// Its name.
+        /// Name of the collection.
         cid: Cid,
-        /// Bits of its hashes.
+        /// Number of hash bits that select the PG.
         bits: u32,
     },
-    /// Source to target: changes, as if in the source's collection.
+    /// Source to target: changes, written as for the source's collection.
     Load {
-        /// Number, from 1 on.
+        /// Number of the message, from 1 on.
         n: u64,
         /// The changes.
         ops: Vec<Op>,
     },
-    /// Target to source: what had numbers up to this one is durable.
+    /// Target to source: the changes up to this number are durable.
     Loaded {
-        /// The number; 0: the collection is made.
+        /// The number; 0: the collection exists.
         n: u64,
-        /// The newest map the target has; it keeps that and what follows.
+        /// The newest map the target has; the target keeps that one and later ones.
         epoch: Epoch,
     },
-    /// Target to source: it can't be.
+    /// Target to source: the target can't take the PG.
     Refuse,
-    /// Source to target: it is off.
+    /// Source to target: the move is cancelled.
     CallOff,
-    /// Source to target: that was all, and nothing changes any more.
+    /// Source to target: all changes were sent, none will follow; this is the source's state.
     Switch(Box<Luggage>),
-    /// Target to host: this machine has all.
+    /// Target to host: the target has all content and state.
     Ready,
-    /// Host to both: the PG is the target's from now on, or it is not to be.
+    /// Host to both: true: the PG is the target's from here on; false: the move is cancelled.
     Decided(bool),
-    /// Target to source: the collection is whole, and that is durable.
+    /// Target to source: the target's collection is complete and durable.
     Arrived,
-    /// Host to source: nobody sends anything here any more.
+    /// Host to source: all messages that reactors sent to the source have arrived.
     Flushed,
-    /// Source to target: what came meanwhile. The source is done.
+    /// Source to target: the messages held by the source, which is done with that.
     Late(Vec<Late>),
     /// Source's host to target: the source's collection is void.
     Void,
-    /// Either to its host: the machine is not needed any more.
+    /// Source or target to its host: the machine is no longer needed.
     Left {
-        /// It made a collection, which is to be removed.
+        /// The machine created a collection, which the host must remove.
         made: bool,
     },
-    /// Target to host: the PG is served here.
+    /// Target to host: the target serves the PG.
     Here,
-    /// Source to host: it is off, and the PG stays.
+    /// Source to host: the move is cancelled, and the PG stays.
     Stays,
 }
 
 impl Move {
-    /// For the machine that gives.
+    /// True for messages that the target sends to the source.
     #[must_use]
     pub fn is_for_source(&self) -> bool {
         matches!(self, Self::Loaded { .. } | Self::Refuse | Self::Arrived)

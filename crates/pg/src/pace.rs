@@ -1,69 +1,69 @@
-//! How much of a reactor background work may take, so that clients are served as if it were not there.
+//! How much of a reactor background work may take, so that it does not slow down clients.
 //!
-//! Clients' operations are never queued here: they run when they come. What can wait asks first: parts of objects that recovery
-//! sends, steps of trimming, of scrub and of deletion. Two numbers make the policy, and one name chooses them
-//! ([`Profile`], Ceph's `osd_mclock_profile`): background work fills the reactor up to a *ceiling*, counting what clients
-//! use, but gets at least its *floor*. While no client asks for anything it takes all there is.
+//! Clients' operations are never queued here: they run when they arrive. Background work asks before each step: parts
+//! of objects that recovery sends, steps of trimming, scrub and deletion. The policy has two numbers, chosen by one
+//! name ([`Profile`], Ceph's `osd_mclock_profile`). Background work fills the reactor up to a *ceiling* that includes
+//! the clients' use, and gets at least its *floor*. While no client is active it takes all there is.
 //!
-//! This is what mClock's tags express for a server that queues everything: the floor is the reservation, the ceiling the
-//! limit, and between recovery and best effort [`Class`]es the weights decide. Time is virtual: work is charged by what it
-//! costs on average ([`cost`]), not by a clock, so that the same inputs always give the same decisions.
+//! mClock's tags express the same for a server that queues everything: the floor is the reservation, the ceiling the
+//! limit, and the weights decide between the recovery and best-effort [`Class`]es. Time is virtual: work is charged
+//! its average cost ([`cost`]), not measured by a clock, so the same inputs give the same decisions.
 //!
 //! Invariants:
-//!  1. The floor is never zero: no class waits for ever, whatever clients do.
-//!  2. Whoever was told to wait is named by [`Pacer::waiting`] at [`Pacer::wake`], at the latest `WAIT_MAX` later.
+//!  1. The floor is never zero: clients can't starve any class.
+//!  2. [`Pacer::waiting`] names every refused caller at [`Pacer::wake`], at the latest `WAIT_MAX` after the refusal.
 
 use base::Mono;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-/// Over which clients' use is averaged.
+/// Window over which clients' use is averaged, in nanoseconds.
 const WINDOW: u64 = 100_000_000;
-/// Background work may run ahead of its share by so much.
+/// Most credit that background work may save up, in nanoseconds of the reactor.
 const BURST: i64 = 4_000_000;
-/// Longest wait before asking again; also how long a class counts as wanting after it was refused.
+/// Longest wait before a refused caller asks again, in nanoseconds. A refused class counts as waiting for as long.
 const WAIT_MAX: u64 = 20_000_000;
-/// Shortest wait worth a timer.
+/// Shortest wait worth a timer, in nanoseconds.
 const WAIT_MIN: u64 = 1_000_000;
-/// Below this use, in thousandths of the reactor, nobody is disturbed.
+/// Client use below which the reactor counts as idle, in thousandths of it.
 const IDLE: u64 = 10;
-/// What an operation, a message or a step costs besides its bytes (4 KiB reads and writes take 15 to 25 µs).
+/// Fixed cost of an operation, message or step, in nanoseconds (4 KiB reads and writes take 15 to 25 µs).
 const COST_FIXED: u64 = 20_000;
-/// What each KiB adds, in nanoseconds (a write of 4 MiB takes 2.4 ms).
+/// Cost of each KiB, in nanoseconds (a write of 4 MiB takes 2.4 ms).
 const COST_PER_KIB: u64 = 600;
 
-/// Nanoseconds of a reactor that work on so many bytes takes, about.
+/// Average reactor time of work on `bytes` bytes, in nanoseconds.
 #[must_use]
 pub fn cost(bytes: usize) -> u64 {
     COST_FIXED + (bytes as u64).saturating_mul(COST_PER_KIB) / 1024
 }
 
-/// What the work is for.
+/// Class of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Objects that have too few copies.
+    /// Recovery of objects that have too few copies.
     Recovery,
-    /// All that could as well be done later: copies that move, trimming, scrub, deletion.
+    /// Work that can be delayed: moving copies, trimming, scrub, deletion.
     BestEffort,
 }
 
-/// Shares of background work when both classes want it.
+/// Weights of the classes when both want to run.
 const WEIGHTS: [u64; 2] = [3, 1];
 
-/// Who comes first: the values of `osd_mclock_profile`.
+/// The priorities between clients and background work: the values of `osd_mclock_profile`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Clients, but recovery soon.
+    /// Clients first, with a larger share for recovery.
     Balanced,
-    /// Clients.
+    /// Clients first.
     #[default]
     HighClientOps,
-    /// Recovery.
+    /// Recovery first.
     HighRecoveryOps,
 }
 
 impl Profile {
-    /// By its name; `None` for one that is not known (`custom` has no meaning here).
+    /// Parses a profile's name; `None` if it is unknown (`custom` has no meaning here).
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -84,49 +84,50 @@ impl Profile {
     }
 }
 
-/// See the module. One per reactor, shared by its PGs.
+/// The pacer of a reactor, shared by its PGs; see the module.
 #[derive(Debug, Default)]
 pub struct Pacer {
     profile: Cell<Profile>,
-    /// Start of the present window, and what clients used in it and in the one before.
+    /// Start of the current window; `used` and `used_before` are the clients' use in it and in the previous one.
     window: Cell<u64>,
     used: Cell<u64>,
     used_before: Cell<u64>,
-    /// What background work may use now; negative while it has used more than its share.
+    /// Reactor time that background work may use now, in nanoseconds; negative while it has used more than its share.
     credit: Cell<i64>,
     credit_at: Cell<u64>,
-    /// What each class has used, by weight.
+    /// Use of each class, divided by its weight.
     virtual_time: [Cell<u64>; 2],
-    /// When each class was last told to wait.
+    /// Time of each class's last refusal.
     refused: [Cell<u64>; 2],
     wake: Cell<Option<Mono>>,
     waiting: RefCell<BTreeSet<u32>>,
 }
 
 impl Pacer {
-    /// Chooses another policy.
+    /// Sets the profile.
     pub fn set_profile(&self, p: Profile) {
         self.profile.set(p);
     }
 
-    /// A client's operation, or a copy's part of one, with so many bytes.
+    /// Charges a client's operation, or a replica's part of one, with its payload in bytes.
     pub fn client(&self, bytes: usize, now: Mono) {
         self.roll(now);
         self.used.set(self.used.get().saturating_add(cost(bytes)));
     }
 
-    /// Bytes that go to a client whose operation was counted.
+    /// Charges reply bytes of a client operation that was charged before.
     pub fn bytes(&self, bytes: usize) {
         self.used.set(self.used.get().saturating_add((bytes as u64).saturating_mul(COST_PER_KIB) / 1024));
     }
 
-    /// Background work that could not wait.
+    /// Charges background work that could not wait.
     pub fn charge(&self, class: Class, bytes: usize, now: Mono) {
         self.refill(now);
         self.spend(class, bytes);
     }
 
-    /// True if work on about so many bytes may start now; it is charged. If not, `who` is named at [`Pacer::wake`].
+    /// True if background work on about `bytes` bytes may start now; the work is then charged. If false,
+    /// [`Pacer::waiting`] names `who` at [`Pacer::wake`].
     pub fn take(&self, class: Class, bytes: usize, who: u32, now: Mono) -> bool {
         let rate = self.refill(now);
         let (own, other) = match class {
@@ -148,19 +149,19 @@ impl Pacer {
         false
     }
 
-    /// No client asks for anything worth mentioning.
+    /// True if clients use almost nothing of the reactor.
     #[must_use]
     pub fn is_alone(&self, now: Mono) -> bool {
         self.client_load(now) < IDLE
     }
 
-    /// When somebody who was told to wait should ask again.
+    /// Time at which the next refused caller should ask again.
     #[must_use]
     pub fn wake(&self) -> Option<Mono> {
         self.wake.get()
     }
 
-    /// Those who were told to wait, once it is time; they are forgotten.
+    /// Takes the callers that were refused, once [`Pacer::wake`] has come; empty before.
     pub fn waiting(&self, now: Mono) -> BTreeSet<u32> {
         if self.wake.get().is_none_or(|w| w > now) {
             return BTreeSet::new();
@@ -169,7 +170,7 @@ impl Pacer {
         self.waiting.take()
     }
 
-    /// What clients use, in thousandths of the reactor.
+    /// Clients' use of the reactor, in thousandths.
     #[must_use]
     pub fn client_load(&self, now: Mono) -> u64 {
         self.roll(now);
@@ -191,12 +192,13 @@ impl Pacer {
         let c = cost(bytes);
         self.credit.set(self.credit.get().saturating_sub(c as i64));
         let i = usize::from(class == Class::BestEffort);
-        // One that rested does not catch up.
+        // A class that was idle does not catch up.
         let least = self.virtual_time[1 - i].get().saturating_sub(BURST as u64);
         self.virtual_time[i].set(self.virtual_time[i].get().max(least) + c / WEIGHTS[i]);
     }
 
-    /// Adds what has become due. Thousandths of the reactor that background work may have; `None`: all.
+    /// Adds the credit that has become due. Returns the share of background work in thousandths of the reactor;
+    /// `None`: all.
     fn refill(&self, now: Mono) -> Option<u64> {
         let load = self.client_load(now);
         let passed = now.0.saturating_sub(self.credit_at.get());
@@ -221,7 +223,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Runs a second in which clients use `load` thousandths and background work of `classes` asks whenever it may.
-    /// Returns thousandths used by each class.
+    /// Returns the thousandths that each class used.
     fn second(p: &Pacer, load: u64, classes: &[Class], profile: Profile) -> [u64; 2] {
         p.set_profile(profile);
         let mut got = [0; 2];

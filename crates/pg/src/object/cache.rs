@@ -12,16 +12,17 @@ use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// What is known of one object: head and clones.
+/// Cached metadata of one object: head and clones.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectContext {
     /// The head exists.
     pub exists: bool,
     /// Info of the head; blank if absent.
     pub oi: ObjectInfo,
-    /// Its clones.
+    /// The object's clones.
     pub ss: SnapSet,
-    /// Sequence of the last submitted write to it, 0 if none; replies wait until that one is durable.
+    /// Sequence number of the last submitted write to the object, 0 if none. Replies wait until that write is
+    /// durable.
     pub last_write: u64,
 }
 
@@ -39,27 +40,27 @@ struct Slot {
     older: u32,
 }
 
-/// See the module. Keys are heads.
+/// The cache of object contexts; see the module. Keys are heads.
 #[derive(Debug)]
 pub struct ContextCache {
-    /// Places in `slots`, found by what is there.
+    /// Positions in `slots`, hashed by key.
     index: HashTable<u32>,
     slots: Vec<Slot>,
     newest: u32,
     oldest: u32,
     free: Vec<u32>,
     max: usize,
-    /// Largest `last_write` of what was evicted: what is not cached may be as young as this.
+    /// Largest `last_write` of the evicted entries. The last write of an uncached object may be as new as this.
     evicted_write: u64,
 }
 
 impl ContextCache {
-    /// Keeps at most so many objects from now on; it is empty.
+    /// Changes the capacity of an empty cache.
     pub fn bound(&mut self, max: usize) {
         self.max = max.max(1);
     }
 
-    /// Empty, for at most `max` objects.
+    /// An empty cache for at most `max` objects.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl ContextCache {
         self.slots.get(at as usize).map(|s| Rc::clone(&s.value))
     }
 
-    /// Sets the entry of `head`. The name is copied: it must not keep a whole message alive.
+    /// Sets the entry of `head`. The name is copied, so that the entry does not keep a whole message alive.
     pub fn put(&mut self, head: &HObject, value: Rc<ObjectContext>) {
         if let Some(at) = self.find(head) {
             if let Some(s) = self.slots.get_mut(at as usize) {
@@ -130,21 +131,21 @@ impl ContextCache {
         self.push_newest(at);
     }
 
-    /// Forgets one object.
+    /// Drops the entry of one object.
     pub fn remove(&mut self, head: &HObject) {
         if let Some(at) = self.find(head) {
             self.forget(at);
         }
     }
 
-    /// Forgets everything.
+    /// Drops all entries; the bound for uncached objects stays.
     pub fn clear(&mut self) {
         let (max, evicted) = (self.max, self.evicted_write);
         *self = Self::new(max);
         self.evicted_write = evicted;
     }
 
-    /// Lower bound for the last write of an object that is not cached.
+    /// Upper bound for the sequence number of the last write to an uncached object.
     #[must_use]
     pub fn unknown_write(&self) -> u64 {
         self.evicted_write
@@ -154,7 +155,7 @@ impl ContextCache {
         self.index.find(hash_of(head), |&at| self.slots.get(at as usize).is_some_and(|s| s.key == *head)).copied()
     }
 
-    /// Frees a slot.
+    /// Drops an entry and frees its slot.
     fn forget(&mut self, at: u32) {
         let Some(hash) = self.slots.get(at as usize).map(|s| hash_of(&s.key)) else { return };
         if let Ok(e) = self.index.find_entry(hash, |&i| i == at) {

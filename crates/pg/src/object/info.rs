@@ -1,23 +1,23 @@
 //! `ObjectInfo`: the attribute `_` of every object and clone.
 //!
-//! Format, little-endian: u8 format (1), u8 bits of what follows the fixed part, fixed part, optional parts in bit
-//! order. The common object has only the fixed part: 93 bytes.
+//! Format, little-endian: u8 format (1), u8 bits for the optional parts, fixed part, optional parts in bit order. The
+//! common object has only the fixed part: 93 bytes.
 
 use base::{EntityAddr, EntityName, Eversion, ReqId, Utime};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wire::{Decode, DecodeError, Encode, Features, Reader, Writer};
 
-/// One registered watch, as it must survive a restart (`watch_info_t`).
+/// One registered watch, as stored to survive a restart (`watch_info_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchInfo {
     /// Seconds after which a silent watcher is dropped.
     pub timeout_seconds: u32,
-    /// Address of the watcher, compared with the blocklist.
+    /// Address of the watcher, checked against the blocklist.
     pub addr: EntityAddr,
 }
 
-/// A watch is named by the client's cookie and the client.
+/// Identity of a watch: the client's cookie, and the client.
 pub type WatchKey = (u64, EntityName);
 
 /// `object_info_t`: state of one object.
@@ -25,34 +25,34 @@ pub type WatchKey = (u64, EntityName);
 pub struct ObjectInfo {
     /// Version of the last change, as in the PG log.
     pub version: Eversion,
-    /// Version clients see, grows only with changes they make to content.
+    /// Version that clients see; only their changes to the content raise it.
     pub user_version: u64,
-    /// Who made the last change.
+    /// The reqid of the last change.
     pub last_reqid: ReqId,
     /// Size in bytes.
     pub size: u64,
     /// Modification time as the client gave it.
     pub mtime: Utime,
-    /// Modification time by our clock.
+    /// Modification time by the OSD's clock.
     pub local_mtime: Utime,
-    /// [`ObjectInfo::OMAP`], [`ObjectInfo::DIRTY`].
+    /// Flag bits: [`ObjectInfo::OMAP`], [`ObjectInfo::DIRTY`].
     pub flags: u32,
-    /// CephFS: number of the last truncation seen.
+    /// CephFS: sequence number of the last truncation applied.
     pub truncate_seq: u32,
-    /// CephFS: its size.
+    /// CephFS: size of the file at that truncation.
     pub truncate_size: u64,
-    /// What the client expects.
+    /// Object size that the client announced, in bytes.
     pub expected_object_size: u64,
-    /// What the client expects.
+    /// Write size that the client announced, in bytes.
     pub expected_write_size: u64,
-    /// What the client expects.
+    /// Flags of the client's allocation hint.
     pub alloc_hint_flags: u32,
     /// Watches of the head.
     pub watchers: BTreeMap<WatchKey, WatchInfo>,
 }
 
 impl ObjectInfo {
-    /// Changed since the last UNDIRTY.
+    /// The object changed since the last UNDIRTY.
     pub const DIRTY: u32 = 1 << 2;
     /// The object has or had omap entries or a header.
     pub const OMAP: u32 = 1 << 3;
@@ -67,12 +67,12 @@ impl ObjectInfo {
         self.flags & Self::OMAP != 0
     }
 
-    /// Forgets what belongs to content, for an object that is deleted and may be made again (`new_object`).
+    /// Clears the state of the content, for an object that is deleted and may be created again (`new_object`).
     pub fn reset(&mut self) {
         *self = Self { version: self.version, user_version: self.user_version, ..Self::default() };
     }
 
-    /// Stored form.
+    /// Encodes the stored form.
     #[must_use]
     pub fn to_attr(&self) -> Bytes {
         let mut w = Writer::with_capacity(Features::PACIFIC, 96);
@@ -110,7 +110,11 @@ impl ObjectInfo {
         w.into_bytes()
     }
 
-    /// From the stored form.
+    /// Decodes the stored form.
+    ///
+    /// # Errors
+    ///
+    /// If the format is unknown or the bytes are too short.
     pub fn from_attr(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;

@@ -1,4 +1,5 @@
-//! Sets of byte ranges: which parts of a clone are still shared with the next newer version of the object.
+//! Sets of number ranges: byte ranges that a clone shares with the next newer version of the object, and sets of
+//! snapshots.
 
 use wire::{Decode, Encode, Reader, Writer};
 
@@ -7,13 +8,13 @@ use wire::{Decode, Encode, Reader, Writer};
 pub struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
-    /// Nothing.
+    /// The empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// One range, or none if `len` is 0.
+    /// A set of one range; empty if `len` is 0.
     #[must_use]
     pub fn one(off: u64, len: u64) -> Self {
         let mut s = Self::default();
@@ -21,19 +22,19 @@ impl Intervals {
         s
     }
 
-    /// The ranges.
+    /// The ranges as `(offset, length)`, ascending.
     #[must_use]
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.0
     }
 
-    /// True if nothing is in it.
+    /// True if the set has no range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if the byte (or number) `x` is in it.
+    /// True if `x` is in one of the ranges.
     #[must_use]
     pub fn contains(&self, x: u64) -> bool {
         let at = self.0.partition_point(|r| r.0 <= x);
@@ -99,7 +100,7 @@ impl Intervals {
         }
     }
 
-    /// What is in both.
+    /// The ranges that are in both sets.
     #[must_use]
     pub fn intersection(&self, o: &Self) -> Self {
         let mut out = Self::default();

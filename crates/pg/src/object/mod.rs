@@ -1,4 +1,4 @@
-//! What a PG knows of one object beside its bytes: object info, snapshot set, and the cache of both.
+//! Metadata of one object: object info, snapshot set, and the cache of both.
 
 pub mod cache;
 pub mod info;
@@ -17,10 +17,10 @@ use store::Oid;
 pub const OI_ATTR: &[u8] = b"_";
 /// Attribute that holds the [`SnapSet`].
 pub const SS_ATTR: &[u8] = b"snapset";
-/// Prefix of user attributes, so that they never collide with ours.
+/// Prefix of user attributes; it keeps them apart from the PG's own attributes.
 pub const USER_ATTR_PREFIX: u8 = b'_';
 
-/// The PG's own objects: the snapshot index, and what is missing.
+/// The PG's own objects: the snapshot index, and the missing set.
 pub(crate) fn own_objects(spg: SpgId) -> (Oid, Oid) {
     let meta = HObject { pool: spg.pg.pool, hash: spg.pg.seed, snap: SnapId::HEAD, ..HObject::min() };
     let missing = Oid::new(meta.at_snap(SnapId(1)));

@@ -9,52 +9,52 @@ use wire::{DecodeError, Features, Reader, Writer};
 /// One clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloneEntry {
-    /// Its snap id: the newest snapshot it was made for.
+    /// Snap id of the clone: the newest snapshot it was made for.
     pub id: u64,
-    /// Snapshots it stands for, newest first.
+    /// Snapshots that the clone represents, newest first.
     pub snaps: Vec<u64>,
-    /// Its size.
+    /// Size in bytes.
     pub size: u64,
-    /// Ranges it shares with the next newer clone or the head.
+    /// Ranges that the clone shares with the next newer clone or the head.
     pub overlap: Intervals,
 }
 
-/// See the module. Clones are in ascending order of id.
+/// The clones of an object; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapSet {
-    /// Newest snapshot a write has seen.
+    /// Newest snapshot in the context of any write to the object.
     pub seq: u64,
     /// The clones, oldest first.
     pub clones: Vec<CloneEntry>,
 }
 
-/// What is seen of an object at a snapshot.
+/// The version of an object that a snapshot shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtSnap {
     /// The head.
     Head,
     /// The clone with that id.
     Clone(u64),
-    /// Nothing: it did not exist then.
+    /// The object did not exist at that snapshot.
     Absent,
 }
 
 const FORMAT: u8 = 1;
 
 impl SnapSet {
-    /// True if nothing of it needs storing.
+    /// True if nothing needs to be stored.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.seq == 0 && self.clones.is_empty()
     }
 
-    /// Position of a clone.
+    /// Position of a clone in `clones`.
     #[must_use]
     pub fn position(&self, id: u64) -> Option<usize> {
         self.clones.binary_search_by_key(&id, |c| c.id).ok()
     }
 
-    /// What stands for the object at `snap`.
+    /// The version of the object that `snap` shows.
     #[must_use]
     pub fn resolve(&self, snap: SnapId) -> AtSnap {
         if snap == SnapId::HEAD || snap.0 > self.seq {
@@ -67,13 +67,13 @@ impl SnapSet {
         }
     }
 
-    /// Bytes of a clone that nothing newer shares (`get_clone_bytes`).
+    /// Bytes of a clone that no newer version shares (`get_clone_bytes`).
     #[must_use]
     pub fn clone_bytes(&self, at: usize) -> u64 {
         self.clones.get(at).map_or(0, |c| c.size.saturating_sub(c.overlap.bytes()))
     }
 
-    /// Stored form.
+    /// Encodes the stored form.
     #[must_use]
     pub fn to_attr(&self) -> Bytes {
         let mut w = Writer::with_capacity(Features::PACIFIC, 16 + self.clones.len() * 48);
@@ -88,7 +88,11 @@ impl SnapSet {
         w.into_bytes()
     }
 
-    /// From the stored form.
+    /// Decodes the stored form.
+    ///
+    /// # Errors
+    ///
+    /// If the format is unknown, the bytes are too short, or the clones are not ascending.
     pub fn from_attr(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
