@@ -1,16 +1,17 @@
-//! Maps by copy or by OSD for the few others of a PG: a sorted vector, as long as it is full. A node of a B-tree has room for eleven,
-//! which for two members of each of a thousand PGs is most of what they take.
+//! Maps by copy or by OSD for the few other members of a PG: a sorted vector without spare capacity. A B-tree node
+//! has room for eleven entries. With two members in each of a thousand PGs such nodes would be most of the PGs'
+//! memory.
 
 use crate::shards::PeerId;
 use base::OsdId;
 
-/// See the module. Iterates in the order of keys.
+/// A map as a sorted vector; iterates in the order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sorted<K, T>(Vec<(K, T)>);
 
-/// By OSD.
+/// A map by OSD.
 pub(crate) type PerOsd<T> = Sorted<OsdId, T>;
-/// By copy.
+/// A map by copy.
 pub(crate) type PerPeer<T> = Sorted<PeerId, T>;
 
 impl<K, T> Default for Sorted<K, T> {
@@ -40,7 +41,7 @@ impl<K: Ord + Copy, T> Sorted<K, T> {
         self.at(*o).ok().and_then(|i| self.0.get_mut(i)).map(|(_, t)| t)
     }
 
-    /// What was there before.
+    /// Sets the value of a key; returns the previous one.
     pub(crate) fn insert(&mut self, o: K, t: T) -> Option<T> {
         match self.at(o) {
             Ok(i) => self.0.get_mut(i).map(|x| std::mem::replace(&mut x.1, t)),
@@ -99,7 +100,7 @@ impl<K: Ord + Copy, T> FromIterator<(K, T)> for Sorted<K, T> {
 }
 
 impl<K: Ord + Copy, T: Ord + Copy> Sorted<K, T> {
-    /// Raises what is there to at least `t`.
+    /// Raises the value of `o` to at least `t`.
     pub(crate) fn raise(&mut self, o: K, t: T) {
         match self.get_mut(&o) {
             Some(x) => *x = (*x).max(t),

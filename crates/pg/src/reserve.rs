@@ -1,19 +1,20 @@
-//! Who may recover or backfill: the reservations of one OSD, over all its reactors.
+//! Reservations of recovery and backfill on one OSD, shared by its reactors.
 //!
-//! A PG that wants to recover first claims a place on its own OSD ([`Side::Local`]), then one on each other OSD that takes
-//! part ([`Side::Remote`]); `pg/recovery/reserve.rs` is that part. Each side has `osd_max_backfills` places. Who has the highest
-//! priority comes first, of equal ones who came first; a claim of higher priority takes the place of the lowest one.
+//! Before it recovers, a PG claims a place on its own OSD ([`Side::Local`]), then one on each other OSD that takes
+//! part ([`Side::Remote`]); see `pg/recovery/reserve.rs`. Each side has `osd_max_backfills` places. The claim of the
+//! highest priority comes first, and of equal ones the oldest. A claim of higher priority preempts the granted one of
+//! the lowest.
 //!
-//! A claim is given back by dropping it, so that nothing that ends a PG's interval can forget it. Whose claim was granted or
-//! taken away is named by [`Reserver::woken`] to its reactor.
+//! Dropping a claim gives its place back, so an interval can't end with a place left behind. [`Reserver::woken`]
+//! tells a reactor which claims were granted or preempted.
 //!
 //! Invariants:
-//!  1. Never more claims of a side are granted than it has places, but between a change of their number and the next event
-//!     of those who lose theirs.
+//!  1. A side never has more granted claims than places. The exception is a change of that number, until the
+//! preempted PGs get their next event.
 //!  2. No claim waits while its side has a free place.
 //!
-//! Facts: `osd_max_backfills`, `osd_recovery_max_active` and the retry intervals from Ceph's OSD configuration reference,
-//! priorities from its description of recovery reservations.
+//! Facts: `osd_max_backfills`, `osd_recovery_max_active` and the retry intervals from Ceph's OSD configuration
+//! reference, priorities from its description of recovery reservations.
 
 use crate::keep::{Division, Keep, LogConfig};
 use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};
@@ -25,16 +26,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Cid;
 
-/// What operators may set.
+/// Settings of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryConfig {
-    /// `osd_max_backfills`: PGs that recover or backfill at a time, led here; and as many again led elsewhere.
+    /// `osd_max_backfills`: PGs with their primary here that recover or backfill at a time, and as many with their
+    /// primary elsewhere.
     pub max_backfills: u32,
-    /// `osd_recovery_max_active`: objects under way that PGs led here pull or push.
+    /// `osd_recovery_max_active`: objects that the PGs with their primary here pull or push at a time.
     pub max_active: u32,
-    /// `osd_recovery_retry_interval`: when recovery that a full OSD stopped is tried again.
+    /// `osd_recovery_retry_interval`: delay before recovery that a full OSD stopped is tried again.
     pub recovery_retry: Duration,
-    /// `osd_backfill_retry_interval`: when a backfill that an OSD had no space for is tried again.
+    /// `osd_backfill_retry_interval`: delay before a backfill without space is tried again.
     pub backfill_retry: Duration,
 }
 
@@ -45,24 +47,24 @@ impl Default for RecoveryConfig {
     }
 }
 
-/// Priorities, as Ceph gives them.
+/// Priorities of reservations; the values are Ceph's.
 pub mod priority {
-    /// Copies that only move.
+    /// Backfill of a PG with enough copies.
     pub const BACKFILL: u8 = 100;
-    /// Backfill of a PG with too few copies, or none of an object.
+    /// Backfill of a degraded PG.
     pub const BACKFILL_DEGRADED: u8 = 140;
     /// Recovery by log.
     pub const RECOVERY: u8 = 180;
-    /// Either, of a PG that cannot serve.
+    /// Recovery or backfill of a PG that cannot serve.
     pub const INACTIVE: u8 = 220;
-    /// The highest that is not forced.
+    /// The highest priority without force.
     pub const MAX: u8 = 253;
-    /// An operator forced the backfill.
+    /// Backfill forced by an operator.
     pub const BACKFILL_FORCED: u8 = 254;
-    /// An operator forced recovery.
+    /// Recovery forced by an operator.
     pub const RECOVERY_FORCED: u8 = 255;
 
-    /// `base` with what a PG adds (how many copies it lacks, its pool's `recovery_priority`), not reaching the next base.
+    /// `base` plus the PG's own part (missing copies, the pool's `recovery_priority`), below the next base.
     #[must_use]
     pub fn within(base: u8, add: i64) -> u8 {
         let most = match base {
@@ -75,38 +77,38 @@ pub mod priority {
     }
 }
 
-/// Whose claim it is.
+/// The PG machine that holds a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The reactor of its machine.
+    /// Reactor of the machine.
     pub reactor: usize,
-    /// The machine there ([`crate::PgConfig::index`]).
+    /// Index of the machine on its reactor ([`crate::PgConfig::index`]).
     pub index: u32,
-    /// Its PG.
+    /// The PG.
     pub spg: SpgId,
 }
 
-/// For what.
+/// The role of this OSD in the recovery that a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// The PG is led here.
+    /// The primary is on this OSD.
     Local,
-    /// Another OSD leads it, and this one takes part.
+    /// The primary is on another OSD, and this OSD takes part.
     Remote,
 }
 
-/// What became of a claim.
+/// State of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It waits.
+    /// The claim waits for a place.
     Waiting,
-    /// It has its place.
+    /// The claim has a place.
     Granted,
-    /// Another one of higher priority got its place; it does not wait for another.
+    /// A claim of higher priority took the place; this one does not wait for another.
     Preempted,
 }
 
-/// One side: claims by number.
+/// Claims of one side, by priority and number.
 #[derive(Debug, Default)]
 struct Queue {
     max: usize,
@@ -115,13 +117,13 @@ struct Queue {
 }
 
 impl Queue {
-    /// Takes a claim out.
+    /// Removes a claim.
     fn remove(&mut self, id: u64, prio: u8) {
         self.waiting.remove(&(Reverse(prio), id));
         self.granted.remove(&(prio, Reverse(id)));
     }
 
-    /// Gives places to who should have them; the claims whose phase that changed.
+    /// Grants and preempts claims by priority; returns those whose phase changed.
     fn fill(&mut self) -> Vec<(u64, Phase)> {
         let mut changed = Vec::new();
         while self.granted.len() > self.max {
@@ -158,19 +160,19 @@ struct Claims {
     next: u64,
     all: BTreeMap<u64, Entry>,
     sides: [Queue; 2],
-    /// Objects under way.
+    /// Objects that are being recovered.
     active: u32,
-    /// PGs that are no more, whose collections are still there.
+    /// PGs that no longer exist but whose collections are still being removed.
     leavers: BTreeSet<SpgId>,
-    /// Collections that no PG has any more.
+    /// Collections that belong to no PG and are being removed.
     remains: BTreeSet<Cid>,
-    /// Who would start another one.
+    /// Machines that wait to recover another object.
     hungry: BTreeSet<Owner>,
-    /// Who is to be told.
+    /// Machines that the next `woken` of their reactor names.
     woken: BTreeSet<Owner>,
-    /// Reactors that know that they have somebody to be told.
+    /// Reactors that were told to call `woken`.
     told: BTreeSet<usize>,
-    /// What logs may keep.
+    /// Settings of the logs' lengths.
     log: LogConfig,
 }
 
@@ -190,30 +192,30 @@ impl Claims {
     }
 }
 
-/// A claim as an operator sees it.
+/// A claim, for `dump_recovery_reservations`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimDump {
-    /// Which side.
+    /// The side.
     pub side: Side,
-    /// Whose.
+    /// The PG that holds the claim.
     pub spg: SpgId,
     /// Its priority.
     pub prio: u8,
-    /// Has it.
+    /// True if the claim has a place.
     pub granted: bool,
 }
 
-/// See the module. One per OSD.
+/// Reservations and limits that all PGs of an OSD share; see the module.
 #[derive(Debug)]
 pub struct Reserver {
     claims: Mutex<Claims>,
-    /// Reactors with somebody to be told, a bit each (those beyond 63 share the last).
+    /// Reactors whose machines are to be woken, a bit each (those beyond 63 share the last).
     news: AtomicU64,
     max_active: AtomicU32,
     recovery_retry: AtomicU64,
     backfill_retry: AtomicU64,
     division: Division,
-    /// Objects of a range of backfill, and object contexts of a PG.
+    /// Objects per backfill range, and cached object contexts per PG.
     sizes: [AtomicU32; 2],
 }
 
@@ -232,7 +234,7 @@ fn nanos(d: Duration) -> u64 {
 }
 
 impl Reserver {
-    /// With these settings.
+    /// A reserver with these settings.
     #[must_use]
     pub fn new(c: &RecoveryConfig) -> Self {
         let r = Self {
@@ -249,46 +251,46 @@ impl Reserver {
         r
     }
 
-    /// Takes up how many log records PGs keep.
+    /// Sets how many log records PGs keep.
     pub fn set_log(&self, c: &LogConfig) {
         let mut all = self.lock();
         all.log = *c;
         self.division.change(0, c);
     }
 
-    /// Sets how many objects a range of backfill has, and how many object contexts a PG keeps whose machine is equipped from now on
-    /// ([`BACKFILL_RANGE`], [`OBJECT_CONTEXTS_MAX`]).
+    /// Sets the objects per backfill range, and the object contexts that PGs created from here on may cache
+    /// (defaults: [`BACKFILL_RANGE`], [`OBJECT_CONTEXTS_MAX`]).
     pub fn set_sizes(&self, range: u32, contexts: u32) {
         for (to, n) in self.sizes.iter().zip([range, contexts]) {
             to.store(n.max(1), Ordering::Relaxed);
         }
     }
 
-    /// Objects of a range of backfill.
+    /// Objects per backfill range.
     #[must_use]
     pub(crate) fn backfill_range(&self) -> usize {
         self.sizes[0].load(Ordering::Relaxed) as usize
     }
 
-    /// Object contexts of a PG.
+    /// Object contexts that a PG may cache.
     #[must_use]
     pub(crate) fn contexts(&self) -> usize {
         self.sizes[1].load(Ordering::Relaxed) as usize
     }
 
-    /// What the log of each PG keeps now.
+    /// Length of each PG's log.
     #[must_use]
     pub(crate) fn keep(&self) -> Keep {
         self.division.keep()
     }
 
-    /// A PG more, until it is dropped.
+    /// Counts a PG in the division of log records, until the returned value is dropped.
     pub(crate) fn count(self: Arc<Self>) -> Counted {
         self.division.change(1, &self.lock().log);
         Counted(self)
     }
 
-    /// Takes up settings: with fewer places the claims of lowest priority lose theirs.
+    /// Applies settings: with fewer places, the claims of lowest priority lose theirs.
     pub fn set(&self, c: &RecoveryConfig) {
         self.max_active.store(c.max_active.max(1), Ordering::Relaxed);
         self.recovery_retry.store(nanos(c.recovery_retry), Ordering::Relaxed);
@@ -304,26 +306,26 @@ impl Reserver {
         });
     }
 
-    /// When to try again after an OSD was full: recovery, backfill.
+    /// Delays before a retry after an OSD was full: recovery, backfill.
     #[must_use]
     pub fn retry_intervals(&self) -> (Duration, Duration) {
         let get = |a: &AtomicU64| Duration::from_nanos(a.load(Ordering::Relaxed));
         (get(&self.recovery_retry), get(&self.backfill_retry))
     }
 
-    /// True if [`Reserver::woken`] has somebody for that reactor.
+    /// True if [`Reserver::woken`] has machines of that reactor.
     #[must_use]
     pub fn has_news(&self, reactor: usize) -> bool {
         self.news.load(Ordering::Acquire) & bit(reactor) != 0
     }
 
-    /// True if it has somebody for any reactor.
+    /// True if [`Reserver::woken`] has machines of any reactor.
     #[must_use]
     pub fn has_any_news(&self) -> bool {
         self.news.load(Ordering::Acquire) != 0
     }
 
-    /// Reactors other than that one that have somebody to be told and do not know it; each is named once.
+    /// Reactors other than `reactor` that must be told to call [`Reserver::woken`]; each is named once.
     #[must_use]
     pub fn others_with_news(&self, reactor: usize) -> Vec<usize> {
         let mut c = self.lock();
@@ -332,8 +334,8 @@ impl Reserver {
         all.into_iter().filter(|r| c.told.insert(*r)).collect()
     }
 
-    /// Machines of that reactor whose claims were granted or taken away, or that may start another object: give them an
-    /// [`crate::Event::Tick`].
+    /// Machines of that reactor whose claims were granted or preempted, or that may recover another object. The host
+    /// gives them an [`crate::Event::Tick`].
     #[must_use]
     pub fn woken(&self, reactor: usize) -> Vec<u32> {
         let mut out = Vec::new();
@@ -350,13 +352,13 @@ impl Reserver {
         out
     }
 
-    /// `osd_max_backfills` as it is in force.
+    /// The value of `osd_max_backfills` in force.
     #[must_use]
     pub fn max_backfills(&self) -> usize {
         self.lock().sides.first().map_or(0, |q| q.max)
     }
 
-    /// All claims, for an operator: those granted first, then by priority.
+    /// All claims, granted ones first, then by priority.
     #[must_use]
     pub fn dump(&self) -> Vec<ClaimDump> {
         let mut all: Vec<ClaimDump> = self
@@ -370,7 +372,7 @@ impl Reserver {
         all
     }
 
-    /// Claims a place.
+    /// Claims a place on one side.
     #[must_use]
     pub fn claim(self: &Arc<Self>, side: Side, owner: Owner, prio: u8) -> Claim {
         let mut id = 0;
@@ -382,13 +384,14 @@ impl Reserver {
                 q.waiting.insert((Reverse(prio), id));
             }
             c.fill(side);
-            // Whoever claims looks at the outcome at once.
+            // The caller reads the phase at once and need not be woken.
             c.woken.remove(&owner);
         });
         Claim { reserver: Arc::clone(self), id }
     }
 
-    /// Counts an object that is now under way until it is dropped; if there are too many, `owner` is woken when that changes.
+    /// Counts an object that is being recovered, until the returned value is dropped. `None` if too many are; `owner`
+    /// is then woken when one ends.
     pub(crate) fn start(self: &Arc<Self>, owner: Owner) -> Option<Active> {
         let max = self.max_active.load(Ordering::Relaxed);
         let mut c = self.lock();
@@ -400,37 +403,40 @@ impl Reserver {
         Some(Active(Arc::clone(self)))
     }
 
-    /// Notes that a PG is no more whose collection is still there, until it is dropped: a new one of that name has to wait.
+    /// Notes that a PG's collection is still being removed, until the returned value is dropped. A new PG of that
+    /// name waits.
     pub(crate) fn leave(self: &Arc<Self>, spg: SpgId) -> Leaver {
         self.lock().leavers.insert(spg);
         Leaver(Arc::clone(self), spg)
     }
 
-    /// True if a PG of that name is still being removed, on whichever reactor.
+    /// True if a PG of that name is still being removed on any reactor.
     #[must_use]
     pub fn is_left(&self, spg: SpgId) -> bool {
         self.lock().leavers.contains(&spg)
     }
 
-    /// Notes that what a PG left when it moved is being removed, until it is dropped.
+    /// Notes that a moved PG's former collection is being removed, until the returned value is dropped.
     pub(crate) fn sweep(self: &Arc<Self>, cid: Cid) -> Remains {
         self.lock().remains.insert(cid);
         Remains(Arc::clone(self), cid)
     }
 
-    /// Notes that what is there under that name will be removed ([`crate::Sweep`]), before anything else is made.
+    /// Notes that the collection of that name is about to be removed ([`crate::Sweep`]), so that no new one is made
+    /// under it.
     pub fn doom(&self, cid: Cid) {
         self.lock().remains.insert(cid);
     }
 
-    /// True if what a PG left is being removed under that name, on whichever reactor.
+    /// True if a collection of that name is being removed on any reactor.
     #[must_use]
     pub fn is_swept(&self, cid: Cid) -> bool {
         self.lock().remains.contains(&cid)
     }
 
     fn lock(&self) -> MutexGuard<'_, Claims> {
-        // What a panic of another thread left is still whole: each change is made in one go.
+        // After a panic of another thread the claims are still consistent: each change is made in one step under the
+        // lock.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -442,7 +448,7 @@ impl Reserver {
     }
 }
 
-/// A claim, until it is dropped.
+/// A claim on a place; dropping it gives the place back.
 #[derive(Debug)]
 pub struct Claim {
     reserver: Arc<Reserver>,
@@ -450,13 +456,13 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What became of it.
+    /// State of the claim.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.reserver.lock().all.get(&self.id).map_or(Phase::Preempted, |e| e.phase)
     }
 
-    /// Changes its priority; it keeps its turn among equals.
+    /// Changes the claim's priority; it keeps its age among equals.
     pub fn set_priority(&self, prio: u8) {
         let mut side = None;
         let mut c = self.reserver.lock();
@@ -494,7 +500,7 @@ impl Drop for Claim {
     }
 }
 
-/// What PGs of an OSD share, with this one counted among them.
+/// A PG's handle to the shared reservations. It counts the PG in the division of log records while it lives.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<Reserver>);
 
@@ -518,7 +524,7 @@ impl Drop for Counted {
     }
 }
 
-/// A PG that is no more, as long as its collection is there.
+/// Marks a PG whose collection is still being removed, while it lives.
 #[derive(Debug)]
 pub(crate) struct Leaver(Arc<Reserver>, SpgId);
 
@@ -528,7 +534,7 @@ impl Drop for Leaver {
     }
 }
 
-/// A collection that no PG has any more, as long as it is there.
+/// Marks a collection that is being removed, while it lives.
 #[derive(Debug)]
 pub(crate) struct Remains(Arc<Reserver>, Cid);
 
@@ -538,7 +544,7 @@ impl Drop for Remains {
     }
 }
 
-/// An object under way.
+/// An object that is being recovered, counted while this lives.
 #[derive(Debug)]
 pub(crate) struct Active(Arc<Reserver>);
 

@@ -1,25 +1,26 @@
-//! Which copies a PG has: whole ones on some OSDs, or shards, each at its place.
+//! The copies of a PG: whole ones on some OSDs, or shards, each at its index.
 //!
-//! A map lists the OSDs of a PG. In an erasure-coded pool the place in that list is the shard, and a place may be a hole
-//! ([`OsdId::NONE`]). One OSD may hold several shards of a PG for a time: the one it has now, and the one it had before.
+//! A map lists the OSDs of a PG. In an erasure-coded pool the index in that list is the shard, and an entry may be a
+//! hole ([`OsdId::NONE`]). One OSD may hold several shards of a PG for a time: its present one, and those of earlier
+//! intervals.
 
 use base::{OsdId, PgId, ShardId, SpgId};
 use std::fmt;
 
-/// One copy of a PG: an OSD, and which shard it has (`pg_shard_t`); [`ShardId::NONE`] for a whole copy.
+/// One copy of a PG: an OSD and its shard (`pg_shard_t`); [`ShardId::NONE`] for a whole copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId {
     /// The OSD.
     pub osd: OsdId,
-    /// Its shard.
+    /// Shard of the copy.
     pub shard: ShardId,
 }
 
 impl PeerId {
-    /// No copy.
+    /// A placeholder for no copy.
     pub const NONE: Self = Self { osd: OsdId::NONE, shard: ShardId::NONE };
 
-    /// The PG as this copy names it.
+    /// The PG's name with the shard of this copy.
     #[must_use]
     pub fn spg(self, pg: PgId) -> SpgId {
         SpgId { pg, shard: self.shard }
@@ -50,7 +51,7 @@ pub struct ShardSet<'a> {
 }
 
 impl<'a> ShardSet<'a> {
-    /// Of a list of OSDs as maps have it; `coded`: places are shards.
+    /// The set of a map's list of OSDs; `coded`: the index is the shard.
     #[must_use]
     pub fn new(osds: &'a [OsdId], coded: bool) -> Self {
         Self { osds, coded }
@@ -73,7 +74,7 @@ impl<'a> ShardSet<'a> {
         self.osds.iter().filter(|o| **o != OsdId::NONE).count()
     }
 
-    /// Number of places, holes included.
+    /// Number of entries, holes included.
     #[must_use]
     pub fn places(self) -> usize {
         self.osds.len()
@@ -85,7 +86,7 @@ impl<'a> ShardSet<'a> {
         self.len() == 0
     }
 
-    /// True if that copy is one of them.
+    /// True if that copy is in the set.
     #[must_use]
     pub fn contains(self, p: PeerId) -> bool {
         self.iter().any(|x| x == p)

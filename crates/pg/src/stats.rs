@@ -1,10 +1,10 @@
-//! Counters of a PG: what `pg_stat_t` reports, and the change one operation makes to it.
+//! Counters of a PG: the sums that `pg_stat_t` reports, and the change that one operation makes to them.
 
 use wire::{Decode, Encode, Reader, Writer};
 
 macro_rules! sums {
     ($($(#[$m:meta])* $f:ident),* $(,)?) => {
-        /// `object_stat_sum_t` as far as a PG with one copy has something to count.
+        /// The fields of `object_stat_sum_t` that a PG maintains.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct StatSum { $($(#[$m])* pub $f: i64),* }
 
@@ -16,7 +16,7 @@ macro_rules! sums {
             /// True if nothing is counted.
             #[must_use]
             pub fn is_zero(&self) -> bool { $(self.$f == 0 &&)* true }
-            /// Calls `f` with every count of both.
+            /// Calls `f` with each pair of counts.
             pub(crate) fn each_with(&mut self, o: &mut Self, mut f: impl FnMut(&mut i64, &mut i64)) {
                 $(f(&mut self.$f, &mut o.$f);)*
             }
@@ -27,7 +27,7 @@ macro_rules! sums {
 }
 
 sums! {
-    /// Bytes, each counted once though clones share it.
+    /// Bytes; those that clones share are counted once.
     num_bytes,
     /// Objects, clones included.
     num_objects,
@@ -45,23 +45,23 @@ sums! {
     num_rd,
     /// KiB read.
     num_rd_kb,
-    /// Errors the last scrub found that a deep one need not be for.
+    /// Errors of the last scrub other than those that only a deep scrub finds.
     num_shallow_scrub_errors,
-    /// Errors the last deep scrub found.
+    /// Errors of the last deep scrub.
     num_deep_scrub_errors,
     /// Objects with large omap, as of the last deep scrub.
     num_large_omap_objects,
-    /// Copies of objects that were repaired.
+    /// Copies of objects repaired.
     num_objects_repaired,
-    /// Not 0: sums are estimates, since the PG was split, until a scrub has counted (`stats_invalid`).
+    /// Not 0: the sums are estimates after a split, until a scrub has counted (`stats_invalid`).
     estimated,
-    /// Bytes of the values in omaps, as of the last deep scrub.
+    /// Bytes of omap values, as of the last deep scrub.
     num_omap_bytes,
-    /// Their entries.
+    /// Omap entries, as of the last deep scrub.
     num_omap_keys,
 }
 
-/// A bit per field that is not zero, then those fields as zigzag varints: a plain write costs 5 bytes.
+/// Encoded as a bit per nonzero field, then those fields as zigzag varints: a plain write costs 5 bytes.
 impl Encode for StatSum {
     fn encode(&self, w: &mut Writer) {
         let mask = self.fields().enumerate().fold(0u16, |m, (i, v)| m | (u16::from(v != 0) << i));
@@ -106,10 +106,10 @@ fn get_varint(r: &mut Reader<'_>) -> wire::codec::Result<u64> {
     Err(wire::DecodeError::BadValue { what: "varint", value: v })
 }
 
-/// Counts since the machine was made, for perf counters; never stored.
+/// Counts since the machine was created, for perf counters; never stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Operations finished with a reply.
+    /// Operations answered.
     pub ops: u64,
     /// Of those, reads.
     pub ops_r: u64,
@@ -127,21 +127,21 @@ pub struct Counters {
     pub latency_r_ns: u64,
     /// Summed latency of writes.
     pub latency_w_ns: u64,
-    /// Resends answered from the log.
+    /// Resends answered from the log, without another execution.
     pub dups: u64,
-    /// Operations dropped because the client must send them elsewhere or again.
+    /// Operations dropped without a reply; the client resends them here or elsewhere.
     pub dropped: u64,
-    /// Times an operation was planned again because data had to be read.
+    /// Plans that were run again because data had to be read.
     pub replans: u64,
-    /// Operations that are not supported.
+    /// Operations refused as unsupported.
     pub unsupported: u64,
-    /// Objects sent to members or got from them.
+    /// Objects pushed to members or pulled from them.
     pub recovered_objects: u64,
-    /// Bytes of those.
+    /// Bytes of these objects.
     pub recovered_bytes: u64,
-    /// Omap entries of those.
+    /// Omap entries of these objects.
     pub recovered_keys: u64,
-    /// Runs of other shards that were asked for.
+    /// Ranges read from other shards.
     pub shard_reads: u64,
     /// Members that a write was not sent to at once, as it leaves their shards as they are.
     pub shards_spared: u64,

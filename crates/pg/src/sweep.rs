@@ -1,7 +1,8 @@
-//! Removal of a collection that no machine has any more: what a PG that moved left, or what was not filled to the end.
+//! Removal of a collection that belongs to no machine: the source of a finished move, or a target that was never
+//! completed.
 //!
-//! First it is made void, so that a restart does not take it for the PG; then it is emptied in bounded steps that the pacer
-//! lets through, and removed. A crash leaves it to be done again.
+//! The sweep first voids the collection, so that a restart does not take it for the PG. It then empties it in bounded
+//! steps, paced as best effort, and removes it. After a crash the next start begins again.
 
 use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
 use crate::pace::{Class, Pacer};
@@ -14,17 +15,17 @@ use std::sync::Arc;
 use store::removal::{self, Bounds};
 use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
 
-/// Bits of a tag that count transactions; the rest is the machine's index.
+/// Bits of a tag that number transactions; the bits above are the machine's index.
 const TAG_BITS: u32 = 40;
 
-/// What came of an input.
+/// Progress after an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swept {
-    /// The collection is void. Call [`Sweep::run`] to go on.
+    /// The collection is void. The caller goes on with [`Sweep::run`].
     Void,
-    /// It is gone; drop the machine.
+    /// The collection is removed; drop the machine.
     Gone,
-    /// It could not be removed; the next start tries again.
+    /// The collection could not be removed; the next start tries again.
     Failed,
 }
 
@@ -35,36 +36,36 @@ enum At {
     Remove,
 }
 
-/// See the module.
+/// The removal of one collection; see the module.
 #[derive(Debug)]
 pub struct Sweep {
     cid: Cid,
     index: u32,
     n: u64,
     at: At,
-    /// A transaction is on its way.
+    /// A transaction is in flight.
     busy: bool,
-    /// There was no room for it.
+    /// The store had no room for the last step.
     stuck: bool,
     pacer: Rc<Pacer>,
-    /// Until then nothing of that name is made.
+    /// Keeps the name reserved until the collection is gone.
     _remains: Remains,
 }
 
 impl Sweep {
-    /// For the machine `index` of a reactor; call [`Sweep::run`] next.
+    /// A sweep of collection `cid`, as machine `index` of a reactor; the caller goes on with [`Sweep::run`].
     #[must_use]
     pub fn new(cid: Cid, index: u32, pacer: Rc<Pacer>, reserver: &Arc<Reserver>) -> Self {
         Self { cid, index, n: 0, at: At::Void, busy: false, stuck: false, pacer, _remains: reserver.sweep(cid) }
     }
 
-    /// Which collection.
+    /// The collection that is removed.
     #[must_use]
     pub fn cid(&self) -> Cid {
         self.cid
     }
 
-    /// There was no room for the last step: call [`Sweep::run`] again after a while.
+    /// True if the store had no room for the last step: call [`Sweep::run`] again after a while.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.stuck
@@ -74,7 +75,7 @@ impl Sweep {
         Tag(u64::from(self.index) << TAG_BITS | self.n)
     }
 
-    /// An event of the store for this machine.
+    /// Handles a store event for this machine.
     pub fn handle(&mut self, e: &Event, now: Mono, store: &mut dyn ObjectStore) -> Option<Swept> {
         match e {
             Event::Durable(_, Ok(())) => {
@@ -93,7 +94,7 @@ impl Sweep {
         }
     }
 
-    /// Goes on if it may.
+    /// Runs the next step, unless one is in flight or the pacer holds it back.
     pub fn run(&mut self, now: Mono, store: &mut dyn ObjectStore) -> Option<Swept> {
         if self.busy {
             return None;
@@ -116,9 +117,9 @@ impl Sweep {
                 None
             }
             Err(error) => {
-                tracing::error!(collection = ?self.cid, ?error, "what a PG left can't be removed; the next start tries again");
+                tracing::error!(collection = ?self.cid, ?error, "a collection without a PG can't be removed; the next start of the OSD tries again");
                 store.release(self.tag());
-                // Nothing is to come of it in this run.
+                // No further step in this run of the OSD.
                 self.busy = true;
                 Some(Swept::Failed)
             }
@@ -143,7 +144,7 @@ impl Sweep {
         let mut txn = Transaction { ops };
         loop {
             match store.prepare_own(tag, &txn) {
-                // A few at a time, if there is room for no more.
+                // If there is no room for the whole step, half of it is tried.
                 Err(ReadError::Io { errno: ENOSPC, .. }) if txn.ops.len() > 1 => {
                     txn.ops.truncate(txn.ops.len().div_ceil(2));
                 }

@@ -1,12 +1,13 @@
 //! Watches and notifies of a PG while it is active.
 //!
-//! A watch is registered in the object's info, so it survives a restart; here is what does not: which session it hangs
-//! on, when it times out, and the notifies that wait for answers.
+//! A watch is registered in the object's info, so it survives a restart. This table has the volatile part: the
+//! watch's session and deadline, and the notifies that wait for acknowledgements.
 //!
 //! Invariants:
-//!  1. Every watch here is in its object's info (once the vector that made it is durable), and one that times out or is
-//!     fenced off leaves the info through a logged write of its own.
-//!  2. A notify completes exactly once: when every watcher it was sent to has answered or gone, or at its deadline.
+//!  1. Every watch here is in its object's info once the vector that made it is durable. A watch that times out or
+//! whose client is blocklisted leaves the info through a logged write.
+//!  2. A notify completes exactly once: when every watcher it was sent to has acknowledged it or gone, or at its
+//! deadline.
 
 use crate::effect::Effect;
 use crate::event::SessionId;
@@ -31,11 +32,11 @@ struct Watch {
     addr: EntityAddr,
     timeout: Duration,
     pings: bool,
-    /// When it is dropped; `None` while an open session is proof enough.
+    /// Time when the watch is dropped; `None` while it has an open session and sends no pings.
     deadline: Option<Mono>,
-    /// Being removed: the write that does it is on its way.
+    /// The write that removes the watch is in flight.
     ending: bool,
-    /// Notifies sent and not answered.
+    /// Notifies that the watcher has not acknowledged.
     pending: BTreeSet<u64>,
 }
 
@@ -53,20 +54,20 @@ struct Notify {
     head: HObject,
 }
 
-/// See the module.
+/// All watches and notifies of a PG; see the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchTable {
     objects: BTreeMap<HObject, BTreeMap<WatchKey, Watch>>,
     notifies: BTreeMap<u64, Notify>,
-    /// Bytes of their payloads and answers.
+    /// Bytes of the notifies' payloads and acknowledgements.
     notify_bytes: u32,
     /// Low bits of the next notify's id; the high ones are the epoch.
     seq: u32,
-    /// Earliest deadline, if it was computed since the last change: it is asked for after every input.
+    /// The earliest deadline, cached until the next change, since it is read after every input.
     next: Cell<Option<Option<Mono>>>,
 }
 
-/// A watch whose removal must be written.
+/// A watch whose removal must be written to the object's info.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// The object.
@@ -80,13 +81,13 @@ pub struct Expired {
 pub struct WatchDump {
     /// The object.
     pub head: HObject,
-    /// Who watches.
+    /// The watching client.
     pub client: EntityName,
-    /// The client's name for the watch.
+    /// The client's cookie for the watch.
     pub cookie: u64,
-    /// From where.
+    /// The client's address.
     pub addr: EntityAddr,
-    /// How long it may be silent.
+    /// Time of silence after which the watch is dropped.
     pub timeout: Duration,
 }
 
@@ -104,13 +105,13 @@ impl WatchTable {
         self.objects.iter().flat_map(|(h, all)| all.iter().map(move |(k, w)| one(h, k, w))).collect()
     }
 
-    /// Empty; ids of notifies start at `seed`, so that PGs of one OSD don't share them.
+    /// An empty table. Notify ids start at `seed`, so that PGs of one OSD don't share them.
     #[must_use]
     pub fn new(seed: u32) -> Self {
         Self { seq: seed, ..Self::default() }
     }
 
-    /// Id for the `n`th notify of a vector.
+    /// Id for the `n`th notify of a vector planned now.
     pub(crate) fn next_notify_id(&self, epoch: Epoch, n: usize) -> u64 {
         u64::from(epoch.0) << 32 | u64::from(self.seq.wrapping_add(n as u32))
     }
@@ -127,24 +128,25 @@ impl WatchTable {
         self.objects.is_empty() && self.notifies.is_empty()
     }
 
-    /// True if so many notifies more, with so many bytes, may wait for answers.
+    /// True if this many more notifies, with this many bytes, may wait for acknowledgements.
     pub(crate) fn has_room(&self, notifies: usize, bytes: usize) -> bool {
         self.notifies.len() + notifies <= NOTIFIES_MAX && self.notify_bytes as usize + bytes <= NOTIFY_BYTES_MAX
     }
 
-    /// True while notifies wait for answers.
+    /// True while notifies wait for acknowledgements.
     #[must_use]
     pub fn notifies(&self) -> bool {
         !self.notifies.is_empty()
     }
 
-    /// True if the watch hangs on a session.
+    /// True if the watch has a session.
     #[must_use]
     pub fn is_connected(&self, head: &HObject, key: &WatchKey) -> bool {
         self.objects.get(head).and_then(|o| o.get(key)).is_some_and(|w| w.session.is_some())
     }
 
-    /// Makes watches known that an object's info has, after a restart: they have their timeout to reconnect.
+    /// Adds the watches of an object's info, after a restart or a new interval. Their clients have the timeout to
+    /// reconnect.
     pub(crate) fn adopt(&mut self, head: &HObject, oi: &ObjectInfo, now: Now) {
         self.next.set(None);
         for (key, info) in &oi.watchers {
@@ -161,7 +163,7 @@ impl WatchTable {
         }
     }
 
-    /// Forgets everything (a new interval: clients connect again).
+    /// Drops all watches and notifies (a new interval: clients reconnect).
     pub fn clear(&mut self) {
         self.next.set(None);
         self.objects.clear();
@@ -169,7 +171,7 @@ impl WatchTable {
         self.notify_bytes = 0;
     }
 
-    /// Earliest deadline.
+    /// The earliest deadline of a watch or notify.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         if let Some(known) = self.next.get() {
@@ -181,7 +183,7 @@ impl WatchTable {
         next
     }
 
-    /// Carries out what a durable vector asked for.
+    /// Carries out the watch operations of a durable vector.
     #[allow(clippy::too_many_arguments, reason = "who asked, for what, when, and where answers go")]
     pub(crate) fn apply(
         &mut self,
@@ -214,7 +216,7 @@ impl WatchTable {
             w.pings = c.pings;
             w.ending = false;
             w.deadline = c.pings.then(|| now.mono + w.timeout);
-            // What it missed while it was away.
+            // Notifies that it missed while disconnected.
             for id in &w.pending {
                 if let Some(n) = self.notifies.get(id) {
                     out.push(notify_message(n, *id, session, c.key.0));
@@ -263,14 +265,14 @@ impl WatchTable {
             if let Some(n) = self.notifies.get_mut(&a.id) {
                 n.waiting.remove(key);
                 self.notify_bytes += a.reply.len() as u32;
-                // What holds it may be a whole message.
+                // A slice would keep the whole message alive.
                 n.acks.insert((key.1.num as u64, key.0), Bytes::copy_from_slice(&a.reply));
             }
         }
         self.complete_if_done(a.id, out);
     }
 
-    /// Drops a watch that is not in the object's info any more.
+    /// Drops a watch that has left the object's info.
     fn remove(&mut self, head: &HObject, key: &WatchKey, tell: bool, version: u64, out: &mut Vec<Effect>) {
         let Some(watches) = self.objects.get_mut(head) else { return };
         let Some(w) = watches.remove(key) else { return };
@@ -326,14 +328,15 @@ impl WatchTable {
         out.push(Effect::Watch(n.session, Box::new(m), reply.to_bytes(Features::PACIFIC)));
     }
 
-    /// True if a watch or a notify came over that session.
+    /// True if a watch or a notify belongs to that session.
     #[must_use]
     pub(crate) fn knows(&self, session: SessionId) -> bool {
         self.objects.values().flat_map(BTreeMap::values).any(|w| w.session == Some(session))
             || self.notifies.values().any(|n| n.session == session)
     }
 
-    /// A session ended: its watches wait for their clients to come back, its notifies have nobody to tell.
+    /// Handles the end of a session: its watches wait for their clients to reconnect, its notifies are completed
+    /// without a reply.
     pub fn session_closed(&mut self, session: SessionId, now: Now) {
         self.next.set(None);
         for w in self.objects.values_mut().flat_map(BTreeMap::values_mut) {
@@ -349,7 +352,7 @@ impl WatchTable {
         }
     }
 
-    /// Completes notifies whose time is up; returns watches whose removal must be written.
+    /// Completes notifies whose deadline has passed; returns the watches whose removal must be written.
     pub fn expire(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<Expired> {
         self.next.set(None);
         let late: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.deadline <= now.mono).map(|(id, _)| *id).collect();
@@ -359,7 +362,7 @@ impl WatchTable {
         self.end_watches(|w| w.deadline.is_some_and(|d| d <= now.mono))
     }
 
-    /// Watches of fenced-off clients, whose removal must be written.
+    /// Returns the watches of blocklisted clients, whose removal must be written.
     pub fn fence(&mut self, blocked: impl Fn(&EntityAddr) -> bool) -> Vec<Expired> {
         self.end_watches(|w| blocked(&w.addr))
     }
@@ -376,7 +379,7 @@ impl WatchTable {
         v
     }
 
-    /// True if a watch that was to end is still to end: its client has not come back.
+    /// True if a watch is still to be removed: its client has not reconnected.
     #[must_use]
     pub fn still_ending(&self, e: &Expired) -> bool {
         self.objects.get(&e.head).and_then(|o| o.get(&e.key)).is_some_and(|w| w.ending)

@@ -1,4 +1,4 @@
-//! The messages themselves.
+//! The bodies of messages between the copies of a PG.
 
 use super::reserve::ReserveMsg;
 use super::txn::{decode_ops, encode_ops};
@@ -11,11 +11,11 @@ use store::{Cid, Op};
 use wire::types::PgHistory;
 use wire::{DecodeError, Features, Reader, Writer};
 
-/// Code of [`Body::Push`], whose parts are encoded where they are made.
+/// Code of [`Body::Push`]; its parts are encoded by the recovery code that makes them.
 pub(crate) const PUSH: u8 = 12;
 /// Code of [`Body::Scrub`].
 const SCRUB: u8 = 40;
-/// See [`Body::Lacks`].
+/// Code of [`Body::Lacks`].
 const LACKS: u8 = 41;
 /// Code of [`Body::Failed`].
 const FAILED: u8 = 45;
@@ -33,13 +33,13 @@ const TOUCHED: u8 = 50;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
-/// Who may still serve reads by leases of the sender, and for how many milliseconds.
+/// OSDs that may still serve reads by a lease of the sender, each with the remaining milliseconds.
 pub type Grants = Vec<(OsdId, u32)>;
 
 /// An object's attributes.
 pub type Attrs = Vec<(Bytes, Bytes)>;
 
-/// A run of a shard that the primary asks for.
+/// A byte range of a shard that the primary reads from another copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadItem {
     /// The object or clone.
@@ -50,65 +50,65 @@ pub struct ReadItem {
     pub since: Eversion,
     /// Where the run begins in the shard.
     pub off: u64,
-    /// Its length.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// See the module. "Primary" is the primary of the interval the message is of.
+/// The body of a message; see the module. "Primary" is the primary of the message's interval.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Primary to anyone: what do you have?
+    /// Primary to any copy: what is your state?
     Query,
-    /// The answer; also sent unasked by who holds a copy when an interval begins.
+    /// Answer to `Query`. A copy also sends it unasked to the primary when an interval begins.
     Notify {
-        /// What it has.
+        /// Info of the sender's copy.
         info: Box<PgInfo>,
-        /// It has nothing at all.
+        /// The sender has no copy.
         absent: bool,
-        /// Leases it gave.
+        /// Leases that the sender granted.
         grants: Grants,
     },
-    /// Primary to the OSD with the authoritative log: give me what I lack.
+    /// Primary to the holder of the authoritative log: send the records that I lack.
     GetLog {
         /// The asker's newest version.
         last_update: Eversion,
-        /// When the asker last took part.
+        /// `last_epoch_started` of the primary's own copy.
         les: Epoch,
         /// The version that counts: what is newer is not wanted.
         upto: Eversion,
     },
     /// The answer: all records after `since`, up to the version that counts.
     Log {
-        /// Both logs are the same up to here, or a bit earlier.
+        /// Both logs are the same at least up to here; they may also share later records.
         since: Eversion,
         /// Of whose log it is, as of that version.
         info: Box<PgInfo>,
         /// The records.
         records: Vec<Bytes>,
     },
-    /// Primary to members: the interval starts with this log.
+    /// Primary to members: the interval starts, with this log.
     Activate {
-        /// `last_epoch_started` from now on; 0 if there are too few copies to serve.
+        /// The new `last_epoch_started`; 0 if there are too few copies to serve.
         les: Epoch,
-        /// Records follow this version.
+        /// Version before the first of the records.
         since: Eversion,
-        /// Forget your own log: what you hold will be compared with ours object by object.
+        /// The member drops its own log; backfill compares its objects with the primary's.
         reset: bool,
         /// The primary's info.
         info: Box<PgInfo>,
         /// The records.
         records: Vec<Bytes>,
     },
-    /// The answer, once durable.
+    /// Answer to `Activate`, once durable.
     Activated {
-        /// Objects it lacks.
+        /// Objects that the member lacks, with the versions it needs.
         missing: Vec<(HObject, Eversion)>,
     },
     /// Primary to members: the interval has started, or the PG is clean.
     Started {
-        /// History with that.
+        /// The PG's history, with the start of the interval.
         history: Box<PgHistory>,
-        /// All copies are complete: older intervals don't matter any more.
+        /// All copies are complete, so the members forget past intervals.
         clean: bool,
     },
     /// Primary to members: the next write, with those before it that the receiver was not sent. Numbers grow by one from 1 in an
@@ -120,133 +120,137 @@ pub enum Body {
         seq: u64,
         /// Writes up to this number are durable on all members.
         stable: u64,
-        /// Records up to here may go.
+        /// Members trim their logs up to this version.
         trim: Option<Eversion>,
-        /// Log records.
+        /// Log records of the write.
         records: Vec<Bytes>,
-        /// Changes; none if the receiver gets the object later.
+        /// Changes; empty if the receiver gets the object later, by recovery.
         ops: Vec<Op>,
     },
-    /// Writes up to this number are durable.
+    /// Member to primary: writes up to this number are durable here.
     WriteAck {
-        /// The number.
+        /// Number of the write.
         seq: u64,
     },
-    /// A member has a write's log record and not the object: what it had of it does not read. It comes before the acknowledgement.
+    /// Member to primary: the member has the log record of a write but not its object, since its stored data does not
+    /// read. Sent ahead of the acknowledgement.
     Lacks {
-        /// Objects, with the version that is wanted.
+        /// The objects, with the versions that the member needs.
         objects: Vec<(HObject, Eversion)>,
     },
-    /// Primary to a holder: push me that object.
+    /// Primary to a copy: push this object to me.
     Pull {
-        /// The object with all its clones.
+        /// Head of the object; its clones are meant too.
         head: HObject,
-        /// The log position as of which it is wanted.
+        /// The object is needed as of this log version.
         need: Eversion,
-        /// A client waits for it.
+        /// A client waits for the object.
         urgent: bool,
     },
-    /// The answer if the object is not there as it is wanted.
+    /// Answer to `Pull` if the copy does not have the object in that version.
     NoPull {
         /// The object.
         head: HObject,
     },
     /// A part of an object. The first part replaces all there is of it.
     Push {
-        /// Names the transfer.
+        /// Number of the transfer.
         id: u64,
         /// Number of the part.
         n: u32,
-        /// It is the last one.
+        /// This is the last part.
         last: bool,
-        /// Nobody waits for the object: both ends let clients' work go first.
+        /// No client waits for the object, so both ends let client operations go first.
         background: bool,
-        /// The object.
+        /// Head of the object.
         head: HObject,
-        /// Changes that make the part.
+        /// Changes that write this part.
         ops: Vec<Op>,
     },
-    /// That part is durable.
+    /// Answer to `Push`: that part is durable.
     PushAck {
-        /// The transfer.
+        /// Number of the transfer.
         id: u64,
-        /// The part.
+        /// Number of the part.
         n: u32,
     },
-    /// Primary to a backfill target: what do you have after `begin`, up to and including `end`?
+    /// Primary to a backfill target: list your objects after `begin`, up to and including `end`.
     Scan {
-        /// Exclusive.
+        /// Exclusive lower bound.
         begin: HObject,
-        /// Inclusive.
+        /// Inclusive upper bound.
         end: HObject,
     },
-    /// The answer.
+    /// Answer to `Scan`.
     Digest {
-        /// As asked.
+        /// Lower bound, as asked.
         begin: HObject,
-        /// Up to and including here; may be less than was asked for.
+        /// The answer covers objects up to and including this one; it may end before the bound that was asked for.
         end: HObject,
         /// Objects with digests of their metadata, in order.
         objects: Vec<(HObject, u64)>,
     },
-    /// Primary to a backfill target: all objects up to and including this one are right.
+    /// Primary to a backfill target: all objects up to and including this one are equal to the primary's.
     Backfilled {
-        /// That object; the end marker when all is done.
+        /// The last such object; the end marker when backfill is done.
         upto: HObject,
     },
-    /// Primary to members: writes up to this number are durable on all, and no newer one will say so soon.
+    /// Primary to members: writes up to this number are durable on all members. Sent when no new write carries this
+    /// soon.
     Stable {
-        /// The number.
+        /// Number of the write.
         seq: u64,
     },
-    /// Primary to a stray: the PG is clean without you; remove it.
+    /// Primary to a stray: the PG is clean without you, so remove your copy.
     Remove,
-    /// Between the primary and members: comparing copies.
+    /// Between primary and members: a scrub message.
     Scrub(Box<ScrubMsg>),
-    /// Primary to anyone: which versions do you have of objects that an operator gives up?
+    /// Primary to any copy: which versions do you have of these objects? Asked when an operator gives up unfound
+    /// objects.
     Have {
-        /// The objects with all their clones.
+        /// Heads of the objects; their clones are meant too.
         heads: Vec<HObject>,
     },
-    /// The answer.
+    /// Answer to `Have`.
     Versions {
-        /// The newest version of each; zero: nothing.
+        /// The newest version of each object; zero if the copy has nothing of it.
         versions: Vec<(HObject, Eversion)>,
     },
-    /// To the primary: this copy failed and counts as down.
+    /// Copy to primary: this copy failed and counts as down.
     Failed {
-        /// Why.
+        /// Error of the failure.
         errno: Errno,
     },
-    /// Primary to another shard: send me bytes.
+    /// Primary to a shard: read these ranges.
     ShardRead {
-        /// Names the question.
+        /// Number of the read.
         id: u64,
-        /// How often it was asked; each time for other bytes.
+        /// Number of the attempt; each attempt asks for other ranges.
         n: u32,
-        /// It is answered when writes up to this number are applied.
+        /// The shard answers after it has applied writes up to this number.
         seq: u64,
-        /// Tell what there is of this object, too.
+        /// Also return the attributes of this object and its clones.
         family: Option<HObject>,
-        /// The runs.
+        /// The ranges.
         items: Vec<ReadItem>,
     },
-    /// The answer.
+    /// Answer to `ShardRead`.
     ShardData {
-        /// The question.
+        /// Number of the read.
         id: u64,
-        /// As in the question.
+        /// Number of the attempt.
         n: u32,
-        /// The object and its clones with their attributes, if that was asked.
+        /// The object and its clones with their attributes, if the primary asked.
         family: Option<Vec<(HObject, Attrs)>>,
-        /// The bytes of each run, or why there are none.
+        /// The bytes of each range, or the error.
         found: Vec<Result<Bytes, Errno>>,
     },
-    /// Primary to a shard that is no member: undo what you have beyond these records; you may have what members lack.
+    /// Primary to a shard that is not a member: undo your entries beyond these records. Such a shard may have entries
+    /// that members lack.
     Rewind {
-        /// Both logs are the same up to here.
+        /// Both logs are the same up to this version.
         since: Eversion,
-        /// The records of the interval's log after that.
+        /// The records of the primary's log after `since`.
         records: Vec<Bytes>,
     },
     /// Primary, while it peers, to the shard with the longest log: which shards do the entries after this version touch?
@@ -272,10 +276,11 @@ fn info(r: &mut Reader<'_>) -> Result<Box<PgInfo>, DecodeError> {
 }
 
 impl Body {
-    /// Body and payloads of the message. Changes of a collection itself are not for others: with those both are empty.
+    /// Encodes the message: body and payloads. Both are empty if the changes contain an operation on the collection
+    /// itself, which can't be sent.
     #[must_use]
     pub fn encode(&self) -> (Bytes, Bytes) {
-        // Acknowledgements are the many.
+        // Acknowledgements are the most frequent messages.
         let small = matches!(self, Self::WriteAck { .. } | Self::PushAck { .. } | Self::Stable { .. });
         let mut w = Writer::with_capacity(Features::PACIFIC, if small { 16 } else { 256 });
         let mut data = Vec::new();
@@ -468,7 +473,11 @@ impl Body {
         (w.into_bytes(), super::join(data))
     }
 
-    /// From body and payloads, for collection `cid`.
+    /// Decodes body and payloads, with changes addressed to collection `cid`.
+    ///
+    /// # Errors
+    ///
+    /// If the kind is unknown or the bytes are malformed.
     pub fn decode(body: &Bytes, data: &Bytes, cid: Cid) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(body);
         let r = &mut r;
@@ -566,7 +575,8 @@ impl Body {
     }
 }
 
-/// [`Body::Write`] from borrowed parts: it is on the write path. `None` if there are changes that are not for others.
+/// Encodes a [`Body::Write`] from borrowed parts, since it is on the write path. `None` if the changes contain an
+/// operation on the collection itself.
 pub(crate) fn encode_write(
     first: u64,
     seq: u64,
@@ -590,9 +600,9 @@ pub(crate) fn encode_write(
     Some((w.into_bytes(), super::join(data)))
 }
 
-/// Nothing: no message has an empty body.
+/// An empty message, which no receiver accepts.
 fn not_for_others() -> (Bytes, Bytes) {
-    tracing::error!("changes of a collection are not for other OSDs");
+    tracing::error!("an operation on a collection can't be sent to another OSD");
     (Bytes::new(), Bytes::new())
 }
 

@@ -1,7 +1,7 @@
-//! What machines of one PG tell each other: the body of `MPgPeer`.
+//! Messages between the machines of one PG: the body of `MPgPeer`.
 //!
 //! Invariants:
-//!  1. Within an interval every message may come twice; receivers answer again and change nothing again.
+//!  1. Within an interval every message may arrive twice. Receivers answer the second one too, and change nothing.
 //!  2. Decoding allocates no more than the message's own size justifies.
 
 mod body;

@@ -1,7 +1,7 @@
 //! Messages for a PG of which this OSD has no copy.
 //!
-//! Invariant: a copy is made of what another one knows as of the newest map here. What is older may not know of an interval that has
-//! ended since, in which somebody else took writes; who sent it is asked to say it again.
+//! Invariant: a copy is created only from a message sent under the newest map here. An older message may not know of
+//! an interval that has ended since, in which other copies took writes. Its sender is asked to repeat it.
 
 use super::Body;
 use crate::info::PgInfo;
@@ -11,20 +11,20 @@ use base::{Epoch, OsdId, ShardId, SpgId};
 use store::Cid;
 use wire::msg::MPgPeer;
 
-/// What to do with one.
+/// The reaction to a message for a PG without a copy here.
 #[derive(Debug)]
 pub enum Orphan {
-    /// Say this: that there is nothing.
+    /// Send this answer: the OSD has no copy.
     Answer(Box<MPgPeer>),
-    /// Ask this, until there is a copy here or somebody else leads.
+    /// Send this query, until a copy exists here or another OSD is primary.
     Ask(Box<MPgPeer>),
-    /// Make a copy ([`crate::Pg::adopt`]), then give it the message.
+    /// Create a copy ([`crate::Pg::adopt`]), then hand it the message.
     Create(Box<PgInfo>),
-    /// Nothing.
+    /// Drop the message.
     Ignore,
 }
 
-/// Decides that. `map` is the newest one; the message is of no newer one.
+/// Selects the reaction. `map` is the newest map; the message was sent under it or an older one.
 #[must_use]
 pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan {
     let Some(pool) = &map.pool else { return Orphan::Ignore };
@@ -63,13 +63,13 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
         }
         Ok(_) => Orphan::Ignore,
         Err(error) => {
-            tracing::warn!(pg = %m.spg, %from, %error, "message of a peer is not understood");
+            tracing::warn!(pg = %m.spg, %from, %error, "a peer's message can't be decoded; ignored");
             Orphan::Ignore
         }
     }
 }
 
-/// The question what another copy has of a PG, for an OSD that is to have the copy `spg`.
+/// The query to another copy of a PG, from an OSD that is to hold the copy `spg`.
 #[must_use]
 pub fn ask(spg: SpgId, to: PeerId, epoch: Epoch) -> Box<MPgPeer> {
     message(spg, to, epoch, &Body::Query)

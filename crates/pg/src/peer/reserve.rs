@@ -1,52 +1,53 @@
-//! What OSDs tell each other about reservations of recovery and backfill: the body of `peer::Body::Reserve`.
+//! Messages between OSDs about reservations of recovery and backfill: the body of `peer::Body::Reserve`.
 //!
-//! The primary numbers its attempts within the interval; whatever is of an older attempt is void. Questions and giving back
-//! are repeated until they are answered.
+//! The primary numbers its attempts within the interval; messages of an older attempt are ignored. `Ask` and
+//! `Release` are repeated until they are answered.
 
 use wire::codec::Result;
 use wire::{DecodeError, Reader, Writer};
 
-/// See the module.
+/// A message about a reservation; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveMsg {
-    /// Primary to member: may this PG recover with your OSD? Repeated with another priority it changes that.
+    /// Primary to member: reserve a place for this PG on your OSD. Repeated with another priority, it changes the
+    /// priority.
     Ask {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
-        /// The member is to be filled with about so many bytes; `None`: recovery by log.
+        /// Backfill is to write about this many bytes to the member; `None`: recovery by log.
         fill: Option<u64>,
-        /// Its priority.
+        /// Priority of the reservation.
         priority: u8,
     },
-    /// Member to primary: it may.
+    /// Member to primary: the place is reserved.
     Granted {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
     },
-    /// Member to primary: there is not, or no more, enough space here.
+    /// Member to primary: the OSD lacks the space for the backfill, or has run out of it.
     TooFull {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
     },
-    /// Member to primary: what was granted goes to another PG.
+    /// Member to primary: a PG of higher priority took the place.
     Revoked {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
     },
     /// Primary to member: attempts up to this one are over.
     Release {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
     },
-    /// The answer to that.
+    /// Answer to `Release`.
     Released {
-        /// The attempt.
+        /// Number of the attempt.
         n: u64,
     },
 }
 
 impl ReserveMsg {
-    /// Its encoding.
+    /// Encodes the message.
     pub fn encode(&self, w: &mut Writer) {
         let (code, n) = match self {
             Self::Ask { n, .. } => (1, n),
@@ -65,7 +66,11 @@ impl ReserveMsg {
         }
     }
 
-    /// From its encoding.
+    /// Decodes a message.
+    ///
+    /// # Errors
+    ///
+    /// If the kind is unknown or the bytes are too short.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
         let (code, n) = (r.u8()?, r.u64()?);
         Ok(match code {

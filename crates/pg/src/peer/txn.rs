@@ -1,7 +1,8 @@
-//! Changes of objects as they travel to another OSD: metadata in the body, payloads of writes by reference beside it.
+//! Encoding of object changes between OSDs: metadata in the body, payloads of writes by reference beside it.
 //!
-//! The collection is the PG's on either side and is not written. An object is written once for a run of changes to it. A generation
-//! (an object that is set aside) can only be the target of a clone or a renaming; anything else with one is not for others.
+//! Both sides address their own collection of the PG, so the collection is not encoded. Consecutive changes of one
+//! object encode its name once. A generation (an object set aside) may only be the target of a clone or a rename;
+//! other changes with a generation can't be sent.
 
 use base::HObject;
 use bytes::Bytes;
@@ -26,14 +27,15 @@ mod code {
     pub(super) const OMAP_CLEAR: u8 = 15;
     pub(super) const OMAP_SET_HEADER: u8 = 16;
     pub(super) const ALLOC_HINT: u8 = 17;
-    /// As the two, but the target has a generation.
+    /// The same two, with a generation as the target.
     pub(super) const CLONE_ASIDE: u8 = 18;
     pub(super) const RENAME_ASIDE: u8 = 19;
-    /// The object is the one of the change before.
+    /// Flag: the object is that of the preceding change.
     pub(super) const SAME: u8 = 0x80;
 }
 
-/// Writes changes; payloads of writes are added to `data`. Changes of the collection itself are not for others: `None`.
+/// Encodes changes; payloads of writes are added to `data`. `None` if a change concerns the collection itself or
+/// can't be sent otherwise.
 #[must_use]
 pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<()> {
     w.u32(ops.len() as u32);
@@ -131,7 +133,7 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
     Some(())
 }
 
-/// An object under its own name.
+/// True if the object is not a generation.
 fn is_plain(oid: &Oid) -> bool {
     oid.generation == Oid::NO_GEN
 }
@@ -141,7 +143,11 @@ fn aside(r: &mut Reader<'_>) -> Result<Oid, DecodeError> {
     Ok(Oid { generation: r.u64()?, ..oid })
 }
 
-/// Reads changes for collection `cid`; payloads are slices of `data`.
+/// Decodes changes, addressed to collection `cid`; payloads are slices of `data`.
+///
+/// # Errors
+///
+/// If the bytes are malformed or a payload is beyond `data`.
 pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>, DecodeError> {
     let mut last: Option<Oid> = None;
     let mut at = 0usize;
@@ -235,7 +241,7 @@ mod tests {
             assert!(decode_ops(&mut Reader::shared(&body.slice(..n)), cid, &data).is_err());
         }
         assert!(decode_ops(&mut Reader::shared(&body), cid, &data.slice(..7)).is_err());
-        // What would lose its generation on the way does not go.
+        // Changes that would lose their generation in the encoding are refused.
         let aside = Oid { generation: 6, ..a.clone() };
         for op in [Op::Remove { cid, oid: aside.clone() }, Op::Rename { cid, src: aside, dst: a }] {
             assert!(encode_ops(&[op], &mut Writer::new(Features::PACIFIC), &mut Vec::new()).is_none());

@@ -1,4 +1,4 @@
-//! Tests of reservations.
+//! Tests of the reservations.
 
 use super::*;
 use base::PgId;
@@ -33,7 +33,7 @@ fn places_go_by_priority_then_by_turn_and_are_given_back() {
     assert!(!r.has_news(1));
     drop(c);
     assert_eq!((d.phase(), r.woken(0)), (Phase::Granted, vec![4]));
-    // One that goes while it waits leaves nothing behind.
+    // A claim that is dropped while it waits leaves nothing behind.
     drop(b);
     drop(d);
     drop(other);
@@ -52,11 +52,11 @@ fn higher_priority_takes_the_lowest_place_equal_does_not() {
         [Phase::Preempted, Phase::Granted, Phase::Waiting, Phase::Granted]
     });
     assert_eq!(r.woken(0), [1]);
-    // Forcing one that waits.
+    // A waiting claim is forced.
     c.set_priority(254);
     assert_eq!([&b, &c, &d].map(Claim::phase), [Phase::Preempted, Phase::Granted, Phase::Granted]);
     assert_eq!(r.woken(0), [2, 3]);
-    // One that lost its place and is dropped frees none.
+    // A preempted claim that is dropped frees no place.
     drop(a);
     let e = r.claim(Side::Remote, owner(0, 5), 200);
     assert_eq!(e.phase(), Phase::Waiting);
