@@ -1,10 +1,10 @@
-//! Comparing what copies say: what is wrong, how it is counted, and whose word counts.
+//! Comparison of copies: which are wrong, how errors are counted, and which copy is authoritative.
 //!
-//! As in Ceph, except that of copies with equal versions and no error of their own the majority counts, not whoever is
-//! asked first. The primary wins a tie.
+//! As in Ceph, except for copies with equal versions and no error of their own: the majority counts, not the first
+//! copy asked. The primary wins a tie.
 //!
-//! Shards of an erasure-coded pool have the same attributes and lengths that follow from the object's size; whether their bytes belong
-//! together their folds say ([`super::parity`]).
+//! Shards of an erasure-coded pool have equal attributes, and lengths that follow from the object's size. Digests of
+//! their bytes show whether the shards fit each other ([`super::parity`]).
 
 use super::map::{Family, READ_ERROR, STAT_ERROR, ScrubObject};
 use super::parity::{Shape, Verdict};
@@ -18,37 +18,37 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// What comes of one object with its clones.
+/// Result of comparing one object with its clones.
 #[derive(Debug, Default)]
 pub struct Compared {
     /// Objects that differ.
     pub objects: Vec<(HObject, BadObject)>,
-    /// What is wrong with the snapset.
+    /// Errors of the snapset.
     pub snapset: Option<BadSnapset>,
-    /// Errors a scrub finds.
+    /// Number of errors that a shallow scrub finds.
     pub shallow: i64,
-    /// Errors only a deep scrub finds.
+    /// Number of errors that only a deep scrub finds.
     pub deep: i64,
-    /// For the cluster log, without the PG.
+    /// Lines for the cluster log, without the PG.
     pub lines: Vec<String>,
-    /// Whose copy of all of it is right, if one's is.
+    /// A copy that is right in the object and all clones; `None` if there is none.
     pub good: Option<PeerId>,
-    /// Whose is not.
+    /// Copies that are wrong in the object or a clone.
     pub bad: BTreeSet<PeerId>,
-    /// Copies of objects that a repair replaces: what it counts as fixed.
+    /// Copies of objects that a repair would replace; a repair counts them as fixed.
     pub fixable: i64,
-    /// What there is, by the copies that count.
+    /// Sums of the objects, according to the authoritative copies.
     pub stats: StatSum,
-    /// Objects whose omap is large: entries and bytes of their values.
+    /// Objects with a large omap: entries, and bytes of their values.
     pub omap: Vec<(HObject, u64, u64)>,
 }
 
-/// How many bytes a copy of an object of `size` bytes has.
+/// Bytes that copy `p` of an object of `size` bytes must have.
 fn length(shape: Option<Shape<'_>>, p: PeerId, size: u64) -> u64 {
     shape.map_or(size, |s| s.shard_len(size, p.shard))
 }
 
-/// A copy's own faults, and the version it claims.
+/// Errors of a copy by itself, the version it claims, and lines for the cluster log.
 fn faults(oid: &HObject, p: PeerId, o: &ScrubObject, shape: Option<Shape<'_>>) -> (u64, Eversion, Vec<String>) {
     let mut lines = Vec::new();
     let mut errors = 0;
@@ -90,19 +90,19 @@ fn faults(oid: &HObject, p: PeerId, o: &ScrubObject, shape: Option<Shape<'_>>) -
     (errors, version, lines)
 }
 
-/// True if they say the same of everything a scrub looks at; of shards, of what must be the same.
+/// True if two copies are equal in everything that a scrub checks; of shards, only in what all shards share.
 fn same(a: &ScrubObject, b: &ScrubObject, shards: bool) -> bool {
     let data = shards || a.size == b.size && a.data_digest == b.data_digest;
     data && a.omap_digest == b.omap_digest && a.attrs == b.attrs
 }
 
-/// A copy as lines of the cluster log name it.
+/// Name of a copy in lines of the cluster log.
 fn name(p: PeerId) -> String {
     if p.shard == ShardId::NONE { p.osd.0.to_string() } else { format!("{}({})", p.osd.0, p.shard.0) }
 }
 
-/// Compares a copy with the one that counts: the object's errors, and the copy's own. `wants`: how long the copy is to be, if it is a
-/// shard.
+/// Compares a copy with the authoritative one. Returns the object's errors, the copy's own, and lines for the cluster
+/// log. `wants`: the expected length, if the copy is a shard.
 fn differences(
     o: &ScrubObject,
     auth: &ScrubObject,
@@ -169,18 +169,18 @@ fn differences(
     (errors, own, lines)
 }
 
-/// One object on all copies.
+/// Result of comparing one object or clone.
 struct One<'a> {
     bad: Option<BadObject>,
     shallow: i64,
     deep: i64,
     lines: Vec<String>,
-    /// Whose word counts.
+    /// The authoritative copy.
     auth: Option<(PeerId, &'a ScrubObject)>,
     wrong: BTreeSet<PeerId>,
 }
 
-/// What the bytes of shards that are right in themselves say together: the one that is wrong, or that it can't be told.
+/// Judges the bytes of shards without errors of their own: all fit, one is wrong, or undecidable.
 fn judge(shape: Shape<'_>, fit: &[(Eversion, PeerId, &ScrubObject)]) -> Verdict {
     let digests: Vec<_> = fit.iter().filter_map(|f| Some((f.1.shard, f.2.parity.as_ref()?))).collect();
     shape.judge(&digests)
@@ -286,8 +286,8 @@ fn one<'a>(
     out
 }
 
-/// Compares the copies of an object with its clones, or its shards if a `shape` says how it is coded. The primary's comes first. `large`: entries and
-/// bytes of an omap that is said to be large.
+/// Compares the copies of an object with its clones; with a `shape`, the copies are shards. The primary's copy comes
+/// first. `large`: omap entries and bytes above which an omap is reported as large.
 #[must_use]
 pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large: (u64, u64), shape: Option<Shape<'_>>) -> Compared {
     let mut out = Compared::default();
@@ -298,7 +298,7 @@ pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large: (u64, u64), 
     for snap in snaps {
         let oid = head.at_snap(snap);
         let of: Vec<(PeerId, Option<&ScrubObject>)> = copies.iter().map(|(o, f)| (*o, f.object(snap))).collect();
-        // What most copies lack is left over, not lost: a removal that did not get through.
+        // An object that most copies lack is a leftover of a removal, not a loss.
         let x = one(&oid, primary, &of, shape);
         out.shallow += x.shallow;
         out.deep += x.deep;
@@ -334,7 +334,7 @@ pub fn compare(head: &HObject, copies: &[(PeerId, &Family)], large: (u64, u64), 
     out
 }
 
-/// Compares the clones there are with those the snapset names.
+/// Compares the existing clones with those of the snapset.
 fn check_clones(head: &HObject, objects: &BTreeMap<SnapId, Cow<'_, ScrubObject>>, out: &mut Compared) {
     let holder = objects.get(&SnapId::HEAD).or_else(|| objects.get(&SnapId::SNAPDIR));
     let clones: Vec<u64> = objects.keys().filter(|s| **s < SnapId::HEAD).map(|s| s.0).collect();

@@ -1,40 +1,40 @@
-//! When a PG is to be scrubbed.
+//! Scheduling of scrubs: whether a PG is due.
 //!
-//! Facts: `osd_scrub_min_interval`, `osd_scrub_max_interval`, `osd_deep_scrub_interval`, `osd_scrub_interval_randomize_ratio`
-//! and what they do, from Ceph's OSD configuration reference.
+//! Facts: meaning of `osd_scrub_min_interval`, `osd_scrub_max_interval`, `osd_deep_scrub_interval`,
+//! `osd_scrub_interval_randomize_ratio` from Ceph's OSD configuration reference.
 
 use super::ScrubRequest;
 use base::Utime;
 use wire::types::PgHistory;
 
-/// Settings of scheduling.
+/// Settings of scrubs (`osd_scrub_*`, `osd_deep_scrub_*`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScrubConfig {
-    /// Scrub no earlier than this many seconds after the last one.
+    /// Least time between scrubs, in seconds.
     pub min_interval: f64,
-    /// Scrub whatever the load or the hour after this many.
+    /// Time after the last scrub from which load and hour are ignored, in seconds.
     pub max_interval: f64,
-    /// Deep-scrub after this many.
+    /// Time between deep scrubs, in seconds.
     pub deep_interval: f64,
-    /// Up to this share of the interval is added, by PG, so that not all come due at once.
+    /// Largest share of the minimum interval that is added, by PG, so that PGs do not all come due at once.
     pub randomize_ratio: f64,
-    /// First hour of the day in which scrubs begin.
+    /// First hour (UTC) in which scrubs may begin.
     pub begin_hour: u32,
-    /// Hour at which they don't any more; equal to the first: all day.
+    /// Hour from which scrubs may not begin; equal to `begin_hour`: all day.
     pub end_hour: u32,
-    /// First day of the week, 0 is Sunday.
+    /// First day of the week on which scrubs may begin, 0 is Sunday.
     pub begin_week_day: u32,
-    /// Day at which they don't any more; equal to the first: all week.
+    /// Day from which scrubs may not begin; equal to `begin_week_day`: all week.
     pub end_week_day: u32,
-    /// Repair what a scheduled deep scrub finds.
+    /// Repair the errors of a scheduled deep scrub, if they are at most `auto_repair_num_errors`.
     pub auto_repair: bool,
-    /// If there are no more errors than this.
+    /// Most errors that are repaired so.
     pub auto_repair_num_errors: u32,
-    /// Pause between chunks, seconds.
+    /// Pause between groups of objects, in seconds.
     pub sleep: f64,
-    /// Omap entries of an object that are worth a warning.
+    /// Omap entries above which an omap is reported as large.
     pub large_omap_keys: u64,
-    /// Omap bytes that are.
+    /// Omap bytes above which an omap is reported as large.
     pub large_omap_bytes: u64,
 }
 
@@ -60,10 +60,10 @@ impl Default for ScrubConfig {
     }
 }
 
-/// What a pool says in place of the settings.
+/// Intervals of a pool that override the settings, in seconds; 0: the setting applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolScrub {
-    /// `scrub_min_interval`, seconds; 0: the setting.
+    /// `scrub_min_interval`.
     pub min_interval: u32,
     /// `scrub_max_interval`.
     pub max_interval: u32,
@@ -74,16 +74,16 @@ pub struct PoolScrub {
 /// A scrub that is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Due {
-    /// Which.
+    /// Kind of the scrub.
     pub request: ScrubRequest,
-    /// For how many seconds: the longest first.
+    /// Seconds since the scrub came due; the PG with the most goes first.
     pub since: f64,
-    /// It is so late that hours and load don't matter.
+    /// The maximum interval has passed, so hours and load are ignored.
     pub overdue: bool,
 }
 
 impl ScrubConfig {
-    /// True if scrubs may begin at this time (UTC).
+    /// True if the hour and day of `now` (UTC) permit scrubs.
     #[must_use]
     pub fn permits(&self, now: Utime) -> bool {
         let within = |begin: u32, end: u32, x: u32| {
@@ -96,12 +96,12 @@ impl ScrubConfig {
             }
         };
         let hour = now.sec / 3600 % 24;
-        // The epoch began on a Thursday.
+        // 1 January 1970 was a Thursday.
         let day = (now.sec / 86_400 + 4) % 7;
         within(self.begin_hour, self.end_hour, hour) && within(self.begin_week_day, self.end_week_day, day)
     }
 
-    /// What is due for a PG; `jitter` is its own number for spreading.
+    /// The scrub that is due for a PG, if any; `jitter` is the PG's own number for spreading.
     #[must_use]
     pub fn due(
         &self,
@@ -119,7 +119,7 @@ impl ScrubConfig {
         let at = seconds(now);
         let spread = 1.0 + self.randomize_ratio.max(0.0) * ((jitter % 1024) as f64 / 1024.0);
         let last = seconds(h.last_scrub_stamp);
-        // A deep scrub is a scrub, too.
+        // A deep scrub counts as a scrub.
         let deep_since = at - (seconds(h.last_deep_scrub_stamp) + deep_interval);
         let deep = may_deep && deep_since >= 0.0;
         let scrub_since = at - (last + min * spread);

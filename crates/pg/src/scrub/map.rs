@@ -1,4 +1,4 @@
-//! What one copy says of an object with its clones.
+//! The state of an object and its clones as one copy reports it.
 //!
 //! Invariant: decoding allocates no more than the message's own size justifies.
 
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use wire::codec::Result;
 use wire::{Decode, Encode, Reader, Writer};
 
-/// Attributes up to this size are told whole, so that they can be shown; of larger ones only the checksum.
+/// Attributes up to this size are reported whole, so that they can be listed; larger ones only by checksum.
 pub const ATTR_SHOWN_MAX: usize = 512;
 
-/// It could not be read back.
+/// The object could not be read.
 pub const READ_ERROR: u8 = 1;
-/// Not even its size could be found out.
+/// The size of the object could not be read.
 pub const STAT_ERROR: u8 = 2;
 
 /// One attribute.
@@ -23,14 +23,14 @@ pub struct ScrubAttr {
     pub name: Bytes,
     /// Length of the value.
     pub len: u32,
-    /// Its crc32c.
+    /// crc32c of the value.
     pub crc: u32,
-    /// The value, if it is small or ours.
+    /// The value, if it is small or the PG's own attribute.
     pub value: Option<Bytes>,
 }
 
 impl ScrubAttr {
-    /// Of a stored attribute.
+    /// The report of a stored attribute.
     #[must_use]
     pub fn new(name: Bytes, value: Bytes) -> Self {
         let whole = value.len() <= ATTR_SHOWN_MAX || name == OI_ATTR || name == SS_ATTR;
@@ -43,60 +43,60 @@ impl ScrubAttr {
     }
 }
 
-/// An object as one copy has it.
+/// An object or clone as one copy has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubObject {
-    /// Head, clone or snapdir.
+    /// Snapshot id: head, clone or snapdir.
     pub snap: SnapId,
-    /// [`READ_ERROR`], [`STAT_ERROR`].
+    /// Errors: [`READ_ERROR`], [`STAT_ERROR`].
     pub errors: u8,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Attributes in order of name.
+    /// Attributes, ordered by name.
     pub attrs: Vec<ScrubAttr>,
-    /// crc32c of the data, if it was read.
+    /// crc32c of the data, if the data was read.
     pub data_digest: Option<u32>,
-    /// crc32c of header and entries of the omap, if they were read.
+    /// crc32c of the omap's header and entries, if the omap was read.
     pub omap_digest: Option<u32>,
-    /// Entries of the omap, if they were read.
+    /// Number of omap entries, if the omap was read.
     pub omap_keys: u64,
-    /// Bytes of their values.
+    /// Bytes of the omap's values.
     pub omap_bytes: u64,
-    /// Of a shard that was read: what its bytes fold to ([`super::parity`]). Messages have it behind the objects.
+    /// Digest of a shard that was read ([`super::parity`]). Messages carry it behind the objects.
     pub parity: Option<Bytes>,
 }
 
 impl ScrubObject {
-    /// An attribute.
+    /// The attribute of that name.
     #[must_use]
     pub fn attr(&self, name: &[u8]) -> Option<&ScrubAttr> {
         self.attrs.iter().find(|a| a.name == name)
     }
 
-    /// Its object info: none, or one that may not decode.
+    /// The object info, decoded; `None` if the copy has none.
     #[must_use]
     pub fn info(&self) -> Option<Result<ObjectInfo>> {
         self.attr(OI_ATTR).and_then(|a| a.value.as_ref()).map(ObjectInfo::from_attr)
     }
 
-    /// Its snapset: none, or one that may not decode.
+    /// The snapset, decoded; `None` if the copy has none.
     #[must_use]
     pub fn snapset(&self) -> Option<Result<SnapSet>> {
         self.attr(SS_ATTR).and_then(|a| a.value.as_ref()).map(SnapSet::from_attr)
     }
 }
 
-/// An object with its clones as one copy has them; no objects if it has nothing of it.
+/// An object with its clones as one copy has them; no objects if the copy has nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The head's name.
+    /// Name of the head.
     pub head: HObject,
-    /// What there is, in order.
+    /// Head, clones and snapdir that exist, in order.
     pub objects: Vec<ScrubObject>,
 }
 
 impl Family {
-    /// One of its objects.
+    /// The object or clone of that snapshot id.
     #[must_use]
     pub fn object(&self, snap: SnapId) -> Option<&ScrubObject> {
         self.objects.iter().find(|o| o.snap == snap)

@@ -1,7 +1,7 @@
-//! What OSDs tell each other about a scrub: the body of `peer::Body::Scrub`.
+//! Messages between OSDs about a scrub: the body of `peer::Body::Scrub`.
 //!
-//! The primary asks, numbering its questions within the interval; members answer with the same number, and answer a
-//! question that comes twice from what they kept.
+//! The primary numbers its questions within the interval. A member answers with the same number, and answers a
+//! repeated question from its stored answer.
 
 use super::map::Family;
 use crate::stats::StatSum;
@@ -10,88 +10,90 @@ use wire::codec::Result;
 use wire::types::PgHistory;
 use wire::{DecodeError, Reader, Writer};
 
-/// A question.
+/// A question of the primary to a member.
 #[allow(clippy::large_enum_variant, reason = "few exist at a time")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// May this PG be scrubbed on your OSD now? Yes takes a slot there.
+    /// Reserve a scrub slot on your OSD for this PG.
     Reserve,
-    /// Which objects do you have after `begin`, up to and including `end`?
+    /// List your objects after `begin`, up to and including `end`.
     List {
-        /// Exclusive.
+        /// Exclusive lower bound.
         begin: HObject,
-        /// Inclusive.
+        /// Inclusive upper bound.
         end: HObject,
     },
-    /// What do you have of these?
+    /// Report your copies of these objects.
     Scan {
-        /// Heads.
+        /// Heads of the objects.
         heads: Vec<HObject>,
-        /// Read data and omap.
+        /// Also read data and omap.
         deep: bool,
     },
-    /// Your copies of these are bad: write down that you lack them; good ones will be pushed.
+    /// Mark these objects as missing, since your copies are bad; recovery will replace them.
     Lack(Vec<(HObject, Eversion)>),
 }
 
-/// An answer.
+/// An answer of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To [`Ask::Reserve`].
+    /// Answer to [`Ask::Reserve`]: true if the slot was free.
     Reserved(bool),
-    /// To [`Ask::List`]: all heads up to and including `upto`, which may be less than was asked for.
+    /// Answer to [`Ask::List`]: all heads up to and including `upto`, which may be before the bound that was asked
+    /// for.
     Listed {
-        /// Complete up to here.
+        /// The list is complete up to here.
         upto: HObject,
-        /// In order.
+        /// Heads in order.
         heads: Vec<HObject>,
     },
-    /// To [`Ask::Scan`], in the order asked.
+    /// Answer to [`Ask::Scan`], in the order asked.
     Scanned(Vec<Family>),
-    /// To [`Ask::Lack`]: it is durable.
+    /// Answer to [`Ask::Lack`]: the mark is durable.
     Lacks,
-    /// It could not be done: the store does not list.
+    /// The member's store could not list its objects.
     Failed,
 }
 
-/// See the module.
+/// A message about a scrub; see the module.
 #[allow(clippy::large_enum_variant, reason = "few exist at a time")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScrubMsg {
-    /// Primary to member.
+    /// Primary to member: a question.
     Ask {
-        /// Its number.
+        /// Number of the question.
         n: u64,
-        /// Answer as of this write of the interval, or later: no write of the objects asked about follows before the answer.
+        /// The member answers after it has applied this write of the interval. Until the answer no further write
+        /// changes the objects in question.
         seq: u64,
         /// The question.
         ask: Ask,
     },
-    /// Member to primary.
+    /// Member to primary: an answer.
     Answer {
         /// Number of the question.
         n: u64,
         /// The answer.
         answer: Answer,
     },
-    /// Primary to member: the scrub is over; give the slot back.
+    /// Primary to member: the scrub is over; free the slot.
     Release {
         /// Questions up to this number are void.
         n: u64,
     },
-    /// Primary to member: what a scrub found.
+    /// Primary to member: the results of a scrub.
     Done {
-        /// History with its stamps.
+        /// The PG's history with the new scrub stamps.
         history: Box<PgHistory>,
-        /// Errors that are left: shallow, deep, objects with large omap, objects repaired so far.
+        /// Remaining errors: shallow, deep, objects with large omap, objects repaired so far.
         counts: [i64; 4],
-        /// What the statistics must be corrected by.
+        /// Correction of the statistics.
         delta: StatSum,
     },
 }
 
 impl ScrubMsg {
-    /// Its encoding.
+    /// Encodes the message.
     pub fn encode(&self, w: &mut Writer) {
         match self {
             Self::Ask { n, seq, ask } => {
@@ -158,7 +160,11 @@ impl ScrubMsg {
         }
     }
 
-    /// From its encoding.
+    /// Decodes a message.
+    ///
+    /// # Errors
+    ///
+    /// If the kind is unknown or the bytes are malformed.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
         let bad = |what, value: u8| DecodeError::BadValue { what, value: value.into() };
         Ok(match r.u8()? {

@@ -1,12 +1,13 @@
-//! Scrub without a PG: what a copy says about its objects, how copies are compared, and what is told of what differs.
+//! The parts of scrub that need no PG: reports of copies, their comparison, and the list of findings.
 //!
-//! `map` is one copy's word, `compare` finds what differs between several and which is right, `report` keeps the findings
-//! and encodes them as `rados list-inconsistent-*` reads them, `message` is what OSDs say to each other about it, `slots`
-//! bounds how many scrubs an OSD takes part in, `due` says when a PG is to be scrubbed. The machine that drives them is `pg::scrub`.
+//! `map` is one copy's report, `compare` finds errors and the authoritative copy, `report` keeps the findings and
+//! encodes them for `rados list-inconsistent-*`. `message` is the protocol between OSDs, `slots` bounds the scrubs of
+//! an OSD, `due` schedules them, `parity` checks shards against each other. `pg::scrub` is the machine that drives
+//! them.
 //!
 //! Invariants:
-//!  1. Comparing is a function of the copies' words only; the order of copies matters for ties, nothing else does.
-//!  2. A copy that could not be read is never what others are repaired from.
+//!  1. The comparison depends only on the copies' reports. The order of copies matters only for ties.
+//!  2. A copy that could not be read is never the source of a repair.
 
 pub mod compare;
 pub mod due;
@@ -19,25 +20,25 @@ pub mod slots;
 pub use due::{Due, ScrubConfig};
 pub use slots::ScrubSlots;
 
-/// How a PG is scrubbed.
+/// Kind of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRequest {
-    /// Read data and omap back, too.
+    /// Also read data and omap.
     pub deep: bool,
-    /// Repair what differs.
+    /// Repair the errors that are found.
     pub repair: bool,
-    /// An operator asked for it: it waits until it can be done.
+    /// An operator asked for the scrub: it waits until it can run.
     pub required: bool,
 }
 
 impl ScrubRequest {
-    /// What does for both.
+    /// A scrub that fulfils both requests.
     #[must_use]
     pub fn or(self, o: Self) -> Self {
         Self { deep: self.deep | o.deep, repair: self.repair | o.repair, required: self.required | o.required }
     }
 
-    /// As the cluster log names it.
+    /// Name in the cluster log.
     #[must_use]
     pub fn word(self) -> &'static str {
         match (self.repair, self.deep) {

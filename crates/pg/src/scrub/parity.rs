@@ -1,11 +1,12 @@
-//! Do the shards of an object belong together, without any of them moving?
+//! A check whether the shards of an object fit each other, without moving their bytes.
 //!
-//! Each shard is folded to a few bytes by a map that is linear over the code's field: rows of `ROW` bytes, each counted with
-//! another power of two, are added up, and what comes of that once more with powers of three. A linear map and a code that works
-//! byte by byte commute, so the digests of the coding shards are the code of the digests of the data shards. Digests that are no
-//! code word say that some shard is not what was written; with two coding shards or more they say which, if it is one.
+//! Each shard is folded to a digest by a map that is linear over the code's field. First its rows of `ROW` bytes are
+//! added up, each weighted by another power of two. Then the parts of that sum are added up, weighted by powers of
+//! three. A linear map and a code that works byte by byte commute: the digests of the coding shards are the code of
+//! the data shards' digests. If the digests are no code word, some shard differs from what was written. With two or
+//! more coding shards they show which, if it is a single one.
 //!
-//! Invariant: whatever bits of one row change, the digest changes.
+//! Invariant: any change of bits within one row changes the digest.
 
 use base::ShardId;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use ec::{Codec, Layout};
 
 /// Bytes of a digest.
 pub const DIGEST: usize = 64;
-/// Bytes that are folded together: a block.
+/// Bytes of a row: a block.
 const ROW: usize = 4096;
 
 /// Multiplies eight field elements by two.
@@ -22,11 +23,11 @@ fn double(x: u64) -> u64 {
     ((x & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d)
 }
 
-/// Folds a shard.
+/// The running fold of a shard.
 #[derive(Clone, Debug)]
 pub struct Fold {
     sum: Vec<u64>,
-    /// Bytes so far.
+    /// Bytes added.
     len: u64,
 }
 
@@ -37,7 +38,7 @@ impl Default for Fold {
 }
 
 impl Fold {
-    /// Takes the next bytes: whole rows, but at the end.
+    /// Adds the next bytes of the shard: whole rows, except at its end.
     pub fn add(&mut self, data: &[u8]) {
         self.len += data.len() as u64;
         for row in data.chunks(ROW) {
@@ -51,10 +52,10 @@ impl Fold {
         }
     }
 
-    /// The digest of a shard that goes on with zeros to `len` bytes, as the longest shard of its object has.
+    /// The digest of the shard, padded with zeros to `len` bytes, the length of the object's longest shard.
     #[must_use]
     pub fn finish(mut self, len: u64) -> Bytes {
-        // The power that a row counts with comes again after 255 rows.
+        // The weights of rows repeat after 255 rows.
         let rows = len.div_ceil(ROW as u64).saturating_sub(self.len.div_ceil(ROW as u64)) % 255;
         for _ in 0..rows {
             self.sum.iter_mut().for_each(|s| *s = double(*s));
@@ -69,40 +70,40 @@ impl Fold {
     }
 }
 
-/// What digests say of their shards.
+/// Judgement of the digests of an object's shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They belong together, or too few are known to tell.
+    /// The shards fit, or too few are known to tell.
     Fits,
-    /// All others belong together.
+    /// This shard is wrong; all others fit each other.
     Wrong(ShardId),
-    /// They don't, and no single one is to blame.
+    /// The shards don't fit, and no single one is to blame.
     Unclear,
 }
 
-/// How a pool's objects are coded.
+/// Erasure code of a pool: layout and codec.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
-    /// Where bytes are.
+    /// Placement of an object's bytes on the shards.
     pub layout: &'a Layout,
-    /// How coding shards are made.
+    /// The codec that computes coding shards.
     pub codec: &'a Codec,
 }
 
 impl Shape<'_> {
-    /// How long the shard of an object of `size` bytes is.
+    /// Length of the shard of an object of `size` bytes.
     #[must_use]
     pub fn shard_len(&self, size: u64, shard: ShardId) -> u64 {
         usize::try_from(shard.0).map_or(0, |s| self.layout.shard_len(size, s))
     }
 
-    /// Shards that are needed to have an object.
+    /// Number of shards that give the object (`k`).
     #[must_use]
     pub fn needed(&self) -> usize {
         self.layout.k()
     }
 
-    /// Judges digests, each with its shard.
+    /// Judges digests, each given with its shard.
     #[must_use]
     pub fn judge(&self, digests: &[(ShardId, &Bytes)]) -> Verdict {
         let known: Vec<(usize, &[u8])> = digests
@@ -114,7 +115,7 @@ impl Shape<'_> {
         if self.fit(&left_over(None).collect::<Vec<_>>()) {
             return Verdict::Fits;
         }
-        // Two words that differ in one shard only are both possible unless more is left than is needed.
+        // To blame one shard, the others must be more than `k`: any `k` digests fit each other.
         if known.len() < self.needed() + 2 {
             return Verdict::Unclear;
         }
@@ -122,7 +123,7 @@ impl Shape<'_> {
         blamed.map_or(Verdict::Unclear, |(s, _)| Verdict::Wrong(ShardId(*s as i8)))
     }
 
-    /// Those that are not needed are what the first of them say.
+    /// True if the digests beyond the first `k` are those that the first `k` imply.
     fn fit(&self, known: &[(usize, &[u8])]) -> bool {
         let Some((first, rest)) = known.split_at_checked(self.needed()) else { return true };
         let set = |of: &[(usize, &[u8])]| of.iter().fold(0u32, |all, (s, _)| all | 1 << s);
@@ -149,14 +150,14 @@ mod tests {
 
     fn digest(shard: &[u8], len: u64) -> Bytes {
         let mut f = Fold::default();
-        // In parts, as they are read.
+        // In parts, as scrub reads them.
         for part in shard.chunks(3 * ROW) {
             f.add(part);
         }
         f.finish(len)
     }
 
-    /// Shards of an object of so many bytes, each as long as it is.
+    /// Shards of a random object of `size` bytes, each with its proper length.
     fn shards(layout: &Layout, codec: &Codec, size: u64, r: &mut Rng) -> Vec<Vec<u8>> {
         let (k, len) = (layout.k(), layout.shard_len(size, 0) as usize);
         let mut all: Vec<Vec<u8>> = (0..k)

@@ -1,7 +1,7 @@
-//! What a scrub found, kept until the next scrub or interval, and told as `rados list-inconsistent-obj` and
-//! `list-inconsistent-snapset` read it (`SCRUBLS`).
+//! Findings of a scrub, kept until the next scrub or interval. They are encoded as `rados list-inconsistent-obj` and
+//! `list-inconsistent-snapset` read them (`SCRUBLS`).
 //!
-//! Invariant: no more than [`KEPT_MAX`] findings are kept; the rest is counted only.
+//! Invariant: no more than [`KEPT_MAX`] findings are kept; further ones are only counted.
 //!
 //! Facts: `inconsistent_obj_t`, `inconsistent_snapset_t`, `scrub_ls_arg_t`, `scrub_ls_result_t`, `object_info_t` and
 //! `SnapSet` as Ceph encodes them.
@@ -18,36 +18,36 @@ use wire::{Features, Reader, Writer};
 
 /// Findings kept per PG and kind.
 pub const KEPT_MAX: usize = 10_000;
-/// Most findings of one answer.
+/// Most findings in one answer.
 pub const LIST_MAX: usize = 1024;
 
 /// Errors of one copy (`err_t`).
 pub mod shard_err {
-    /// The copy has no such object.
+    /// The copy lacks the object.
     pub const MISSING: u64 = 1 << 1;
-    /// Not even its size can be found out.
+    /// The size of the object can't be read.
     pub const STAT_ERROR: u64 = 1 << 2;
-    /// It does not read.
+    /// The object can't be read.
     pub const READ_ERROR: u64 = 1 << 3;
-    /// Its size is not what the object info that counts says.
+    /// The size differs from that of the authoritative object info.
     pub const SIZE_MISMATCH_INFO: u64 = 1 << 11;
-    /// It does not fit the other shards of an erasure-coded pool.
+    /// The shard does not fit the others of an erasure-coded object.
     pub const EC_HASH_MISMATCH: u64 = 1 << 12;
-    /// It has no object info.
+    /// The object info is missing.
     pub const INFO_MISSING: u64 = 1 << 14;
-    /// Its object info does not decode.
+    /// The object info does not decode.
     pub const INFO_CORRUPTED: u64 = 1 << 15;
-    /// It should have a snapset and has none.
+    /// The snapset is missing.
     pub const SNAPSET_MISSING: u64 = 1 << 16;
-    /// Its snapset does not decode.
+    /// The snapset does not decode.
     pub const SNAPSET_CORRUPTED: u64 = 1 << 17;
-    /// Its size is not what its own object info says.
+    /// The size differs from that of the copy's own object info.
     pub const OBJ_SIZE_INFO_MISMATCH: u64 = 1 << 18;
-    /// Those only a deep scrub finds.
+    /// Errors that only a deep scrub finds.
     pub const DEEP: u64 = READ_ERROR | EC_HASH_MISMATCH;
 }
 
-/// Differences between copies of which neither is wrong in itself (`obj_err_t`).
+/// Differences between copies that are valid by themselves (`obj_err_t`).
 pub mod object_err {
     /// Object infos differ.
     pub const OBJECT_INFO_INCONSISTENCY: u64 = 1 << 1;
@@ -59,75 +59,75 @@ pub mod object_err {
     pub const SIZE_MISMATCH: u64 = 1 << 6;
     /// An attribute differs.
     pub const ATTR_VALUE_MISMATCH: u64 = 1 << 7;
-    /// One has an attribute that another lacks.
+    /// A copy has an attribute that another one lacks.
     pub const ATTR_NAME_MISMATCH: u64 = 1 << 8;
     /// Snapsets differ.
     pub const SNAPSET_INCONSISTENCY: u64 = 1 << 9;
-    /// Those only a deep scrub finds.
+    /// Errors that only a deep scrub finds.
     pub const DEEP: u64 = DATA_DIGEST_MISMATCH | OMAP_DIGEST_MISMATCH;
 }
 
 /// Errors of an object's clones (`inconsistent_snapset_t`).
 pub mod snapset_err {
-    /// There is no snapset.
+    /// The snapset is missing.
     pub const SNAPSET_MISSING: u64 = 1 << 0;
-    /// It does not decode.
+    /// The snapset does not decode.
     pub const SNAPSET_CORRUPTED: u64 = 1 << 1;
-    /// A clone it names is not there.
+    /// A clone of the snapset does not exist.
     pub const CLONE_MISSING: u64 = 1 << 2;
-    /// A clone without a head or snapdir.
+    /// A clone exists without a head or snapdir.
     pub const HEADLESS_CLONE: u64 = 1 << 5;
-    /// A clone is not as large as it says.
+    /// The size of a clone differs from that in the snapset.
     pub const SIZE_MISMATCH: u64 = 1 << 6;
-    /// An object without object info.
+    /// An object info is missing.
     pub const INFO_MISSING: u64 = 1 << 7;
-    /// One whose object info does not decode.
+    /// An object info does not decode.
     pub const INFO_CORRUPTED: u64 = 1 << 8;
-    /// Clones it does not name.
+    /// Clones exist that the snapset does not list.
     pub const EXTRA_CLONES: u64 = 1 << 9;
 }
 
-/// One copy of an object that differs.
+/// One copy of an inconsistent object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shard {
-    /// [`shard_err`].
+    /// Bits of [`shard_err`].
     pub errors: u64,
-    /// It is the primary's.
+    /// True for the primary's copy.
     pub primary: bool,
-    /// Its object info is the one that counts.
+    /// True if its object info is the authoritative one.
     pub selected: bool,
-    /// What it said.
+    /// The copy's report; `None` if the copy lacks the object.
     pub object: Option<ScrubObject>,
 }
 
-/// An object whose copies differ, or of which a copy is wrong.
+/// An object with copies that differ or are wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BadObject {
-    /// [`object_err`].
+    /// Bits of [`object_err`].
     pub errors: u64,
-    /// User version of the copy that counts.
+    /// User version of the authoritative copy.
     pub version: u64,
-    /// All copies.
+    /// The reports of all copies.
     pub shards: BTreeMap<PeerId, Shard>,
 }
 
-/// An object whose clones are not what its snapset says.
+/// An object whose clones do not match its snapset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BadSnapset {
-    /// [`snapset_err`].
+    /// Bits of [`snapset_err`].
     pub errors: u64,
-    /// Clones it does not name.
+    /// Clones that the snapset does not list.
     pub clones: Vec<u64>,
-    /// Clones it names that are not there.
+    /// Clones of the snapset that do not exist.
     pub missing: Vec<u64>,
-    /// The snapset.
+    /// The snapset, if there is one.
     pub snapset: Option<SnapSet>,
 }
 
-/// Order of listing: namespace, name, snapshot, then what else names an object.
+/// Order of listing: namespace, name and snapshot, then the rest of the object's identity.
 type Key = (Bytes, Bytes, u64, Bytes, u32);
 
-/// The findings.
+/// The findings of the last scrub.
 #[derive(Debug, Default)]
 pub struct Findings {
     objects: BTreeMap<Key, (HObject, BadObject)>,
@@ -139,27 +139,27 @@ fn key(h: &HObject) -> Key {
 }
 
 impl Findings {
-    /// Keeps one.
+    /// Keeps an inconsistent object, unless there are [`KEPT_MAX`].
     pub fn add_object(&mut self, h: HObject, b: BadObject) {
         if self.objects.len() < KEPT_MAX {
             self.objects.insert(key(&h), (h, b));
         }
     }
 
-    /// Keeps one.
+    /// Keeps an inconsistent snapset, unless there are [`KEPT_MAX`].
     pub fn add_snapset(&mut self, h: HObject, b: BadSnapset) {
         if self.snapsets.len() < KEPT_MAX {
             self.snapsets.insert(key(&h), (h, b));
         }
     }
 
-    /// Objects kept.
+    /// The inconsistent objects.
     pub fn objects(&self) -> impl Iterator<Item = (&HObject, &BadObject)> {
         self.objects.values().map(|(h, b)| (h, b))
     }
 
-    /// Answers `SCRUBLS`: which interval the answer is of and what there is; `None` if the request does not decode. With
-    /// another interval than asked for, nothing is listed and the second is true.
+    /// Answers `SCRUBLS` with the interval and the findings; `None` if the request does not decode. If the request
+    /// names another interval, the list is empty and the second value is true.
     #[must_use]
     pub fn list(&self, request: &Bytes, interval: Epoch) -> Option<(Bytes, bool)> {
         let mut r = Reader::shared(request);
@@ -174,7 +174,7 @@ impl Findings {
         let from: Bound<Key> = if name.is_empty() && nspace.is_empty() {
             Bound::Unbounded
         } else {
-            // Everything that has this name and snapshot was listed.
+            // The caller has all findings of this name and snapshot.
             Bound::Excluded((nspace, name, snap, Bytes::from_static(&[0xff; 64]), u32::MAX))
         };
         let range = (from, Bound::Unbounded);
@@ -192,7 +192,7 @@ impl Findings {
     }
 }
 
-/// `librados::object_id_t`.
+/// Encodes a `librados::object_id_t`.
 fn put_id(w: &mut Writer, h: &HObject) {
     w.versioned(1, 1, |w| {
         w.blob(&h.oid);
@@ -220,7 +220,7 @@ fn encode_object(h: &HObject, b: &BadObject) -> Bytes {
     w.into_bytes()
 }
 
-/// `librados::shard_info_t`.
+/// Encodes a `librados::shard_info_t`.
 fn put_shard(w: &mut Writer, h: &HObject, s: &Shard) {
     w.versioned(3, 3, |w| {
         w.u64(s.errors);
@@ -243,7 +243,7 @@ fn put_shard(w: &mut Writer, h: &HObject, s: &Shard) {
     });
 }
 
-/// An attribute as Ceph would have stored it: ours are in formats of our own.
+/// An attribute in Ceph's encoding, since the PG's own attributes are stored in other formats.
 fn shown(h: &HObject, name: &[u8], value: Option<&Bytes>) -> Bytes {
     let Some(v) = value else { return Bytes::new() };
     let ours = match name {
@@ -266,7 +266,7 @@ fn encode_snapset(h: &HObject, b: &BadSnapset) -> Bytes {
     w.into_bytes()
 }
 
-/// `object_info_t`.
+/// Encodes an `object_info_t`.
 fn object_info(h: &HObject, oi: &ObjectInfo) -> Bytes {
     const NO_DIGEST: u32 = u32::MAX;
     let mut w = Writer::with_capacity(Features::PACIFIC, 384);
@@ -291,7 +291,7 @@ fn object_info(h: &HObject, oi: &ObjectInfo) -> Bytes {
         }
         w.u64(oi.truncate_seq.into());
         w.u64(oi.truncate_size);
-        // Not lost; watchers as they were told before they had cookies; no tmap.
+        // Not lost; no watchers in the form without cookies; no tmap.
         w.bool(false);
         w.u32(0);
         w.put(&Eversion { epoch: Epoch(0), version: oi.user_version });
@@ -316,7 +316,7 @@ fn object_info(h: &HObject, oi: &ObjectInfo) -> Bytes {
     w.into_bytes()
 }
 
-/// `SnapSet`.
+/// Encodes a `SnapSet`.
 fn snapset(ss: &SnapSet) -> Bytes {
     let mut w = Writer::with_capacity(Features::PACIFIC, 64 + ss.clones.len() * 96);
     w.versioned(3, 2, |w| {

@@ -1,4 +1,4 @@
-//! How many scrubs an OSD takes part in at a time (`osd_max_scrubs`), led here or elsewhere, over all its reactors.
+//! The scrubs that an OSD takes part in at a time (`osd_max_scrubs`), as primary or member, over all its reactors.
 
 use base::Mono;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Default of `osd_max_scrubs`.
 pub const SCRUBS_MAX: u32 = 1;
 
-/// The slots, shared by all PGs of an OSD.
+/// Scrub slots of an OSD, shared by its PGs.
 #[derive(Debug)]
 pub struct ScrubSlots {
     max: AtomicU32,
     used: AtomicU32,
-    /// No PG led here asks others for slots before.
+    /// Time before which no primary on this OSD asks its members for slots, in nanoseconds.
     pause: AtomicU64,
 }
 
@@ -23,29 +23,31 @@ impl Default for ScrubSlots {
 }
 
 impl ScrubSlots {
-    /// Changes how many there are; those taken stay taken.
+    /// Changes the number of slots; those in use stay in use.
     pub fn set_max(&self, max: u32) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Free ones.
+    /// Number of free slots.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.max.load(Ordering::Relaxed).saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Takes one for a PG led here, which will ask its members for theirs.
+    /// Takes a slot for a primary, which then asks its members for theirs; `None` while none is free or during a
+    /// pause.
     pub(crate) fn lead(self: &Arc<Self>, now: Mono) -> Option<ScrubSlot> {
         if now.0 < self.pause.load(Ordering::Relaxed) { None } else { self.take() }
     }
 
-    /// Members had none for a PG led here: others led here do not try before `until`. Each PG waits by itself, too, but where many want
-    /// to be scrubbed there is always one that has waited, and OSDs that hold their own slot while they ask each other get nowhere.
+    /// Delays all primaries on this OSD until `until`, after a member had no slot. A PG that was refused also waits
+    /// by itself, but with many waiting PGs some other one would try at once. Then OSDs that hold their own slot
+    /// while they ask each other make no progress.
     pub(crate) fn pause(&self, until: Mono) {
         self.pause.fetch_max(until.0, Ordering::Relaxed);
     }
 
-    /// Takes one until it is dropped, if one is free.
+    /// Takes a slot, if one is free; dropping the value frees it.
     pub(crate) fn take(self: &Arc<Self>) -> Option<ScrubSlot> {
         let max = self.max.load(Ordering::Relaxed);
         let took = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| (u < max).then_some(u + 1));
@@ -53,7 +55,7 @@ impl ScrubSlots {
     }
 }
 
-/// One of them.
+/// A slot in use.
 #[derive(Debug)]
 pub(crate) struct ScrubSlot(Arc<ScrubSlots>);
 
