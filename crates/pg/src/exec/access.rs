@@ -1,52 +1,52 @@
-//! What an operation message wants to do, for caps and for choosing how it is served.
+//! Classification of an operation message: the caps it needs, and how the PG must serve it.
 
 use smallvec::SmallVec;
 use wire::msg::osd_op::WatchArgs;
 use wire::msg::{MOsdOp, OpCode};
 
-/// One class method a message calls.
+/// A class method that a message calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassCall {
-    /// Number of the operation in the vector.
+    /// Index of the operation in the vector.
     pub at: usize,
     /// The method may read.
     pub read: bool,
     /// The method may write.
     pub write: bool,
-    /// The class or method is not known; executing answers `EOPNOTSUPP`.
+    /// The class or method does not exist; its execution answers `EOPNOTSUPP`.
     pub unknown: bool,
 }
 
-/// See the module.
+/// The access that a message needs; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpAccess {
-    /// Needs `r`.
+    /// Needs the cap `r`.
     pub read: bool,
-    /// Needs `w`.
+    /// Needs the cap `w`.
     pub write: bool,
-    /// Needs `x`, or `class-read`/`class-write`, for these.
+    /// Class methods, which need `x`, or `class-read` and `class-write`.
     pub classes: SmallVec<[ClassCall; 2]>,
-    /// Works on the PG, not on an object.
+    /// The operations work on the PG, not on an object.
     pub pg_op: bool,
-    /// A vector mixes PG and object operations, or has none, or a call that does not decode: `EINVAL`.
+    /// The vector is empty, mixes PG and object operations, or has a call that does not decode: `EINVAL`.
     pub malformed: bool,
 }
 
 impl OpAccess {
-    /// May change something: takes the object for itself and leaves a log record.
+    /// True if the message may change the object: it then takes the object exclusively and leaves a log record.
     #[must_use]
     pub fn may_write(&self) -> bool {
         self.write || self.classes.iter().any(|c| c.write)
     }
 
-    /// May look at the object.
+    /// True if the message may read the object.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.read || self.classes.iter().any(|c| c.read)
     }
 }
 
-/// What `m` wants to do.
+/// The access that `m` needs.
 #[must_use]
 pub fn op_access(m: &MOsdOp) -> OpAccess {
     let mut a = OpAccess { malformed: m.ops.is_empty(), ..OpAccess::default() };

@@ -31,7 +31,7 @@ pub(super) fn compare(op: u8, o: Ordering) -> Option<bool> {
     })
 }
 
-/// The number at the start of text, as `strtoull` reads it: what an attribute holds for numeric comparison.
+/// The number at the start of `text`, as `strtoull` reads it; numeric comparison of attributes uses it.
 fn leading_number(text: &[u8]) -> u64 {
     let digits = text.trim_ascii_start();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
@@ -43,7 +43,11 @@ fn leading_number(text: &[u8]) -> u64 {
 }
 
 impl OpCtx<'_> {
-    /// A user attribute as it was before the vector: `ENOENT` without object, `ENODATA` without attribute.
+    /// A user attribute as it was before the vector.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` without object, `ENODATA` without attribute.
     pub(super) fn user_attr(&mut self, name: &[u8]) -> Step<Bytes> {
         let v = self.view.attr(&stored_name(name));
         self.count_read(v.as_ref().map_or(0, Bytes::len));
@@ -53,7 +57,7 @@ impl OpCtx<'_> {
     /// All user attributes as they were before the vector.
     pub(super) fn user_attrs(&mut self) -> Step<BTreeMap<Bytes, Bytes>> {
         let all = self.view.attrs()?;
-        // `_` alone is the object info; ours have no prefix.
+        // `_` alone is the object info; the PG's other attributes have no prefix.
         Ok(all
             .into_iter()
             .filter(|(k, _)| k.len() > 1 && k.first() == Some(&USER_ATTR_PREFIX))

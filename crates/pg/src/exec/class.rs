@@ -1,4 +1,4 @@
-//! CALL: runs a class method on the object as the vector sees it.
+//! CALL: runs a class method on the object, in the context of the vector.
 
 use super::data::check_range;
 use super::{OpCtx, Step, Stop};
@@ -10,7 +10,7 @@ use cls::{ClsError, ObjectCtx};
 use wire::msg::osd_op::Extent;
 use wire::msg::{OpCode, OsdOp};
 
-/// Entries of one page when a method asks for "all".
+/// Entries per page if a method lists without a limit.
 const LIST_MAX: usize = 16_384;
 
 impl From<Stop> for ClsError {
@@ -51,7 +51,7 @@ impl OpCtx<'_> {
     }
 }
 
-/// The vector's context as class methods know it.
+/// The vector's context, as class methods use it.
 struct ClsCtx<'x, 'a>(&'x mut OpCtx<'a>);
 
 fn own(b: &[u8]) -> Bytes {

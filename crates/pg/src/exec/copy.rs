@@ -1,5 +1,5 @@
-//! `copy_from`: reading an object in chunks (COPY_GET, asked by another OSD's client or our own) and applying what was
-//! read. OSDs are all ours, so the chunk has its own encoding.
+//! `copy_from`: COPY_GET reads a source object in chunks, for another OSD's client or this one's, and COPY_FROM
+//! applies the content. All OSDs are Belemnite's, so the chunk has an encoding of its own.
 
 use super::{OpCtx, Step, kib};
 use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
@@ -12,7 +12,7 @@ use wire::msg::{OpCode, OsdOp};
 use wire::types::ObjectLocator;
 use wire::{Decode, Encode, Features, Reader, Writer};
 
-/// Name and locator of the object that an operation copies from; `None` for other operations and what is not understood.
+/// Name and locator of the object that an operation copies from; `None` for other operations and undecodable input.
 #[must_use]
 pub fn copy_source(op: &OsdOp) -> Option<(Bytes, ObjectLocator)> {
     if !matches!(op.op, OpCode::COPY_FROM | OpCode::COPY_FROM2) {
@@ -26,12 +26,12 @@ pub fn copy_source(op: &OsdOp) -> Option<(Bytes, ObjectLocator)> {
 const FLAG_TRUNCATE_SEQ: u8 = 0x20;
 const FLAGS_KNOWN: u8 = 0x3f;
 
-/// Where a copy is.
+/// Progress of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// Attributes were sent.
+    /// The attributes were sent.
     pub attrs: bool,
-    /// Data before this was sent.
+    /// Data before this offset was sent.
     pub data: u64,
     /// All data was sent.
     pub data_done: bool,
@@ -61,7 +61,7 @@ impl Decode for Cursor {
     }
 }
 
-/// One answer to COPY_GET.
+/// Answer to one COPY_GET.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Chunk {
     next: Cursor,
@@ -115,7 +115,7 @@ impl Decode for Chunk {
     }
 }
 
-/// The source of a copy.
+/// A requested copy: its source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CopyRequest {
     /// Index of the operation in its vector.
@@ -126,7 +126,7 @@ pub(crate) struct CopyRequest {
     pub src_version: u64,
 }
 
-/// A copy that is being read.
+/// A copy whose source is being read.
 #[derive(Debug)]
 pub(crate) struct CopyState {
     pub request: CopyRequest,
@@ -135,12 +135,12 @@ pub(crate) struct CopyState {
     data: BytesMut,
 }
 
-/// A copy that has been read.
+/// The content of a source, or the error of reading it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CopyDone {
-    /// Index of the operation it is for.
+    /// Index of the `copy_from` in its vector.
     pub index: u32,
-    /// Why nothing was read, or 0.
+    /// Error if the source could not be read; else 0.
     pub failed: Errno,
     pub mtime: Utime,
     pub user_version: u64,
@@ -163,7 +163,7 @@ impl CopyState {
     pub(crate) fn next_ops(&self) -> wire::msg::OpVec {
         let mut ops = wire::msg::OpVec::new();
         if self.got.user_version != 0 {
-            // All chunks must be of one version.
+            // All chunks must have the same version.
             let mut op = OsdOp::new(OpCode::ASSERT_VER);
             op.set_assert_ver(self.got.user_version);
             ops.push(op);
@@ -175,7 +175,7 @@ impl CopyState {
         ops
     }
 
-    /// Takes over a chunk; true if it was the last one.
+    /// Adds a chunk; returns true if it was the last one.
     pub(crate) fn add(&mut self, data: &Bytes) -> Step<bool> {
         let c = Chunk::from_bytes(data).map_err(|_| EIO)?;
         if c.size > OBJECT_SIZE_MAX || (self.data.len() + c.data.len()) as u64 > OBJECT_SIZE_MAX {
@@ -202,12 +202,13 @@ impl CopyState {
         Ok(self.cursor.done)
     }
 
-    /// Nothing could be read. The operation runs once more and fails, so that the failure is recorded as any other.
+    /// The outcome of a source that could not be read. The vector runs once more and fails with it, so that the
+    /// failure is logged as any other.
     pub(crate) fn fail(&self, failed: Errno) -> CopyDone {
         CopyDone { index: self.request.index, failed, ..CopyDone::default() }
     }
 
-    /// What was read.
+    /// The complete content.
     pub(crate) fn finish(self) -> CopyDone {
         CopyDone { data: self.data.freeze(), ..self.got }
     }
@@ -291,7 +292,7 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    /// Replaces the object by what was copied.
+    /// Replaces the object with the copied content.
     fn apply_copy(&mut self, c: &CopyDone, truncate: Option<(u32, u64)>) {
         let mut data = c.data.clone();
         let (seq, size) = truncate.unwrap_or((c.truncate_seq, c.truncate_size));

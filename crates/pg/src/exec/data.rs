@@ -11,13 +11,13 @@ use wire::msg::op_code::op_flags;
 use wire::msg::osd_op::Extent;
 use wire::{Encode, Features, Reader, Writer};
 
-/// `-(MAX_ERRNO + index)`: where a CMPEXT differs.
+/// Base of a CMPEXT result: `-(MAX_ERRNO + index)` for the first byte that differs.
 const MAX_ERRNO: i64 = 4095;
 
-/// `truncate_size` of a file that nobody has truncated (`Striper::object_truncate_size`).
+/// `truncate_size` of a file that was never truncated (`Striper::object_truncate_size`).
 const NEVER_TRUNCATED: u64 = u64::MAX;
 
-/// Ceph's check of a range against the largest object.
+/// Checks a range against the largest object, as Ceph does.
 pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
     if off >= OBJECT_SIZE_MAX || len > OBJECT_SIZE_MAX || off + len > OBJECT_SIZE_MAX {
         return Err(EFBIG.into());
@@ -26,7 +26,7 @@ pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
 }
 
 impl OpCtx<'_> {
-    /// The range a read covers, after truncation and the object's end.
+    /// The object's size under the extent's truncation, and the length that a read covers.
     fn read_range(&self, e: &Extent) -> (u64, u64) {
         let mut size = self.oi.size;
         if self.oi.truncate_seq < e.truncate_seq
@@ -45,7 +45,7 @@ impl OpCtx<'_> {
         let data = self.view.read(e.offset, len, self.oi.size)?;
         self.count_read(data.len());
         op.outdata = data;
-        // How much was read is the length of the output, not the result.
+        // The result is 0; the length of the output says how much was read.
         Ok(0)
     }
 
@@ -155,17 +155,17 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    /// Writes `data` at the extent's offset with a file system's truncation rules.
+    /// Writes `data` at the extent's offset, with the truncation rules of CephFS.
     fn write_at(&mut self, e: &mut Extent, data: &mut Bytes) -> Step<()> {
         let seq = self.oi.truncate_seq;
         if seq != 0 && seq > e.truncate_seq && e.offset.saturating_add(e.length) > self.oi.size {
-            // An old write that came after the truncation: only what is inside counts.
+            // The client sent the write before the truncation: the part beyond the size is dropped.
             e.length = self.oi.size.saturating_sub(e.offset);
             data.truncate(e.length as usize);
         }
         if e.truncate_seq > seq {
-            // A write that came before the truncation it knows of.
-            // A file that was never truncated has sequence 1 and this size; there is nothing to cut or to extend.
+            // The client knows of a truncation that has not arrived here. A file that was never truncated has
+            // sequence 1 and this size; then there is nothing to cut or extend.
             if self.exists && e.truncate_size != NEVER_TRUNCATED {
                 if e.truncate_size > OBJECT_SIZE_MAX {
                     return Err(EFBIG.into());
@@ -190,7 +190,7 @@ impl OpCtx<'_> {
         Ok(())
     }
 
-    /// Creates the object but keeps a truncation just learned.
+    /// Creates the object, but keeps the truncation that the write carried.
     fn create_keeping_truncate(&mut self) {
         let (seq, size) = (self.oi.truncate_seq, self.oi.truncate_size);
         self.create();
@@ -198,7 +198,7 @@ impl OpCtx<'_> {
         self.oi.truncate_size = size;
     }
 
-    /// Accounts a write of a range.
+    /// Accounts for a write to a range.
     fn wrote(&mut self, off: u64, len: u64) {
         self.note_modified(off, len);
         if len > 0 && off + len > self.oi.size {
@@ -210,14 +210,14 @@ impl OpCtx<'_> {
         self.bytes_written += len;
     }
 
-    /// Remembers a changed range, which matters only where there are or will be clones.
+    /// Records a changed range, if the object has clones or the write may make one.
     pub(super) fn note_modified(&mut self, off: u64, len: u64) {
         if !self.before.ss.clones.is_empty() || !self.snapc.snaps.is_empty() {
             self.modified.insert(off, len);
         }
     }
 
-    /// Truncates or grows to `size`.
+    /// Sets the size, by truncation or growth.
     fn set_size(&mut self, size: u64) {
         self.view.truncate(size);
         if self.oi.size > size {
@@ -242,7 +242,7 @@ impl OpCtx<'_> {
         check_range(0, len)?;
         self.create();
         if self.oi.size > 0 && (len < self.oi.size || !len.is_multiple_of(store::BLOCK)) {
-            // Nothing of the object's last block is needed then, so it need not read.
+            // No byte of the object's last block is kept then, so the store need not read it.
             self.view.truncate(0);
         }
         if len > 0 {
@@ -284,7 +284,7 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    /// TRUNCATE with its sequence rules.
+    /// Truncates the object, with the sequence rules of CephFS.
     pub(super) fn truncate_to(&mut self, e: &Extent) -> Step<()> {
         if !self.exists {
             return Ok(());
@@ -324,7 +324,7 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    /// ZERO; up to the end or past it, it cuts the object.
+    /// Zeroes a range; a range that reaches the end truncates the object.
     pub(super) fn zero_range(&mut self, off: u64, len: u64) -> Step<()> {
         check_range(off, len)?;
         if len == 0 || !self.exists || off >= self.oi.size {
@@ -344,7 +344,7 @@ impl OpCtx<'_> {
             return Err(EEXIST.into());
         }
         if !op.indata.is_empty() {
-            // An old category name: must decode, means nothing.
+            // A category name of old clients: it must decode and is ignored.
             Reader::new(&op.indata).blob().map_err(|_| EINVAL)?;
         }
         self.create();
@@ -368,7 +368,7 @@ impl OpCtx<'_> {
         self.oi.reset();
         self.exists = false;
         if !self.before.exists {
-            // Made and removed again: nothing changes.
+            // The vector created the object and removed it again: nothing changes.
             self.modify = false;
         }
         Ok(())
@@ -398,7 +398,7 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    /// Ranges of the whole object, for a rollback.
+    /// The range of the whole object, for a rollback.
     pub(super) fn whole(&self) -> Intervals {
         Intervals::one(0, self.oi.size)
     }

@@ -1,4 +1,4 @@
-//! Turning a planned vector into one transaction: clone if a snapshot demands it, new metadata, log records.
+//! Completion of a planned vector: a clone if a snapshot needs it, new metadata, log records.
 
 use super::OpCtx;
 use super::snap::index_key;
@@ -9,20 +9,20 @@ use base::{SnapId, Utime};
 use bytes::Bytes;
 use store::{Oid, Op};
 
-/// What a vector comes to.
+/// The outcome of a vector.
 pub(crate) struct Finished {
-    /// Changes of the object, in order, without log and info.
+    /// Changes to the object, in order, without log and info.
     pub ops: Vec<Op>,
-    /// Records, oldest first; the last one is the vector's.
+    /// Log records, oldest first; the last one is that of the vector.
     pub entries: Vec<LogEntry>,
-    /// The object afterwards.
+    /// The object's metadata after the vector.
     pub after: ObjectContext,
     pub delta: StatSum,
-    /// Version clients see.
+    /// User version in the reply.
     pub user_version: u64,
 }
 
-/// Completes a vector that changes something. `returns` are the results to keep for resends.
+/// Completes a vector that changes the object. `returns`: results per operation, kept for resends.
 pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> Finished {
     let (_, _, cid) = c.view.store();
     let head_oid = c.view.target().clone();
@@ -88,7 +88,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         version.version += 1;
     }
     if let Some(newest) = ss.clones.last_mut() {
-        // Changed ranges leave the overlap, and from now on the clone alone accounts for them.
+        // Changed ranges leave the overlap, so their bytes count for the clone alone.
         let lost = c.modified.intersection(&newest.overlap);
         c.delta.num_bytes += lost.bytes() as i64;
         newest.overlap.subtract(&lost);
@@ -123,7 +123,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         }
         let mut attrs = Vec::with_capacity(2);
         attrs.push((Bytes::from_static(OI_ATTR), c.oi.to_attr()));
-        // A write without snapshots in sight leaves no snapset; then there was none before either.
+        // A write without any snapshot in its context needs no snapset, and there is none to replace.
         if !ss.is_blank() {
             attrs.push((Bytes::from_static(SS_ATTR), ss.to_attr()));
         }

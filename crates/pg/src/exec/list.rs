@@ -1,8 +1,9 @@
-//! Operations on the PG itself: listing objects in hash order, with filters.
+//! Operations on the PG itself: lists of objects in hash order, with filters.
 //!
-//! What is listed is what there is, also where this copy lacks the newest version of it: an object that nobody has is listed,
-//! as reads of it wait and do not fail. A filter needs the object itself: the page ends before one that is elsewhere, or the
-//! listing waits for it if it is the first; one that nobody has matches no filter.
+//! A list has every object of the PG, also those whose newest version this copy lacks. An unfound object is listed,
+//! since reads of it wait rather than fail. A filter needs the object itself. So the page ends before an object that
+//! only other copies have. If that is the first one, the list waits for its recovery. An unfound object matches no
+//! filter.
 
 use super::{Env, Step};
 use crate::limits::PGLS_ENTRIES_MAX;
@@ -16,38 +17,38 @@ use wire::msg::{OpCode, OpVec, OsdOp};
 use wire::types::{ListObject, PgNlsReply};
 use wire::{Encode, Features, Reader, Writer};
 
-/// Namespace that stands for all of them.
+/// Namespace argument that selects all namespaces.
 const ALL_NAMESPACES: &[u8] = b"\x01";
-/// Store entries looked at per step: clones and other namespaces count too.
+/// Store entries read per step; clones and other namespaces count, too.
 const SCAN_BATCH: usize = 1024;
 
-/// Attribute in which CephFS keeps where an inode was linked.
+/// Attribute with the backtrace of a CephFS inode: the directories above it.
 const PARENT_ATTR: &[u8] = b"_parent";
 
-/// The tag that `cephfs-data-scan` leaves at files.
+/// Attribute with the tag that `cephfs-data-scan` sets on files.
 const TAG_ATTR: &[u8] = b"_scrub_tag";
-/// How the name of a file's first object ends.
+/// Suffix of the name of a file's first object.
 const FIRST_OBJECT: &[u8] = b".00000000";
 
-/// Objects that match.
+/// Filter of a list.
 enum Filter {
-    /// All.
+    /// All objects match.
     None,
-    /// Those whose attribute, named as stored, equals a value.
+    /// Objects whose attribute, by its stored name, has this value.
     Plain { attr: Bytes, value: Bytes },
-    /// Inodes of CephFS below a directory.
+    /// CephFS inodes below a directory.
     Parent { dir: u64 },
-    /// First objects of CephFS's files that do not have this tag yet; no tag means all of them (class `cephfs`).
+    /// First objects of CephFS files that do not have this tag; with an empty tag, of all files (class `cephfs`).
     InodeTag { tag: Bytes },
 }
 
 impl Filter {
-    /// From the operation's input: type name, then its arguments.
+    /// Decodes a filter from the operation's input: type name, then arguments.
     fn decode(r: &mut Reader<'_>) -> Step<Self> {
         let decoded = (|| -> Decoded<_> {
             let kind = r.blob()?;
             Ok(match &kind[..] {
-                // Class `hello` registers one that does the same.
+                // Class `hello` registers a filter that does the same.
                 b"plain" | b"hello.hello" => Ok(Self::Plain { attr: r.blob()?, value: r.blob()? }),
                 b"parent" => Ok(Self::Parent { dir: r.u64()? }),
                 b"cephfs.inode_tag" => {
@@ -88,7 +89,7 @@ impl Filter {
         }
         let value = match store.attr(tag, cid, oid, self.attr()) {
             Ok(Some(v)) => v,
-            // An object without the tag is one that is looked for.
+            // Files without a tag match as well.
             Ok(None) => return Ok(matches!(self, Self::InodeTag { .. })),
             Err(ReadError::NoObject) => return Ok(false),
             Err(e) => return Err(e.into()),
@@ -102,7 +103,7 @@ impl Filter {
     }
 }
 
-/// Directories in an `inode_backtrace_t`.
+/// The directories of an `inode_backtrace_t`.
 fn ancestors(b: &Bytes) -> Decoded<Vec<u64>> {
     Reader::shared(b).versioned("inode_backtrace_t", 5, |r, _| {
         r.u64()?;
@@ -110,31 +111,31 @@ fn ancestors(b: &Bytes) -> Decoded<Vec<u64>> {
     })
 }
 
-/// What is known of an object whose newest version this copy lacks.
+/// State of an object whose newest version this copy lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lacked {
-    /// It was deleted.
+    /// The newest version is a deletion.
     Deleted,
-    /// Others have it.
+    /// Another copy has the object.
     Elsewhere,
-    /// Nobody who was asked has it.
+    /// No copy that was asked has the object.
     Unfound,
-    /// The log goes back less far than what others have of it, if there is anything.
+    /// Other copies may have the object, or it may not exist: the log does not reach far enough back.
     Unsure,
 }
 
 /// The objects that this copy lacks, by head.
 pub(crate) type Lacking = BTreeMap<HObject, Lacked>;
 
-/// How a listing ended.
+/// Outcome of a list.
 pub(crate) enum Listed {
-    /// With the result of the last operation.
+    /// Done, with the result of the last operation.
     Result(i32),
-    /// It needs this object first.
+    /// This object must be recovered first.
     Needs(HObject),
 }
 
-/// Runs a vector of PG operations.
+/// Runs a vector of PG operations. `lacking`: objects of which this copy lacks the newest version.
 pub(crate) fn run(
     store: &mut dyn ObjectStore,
     tag: Tag,
@@ -181,7 +182,7 @@ fn one(
     };
     let indata = op.indata.clone();
     let mut r = Reader::shared(&indata);
-    // Two names that mean nothing any more, the filter, the cursor.
+    // Two names that are ignored, the filter, the cursor.
     let filter = if filtered {
         r.blob().and_then(|_| r.blob()).map_err(|_| EINVAL)?;
         Filter::decode(&mut r)?
@@ -236,7 +237,7 @@ fn one(
         PgNlsReply { handle: next, entries }.to_bytes(Features::PACIFIC)
     } else {
         let mut w = Writer::new(Features::PACIFIC);
-        // pg_ls_response_t: a bare version byte.
+        // `pg_ls_response_t` has a bare version byte.
         w.u8(1);
         w.put(&next);
         w.seq(entries.iter(), |w, e| {
@@ -248,14 +249,15 @@ fn one(
     Ok(Listed::Result(i32::from(end)))
 }
 
-/// The objects from `start` to before `end` that there are, in order: those `found` here, and those that this copy lacks.
+/// The PG's objects from `start` to before `end`, in order: those `found` in the store, and those that this copy
+/// lacks.
 fn heads(
     found: Vec<Oid>,
     start: &HObject,
     end: Option<&HObject>,
     lacking: &Lacking,
 ) -> BTreeMap<HObject, Result<Oid, Lacked>> {
-    // Clones, snapdirs, the PG's own object and what an entry set aside are not listed.
+    // Clones, snapdirs, the PG's own object and objects set aside are not listed.
     let shown = |o: &Oid| o.hobj.snap == SnapId::HEAD && !o.hobj.oid.is_empty() && o.generation == Oid::NO_GEN;
     let here = found.into_iter().filter(|o| shown(o) && !lacking.contains_key(&o.hobj));
     let mut all: BTreeMap<_, _> = here.map(|o| (o.hobj.clone(), Ok(o))).collect();
@@ -264,16 +266,16 @@ fn heads(
     all
 }
 
-/// Where a PG's objects begin and where those after it do (`pg_t::get_hobj_start`, `get_hobj_end`).
+/// The range of a PG's objects: begin and exclusive end (`pg_t::get_hobj_start`, `get_hobj_end`).
 pub(crate) fn pg_range(pg: PgId, pg_num: u32) -> (HObject, HObject) {
     (HObject { pool: pg.pool, hash: pg.seed, ..HObject::min() }, end_of(pg, pg_num))
 }
 
-/// Where the objects after a PG's begin, which is where a listing goes on (`pg_t::get_hobj_end`); the end marker for the
-/// last PG in hash order.
+/// The exclusive end of a PG's objects, where a list goes on (`pg_t::get_hobj_end`). The end marker for the last PG
+/// in hash order.
 fn end_of(pg: PgId, pg_num: u32) -> HObject {
     let bits = split_bits(pg, pg_num);
-    // Sort keys are reversed hashes: the PG's are those that begin with its own `bits` bits.
+    // Sort keys are bit-reversed hashes: those of the PG begin with its own `bits` bits.
     let mask = u32::MAX.checked_shr(bits).unwrap_or(0);
     match (pg.seed.reverse_bits() | mask).checked_add(1) {
         Some(key) => HObject { pool: pg.pool, hash: key.reverse_bits(), snap: SnapId::HEAD, ..HObject::min() },
@@ -281,13 +283,13 @@ fn end_of(pg: PgId, pg_num: u32) -> HObject {
     }
 }
 
-/// Bits of the hash that name a PG when there are `pg_num` (`pg_t::get_split_bits`).
+/// Number of hash bits that select a PG of a pool with `pg_num` PGs (`pg_t::get_split_bits`).
 pub(crate) fn split_bits(pg: PgId, pg_num: u32) -> u32 {
     if pg_num <= 1 {
         return 0;
     }
     let bits = u32::BITS - (pg_num - 1).leading_zeros();
-    // Without a power of two some PGs have not been split yet and own twice as much.
+    // If `pg_num` is no power of two, some PGs are not split yet and have twice the range.
     let low = pg.seed & ((1u32 << (bits - 1)) - 1);
     if (low | 1 << (bits - 1)) < pg_num { bits } else { bits - 1 }
 }

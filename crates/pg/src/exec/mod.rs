@@ -1,9 +1,11 @@
-//! Planning one operation vector: against a view of the object, in order. Each operation sees the existence and info that
-//! the ones before it left, but data, attributes and omap as they were before the vector. Nothing here touches the store but to read.
+//! Planning of one operation vector against a view of the object, operation by operation.
+//!
+//! Each operation sees existence and object info as earlier operations of the vector left them. Data, attributes and
+//! omap it sees as they were before the vector. Planning only reads the store.
 //!
 //! Invariants:
-//!  1. A vector succeeds or fails as a whole: what it collected is used only if every operation succeeded or was
-//!     allowed to fail.
+//!  1. A vector succeeds or fails as a whole. Its collected changes are used only if every operation succeeded or was
+//! allowed to fail.
 //!  2. Planning is repeatable: the same request on the same object gives the same plan.
 
 mod access;
@@ -40,18 +42,18 @@ use wire::msg::OpCode;
 use wire::msg::op_code::op_flags;
 use wire::msg::{OpVec, OsdOp};
 
-/// What planning knows beside the object.
+/// Inputs of planning beside the object.
 pub(crate) struct Env<'a> {
     pub spg: SpgId,
-    /// PGs of the pool.
+    /// `pg_num` of the pool.
     pub pg_num: u32,
     pub epoch: Epoch,
     pub now: Now,
-    /// Version the next record gets.
+    /// Version of the next log record.
     pub next_version: Eversion,
-    /// Newest user version of the PG.
+    /// Newest user version in the PG.
     pub last_user_version: u64,
-    /// Removed snapshots: clones are no longer made for them.
+    /// Removed snapshots: no clones are made for them.
     pub removed_snaps: &'a Intervals,
     pub watches: &'a WatchTable,
     pub reqid: ReqId,
@@ -59,11 +61,11 @@ pub(crate) struct Env<'a> {
     pub addr: EntityAddr,
     pub features: u64,
     pub mtime: base::Utime,
-    /// The pool is erasure-coded.
+    /// Limits of an erasure-coded pool; `None` in a replicated one.
     pub coded: Option<Coded>,
 }
 
-/// What an erasure-coded pool lets clients do.
+/// Limits of an erasure-coded pool for client operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coded {
     /// Bytes of an object in one stripe.
@@ -73,7 +75,7 @@ pub(crate) struct Coded {
 }
 
 impl Coded {
-    /// Ceph's rules for one operation on an object of `size` bytes.
+    /// True if Ceph's rules forbid the operation on an object of `size` bytes.
     fn refuses(self, op: &OsdOp, size: u64) -> bool {
         match op.op {
             OpCode::OMAPSETVALS
@@ -103,42 +105,42 @@ impl Coded {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapc {
     pub seq: u64,
-    /// Newest first.
+    /// Snapshots, newest first.
     pub snaps: Vec<u64>,
 }
 
-/// A vector while it is planned.
+/// State of a vector while it is planned.
 pub(crate) struct OpCtx<'a> {
     pub view: View<'a>,
     pub env: &'a Env<'a>,
-    /// The object's head.
+    /// Head of the object.
     pub head: &'a HObject,
-    /// The object before the vector.
+    /// The object's metadata before the vector.
     pub before: &'a ObjectContext,
-    /// It is there now.
+    /// The object exists after the operations planned so far.
     pub exists: bool,
-    /// Its info now.
+    /// Object info after the operations planned so far.
     pub oi: ObjectInfo,
-    /// Omap is looked for: the object had some and the vector did not clear it, or the vector sets some. Removing the
-    /// object changes nothing here: what it had is still seen.
+    /// The object may have omap: it had some and the vector did not clear it, or the vector sets some. Removing the
+    /// object does not change this, since later operations still see its omap.
     pub omap: bool,
     pub snapc: Snapc,
-    /// Ranges of data changed, for clone overlaps.
+    /// Changed ranges of data, for the overlaps of clones.
     pub modified: Intervals,
     pub delta: StatSum,
-    /// Clients must see a new user version.
+    /// The vector must give the object a new user version.
     pub user_modify: bool,
-    /// Something changed though no store change was collected.
+    /// The vector changes the object although it has no store operation.
     pub modify: bool,
     pub undirty: bool,
     pub effects: WatchEffects,
-    /// Result of a `copy_from`, when it has been fetched.
+    /// Content of the source of a `copy_from`, once it was read.
     pub copied: Option<&'a CopyDone>,
-    /// User version a `copy_from` took over.
+    /// User version that a `copy_from` takes over.
     pub copied_version: Option<u64>,
-    /// Modification time it took over.
+    /// Modification time that a `copy_from` takes over.
     pub copied_mtime: Option<base::Utime>,
-    /// A `copy_from` that must be fetched before planning can go on.
+    /// A `copy_from` whose source must be read before planning can go on.
     pub want_copy: Option<CopyRequest>,
     pub rng: Rng,
     pub index: u32,
@@ -147,7 +149,7 @@ pub(crate) struct OpCtx<'a> {
 }
 
 impl OpCtx<'_> {
-    /// True if the vector changes anything.
+    /// True if the vector changes the object.
     pub(crate) fn changed(&self) -> bool {
         !self.view.ops.is_empty() || self.modify
     }
@@ -162,14 +164,14 @@ impl OpCtx<'_> {
         }
     }
 
-    /// Notes a read of `bytes`.
+    /// Counts a read of `bytes` in the statistics.
     pub(crate) fn count_read(&mut self, bytes: usize) {
         self.delta.num_rd += 1;
         self.delta.num_rd_kb += kib(bytes as u64);
         self.bytes_read += bytes as u64;
     }
 
-    /// Runs the vector; the result of the last operation, or of the first that failed for good.
+    /// Runs the vector. Returns the result of its last operation, or of the first one that failed and may not.
     pub(crate) fn run(&mut self, ops: &mut OpVec) -> Step<i32> {
         let mut result = 0;
         for (i, op) in ops.iter_mut().enumerate() {
@@ -260,7 +262,7 @@ impl OpCtx<'_> {
                 }
                 Ok(0)
             }
-            // Tier operations on a pool that is no tier.
+            // Cache tier operations, on a pool that is no tier.
             OpCode::CACHE_FLUSH | OpCode::CACHE_EVICT | OpCode::CACHE_TRY_FLUSH => Err(EINVAL.into()),
             OpCode::CACHE_PIN | OpCode::CACHE_UNPIN => Err(EINVAL.into()),
             OpCode::TMAPUP => self.op_tmap_update(op),
@@ -275,7 +277,7 @@ impl OpCtx<'_> {
     }
 }
 
-/// Writes that give the object no new user version.
+/// True for writes that give the object no new user version.
 fn is_invisible(c: OpCode) -> bool {
     matches!(
         c,
@@ -295,7 +297,7 @@ fn is_invisible(c: OpCode) -> bool {
     )
 }
 
-/// Bytes in KiB, rounded up, as statistics count.
+/// `bytes` in KiB, rounded up, as the statistics count.
 pub(crate) fn kib(bytes: u64) -> i64 {
     bytes.div_ceil(1024) as i64
 }

@@ -9,7 +9,7 @@ use wire::codec::Result as Decoded;
 use wire::msg::OsdOp;
 use wire::{Features, Reader, Writer};
 
-/// Keys and values live in the store's index: they must not keep a message's buffer alive.
+/// Copies a key or value, since the store's index must not keep a message's buffer alive.
 fn own(b: &[u8]) -> Bytes {
     Bytes::copy_from_slice(b)
 }
@@ -25,7 +25,7 @@ fn entries(r: &mut Reader<'_>) -> Decoded<Vec<(Bytes, Bytes)>> {
 }
 
 impl OpCtx<'_> {
-    /// Entries after `after` with `prefix`; empty without omap.
+    /// Entries after `after` with `prefix`, and whether more follow; none without omap.
     pub(super) fn list_omap(&mut self, after: &[u8], prefix: &[u8], max: usize) -> Step<(Vec<(Bytes, Bytes)>, bool)> {
         if !self.omap {
             return Ok((Vec::new(), false));
@@ -33,7 +33,7 @@ impl OpCtx<'_> {
         self.view.omap_list(after, prefix, max, OMAP_BYTES_PER_REQUEST)
     }
 
-    /// One value.
+    /// The value of one key.
     pub(super) fn get_omap(&mut self, key: &[u8]) -> Step<Option<Bytes>> {
         if !self.omap {
             return Ok(None);
@@ -49,7 +49,7 @@ impl OpCtx<'_> {
         self.view.omap_header()
     }
 
-    /// Objects of an erasure-coded pool have no omap.
+    /// Fails for erasure-coded pools, whose objects have no omap.
     fn may_have_omap(&self) -> Step<()> {
         if self.env.coded.is_some() { Err(base::errno::EOPNOTSUPP.into()) } else { Ok(()) }
     }
@@ -103,7 +103,7 @@ impl OpCtx<'_> {
         Ok(())
     }
 
-    /// Removes everything.
+    /// Removes all omap entries and the header.
     pub(super) fn clear_omap(&mut self) -> Step<()> {
         if !self.exists {
             return Err(ENOENT.into());

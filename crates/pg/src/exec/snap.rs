@@ -1,4 +1,4 @@
-//! Snapshots: finding the object a snapshot sees, listing clones, rolling back, trimming.
+//! Snapshots: resolving the version of an object, listing clones, rollback, trimming.
 
 use super::{OpCtx, Step, View};
 use crate::object::snapset::AtSnap;
@@ -19,7 +19,7 @@ fn decoded<T>(what: &str, oid: &Oid, r: Result<T, wire::DecodeError>) -> Step<T>
     })
 }
 
-/// Reads what is known of an object: head and clones.
+/// Reads the metadata of an object: head and clones.
 pub(crate) fn load_context(
     store: &mut dyn ObjectStore,
     tag: Tag,
@@ -109,7 +109,7 @@ impl OpCtx<'_> {
                 let oid = Oid::new(self.head.at_snap(SnapId(id)));
                 let (store, tag, cid) = self.view.store();
                 let clone = load_clone_info(store, tag, cid, &oid)?;
-                // What head and clone share: shared all the way from that clone on.
+                // Head and clone share the ranges that every clone from that one on shares with its successor.
                 let from = ss.position(id).unwrap_or(0);
                 let mut shared: Option<Intervals> = None;
                 for c in ss.clones.iter().skip(from) {
@@ -144,7 +144,7 @@ pub fn index_key(snap: u64, clone: &HObject) -> Bytes {
     w.into_bytes()
 }
 
-/// The clone of an index key.
+/// The clone that an index key names.
 pub(crate) fn index_clone(key: &Bytes) -> Option<HObject> {
     if key.len() < 8 {
         return None;
@@ -152,20 +152,20 @@ pub(crate) fn index_clone(key: &Bytes) -> Option<HObject> {
     <HObject as wire::Decode>::from_bytes(&key.slice(8..)).ok()
 }
 
-/// What trimming one clone for removed snapshots does.
+/// Changes of trimming one clone.
 #[derive(Debug, Default)]
 pub(crate) struct Trimmed {
     pub ops: Vec<Op>,
     pub delta: StatSum,
-    /// The object afterwards.
+    /// The object's metadata afterwards.
     pub after: ObjectContext,
-    /// The clone went, so the record is a deletion.
+    /// The clone is removed, so its log record is a deletion.
     pub removed: bool,
-    /// Snapshots the clone still stands for.
+    /// Snapshots that the clone still represents.
     pub snaps: Vec<u64>,
 }
 
-/// Plans the trimming of `clone` after `gone` snapshots were removed; `None` if there is nothing to do.
+/// Plans the trimming of `clone` after the snapshots of `gone` were removed; `None` if nothing is to be done.
 pub(crate) fn trim_clone(
     view: &mut View<'_>,
     meta: &Oid,
@@ -185,7 +185,7 @@ pub(crate) fn trim_clone(
     if kept.is_empty() {
         let oi = match load_clone_info(store, tag, cid, &clone_oid) {
             Ok(oi) => oi,
-            // A clone the snapset knows but the store does not: nothing is left to remove but the entry.
+            // The store lacks the clone: only its entry in the snapset is removed.
             Err(super::Stop::Errno(ENOENT)) => ObjectInfo::default(),
             Err(e) => return Err(e),
         };
@@ -202,7 +202,7 @@ pub(crate) fn trim_clone(
         t.delta.num_bytes -= ss.clone_bytes(at) as i64;
         let gone_clone = ss.clones.remove(at);
         if let Some(older) = at.checked_sub(1) {
-            // What the next older clone shares is now shared with what comes after the removed one.
+            // The next older clone now shares ranges with the successor of the removed one.
             t.delta.num_bytes -= ss.clone_bytes(older) as i64;
             if let Some(c) = ss.clones.get_mut(older) {
                 c.overlap = c.overlap.intersection(&gone_clone.overlap);

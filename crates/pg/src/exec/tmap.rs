@@ -1,4 +1,4 @@
-//! Legacy text maps: sorted keys with values in an object's data. Only librbd's format 1 directory still uses them.
+//! Legacy text maps (TMAP): sorted keys with values in an object's data. Only librbd's format 1 directory uses them.
 //!
 //! Data: blob header, u32 count, then per key: string, blob; ascending.
 
@@ -11,7 +11,7 @@ use wire::codec::Result as Decoded;
 use wire::msg::OsdOp;
 use wire::{Decode, Features, Reader, Writer};
 
-/// `CEPH_OSD_TMAP2OMAP_NULLOK`: nothing to convert is fine.
+/// `CEPH_OSD_TMAP2OMAP_NULLOK`: an empty object is no error.
 const NULL_OK: u8 = 1;
 
 #[derive(Debug, Default, PartialEq)]
@@ -102,7 +102,7 @@ impl OpCtx<'_> {
     }
 
     pub(super) fn op_tmap_put(&mut self, op: &OsdOp) -> Step<i32> {
-        // Written sorted, however it came.
+        // Stored sorted, in whatever order it was sent.
         let map = TextMap::from_bytes(&op.indata).map_err(|_| EINVAL)?;
         self.write_full(map.to_data())?;
         Ok(0)

@@ -1,11 +1,11 @@
-//! One object as an operation vector sees it: what the store held before the vector, and the changes collected so far.
+//! One object in the view of an operation vector: its state in the store, and the changes collected so far.
 //!
-//! Clients of Ceph rely on it (radosgw removes, creates and then compares the version the object had): data,
-//! attributes and omap are read as they were before the vector, whatever its earlier operations write. Existence, size
-//! and the other things of the object info follow the vector; they are in [`super::OpCtx`].
+//! Data, attributes and omap are read as they were before the vector, whatever its earlier operations write. Clients
+//! of Ceph rely on that: radosgw removes and creates an object, then compares the version it had. Existence, size and
+//! the rest of the object info follow the vector; they are in [`super::OpCtx`].
 //!
 //! Invariants:
-//!  1. Nothing reaches the store before the whole vector has succeeded, so what is read is the state before it.
+//!  1. Changes reach the store only after the whole vector has succeeded, so all reads see the state before it.
 //!  2. Planning again after a `Wait` collects the same changes.
 
 use crate::object::Intervals;
@@ -15,10 +15,10 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
-/// Why planning stops.
+/// Reason for which planning stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The store reads; plan again when it is ready.
+    /// A read is in flight; the vector is planned again when it is done.
     Wait,
     /// The operation fails.
     Errno(Errno),
@@ -39,7 +39,7 @@ impl From<ReadError> for Stop {
             ReadError::Wait => Self::Wait,
             ReadError::NoObject => Self::Errno(ENOENT),
             ReadError::Io { what, errno } => {
-                // A full store answers many clients so; the monitor's health check is what tells the operator.
+                // A full store fails many clients' operations; the monitor's health check reports it.
                 if errno != ENOSPC {
                     tracing::error!(%what, errno, "store read failed");
                 }
@@ -49,28 +49,28 @@ impl From<ReadError> for Stop {
     }
 }
 
-/// Omap entries read from the store at once.
+/// Most omap entries per store read.
 const OMAP_PAGE: usize = 256;
-/// Bytes of them.
+/// Most omap bytes per store read.
 const OMAP_PAGE_BYTES: usize = 1 << 20;
 
-/// Room for changes that most vectors do with, the transaction's own (attributes, log, info) with them.
+/// Capacity for the changes of most vectors, including attributes, log and info.
 const OPS: usize = 6;
 
-/// See the module.
+/// One object in the view of a vector; see the module.
 pub(crate) struct View<'a> {
     store: &'a mut dyn ObjectStore,
     tag: Tag,
     cid: Cid,
-    /// What is written.
+    /// The object that is written.
     target: Oid,
-    /// What is read, `None` if there is nothing.
+    /// The object that is read; `None` if there is none.
     base: Option<Oid>,
     /// The collected changes.
     pub ops: Vec<Op>,
-    /// The store could not read what the object holds.
+    /// A read of the object failed with `EIO`.
     pub damaged: bool,
-    /// Where copies are shards: how their bytes are read, and how many the object that is read has.
+    /// In an erasure-coded pool: the reader of shards, and the size of the object that is read.
     shards: Option<(&'a mut ShardReads, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false, shards: None }
     }
 
-    /// Reads bytes of shards. What is read has `size` bytes.
+    /// Reads data through `reads`, from shards; the object that is read has `size` bytes.
     pub(crate) fn of_shards(mut self, reads: Option<&'a mut ShardReads>, size: u64) -> Self {
         self.shards = reads.map(|r| (r, size));
         self
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         &self.target
     }
 
-    /// Takes what the store says, and notes if it can't read the object.
+    /// Converts a store result, and notes if the object can't be read.
     fn seen<T>(&mut self, r: Result<T, ReadError>) -> Step<T> {
         self.damaged |= matches!(r, Err(ReadError::Io { errno: EIO, .. }));
         Ok(r?)
@@ -112,8 +112,12 @@ impl<'a> View<'a> {
 
     // -- data --
 
-    /// Data of `[off, off + len)` of an object of `size` bytes now: what was there before, so perhaps less. Nothing is
-    /// asked of the store if the size leaves nothing to read.
+    /// Data in `[off, off + len)`, cut at `size`, the object's size in the vector so far. The bytes are those before
+    /// the vector, so they may be fewer. An empty range does not touch the store.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there was no object.
     pub(crate) fn read(&mut self, off: u64, len: u64, size: u64) -> Step<Bytes> {
         let len = len.min(size.saturating_sub(off));
         if len == 0 {
@@ -133,7 +137,7 @@ impl<'a> View<'a> {
         let len = len.min(size.saturating_sub(off));
         let mut set = Intervals::default();
         if let Some((_, had)) = &self.shards {
-            // No shard knows of holes in the object: it is one extent, as in Ceph.
+            // A shard does not know the holes of the object: it is one extent, as in Ceph.
             let len = len.min(had.saturating_sub(off));
             return Ok(if len > 0 { Intervals::one(off, len) } else { set });
         }
@@ -150,7 +154,7 @@ impl<'a> View<'a> {
         self.push(Op::Touch { cid: self.cid, oid: self.target.clone() });
     }
 
-    /// Writes.
+    /// Writes `data` at `off`.
     pub(crate) fn write(&mut self, off: u64, data: Bytes) {
         self.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data });
     }
@@ -165,7 +169,7 @@ impl<'a> View<'a> {
         self.push(Op::Truncate { cid: self.cid, oid: self.target.clone(), size });
     }
 
-    /// Removes the object. If the vector made it, nothing is left to do.
+    /// Removes the object. If it did not exist before the vector, its collected changes are dropped.
     pub(crate) fn remove(&mut self) {
         if self.base.is_none() {
             self.ops.clear();
@@ -174,14 +178,18 @@ impl<'a> View<'a> {
         self.push(Op::Remove { cid: self.cid, oid: self.target.clone() });
     }
 
-    /// Makes the object a copy of `src`, which the vector does not write.
+    /// Makes the object a clone of `src`, which the vector does not change.
     pub(crate) fn clone_from(&mut self, src: Oid) {
         self.push(Op::Clone { cid: self.cid, src, dst: self.target.clone() });
     }
 
     // -- attributes, by stored name --
 
-    /// An attribute: `ENOENT` if there was no object, `ENODATA` if it had no such attribute.
+    /// An attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there was no object, `ENODATA` if it lacks the attribute.
     pub(crate) fn attr(&mut self, name: &[u8]) -> Step<Bytes> {
         let base = self.base.as_ref().ok_or(ENOENT)?;
         let r = self.store.attr(self.tag, self.cid, base, name);
@@ -197,7 +205,7 @@ impl<'a> View<'a> {
 
     /// Sets an attribute.
     pub(crate) fn set_attr(&mut self, name: Bytes, value: Bytes) {
-        // Attributes of consecutive operations travel as one change.
+        // Attributes set in succession become one change.
         if let Some(Op::SetAttrs { attrs, .. }) = self.ops.last_mut() {
             attrs.push((name, value));
             return;
@@ -212,13 +220,13 @@ impl<'a> View<'a> {
 
     // -- omap --
 
-    /// True if there was an object to read.
+    /// True if there was an object before the vector.
     #[must_use]
     pub(crate) fn has_base(&self) -> bool {
         self.base.is_some()
     }
 
-    /// The header, empty without object.
+    /// The omap header; empty without object.
     pub(crate) fn omap_header(&mut self) -> Step<Bytes> {
         match &self.base {
             Some(base) => {
@@ -229,7 +237,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// One value.
+    /// The value of one omap key.
     pub(crate) fn omap_get(&mut self, key: &[u8]) -> Step<Option<Bytes>> {
         match &self.base {
             Some(base) => {
@@ -240,8 +248,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Entries with keys after `after` that begin with `prefix`, at most `max_entries` and about `max_bytes`, and
-    /// whether more follow.
+    /// Entries with keys after `after` that begin with `prefix`, and whether more follow. The page has at most
+    /// `max_entries` and about `max_bytes`.
     pub(crate) fn omap_list(
         &mut self,
         after: &[u8],
@@ -258,7 +266,7 @@ impl<'a> View<'a> {
         let mut bytes = 0;
         let Some(base) = self.base.clone() else { return Ok((out, false)) };
         loop {
-            // One more than is wanted, which tells whether more follow.
+            // One entry more than wanted shows whether more follow.
             let want = (max_entries - out.len()).saturating_add(1).min(OMAP_PAGE);
             let page = self.store.omap_range(self.tag, self.cid, &base, &from, exclusive, want, OMAP_PAGE_BYTES);
             let page = self.seen(page)?;

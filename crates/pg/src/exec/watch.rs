@@ -1,4 +1,4 @@
-//! Watch, notify and acknowledgement as operations; what they start happens when the vector is durable.
+//! Watch, notify and acknowledgement as operations. Their effects take place when the vector is durable.
 
 use super::{OpCtx, Step};
 use crate::limits::{NOTIFY_BYTES_MAX, NOTIFY_TIMEOUT, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
@@ -13,24 +13,24 @@ use wire::msg::osd_op::WatchArgs;
 use wire::types::{ListWatchersReply, WatchItem};
 use wire::{Encode, Features, Reader};
 
-/// A watch connects to the session of the operation.
+/// Connects a watch to the session of the operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WatchConnect {
     pub key: WatchKey,
     pub timeout: Duration,
-    /// The client pings; without pings an open session is proof enough.
+    /// The client sends pings; without them an open session keeps the watch alive.
     pub pings: bool,
 }
 
-/// A watch ends.
+/// Ends a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WatchDisconnect {
     pub key: WatchKey,
-    /// The watcher did not ask for it and is told.
+    /// Tell the watcher, since it did not ask for the end.
     pub tell: bool,
 }
 
-/// A notify starts.
+/// Starts a notify.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NotifyStart {
     pub id: u64,
@@ -39,16 +39,16 @@ pub(crate) struct NotifyStart {
     pub payload: Bytes,
 }
 
-/// A watcher answers.
+/// An acknowledgement of a notify.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NotifyAck {
     pub id: u64,
-    /// `None` answers for all watches of the client.
+    /// Cookie of the watch; `None` acknowledges for all watches of the client.
     pub cookie: Option<u64>,
     pub reply: Bytes,
 }
 
-/// What a vector does beside its writes.
+/// Watch operations of a vector, carried out when it is durable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WatchEffects {
     pub connects: Vec<WatchConnect>,
@@ -59,7 +59,7 @@ pub(crate) struct WatchEffects {
 }
 
 impl WatchEffects {
-    /// True if there is nothing.
+    /// True if the vector has no watch operations.
     pub(crate) fn is_empty(&self) -> bool {
         self.connects.is_empty()
             && self.disconnects.is_empty()
@@ -70,14 +70,14 @@ impl WatchEffects {
 }
 
 impl WatchEffects {
-    /// Bytes that notifies and answers of the vector keep.
+    /// Bytes of the payloads and acknowledgements in the vector.
     fn notify_bytes(&self) -> usize {
         let starts = self.notifies.iter().map(|n| n.payload.len());
         starts.chain(self.acks.iter().map(|a| a.reply.len())).sum()
     }
 }
 
-/// Seconds a client asks for, within reason.
+/// The timeout that a client asks for, with default and maximum.
 fn timeout(seconds: u32, default: Duration) -> Duration {
     if seconds == 0 { default } else { Duration::from_secs(seconds.into()).min(WATCH_TIMEOUT_MAX) }
 }
@@ -130,7 +130,7 @@ impl OpCtx<'_> {
             r.u32()?;
             Ok((r.u32()?, r.blob()?))
         })();
-        // Without arguments it is one without a payload.
+        // A notify without input has no payload.
         let (seconds, payload) = match decoded {
             Err(_) if !op.indata.is_empty() => return Err(EINVAL.into()),
             d => d.unwrap_or_default(),
@@ -162,7 +162,7 @@ impl OpCtx<'_> {
         })();
         let ack = match decoded {
             Ok(a) => a,
-            // Old clients put the notify's id where the cookie stands.
+            // Old clients send the notify's id in place of the cookie.
             Err(_) if op.indata.is_empty() => NotifyAck { id: op.notify_cookie(), cookie: None, reply: Bytes::new() },
             Err(_) => return Err(EINVAL.into()),
         };

@@ -1,4 +1,5 @@
-//! What is kept while a machine can't take it: maps while it loads or changes its collection, inputs while it moves. Both are bounded.
+//! Inputs kept while the machine can't handle them: maps while it loads or changes its collection, messages while it
+//! moves. Both are bounded.
 
 use super::Pg;
 use crate::event::SessionId;
@@ -8,8 +9,8 @@ use crate::map::MapView;
 use crate::moving::Late;
 use crate::pg::ops::held::heaviest;
 
-/// Keeps a map. Of a run of maps that are the same to the PG the first one and the last one are needed: when its interval began, and how it ended.
-/// So there are no more than two for each interval, which count as past intervals do.
+/// Keeps a map. Of a run of maps that are equal for the PG, only the first and the last are kept: they mark begin and
+/// end of its interval. So there are at most two per interval, and past intervals are bounded elsewhere.
 pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
     let same = |a: &MapView, b: &MapView| {
         a.pool.is_some() == b.pool.is_some() && a.up_from == b.up_from && IntervalKey::of(a) == IntervalKey::of(b)
@@ -23,9 +24,11 @@ pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
     kept.push(map);
 }
 
-/// Keeps an input. Of what other OSDs say there are at most [`HELD_OPS_MAX`]: they say again whatever has no answer. Of operations
-/// there are as many as [`Held`](super::ops::held::Held) has; gives the sessions that are to be closed for one, whose operations are
-/// gone from here. What this OSD says to itself, and sessions that end, are always kept.
+/// Keeps an input while the PG moves, and returns the sessions to be closed.
+///
+/// Messages of other OSDs are limited to [`HELD_OPS_MAX`]: further ones are dropped, since their senders repeat them.
+/// Operations are limited as in [`Held`](super::ops::held::Held): beyond the limit those of the returned sessions are
+/// dropped. Messages of this OSD and ends of sessions are always kept.
 pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
     let is_peer = |l: &Late| matches!(l, Late::Peer { .. });
     let is_op = |l: &Late| matches!(l, Late::Op(_));
@@ -45,7 +48,7 @@ pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
 }
 
 impl Pg {
-    /// There was no room for what these sent.
+    /// Closes sessions whose operations were dropped for want of room.
     pub(super) fn close_late(&mut self, sessions: Vec<SessionId>) {
         let mut out = std::mem::take(&mut self.outbox);
         self.close_sessions(sessions, &mut out);

@@ -1,4 +1,4 @@
-//! What a PG tells about itself: `pg_stat_t` for the manager, operations in flight for the admin socket.
+//! Reports of a PG: `pg_stat_t` for the manager, operations in flight for the admin socket.
 
 use super::{Pg, State};
 use crate::event::OpRequest;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use wire::types::{PgShard, PgStat, pg_state};
 use wire::{Encode as _, Features};
 
-/// News are told so often: a manager whose map is older may have had no use for them.
+/// Reports in a row that carry a change: a manager with an older map may have dropped the first.
 const NEWS_TIMES: u64 = 3;
-/// How often they were told is kept in these bits of what was told.
+/// Bits of the stored fingerprint that count these reports.
 const TIMES: u64 = 7;
 
-/// What a plan waits for.
+/// Stage of a plan, for the list of operations in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Queued,
     Reading,
     Fetching,
-    /// For bytes of other shards.
+    /// Waits for bytes of other shards.
     Shards,
-    /// For a map that says that the pool is not full.
+    /// Waits for a map in which the pool is not full.
     WaitingForSpace,
-    /// For the store.
+    /// Waits for room in the store.
     NoRoom,
     Recovering,
     Scrubbing,
@@ -45,20 +45,20 @@ impl Stage {
     }
 }
 
-/// One operation in flight.
+/// A client operation in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpDump {
-    /// Who sent it.
+    /// The client that sent the operation.
     pub client: EntityName,
-    /// Its number there.
+    /// The client's number for the operation.
     pub tid: u64,
-    /// How long ago.
+    /// Time since the operation arrived.
     pub age: Duration,
-    /// What it waits for (`flag_point`).
+    /// Ceph's name of its stage (`flag_point`).
     pub stage: &'static str,
 }
 
-/// Times of changes of state.
+/// Times of state changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Stamps {
     last_change: Utime,
@@ -71,7 +71,7 @@ impl Stamps {
         self.last_change = now.wall;
     }
 
-    /// How long ago its interval or its state changed.
+    /// Time since the interval or the state changed.
     pub(super) fn since_change(&self, now: Now) -> Duration {
         now.wall.to_unix().saturating_sub(self.last_change.to_unix())
     }
@@ -92,7 +92,7 @@ impl Pg {
                 pg_state::PEERING | self.copies_bits()
             }
             State::Creating => pg_state::CREATING | pg_state::PEERING,
-            // Who leads and can't: nothing is served until others do.
+            // A failed primary serves nothing until another OSD leads.
             State::Failed(_) if self.is_primary() => pg_state::DOWN,
             State::Stray
             | State::ReplicaActive
@@ -128,7 +128,7 @@ impl Pg {
         }
     }
 
-    /// What is to be said of the number and the place of copies.
+    /// State bits about the number and placement of copies.
     fn copies_bits(&self) -> u64 {
         if !self.is_primary() {
             return 0;
@@ -167,7 +167,7 @@ impl Pg {
             _ => pg_state::FORCED_RECOVERY | pg_state::FORCED_BACKFILL,
         };
         let r = &self.peers.reservation;
-        // Nothing of it: the map's flags forbid it, or nobody has what is left.
+        // Without a reservation the map's flags forbid recovery, or the remaining objects are unfound.
         let (wait, going, full) = match r.kind() {
             Some(Kind::Recovery) => (pg_state::RECOVERY_WAIT, pg_state::RECOVERING, pg_state::RECOVERY_TOOFULL),
             Some(Kind::Backfill) => (pg_state::BACKFILL_WAIT, pg_state::BACKFILLING, pg_state::BACKFILL_TOOFULL),
@@ -184,7 +184,7 @@ impl Pg {
         unfound | forced | busy | full
     }
 
-    /// Why it is not active, if there is something to say.
+    /// Reason why the PG is not active, if the state has one.
     #[must_use]
     pub fn inactive_reason(&self) -> Option<String> {
         match &self.state {
@@ -197,23 +197,24 @@ impl Pg {
             State::WaitUpThru => Some("waiting for up_thru".to_owned()),
             State::GetInfo => match &self.peers.want {
                 Some(w) => Some(format!("waiting for acting set {w:?}")),
-                None => Some("asking what others have".to_owned()),
+                None => Some("waiting for the infos of other copies".to_owned()),
             },
-            State::Quiesced => Some("about to be joined with another PG".to_owned()),
+            State::Quiesced => Some("about to be merged with another PG".to_owned()),
             State::Peered => Some("too few copies".to_owned()),
-            State::WaitLease => Some("waiting for an old lease to run out".to_owned()),
+            State::WaitLease => Some("waiting for read leases of an older interval to end".to_owned()),
             _ => None,
         }
     }
 
-    /// Who is to give the authoritative log although the map here shows that OSD down: never anybody, since no interval would end the waiting.
+    /// The copy that must give the authoritative log although its OSD is down in the map; for checks. Always `None`:
+    /// no interval would end that wait.
     #[must_use]
     pub fn waits_for_dead(&self) -> Option<OsdId> {
         let auth = self.peers.auth.filter(|_| self.state == State::GetLog)?.osd;
         self.map.as_ref().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
     }
 
-    /// The report for the manager; each one has a larger sequence. Only the primary reports.
+    /// A report for the manager. Each report has a larger sequence number. Only the primary reports.
     pub fn report(&mut self, now: Now) -> PgStat {
         self.reported_seq += 1;
         let h = &self.info.history;
@@ -270,7 +271,7 @@ impl Pg {
         let here = self.missing.len() as i64;
         let absent = (i64::from(self.info.interval.size) - self.acting_set().len() as i64).max(0);
         let filling = self.left_to_backfill();
-        // A copy that is being filled while the acting set is full is misplaced, else degraded.
+        // Objects to be backfilled are misplaced if the acting set is full, and degraded otherwise.
         let (degraded, misplaced) = if absent > 0 { (c.num_objects * absent, 0) } else { (0, filling) };
         sum.num_objects_missing_on_primary = here;
         sum.num_objects_missing = here;
@@ -283,7 +284,7 @@ impl Pg {
         sum.num_wr_kb = c.num_wr_kb;
         sum.num_rd = c.num_rd;
         sum.num_rd_kb = c.num_rd_kb;
-        // Since this OSD leads: rates are made of their growth.
+        // Counts since this OSD became primary; the manager derives rates from their growth.
         sum.num_objects_recovered = self.counters.recovered_objects as i64;
         sum.num_bytes_recovered = self.counters.recovered_bytes as i64;
         sum.num_keys_recovered = self.counters.recovered_keys as i64;
@@ -300,7 +301,8 @@ impl Pg {
         s
     }
 
-    /// True if that report says more than that time has passed since the last ones asked about.
+    /// True if the report differs from earlier ones in more than times that advance by themselves. A change is news
+    /// [`NEWS_TIMES`] times.
     pub fn is_news(&mut self, st: &mut PgStat) -> bool {
         let f = fingerprint(st) | TIMES;
         let times = if self.reported | TIMES == f { (self.reported & TIMES) + 1 } else { 1 };
@@ -308,13 +310,13 @@ impl Pg {
         times <= NEWS_TIMES
     }
 
-    /// Watches of its objects.
+    /// All watches of the PG's objects.
     #[must_use]
     pub fn watches(&self) -> Vec<crate::watch::WatchDump> {
         self.watches.dump()
     }
 
-    /// Client operations that have no answer yet, oldest first.
+    /// Client operations without an answer, oldest first.
     #[must_use]
     pub fn dump_ops(&self, now: Mono) -> Vec<OpDump> {
         let mut ops: Vec<OpDump> = self
@@ -332,7 +334,7 @@ impl Pg {
     }
 }
 
-/// Of everything but the times that go on by themselves.
+/// Hash of a report without its sequence number and the times that advance by themselves.
 fn fingerprint(st: &mut PgStat) -> u64 {
     fn times(st: &mut PgStat) -> [&mut Utime; 7] {
         [

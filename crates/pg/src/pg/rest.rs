@@ -1,18 +1,18 @@
-//! What a machine at rest gives back: an OSD has a thousand of them, and most have nothing to do most of the time. Queues keep
-//! the room that they once needed, and an empty B-tree keeps a node.
+//! Releasing the unused memory of an idle machine. An OSD has about a thousand PGs, most of them idle. An empty queue
+//! keeps its capacity, and an empty B-tree keeps a node.
 
 use super::Pg;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Object contexts that nobody used for so many calls of [`Pg::rest`] are forgotten; the store has what they are made of.
+/// Idle calls of [`Pg::rest`] after which cached object contexts are dropped.
 const RESTS_MAX: u8 = 6;
-/// Room that is not worth an allocation.
+/// Capacity below which the lock table is kept.
 const ROOM: usize = 4;
 
-/// How long it has had nothing to do.
+/// Counts how long the machine has been idle.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    /// Operations at the last look.
+    /// Number of operations at the last call.
     ops: u64,
     looks: u8,
 }
@@ -36,7 +36,8 @@ fn list<T>(v: &mut Vec<T>) {
 }
 
 impl Pg {
-    /// Gives back memory that nothing is in. To be called now and then; costs little, and changes nothing else.
+    /// Releases unused memory, and after some idle calls the cached object contexts. Called every ten seconds; cheap,
+    /// and without effect on behaviour.
     pub fn rest(&mut self) {
         let busy = !self.plans.is_empty() || !self.commits.is_empty() || !self.held.is_empty();
         let r = &mut self.resting;
@@ -46,7 +47,7 @@ impl Pg {
             r.looks = r.looks.saturating_add(1);
         }
         if busy || self.resting.looks == 0 {
-            // It would need them again at once.
+            // A busy machine would allocate it again at once.
             return;
         }
         if self.resting.looks == RESTS_MAX && self.locks.is_empty() {

@@ -1,22 +1,22 @@
-//! Parts of a machine that most of a thousand machines never need: they take room only once something is in them.
+//! Parts of a machine that most machines never use: they are allocated on first change.
 //!
-//! Invariant: one that has no room reads as the empty one, and [`Pg::rest`] takes the room back when it is that again.
+//! Invariant: an unallocated part reads as the empty one. [`Pg::rest`] frees a part that is empty again.
 //!
 //! [`Pg::rest`]: super::Pg::rest
 
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
-/// A part that may be kept so.
+/// A part that can be allocated on demand.
 pub(super) trait Part: Default + 'static {
-    /// The empty one.
+    /// The empty value.
     const EMPTY: &'static Self;
 
-    /// It is as the empty one.
+    /// True if the part equals the empty value.
     fn is_empty(&self) -> bool;
 }
 
-/// See the module. Changing it makes room for it.
+/// A part allocated on first change; see the module.
 #[derive(Debug)]
 pub(super) struct Seldom<T>(Option<Box<T>>);
 
@@ -41,12 +41,12 @@ impl<T: Part> DerefMut for Seldom<T> {
 }
 
 impl<T: Part> Seldom<T> {
-    /// It, if there is anything in it that could be changed back.
+    /// The part, if it is allocated.
     pub(super) fn used(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
 
-    /// Gives back the room if nothing is in it.
+    /// Frees the part if it is empty.
     pub(super) fn rest(&mut self) {
         if self.0.as_deref().is_some_and(T::is_empty) {
             self.0 = None;

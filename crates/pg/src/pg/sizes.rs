@@ -1,4 +1,4 @@
-//! How much memory a machine takes by itself: a thousand of them are at rest on an OSD.
+//! Bounds the memory of a machine, since an OSD has about a thousand idle ones.
 
 use super::*;
 

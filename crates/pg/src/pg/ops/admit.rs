@@ -1,5 +1,5 @@
-//! What happens to an arriving operation before it is planned: dropped, held (for a map, for peering, for the leases of the other
-//! members, which are checked here), refused, or started.
+//! Admission of an operation before it is planned. The operation is dropped, refused, started, or held: for a map,
+//! for peering, or for the leases of other members, which are checked here.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
@@ -39,7 +39,7 @@ impl Pg {
             {
                 return self.drop_op(&req, "another OSD leads", out);
             }
-            // One that came for a newer map is held until that says whether the PG still can't serve.
+            // An operation sent under a newer map is held, since that map may let the PG serve.
             _ => {
                 let backed_off = req.msg.osdmap_epoch <= self.epoch() && self.back_off(&req, out);
                 if !backed_off {
@@ -63,7 +63,7 @@ impl Pg {
         }
         let access = op_access(&req.msg);
         if !self.others.is_empty() && !self.leases_last(now) && !acts(Bug::ReadWithoutLease) {
-            // Others may have moved on; operations wait in order.
+            // Without leases the other members may be in a newer interval; operations wait in order.
             self.waits_for_lease = true;
             return self.hold(req, out);
         }
@@ -86,7 +86,7 @@ impl Pg {
         }
         let head = (!access.pg_op).then(|| head_of(&req));
         let bypass = req.msg.ops.iter().any(|o| o.op == OpCode::COPY_GET) && !access.may_write();
-        // Reads, too, can ask to be ordered like writes.
+        // A read with RWORDERED is ordered like a write.
         let excl = access.may_write() || req.msg.flags & msg_flags::RWORDERED != 0;
         let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
         plan.bypass = bypass;
@@ -99,7 +99,7 @@ impl Pg {
         tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
     }
 
-    /// Keeps an operation until the map or the PG's state changes.
+    /// Holds an operation until the map or the PG's state changes.
     fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
         let epoch = req.msg.osdmap_epoch;
         if epoch > self.epoch() && epoch > self.wanted_map {
@@ -110,17 +110,17 @@ impl Pg {
         self.close_sessions(full, out);
     }
 
-    /// Too much of what these sent waits here.
+    /// Closes the sessions with the most held operations, after a limit was exceeded.
     pub(in crate::pg) fn close_sessions(&mut self, sessions: Vec<SessionId>, out: &mut Vec<Effect>) {
         if !sessions.is_empty() {
-            tracing::warn!(pg = %self.cfg.spg, sessions = sessions.len(), "too many operations wait; sessions with the most are closed");
+            tracing::warn!(pg = %self.cfg.spg, sessions = sessions.len(), "too many operations wait; the sessions with the most are closed, and their clients resend");
             out.extend(sessions.into_iter().map(Effect::Close));
         }
     }
 
-    /// A read a client sent here though another OSD leads. It is served if what is read here is what the primary would
-    /// read: the object is here, nothing unacknowledged is in it, and nobody can have moved on. Else the client asks the
-    /// primary.
+    /// Handles a client's read with BALANCE_READS or LOCALIZE_READS on a replica. The replica serves it only if it
+    /// reads what the primary would: the object is here, no write to it is unacknowledged, and all leases last.
+    /// Otherwise it answers `EAGAIN`, and the client asks the primary.
     fn handle_replica_read(
         &mut self,
         mut req: Box<OpRequest>,
@@ -137,7 +137,7 @@ impl Pg {
                     && req.msg.osdmap_epoch >= p.last_force_resend
                     && stable_mod(req.msg.hash, p.pg_num, pg_mask(p.pg_num)) == self.cfg.spg.pg.seed
             });
-        // Who watches is known where the PG is led.
+        // Only the primary has watches.
         let watches = req.msg.ops.iter().any(|o| matches!(o.op, OpCode::WATCH | OpCode::NOTIFY | OpCode::NOTIFY_ACK));
         let reads = !access.may_write() && !access.pg_op && req.msg.flags & msg_flags::RWORDERED == 0 && !watches;
         if plain && reads && !blocked && refuse(&req, &access).is_none() {
@@ -151,10 +151,10 @@ impl Pg {
         self.reply_error(&mut req, EAGAIN, kind, now, out);
     }
 
-    /// What this member reads of an object now is acknowledged, and newest.
+    /// True if this replica may serve a read of the object: its version is the newest, and acknowledged.
     pub(in crate::pg) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
         self.state == State::ReplicaActive
-            // Only who leads puts shards together.
+            // Only the primary reconstructs objects from shards.
             && !self.is_coded()
             && !self.stopping
             && *head <= self.info.last_backfill
@@ -164,19 +164,19 @@ impl Pg {
             && self.leases_last(now)
     }
 
-    /// Every other member has promised not to have moved on.
+    /// True if every other member's lease lasts, so that none takes part in a newer interval.
     fn leases_last(&self, now: Now) -> bool {
         let epoch = self.epoch();
         self.others.iter().all(|o| self.leases.held_until(*o, epoch).is_some_and(|until| until > now.mono))
     }
 
-    /// Leases were renewed.
+    /// Takes up held operations after leases were renewed.
     pub(in crate::pg) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.waits_for_lease = false;
         self.retry_held(now, store, out);
     }
 
-    /// Takes held operations up again, in order.
+    /// Admits held operations again, in order.
     pub(in crate::pg) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         for req in self.held.take() {
             self.handle_op(req, now, store, out);
@@ -184,12 +184,13 @@ impl Pg {
     }
 }
 
-/// A read that any member may be asked for. Its client must hear from one that can't serve it: no map sends it to another one.
+/// True for a read that the client may send to any member. A member that can't serve it must answer, since no newer
+/// map would redirect the client.
 pub(in crate::pg) fn is_for_any(req: &OpRequest) -> bool {
     req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0
 }
 
-/// The errno for an operation that is wrong in itself.
+/// The errno for an operation that is invalid in itself.
 fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
     let m = &req.msg;
     if a.malformed || m.ops.len() > OPS_PER_VECTOR_MAX || m.flags & msg_flags::PARALLELEXEC != 0 {
@@ -215,22 +216,22 @@ fn refuse(req: &OpRequest, a: &OpAccess) -> Option<Errno> {
             return Some(EMSGSIZE);
         }
     }
-    // One source is kept while the vector waits: two would take turns for ever.
+    // A parked vector keeps one source: with two, each would evict the other's content for ever.
     if m.ops.iter().filter(|o| matches!(o.op, OpCode::COPY_FROM | OpCode::COPY_FROM2)).count() > 1 {
         return Some(EINVAL);
     }
-    // Clones as a whole can be listed, and nothing else can be done with them.
+    // The snapdir only supports LIST_SNAPS, and LIST_SNAPS only the snapdir.
     let lists = m.ops.iter().filter(|o| o.op == OpCode::LIST_SNAPS).count();
     let wanted = if m.snapid == SnapId::SNAPDIR { m.ops.len() } else { 0 };
     (!a.pg_op && lists != wanted).then_some(EINVAL)
 }
 
-/// The head an operation is about.
+/// Head of the object that an operation addresses.
 fn head_of(req: &OpRequest) -> HObject {
     let m = &req.msg;
     HObject {
         oid: m.oid.clone(),
-        // A key that equals the name is no key.
+        // A locator key equal to the name counts as none.
         key: if m.locator.key == m.oid { Bytes::new() } else { m.locator.key.clone() },
         nspace: m.locator.nspace.clone(),
         snap: SnapId::HEAD,

@@ -1,13 +1,13 @@
-//! Backoffs: while the PG cannot serve and does not know for how long, clients hold its operations, not this OSD.
+//! Backoffs: while the PG cannot serve for an unknown time, clients hold its operations.
 //!
-//! Peering takes moments and operations wait here for it; a PG that is down, has too few copies or cannot be served waits
-//! for another OSD or an operator, and what clients would pile up meanwhile is theirs to keep.
+//! Peering takes moments, so operations wait for it here. A PG that is down, incomplete or has too few copies waits
+//! for another OSD or an operator. Clients then keep the operations that pile up.
 //!
 //! Invariants:
-//!  1. A session is told once; until it is told to go on, every operation it sends to this PG is dropped.
-//!  2. No two backoffs that a session knows have the same number, whatever their PGs.
-//!  3. Every session that was told to hold is told to go on when the interval ends or the PG goes active; the client
-//!     then sends again all it has for this PG. Nothing is told to a session that is closed.
+//!  1. A session gets one backoff. Until its release every operation of the session on this PG is dropped.
+//!  2. All backoffs of a session have different numbers, whatever their PGs.
+//!  3. Each backoff is released when the interval ends or the PG becomes active; the client then resends its
+//! operations on the PG. A closed session gets no message.
 //!
 //! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
 
@@ -20,21 +20,21 @@ use std::collections::BTreeMap;
 use wire::Features;
 use wire::msg::{MOsdBackoff, backoff_op};
 
-/// Who was told to hold, and with what.
+/// The sessions with a backoff, each with its message.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Backoffs {
     last_id: u64,
     told: BTreeMap<SessionId, Box<MOsdBackoff>>,
 }
 
-/// Number of a PG's `n`th backoff. Clients keep backoffs by number, all PGs of a session together, so no two PGs of an OSD,
-/// whichever reactor they are on, may use the same one.
+/// Number of a PG's `n`th backoff. A client keeps the backoffs of a session by number, so PGs of one OSD must not
+/// share numbers, also across reactors.
 fn number(pg: PgId, n: u64) -> u64 {
     (pg.pool.0 as u64 & 0xffff) << 48 | u64::from(pg.seed & 0xff_ffff) << 24 | n & 0xff_ffff
 }
 
 impl Backoffs {
-    /// No session was told to hold.
+    /// True if no session has a backoff.
     pub(in crate::pg) fn is_empty(&self) -> bool {
         self.told.is_empty()
     }
@@ -69,7 +69,7 @@ impl Pg {
         true
     }
 
-    /// Tells everybody to go on.
+    /// Releases all backoffs.
     pub(in crate::pg) fn release_backoffs(&mut self, out: &mut Vec<Effect>) {
         for (session, mut told) in std::mem::take(&mut self.backoffs.told) {
             told.op = backoff_op::UNBLOCK;
@@ -78,12 +78,13 @@ impl Pg {
         }
     }
 
-    /// True if [`Event::SessionClosed`] would change anything: operations of the session wait here, it was told to hold some, or it watches.
+    /// True if [`Event::SessionClosed`] would change anything: the session has held operations, a backoff, or a
+    /// watch.
     ///
     /// [`Event::SessionClosed`]: crate::Event::SessionClosed
     #[must_use]
     pub fn knows_session(&self, session: SessionId) -> bool {
-        // What a PG on its way to another reactor holds is not looked through.
+        // The inputs held by a moving PG are not searched.
         let moves = self.depart.is_some() || self.arrive.is_some();
         moves
             || self.backoffs.told.contains_key(&session)
@@ -91,7 +92,7 @@ impl Pg {
             || self.watches.knows(session)
     }
 
-    /// The session is gone, and its client with what it held.
+    /// Drops the backoff of a session that ended.
     pub(in crate::pg) fn forget_backoff(&mut self, session: SessionId) {
         self.backoffs.told.remove(&session);
     }
