@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //!  1. Within an interval the acting set, primary, size, min_size and hash range of the PG are constant. Each write
-//! of the log belongs to one interval.
+//!     of the log belongs to one interval.
 //!  2. A past interval is remembered until the PG is clean. Only intervals that may have accepted writes block
-//! peering.
+//!     peering.
 
 use crate::map::{MapView, Mapping};
 use crate::shards::{PeerId, ShardSet};

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //!  1. An operation's changes and its log record form one store transaction. The reply leaves when that transaction
-//! is durable, and no reply shows data that is not durable yet.
+//!     is durable, and no reply shows data that is not durable yet.
 //!  2. Operations of one session on one object take effect and are answered in the order they came.
 //!  3. Behaviour depends only on events, `now` and the store, never on hashing order or a clock.
 //!

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //!  1. A side never has more granted claims than places. The exception is a change of that number, until the
-//! preempted PGs get their next event.
+//!     preempted PGs get their next event.
 //!  2. No claim waits while its side has a free place.
 //!
 //! Facts: `osd_max_backfills`, `osd_recovery_max_active` and the retry intervals from Ceph's OSD configuration

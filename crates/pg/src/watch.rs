@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //!  1. Every watch here is in its object's info once the vector that made it is durable. A watch that times out or
-//! whose client is blocklisted leaves the info through a logged write.
+//!     whose client is blocklisted leaves the info through a logged write.
 //!  2. A notify completes exactly once: when every watcher it was sent to has acknowledged it or gone, or at its
-//! deadline.
+//!     deadline.
 
 use crate::effect::Effect;
 use crate::event::SessionId;

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!  1. A vector succeeds or fails as a whole. Its collected changes are used only if every operation succeeded or was
-//! allowed to fail.
+//!     allowed to fail.
 //!  2. Planning is repeatable: the same request on the same object gives the same plan.
 
 mod access;

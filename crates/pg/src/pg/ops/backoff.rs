@@ -7,7 +7,7 @@
 //!  1. A session gets one backoff. Until its release every operation of the session on this PG is dropped.
 //!  2. All backoffs of a session have different numbers, whatever their PGs.
 //!  3. Each backoff is released when the interval ends or the PG becomes active; the client then resends its
-//! operations on the PG. A closed session gets no message.
+//!     operations on the PG. A closed session gets no message.
 //!
 //! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
 

@@ -1,11 +1,12 @@
-//! Submitting transactions and answering when they are durable.
+//! Submission of transactions, and the actions that follow when they are durable.
 //!
-//! A write waits here for this copy and for the others. If one of them dies, a map ends the interval (`life`), and what has no
-//! answer yet is taken up again in the next one (`plan`, [`Pg::requeue`]).
+//! A write waits here until it is durable on this copy and on all members. If a member dies, a map ends the interval
+//! (`life`). Unanswered operations are then taken up again in the next interval (`plan`, [`Pg::requeue`]).
 //!
 //! Invariants:
-//!  1. Transactions of a PG become durable in the order of submission; their actions happen in that order.
-//!  2. A reply that shows the effect of a transaction leaves after it is durable, also if a later read shows it.
+//!  1. Transactions of a PG become durable in the order of submission, and their actions run in that order.
+//!  2. A reply that shows the effect of a transaction leaves after the transaction is durable, also the reply of a
+//!     later read.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
@@ -32,7 +33,7 @@ use wire::msg::MOsdOpReply;
 /// Stored forms of a transaction's log entries: nearly always one.
 pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
 
-/// What an operation counts as.
+/// Class of an operation in the perf counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pg) enum Kind {
     Read,
@@ -50,7 +51,7 @@ impl Kind {
     }
 }
 
-/// What is counted when a reply leaves.
+/// Facts for the perf counters, taken when a reply leaves.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pg) struct Timing {
     pub kind: Kind,
@@ -66,28 +67,28 @@ impl Timing {
     }
 }
 
-/// Something to do when a transaction is durable.
+/// An action that runs when a transaction is durable.
 #[derive(Debug)]
 pub(in crate::pg) enum Action {
-    /// With the request, if it may have to be taken up again in the next interval.
+    /// Send the reply. The request is kept if it must be taken up again should the interval end.
     Reply(SessionId, Box<MOsdOpReply>, Timing, Option<Box<OpRequest>>),
     Effects(Box<Watched>),
-    /// The collection was made.
+    /// The collection exists.
     Created,
-    /// The interval with that generation started in that epoch.
+    /// The interval of that generation started in that epoch.
     Activated(u64, Epoch),
-    /// A part of the other log is here, and this is the rest, in the interval with that generation.
+    /// A part of the authoritative log is merged, in the interval of that generation; the rest follows.
     MergedPart(u64, Box<Merge>),
-    /// This copy takes part in the interval; its primary wants to know.
+    /// This copy takes part in the interval; tell its primary.
     MemberReady(PeerId),
-    /// What others don't have is undone here; who asked for it wants to know.
+    /// Divergent entries are undone here; tell the primary that asked.
     Rewound(PeerId),
-    /// A write of the primary is durable here.
+    /// A write of the primary is durable here; acknowledge it.
     WriteDurable {
         to: PeerId,
         seq: u64,
     },
-    /// A part of an object is durable here.
+    /// A part of a pushed object is durable here; acknowledge it.
     PushDurable {
         from: PeerId,
         id: u64,
@@ -96,39 +97,39 @@ pub(in crate::pg) enum Action {
         background: bool,
         head: HObject,
     },
-    /// Copies here are known to be bad; who leads wants to know.
+    /// Bad copies are marked as missing here; tell the scrub's primary.
     ScrubLacks {
         to: PeerId,
         n: u64,
     },
-    /// A page of a long snapshot index has gone where a split wants it, or a join with that collection.
+    /// A page of a long snapshot index is moved: to children of a split, or from the given collection in a merge.
     IndexMoved(Option<Cid>),
-    /// A step of making room for another PG's objects.
+    /// A step of preparing the collection for a merge source's objects is done.
     Berth,
-    /// There is room.
+    /// The collection is ready for a merge source's objects.
     Berthed,
-    /// A part of them is here.
+    /// A part of a merge source's objects is durable here.
     Stowed {
-        /// What of it found no room in the same transaction.
+        /// Operations of the part that had no room in the same transaction.
         left: Vec<Op>,
-        /// It was the last one.
+        /// This is the last part.
         last: bool,
     },
-    /// What these had is this PG's.
+    /// The merge of that epoch is done; these sources are part of this PG.
     Joined(base::Epoch, Vec<base::SpgId>),
-    /// An object was given up, in the interval of that generation.
+    /// An unfound object was given up, in the interval of that generation.
     Lost(u64, HObject),
-    /// What a PG's other machine sent up to that number is durable here.
+    /// Changes from the source machine of a move, up to that number, are durable here.
     Loaded(u64),
-    /// The collection of a PG that came counts.
+    /// The collection of a moved PG is complete and counts.
     Arrived,
-    /// A batch of a deleted PG is gone.
+    /// A batch of a deleted PG's objects is removed.
     DeletedSome,
-    /// The collection is gone.
+    /// The collection is removed.
     DeletedAll,
 }
 
-/// Watch effects with whose they are.
+/// Watch operations of a vector, with the client they belong to.
 #[derive(Debug)]
 pub(in crate::pg) struct Watched {
     effects: WatchEffects,
@@ -146,20 +147,20 @@ impl Action {
     }
 }
 
-/// A submitted transaction.
+/// A submitted transaction whose actions have not run.
 #[derive(Debug)]
 pub(in crate::pg) struct Commit {
     pub tag: Tag,
     pub seq: u64,
-    /// Number among the interval's writes that all members must have; 0 if it is only this copy's.
+    /// Number of the write among those that all members must have; 0 if it is local to this copy.
     pub shared: u64,
-    /// Newest log version in it or before it.
+    /// Newest log version up to and including this transaction.
     pub version: Eversion,
     pub actions: SmallVec<[Action; 1]>,
 }
 
 impl Commit {
-    /// Operations whose replies wait for it.
+    /// Operations whose replies wait for this transaction.
     pub(in crate::pg) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
         self.actions.iter().filter_map(move |a| match a {
             Action::Reply(_, r, t, _) => {
@@ -171,7 +172,7 @@ impl Commit {
 }
 
 impl Pg {
-    /// Submits a vector's changes and remembers the object's new state.
+    /// Submits a vector's changes, and caches the object's new state.
     pub(in crate::pg) fn commit_object(
         &mut self,
         tag: Tag,
@@ -189,7 +190,8 @@ impl Pg {
         Ok(())
     }
 
-    /// Submits changes with their log records, here and to all members. The statistics in the records are not added here.
+    /// Submits changes with their log records, here and on all members. The caller adds the records' statistics to
+    /// the info.
     pub(in crate::pg) fn commit_entries(
         &mut self,
         tag: Tag,
@@ -199,7 +201,8 @@ impl Pg {
     ) -> Step<()> {
         let keep = self.keep_log.as_deref().copied().unwrap_or_else(|| self.reserver.keep());
         let trim = self.log.trim_target(keep).filter(|to| {
-            // Only what is durable everywhere: a member that lost it could not be told from one that has it.
+            // Trim only what is durable everywhere: a member without a trimmed record would look like one that has
+            // it.
             self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
                 && (!self.is_coded() || self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
         });
@@ -225,7 +228,7 @@ impl Pg {
         Ok(())
     }
 
-    /// Remembers what a shard keeps of a write.
+    /// Notes what this shard keeps to undo a write.
     pub(in crate::pg) fn note_entries(&mut self, seq: u64, entries: &[LogEntry]) {
         if !self.is_coded() {
             return;
@@ -238,8 +241,8 @@ impl Pg {
         }
     }
 
-    /// Submits of `n` changes as many as there is room for, from the first on; how many. What a store sets aside for a transaction
-    /// grows with its changes, and is many times what they take in the end.
+    /// Submits as many of `n` changes as there is room for, from the first on; returns their number. The space that a
+    /// store reserves for a transaction grows with its changes and is many times what they use.
     pub(in crate::pg) fn commit_first(
         &mut self,
         tag: Tag,
@@ -300,7 +303,7 @@ impl Pg {
         self.peers.unacked.push_back(Unacked { seq, after, full, bare, bare_for, deferred });
     }
 
-    /// Submits changes of this copy alone together with a new info.
+    /// Submits changes that are local to this copy, together with a new info.
     pub(in crate::pg) fn commit_with_info(
         &mut self,
         tag: Tag,
@@ -318,12 +321,12 @@ impl Pg {
         r
     }
 
-    /// Submits changes of this copy alone.
+    /// Submits changes that are local to this copy.
     pub(in crate::pg) fn commit_alone(&mut self, tag: Tag, mut ops: Vec<Op>, store: &mut dyn ObjectStore) -> Step<()> {
         self.submit_with_log(tag, &mut ops, &[], &[], None, store)
     }
 
-    /// Submits `ops` with the log entries and their stored form, `records`. If that fails, `ops` are what they were.
+    /// Submits `ops` with the log entries and their stored form, `records`. On error `ops` are unchanged.
     pub(in crate::pg) fn submit_with_log(
         &mut self,
         tag: Tag,
@@ -334,7 +337,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let mut given = ops.len();
-        // What a shard replaces it keeps until all shards have the entry.
+        // A shard keeps what the write replaces until all shards have the entry.
         let keeps = self.is_coded() && given > 0;
         if let Some(e) = entries.last().filter(|_| keeps) {
             ops.insert(0, Op::Keep { cid: self.cid, version: e.version });
@@ -348,14 +351,14 @@ impl Pg {
         if let Some(to) = trim {
             txn.push(Op::LogTrim { cid: self.cid, to });
         }
-        // The info is stored as it was before these records: they bring it up to date when it is loaded.
+        // The info is stored as of before these records; loading replays them.
         let save = self.info_dirty || trim.is_some() || self.writes_since_info >= INFO_EVERY;
         if save {
             self.info.log_tail = trim.unwrap_or(self.info.log_tail);
             self.info.epoch = self.info.epoch.max(self.epoch());
             txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         }
-        // Records alone are refusals, and writes that a member gets to know of only.
+        // Records without changes are refusals, or writes to objects that this member gets later.
         let own = self.own_step || given == 0;
         let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
         if let Err(e) = ready {
@@ -395,20 +398,20 @@ impl Pg {
         Ok(())
     }
 
-    /// Does something when the transaction submitted last is durable.
+    /// Adds an action to the most recently submitted transaction.
     pub(in crate::pg) fn on_durable(&mut self, a: Action) {
         if let Some(c) = self.commits.back_mut() {
             c.actions.push(a);
         }
     }
 
-    /// Number of the transaction that holds a log version.
+    /// Number of the transaction with the given log version, 0 if it is durable.
     pub(in crate::pg) fn commit_of(&self, v: Eversion) -> u64 {
         let at = self.commits.partition_point(|c| c.version < v);
         self.commits.get(at).map_or(0, |c| c.seq)
     }
 
-    /// Sends a reply now, or when transaction `seq` is durable.
+    /// Sends a reply when transaction `seq` is durable, or at once if it is.
     pub(in crate::pg) fn send_after(
         &mut self,
         seq: u64,
@@ -429,7 +432,7 @@ impl Pg {
         self.send(reply, session, timing, now, out);
     }
 
-    /// A planted bug: answers what waits for durability.
+    /// A planted bug: sends the replies that wait for durability.
     pub(in crate::pg) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
         for i in 0..self.commits.len() {
             for a in std::mem::take(&mut self.commits[i].actions) {
@@ -441,7 +444,7 @@ impl Pg {
         }
     }
 
-    /// Builds and sends a reply, as [`Pg::send_after`].
+    /// Builds a reply, and sends it as [`Pg::send_after`] does.
     #[allow(clippy::too_many_arguments, reason = "a reply and when to send it")]
     pub(in crate::pg) fn reply_after(
         &mut self,
@@ -458,7 +461,7 @@ impl Pg {
         self.send_after(seq, reply, req.session, timing, now, out);
     }
 
-    /// Answers with an error that shows nothing of any object.
+    /// Sends an error that depends on no object's state, at once.
     pub(in crate::pg) fn reply_error(
         &mut self,
         req: &mut OpRequest,
@@ -491,7 +494,7 @@ impl Pg {
         out.push(Effect::Reply(session, reply));
     }
 
-    /// Carries out watch effects at once.
+    /// Carries out watch operations at once.
     pub(in crate::pg) fn apply_effects(
         &mut self,
         fx: WatchEffects,
@@ -506,7 +509,7 @@ impl Pg {
         }
     }
 
-    /// A transaction is durable here.
+    /// Handles the durability of a transaction on this copy.
     pub(in crate::pg) fn handle_durable(
         &mut self,
         tag: Tag,
@@ -533,7 +536,7 @@ impl Pg {
         }
     }
 
-    /// A member has writes up to `seq`.
+    /// Handles an acknowledgement: the member has all writes up to `seq`.
     pub(in crate::pg) fn take_ack(
         &mut self,
         from: PeerId,
@@ -590,13 +593,13 @@ impl Pg {
         here.min(self.stable())
     }
 
-    /// Number of the newest write that members hear to be stable. Shards drop what undoes it then, so it must be durable here, too:
-    /// without this one's shard the write may have to be undone.
+    /// Number of the newest write that members may treat as stable. Shards then drop what undoes it, so the write
+    /// must be durable here, too: without this shard it may have to be undone.
     pub(in crate::pg) fn stable_at_members(&self) -> u64 {
         if self.is_coded() { self.shared_durably() } else { self.stable() }
     }
 
-    /// Does what waits for transactions that are durable here and, if shared, everywhere.
+    /// Runs the actions of transactions that are durable here and, if shared, on all members.
     pub(in crate::pg) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let everywhere = if self.peers.unacked.is_empty() { u64::MAX } else { self.stable() };
         while let Some(c) = self.commits.front()

@@ -1,5 +1,5 @@
-//! Ending watches whose time is up or whose client is fenced off: a logged write that takes the watch out of its object's
-//! info; the watcher is told when that is durable.
+//! Removal of watches that timed out or whose client is blocklisted. A logged write takes the watch out of the
+//! object's info, and the watcher is told when that is durable.
 
 use crate::effect::Effect;
 use crate::event::OpRequest;
@@ -35,7 +35,7 @@ impl Pg {
         }
     }
 
-    /// Takes a watch out of its object's info.
+    /// Removes a watch from its object's info.
     fn end_watch(&mut self, id: u64, e: &Expired, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
         let before = self.context(id, &e.head, now, store)?;
         let tag = self.tag(id);
@@ -79,7 +79,7 @@ impl Pg {
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
         if ctx.oi.watchers.remove(&e.key).is_none() {
-            // Already out of the info: only the table must forget it.
+            // The info lacks the watch: only the table must drop it.
             drop(ctx);
             self.commit_entries(tag, Vec::new(), &mut [], store)?;
         } else {

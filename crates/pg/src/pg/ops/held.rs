@@ -1,19 +1,20 @@
-//! Operations that a PG holds until its map, its state or an object lets it take them up, with what keeps one sender from crowding
-//! out the others.
+//! Operations that a PG holds until its map, its state or an object lets them run. Limits keep one sender from
+//! crowding out the others.
 //!
 //! Invariants:
 //!  1. There are at most [`HELD_OPS_MAX`] operations with [`HELD_BYTES_MAX`] bytes.
-//!  2. Beyond that sessions are closed, never single operations dropped: of the owner with the most bytes here, those with the most,
-//!     until there is room for a while. Their clients connect again and send again what had no answer; what others sent stays.
+//!  2. Beyond that, sessions are closed; single operations are never dropped. The owner with the most bytes loses its
+//!     largest sessions, until an eighth is free. Their clients reconnect and resend unanswered operations; those of
+//!     other owners stay.
 
 use crate::event::{OpRequest, SessionId};
 use crate::limits::{HELD_BYTES_MAX, HELD_OPS_MAX};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an operation takes besides what it carries.
+/// Bytes that a held operation takes beside its payload.
 const OP_BYTES: usize = 1024;
 
-/// See the module.
+/// The held operations of a PG; see the module.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Held {
     ops: VecDeque<Box<OpRequest>>,
@@ -25,7 +26,8 @@ pub(in crate::pg) fn cost(r: &OpRequest) -> usize {
     OP_BYTES + r.msg.oid.len() + r.msg.ops.iter().map(|o| o.indata.len() + OP_BYTES / 8).sum::<usize>()
 }
 
-/// The sessions to close when too much is held: with them goes an eighth of all, or all of the owner with the most.
+/// The sessions to close when too much is held. They have an eighth of all bytes, or all bytes of the owner with the
+/// most.
 pub(in crate::pg) fn heaviest<'a>(all: impl Iterator<Item = &'a OpRequest>) -> Vec<SessionId> {
     let (mut owners, mut sessions) = (BTreeMap::<u64, usize>::new(), BTreeMap::<(u64, SessionId), usize>::new());
     for r in all {
@@ -47,7 +49,7 @@ pub(in crate::pg) fn heaviest<'a>(all: impl Iterator<Item = &'a OpRequest>) -> V
 }
 
 impl Held {
-    /// Adds one. Gives the sessions that are to be closed for it, whose operations are gone from here.
+    /// Adds an operation. Returns the sessions to be closed for it; their operations are dropped.
     #[must_use]
     pub(in crate::pg) fn push(&mut self, r: Box<OpRequest>) -> Vec<SessionId> {
         self.bytes += cost(&r);
@@ -61,26 +63,26 @@ impl Held {
         victims
     }
 
-    /// Puts older ones before those that are here.
+    /// Puts older operations ahead of the held ones.
     pub(in crate::pg) fn put_first(&mut self, older: VecDeque<Box<OpRequest>>) {
         let newer = std::mem::replace(&mut self.ops, older);
         self.ops.extend(newer);
         self.bytes = self.ops.iter().map(|r| cost(r)).sum();
     }
 
-    /// A session is over.
+    /// Drops the operations of a session that ended.
     pub(in crate::pg) fn forget(&mut self, session: SessionId) {
         self.ops.retain(|r| r.session != session);
         self.bytes = self.ops.iter().map(|r| cost(r)).sum();
     }
 
-    /// All of them, in order.
+    /// Takes all operations, in order.
     pub(in crate::pg) fn take(&mut self) -> VecDeque<Box<OpRequest>> {
         self.bytes = 0;
         std::mem::take(&mut self.ops)
     }
 
-    /// Drops all of them; says how many.
+    /// Drops all operations; returns their number.
     pub(in crate::pg) fn clear(&mut self) -> usize {
         self.take().len()
     }
@@ -93,7 +95,7 @@ impl Held {
         self.ops.iter().map(|r| &**r)
     }
 
-    /// The queue, to give back memory that it does not need.
+    /// The queue, to release unused memory.
     pub(in crate::pg) fn queue(&mut self) -> &mut VecDeque<Box<OpRequest>> {
         &mut self.ops
     }
@@ -133,7 +135,7 @@ mod tests {
             assert!(h.ops.len() <= HELD_OPS_MAX);
         }
         assert!(closed > 0);
-        // And one that has few, but large ones.
+        // And an owner with few but large operations.
         for _ in 0..2 * HELD_BYTES_MAX / (16 << 20) {
             assert!(!h.push(op(3, 9, 16 << 20)).contains(&SessionId(1)));
             assert!(h.bytes <= HELD_BYTES_MAX);

@@ -1,13 +1,13 @@
-//! The life of an operation, and of the writes that the PG makes by itself.
+//! The life of an operation, and of the PG's internal writes.
 //!
-//! - `admit`: what happens to one that arrives
-//! - `backoff`: clients hold what cannot be served
-//! - `held`: what waits for the map or the PG, bounded for each sender
+//! - `admit`: checks of an arriving operation
+//! - `backoff`: telling clients to hold operations that can't be served
+//! - `held`: operations that wait for the map or the PG, limited per sender
 //! - `plan`: order per object, and waiting for the store
 //! - `vector`: from duplicate check to transaction
-//! - `commit`: submitting, and answering when it is durable
-//! - `expire`: watches whose time is up
-//! - `trim`: clones of removed snapshots
+//! - `commit`: submission, and replies when durable
+//! - `expire`: removal of watches
+//! - `trim`: removal of clones of removed snapshots
 
 pub(in crate::pg) mod admit;
 pub(in crate::pg) mod backoff;

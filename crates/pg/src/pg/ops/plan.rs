@@ -1,9 +1,9 @@
-//! Plans: work on one object (or on the PG) that runs in one go if the store has everything in memory, and otherwise
+//! Plans: work on one object, or on the PG. A plan runs in one go if the store has everything in memory. Otherwise it
 //! is parked and run again from its start.
 //!
 //! Invariants:
-//!  1. Of the plans on one object either several read or one writes; the others wait in order of arrival. A plan that
-//!     runs in one go needs no lock: nothing else can come between.
+//!  1. Plans on one object either share it as readers or hold it as the only writer; the others wait in order of
+//!     arrival. A plan that runs in one go takes no lock, since nothing can come between.
 //!  2. A parked plan has changed nothing.
 
 use crate::effect::{Effect, LogLevel};
@@ -28,53 +28,53 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::ObjectStore;
 
-/// When a step that found no room is tried again.
+/// Delay before a step without room is tried again.
 const FULL_RETRY: Duration = Duration::from_secs(2);
 
-/// What a plan does.
+/// The work of a plan.
 #[derive(Debug)]
 pub(in crate::pg) enum Work {
     /// A client's operation.
     Client(Box<OpRequest>, OpAccess),
-    /// Removes a watch whose time is up or whose client is fenced off.
+    /// Removes a watch that timed out or whose client is blocklisted.
     Expire(Expired),
-    /// Looks for clones of a removed snapshot.
+    /// Scans the snapshot index for clones of a removed snapshot.
     TrimScan,
-    /// Trims one of them.
+    /// Trims one clone.
     TrimClone(HObject),
     /// Reads info and log.
     Load,
-    /// Makes the collection.
+    /// Creates the collection.
     Create(Box<CreateInfo>),
-    /// Notes that the interval started.
+    /// Records that the interval started.
     Activate,
-    /// Makes PGs of parts of this one.
+    /// Splits the PG into children.
     Split,
-    /// Tells another PG what this one had.
+    /// As merge source: sends the PG's state to the target.
     Leave,
-    /// Gives it the next objects.
+    /// As merge source: sends the next objects to the target.
     Cargo,
-    /// Makes room for what another one had.
+    /// As merge target: prepares the collection for the source's objects.
     Berth,
-    /// Puts a part of that away.
+    /// As merge target: stores a part of the source's objects; true for the last part.
     Stow(Vec<store::Op>, bool),
-    /// Begins to give the PG to another reactor.
+    /// As source of a move: begins it.
     Depart,
-    /// Gives it the next objects.
+    /// As source of a move: sends the next objects.
     Copy,
-    /// Makes a collection for a PG that comes.
+    /// As target of a move: creates the collection.
     Settle,
-    /// Does the next of what its other machine told.
+    /// As target of a move: applies the next changes from the source.
     LoadMove,
-    /// Makes the collection count.
+    /// As target of a move: stores the info, so that the collection counts.
     Arrive,
-    /// Takes over a collection.
+    /// As merge target: joins the source's collection, by reference if one is given.
     Join(Option<store::Cid>),
-    /// Removes objects of a deleted pool.
+    /// Removes objects of a PG that is being deleted.
     Delete,
-    /// Writes the info down.
+    /// Stores the info.
     SaveInfo,
-    /// Takes over another log.
+    /// Merges the authoritative log, or the next part of it.
     Merge(Box<Merge>),
     /// Sends this log.
     SendLog { to: PeerId, last_update: Eversion, les: Epoch, upto: Eversion },
@@ -82,55 +82,55 @@ pub(in crate::pg) enum Work {
     SendTouched { to: PeerId, since: Eversion },
     /// Tells another shard how far to go back.
     SendRewind { to: PeerId, last_update: Eversion, les: Epoch },
-    /// Applies the next thing the primary or a holder sent.
+    /// Applies the next write or push from another copy.
     Apply,
-    /// Sends an object.
+    /// Pushes an object to another copy.
     Push(Box<PushJob>),
-    /// Says what is in a range.
+    /// As backfill target: answers with digests of a range.
     Digest { to: PeerId, begin: HObject, end: HObject },
-    /// Lists the next range for a target.
+    /// As primary: lists the next range of a backfill target.
     BackfillList(PeerId),
-    /// Holds an object while its copies are compared.
+    /// Holds an object while a scrub compares its copies.
     ScrubHold,
-    /// Lists a range for a scrub.
+    /// Lists a range of objects for a scrub.
     ScrubList { to: PeerId, n: u64, begin: HObject, end: HObject },
     /// Reads objects for a scrub.
     ScrubScan(Box<ScanJob>),
-    /// Notes that copies here are bad.
+    /// Marks bad copies on this OSD as missing, for a repair.
     ScrubLack { to: PeerId, n: u64, what: Vec<(HObject, Eversion)> },
-    /// Gives up an object that nobody has; what it is then is had from there.
+    /// Gives up an unfound object: deletes it, or reverts it to the version of the given copy.
     Lose(HObject, Option<PeerId>),
-    /// Says which versions of objects are here.
+    /// Reports the versions of objects to the primary.
     Have { to: PeerId, heads: Vec<HObject> },
-    /// Sends bytes of this shard.
+    /// Reads ranges of this shard for the primary.
     ShardRead(Box<ShardAsk>),
-    /// Drops what will not be undone.
+    /// Drops undo data of writes that are stable.
     DropKept,
-    /// Writes down that an object is missing, as of a log position, or that it is not any more.
+    /// Stores that an object is missing as of a log version, or that it is present.
     Missing(HObject, Option<Eversion>),
 }
 
-/// See the module.
+/// A plan; see the module.
 #[derive(Debug)]
 pub(in crate::pg) struct Plan {
     pub id: u64,
     pub work: Work,
-    /// The object, `None` for work on the PG.
+    /// Head of the object; `None` for work on the PG.
     pub head: Option<HObject>,
-    /// Writes: wants the object for itself.
+    /// The plan needs the object exclusively, to write it.
     pub excl: bool,
-    /// Counted in its object's lock.
+    /// The plan is counted in its object's lock.
     pub holds: bool,
-    /// Reads another object's state only, so that locks don't matter.
+    /// The plan only reads committed state for another object's copy, so it ignores locks.
     pub bypass: bool,
     pub stage: Stage,
-    /// Bytes of shards it has read.
+    /// Ranges of other shards that the plan has read.
     pub reads: Option<Box<ShardReads>>,
     pub copy: Option<Box<CopyState>>,
     pub copied: Option<Box<CopyDone>>,
 }
 
-/// Parked plans of one object.
+/// Lock of an object with parked plans.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct ObjectLock {
     writer: bool,
@@ -139,23 +139,23 @@ pub(in crate::pg) struct ObjectLock {
 }
 
 impl ObjectLock {
-    /// Something waits for who holds it.
+    /// True if a plan waits for the lock.
     pub(in crate::pg) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
 }
 
-/// How a run ended.
+/// Outcome of running a plan.
 pub(in crate::pg) enum Verdict {
-    /// Finished; the store forgets the plan.
+    /// Finished without a transaction; the store drops the plan's tag.
     Done,
-    /// Finished with a submitted transaction.
+    /// Finished, with a submitted transaction.
     Submitted,
-    /// Must run again after what the stage names.
+    /// Run the plan again after what the stage names.
     Park(Stage),
-    /// Met an object that does not read here, and runs again when it was taken from another copy.
+    /// The object does not read here; run the plan again when recovery has replaced it.
     Damaged(HObject),
-    /// Needs an object that this copy lacks, and runs again once that is there, or found to be nowhere.
+    /// This copy lacks the object; run the plan again when it is recovered or known to be unfound.
     Recover(HObject),
 }
 
@@ -169,8 +169,8 @@ impl From<Stop> for Verdict {
 }
 
 impl Plan {
-    /// In a place of its own: from there it is run, parked and run again without being copied, and what the allocator gives
-    /// for it was used just before, where the room of a PG that rarely has a plan is cold.
+    /// A new plan, boxed: it is run, parked and run again without copies. A small allocation is usually warm in the
+    /// cache, while space inside a mostly idle PG would be cold.
     pub(in crate::pg) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Box<Self> {
         Box::new(Self {
             id,
@@ -188,7 +188,7 @@ impl Plan {
 }
 
 impl Pg {
-    /// Starts work of the machine itself.
+    /// Starts internal work of the PG.
     pub(in crate::pg) fn start_work(
         &mut self,
         work: Work,
@@ -243,7 +243,7 @@ impl Pg {
         self.plans.insert(id, plan);
     }
 
-    /// Runs plans that may go on.
+    /// Runs all plans that are ready.
     pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(id) = self.runnable.pop_front() {
             match self.plans.remove(&id) {
@@ -275,7 +275,7 @@ impl Pg {
         }
         let verdict = match plan.work {
             Work::Client(ref req, ref access) => {
-                // Only what waits for durability can be caught by the end of the interval.
+                // Only operations that wait for durability can still be open when the interval ends.
                 let may_wait = access.may_write() || !self.commits.is_empty();
                 self.again = (may_wait && !self.others.is_empty()).then(|| req.clone());
                 let v = self.run_client(&mut plan, now, store, out);
@@ -396,11 +396,11 @@ impl Pg {
         }
     }
 
-    /// Ends a step of the PG's own that was refused: it waits for what is read, or for room, or the PG fails.
+    /// Ends a refused internal step: the plan waits for a read or for room, or the PG fails.
     pub(in crate::pg) fn step_failed(&mut self, stop: Stop, out: &mut Vec<Effect>) -> Verdict {
         match stop {
             Stop::Wait => Verdict::Park(Stage::Reading),
-            // Nothing was changed. Who stops does not wait for others to make room.
+            // Nothing was changed. A stopping PG does not wait for room.
             Stop::Errno(ENOSPC) if self.stopping => Verdict::Done,
             Stop::Errno(ENOSPC) => Verdict::Park(Stage::NoRoom),
             Stop::Errno(errno) => {
@@ -410,19 +410,19 @@ impl Pg {
         }
     }
 
-    /// A plan found no room; what is removed makes some.
+    /// Handles a plan without room: it runs again after a delay, and the cluster log gets one line.
     fn lacks_room(&mut self, plan: &Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         store.release(self.tag(plan.id));
         let at = now.mono + FULL_RETRY;
         self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
         if !std::mem::replace(&mut self.room_missed, true) {
-            let text = format!("{} waits: its OSD has no room, it is tried again", self.cfg.spg);
+            let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.cfg.spg);
             tracing::warn!(work = ?std::mem::discriminant(&plan.work), "{text}");
             out.push(Effect::Log(LogLevel::Warn, text));
         }
     }
 
-    /// Time has passed: what found no room is tried again.
+    /// Runs plans without room again, after their delay.
     pub(in crate::pg) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.again_at.take_if(|t| *t <= now.mono).is_none() || self.stopping {
             return;
@@ -448,7 +448,7 @@ impl Pg {
         self.plans.insert(plan.id, plan);
     }
 
-    /// Lets the next plans of an object run.
+    /// Releases the plan's lock, and readies the next plans of the object.
     pub(in crate::pg) fn unlock(&mut self, plan: &Plan) {
         let (true, Some(head)) = (plan.holds, &plan.head) else { return };
         let Some(lock) = self.locks.get_mut(head) else { return };
@@ -479,13 +479,13 @@ impl Pg {
         }
     }
 
-    /// Lets plans that wait for space or for a flag of the map try again.
+    /// Readies the plans that wait for a pool with space.
     pub(in crate::pg) fn retry_blocked(&mut self) {
         let blocked = self.plans.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);
         self.runnable.extend(blocked);
     }
 
-    /// What is known of an object.
+    /// Metadata of an object, from the cache or the store.
     pub(in crate::pg) fn context(
         &mut self,
         plan: u64,
@@ -499,7 +499,7 @@ impl Pg {
         let clones = self.pool().is_none_or(|p| p.may_have_clones());
         let mut c = load_context(store, self.tag(plan), self.cid, head, clones)?;
         c.last_write = self.cache.unknown_write();
-        // Who leads ends watches: a member that did would write records of its own.
+        // Only the primary expires watches: on a member the removal would add log records of its own.
         if !c.oi.watchers.is_empty() && (self.state == State::Active || acts(Bug::MembersEndWatches)) {
             self.watches.adopt(head, &c.oi, now);
         }
@@ -508,8 +508,8 @@ impl Pg {
         Ok(c)
     }
 
-    /// Takes up again, in the next interval, what clients asked in this one and got no answer to: they send again only
-    /// when another OSD leads. What the log has by then is answered from it.
+    /// Collects unanswered operations at the end of an interval, for the next one. Clients resend only if another OSD
+    /// becomes primary. Operations that are in the log by then are answered from it.
     pub(in crate::pg) fn requeue(&mut self) {
         let mut all: VecDeque<Box<OpRequest>> = VecDeque::new();
         for a in self.commits.iter_mut().flat_map(|c| &mut c.actions) {
@@ -526,7 +526,7 @@ impl Pg {
         }
         parked.sort_by_key(|(id, _)| *id);
         for (_, mut req) in parked {
-            // A plan that was interrupted may have left output.
+            // An interrupted plan may have left output.
             for op in &mut req.msg.ops {
                 op.outdata = bytes::Bytes::new();
                 op.rval = 0;
@@ -536,7 +536,7 @@ impl Pg {
         self.held.put_first(all);
     }
 
-    /// Drops all client operations and what they hold; clients send them again when the map says so.
+    /// Drops all client operations with their locks; clients resend them when the map tells them to.
     pub(in crate::pg) fn drop_operations(&mut self, out: &mut Vec<Effect>) {
         for (id, plan) in std::mem::take(&mut self.plans) {
             if plan.copy.is_some() {

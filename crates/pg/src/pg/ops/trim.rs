@@ -1,7 +1,7 @@
-//! Trimming: removing clones that only removed snapshots needed, in bounded steps, snapshot by snapshot.
+//! Trimming: removal of clones that only removed snapshots needed, in bounded steps, snapshot by snapshot.
 //!
-//! The snapshot index (omap of the PG's own object) names the clones of each snapshot; it is written in the transaction
-//! that makes a clone and cleared in the one that trims it, so trimming can stop and go on anywhere.
+//! The snapshot index (omap of the PG's own object) lists the clones of each snapshot. The transaction that makes a
+//! clone adds its keys, and the one that trims it removes them. So trimming can stop and go on at any point.
 
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
@@ -19,18 +19,18 @@ use bytes::Bytes;
 use std::rc::Rc;
 use store::{ObjectStore, Oid, Op};
 
-/// How far trimming is.
+/// Progress of trimming.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Trim {
-    /// Removed snapshots not yet purged here.
+    /// Removed snapshots that are not purged here.
     pub todo: Intervals,
-    /// Steps under way: a scan, or clones.
+    /// Steps in flight: one scan, or several clones.
     busy: usize,
     /// Transaction of the last step; the next one starts when it is durable, whatever clients do meanwhile.
     after: u64,
-    /// Clones found and not started.
+    /// Clones that a scan found and that are not started.
     found: Vec<HObject>,
-    /// The snapshot they are of.
+    /// The snapshot of these clones.
     snap: u64,
 }
 
@@ -38,13 +38,13 @@ impl Part for Trim {
     const EMPTY: &'static Self = &Self { todo: Intervals::new(), busy: 0, after: 0, found: Vec::new(), snap: 0 };
 
     fn is_empty(&self) -> bool {
-        // What it waited for is long durable.
+        // The last transaction has been durable for long.
         self.todo.is_empty() && self.busy == 0 && self.found.is_empty()
     }
 }
 
 impl Trim {
-    /// Forgets steps under way.
+    /// Drops the steps in flight.
     pub(in crate::pg) fn restart(&mut self) {
         self.busy = 0;
         self.found.clear();
@@ -52,7 +52,7 @@ impl Trim {
 }
 
 impl Pg {
-    /// Forgets purged snapshots that the map has forgotten, and sees what there is to trim.
+    /// Drops purged snapshots that the map no longer lists, and computes the snapshots to be trimmed.
     pub(in crate::pg) fn refresh_trim(&mut self) {
         let Some(pool) = self.pool().cloned() else { return };
         if !self.info.purged_snaps.is_empty() {
@@ -68,12 +68,12 @@ impl Pg {
         }
     }
 
-    /// Snapshots are being trimmed.
+    /// True while a step of trimming is in flight.
     pub(in crate::pg) fn is_trimming(&self) -> bool {
         self.trim.busy > 0
     }
 
-    /// Starts the next step if none is under way.
+    /// Starts the next step, if none is in flight.
     pub(in crate::pg) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(&(snap, _)) = self.trim.todo.as_slice().first() {
             let rests = self.state != State::Active
@@ -122,10 +122,11 @@ impl Pg {
             }
             Err(stop @ (Stop::Wait | Stop::Errno(ENOSPC))) => self.step_failed(stop, out),
             Err(Stop::Errno(errno)) => {
-                // Objects are served as before. It stays busy: trimming rests until the next interval instead of failing in a loop.
+                // Clients are served as before. `busy` stays set: trimming pauses until the next interval instead of
+                // failing in a loop.
                 let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
                 let text = format!(
-                    "{spg}: the snapshot index on {me} does not read ({name}): what only removed snapshots need stays until another OSD leads; mark that one out"
+                    "{spg}: the snapshot index on {me} does not read ({name}): trimming pauses until another OSD is primary; mark {me} out"
                 );
                 tracing::error!("{text}");
                 out.push(Effect::Log(LogLevel::Error, text));
@@ -200,7 +201,7 @@ impl Pg {
             trim_clone(&mut view, &self.meta(), &before, clone, &pool.removed_snaps)?
         };
         let Some(t) = planned else {
-            // The index names a clone that is not there.
+            // The index names a clone that does not exist.
             let key = crate::exec::index_key(self.trim.snap, clone);
             let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: vec![key] };
             return self.commit_entries(tag, vec![op], &mut [], store);

@@ -1,13 +1,13 @@
-//! Backfill: filling a copy whose log does not reach ours, in hash order, range by range.
+//! Backfill: filling a copy whose log does not overlap the primary's, in hash order, range by range.
 //!
-//! For each range the primary lists its objects and asks the target for its own, with digests of their metadata. What
-//! differs is pushed; what only the target has is pushed as nothing. When the range is equal the target writes down how
-//! far it is, and that survives a restart.
+//! For each range the primary lists its objects and asks the target for its own, with digests of their metadata.
+//! Objects that differ are pushed; objects that only the target has are removed there. When the range is equal, the
+//! target stores how far it is, so that backfill resumes after a restart.
 //!
 //! Invariants:
-//!  1. An object up to `upto`, or pushed or found equal in the present range, gets every write. All others get the log
-//!     record only, and are pushed later with what they are then.
-//!  2. What is written in the present range before the target's digest has come is compared again: it counts as different.
+//!  1. Writes go to objects up to `upto`, and to those pushed or found equal in the present range. For other objects
+//!     the target gets the log record only; they are pushed later, in their state of then.
+//!  2. An object that is written in the present range before the target's digest arrives counts as different.
 
 use crate::effect::Effect;
 use crate::exec::Step;
@@ -21,22 +21,22 @@ use base::{HObject, Now, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Oid, ReadError};
 
-/// How far a target is.
+/// Progress of one backfill target.
 #[derive(Debug)]
 pub(in crate::pg) struct Backfill {
-    /// Everything up to and including this object is there.
+    /// The target has all objects up to and including this one.
     upto: HObject,
-    /// End of the present range, inclusive, and what is here in it.
+    /// End of the present range, inclusive, and the digests of the primary's objects in it.
     range: Option<(HObject, BTreeMap<HObject, u64>)>,
-    /// The present range is being listed here.
+    /// The primary is listing the present range.
     listing: bool,
-    /// The target was asked for this range.
+    /// The range that the target was asked for.
     pub asked: Option<(HObject, HObject)>,
-    /// Written since the range was listed and before the target answered.
+    /// Objects written after the range was listed and before the target answered.
     dirty: BTreeSet<HObject>,
-    /// Known to differ and not pushed; `None` until the target has answered.
+    /// Objects that differ and are to be pushed; `None` until the target has answered.
     todo: Option<BTreeSet<HObject>>,
-    /// Being pushed.
+    /// Objects that are being pushed.
     pushing: BTreeSet<HObject>,
 }
 
@@ -57,7 +57,7 @@ impl Backfill {
         &self.upto
     }
 
-    /// A write to `head` goes to the target. If not, it is noted that the target's copy is stale.
+    /// True if a write to `head` goes to the target. Otherwise the object is noted as different.
     pub(in crate::pg) fn takes_write(&mut self, head: &HObject) -> bool {
         if *head <= self.upto {
             return true;
@@ -66,7 +66,7 @@ impl Backfill {
             return false;
         }
         match &self.todo {
-            // It may be listed already, or beyond the range: noted in any case.
+            // The object may be in the listing or beyond the range, so it is noted in any case.
             None => {
                 self.dirty.insert(head.clone());
                 false
@@ -78,13 +78,13 @@ impl Backfill {
         }
     }
 
-    /// What is left of the present range nobody can read.
+    /// True if all remaining objects of the present range are unreadable on every copy.
     pub(in crate::pg) fn is_stuck(&self, hopeless: &BTreeSet<HObject>) -> bool {
         self.pushing.is_empty()
             && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(|h| hopeless.contains(h)))
     }
 
-    /// It could not be pushed: later again.
+    /// Puts an object back that could not be pushed.
     pub(in crate::pg) fn put_back(&mut self, head: &HObject) {
         if self.pushing.remove(head)
             && let Some(todo) = &mut self.todo
@@ -98,16 +98,17 @@ impl Backfill {
     }
 }
 
-/// Mixes the parts of a digest.
+/// Mixes a value into a digest.
 fn mix(h: u64, v: u64) -> u64 {
     (h ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// Objects of a listing, grouped: what there is of each head.
+/// Objects of a list, grouped by head.
 pub(in crate::pg) type Families = Vec<(HObject, Vec<Oid>)>;
 
 impl Pg {
-    /// Objects after `begin`, up to and including `end`, at most `max` families; and up to where that is complete.
+    /// Objects after `begin`, up to and including `end`, at most `max` families. The second value is the last object
+    /// to which the list is complete.
     pub(in crate::pg) fn families(
         &self,
         id: u64,
@@ -117,7 +118,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<(Families, HObject)> {
         let tag = self.tag(id);
-        // The end of a family is its snapdir's name: heads come before it.
+        // A family ends with its snapdir, which sorts after the clones and the head.
         let mut from = if begin.is_min() {
             Oid { generation: 0, ..Oid::new(HObject::min()) }
         } else {
@@ -152,7 +153,8 @@ impl Pg {
         }
     }
 
-    /// A number that is the same on both sides if and only if (but for chance) the metadata is.
+    /// Digests of objects' metadata. Equal metadata gives equal digests; different metadata gives, but for chance,
+    /// different ones.
     fn digests(
         &self,
         id: u64,
@@ -185,7 +187,7 @@ impl Pg {
         Ok((out, upto))
     }
 
-    /// Takes the next step of every target.
+    /// Advances every backfill target.
     pub(in crate::pg) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let targets: Vec<PeerId> =
             self.peers.members.iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
@@ -254,7 +256,7 @@ impl Pg {
         let Some(upto) = self.peers.members.get(&o).and_then(|m| m.backfill.as_ref()).map(|b| b.upto.clone()) else {
             return Verdict::Done;
         };
-        // What was written since the range began is compared again in any case.
+        // Objects written since the range began are compared again in any case.
         match self.digests(id, &upto, &HObject::max(), self.reserver.backfill_range(), store) {
             Ok((found, end)) => {
                 if let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) {
@@ -269,7 +271,7 @@ impl Pg {
         }
     }
 
-    /// As a target: says what is here.
+    /// As a backfill target: answers with the digests of a range.
     pub(in crate::pg) fn run_digest(
         &mut self,
         id: u64,
@@ -314,7 +316,7 @@ impl Pg {
         b.todo = Some(todo);
     }
 
-    /// Objects a target still lacks, roughly: as many as the share of hashes it has not seen.
+    /// Estimated number of objects that the targets lack: the share of hashes that are not filled.
     pub(in crate::pg) fn left_to_backfill(&self) -> i64 {
         let all = self.info.stats.num_objects;
         self.peers

@@ -1,10 +1,10 @@
-//! Copies get what they lack.
+//! Recovery: bringing copies up to date.
 //!
 //! - `pull_push`: recovery by log
-//! - `backfill`: recovery of a copy whose log does not reach
+//! - `backfill`: filling a copy whose log does not overlap
 //! - `reserve`: places on the OSDs that take part
-//! - `unreadable`: objects whose bytes do not read here
-//! - `unfound`: objects that nobody has
+//! - `unreadable`: objects that this copy can't read
+//! - `unfound`: objects that no copy has
 
 pub(in crate::pg) mod backfill;
 pub(in crate::pg) mod pull_push;
