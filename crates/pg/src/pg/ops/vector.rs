@@ -1,5 +1,5 @@
-//! A client's operation vector from duplicate check to submitted transaction and reply. A write that the client sends again is
-//! recognised here, by its request id in the log, and gets the answer it had.
+//! A client's operation vector, from duplicate check to submitted transaction and reply. A resent write is recognised
+//! by its reqid in the log and gets its first answer again.
 
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
@@ -39,7 +39,7 @@ impl Pg {
             && let Some(head) = &*head
             && !self.may_read_here(head, now)
         {
-            // It changed while the store was asked.
+            // The member's state changed while the store was read.
             self.reply_error(req, base::errno::EAGAIN, Kind::of(access), now, out);
             return Verdict::Done;
         }
@@ -67,7 +67,7 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(EIO)) if self.can_heal(head) => Verdict::Damaged(head.clone()),
-            // Not even the record of a refusal has room.
+            // There is no room even for the record of a refusal.
             Err(Stop::Errno(ENOSPC)) if may_write => Verdict::Park(Stage::NoRoom),
             Err(Stop::Errno(e)) => {
                 self.reply_after(before.last_write, req, e, None, kind, now, out);
@@ -113,17 +113,17 @@ impl Pg {
         }
     }
 
-    /// What a listing says of the objects whose newest version is not here.
+    /// The objects of which this copy lacks the newest version, with their state for a list.
     fn lacking(&self, tag: Tag, store: &mut dyn ObjectStore) -> Step<list::Lacking> {
         if self.missing.is_empty() {
             return Ok(list::Lacking::new());
         }
-        // What is needed is what an object was as of a version, which need not be one of its own: the newest of its entries up to
-        // that says whether there was one.
+        // The needed version is a log position and may belong to another entry. The object's newest entry up to that
+        // position tells whether the object exists.
         let mut last: BTreeMap<&HObject, bool> = BTreeMap::new();
         for (version, record) in store.log_entries(tag, self.cid, Eversion::default())? {
             let e = LogEntry::from_record(&record).map_err(|_| Stop::Errno(EIO))?;
-            // What becomes of a clone says nothing of the object itself.
+            // Entries of clones tell nothing about the head.
             if let Some((head, need)) = self.missing.get_key_value(&e.soid)
                 && e.kind != LogKind::Error
                 && version <= *need
@@ -165,7 +165,7 @@ impl Pg {
         }
     }
 
-    /// What clients may do with a pool whose copies are shards.
+    /// Limits of an erasure-coded pool for clients; `None` in a replicated one.
     pub(in crate::pg) fn coded_rules(&self) -> Option<Coded> {
         let c = self.coder.as_ref()?;
         let overwrites = self.pool().is_some_and(|p| p.has(pool_flags::EC_OVERWRITES));
@@ -195,7 +195,7 @@ impl Pg {
             return Err(ERESTART.into());
         }
 
-        // Which object is read.
+        // Select the object that is read.
         let head_oid = Oid::new(head.clone());
         let (mut exists, mut base, mut oi) = (before.exists, None, None);
         match req.msg.snapid {
@@ -246,7 +246,7 @@ impl Pg {
             copied_version: None,
             copied_mtime: None,
             want_copy: None,
-            // The same numbers whenever the request is planned.
+            // The seed depends only on the request, so each planning draws the same numbers.
             rng: Rng::new(self.cfg.seed ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64)),
             index: 0,
             bytes_read: 0,
@@ -262,7 +262,7 @@ impl Pg {
             }
         };
         req.msg.ops = ops;
-        // Another copy may read what this one can't; if none does, what came of it is answered.
+        // Another copy may be readable. If none is, the client gets the error.
         if ctx.view.damaged && self.can_heal(head) {
             return Err(EIO.into());
         }
@@ -272,7 +272,7 @@ impl Pg {
             return Ok(Ran::Finished(Verdict::Done));
         }
         if result == EIO && self.is_coded() && self.is_lacked(head) {
-            // Too few shards have it now; with those that are to get it there may be enough.
+            // Too few shards have the object; after recovery there may be enough.
             return Ok(Ran::Finished(Verdict::Damaged(head.clone())));
         }
         if let Some(c) = ctx.want_copy.take() {
@@ -282,7 +282,7 @@ impl Pg {
         let timing = Timing::new(kind, req, ctx.bytes_read, ctx.bytes_written);
         let effects = std::mem::take(&mut ctx.effects);
         if !may_write {
-            // Of what was read: at a snapshot that is a clone.
+            // At a snapshot, the version is that of the clone.
             let of = if acts(Bug::HeadVersionAtSnapshot) { &before.oi } else { &ctx.oi };
             let (delta, user_version) = (ctx.delta, of.user_version);
             drop(ctx);
@@ -308,7 +308,7 @@ impl Pg {
                 if flags & msg_flags::FULL_TRY == 0 {
                     return Ok(Ran::Finished(Verdict::Park(Stage::WaitingForSpace)));
                 }
-                // Recorded as any refusal: who leads no more and does not know can't say that the write was not made.
+                // Logged like any refusal. A former primary could not tell that the write was not made.
                 result = if pool.has(pool_flags::FULL_QUOTA) { EDQUOT } else { ENOSPC };
             }
         }
@@ -329,8 +329,8 @@ impl Pg {
             return Ok(Ran::Finished(Verdict::Submitted));
         }
 
-        // What the client gets of a successful write, and gets again for a resend. Output beyond the bound fails the
-        // vector as a whole.
+        // Results that the client gets for a successful write, also for its resend. Output above the limit fails the
+        // whole vector.
         let (mut shown, mut kept) = (0, Vec::new());
         if want_returns {
             shown = result;
@@ -348,7 +348,7 @@ impl Pg {
         self.give_reads(reads);
         let user_version = done.user_version;
         match self.commit_object(tag, head, done, store) {
-            // The device is full: that, too, is an answer only of who leads.
+            // The device is full. This, too, is answered only when it is logged.
             Err(Stop::Errno(ENOSPC)) => {
                 let user_version = before.oi.user_version;
                 let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), store)?;
@@ -367,13 +367,14 @@ impl Pg {
         Ok(Ran::Finished(Verdict::Submitted))
     }
 
-    /// Answers when the transaction submitted last is durable.
+    /// Sends the reply when the most recently submitted transaction is durable.
     fn reply_when_durable(&mut self, req: &OpRequest, reply: Box<MOsdOpReply>, timing: Timing) {
         let again = self.again.take();
         self.on_durable(Action::Reply(req.session, reply, timing, again));
     }
 
-    /// Writes down that a write changes nothing, and why, so that a resend gets the same answer; the version of the record.
+    /// Logs a write that changes nothing, with its result, so that a resend gets the same answer. Returns the
+    /// record's version.
     #[allow(clippy::too_many_arguments, reason = "the parts of a record")]
     fn record_refusal(
         &mut self,
@@ -405,7 +406,7 @@ impl Pg {
         Ok(version)
     }
 
-    /// The snapshot context in force.
+    /// The snapshot context of the vector: that of the pool, or that of the request.
     fn snap_context(&self, req: &OpRequest, pool: &crate::map::PoolView) -> Step<Snapc> {
         let c = &req.msg.snapc;
         if req.msg.flags & msg_flags::ENFORCE_SNAPC == 0 && pool.has(pool_flags::POOL_SNAPS) {
@@ -418,7 +419,7 @@ impl Pg {
         Ok(Snapc { seq: c.seq.0, snaps })
     }
 
-    /// Answers a resend of a write that is in the log.
+    /// Answers a resent write that is in the log; false if it is not.
     fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, now: Now, out: &mut Vec<Effect>) -> bool {
         let Some(d) = self.log.find(reqid) else { return false };
         let (result, version, user_version) = (d.result, d.version, d.user_version);
@@ -434,7 +435,7 @@ impl Pg {
         true
     }
 
-    /// A chunk of a copy came.
+    /// Handles a chunk of a `copy_from` source.
     pub(in crate::pg) fn handle_fetched(&mut self, id: FetchId, result: Result<Fetched, Errno>, out: &mut Vec<Effect>) {
         let Some(plan) = self.plans.get_mut(&id.0) else { return };
         let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
@@ -449,19 +450,19 @@ impl Pg {
                 self.runnable.push_back(id.0);
             }
             Err(s) => {
-                // The vector runs on and refuses: what is sent again meets the record of that.
+                // The vector runs again and fails, so that the failure is logged for resends.
                 plan.copied = Some(Box::new(state.fail(crate::pg::errno_of(&s).unwrap_or(EIO))));
                 self.runnable.push_back(id.0);
             }
         }
     }
 
-    /// What an executed vector that found nothing answers as versions: a floor for what the object's version will be.
+    /// Versions in the answer of a vector whose object does not exist: a lower bound of the object's future versions.
     fn floor(&self) -> (Eversion, u64) {
         (self.info.last_update, self.info.last_user_version)
     }
 
-    /// A reply for `req`, whose operations it takes. Without versions it is an error's.
+    /// Builds the reply to `req` and takes its operations. `None` for versions: an error that shows no object.
     pub(in crate::pg) fn build_reply(
         &self,
         req: &mut OpRequest,
@@ -500,7 +501,7 @@ impl Pg {
     }
 }
 
-/// What a vector came to.
+/// Outcome of a vector.
 enum Ran {
     Finished(Verdict),
     Copy(crate::exec::CopyRequest),

@@ -1,12 +1,12 @@
-//! Recovery by log: objects with what was written while a copy was away go over whole, head and clones together.
+//! Recovery by log: objects changed while a copy was away are sent whole, head and clones together.
 //!
-//! The primary first pulls what it lacks itself, then pushes what members lack. Objects that clients wait for go first.
-//! An object travels in parts of bounded size, one part on its way at a time; the first part replaces all there was. A
-//! crash in between leaves the object in the receiver's missing set, so nobody reads a part of an object.
+//! The primary first pulls the objects that it lacks, then pushes those that members lack. Objects that clients wait
+//! for go first. An object is sent in parts of bounded size, one at a time; the first part replaces the old object.
+//! After a crash in between, the object is still in the receiver's missing set, so no client reads a part of it.
 //!
 //! Invariants:
-//!  1. An object missing anywhere among the members is not written; one missing here is not read. Plans for it wait in
-//!     order and start when it is there.
+//!  1. An object that any member lacks is not written; one that this copy lacks is not read. Plans on such an object
+//!     wait in order, and start when it is recovered.
 //!  2. An object does not change while it is read for a push: the push holds it as a reader.
 
 use crate::effect::{Effect, Lane};
@@ -35,29 +35,29 @@ use std::collections::BTreeSet;
 use store::{ObjectStore, Oid, Op};
 use wire::{Features, Writer};
 
-/// An object the primary asked for.
+/// An object that the primary pulls.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct PullJob {
     pub need: Eversion,
-    /// Who was asked.
+    /// The copy that was asked.
     pub source: Option<PeerId>,
-    /// Who does not have it.
+    /// Copies that do not have the object.
     pub refused: BTreeSet<PeerId>,
-    /// The transfer that is being applied, by its sender and number, and whether its last part has been submitted.
+    /// The transfer that is being applied: sender, number, and whether its last part has been submitted.
     pub taken: Option<(PeerId, u64, bool)>,
-    /// Counted among the objects under way.
+    /// Counts the object in `osd_recovery_max_active`.
     active: Option<Active>,
 }
 
 impl PullJob {
-    /// Who was asked can't give it.
+    /// Notes that the asked copy can't send the object.
     pub(in crate::pg) fn ask_another(&mut self) {
         self.refused.extend(self.source.take());
         self.active = None;
     }
 }
 
-/// Where in an object the next part begins.
+/// Position in an object where the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pg) enum Cursor {
     Start,
@@ -65,55 +65,55 @@ pub(in crate::pg) enum Cursor {
     Omap(Option<Bytes>),
 }
 
-/// A transfer to somebody.
+/// An object that is pushed to another copy.
 #[derive(Debug)]
 pub(in crate::pg) struct PushJob {
     pub to: PeerId,
     pub head: HObject,
-    /// Asked for as of this log position; the copy here must be that.
+    /// For a pull: the log version as of which the object is needed. This copy must have it.
     need: Option<Eversion>,
-    /// Somebody there waits for it.
+    /// A client waits for the object at the receiver.
     urgent: bool,
-    /// What there is of the object, once listed.
+    /// The object and its clones in this store, once listed.
     objects: Option<Vec<Oid>>,
-    /// The same of an object that shards have.
+    /// For shards: the object and its clones, as another shard described them.
     pub family: Option<Vec<Described>>,
     pub at: usize,
     pub cursor: Cursor,
     n: u32,
-    /// The part on its way.
+    /// The part that is sent and not acknowledged.
     pub sent: Option<(Bytes, Bytes)>,
     pub last: bool,
     acked: bool,
-    /// Omap entries read and not counted yet.
+    /// Omap entries that were read and are not in the counters.
     keys: u64,
-    /// Counted among the objects under way.
+    /// Counts the object in `osd_recovery_max_active`.
     active: Option<Active>,
 }
 
-/// A transfer that is under way.
+/// A push in progress.
 #[derive(Debug)]
 pub(in crate::pg) struct Pushing {
     pub to: PeerId,
     pub head: HObject,
-    /// All of it is sent, and it was little: only the answer is missing.
+    /// All parts are sent and small; only the acknowledgement is outstanding.
     pub sent: bool,
 }
 
 impl Pg {
-    /// Nothing is missing anywhere and nobody is being filled.
+    /// True if no member lacks an object and none is being backfilled.
     pub(in crate::pg) fn is_recovered(&self) -> bool {
         self.missing.is_empty() && self.peers.members.values().all(|m| m.missing.is_empty() && m.backfill.is_none())
     }
 
-    /// A plan on `head` must wait for recovery.
+    /// True if a plan on `head` must wait for recovery; `excl`: it writes.
     pub(in crate::pg) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
         self.missing.contains_key(head)
             || self.peers.waiting.contains_key(head)
             || excl && self.peers.members.values().any(|m| m.missing.contains_key(head))
     }
 
-    /// Keeps a plan until an object is recovered, which is now urgent.
+    /// Parks a plan until its object is recovered, and makes that urgent.
     pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>, head: HObject) {
         plan.stage = Stage::Recovering;
         if !self.peers.urgent.contains(&head) {
@@ -125,7 +125,7 @@ impl Pg {
         queue.insert(at, plan);
     }
 
-    /// Nobody who was asked has an object. Listings that wait for it do without.
+    /// Marks an object as unfound. Lists that wait for it go on without it.
     pub(in crate::pg) fn note_unfound(&mut self, head: HObject) {
         if self.peers.waiting.contains_key(&head) {
             self.pushed.push(head.clone());
@@ -133,7 +133,7 @@ impl Pg {
         self.peers.unfound.insert(head);
     }
 
-    /// Lets plans go on whose object may be recovered now.
+    /// Runs the plans that waited for an object.
     pub(in crate::pg) fn recovered(
         &mut self,
         head: &HObject,
@@ -144,12 +144,12 @@ impl Pg {
         let Some(queue) = self.peers.waiting.remove(head) else { return };
         self.peers.urgent.retain(|h| h != head);
         for plan in queue {
-            // One that still must wait queues again, and those after it.
+            // A plan that must still wait is queued again, and so are those behind it.
             self.start(plan, now, store, out);
         }
     }
 
-    /// Starts what may be started.
+    /// Starts as much recovery as limits and reservations allow.
     pub(in crate::pg) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if !matches!(self.state, State::Active | State::Peered | State::Quiesced) || self.stopping {
             return;
@@ -165,7 +165,7 @@ impl Pg {
         }
         let by_log = !self.missing.is_empty() || lacking;
         let may = if self.is_forbidden(by_log) {
-            // What clients wait for goes on.
+            // Objects that clients wait for are recovered nevertheless.
             self.unreserve();
             false
         } else {
@@ -193,7 +193,7 @@ impl Pg {
         }
     }
 
-    /// Copies that only move can wait.
+    /// Class of the recovery work: best effort if every acting member is complete, so that copies only move.
     pub(in crate::pg) fn recovery_class(&self) -> Class {
         let full = self.map.as_ref().is_some_and(|m| {
             let copies = m.mapping.acting(self.is_coded()).len();
@@ -208,7 +208,7 @@ impl Pg {
         if full && whole { Class::BestEffort } else { Class::Recovery }
     }
 
-    /// Flags of the map forbid what is next: recovery of what logs name, or backfill.
+    /// True if flags of the map forbid the next step: recovery by log, or backfill.
     fn is_forbidden(&self, by_log: bool) -> bool {
         let Some(map) = &self.map else { return false };
         if by_log {
@@ -218,7 +218,7 @@ impl Pg {
         map.flags & map_flags::NOBACKFILL != 0 || map.flags & map_flags::NOREBALANCE != 0 && !degraded
     }
 
-    /// An operator wants this PG recovered before others, or in its turn again.
+    /// Sets or cancels an operator's request to recover this PG before others.
     pub(in crate::pg) fn force(&mut self, options: u8) {
         const CANCEL: u8 = 4;
         let bits = options & 3;
@@ -229,17 +229,17 @@ impl Pg {
         }
     }
 
-    /// All that is left to recover nobody has.
+    /// True if all objects that are left to recover are unfound.
     fn is_stuck(&self) -> bool {
         let p = &self.peers;
         let gone = |h: &HObject| self.missing.contains_key(h) || p.damage.hopeless.contains(h);
         let mut lacked = p.members.values().flat_map(|m| m.missing.keys());
         let stuck = p.pushes.is_empty() && p.unfound.len() >= self.missing.len() && lacked.all(gone);
-        // Without anything missing, backfill may go on.
+        // Without missing objects, backfill may go on.
         stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
     }
 
-    /// Rebuilds what this shard lacks from the others.
+    /// Rebuilds objects that this shard lacks from the other shards.
     fn start_rebuilds(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
@@ -299,7 +299,7 @@ impl Pg {
                 Some(o) => Some(o).filter(|o| !refused.contains(o)),
                 None => self.sources(&head, need).find(|o| !refused.contains(o)),
             };
-            // What there is.
+            // After a revert any version of that copy is accepted.
             let need = if given_up.is_some() { Eversion::default() } else { need };
             let Some(p) = self.peers.pulls.get_mut(&head) else { continue };
             p.refused = refused;
@@ -318,7 +318,7 @@ impl Pg {
         }
     }
 
-    /// Who has an object as of a log position: members, then strays.
+    /// Copies that have an object as of a log version: members, then strays.
     fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = PeerId> {
         let members = self.peers.members.iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
         let strays = self.peers.known.iter().filter(move |(o, k)| {
@@ -328,7 +328,7 @@ impl Pg {
         members.chain(strays.map(|(o, _)| *o))
     }
 
-    /// Somebody else has the object as it is to be.
+    /// True if other copies can give the object in its current state.
     pub(in crate::pg) fn has_source(&self, head: &HObject) -> bool {
         if self.is_coded() {
             let me = self.me();
@@ -350,7 +350,7 @@ impl Pg {
         }
     }
 
-    /// Asks others for what was asked of OSDs that are down now.
+    /// Asks other copies in place of those whose OSDs are down in the new map.
     pub(in crate::pg) fn check_sources(&mut self) {
         let Some(map) = &self.map else { return };
         self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
@@ -362,7 +362,7 @@ impl Pg {
         self.ask_others();
     }
 
-    /// An object is here.
+    /// Notes that an object was recovered on this copy.
     pub(in crate::pg) fn pulled(
         &mut self,
         head: &HObject,
@@ -377,7 +377,7 @@ impl Pg {
         self.peers.damage.wanted.remove(head);
         self.recovered(head, now, store, out);
         if self.missing.is_empty() {
-            // Listings waited for all.
+            // Lists wait until nothing is missing.
             self.retry_held(now, store, out);
         }
     }
@@ -417,12 +417,12 @@ impl Pg {
         }
     }
 
-    /// Transfers of which only the answer is missing, of all or to one member.
+    /// Pushes of which only the acknowledgement is outstanding: all, or those to one member.
     pub(in crate::pg) fn pushes_sent(&self, to: Option<PeerId>) -> usize {
         self.peers.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
     }
 
-    /// Starts a transfer. False if too many objects are under way already.
+    /// Starts a push. False if too many objects are being recovered.
     pub(in crate::pg) fn start_push(
         &mut self,
         to: PeerId,
@@ -435,7 +435,7 @@ impl Pg {
         if self.peers.pushes.values().any(|p| p.to == to && p.head == head) {
             return true;
         }
-        // Who asks for an object counts it.
+        // A pulled object is counted by the primary that asked for it.
         let Some(active) = self.start_object(asked.is_some() || self.peers.urgent.contains(&head)) else {
             return false;
         };
@@ -496,7 +496,7 @@ impl Pg {
                 if job.need.is_none() {
                     self.counters.recovered_objects += 1;
                 }
-                // At once: who waits for the object's lock writes it next, and that must reach the member.
+                // At once: the next plan on the object may write it, and that write must reach the member.
                 if let Some(m) = self.peers.members.get_mut(&to) {
                     m.missing.remove(&head);
                     if let Some(b) = &mut m.backfill {
@@ -507,7 +507,7 @@ impl Pg {
                 return Verdict::Done;
             }
         }
-        // Large writes of recovery would stand before those of clients at the disk.
+        // Large writes of recovery would delay those of clients at the disk.
         let urgent = job.urgent || self.peers.urgent.contains(&job.head);
         let part = if urgent || self.pacer.is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
         let next = match self.is_coded() {
@@ -518,11 +518,11 @@ impl Pg {
         };
         match next {
             Ok(Some(part)) => {
-                // What was pinned for this part may go.
+                // Data pinned for this part can be released.
                 store.release(self.tag(id));
                 job.sent = Some(part.clone());
                 if job.last && part.1.len() <= PUSH_SMALL {
-                    // Others may begin meanwhile.
+                    // Lets another object begin meanwhile.
                     job.active = None;
                     if let Some(p) = self.peers.pushes.get_mut(&id) {
                         p.sent = true;
@@ -546,12 +546,12 @@ impl Pg {
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
                 let (to, head) = (job.to, job.head.clone());
-                tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object does not read, it cannot be pushed");
+                tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object is unreadable here and can't be pushed");
                 self.peers.pushes.remove(&id);
                 if job.need.is_some() {
                     self.tell(to, &Body::NoPull { head: head.clone() });
                     if self.peers.member && errno == EIO && !self.missing.contains_key(&head) {
-                        // The primary sends it when it has it.
+                        // The primary pushes the object here when it has it.
                         let need = self.info.last_update;
                         self.missing.insert(head.clone(), need);
                         self.start_work(Work::Missing(head, Some(need)), None, now, store, out);
@@ -564,7 +564,7 @@ impl Pg {
         }
     }
 
-    /// Reads the next part; `None` if this copy is not what was asked for.
+    /// Reads the next part; `None` if this copy does not have the object as needed.
     fn next_part(
         &self,
         id: u64,
@@ -578,13 +578,13 @@ impl Pg {
                 && job.head <= self.info.last_backfill
                 && (self.peers.member || self.info.last_update >= need);
             if need == Eversion::default() {
-                // What is here, however old: nobody has better.
+                // A reverted object is sent in whatever version is here.
                 right = true;
             } else if right && !self.peers.member {
-                // What this log has beyond may not be what others have.
+                // Entries of this log beyond `need` may be divergent.
                 let newer = store.log_entries(tag, self.cid, need)?;
                 right = !newer.iter().any(|(_, r)| {
-                    // Records of failures stand for no change.
+                    // Records of failed operations stand for no change.
                     LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == job.head)
                 });
             }
@@ -642,7 +642,7 @@ impl Pg {
                     if page.more && last.is_some() {
                         Cursor::Omap(last)
                     } else {
-                        // Attributes last: what has no object info is no whole object.
+                        // Attributes come last, so that an incomplete object has no object info.
                         let attrs = store.attrs(tag, self.cid, oid)?;
                         bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
                         let ss = attrs.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
@@ -666,7 +666,7 @@ impl Pg {
         Ok(Some(part))
     }
 
-    /// The message with a part of an object.
+    /// Encodes the message with a part of an object.
     fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
         let mut w = Writer::with_capacity(Features::PACIFIC, 512);
         let mut data = Vec::new();
@@ -680,26 +680,26 @@ impl Pg {
         Ok((w.into_bytes(), crate::peer::join(data)))
     }
 
-    /// Lets plans go on that waited for pushes that are done.
+    /// Runs the plans that waited for pushes which are done.
     pub(in crate::pg) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         for head in std::mem::take(&mut self.pushed) {
             self.recovered(&head, now, store, out);
         }
     }
 
-    /// Objects that nobody who was asked has: with the version that is wanted.
+    /// The unfound objects, with the needed versions.
     #[must_use]
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
         self.peers.unfound.iter().map(|h| (h.clone(), self.missing.get(h).copied().unwrap_or_default())).collect()
     }
 
-    /// What clients wait for that nobody has.
+    /// Number of objects that no copy can give.
     pub(in crate::pg) fn unfound(&self) -> usize {
         self.peers.unfound.len() + self.peers.damage.hopeless.len()
     }
 }
 
-/// Keys of an object's clones in the snapshot index: they follow from its snapset.
+/// Keys of an object's clones in the snapshot index, derived from its snapset.
 pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl Iterator<Item = Bytes> + 'a {
     ss.clones.iter().flat_map(move |c| {
         let clone = head.at_snap(SnapId(c.id));
@@ -707,7 +707,7 @@ pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl 
     })
 }
 
-/// A member has an object as it is to be.
+/// True if a member has the current state of an object.
 pub(in crate::pg) fn has(m: &Member, head: &HObject) -> bool {
     !m.missing.contains_key(head) && m.backfill.as_ref().is_none_or(|b| head <= b.upto())
 }

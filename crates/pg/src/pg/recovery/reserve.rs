@@ -1,12 +1,14 @@
-//! Reservations of a PG: before it recovers or backfills it takes a place on its own OSD, then one after the other on those of
-//! its members, in order, so that no two PGs wait for each other. What a place is says [`crate::reserve`].
+//! Reservations of one PG. Before recovery or backfill it takes a place on its own OSD, then one on the OSD of each
+//! member. It asks them one after the other, in order of their numbers, so that PGs can't wait for each other in a
+//! circle. [`crate::reserve`] has the places.
 //!
-//! Objects that clients wait for need none.
+//! Objects that clients wait for are recovered without a place.
 //!
 //! Invariants:
-//!  1. Places here are given back by dropping them: no end of an interval leaves one behind. What a member lends ends with its
-//!     interval, too; else the primary says so until that is answered.
-//!  2. Nothing waits for one message only: questions are repeated, and a granted one is told again when a session was reset.
+//!  1. Local places are freed by dropping them, so the end of an interval leaves none behind. A member's place ends
+//!     with its interval, too; before that the primary repeats the release until it is answered.
+//!  2. Nothing depends on a single message: questions are repeated, and a member repeats its grant after a session
+//!     was reset.
 
 use crate::peer::{Body, ReserveMsg};
 use crate::pg::seldom::Part;
@@ -18,33 +20,33 @@ use base::{Mono, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::ObjectStore;
 
-/// What places are for.
+/// Purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pg) enum Kind {
-    /// Objects that the log names.
+    /// Recovery by log.
     Recovery,
-    /// Filling copies.
+    /// Backfill.
     Backfill,
 }
 
-/// How far the primary is.
+/// State of the primary's reservation.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Reservation {
     kind: Option<Kind>,
-    /// Number of the present attempt.
+    /// Number of the current attempt.
     n: u64,
     local: Option<Claim>,
-    /// Still to be asked, in order.
+    /// Members still to be asked, in order.
     todo: VecDeque<PeerId>,
-    /// Asked, with that priority.
+    /// The member that was asked, with the priority.
     asked: Option<(PeerId, u8)>,
     granted: BTreeSet<PeerId>,
     held: bool,
-    /// An OSD was too full the last time.
+    /// An OSD was too full at the last attempt.
     too_full: bool,
-    /// Then not before this time.
+    /// Time before which there is no further attempt.
     retry_at: Option<Mono>,
-    /// Members that were told to take a place back, and have not said that they have.
+    /// Members that have not confirmed the release of their place, with the attempt.
     releasing: BTreeMap<PeerId, u64>,
 }
 
@@ -63,19 +65,19 @@ impl Part for Reservation {
     };
 
     fn is_empty(&self) -> bool {
-        // Once it has asked for places it must go on counting attempts.
+        // Attempts are numbered on through the interval, so a used reservation stays.
         self.n == 0 && self.kind.is_none() && self.is_idle() && self.releasing.is_empty() && self.retry_at.is_none()
     }
 }
 
 impl Reservation {
-    /// Nothing is held here, asked for, or granted to another OSD's PG.
+    /// True if no place is held, asked for, or granted.
     pub(in crate::pg) fn is_idle(&self) -> bool {
         !self.held && self.local.is_none() && self.asked.is_none() && self.granted.is_empty() && self.todo.is_empty()
     }
 }
 
-/// What a member gave to its primary.
+/// A place that this member lends to its primary.
 #[derive(Debug)]
 pub(in crate::pg) struct Lent {
     to: PeerId,
@@ -86,32 +88,32 @@ pub(in crate::pg) struct Lent {
 }
 
 impl Reservation {
-    /// It recovers or backfills.
+    /// True if the PG may recover or backfill.
     pub(in crate::pg) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// It waits for a place.
+    /// True if the PG waits for a place.
     pub(in crate::pg) fn waits(&self) -> bool {
         self.local.is_some() && !self.held
     }
 
-    /// An OSD is too full for what comes next.
+    /// True if an OSD is too full for the recovery.
     pub(in crate::pg) fn is_too_full(&self) -> bool {
         self.too_full
     }
 
-    /// What it is for.
+    /// Purpose of the reservation.
     pub(in crate::pg) fn kind(&self) -> Option<Kind> {
         self.kind
     }
 
-    /// Something must be said again if time passes.
+    /// True if a question or release is to be repeated.
     pub(in crate::pg) fn awaits(&self) -> bool {
         self.waits() || !self.releasing.is_empty()
     }
 
-    /// When to try again.
+    /// Time of the next attempt, after an OSD was too full.
     pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
         self.retry_at
     }
@@ -122,7 +124,8 @@ impl Pg {
         Owner { reactor: self.reactor, index: self.cfg.index, spg: self.cfg.spg }
     }
 
-    /// True if it may start recovering, or filling, objects that nobody waits for. Takes the next step towards that.
+    /// True if the PG may recover objects that no client waits for. Otherwise takes the next step towards a
+    /// reservation.
     pub(in crate::pg) fn may_recover(&mut self, kind: Kind, now: Now) -> bool {
         if self.peers.reservation.kind != Some(kind) {
             self.unreserve();
@@ -143,7 +146,8 @@ impl Pg {
                 let members = self.peers.members.iter();
                 let todo = members.filter(|(_, m)| kind == Kind::Recovery || m.backfill.is_some()).map(|(o, _)| *o);
                 let mut todo: VecDeque<PeerId> = todo.collect();
-                // Of an OSD with several shards one place is asked for: a second one would wait for the first for ever.
+                // An OSD with several shards is asked for one place: a second question would wait for the first for
+                // ever.
                 let mut osds = BTreeSet::new();
                 todo.retain(|p| osds.insert(p.osd));
                 let r = &mut self.peers.reservation;
@@ -157,7 +161,7 @@ impl Pg {
                 Phase::Waiting => return false,
                 Phase::Granted => break,
                 Phase::Preempted => {
-                    tracing::debug!(pg = %self.cfg.spg, "another PG goes before, recovery waits");
+                    tracing::debug!(pg = %self.cfg.spg, "recovery waits: a PG of higher priority took its place");
                     self.step_back();
                 }
             }
@@ -197,7 +201,7 @@ impl Pg {
         ReserveMsg::Ask { n: r.n, fill: (r.kind == Some(Kind::Backfill)).then_some(bytes), priority }
     }
 
-    /// Gives back what it has and begins anew when it asks next.
+    /// Releases all places; the next call of [`Pg::may_recover`] starts a new attempt.
     fn step_back(&mut self) {
         let r = &mut self.peers.reservation;
         let n = r.n;
@@ -212,7 +216,7 @@ impl Pg {
         }
     }
 
-    /// It needs no places any more.
+    /// Ends the reservation.
     pub(in crate::pg) fn unreserve(&mut self) {
         if self.peers.reservation.kind.is_none() {
             return;
@@ -232,18 +236,18 @@ impl Pg {
         r.too_full = true;
         r.retry_at = Some(now.mono + if r.kind == Some(Kind::Backfill) { backfill } else { recovery });
         if first {
-            tracing::warn!(pg = %self.cfg.spg, kind = ?r.kind, "an OSD is too full, recovery waits");
+            tracing::warn!(pg = %self.cfg.spg, kind = ?r.kind, "recovery waits: an OSD of the PG is too full");
         }
     }
 
-    /// An OSD that takes part is full in the map.
+    /// True if an OSD that takes part is full in the map.
     fn is_blocked_by_full(&self) -> bool {
         let Some(map) = &self.map else { return false };
         let mut all = self.peers.members.keys().map(|p| p.osd).chain([self.cfg.whoami]);
         all.any(|o| map.osds.is_full(o))
     }
 
-    /// As Ceph has it: what can't serve first, then recovery, then backfill of what has too few copies.
+    /// Priority as in Ceph: inactive PGs first, then recovery, then backfill of degraded PGs.
     fn recovery_priority(&self, kind: Kind) -> u8 {
         let forced = |bit: u8| self.forced & bit != 0;
         let i = &self.info.interval;
@@ -260,12 +264,12 @@ impl Pg {
         }
     }
 
-    /// A place among the objects under way, without one for those that clients wait for; `None` if there is none.
+    /// Counts an object as being recovered, unless a client waits for it (`urgent`). `None` if the limit is reached.
     pub(in crate::pg) fn start_object(&self, urgent: bool) -> Option<Option<Active>> {
         if urgent { Some(None) } else { self.reserver.start(self.owner()).map(Some) }
     }
 
-    /// Takes a message about places.
+    /// Handles a message about reservations.
     pub(in crate::pg) fn take_reserve(
         &mut self,
         from: PeerId,
@@ -300,7 +304,7 @@ impl Pg {
             }
             ReserveMsg::TooFull { n } if leads && self.is_of_attempt(from, n) => self.give_up_for_space(now),
             ReserveMsg::Revoked { n } if leads && self.is_of_attempt(from, n) => self.step_back(),
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "message about reservations is void"),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "message about a reservation ignored: wrong role or attempt"),
         }
     }
 
@@ -309,7 +313,7 @@ impl Pg {
         n == r.n && (r.granted.contains(&from) || r.asked.is_some_and(|(o, _)| o == from))
     }
 
-    /// As a member: takes a place here for the primary.
+    /// As a member: claims a place on this OSD for the primary.
     fn lend(&mut self, to: PeerId, n: u64, fill: Option<u64>, priority: u8, store: &dyn ObjectStore) {
         match &mut self.peers.lent {
             Some(l) if l.n > n => return,
@@ -324,7 +328,7 @@ impl Pg {
         if let Some(bytes) = fill
             && self.has_no_space_for(bytes, store)
         {
-            tracing::info!(pg = %self.cfg.spg, bytes, "no space to be filled");
+            tracing::info!(pg = %self.cfg.spg, bytes, "backfill refused: this OSD would exceed backfillfull_ratio");
             return self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
         let claim = self.reserver.claim(Side::Remote, self.owner(), priority);
@@ -332,7 +336,7 @@ impl Pg {
         self.pump_lent();
     }
 
-    /// Tells the primary what became of the place it asked for.
+    /// As a member: tells the primary whether its place was granted or preempted.
     pub(in crate::pg) fn pump_lent(&mut self) {
         let Some(l) = &mut self.peers.lent else { return };
         let (to, n) = (l.to, l.n);
@@ -349,17 +353,17 @@ impl Pg {
         }
     }
 
-    /// Before it looks at the next range: while it is filled this OSD may run out of space.
+    /// As a backfill target: stops the backfill if this OSD has run out of space.
     pub(in crate::pg) fn check_space_to_fill(&mut self, store: &dyn ObjectStore) {
         let Some((to, n)) = self.peers.lent.as_ref().filter(|l| l.fills).map(|l| (l.to, l.n)) else { return };
         if self.has_no_space_for(0, store) {
             self.peers.lent = None;
-            tracing::warn!(pg = %self.cfg.spg, "backfillfull, the backfill stops");
+            tracing::warn!(pg = %self.cfg.spg, "backfill stopped: this OSD exceeds backfillfull_ratio");
             self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
     }
 
-    /// This OSD is beyond `backfillfull_ratio`, or would be with a copy of so many bytes in place of what is here.
+    /// True if this OSD exceeds `backfillfull_ratio`, or would with `bytes` in place of the present copy.
     fn has_no_space_for(&self, bytes: u64, store: &dyn ObjectStore) -> bool {
         let Some(map) = &self.map else { return false };
         let (fs, ratio) = (store.statfs(), f64::from(map.osds.backfillfull_ratio()));
@@ -371,16 +375,16 @@ impl Pg {
         used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.cfg.whoami)
     }
 
-    /// With this PG twice this OSD would be beyond that.
+    /// True if this OSD would exceed that ratio with the PG stored twice.
     pub(in crate::pg) fn has_no_space_to_move(&self, store: &dyn ObjectStore) -> bool {
         let (_, bytes, omap) = store.collection_usage(self.cid);
         self.has_no_space_for(bytes.saturating_mul(2).saturating_add(omap), store)
     }
 
-    /// What a reset session may have lost.
+    /// Handles the reset of a session to an OSD: messages about places may be lost.
     pub(in crate::pg) fn places_reset(&mut self, osd: OsdId) {
         if self.peers.reservation.granted.iter().any(|p| p.osd == osd) {
-            // It may have taken the place back since.
+            // The member may have revoked the place.
             self.step_back();
         }
         if let Some(l) = self.peers.lent.as_mut().filter(|l| l.to.osd == osd) {
@@ -389,16 +393,16 @@ impl Pg {
         }
     }
 
-    /// Questions that have no answer yet.
+    /// Questions and releases without an answer, to be repeated.
     pub(in crate::pg) fn unanswered_places(&self) -> Vec<(PeerId, Body)> {
         let r = &self.peers.reservation;
         let asked = r.asked.map(|(o, prio)| (o, Body::Reserve(self.question(prio))));
         let releasing = r.releasing.iter().map(|(o, n)| (*o, Body::Reserve(ReserveMsg::Release { n: *n })));
-        // What is given back goes first: the question is of a later attempt.
+        // Releases go first, since the question belongs to a later attempt.
         releasing.chain(asked).collect()
     }
 
-    /// Some copies are to be filled, and all that is left for that nobody has.
+    /// True if backfill targets exist and all objects left for them are unreadable on every copy.
     pub(in crate::pg) fn is_backfill_stuck(&self) -> bool {
         let p = &self.peers;
         let mut filling = p.members.values().filter_map(|m| m.backfill.as_ref()).peekable();

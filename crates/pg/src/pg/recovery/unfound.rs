@@ -1,15 +1,15 @@
-//! Objects that nobody has, given up by an operator (`pg PGID mark_unfound_lost revert|delete`).
+//! Giving up unfound objects, on an operator's command (`pg PGID mark_unfound_lost revert|delete`).
 //!
-//! Each gets a log record, so that a copy which comes back with what was lost learns that it does not count. What that record
-//! stands for is then the object here: nothing (`delete`), or the newest version that any copy still has (`revert`; none if there
-//! is none). The members lack the object, too, and are pushed what it is now.
+//! Each object gets a log record, so that a returning copy with the lost version learns that it is obsolete. The
+//! record stands for a deletion (`delete`), or for the newest version that any copy has (`revert`; a deletion if
+//! there is none). The members lack the object as well, and recovery brings it to them.
 //!
-//! Facts: what the command refuses, and in which words, from Ceph's troubleshooting guide and its OSDs' answers.
+//! Facts: refusals of the command and their texts from Ceph's troubleshooting guide and its OSDs' answers.
 //!
 //! Invariants:
-//!  1. Nothing is given up while somebody who may have it has not been asked, but for OSDs that were declared lost.
-//!  2. An object counts as missing until its record is durable on all members; with a version that must be fetched, until that
-//!     is here. A crash in between leaves it unfound.
+//!  1. No object is given up before every OSD that may have it was asked, except those declared lost.
+//!  2. An object stays missing until its record is durable on all members, and until a version from another copy has
+//!     arrived. After a crash in between it is unfound again.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -32,19 +32,19 @@ use base::{Epoch, Eversion, HObject, Now, ReqId, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
 
-/// Objects that others are asked about at once.
+/// Objects in one question.
 const ROUND: usize = 256;
 
-/// What is given up in this interval.
+/// Objects that are being given up in this interval.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Lost {
-    /// Still to be looked for in older versions.
+    /// Objects to be reverted whose versions were not asked for.
     todo: BTreeSet<HObject>,
-    /// Asked about now, with the newest version found and who has it.
+    /// Objects of the current question, each with the newest version found and the copy that has it.
     round: BTreeMap<HObject, (Eversion, PeerId)>,
-    /// Who has not answered.
+    /// Copies that have not answered the current question.
     waits: BTreeSet<PeerId>,
-    /// What is fetched as it is there.
+    /// Objects that are fetched from a copy in the version it has.
     pub from: BTreeMap<HObject, PeerId>,
 }
 
@@ -58,7 +58,8 @@ impl Part for Lost {
 }
 
 impl Pg {
-    /// Gives up all objects that nobody has. With `revert` they go back to what there is of them. How many, or why not.
+    /// Gives up all unfound objects: deletes them, or with `revert` goes back to the newest version on any copy.
+    /// Returns the answer to the operator.
     pub fn mark_unfound_lost(
         &mut self,
         revert: bool,
@@ -66,7 +67,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Result<String, (Errno, String)> {
-        // Shards of an older version are no object. Refused before anything else, as in Ceph (`PrimaryLogPG::do_command`).
+        // Older versions of shards can't be combined to an object. Ceph refuses this before anything else, too
+        // (`PrimaryLogPG::do_command`).
         if revert && self.is_coded() {
             return Err((EINVAL, "mode must be 'delete' for ec pool".to_owned()));
         }
@@ -84,7 +86,7 @@ impl Pg {
             let text = format!("pg has {unfound} unfound objects but we haven't probed all sources, not marking lost");
             return Err((EINVAL, text));
         }
-        tracing::warn!(pg = %self.cfg.spg, unfound, revert, "objects are given up");
+        tracing::warn!(pg = %self.cfg.spg, unfound, revert, "giving up unfound objects at an operator's request");
         let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.cfg.spg);
         out.push(Effect::Log(crate::effect::LogLevel::Error, text));
         if revert {
@@ -100,12 +102,12 @@ impl Pg {
         Ok(format!("pg has {unfound} objects unfound and apparently lost marking"))
     }
 
-    /// OSDs that may have what nobody has: members of intervals that may have taken writes, which cannot be asked.
+    /// OSDs that may have unfound objects but can't be asked: members of past intervals that may have taken writes.
     pub(in crate::pg) fn unasked_sources(&self) -> Vec<OsdId> {
         let Some(map) = &self.map else { return Vec::new() };
         let mut all = BTreeSet::new();
         let me = self.me();
-        // A copy that failed says as little as one that is down.
+        // A copy that failed counts as down.
         let asks = |p: PeerId| p == me || map.osds.is_up(p.osd) && !self.peers.failed.contains(&p);
         for past in self.info.past.iter().filter(|p| p.maybe_went_rw) {
             for p in ShardSet::new(&past.acting, self.is_coded()).iter().filter(|p| !asks(*p)) {
@@ -118,13 +120,13 @@ impl Pg {
         all.into_iter().collect()
     }
 
-    /// True if everyone who may have what is missing was asked, or is lost.
+    /// True if every OSD that may have unfound objects was asked or is lost.
     #[must_use]
     pub fn all_sources_asked(&self) -> bool {
         self.unasked_sources().is_empty()
     }
 
-    /// OSDs that may have what nobody has, with what is known of them: asked, or down.
+    /// OSDs that may have unfound objects, each with its state: probed or down.
     #[must_use]
     pub fn might_have_unfound(&self) -> Vec<(OsdId, &'static str)> {
         let probed = self.peers.known.keys().map(|p| (p.osd, "already probed"));
@@ -133,13 +135,13 @@ impl Pg {
         all.into_iter().collect()
     }
 
-    /// Everyone who may have an older version.
+    /// Copies that may have an older version of an object.
     fn holders(&self) -> BTreeSet<PeerId> {
         let strays = self.peers.known.iter().filter(|(_, k)| k.is_some()).map(|(o, _)| *o);
         strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.me()).collect()
     }
 
-    /// Asks about the next objects.
+    /// Asks all holders for their versions of the next objects.
     fn next_round(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let holders = self.holders();
         let l = &mut self.peers.lost;
@@ -161,19 +163,19 @@ impl Pg {
         self.start_work(Work::Have { to: self.me(), heads }, None, now, store, out);
     }
 
-    /// Questions that have no answer yet.
+    /// Questions without an answer, to be repeated.
     pub(in crate::pg) fn unanswered_lost(&self) -> Vec<(PeerId, Body)> {
         let l = &self.peers.lost;
         let ask = |o: &PeerId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
         l.waits.iter().filter(|o| **o != self.me()).map(ask).collect()
     }
 
-    /// Something is asked.
+    /// True if a question is unanswered.
     pub(in crate::pg) fn asks_for_lost(&self) -> bool {
         !self.peers.lost.waits.is_empty()
     }
 
-    /// Who went down will not answer.
+    /// Stops waiting for copies on OSDs that are down in the new map.
     pub(in crate::pg) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let l = &mut self.peers.lost;
@@ -184,7 +186,7 @@ impl Pg {
         self.round_done(now, store, out);
     }
 
-    /// Says which versions of objects are here.
+    /// Reports the versions of objects in this store.
     pub(in crate::pg) fn run_have(
         &mut self,
         id: u64,
@@ -200,7 +202,7 @@ impl Pg {
                 Ok(v) => versions.push((h.clone(), v)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %h, errno, "object does not read");
+                    tracing::warn!(pg = %self.cfg.spg, object = %h, errno, "can't read an unfound object to report its version; reported as absent");
                     versions.push((h.clone(), Eversion::default()));
                 }
             }
@@ -213,7 +215,7 @@ impl Pg {
         Verdict::Done
     }
 
-    /// The newest version in an object with its clones; zero if there is nothing.
+    /// The newest version of an object and its clones; zero if there is none.
     fn version_here(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Eversion> {
         let mut newest = Eversion::default();
         for oid in self.family(id, head, store)? {
@@ -238,11 +240,11 @@ impl Pg {
             return;
         }
         l.waits.remove(&from);
-        // What the log does not know is of a write that was undone: its client may do it again.
+        // A version that the log does not have belongs to a write that was undone; its client may repeat the write.
         let log = &self.log;
         let rank = |v: Eversion| (v > Eversion::default() && (v <= log.tail || log.has(v)), v);
         for (h, v) in versions {
-            // Of equal ones what is here needs no copying.
+            // Of equal versions the local one is preferred: it needs no transfer.
             if let Some(best) = l.round.get_mut(&h)
                 && (rank(v) > rank(best.0) || v == best.0 && from == me)
             {
@@ -280,7 +282,7 @@ impl Pg {
         }
     }
 
-    /// Writes the record; `keep` has what the object is to be.
+    /// Logs the loss of an object; `keep`: the copy with the version to revert to, `None` to delete.
     fn lose_for_good(
         &mut self,
         id: u64,
@@ -362,7 +364,7 @@ impl Pg {
         Ok(true)
     }
 
-    /// The object is here what its record says.
+    /// Handles the durability of the record: the local object is what the record says.
     pub(in crate::pg) fn lost_durable(
         &mut self,
         generation: u64,

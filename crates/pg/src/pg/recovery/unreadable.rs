@@ -1,13 +1,13 @@
-//! Objects whose bytes here are not what was written: the store says so on reading them, and never shows wrong data.
+//! Objects that this copy can't read: the store detects the damage and never returns wrong data.
 //!
-//! The primary takes such an object from another copy: it counts as missing here from then on, durably, so that a crash
-//! half-way does not leave a part of it, and the operations that met it wait. If no other copy has it either, clients
-//! get the error, and what must be copied elsewhere is unfound.
+//! The primary replaces such an object from another copy. It durably marks the object as missing here, so that a
+//! crash in between does not expose a part of it. Operations on the object wait. If no other copy has it, clients get
+//! the error, and copies that need the object find it unfound.
 //!
 //! Invariants:
-//!  1. Another copy is asked only when it has every write this one has made of the object: all that was submitted before is
-//!     durable everywhere, and nothing holds the object.
-//!  2. An object that nobody can read is looked for once per interval; it is not looked for again by each operation.
+//!  1. Another copy is asked only when it has all writes that this copy made to the object. So everything submitted
+//!     before must be durable on all members, and no plan may hold the object.
+//!  2. An object that no copy can read is searched for once per interval, not by every operation.
 
 use crate::effect::Effect;
 use crate::exec::Step;
@@ -23,12 +23,12 @@ use base::{Eversion, HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op};
 
-/// What is known in this interval of objects that don't read here.
+/// Unreadable objects of this copy, as known in this interval.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Damage {
-    /// Being taken from others, once everything up to that transaction is durable everywhere.
+    /// Objects to be taken from other copies, each with the transaction that must be durable everywhere first.
     pub wanted: BTreeMap<HObject, u64>,
-    /// No other copy reads, either.
+    /// Objects that no other copy can give.
     pub hopeless: BTreeSet<HObject>,
 }
 
@@ -41,17 +41,17 @@ impl Part for Damage {
 }
 
 impl Pg {
-    /// True if an object that does not read here may be had from another copy.
+    /// True if an object that is unreadable here can be recovered from other copies.
     pub(in crate::pg) fn can_heal(&self, head: &HObject) -> bool {
         self.state == State::Active && !self.peers.damage.hopeless.contains(head) && self.has_source(head)
     }
 
-    /// Some member lacks the object.
+    /// True if any member lacks the object.
     pub(in crate::pg) fn is_lacked(&self, head: &HObject) -> bool {
         self.missing.contains_key(head) || self.peers.members.values().any(|m| m.missing.contains_key(head))
     }
 
-    /// The object does not read here; `plan` met it and waits for another copy of it.
+    /// Handles a plan that met an unreadable object: the plan waits for its recovery.
     pub(in crate::pg) fn heal(
         &mut self,
         plan: Box<Plan>,
@@ -66,14 +66,14 @@ impl Pg {
         self.wait_for_recovery(plan, head.clone());
     }
 
-    /// The object counts as missing here.
+    /// Marks the object as missing on this copy.
     pub(in crate::pg) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.cache.remove(head);
         if self.missing.contains_key(head) {
             return;
         }
-        tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here, another copy of it is asked for");
-        // An upper bound of its version: who has all of the log up to there has the object as it is to be.
+        tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here; recovering it from another copy");
+        // An upper bound of its version: a copy whose log reaches it has the object's current state.
         let need = self.info.last_update;
         self.missing.insert(head.clone(), need);
         self.peers.damage.wanted.insert(head.clone(), self.submitted);
@@ -81,7 +81,7 @@ impl Pg {
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
     }
 
-    /// Writes down that an object is missing, or that it is not.
+    /// Stores that an object is missing, or that it is present.
     pub(in crate::pg) fn run_missing(
         &mut self,
         id: u64,
@@ -101,7 +101,7 @@ impl Pg {
         }
     }
 
-    /// True if others may be asked for the object now: see the module.
+    /// True if other copies may be asked for the object now; see the module.
     pub(in crate::pg) fn may_pull(&self, head: &HObject) -> bool {
         match self.peers.damage.wanted.get(head) {
             Some(after) => self.durable >= *after && !self.locks.contains_key(head),
@@ -109,19 +109,19 @@ impl Pg {
         }
     }
 
-    /// A write of an object that does not read here was submitted after all.
+    /// Notes a write that was submitted although the object is unreadable here.
     pub(in crate::pg) fn wrote_damaged(&mut self, head: &HObject) {
         if let Some(after) = self.peers.damage.wanted.get_mut(head) {
             *after = self.submitted;
         }
     }
 
-    /// Objects that don't read here and that nobody else has: who waits for them gets the error.
+    /// Gives up unreadable objects that no other copy has: waiting plans get the error.
     pub(in crate::pg) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let lost: Vec<HObject> =
             self.peers.unfound.iter().filter(|h| self.peers.damage.wanted.contains_key(*h)).cloned().collect();
         for head in lost {
-            tracing::error!(pg = %self.cfg.spg, object = %head, "no copy of the object reads");
+            tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable on all copies; operations on it fail");
             self.peers.unfound.remove(&head);
             self.peers.pulls.remove(&head);
             self.peers.damage.wanted.remove(&head);
@@ -132,7 +132,7 @@ impl Pg {
         }
     }
 
-    /// A push met an object that does not read here: the one it was for gets it later.
+    /// Handles a push whose object is unreadable here: the receiver gets the object later.
     pub(in crate::pg) fn push_failed(
         &mut self,
         to: PeerId,
@@ -156,9 +156,10 @@ impl Pg {
         }
     }
 
-    /// Too few shards of an object read for another one to be rebuilt: it is tried again when more is known.
+    /// Handles a rebuild with too few readable shards: the object is unfound here, or given up for that shard in this
+    /// interval.
     fn rebuild_failed(&mut self, to: PeerId, head: &HObject) {
-        tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object read");
+        tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object are readable to rebuild this one");
         if to == self.me() {
             self.peers.pulls.remove(head);
             self.note_unfound(head.clone());
@@ -170,18 +171,20 @@ impl Pg {
         self.peers.damage.hopeless.insert(head.clone());
     }
 
-    /// A member could not apply writes, as what it had of their objects does not read: it has their records.
+    /// Handles a member's report that it has log records of writes, but not the objects, since its stored data is
+    /// unreadable.
     pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
         for (head, need) in objects {
-            tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object does not read on a member, it gets another copy");
+            tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object is unreadable on a member; it will be recovered there");
             m.missing.insert(head, need);
         }
         self.peers.clean = false;
         self.stamps.changed(now);
     }
 
-    /// An object was found not to read here, by no client: if another copy may be had, it is asked for.
+    /// Handles an unreadable object that no client's operation met. The primary recovers it if another copy has it; a
+    /// replica reports it.
     pub(in crate::pg) fn lose_found(
         &mut self,
         head: &HObject,
@@ -195,7 +198,7 @@ impl Pg {
         if self.state != State::ReplicaActive || self.missing.contains_key(head) {
             return;
         }
-        tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here, the primary is asked for it");
+        tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here; asking the primary for it");
         let need = self.info.last_update;
         self.missing.insert(head.clone(), need);
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
@@ -203,8 +206,8 @@ impl Pg {
         self.tell(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }
 
-    /// As a member: a write needs what does not read here. The record is kept, the object counts as missing, and the primary is
-    /// told before it is told that the write is durable.
+    /// As a member: handles a write to an object that is unreadable here. The log record is kept and the object
+    /// marked as missing. The primary hears of it before the acknowledgement of the write.
     pub(in crate::pg) fn lose_written(
         &mut self,
         tag: store::Tag,
@@ -231,7 +234,7 @@ impl Pg {
         ops.extend(spared.ops(self.cid));
         self.submit_with_log(tag, &mut ops, entries, records, trim, store)?;
         for (head, need) in &lost {
-            tracing::error!(pg = %self.cfg.spg, object = %head, "object does not read here and can't be written, another copy of it is asked for");
+            tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here and can't be written; asking the primary for it");
             self.missing.insert(head.clone(), *need);
         }
         let to = self.primary();
@@ -239,7 +242,7 @@ impl Pg {
         Ok(())
     }
 
-    /// A member does not have what it was thought to have: it gets it when it is here.
+    /// Notes that a member lacks an object that it was thought to have; recovery pushes it.
     pub(in crate::pg) fn member_lacks(&mut self, from: PeerId, head: &HObject, need: Eversion) {
         if let Some(m) = self.peers.members.get_mut(&from)
             && m.backfill.is_none()
