@@ -304,7 +304,7 @@ impl Pg {
             }
             ReserveMsg::TooFull { n } if leads && self.is_of_attempt(from, n) => self.give_up_for_space(now),
             ReserveMsg::Revoked { n } if leads && self.is_of_attempt(from, n) => self.step_back(),
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "message about a reservation ignored: wrong role or attempt"),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "reservation message ignored: wrong role or attempt"),
         }
     }
 

@@ -1,12 +1,15 @@
-//! A PG that comes from another reactor of its OSD: the machine that takes ([`crate::pg::relocate::out`] gives).
+//! The target machine of a PG that moves from another reactor of its OSD ([`crate::pg::relocate::out`] is the
+//! source).
 //!
-//! It makes a collection with the PG's other name, does to it what it is told, and says how far that is durable. When it has
-//! heard all and the PG is to be its own, it writes down the info: from then on the collection counts. It serves when
-//! the other collection is void and it has got what came for the PG meanwhile.
+//! The target creates a collection under the PG's second name, applies the changes that the source sends, and reports
+//! how far they are durable. Once it has everything and the host decides for it, it stores the info; from then on the
+//! collection counts. It serves the PG when the source's collection is void and the source's held messages have
+//! arrived.
 //!
 //! Invariants:
-//!  1. Without an info the collection is void: a crash before that leaves the PG where it was.
-//!  2. Nothing is served here before the other collection is durably void; until then both are the same.
+//!  1. A collection without info is void: after a crash before that point the PG is where it was.
+//!  2. The target serves nothing before the source's collection is durably void; until then both have the same
+//!     content.
 
 use crate::effect::Effect;
 use crate::event::Event;
@@ -23,29 +26,29 @@ use base::{Epoch, Now};
 use std::collections::VecDeque;
 use store::{Cid, ObjectStore, Op};
 
-/// See the module.
+/// State of the target machine; see the module.
 #[derive(Debug)]
 pub(in crate::pg) struct Arrive {
-    /// What is to be done yet, with its number.
+    /// Changes to be applied, with their numbers.
     loads: VecDeque<(u64, Vec<Op>)>,
     busy: bool,
-    /// The collection is made, or will be.
+    /// The collection exists, or its creation is submitted.
     made: bool,
     luggage: Option<Box<Luggage>>,
-    /// The other machine was told that all is here.
+    /// The host was told that everything is here.
     ready_told: bool,
     decided: bool,
     written: bool,
-    /// The other collection is void.
+    /// The source's collection is void.
     void: bool,
-    /// What the other machine kept.
+    /// Messages that the source held.
     late: Option<Vec<Late>>,
-    /// What came here.
+    /// Messages that came to this reactor.
     own_late: Vec<Late>,
 }
 
 impl Pg {
-    /// The machine of a PG that comes from another reactor, where it has its other name. It gets the newest map and all that follow,
+    /// The target machine of a moving PG, with collection `cid`. The host hands it the newest map and all later ones,
     /// and [`Move::Settle`] next.
     #[must_use]
     pub fn arrive(cfg: PgConfig, cid: Cid, bits: u32) -> Self {
@@ -66,13 +69,13 @@ impl Pg {
         pg
     }
 
-    /// The name of its collection.
+    /// Name of the PG's collection.
     #[must_use]
     pub fn cid(&self) -> Cid {
         self.cid
     }
 
-    /// Keeps an input until the PG is served here. `None`: it was kept.
+    /// Holds an input until the PG is served here. Returns the event if it must be handled now.
     pub(in crate::pg) fn hold_for_arrival(&mut self, event: Event) -> Option<Event> {
         let Some(a) = &mut self.arrive else { return Some(event) };
         match event {
@@ -89,7 +92,7 @@ impl Pg {
         None
     }
 
-    /// A message of the other machine, or of the host.
+    /// Handles a message from the source machine or the host.
     pub(in crate::pg) fn handle_move_in(
         &mut self,
         m: Move,
@@ -122,7 +125,7 @@ impl Pg {
         self.outbox.push(Effect::Move(Box::new(Move::Left { made })));
     }
 
-    /// Takes the next step.
+    /// Takes the next step of the move.
     pub(in crate::pg) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
@@ -144,13 +147,13 @@ impl Pg {
         }
     }
 
-    /// Makes the collection.
+    /// Creates the collection.
     pub(in crate::pg) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let ops = vec![Op::MakeCollection { cid: self.cid, bits: self.bits }];
         self.take_in(id, ops, Action::Loaded(0), store, out)
     }
 
-    /// Does the next of what was told.
+    /// Applies the next changes.
     pub(in crate::pg) fn run_load_move(
         &mut self,
         id: u64,
@@ -184,7 +187,7 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::warn!(pg = %self.cfg.spg, errno, "a PG can't come to this reactor");
+                tracing::warn!(pg = %self.cfg.spg, errno, "the target of a move can't store the PG; the move is refused");
                 self.outbox.push(Effect::Move(Box::new(Move::Refuse)));
                 self.leave_unarrived(out);
                 Verdict::Done
@@ -192,11 +195,11 @@ impl Pg {
         }
     }
 
-    /// Something that was told is durable.
+    /// Handles the durability of changes up to `n`.
     pub(in crate::pg) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
         if a.luggage.is_none() {
-            // The source goes on with a map that is among those kept from here on.
+            // The source continues with a map that is among those kept from here on.
             let old = self.early_maps.len().saturating_sub(1);
             self.early_maps.drain(..old);
         }
@@ -205,7 +208,7 @@ impl Pg {
         self.pump_arrival(now, store, out);
     }
 
-    /// Writes the info down: the collection counts.
+    /// Stores the info, so that the collection counts.
     pub(in crate::pg) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(info) = self.arrive.as_ref().and_then(|a| a.luggage.as_ref()).map(|l| l.info.clone()) else {
             return Verdict::Done;
@@ -215,12 +218,12 @@ impl Pg {
                 self.on_durable(Action::Arrived);
                 Verdict::Submitted
             }
-            // Nothing can be taken back any more: if there is no room for a few bytes, it waits for that.
+            // The move can't be cancelled any more: without room for a few bytes, this step waits.
             Err(stop) => self.step_failed(stop, out),
         }
     }
 
-    /// The collection counts.
+    /// Handles the durability of the info.
     pub(in crate::pg) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
         a.written = true;
@@ -228,7 +231,7 @@ impl Pg {
         self.pump_arrival(now, store, out);
     }
 
-    /// Goes on where the other machine ended.
+    /// Takes over the source's state and starts serving.
     fn live(&mut self, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.take() else { return };
         let Arrive { luggage: Some(l), late, own_late, .. } = *a else { return };
@@ -240,7 +243,7 @@ impl Pg {
         let mut maps = maps.into_iter();
         self.map = maps.next();
         if self.map.as_ref().is_none_or(|m| m.epoch != epoch) {
-            tracing::error!(pg = %self.cfg.spg, %epoch, "the map of a PG that came is not here");
+            tracing::error!(pg = %self.cfg.spg, %epoch, "the map that the source of a move processed last is missing");
             return self.fail(base::errno::EIO, out);
         }
         (self.info, self.log, self.granted, self.watches) = (info, log, granted, watches);
@@ -273,7 +276,7 @@ impl Pg {
     }
 }
 
-/// The same change in another collection, of those that a PG makes of its objects and its log.
+/// The same operation on another collection; `None` for operations that a move does not send.
 fn in_collection(op: &Op, to: Cid) -> Option<Op> {
     let mut op = op.clone();
     match &mut op {

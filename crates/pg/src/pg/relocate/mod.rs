@@ -1,7 +1,7 @@
-//! A PG moves to another reactor of its OSD.
+//! Moves of a PG to another reactor of its OSD.
 //!
-//! - `out`: the machine that gives
-//! - `in_`: the machine that takes
+//! - `out`: the source machine
+//! - `in_`: the target machine
 
 pub(in crate::pg) mod in_;
 pub(in crate::pg) mod out;

@@ -1,16 +1,17 @@
-//! A PG that moves to another reactor of its OSD: the machine that gives ([`crate::pg::relocate::in_`] is the other one; what they say
-//! to each other is in [`crate::moving`]).
+//! The source machine of a PG that moves to another reactor of its OSD ([`crate::pg::relocate::in_`] is the target;
+//! [`crate::moving`] has their messages).
 //!
-//! The other machine is fed like one more copy while the PG is served here: first log and snapshot index, then the objects in
-//! hash order, and from the beginning on every change of what it has. An object that was changed while parts of it were on their
-//! way goes again as a whole, in larger parts. When nothing is left, operations are held for a moment until what was submitted
-//! is durable everywhere; then all that this machine knows goes along.
+//! The source goes on serving and feeds the target like one more copy. It sends log and snapshot index first, then
+//! the objects in hash order, and from the beginning every change to what the target has. An object that changed
+//! between its parts is sent again as a whole, in larger parts. When nothing is left, operations are held until all
+//! submitted writes are durable on all members. Then the source sends its state.
 //!
 //! Invariants:
-//!  1. What the other machine was sent makes, in order, what is here: of every object it has all or nothing, but for the
-//!     one under way and those that are to go again, which it does not have.
-//!  2. From [`Move::Switch`] on nothing changes here until it is decided; if it is not to be, the PG goes on as if nothing had been.
-//!  3. What came meanwhile is handled in the order in which it came, here or there.
+//!  1. The changes sent so far produce, in order, this collection's content. Each object is there completely or not
+//!     at all, except the current one and those to be sent again.
+//!  2. From [`Move::Switch`] to the decision nothing changes here. If the move is cancelled, the PG goes on as if
+//!     there had been none.
+//!  3. Held messages are handled in the order of arrival, here or on the target.
 
 use crate::effect::Effect;
 use crate::event::Event;
@@ -34,10 +35,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use store::{ObjectStore, Oid, Op, ReadError};
 
-/// Objects listed at once.
+/// Objects per list.
 const LIST: usize = 64;
 
-/// What a machine at rest knows of the interval.
+/// State of the interval in a machine at rest.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MemberState {
     pub(in crate::pg) leads: bool,
@@ -56,28 +57,28 @@ pub(crate) struct MemberState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Reads what the beginning takes.
+    /// Reads log and snapshot index.
     Begin,
-    /// Objects go over.
+    /// Sends objects.
     Copy,
-    /// Operations are held until then: what is under way comes to its end.
+    /// Holds operations until this time, so that those in progress finish.
     Hold(Mono),
-    /// All is said; waits for the decision.
+    /// The state was sent; waits for the decision.
     Frozen,
 }
 
-/// How an object stands at the other machine.
+/// State of an object on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum There {
-    /// Whole.
+    /// The target has the object.
     Yes,
-    /// Parts of it.
+    /// The target has parts of the object.
     Part,
-    /// Not at all, but it will be.
+    /// The target does not have the object; it will be sent.
     Later,
 }
 
-/// Why there is no next part, and the object that it would be of, if it is that one's fault.
+/// Reason why no part could be read, and the object that caused it.
 struct NoPart {
     stop: Stop,
     of: Option<Box<Oid>>,
@@ -89,31 +90,31 @@ impl From<ReadError> for NoPart {
     }
 }
 
-/// See the module.
+/// State of the source machine; see the module.
 #[derive(Debug)]
 pub(in crate::pg) struct Depart {
     at: At,
-    /// Changes are sent from now on.
+    /// Changes are sent from here on.
     ships: bool,
     sent: u64,
-    /// Number and bytes of what is not durable there.
+    /// Number and bytes of the messages that are not durable on the target.
     flight: VecDeque<(u64, usize)>,
     flying: usize,
-    /// The other machine has the maps from there on.
+    /// The target keeps maps from this epoch on.
     has_maps: Epoch,
-    /// Objects listed, next one last, and where the list goes on.
+    /// Objects listed, the next one last; `next` is where the list continues.
     listed: Vec<Oid>,
     next: Option<Oid>,
     begun: bool,
-    /// Objects up to here were sent.
+    /// All objects up to this one were sent.
     passed: Option<Oid>,
-    /// The one under way.
+    /// The object that is being sent.
     current: Option<(Oid, Cursor)>,
-    /// It was changed since its first part was sent.
+    /// The current object changed after its first part was sent.
     touched: bool,
-    /// Objects that go again, or for the first time though the list was beyond them.
+    /// Objects to be sent again, and new ones behind the position of the list.
     again: BTreeSet<Oid>,
-    /// Bytes of the next part.
+    /// Size of the next part in bytes.
     part: usize,
     /// A part is being read.
     busy: bool,
@@ -162,7 +163,7 @@ impl Depart {
         }
     }
 
-    /// An object changed that the other machine does not have: it comes with the list, or by itself.
+    /// Notes a change to an object that the target does not have: it is sent with the list, or separately.
     fn note(&mut self, oid: &Oid) {
         let listed_to_here = self.begun && self.next.as_ref().is_none_or(|n| oid < n);
         if listed_to_here && !self.listed.contains(oid) {
@@ -170,7 +171,7 @@ impl Depart {
         }
     }
 
-    /// The object is gone here.
+    /// Notes that the object was removed here.
     fn gone(&mut self, oid: &Oid) {
         if self.current.as_ref().is_some_and(|(o, _)| o == oid) {
             self.current = None;
@@ -179,7 +180,7 @@ impl Depart {
         self.again.remove(oid);
     }
 
-    /// `dst` becomes something that is made of `src`.
+    /// Handles an operation that makes `dst` from `src`.
     fn derived(&mut self, op: &Op, src: &Oid, dst: &Oid, ops: &mut Vec<Op>) {
         match (self.has(dst), self.has(src)) {
             (There::Yes, There::Yes) => ops.push(op.clone()),
@@ -192,7 +193,8 @@ impl Depart {
         }
     }
 
-    /// What of a transaction the other machine must do, too. `own`: objects of the PG itself, which it has from the start.
+    /// The operations of a transaction that the target must apply as well. `own`: the PG's own objects, which the
+    /// target has from the start.
     fn pick(&mut self, all: &[Op], own: [&Oid; 2]) -> Vec<Op> {
         let mut ops = Vec::new();
         for op in all {
@@ -228,7 +230,7 @@ impl Depart {
     }
 }
 
-/// What is kept of an input; it comes back if that is handled at any time.
+/// Converts an input to a held message; returns it if it need not be held.
 pub(in crate::pg) fn late(event: Event) -> Result<Late, Event> {
     Ok(match event {
         Event::Op(r) => Late::Op(r),
@@ -269,20 +271,20 @@ fn weight(ops: &[Op]) -> usize {
 }
 
 impl Pg {
-    /// It is at rest as far as others see it, and has been for a while; and there is room for it twice.
+    /// True if the PG may move: it is complete and unchanged for a while, and the device has room for it twice.
     #[must_use]
     pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
         let rests = self.stamps.since_change(now) >= MOVE_SETTLED;
         rests && self.is_whole() && self.depart.is_none() && !self.stopping && !self.has_no_space_to_move(store)
     }
 
-    /// True while it is being given to another reactor.
+    /// True while the PG moves to another reactor.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         self.depart.is_some()
     }
 
-    /// Nothing of its own is to begin: it is about to go.
+    /// True while the PG holds operations for a move, so that it starts no internal work.
     pub(in crate::pg) fn holds_still(&self) -> bool {
         self.depart.as_ref().is_some_and(|d| matches!(d.at, At::Hold(_) | At::Frozen))
     }
@@ -318,13 +320,14 @@ impl Pg {
             && p.reservation.is_idle()
     }
 
-    /// Keeps an input for later if the PG is about to go. `None`: it was kept.
+    /// Holds an input if the move requires it. Returns the event if it must be handled now.
     pub(in crate::pg) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
         let leads = self.is_primary();
         let Some(d) = &mut self.depart else { return Some(event) };
         let late = match (d.at, event) {
             (At::Hold(_), Event::Op(r)) => Late::Op(r),
-            // What members have to say lets this come to its end; what a primary wants does not.
+            // A primary needs its members' messages to finish its operations; a member needs nothing from its
+            // primary.
             (At::Hold(_), Event::Peer { from, msg }) if !leads => Late::Peer { from, msg },
             (At::Frozen, Event::Map(map)) => {
                 d.maps.push(map);
@@ -342,7 +345,7 @@ impl Pg {
         None
     }
 
-    /// A message of the other machine, or of the host.
+    /// Handles a message from the target machine or the host.
     pub(in crate::pg) fn handle_move_out(
         &mut self,
         m: Move,
@@ -363,11 +366,11 @@ impl Pg {
                     d.flying -= d.flight.pop_front().map_or(0, |(_, bytes)| bytes);
                 }
             }
-            Move::Refuse => self.stay("the other reactor can't take it"),
-            Move::Decided(false) => self.stay("the pool was changed"),
+            Move::Refuse => self.stay("the target refused"),
+            Move::Decided(false) => self.stay("pg_num of the pool changed"),
             Move::Flushed => {
                 let kept = self.depart.take().map(|d| d.late).unwrap_or_default();
-                // What waited before that goes first.
+                // Operations that were held before the move come first.
                 let late = self.held.take().into_iter().map(Late::Op).chain(kept).collect();
                 out.push(Effect::Move(Box::new(Move::Late(late))));
                 self.state = State::Deleted;
@@ -377,11 +380,11 @@ impl Pg {
         }
     }
 
-    /// Gives up moving, for now.
+    /// Cancels the move.
     pub(in crate::pg) fn stay(&mut self, why: &str) {
         let Some(d) = self.depart.take() else { return };
-        tracing::info!(pg = %self.cfg.spg, why, "the PG does not move");
-        // Whoever refused does not mind.
+        tracing::info!(pg = %self.cfg.spg, why, "move to another reactor cancelled");
+        // A target that refused ignores this.
         self.outbox.push(Effect::Move(Box::new(Move::CallOff)));
         self.outbox.push(Effect::Move(Box::new(Move::Stays)));
         let Depart { late, maps, .. } = *d;
@@ -389,7 +392,7 @@ impl Pg {
         self.replay.1.extend(late);
     }
 
-    /// Takes up what was held.
+    /// Handles the held inputs of a cancelled or finished move.
     pub(in crate::pg) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.replay.0.is_empty() && self.replay.1.is_empty() {
             return;
@@ -403,7 +406,7 @@ impl Pg {
         }
     }
 
-    /// When something is due for a PG that moves.
+    /// Time of the next step of the move, if it depends on time.
     pub(in crate::pg) fn move_deadline(&self) -> Option<Mono> {
         let d = self.depart.as_ref()?;
         match d.at {
@@ -413,7 +416,7 @@ impl Pg {
         }
     }
 
-    /// Reads what the beginning takes: from here on changes are sent, too.
+    /// Reads log and snapshot index. From here on changes are sent as well.
     pub(in crate::pg) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         match self.begin_move(id, store) {
             Ok(ops) => {
@@ -438,8 +441,8 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::warn!(pg = %self.cfg.spg, errno, "log or index does not read");
-                self.stay("it does not read");
+                tracing::warn!(pg = %self.cfg.spg, errno, "can't read log or snapshot index for a move");
+                self.stay("log or snapshot index is unreadable");
                 Verdict::Done
             }
         }
@@ -466,7 +469,7 @@ impl Pg {
         out.push(Effect::Move(Box::new(Move::Load { n: d.sent, ops })));
     }
 
-    /// What of a transaction about to be submitted the other machine must do, too.
+    /// The operations of a transaction, about to be submitted, that the target must apply as well.
     pub(in crate::pg) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
         if self.depart.is_none() {
             return Vec::new();
@@ -478,23 +481,23 @@ impl Pg {
         }
     }
 
-    /// Sends what was picked of the transaction submitted last.
+    /// Sends these operations after their transaction was submitted.
     pub(in crate::pg) fn ship(&mut self, ops: Vec<Op>) {
         let mut out = Vec::new();
         self.send_load(ops, &mut out);
         self.outbox.append(&mut out);
         if self.depart.as_ref().is_some_and(|d| d.flying > MOVE_BEHIND_MAX) {
-            self.stay("the other reactor is too far behind");
+            self.stay("the target is too far behind");
         }
     }
 
-    /// Takes the next step of moving.
+    /// Takes the next step of the move.
     pub(in crate::pg) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.depart.is_none() {
             return;
         }
         if !self.is_whole() && !self.is_frozen() {
-            return self.stay("it is not clean any more");
+            return self.stay("the PG is no longer clean");
         }
         loop {
             let (whole, quiet, epoch) = (self.is_whole(), self.is_quiet(), self.epoch());
@@ -521,10 +524,10 @@ impl Pg {
                 At::Hold(until) if now.mono >= until => {
                     d.holds += 1;
                     if d.holds > MOVE_HOLDS_MAX {
-                        return self.stay("it does not come to rest");
+                        return self.stay("operations did not finish in time");
                     }
                     d.at = At::Copy;
-                    // Longer and longer, so that whoever keeps it busy is not held all the time.
+                    // The pauses grow, so that a busy PG is not held all the time.
                     d.not_before = now.mono + MOVE_HOLD * (1 << d.holds.min(6));
                     let late = std::mem::take(&mut d.late);
                     self.replay.1.extend(late);
@@ -588,9 +591,9 @@ impl Pg {
             }
             Err(NoPart { stop: Stop::Wait, .. }) => Verdict::Park(Stage::Reading),
             Err(NoPart { stop: Stop::Errno(errno), of }) => {
-                tracing::warn!(pg = %self.cfg.spg, object = ?of, errno, "the PG can't move");
-                self.stay("an object does not read");
-                // It goes when that one is whole again.
+                tracing::warn!(pg = %self.cfg.spg, object = ?of, errno, "can't read an object for a move");
+                self.stay("an object is unreadable");
+                // The PG can move once the object is recovered.
                 if let Some(oid) = of.filter(|_| errno == EIO) {
                     self.lose_found(&oid.hobj.head(), now, store, out);
                 }
@@ -599,7 +602,7 @@ impl Pg {
         }
     }
 
-    /// `d` moves on only if there is a part.
+    /// Reads the next part. `d` changes only if there is one.
     fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Result<Vec<Op>, NoPart> {
         let (tag, cid) = (self.tag(id), self.cid);
         if d.current.is_none() && d.listed.is_empty() && (!d.begun || d.next.is_some()) {
@@ -633,7 +636,7 @@ impl Pg {
             match object_part(store, tag, cid, &oid, cursor, &mut ops, &mut bytes) {
                 Ok(Some(cursor)) => at = Some((oid, cursor)),
                 Ok(None) if touched => {
-                    // What was read is of more than one moment: once more, in fewer parts.
+                    // The parts are of different moments: send the object again, in fewer parts.
                     part = part.saturating_mul(4);
                     if part > MOVE_PART_MAX {
                         return Err(NoPart { stop: Stop::Errno(EBUSY), of: Some(Box::new(oid)) });
@@ -646,7 +649,7 @@ impl Pg {
                     part = PUSH_BYTES;
                     whole.push(oid);
                 }
-                // Removed since it was listed.
+                // The object was removed after it was listed.
                 Err(ReadError::NoObject) => whole.push(oid),
                 Err(e) => return Err(NoPart { stop: e.into(), of: Some(Box::new(oid)) }),
             }

@@ -1,13 +1,14 @@
-//! The snapshot index when PGs are split or joined: as long as it likes, a page at a time.
+//! The snapshot index in splits and merges: of any length, moved page by page.
 //!
-//! What fits a page goes in the transaction that splits or joins. Of a longer index, pages go before it, each in a transaction of
-//! its own: in a split to the own object of the PG that will come, which lies in its part of the collection already; in a join
-//! to that of the PG that takes over.
+//! An index of one page is moved in the transaction of the split or merge. Pages of a longer one are moved before it,
+//! each in a transaction of its own. A split moves them to the own object of the future child, which lies in the
+//! child's part of the collection. A merge moves them to the own object of the target.
 //!
 //! Invariants:
-//!  1. Nothing else happens to the PG meanwhile, and a crash in between leaves the split or join to be done again from the stored
-//!     maps: what was moved is not in the index any more then, or is put there once more.
-//!  2. A key whose clone is not in the collection (of a join that was called off) is dropped when its snapshot is trimmed.
+//!  1. Nothing else happens to the PG meanwhile. After a crash the split or merge is done again from the stored maps:
+//!     moved keys are not in the index, or are written once more.
+//!  2. A key whose clone is not in the collection (of a merge that was cancelled) is dropped when its snapshot is
+//!     trimmed.
 
 use crate::effect::Effect;
 use crate::exec::{Step, index_clone};
@@ -19,16 +20,16 @@ use base::{Now, PgId, SpgId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Op};
 
-/// Keys of the index that go in one transaction.
+/// Most index keys in one transaction.
 pub(in crate::pg) const INDEX_PAGE: usize = 1024;
-/// Bytes of them, about.
+/// Target size of these keys, in bytes.
 const INDEX_PAGE_BYTES: usize = 1 << 20;
 
 type Keys = Vec<(Bytes, Bytes)>;
 
 impl Pg {
-    /// The index, if it is no more than a page. Of a longer one a page of what will be other PGs' is handed over: those of these
-    /// seeds, the last in hash order first. `None` if there may be more.
+    /// The index, if it has at most one page. Of a longer one, moves a page to the children with these seeds
+    /// (descending in hash order) and returns `None`: call again.
     pub(in crate::pg) fn rest_of_index(
         &mut self,
         id: u64,
@@ -49,7 +50,7 @@ impl Pg {
             let Some((last, _)) = page.entries.last().cloned() else { return Ok(Some(Vec::new())) };
             let mut parts: Vec<(u32, Keys)> = seeds.iter().map(|s| (*s, Vec::new())).collect();
             for (k, v) in page.entries {
-                // Keys that don't decode stay for trimming to complain of.
+                // Undecodable keys stay here; trimming reports them.
                 let to = index_clone(&k).and_then(|c| parts.iter_mut().find(|p| c.bitwise_key() >= p.0.reverse_bits()));
                 if let Some((_, keys)) = to {
                     keys.push((k, v));
@@ -71,12 +72,13 @@ impl Pg {
                 return Ok(Some(Vec::new()));
             }
             self.index_from = last;
-            // What was pinned may go.
+            // Pinned data can be released.
             store.release(tag);
         }
     }
 
-    /// Takes over a page of the index of the PG that is joined, if that is longer; false if there is no more than a page.
+    /// As merge target: takes over a page of the source's index, if it has more than one. False if it has at most one
+    /// page.
     pub(in crate::pg) fn take_over_index(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<bool> {
         let Some((source, heir)) = self.good_heir() else { return Ok(false) };
         let left = heir.index.len().saturating_sub(INDEX_PAGE);
@@ -91,7 +93,7 @@ impl Pg {
         Ok(true)
     }
 
-    /// A page of it is durable where it goes.
+    /// Handles the durability of a moved page.
     pub(in crate::pg) fn index_moved(
         &mut self,
         from: Option<Cid>,

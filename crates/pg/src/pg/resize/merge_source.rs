@@ -1,13 +1,13 @@
-//! A PG whose pool gets fewer PGs gives what it has to another one, and goes.
+//! The source of a merge: a PG that gives its content to another one when `pg_num` shrinks.
 //!
-//! It does so at the map that says so, alone and without asking, as a split does. Before, while the map only announces it
-//! (`pg_num_pending`), both PGs serve nothing ([`State::Quiesced`]); their primary says that all copies are equal
-//! ([`Effect::ReadyToMerge`]), and the map that joins them tells as of which versions. A copy that is of another version missed
-//! something; nothing it has is used.
+//! Each copy leaves at the map of the merge, by itself, as in a split. Before, while the map announces the merge
+//! (`pg_num_pending`), source and target serve nothing ([`State::Quiesced`]). Their primaries report when all copies
+//! are equal ([`Effect::ReadyToMerge`]), and the map of the merge names the versions. A copy of another version
+//! missed a write, and its content is not used.
 //!
 //! Invariants:
-//!  1. What is told to the target does not change any more.
-//!  2. Objects are removed here only when the target has them durably, or needs none of them.
+//!  1. The state sent to the target does not change any more.
+//!  2. Objects are removed here only when the target has them durably, or needs none.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -26,10 +26,10 @@ use cluster::osdmap::interval::children;
 use cluster::pool::{pg_mask, stable_mod};
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
-/// Objects listed at once.
+/// Objects per list.
 const LIST: usize = 64;
 
-/// Where in an object the next part begins.
+/// Position in an object where the next part begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::pg) enum Cursor {
     #[default]
@@ -38,27 +38,27 @@ pub(in crate::pg) enum Cursor {
     Omap(Option<Bytes>),
 }
 
-/// How far the objects of a PG that leaves have been given away.
+/// Progress of sending the source's objects.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Cargo {
-    /// Objects listed, next one last.
+    /// Objects listed, the next one last.
     listed: Vec<Oid>,
-    /// Where the list goes on.
+    /// Position where the list continues.
     next: Option<Oid>,
     started: bool,
     cursor: Cursor,
-    /// Stays the same until the part was given.
+    /// The target has asked for a part that was not sent.
     asked: bool,
 }
 
 impl MapView {
-    /// The PG of the pool's present number that has what `pg` had; `None` if `pg` is one of them.
+    /// The target that `pg` is merged into under this map; `None` if `pg` exists.
     pub(in crate::pg) fn joined_to(&self, pg: PgId) -> Option<PgId> {
         let n = self.pool.as_ref()?.pg_num;
         (pg.seed >= n).then(|| PgId { seed: stable_mod(pg.seed, n, pg_mask(n)), ..pg })
     }
 
-    /// True if that PG is about to be joined with another one, and serves nothing until then.
+    /// True if the map announces a merge of that PG, so that it serves nothing.
     pub(in crate::pg) fn premerge(&self, pg: PgId) -> bool {
         let Some((n, soon)) = self.pool.as_ref().map(|p| (p.pg_num, p.pg_num_pending)) else { return false };
         soon > 0 && soon < n && (pg.seed >= soon || children(pg.seed, soon, n).next().is_some())
@@ -66,7 +66,7 @@ impl MapView {
 }
 
 impl Pg {
-    /// The map says that there is no such PG any more.
+    /// Begins to leave: the map has merged this PG into another one.
     pub(in crate::pg) fn start_leave(
         &mut self,
         map: MapView,
@@ -74,9 +74,10 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "leaving, its objects go to another PG");
+        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "merging into another PG");
         self.close_collection(State::Leaving, false, now, out);
-        // Clients whose maps are older send to the other PG when they see this one; of newer ones the host keeps them.
+        // Clients with older maps send to the target when they see this map. Operations under newer maps are held by
+        // the host.
         self.held.clear();
         for c in &mut self.commits {
             c.actions.retain(|a| matches!(a, Action::Joined(..)));
@@ -86,7 +87,7 @@ impl Pg {
         self.start_work(Work::Leave, None, now, store, out);
     }
 
-    /// Who takes over.
+    /// The target of the merge.
     fn target(&self) -> Option<SpgId> {
         let pg = self.map.as_ref()?.joined_to(self.cfg.spg.pg)?;
         Some(SpgId { pg, ..self.cfg.spg })
@@ -108,8 +109,8 @@ impl Pg {
         }
     }
 
-    /// Of a shard: nothing is undone any more, and a collection that keeps something can't be joined to another one. True if
-    /// that took a transaction.
+    /// Only for a shard: drops all undo data, since nothing is undone any more, and a collection with undo data can't
+    /// be joined. True if that took a transaction.
     fn forget_undo(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
         if !self.is_coded() {
             return Ok(false);
@@ -134,13 +135,13 @@ impl Pg {
             records = self.own_records(id, store)?;
             index = self.read_omap(id, store)?;
         } else {
-            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy missed something before it leaves");
+            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy differs from the version agreed for the merge; its content is not used");
         }
         let epoch = map.map(|m| m.epoch).unwrap_or_default();
         Ok(Heir { epoch, cid: self.cid, good, info: self.info.clone(), records, index, granted: self.granted.clone() })
     }
 
-    /// What the target wants.
+    /// Handles a message from the merge target.
     pub(in crate::pg) fn kin_of_leaver(
         &mut self,
         kin: Kin,
@@ -149,7 +150,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         match kin {
-            // It was told, or will be.
+            // The state was sent, or will be.
             Kin::Await(_) => {}
             Kin::Next(_) if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
                 self.cargo.get_or_insert_default().asked = true;
@@ -163,7 +164,7 @@ impl Pg {
                 out.push(Effect::Deleted);
             }
             Kin::Joined { taken: false, .. } => self.start_delete(now, store, out),
-            _ => tracing::debug!(pg = %self.cfg.spg, ?kin, "nothing to say to that"),
+            _ => tracing::debug!(pg = %self.cfg.spg, ?kin, "message of a merge ignored"),
         }
     }
 
@@ -181,12 +182,12 @@ impl Pg {
                 c.asked = false;
                 self.cargo = Some(c);
                 for object in &damaged {
-                    tracing::error!(pg = %self.cfg.spg, %object, "object does not read here, the PG it goes to needs another copy of it");
+                    tracing::error!(pg = %self.cfg.spg, %object, "object is unreadable here; the merge target must recover it");
                 }
                 out.push(Effect::Kin { to, kin: Kin::Cargo { ops, damaged, last } });
                 Verdict::Done
             }
-            // From where the last part ended.
+            // The part is read again from its start.
             Err(stop) => {
                 self.cargo = Some(c);
                 match stop {
@@ -200,7 +201,8 @@ impl Pg {
         }
     }
 
-    /// Changes that make the next part, objects that don't read, and whether that is all; `c` moves on only if there is a part.
+    /// Reads the next part: its changes, unreadable objects, and whether it is the last. `c` changes only if there is
+    /// a part.
     fn next_cargo(&self, id: u64, c: &mut Cargo, store: &mut dyn ObjectStore) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
         let (tag, cid) = (self.tag(id), self.cid);
         if c.listed.is_empty() && (!c.started || c.next.is_some()) {
@@ -208,7 +210,7 @@ impl Pg {
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let own = [self.meta(), self.meta_missing()];
-            // What is set aside for undoing stays behind: no entry of the log is undone any more.
+            // Objects set aside for undo stay behind: no log entry is undone any more.
             let goes = |o: &Oid| !own.contains(o) && o.generation == Oid::NO_GEN;
             c.listed = found.into_iter().filter(goes).rev().collect();
             (c.started, c.next) = (true, next);
@@ -236,7 +238,8 @@ impl Pg {
     }
 }
 
-/// Changes that make the next part of an object, up to a bound; where the one behind it begins, if there is one.
+/// Adds the changes of an object's next part, up to a bound. Returns the position of the following part, if there is
+/// one.
 pub(in crate::pg) fn object_part(
     store: &mut dyn ObjectStore,
     tag: Tag,

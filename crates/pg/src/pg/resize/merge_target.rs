@@ -1,17 +1,19 @@
-//! A PG of a pool that gets fewer PGs takes over what others had ([`crate::pg::resize::merge_source`] is their side).
+//! The target of a merge: a PG that takes over the content of others when `pg_num` shrinks
+//! ([`crate::pg::resize::merge_source`] is the other side).
 //!
-//! At the map that says so it asks each of those that are joined to it for what they leave. If this copy and the other one are
-//! as they were when the PGs were found ready, their objects become one collection, the log keeps the request ids of both, and
-//! peering goes on as in any new interval. A copy that missed something, here or there, knows nothing from then on: its
-//! objects stay for comparing, and it is filled by backfill as an empty one would be.
+//! At the map of the merge the target asks each source for its state. If both copies are in the version that was
+//! agreed, their objects become one collection, the log keeps the reqids of both, and peering goes on as in any new
+//! interval. If one of the copies missed a write, the result counts as empty: its objects stay for comparison, and
+//! backfill fills it.
 //!
-//! The log's records get new versions, those before the version `(epoch of the map, sum of both + 1)`, so that the newest one has
-//! the same on all copies however long their logs are; no object has a newer version.
+//! The records get new versions, ending with `(epoch of the map, sum of both + 1)`. So the newest record has the same
+//! version on all copies, however long their logs are. No object has a newer version.
 //!
 //! Invariants:
-//!  1. Collection, log, info, snapshot index change in one transaction. The collection's hash bits and the epoch of the
-//!     info say afterwards that it was done.
-//!  2. All copies that were ready come out with the same last version and the same records, as far as each goes back.
+//!  1. Collection, log, info and snapshot index change in one transaction. Afterwards the collection's hash bits and
+//!     the epoch of the info show that the merge is done.
+//!  2. All copies in the agreed version end with the same last version and the same records, as far as each log
+//!     reaches.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};
@@ -34,24 +36,24 @@ use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
 
-/// Instead of a shard's number in the name of a collection: where objects are put that are to be joined to a PG.
+/// The shard in the name of the collection that receives the objects of merge sources.
 pub const BERTH: ShardId = ShardId(100);
 
-/// Records that a join keeps on a full device.
+/// Records that a merge keeps at least, even on a full device.
 const LOG_LEFT: usize = 250;
 
-/// What a PG knows of those that are joined to it.
+/// State of the merges into this PG.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Joins {
-    /// Who is joined by which map, for maps that were not handled yet.
+    /// Sources by the epoch of their merge, for maps that were not processed.
     coming: BTreeMap<Epoch, Vec<SpgId>>,
-    /// What they left; it may come before the map.
+    /// States of sources; they may come before the map.
     heirs: BTreeMap<SpgId, Option<Box<Heir>>>,
-    /// Who is joined by the map that is being handled.
+    /// Sources of the merge that is being done.
     now: Vec<SpgId>,
-    /// What was asked for was told.
+    /// All sources of the current merge have answered.
     told: bool,
-    /// Objects of theirs that did not read.
+    /// Objects that the sources could not read.
     damaged: BTreeSet<HObject>,
 }
 
@@ -70,7 +72,8 @@ impl Part for Joins {
 }
 
 impl Pg {
-    /// PGs that are joined to this one by a map with so many. Asked before the machine gets that map.
+    /// Notes the sources of the merge into this PG that a map with `pg_num` does. The host calls this before it hands
+    /// in the map.
     pub fn joins_at(&mut self, epoch: Epoch, pg_num: u32) {
         let spg = self.cfg.spg;
         let old = std::mem::replace(&mut self.pg_num_coming, pg_num);
@@ -85,36 +88,36 @@ impl Pg {
         }
     }
 
-    /// Tells how many PGs the pool has by the newest map it was told of.
+    /// Sets `pg_num` of the newest map that the host has told of.
     pub fn at_pg_num(&mut self, pg_num: u32) {
         self.pg_num_coming = pg_num;
     }
 
-    /// Tells which map it had seen when it was written down.
+    /// Sets the epoch of the stored info, at load.
     pub fn was_at(&mut self, epoch: Epoch) {
         self.stored_at = epoch;
     }
 
-    /// True if what such a map does to PGs was done before it was loaded.
+    /// True if the map of that epoch was processed before the PG was loaded.
     #[must_use]
     pub fn has_seen(&self, epoch: Epoch) -> bool {
         epoch < self.stored_at
     }
 
-    /// True if its objects are another PG's by the newest map it has handled.
+    /// True if this PG is a merge source that is handing over its content.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.state == State::Leaving
     }
 
-    /// True if it is not yet at the map that says that its objects are another PG's.
+    /// True if the PG has not processed the map that merges it into another one.
     #[must_use]
     pub fn has_yet_to_leave(&self) -> bool {
         use State::{Deleted, Deleting, Failed, Leaving, Stopped};
         !matches!(self.state, Leaving | Deleting | Deleted | Stopped | Failed(_))
     }
 
-    /// A message of a PG of this OSD.
+    /// Handles a message from another PG of this OSD.
     pub(in crate::pg) fn handle_kin(
         &mut self,
         from: SpgId,
@@ -140,7 +143,7 @@ impl Pg {
         }
     }
 
-    /// Takes from the maps that wait the joins of one; true if there are any.
+    /// Selects the merges of this map; true if there are any.
     pub(in crate::pg) fn await_heirs(&mut self, map: &MapView) -> bool {
         let Some(j) = self.joins.used() else { return false };
         let mut later = j.coming.split_off(&Epoch(map.epoch.0 + 1));
@@ -150,7 +153,7 @@ impl Pg {
         !j.now.is_empty()
     }
 
-    /// Stops what is under way; the interval ends with this map.
+    /// Ends the interval at the map of the merge, and asks the sources for their state.
     pub(in crate::pg) fn start_join(
         &mut self,
         map: MapView,
@@ -158,7 +161,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "joining");
+        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "merging PGs into this one");
         self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
         self.joins.told = false;
         self.joins.damaged.clear();
@@ -168,7 +171,7 @@ impl Pg {
         self.check_heirs(now, store, out);
     }
 
-    /// Goes on when all have told; whom nobody waits for is told to go.
+    /// Goes on when all sources have answered; dismisses sources that are not needed.
     fn check_heirs(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.state == State::Joining && !self.joins.told {
             self.joins.told = self.joins.now.iter().all(|s| self.joins.heirs.contains_key(s));
@@ -198,7 +201,7 @@ impl Pg {
         });
     }
 
-    /// What is joined, if it and this copy are what the pool knows of them.
+    /// The source and its state, if both copies are in the version agreed for the merge.
     pub(in crate::pg) fn good_heir(&self) -> Option<(SpgId, &Heir)> {
         let meta = self.early_maps.first()?.pool.as_ref()?.last_merge;
         let [from] = self.joins.now[..] else { return None };
@@ -211,24 +214,24 @@ impl Pg {
         (heir.good && here).then_some((from, heir))
     }
 
-    /// What is behind so many keys of its index is taken over.
+    /// Notes that keys of the source's index from `left` on are taken over.
     pub(in crate::pg) fn heir_index_taken(&mut self, source: SpgId, left: usize) {
         if let Some(Some(h)) = self.joins.heirs.get_mut(&source) {
             h.index.truncate(left);
         }
     }
 
-    /// The map that is being handled.
+    /// Epoch of the merge.
     fn joining_at(&self) -> Epoch {
         self.early_maps.first().map_or(self.epoch(), |m| m.epoch)
     }
 
-    /// Where the objects of those that are joined go meanwhile, or an empty collection that gives this one their hashes.
+    /// The collection for the sources' objects, in the target's shard of the store; it may stay empty.
     fn berth(&self) -> Cid {
         Cid::Pg(SpgId { shard: BERTH, ..self.cfg.spg })
     }
 
-    /// Makes that collection, empty.
+    /// Creates that collection, after removing the leftover of an earlier attempt.
     pub(in crate::pg) fn run_berth(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let (tag, berth) = (self.tag(id), self.berth());
         let there = store.collections().iter().any(|(c, _)| *c == berth);
@@ -252,7 +255,7 @@ impl Pg {
         }
     }
 
-    /// A step of taking over is durable.
+    /// Handles the durability of a step of the merge.
     pub(in crate::pg) fn berth_acts(
         &mut self,
         a: Action,
@@ -285,7 +288,7 @@ impl Pg {
         }
     }
 
-    /// Puts a part of the objects away: as much of it as there is room for at once.
+    /// Stores a part of the sources' objects, as much as there is room for at once.
     pub(in crate::pg) fn run_stow(
         &mut self,
         id: u64,
@@ -356,10 +359,10 @@ impl Pg {
             }
         }
         let Some((source, heir)) = self.good_heir() else {
-            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "this copy missed something before PGs were joined, it will be filled anew");
+            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
             let mut info = PgInfo { history: self.info.history.clone(), ..PgInfo::default() };
-            // What it knew to have started was one of the PGs alone, since they were found equal; copies that are whole need not have
-            // heard of it, and are no less good.
+            // The intervals known as started were of one of the PGs alone, after both were found equal. A complete
+            // copy may not know of them, and is as good.
             (info.history.last_epoch_started, info.history.last_interval_started) = (Epoch(0), Epoch(0));
             info.past.clone_from(&self.info.past);
             info.interval.clone_from(&self.info.interval);
@@ -405,14 +408,15 @@ impl Pg {
         }
         before.push(merge);
         before.push(Op::LogRewind { cid, to: Eversion::default() });
-        // Who has the joined log up to its end has them as they are to be.
+        // A copy whose log reaches the end of the merged log has the right versions.
         let missing: BTreeMap<HObject, Eversion> =
             self.joins.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
         if !missing.is_empty() {
             before.push(set_missing(cid, self.meta_missing(), &missing));
         }
-        // A log that is too long for one transaction, or for what the device has left to set aside for it, is cut: request ids
-        // of long ago are forgotten. Those of late are not: clients may send again; the join waits.
+        // A log that is too long for one transaction, or for the space that the device can reserve, is cut: the
+        // oldest reqids are dropped. The newest [`LOG_LEFT`] stay, since their clients may resend; without room for
+        // them the merge waits.
         let mut skip = 0;
         loop {
             let kept = entries.get(skip..).unwrap_or_default();
@@ -459,7 +463,7 @@ impl Pg {
         Ok(own)
     }
 
-    /// What is to be said of both together.
+    /// The info of the merged PG.
     fn joined_info(&self, epoch: Epoch, newest: u64, theirs: &PgInfo) -> PgInfo {
         let mut info = self.info.clone();
         info.last_update = Eversion { epoch, version: newest };
@@ -473,12 +477,12 @@ impl Pg {
         info.epoch = epoch;
         let (h, t) = (&mut info.history, &theirs.history);
         h.last_epoch_started = h.last_epoch_started.max(t.last_epoch_started);
-        // Both copies have all that the last intervals of their PGs had, whichever of them started later.
+        // Both copies have all writes of their PG's last interval, whichever of the two started later.
         info.last_epoch_started = info.last_epoch_started.max(theirs.last_epoch_started).max(h.last_epoch_started);
         h.last_interval_started = h.last_interval_started.max(t.last_interval_started);
         h.last_epoch_clean = h.last_epoch_clean.max(t.last_epoch_clean);
         h.last_interval_clean = h.last_interval_clean.max(t.last_interval_clean);
-        // Scrubbed is what both were.
+        // The merged PG counts as scrubbed at the earlier stamp.
         if t.last_scrub_stamp < h.last_scrub_stamp {
             (h.last_scrub, h.last_scrub_stamp) = (t.last_scrub, t.last_scrub_stamp);
         }
@@ -489,7 +493,7 @@ impl Pg {
         info
     }
 
-    /// Says that this PG may be joined with the other one: it serves nothing and all copies are equal.
+    /// Reports that this PG is ready to merge: it serves nothing, and all copies are equal.
     pub(in crate::pg) fn tell_ready(&mut self) {
         if self.state == State::Quiesced && self.peers.clean && self.is_settled() && !self.stopping {
             let h = &self.info.history;
@@ -502,8 +506,8 @@ impl Pg {
     }
 }
 
-/// Both logs as one, oldest first: by turns from the newest record of each. Versions say nothing of when a PG's records were
-/// made beside those of another PG; those forgotten first are the oldest of both.
+/// Merges two logs, oldest record first, alternating from the newest record of each. Versions of different PGs can't
+/// be compared by time. Alternating makes the oldest records of both the first to be trimmed.
 fn interleaved<T>(
     a: impl IntoIterator<Item = T, IntoIter: DoubleEndedIterator>,
     b: impl IntoIterator<Item = T, IntoIter: DoubleEndedIterator>,
@@ -521,7 +525,7 @@ fn interleaved<T>(
     all
 }
 
-/// What is said for a PG that is not here, if anything.
+/// The answer for a PG that this OSD does not have, if the message needs one.
 #[must_use]
 pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
     let kin = match kin {
@@ -532,7 +536,7 @@ pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
     Some(Effect::Kin { to, kin })
 }
 
-/// The same change in another collection, of those that cargo is made of.
+/// The same operation on another collection; `None` for operations that are not part of an object's transfer.
 fn moved(op: &Op, to: Cid) -> Option<Op> {
     let mut op = op.clone();
     match &mut op {

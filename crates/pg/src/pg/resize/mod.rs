@@ -1,9 +1,9 @@
-//! What a change of `pg_num` does to a PG.
+//! Changes of `pg_num`.
 //!
-//! - `split`: several PGs of one
+//! - `split`: the parent of a split
 //! - `merge_source`: a PG that is merged into another one
 //! - `merge_target`: the PG that takes over
-//! - `index`: snapshot indexes that are longer than a page
+//! - `index`: snapshot indexes of more than one page
 
 pub(in crate::pg) mod index;
 pub(in crate::pg) mod merge_source;

@@ -1,18 +1,18 @@
-//! Several PGs of one: what happens when a map raises `pg_num`.
+//! Splits: a PG becomes several PGs when a map raises `pg_num`.
 //!
-//! Every copy splits at the map that says so, alone and without asking: log records, missing objects and the snapshot index
-//! go with the objects they are about, in the transaction that gives the children their collections (a long index before it, [`crate::pg::resize::index`]). The children then see
-//! that map and all later ones as any PG does; that map starts a new interval for parent and children, and peering does the
-//! rest. The history of both is that of the PG they were.
+//! Each copy splits at that map, by itself. Log records, missing objects and the snapshot index go with their
+//! objects, in the transaction that creates the children's collections (a long index before it,
+//! [`crate::pg::resize::index`]). The children see that map and later ones as any PG does. The map starts a new
+//! interval for parent and children, and peering follows. Both continue the parent's history.
 //!
-//! The host (`osd::core::shard::life`) knows from the map, too, what will come out of it: it makes a machine for each child at once
-//! ([`Pg::promise`]), which keeps what comes for it until it is [`Pg::born`].
+//! The host (`osd::core::shard::life`) also derives the children from the map. It creates a machine for each at once
+//! ([`Pg::promise`]), which holds its inputs until it is [`Pg::born`].
 //!
 //! Invariants:
-//!  1. A collection's hash bits tell how far it has been split; they change with the records in one transaction, so a split
-//!     that a crash interrupted is done again from the stored maps, and one that was done is not.
-//!  2. A child's log has the parent's records about its objects, and begins and ends where the parent's did: what two copies
-//!     of the parent had in common, copies of the child have in common.
+//!  1. A collection's hash bits tell how far it was split, and change in the same transaction as the records. So a
+//!     split that a crash interrupted is done again from the stored maps, and a finished one is not.
+//!  2. A child's log has the parent's records of its objects, and begins and ends where the parent's did. So copies
+//!     of the child have in common what copies of the parent had.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, index_clone, split_bits};
@@ -35,12 +35,12 @@ use std::time::Duration;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::msg::MPgPeer;
 
-/// Entries of an omap read at once.
+/// Omap entries per read.
 const OMAP_PAGE: usize = 1024;
-/// When a split that waits for a removal is tried again.
+/// Delay before a split that waits for a removal is tried again.
 const SPLIT_RETRY: Duration = Duration::from_millis(200);
 
-/// What a PG that was split off begins with.
+/// State that a child of a split begins with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
     cid: Cid,
@@ -48,17 +48,17 @@ pub struct Child {
     log: PgLog,
     missing: BTreeMap<HObject, Eversion>,
     granted: PerOsd<Mono>,
-    /// Of a shard: what is set aside for undoing, by the version of its entry.
+    /// Only for a shard: objects set aside for undo, with the versions of their entries.
     aside: Vec<(Eversion, HObject)>,
 }
 
-/// One of the PGs that come out of a split.
+/// Parent or child, as one part of a split.
 struct Part {
     spg: SpgId,
     cid: Cid,
-    /// Bits of its hashes that are its own.
+    /// Hash bits of the PG after the split.
     bits: u32,
-    /// The lowest bit-reversed hash that is its own, or of one behind it.
+    /// The lowest bit-reversed hash of the PG.
     first: u32,
     records: Vec<(Eversion, Bytes)>,
     log: PgLog,
@@ -66,8 +66,7 @@ struct Part {
     index: Vec<(Bytes, Bytes)>,
 }
 
-/// Seeds of the PGs that have what `pg`, of so many hash bits, has, when there are `pg_num`; without itself, the last in hash
-/// order first.
+/// Seeds of the children of `pg`, which has `bits` hash bits, for `pg_num` PGs; descending in hash order.
 fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
     let step = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
     let mut all: Vec<u32> = (1u64..)
@@ -80,17 +79,18 @@ fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
 }
 
 impl Pg {
-    /// The machine of a PG that a split under way will make. Give it the map of the split and later ones; it does nothing
-    /// before it is [`Pg::born`].
+    /// The machine of a child that a split in progress will create. The host hands in the map of the split and later
+    /// ones; the machine holds them until it is [`Pg::born`].
     #[must_use]
     pub fn promise(cfg: PgConfig, bits: u32) -> Self {
-        tracing::debug!(pg = %cfg.spg, bits, "promised by a split");
+        tracing::debug!(pg = %cfg.spg, bits, "waits for a split of its parent");
         let mut pg = Self::blank(cfg, State::Creating);
         (pg.bits, pg.bits_coming) = (bits, bits);
         pg
     }
 
-    /// PGs that this one is split into by a map with so many, and their hash bits. Asked before the machine gets that map.
+    /// The children of the split that a map with `pg_num` does, with their hash bits. The host calls this before it
+    /// hands in the map.
     pub fn splits_at(&mut self, pg_num: u32) -> Vec<(SpgId, u32)> {
         let spg = self.cfg.spg;
         let seeds = children(spg.pg, self.bits_coming, pg_num);
@@ -101,7 +101,7 @@ impl Pg {
         seeds.into_iter().map(|s| (SpgId { pg: pg(s), ..spg }, split_bits(pg(s), pg_num))).collect()
     }
 
-    /// Takes up what the split left it. Its transaction was submitted before anything this machine may submit.
+    /// Takes over the state of a split. The split's transaction was submitted before any of this machine.
     pub fn born(&mut self, c: Child, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.state != State::Creating || self.stopping {
             return;
@@ -120,20 +120,20 @@ impl Pg {
         out.append(&mut more);
     }
 
-    /// What it was to be split off failed: so has this.
+    /// Fails with the parent, whose copy failed before the split.
     pub fn unborn_failed(&mut self, errno: base::errno::Errno, out: &mut Vec<Effect>) {
         if self.state == State::Creating {
-            self.withdraw(errno, "what it was to be split off failed", out);
+            self.withdraw(errno, "the copy of its parent failed before the split", out);
         }
     }
 
-    /// True if it was promised and is not born.
+    /// True if the machine waits for its split.
     #[must_use]
     pub fn awaits_birth(&self) -> bool {
         self.state == State::Creating && self.plans.is_empty() && self.commits.is_empty()
     }
 
-    /// Notes what comes out of a map for this PG; true if anything does.
+    /// Notes the children of the split that `map` does; true if there are any.
     pub(in crate::pg) fn await_children(&mut self, map: &MapView) -> bool {
         let Some(pool) = &map.pool else { return false };
         let spg = self.cfg.spg;
@@ -142,13 +142,13 @@ impl Pg {
         !self.awaited.is_empty()
     }
 
-    /// What came for a machine that nothing was split off for, or while it was being removed.
+    /// Peer messages held by a machine that its split never created, or that came during a removal.
     #[must_use]
     pub fn unborn(self) -> Vec<(OsdId, Box<MPgPeer>)> {
         self.early_peers
     }
 
-    /// This copy goes, with all that would be its children's.
+    /// Reports a split without children: this copy is removed with all its content.
     pub(in crate::pg) fn nothing_to_split(&mut self, out: &mut Vec<Effect>) {
         let all = std::mem::take(&mut self.awaited);
         if !all.is_empty() {
@@ -157,7 +157,7 @@ impl Pg {
         }
     }
 
-    /// Stops what is under way; the interval ends with this map.
+    /// Ends the interval at the map of the split, and starts the split.
     pub(in crate::pg) fn start_split(
         &mut self,
         map: MapView,
@@ -181,7 +181,7 @@ impl Pg {
     ) -> Verdict {
         let there = store.collections();
         if self.awaited.iter().any(|c| self.reserver.is_left(*c) || self.free_name(*c, &there).is_none()) {
-            tracing::debug!(pg = %self.cfg.spg, "a PG of a child's name is still being removed, the split waits");
+            tracing::debug!(pg = %self.cfg.spg, "the split waits: a removed PG of a child's name still has its collection");
             self.again_at = Some(now.mono + SPLIT_RETRY);
             return Verdict::Done;
         }
@@ -198,14 +198,15 @@ impl Pg {
         }
     }
 
-    /// The name for a child's collection: what a PG of the same name left when it moved to another reactor may still be removed.
+    /// A free name for a child's collection: its first name may belong to a collection that is being removed after a
+    /// move.
     fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
         let own = Cid::Pg(spg);
         let free = |c: &Cid| !self.reserver.is_swept(*c) && !there.iter().any(|(t, _)| t == c);
         [own, second_name(own)].into_iter().find(free)
     }
 
-    /// An entry of this copy's log from its stored form.
+    /// Decodes an entry of this copy's log.
     pub(in crate::pg) fn own_entry(&self, record: &Bytes) -> Step<LogEntry> {
         LogEntry::from_record(record).map_err(|error| {
             tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
@@ -227,7 +228,7 @@ impl Pg {
             let e = self.own_entry(&r)?;
             entries.push((v, r, e));
         }
-        // A log that is too long for one transaction is cut: copies that are further behind are backfilled then.
+        // A log that is too long for one transaction is cut; copies that are further behind are then backfilled.
         let mut skip = 0;
         loop {
             match self.try_split(id, epoch, pg_num, entries.get(skip..).unwrap_or_default(), skip > 0, &index, store) {
@@ -237,7 +238,7 @@ impl Pg {
         }
     }
 
-    /// All of the snapshot index.
+    /// Reads the whole snapshot index.
     pub(in crate::pg) fn read_omap(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Bytes, Bytes)>> {
         let mut all: Vec<(Bytes, Bytes)> = Vec::new();
         loop {
@@ -296,7 +297,7 @@ impl Pg {
             let cid = self.free_name(SpgId { pg, ..spg }, &there).ok_or(Stop::Errno(EIO))?;
             parts.push(part(pg, cid, s.reverse_bits()));
         }
-        // What is left is this PG's.
+        // The rest stays with this PG.
         parts.push(part(spg.pg, self.cid, 0));
         let own = parts.len() - 1;
         fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
@@ -317,7 +318,7 @@ impl Pg {
             }
         }
         for (k, v) in index {
-            // Keys that don't decode stay for trimming to complain of.
+            // Undecodable keys stay here; trimming reports them.
             let p = match index_clone(k) {
                 Some(c) => of(&mut parts, &c),
                 None => parts.get_mut(own),
@@ -329,7 +330,7 @@ impl Pg {
 
         let mut before = self.info.clone();
         before.history.last_epoch_split = epoch;
-        // Older maps don't know the children: they would leave again.
+        // The children must not process older maps, in which they do not exist.
         before.epoch = epoch;
         before.log_tail = tail;
         let mut total = before.stats;
@@ -358,12 +359,13 @@ impl Pg {
                 let others = parts.iter().take(own);
                 gone(others.clone().flat_map(|p| p.index.iter().map(|(k, _)| k.clone())).collect(), &meta, &mut ops);
                 gone(others.flat_map(|p| p.missing.keys().map(missing_key)).collect(), &missing, &mut ops);
-                // A shard's log stays as it is: with records the store drops what it keeps to undo them.
+                // The parent's log of a shard is left alone: with a removed record the store would drop its undo
+                // data.
                 if !coded {
                     ops.push(Op::LogRewind { cid, to: Eversion::default() });
                 }
             } else {
-                // What it really has is seen when it is done.
+                // A share; corrected below by what the child has.
                 info.stats = total.take_share(1, n - i as i64);
                 info.stats.estimated = 1;
                 info.history.epoch_created = epoch;
@@ -386,7 +388,7 @@ impl Pg {
             self.commit_with_info(self.tag(id), info.clone(), ops, store)?;
         }
 
-        // How much of everything each has can be told now.
+        // The real number of objects and bytes of each part is known now.
         let usage: Vec<(i64, i64)> = parts
             .iter()
             .map(|p| {
@@ -425,14 +427,15 @@ impl Pg {
 }
 
 impl Pg {
-    /// An object of this PG, as far as the PG has been split. A shard's log may have records of what was split off.
+    /// True if the object belongs to this PG after its splits. A shard's log may have records of objects that were
+    /// split off.
     pub(in crate::pg) fn is_mine(&self, o: &HObject) -> bool {
         let mask = 1u32.checked_shl(self.bits).map_or(u32::MAX, |b| b - 1);
         o.hash & mask == self.cfg.spg.pg.seed & mask
     }
 }
 
-/// How far backfill of a copy has come in a part of it.
+/// Progress of a copy's backfill, restricted to one part of it.
 fn backfill_of(last: &HObject, p: &Part) -> HObject {
     let end = p.first | u32::MAX.checked_shr(p.bits).unwrap_or(0);
     if last.max || last.bitwise_key() > end {
@@ -445,20 +448,20 @@ fn backfill_of(last: &HObject, p: &Part) -> HObject {
 }
 
 impl StatSum {
-    /// Takes what a PG with so many objects and stored bytes, of `all` stored bytes of this one, has.
+    /// Takes the share of a PG with `objects` objects and `bytes` of `all` stored bytes.
     fn take(&mut self, objects: i64, bytes: i64, all: i64) -> Self {
         let (total, stored) = (self.num_objects, self.num_bytes);
         let objects = objects.clamp(0, total.max(0));
         let mut part = self.take_share(objects, total);
         part.num_objects = objects;
         self.num_objects = total - objects;
-        // Holes and shared blocks make a difference between what is stored and what clients see.
+        // Stored bytes differ from those that clients see, by holes and shared blocks.
         part.num_bytes = if stored == all { bytes } else { share(stored, bytes, all) };
         self.num_bytes = stored - part.num_bytes;
         part
     }
 
-    /// Takes `n` parts of `of`.
+    /// Takes `n` parts out of `of`.
     fn take_share(&mut self, n: i64, of: i64) -> Self {
         let mut part = Self::default();
         self.each_with(&mut part, |mine, theirs| {

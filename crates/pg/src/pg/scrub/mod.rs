@@ -1,7 +1,7 @@
-//! Comparing the copies of a PG.
+//! Scrub: comparison of a PG's copies.
 //!
 //! - `lead`: the primary asks, compares and repairs
-//! - `serve`: what a copy says it has
+//! - `serve`: a copy reports its objects
 
 pub(in crate::pg) mod lead;
 pub(in crate::pg) mod serve;

@@ -1,8 +1,8 @@
-//! What this copy says for a scrub: lists of objects, what there is of each, and, of a deep scrub, checksums of data and
-//! omap as they are on the device.
+//! Reports of this copy for a scrub: lists of objects, their metadata, and in a deep scrub checksums of data and omap
+//! as stored on the device.
 //!
 //! Invariants:
-//!  1. A block that does not read is an error of its object, never of the PG.
+//!  1. An unreadable block is an error of its object, never of the PG.
 //!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
 
 use crate::effect::Effect;
@@ -22,29 +22,29 @@ use base::{Eversion, HObject};
 use bytes::Bytes;
 use store::{ObjectStore, Oid, ReadError};
 
-/// Objects to be read.
+/// Objects to be read for a scrub.
 #[derive(Debug)]
 pub(in crate::pg) struct ScanJob {
     to: PeerId,
     n: u64,
     heads: Vec<HObject>,
     deep: bool,
-    /// What there is of the head that is being read, once listed.
+    /// Objects of the current family, once listed.
     objects: Option<Vec<Oid>>,
     read: Vec<ScrubObject>,
     now: Option<Reading>,
     done: Vec<Family>,
 }
 
-/// How far an object is read.
+/// Progress of reading an object.
 #[derive(Debug)]
 struct Reading {
     object: ScrubObject,
     off: u64,
     crc: u32,
-    /// Of a shard.
+    /// Running digest; only for a shard.
     fold: Option<Fold>,
-    /// Data is read; the last key seen.
+    /// `Some` once all data is read: the last omap key read.
     omap: Option<Option<Bytes>>,
     omap_crc: u32,
 }
@@ -55,7 +55,7 @@ impl ScanJob {
     }
 }
 
-/// An I/O error becomes a mark; anything else stays what it is.
+/// Turns an I/O error into `None`; `Wait` stays an error.
 fn or_bad<T>(r: Result<T, ReadError>) -> Step<Option<T>> {
     match r {
         Ok(v) => Ok(Some(v)),
@@ -79,7 +79,7 @@ impl Pg {
             Ok((found, upto)) => Answer::Listed { upto, heads: found.into_iter().map(|(h, _)| h).collect() },
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::error!(pg = %self.cfg.spg, errno, "objects do not list, they cannot be scrubbed");
+                tracing::error!(pg = %self.cfg.spg, errno, "can't list objects; the scrub fails");
                 Answer::Failed
             }
         };
@@ -94,7 +94,7 @@ impl Pg {
             Ok(()) => Answer::Scanned(std::mem::take(&mut job.done)),
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::error!(pg = %self.cfg.spg, errno, "objects do not list, they cannot be scrubbed");
+                tracing::error!(pg = %self.cfg.spg, errno, "can't list objects; the scrub fails");
                 Answer::Failed
             }
         };
@@ -133,7 +133,7 @@ impl Pg {
         Ok(())
     }
 
-    /// Size and attributes.
+    /// Reads size and attributes.
     fn scan_shallow(&self, id: u64, oid: &Oid, store: &mut dyn ObjectStore) -> Step<Reading> {
         let tag = self.tag(id);
         let mut o = ScrubObject { snap: oid.hobj.snap, ..ScrubObject::default() };
@@ -152,7 +152,7 @@ impl Pg {
         Ok(Reading { object: o, off: 0, crc: SEED, fold, omap: None, omap_crc: SEED })
     }
 
-    /// Data and omap.
+    /// Reads data and omap.
     fn scan_deep(&self, id: u64, oid: &Oid, r: &mut Reading, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
         while r.off < r.object.size {
@@ -167,7 +167,7 @@ impl Pg {
                 f.add(&data);
             }
             r.off += len;
-            // What was pinned may go.
+            // Pinned data can be released.
             store.release(tag);
         }
         if r.omap.is_none() {
@@ -211,7 +211,7 @@ impl Pg {
         Ok(())
     }
 
-    /// Writes down that copies here are bad, so that no crash makes a half replaced one look whole.
+    /// Stores that bad copies here are missing. After a crash a partly replaced object then does not look complete.
     pub(in crate::pg) fn run_scrub_lack(
         &mut self,
         id: u64,
