@@ -1,16 +1,16 @@
-//! The machine: its state, its inputs, and how they reach the parts.
+//! The PG machine: state, inputs, and their dispatch to the parts.
 //!
-//! | folder | what happens there |
+//! | folder | contents |
 //! | --- | --- |
-//! | `life` | a PG is created, loaded, follows maps, starts over in a new interval, ends |
-//! | `backend` | what a transaction, a read, recovery mean for whole copies and for shards |
-//! | `peering` | who has what, which log counts, who serves; messages of the copies; a member that does not lead; a copy that fails |
-//! | `ops` | an operation is admitted, backed off, planned, run, submitted, answered; watches expire, clones are trimmed |
-//! | `recovery` | copies get what they lack: by log, by backfill; reservations; objects that don't read, and that nobody has |
-//! | `resize` | `pg_num` changes: a PG is split, or merged into another one |
-//! | `relocate` | a PG moves to another reactor of its OSD |
-//! | `scrub` | copies are compared and repaired |
-//! | `report`, `rest` | what the PG tells about itself; memory that it gives back |
+//! | `life` | creating, loading, following maps, starting over in a new interval, ending |
+//! | `backend` | transactions, reads and recovery: whole copies or shards |
+//! | `peering` | state of copies, authoritative log, acting set; peer messages; members; failed copies |
+//! | `ops` | operations: admission, backoff, planning, execution, commit; expiry of watches; trimming |
+//! | `recovery` | recovery by log, backfill, reservations; unreadable and unfound objects |
+//! | `resize` | changes of `pg_num`: split and merge |
+//! | `relocate` | moves to another reactor of the OSD |
+//! | `scrub` | comparison and repair of copies |
+//! | `report`, `rest` | reports; release of memory |
 
 mod backend;
 mod kept;
@@ -68,69 +68,69 @@ use std::sync::Arc;
 use store::{Cid, ObjectStore, Oid, Tag};
 use wire::msg::MPgPeer;
 
-/// What a machine is told when it is made.
+/// The initial configuration of a PG machine.
 #[derive(Clone, Copy, Debug)]
 pub struct PgConfig {
-    /// Which PG.
+    /// The PG, with the shard of this copy.
     pub spg: SpgId,
-    /// This OSD.
+    /// Id of this OSD.
     pub whoami: OsdId,
-    /// Number of this machine among those that share a store; names its tags.
+    /// Number of this machine among those that share a store. Tags of its transactions contain it.
     pub index: u32,
-    /// Seed of deterministic randomness.
+    /// Seed for deterministic randomness.
     pub seed: u64,
 }
 
-/// Where a PG is in its life.
+/// State of a PG machine; see docs/design/pg.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Reading info and log.
     Loading,
-    /// The collection is being made, or will be split off another one.
+    /// Creating the collection, or waiting to be split off another PG.
     Creating,
-    /// Parts of it become PGs of their own.
+    /// Splitting: parts of the PG become PGs of their own.
     Splitting,
-    /// Waiting for a map, or another OSD leads and has not made this one a member.
+    /// Waiting for a map, or for the primary of another OSD to make this copy a member.
     Stray,
-    /// This OSD leads it but cannot serve it; the text says why.
+    /// Primary, but unable to serve; the text gives the reason.
     Inactive(String),
-    /// Another OSD, which is down, may hold newer data.
+    /// Primary, but these OSDs are down and may have newer data.
     Down(Vec<OsdId>),
-    /// Asking who has what, or for another acting set.
+    /// Asking the other copies for their infos, or waiting for a requested acting set.
     GetInfo,
-    /// Taking over the authoritative log.
+    /// Merging the authoritative log.
     GetLog,
-    /// The map must show that this interval may take writes.
+    /// Waiting for a map with `up_thru` in this interval, so that the interval may take writes.
     WaitUpThru,
-    /// Members write down that the interval started.
+    /// Recording the start of the interval on all members.
     Activating,
-    /// A lease of an earlier interval must run out.
+    /// Waiting for read leases of an earlier interval to end.
     WaitLease,
-    /// Serving.
+    /// Serving clients.
     Active,
-    /// All is known, but there are too few copies to serve.
+    /// Peering is complete, but there are too few copies to serve.
     Peered,
-    /// Could serve, but is about to be joined with another PG.
+    /// Able to serve, but about to be merged with another PG.
     Quiesced,
-    /// Takes over what another PG had.
+    /// Merge target: taking over the content of other PGs.
     Joining,
-    /// There is no such PG any more; another one takes over what it had.
+    /// Merge source: handing its content to the target.
     Leaving,
-    /// Another OSD leads; this one takes its writes.
+    /// Member of the acting set, with the primary on another OSD.
     ReplicaActive,
-    /// Comes from another reactor.
+    /// Target of a move from another reactor.
     Arriving,
-    /// The pool is gone; objects are being removed.
+    /// Removing objects: the pool is deleted, or the PG is clean without this copy.
     Deleting,
-    /// Nothing is left.
+    /// The collection is removed.
     Deleted,
-    /// The OSD stops.
+    /// Stopped together with the OSD.
     Stopped,
-    /// The store failed, or this copy is not as it must be.
+    /// The store failed, or this copy did.
     Failed(Errno),
 }
 
-/// Bits of a tag that count a machine's plans; the rest is its index.
+/// Bits of a tag that number a machine's plans; the bits above are its index.
 const TAG_BITS: u32 = 40;
 
 /// One copy of a placement group on this OSD.
@@ -139,114 +139,117 @@ const TAG_BITS: u32 = 40;
 ///
 /// There are five kinds of methods:
 ///
-/// - **Making one**: [`Pg::create`] (the monitor says so), [`Pg::load`] (it is in the store), [`Pg::promise`] (a map will split it off),
-///   [`Pg::arrive`] (it comes from another reactor). Then the parts that PGs of a reactor share: [`Pg::use_leases`],
-///   [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`]; then the newest map.
-/// - **Inputs**: [`Pg::handle`], with an [`Event`], and those few that need an answer at once ([`Pg::born`], [`Pg::withdraw`],
-///   [`Pg::mark_unfound_lost`]). They append [`Effect`]s.
-/// - **Time**: [`Pg::next_deadline`] says when [`Event::Tick`] is due. Nothing else depends on a clock; `now` comes with each input.
-/// - **Questions** (`is_…`, [`Pg::state`], [`Pg::info`], [`Pg::report`], [`Pg::dump_ops`]): they change nothing that matters.
-/// - **Rest**: [`Pg::rest`] gives memory back; at any time.
+/// - **Construction**: [`Pg::create`] (on the monitor's request), [`Pg::load`] (from the store), [`Pg::promise`] (for
+///   a split), [`Pg::arrive`] (for a move from another reactor). Then the parts shared by the PGs of a reactor:
+///   [`Pg::use_leases`], [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`]. Then the newest map.
+/// - **Inputs**: [`Pg::handle`] with an [`Event`], and a few that need an answer at once ([`Pg::born`],
+///   [`Pg::withdraw`], [`Pg::mark_unfound_lost`]). They append [`Effect`]s.
+/// - **Time**: [`Pg::next_deadline`] says when [`Event::Tick`] is due. Nothing else depends on a clock; `now` comes
+///   with each input.
+/// - **Queries** (`is_…`, [`Pg::state`], [`Pg::info`], [`Pg::report`], [`Pg::dump_ops`]): without effect on
+///   behaviour.
+/// - **Idle**: [`Pg::rest`] releases memory, at any time.
 ///
-/// A turn of the host: give inputs in the order in which they came, carry out the effects in their order, ask for the next
-/// deadline. The host's duties:
+/// In each turn the host hands in inputs in the order of arrival, carries out the effects in their order, and asks
+/// for the next deadline. Its duties:
 ///
-/// 1. Maps come in order, each before any input that depends on it: a peer's message waits until its epoch is here. Grants of
-///    leases are told before a later map.
-/// 2. All events of the store whose tag the PG [owns](Pg::owns) go to it, in the store's order.
-/// 3. Caps are checked before an operation is given in; sessions that end are told ([`Event::SessionClosed`]), and sessions to
-///    other OSDs that were reset ([`Event::PeerReset`]).
-/// 4. Effects are carried out in their order, and none is left out. Those that go to a lossy place (monitor, manager) are
-///    repeated by the PG itself until a map shows them.
-/// 5. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped; after [`Effect::Failed`] the store is not used
-///    any more.
+/// 1. Maps come in order, each before any input that depends on it: a peer's message waits until its epoch is here.
+///    Grants of leases are handed in before a later map.
+/// 2. All store events with a tag that the PG [owns](Pg::owns) go to it, in the store's order.
+/// 3. The host checks caps before it hands in an operation. It reports ended client sessions
+///    ([`Event::SessionClosed`]) and reset sessions to other OSDs ([`Event::PeerReset`]).
+/// 4. Effects are carried out in their order, without exception. The PG itself repeats those to lossy receivers
+///    (monitor, manager) until a map shows their result.
+/// 5. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped. After [`Effect::Failed`] the store is
+///    no longer used.
 ///
 /// # Memory
 ///
-/// Fields are laid out as they are written here, so that what an operation looks at lies together: with a thousand PGs each
-/// comes to an operation from far away, and each cache line of it is waited for.
+/// The fields are laid out as written here, so that those of one operation lie together. With a thousand PGs the
+/// machine is rarely in the CPU's cache, and each cache line costs a memory access.
 #[repr(C)]
 pub struct Pg {
-    // Of every operation.
+    // Used by every operation.
     state: State,
     stopping: bool,
     stopped_told: bool,
     created_told: bool,
-    /// An operator wants it recovered before others: 1 recovery, 2 backfill.
+    /// An operator's request to recover the PG before others: 1 recovery, 2 backfill.
     forced: u8,
-    /// What runs is the PG's own: not of a client, and no data of a member or another PG.
+    /// The running step was started by this PG itself (trim, delete, …), not by a client or a peer.
     own_step: bool,
-    /// It was said that there is no room.
+    /// The cluster log has a line that the PG lacks space.
     room_missed: bool,
-    /// The next objects of a deleted PG may be removed when the pacer says so.
+    /// The next batch of a deletion waits for the pacer.
     delete_rests: bool,
-    /// There is no space for what the primary sent; tried again at the next tick.
+    /// A write or push from another copy had no space; it is tried again at the next tick.
     apply_stuck: bool,
-    /// Operations are held until a lease is renewed.
+    /// Operations are held until leases are renewed.
     waits_for_lease: bool,
-    /// A log is being merged.
+    /// The authoritative log is being merged.
     merging: bool,
-    /// The store as a whole failed.
+    /// The whole store failed, not only this copy.
     store_lost: bool,
-    /// The stored info is older than `info` by more than the log can tell.
+    /// The stored info differs from `info` in more than replay of the log restores.
     info_dirty: bool,
     writes_since_info: u32,
-    /// Newest map an operation waits for.
+    /// Newest map epoch that a held operation waits for.
     wanted_map: Epoch,
-    /// It goes to another reactor...
+    /// State as source of a move to another reactor.
     depart: Option<Box<relocate::out::Depart>>,
-    /// ...or comes from one.
+    /// State as target of a move.
     arrive: Option<Box<relocate::in_::Arrive>>,
     cfg: PgConfig,
     cid: Cid,
-    /// Next plan.
+    /// Id of the newest plan.
     next_plan: u64,
     plans: BTreeMap<u64, Box<Plan>>,
-    /// How objects are coded, if copies are shards.
+    /// Codec and layout, if the copies are shards.
     coder: Option<Rc<backend::ec::Coder>>,
-    /// What only shards need.
+    /// State that only shards need.
     shard: Seldom<backend::ec::ShardState>,
-    /// The request that runs, as it came, if other members take part: see [`Pg::requeue`].
+    /// The running client operation, kept if its write waits for other members: see [`Pg::requeue`].
     again: Option<Box<OpRequest>>,
     map: Option<MapView>,
-    /// Other members of the acting set.
+    /// OSDs of the other members of the acting set.
     others: Vec<OsdId>,
     leases: Rc<LeaseView>,
     locks: HashMap<HObject, ObjectLock, FxBuildHasher>,
     cache: ContextCache,
 
-    // What every input has to find empty.
-    /// Plans that may run now.
+    // Checked after every input, and empty most of the time.
+    /// Plans that are ready to run.
     runnable: VecDeque<u64>,
-    /// Parked plans that were dropped: the store must forget them.
+    /// Parked plans that were dropped; the store must release their tags.
     abandoned: Vec<u64>,
-    /// Objects whose pushes are done.
+    /// Objects whose pushes are complete.
     pushed: Vec<HObject>,
-    /// Messages to send at the end of the present input.
+    /// Effects to be appended at the end of the current input.
     outbox: Vec<Effect>,
-    /// Maps and other inputs that were held for a move, to be taken up now.
+    /// Maps and other inputs that were held for a move, to be handled now.
     replay: (Vec<MapView>, Vec<Late>),
     trim: Seldom<Trim>,
-    /// Objects this copy lacks, with the log position as of which it needs them.
+    /// Objects that this copy lacks, with the log version as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
-    /// A scrub that was asked for and has not begun, or began in an interval that ended.
+    /// A requested scrub that has not begun, or whose interval ended.
     scrub_wanted: Option<crate::scrub::ScrubRequest>,
     peers: Peers,
 
-    // Of every write, and of what waits for one.
-    /// Submitted transactions that are not durable yet, oldest first.
+    // Used by every write, and by operations that wait for one.
+    /// Submitted transactions whose actions have not run, oldest first.
     commits: VecDeque<Commit>,
     /// Number of the newest submitted transaction.
     submitted: u64,
-    /// Number of the newest one that is durable here.
+    /// Number of the newest transaction that is durable here.
     local: u64,
-    /// Number of the newest one that is durable wherever it must be.
+    /// Number of the newest transaction that is durable on all copies that must have it.
     durable: u64,
-    /// Newest transaction of older intervals: until it is durable here nobody is told what this copy has.
+    /// Newest transaction of older intervals. Until it is durable here, this copy tells no other its state.
     fence: u64,
-    /// The fence is at least this: 1 for what was split off, whose content another machine submitted before its first transaction.
+    /// Lower bound of the fence: 1 for a child of a split, whose content the parent submitted before the child's
+    /// first transaction.
     fence_min: u64,
-    /// Grows with each interval; what an older one left behind is void.
+    /// Number of the interval in this machine; actions of an older one are void.
     generation: u64,
     counters: Counters,
     info: PgInfo,
@@ -254,43 +257,43 @@ pub struct Pg {
     keep_log: Option<Box<Keep>>,
     watches: WatchTable,
 
-    // The rest.
-    /// Bits of an object's hash that name the PG, as far as it has been split...
+    // Used seldom.
+    /// Number of hash bits that select the PG, after the splits that were done...
     bits: u32,
-    /// ...and with the newest map it was told of, which it may yet have to get to.
+    /// ...and after the newest map that the host has told of.
     bits_coming: u32,
-    /// PGs of the pool by the newest map it was told of; 0 if not known.
+    /// `pg_num` of the newest map that the host has told of; 0 if unknown.
     pg_num_coming: u32,
-    /// The map as of which it was loaded.
+    /// Epoch of the stored info at load.
     stored_at: Epoch,
     joins: Seldom<resize::merge_target::Joins>,
     cargo: Option<Box<resize::merge_source::Cargo>>,
-    /// While the collection of a PG that is no more is there.
+    /// Marks the PG's name as taken while its collection is being removed.
     leaver: Option<Box<Leaver>>,
-    /// A split waits for one of those, or something for room; looked at again then.
+    /// Time of the next attempt of a split that waits for a removal, or of plans without room.
     again_at: Option<Mono>,
-    /// PGs that will come out of the split under way.
+    /// Children of the split in progress.
     awaited: Vec<SpgId>,
-    /// Up to where a split has moved a long snapshot index.
+    /// Last key up to which a split has moved a long snapshot index.
     index_from: Bytes,
-    /// Maps that came while loading, creating or splitting.
+    /// Maps received while loading, creating, splitting or merging.
     early_maps: Vec<MapView>,
-    /// Operations that wait for a newer map or for the PG to go active.
+    /// Operations that wait for a newer map or for the PG to become active.
     held: Held,
-    /// Sessions that hold their operations themselves.
+    /// Sessions that were told to hold their operations.
     backoffs: Backoffs,
     reserver: Counted,
-    /// On which reactor it is.
+    /// Number of the PG's reactor.
     reactor: usize,
     pacer: Rc<Pacer>,
-    /// Messages that came while loading or creating.
+    /// Peer messages received while loading or creating.
     early_peers: Vec<(OsdId, Box<MPgPeer>)>,
-    /// Primaries of older intervals that may count on this OSD's lease, or on that of one that said so.
+    /// Primaries of older intervals that may still rely on leases of this OSD, or of a copy that reported it.
     granted: PerOsd<Mono>,
     scrubs: Rc<Scrubs>,
     stamps: report::Stamps,
     reported_seq: u64,
-    /// What the last report was, but for the time, and how often.
+    /// Fingerprint of the last report without its times, and how often it was sent.
     reported: u64,
     resting: rest::Resting,
 }
@@ -374,7 +377,7 @@ impl Pg {
         }
     }
 
-    /// Takes one input. Effects are appended to `out` in the order in which the host must carry them out.
+    /// Handles one input. Effects are appended to `out` in the order in which the host must carry them out.
     pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let held = self.depart.is_some() || self.arrive.is_some();
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
@@ -411,7 +414,7 @@ impl Pg {
             Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
-                // Its client sends again what it still wants, on another session.
+                // The client resends on a new session what it still wants.
                 self.held.forget(session);
                 self.forget_backoff(session);
             }
@@ -444,8 +447,9 @@ impl Pg {
         }
     }
 
-    /// Begins to bring what an operation or an event of the store needs of this machine. One of a thousand comes from far away, and met one
-    /// after the other on the operation's way each of its cache lines would be waited for by itself. Of most use some time before.
+    /// Prefetches the cache lines that an operation or store event needs of this machine. With a thousand machines
+    /// they are rarely in the cache, and without this each line would be waited for one after the other. Best called
+    /// some time ahead.
     #[inline]
     pub fn foresee(&self) {
         use base::prefetch as line;
@@ -473,7 +477,7 @@ impl Pg {
         line(&self.log);
     }
 
-    /// Runs what can run. With one copy and nothing to recover that is plans only.
+    /// Runs all that is ready. With one copy and nothing to recover that is only plans.
     fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             self.run_plans(now, store, out);
@@ -500,19 +504,19 @@ impl Pg {
         }
     }
 
-    /// True if an event of the store with this tag is for this machine.
+    /// True if store events with this tag belong to this machine.
     #[must_use]
     pub fn owns(&self, tag: Tag) -> bool {
         Self::index_of(tag) == self.cfg.index
     }
 
-    /// Index of the machine a tag belongs to ([`PgConfig::index`]).
+    /// Index of the machine that a tag belongs to ([`PgConfig::index`]).
     #[must_use]
     pub fn index_of(tag: Tag) -> u32 {
         (tag.0 >> TAG_BITS) as u32
     }
 
-    /// When [`Event::Tick`] is due.
+    /// Time at which [`Event::Tick`] is due, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
@@ -526,29 +530,30 @@ impl Pg {
         next
     }
 
-    /// Objects this copy lacks.
+    /// Number of objects that this copy lacks.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.missing.len()
     }
 
-    /// True if it leads, serves, and all copies are complete and in place.
+    /// True if this copy is the primary, serves, and all copies are complete and in place.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.state == State::Active && self.peers.clean
     }
 
-    /// Sets where the leases of this OSD are seen.
+    /// Sets the view of this OSD's leases.
     pub fn use_leases(&mut self, leases: Rc<LeaseView>) {
         self.leases = leases;
     }
 
-    /// Keeps `keep` log records instead of the usual number, dropping `batch` at once.
+    /// Keeps `keep` log records instead of the OSD's share, trimming `batch` at once.
     pub fn keep_log(&mut self, keep: usize, batch: usize) {
         self.keep_log = Some(Box::new(Keep { records: keep, batch, batch_max: usize::MAX }));
     }
 
-    /// Sets who decides which PGs may recover, and on which reactor this one is: at [`Reserver::woken`] it wants an [`Event::Tick`].
+    /// Sets the OSD's reservations, and the reactor of this machine. The host gives it an [`Event::Tick`] when
+    /// [`Reserver::woken`] names it.
     pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
         if self.cache.is_empty() {
             self.cache.bound(reserver.contexts());
@@ -557,23 +562,23 @@ impl Pg {
         self.reactor = reactor;
     }
 
-    /// Sets who decides when background work may go on.
+    /// Sets the pacer of background work.
     pub fn use_pacer(&mut self, pacer: Rc<Pacer>) {
         self.pacer = pacer;
     }
 
-    /// Sets how it is scrubbed and whose slots bound that.
+    /// Sets the scrub settings and slots.
     pub fn use_scrubs(&mut self, scrubs: Rc<Scrubs>) {
         self.scrubs = scrubs;
     }
 
-    /// True if something waits for a lease to be renewed.
+    /// True if an operation waits for a lease to be renewed.
     #[must_use]
     pub fn waits_for_lease(&self) -> bool {
         self.waits_for_lease
     }
 
-    /// True if it takes part in serving the PG, as primary or not: then it needs leases of the other members.
+    /// True if this copy takes part in the acting set, as primary or replica, and so needs the other members' leases.
     #[must_use]
     pub fn is_member(&self) -> bool {
         self.is_primary() || self.state == State::ReplicaActive
@@ -591,13 +596,13 @@ impl Pg {
         self.map.as_ref().map_or(&[], |m| &m.mapping.up)
     }
 
-    /// Which PG.
+    /// The PG, with the shard of this copy.
     #[must_use]
     pub fn spg(&self) -> SpgId {
         self.cfg.spg
     }
 
-    /// Where it is in its life.
+    /// State of the machine.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -609,7 +614,7 @@ impl Pg {
         self.state == State::Active
     }
 
-    /// True if this copy leads the PG in the newest map.
+    /// True if this copy is the primary in the newest map.
     #[must_use]
     pub fn is_primary(&self) -> bool {
         self.map.as_ref().is_some_and(|m| {
@@ -618,12 +623,12 @@ impl Pg {
         })
     }
 
-    /// This copy.
+    /// OSD and shard of this copy.
     fn me(&self) -> PeerId {
         PeerId { osd: self.cfg.whoami, shard: self.cfg.spg.shard }
     }
 
-    /// The PG's copies are shards.
+    /// True if the PG's copies are shards.
     fn is_coded(&self) -> bool {
         self.cfg.spg.shard != ShardId::NONE
     }
@@ -638,12 +643,12 @@ impl Pg {
         self.info.interval.mapping.up(self.is_coded())
     }
 
-    /// Who leads the present interval.
+    /// The primary of the present interval.
     fn primary(&self) -> PeerId {
         self.info.interval.mapping.primary(self.is_coded())
     }
 
-    /// What the store keeps of it.
+    /// Info of the PG; the stored one may be older.
     #[must_use]
     pub fn info(&self) -> &PgInfo {
         &self.info
@@ -655,14 +660,14 @@ impl Pg {
         &self.counters
     }
 
-    /// It is being removed. If this OSD is to hold the PG again, that begins anew when nothing is left: what comes meanwhile is
-    /// [`Pg::unborn`].
+    /// True while the copy is being removed. If this OSD is to hold the PG again, the host creates it anew after
+    /// that, and hands it the messages of [`Pg::unborn`].
     #[must_use]
     pub fn is_going(&self) -> bool {
         self.state == State::Deleting && !self.stopping
     }
 
-    /// It is not yet what the newest map makes it.
+    /// True while the machine holds maps, since it is loading or changing its collection.
     fn is_early(&self) -> bool {
         matches!(self.state, State::Loading | State::Creating | State::Splitting | State::Joining)
     }
@@ -676,7 +681,7 @@ impl Pg {
         crate::object::own_objects(self.cfg.spg).0
     }
 
-    /// Where the store keeps `missing`.
+    /// The object whose omap has the missing set.
     fn meta_missing(&self) -> Oid {
         crate::object::own_objects(self.cfg.spg).1
     }
@@ -686,7 +691,7 @@ impl Pg {
         self.next_plan
     }
 
-    /// Epoch of the newest map it has handled.
+    /// Epoch of the newest map that the machine has processed.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
@@ -701,7 +706,7 @@ impl Pg {
     }
 }
 
-/// The errno of a step that did not end in a wait.
+/// Errno of a step that did not stop with a wait.
 fn errno_of(s: &Stop) -> Option<Errno> {
     match s {
         Stop::Wait => None,

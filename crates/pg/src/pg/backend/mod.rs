@@ -1,9 +1,10 @@
-//! What the operations, recovery and scrub ask of all copies of a PG, and how that differs with what a copy is.
+//! Backends: the parts of operations, recovery and scrub that depend on whether copies are whole or shards.
 //!
-//! A vector is planned on a logical view of its object in either case, and comes to one logical transaction. [`Pg::spread`]
-//! makes of it what each copy applies: of a replicated PG all the same, of an erasure-coded one its own for each shard.
+//! A vector is planned on a logical view of its object and results in one logical transaction. [`Pg::spread`] derives
+//! the transaction of each copy: the same for all in a replicated PG, an own one for each shard in an erasure-coded
+//! one.
 //!
-//! - `ec`: shards
+//! - `ec`: shards of an erasure-coded PG
 
 pub(in crate::pg) mod ec;
 
@@ -18,26 +19,26 @@ use base::errno::EIO;
 use bytes::Bytes;
 use store::{ObjectStore, Op, Tag};
 
-/// What the copies apply of one transaction.
+/// The changes of one transaction for each copy.
 #[derive(Debug)]
 pub(in crate::pg) enum Spread {
-    /// All the same.
+    /// The same changes for all copies.
     Same(Vec<Op>),
-    /// Each shard its own, by shard number.
+    /// Changes per shard, by shard number.
     Shards(Vec<Vec<Op>>),
 }
 
-/// A write as it is sent to members.
+/// A write message for the members.
 #[derive(Clone, Debug)]
 pub(in crate::pg) enum Sent {
-    /// The same to all.
+    /// The same message for all.
     Same((Bytes, Bytes)),
     /// To each member its own; to some nothing, yet.
     Each(Vec<(PeerId, (Bytes, Bytes))>),
 }
 
 impl Sent {
-    /// What a member gets.
+    /// The message for a member.
     pub(in crate::pg) fn to(&self, peer: PeerId) -> Option<&(Bytes, Bytes)> {
         match self {
             Self::Same(m) => Some(m),
@@ -56,7 +57,7 @@ impl Sent {
 }
 
 impl Spread {
-    /// What this copy applies, taken out of it.
+    /// Takes the changes for this copy.
     pub(in crate::pg) fn take_own(&mut self, me: PeerId) -> Vec<Op> {
         match self {
             Self::Same(ops) => std::mem::take(ops),
@@ -69,8 +70,8 @@ impl Spread {
 }
 
 impl Pg {
-    /// Makes of a logical transaction what each copy applies. May say `Wait`, and then comes to the same when it is asked again.
-    /// The newest entry gets what undoes the transaction, where that may have to be done.
+    /// Derives the transaction of each copy from a logical one. May return `Wait`; a repeated call then gives the
+    /// same result. In an erasure-coded PG the newest entry gets the undo data of the transaction.
     pub(in crate::pg) fn spread(
         &mut self,
         tag: Tag,
@@ -84,7 +85,7 @@ impl Pg {
         self.spread_shards(tag, ops, entries, store).map(Spread::Shards)
     }
 
-    /// The messages that carry a write to the members.
+    /// Encodes the messages that carry a write to the members.
     pub(in crate::pg) fn encode_for_members(
         &self,
         seq: u64,

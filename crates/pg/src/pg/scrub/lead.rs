@@ -1,17 +1,17 @@
-//! Scrub: comparing all copies of a PG's objects, counting what differs, and replacing bad copies by good ones.
+//! Scrub as primary: comparing all copies of the PG's objects, counting the errors, and repairing bad copies.
 //!
-//! The primary takes a slot on every member, then goes through the objects in hash order: it lists a range everywhere,
-//! holds a few objects as a reader, asks all members what they have of them, compares, and lets them go. Writes to what is
-//! held wait; when one has waited for long it goes first and the comparison is made again.
+//! The primary takes a slot on every member, then goes through the objects in hash order. It lists a range on all
+//! copies, holds a few objects as a reader, asks all members for their reports, compares, and lets the objects go.
+//! Writes to held objects wait. A write that has waited too long goes first, and the comparison is repeated.
 //!
-//! Repair: who holds a bad copy first writes down that it lacks the object; then recovery brings it from a copy that is
-//! right, as after a log that was behind.
+//! For a repair, each holder of a bad copy first marks the object as missing. Then recovery replaces it from a good
+//! copy, as after log recovery.
 //!
 //! Invariants:
-//!  1. What is compared is the same version everywhere: members answer when they have applied all writes up to the
-//!     question, and none of its objects is written between question and answer.
-//!  2. A scrub belongs to one interval; a new one ends it, and what it found so far is forgotten.
-//!  3. A question is repeated until it is answered; members answer a repetition from what they kept.
+//!  1. All copies are compared in the same version. Members answer when they have applied all writes before the
+//!     question, and none of its objects is written until the answer.
+//!  2. A scrub belongs to one interval. A new interval ends it and drops its findings.
+//!  3. A question is repeated until it is answered. Members answer a repetition from their stored answer.
 
 use crate::effect::{Effect, LogLevel};
 use crate::limits::{
@@ -42,39 +42,39 @@ use std::time::Duration;
 use store::ObjectStore;
 use wire::types::pg_state;
 
-/// Lines written to the cluster log by one scrub about single objects.
+/// Most lines in the cluster log about single objects, per scrub.
 const LINES_MAX: usize = 100;
-/// Ranges of objects that a copy that is alone goes through before it pauses, and for how long.
+/// Ranges that a PG without other members scrubs before it pauses.
 const RANGES_AT_ONCE: u32 = 64;
-/// See there.
+/// Duration of that pause.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Bad copies one scrub repairs; more wait for the next.
+/// Most objects that one scrub repairs; others wait for the next scrub.
 const REPAIRS_MAX: usize = 10_000;
 
-/// How the PGs of a reactor are scrubbed.
+/// Scrub settings and slots that the PGs of a reactor share.
 #[derive(Debug, Default)]
 pub struct Scrubs {
-    /// Shared with the other reactors.
+    /// Scrub slots, shared with the other reactors.
     pub slots: Arc<ScrubSlots>,
-    /// Settings.
+    /// Scrub settings.
     pub config: RefCell<ScrubConfig>,
 }
 
-/// What is kept of scrubs in one interval.
+/// Scrub state of one interval.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Scrub {
     run: Option<Box<Run>>,
     /// Number of the last question.
     asked: u64,
-    /// What the last one found.
+    /// Findings of the last scrub.
     found: Option<Box<Findings>>,
-    /// Not to be tried before.
+    /// Time before which no scrub begins.
     not_before: Option<Mono>,
-    /// Bad copies are being replaced.
+    /// Recovery is replacing bad copies.
     repairing: bool,
-    /// They have just been written down: recovery is to begin.
+    /// Bad copies have just been marked as missing: recovery is to begin.
     kick: bool,
-    /// Then look whether all is well.
+    /// After the repair a deep scrub checks the result.
     recheck: bool,
     /// The last repair left errors.
     failed: bool,
@@ -82,24 +82,24 @@ pub(in crate::pg) struct Scrub {
 }
 
 impl Scrub {
-    /// A scrub of another OSD goes on here, or a repair is not over.
+    /// True if this copy serves a scrub, or a repair is in progress.
     pub(in crate::pg) fn is_busy(&self) -> bool {
         let serves = self.serving.slot.is_some() || self.serving.waits.is_some();
         serves || self.repairing || self.kick || self.recheck
     }
 }
 
-/// As a member.
+/// Scrub state as a member.
 #[derive(Debug, Default)]
 struct Serving {
     slot: Option<ScrubSlot>,
-    /// It is given back then if no question came: the word that the scrub is over may have got lost.
+    /// End of the slot's reservation unless a question comes: the release may be lost.
     until: Mono,
-    /// The newest question.
+    /// Number of the newest question.
     n: u64,
-    /// It waits for writes up to there.
+    /// A question that waits for writes up to this number.
     waits: Option<Box<(u64, Ask)>>,
-    /// Its answer.
+    /// The encoded answer to the newest question.
     answer: Option<Box<(Bytes, Bytes)>>,
 }
 
@@ -113,27 +113,27 @@ enum At {
     Lack,
 }
 
-/// A scrub that runs.
+/// A scrub in progress, on the primary.
 #[derive(Debug)]
 struct Run {
     what: ScrubRequest,
     at: At,
-    /// It looks whether a repair worked.
+    /// The scrub checks the result of a repair.
     recheck: bool,
     _slot: ScrubSlot,
-    /// Number of the question, and who has not answered it.
+    /// Number of the question, and the members that have not answered it.
     n: u64,
     open: BTreeMap<PeerId, (Bytes, Bytes)>,
     own_open: bool,
     answers: BTreeMap<PeerId, Answer>,
-    /// Everything up to here is compared.
+    /// All objects up to this one are compared.
     upto: HObject,
-    /// End of the present range and what of it is still to be compared.
+    /// End of the present range; `todo` has its objects that are not compared.
     end: HObject,
     todo: VecDeque<HObject>,
     group: Vec<HObject>,
     group_max: usize,
-    /// Bytes the last group took.
+    /// Bytes read by the last group, charged to the pacer.
     cost: usize,
     holds: BTreeSet<u64>,
     held: BTreeSet<u64>,
@@ -147,10 +147,10 @@ struct Run {
     lines: usize,
     large_omap: i64,
     stats: StatSum,
-    /// Copies some object of which could not be settled.
+    /// Some objects have no authoritative copy.
     unsettled: bool,
     fixable: i64,
-    /// Objects with an error that no copy can mend.
+    /// Objects with an error that no copy can repair.
     hopeless: i64,
     lack: BTreeMap<PeerId, Vec<(HObject, Eversion)>>,
     repairs: usize,
@@ -171,21 +171,21 @@ impl Scrub {
         }
     }
 
-    /// Something is asked of others.
+    /// True if a member has not answered.
     pub(in crate::pg) fn asks(&self) -> bool {
         self.run.as_ref().is_some_and(|r| !r.open.is_empty())
     }
 
-    /// What they have not answered.
+    /// Unanswered questions, encoded.
     pub(in crate::pg) fn unanswered(&self) -> impl Iterator<Item = (PeerId, (Bytes, Bytes))> + '_ {
         self.run.iter().flat_map(|r| r.open.iter().map(|(o, m)| (*o, m.clone())))
     }
 }
 
 impl Pg {
-    // --- what the host asks and is told ---
+    // --- interface of the host ---
 
-    /// Asks for a scrub.
+    /// Requests a scrub.
     pub(in crate::pg) fn want_scrub(&mut self, r: ScrubRequest) {
         self.scrub_wanted = Some(self.scrub_wanted.map_or(r, |w| w.or(r)));
         if r.required {
@@ -193,19 +193,19 @@ impl Pg {
         }
     }
 
-    /// True while a scrub runs or waits to.
+    /// True while a scrub runs or is requested.
     #[must_use]
     pub fn is_scrubbing(&self) -> bool {
         self.peers.scrub.run.is_some() || self.scrub_wanted.is_some()
     }
 
-    /// Errors that the last scrubs left.
+    /// Errors of the last scrubs that are not repaired.
     #[must_use]
     pub fn scrub_errors(&self) -> i64 {
         self.info.stats.num_shallow_scrub_errors + self.info.stats.num_deep_scrub_errors
     }
 
-    /// The scrub that is due by its stamps, if it could begin.
+    /// The scrub that is due by the PG's stamps, if the PG can begin one.
     #[must_use]
     pub fn scrub_due(&self, now: Now) -> Option<Due> {
         if !self.may_scrub() || self.is_scrubbing() {
@@ -223,7 +223,7 @@ impl Pg {
         )
     }
 
-    /// The map's flags or the pool's end what nobody asked for.
+    /// True if flags of the map or the pool forbid this scrub; a required one is never forbidden.
     fn forbidden(&self, what: ScrubRequest) -> bool {
         let (Some(map), Some(pool)) = (&self.map, self.pool()) else { return true };
         let set = |m: u32, p: u64| map.flags & m != 0 || pool.has(p);
@@ -264,7 +264,7 @@ impl Pg {
         bits
     }
 
-    /// Answers `SCRUBLS`: a result and its output.
+    /// Answers `SCRUBLS`: result and output.
     pub(in crate::pg) fn list_scrub(&self, indata: &Bytes) -> (i32, Bytes) {
         let Some(found) = &self.peers.scrub.found else { return (base::errno::ENOENT, Bytes::new()) };
         match found.list(indata, self.info.history.same_interval_since) {
@@ -274,7 +274,7 @@ impl Pg {
         }
     }
 
-    /// What the last scrub of this interval found.
+    /// Findings of the last scrub in this interval.
     #[must_use]
     pub fn scrub_findings(&self) -> Option<&Findings> {
         self.peers.scrub.found.as_deref()
@@ -286,7 +286,7 @@ impl Pg {
 
     // --- as primary ---
 
-    /// Takes the next steps.
+    /// Takes the next steps of scrubs, as primary and as member.
     pub(in crate::pg) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let serving = &mut self.peers.scrub.serving;
         if serving.slot.is_some() && serving.until <= now.mono {
@@ -379,7 +379,7 @@ impl Pg {
         true
     }
 
-    /// Asks all members.
+    /// Sends a question to all members.
     fn ask(&mut self, at: At, ask: &Ask) {
         let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         self.ask_some(at, |_| Some(ask.clone()), &to);
@@ -407,7 +407,7 @@ impl Pg {
         }
     }
 
-    /// A member's answer, or this copy's own.
+    /// Delivers an answer of this copy: to the primary, or to its own scrub.
     pub(in crate::pg) fn scrub_answer(&mut self, to: PeerId, n: u64, answer: Answer) {
         if to != self.me() {
             let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
@@ -431,7 +431,7 @@ impl Pg {
         }
         let what = run.what;
         run.at = At::List;
-        // Nothing is asked yet.
+        // No question was sent yet.
         run.n = 0;
         self.peers.scrub.found = None;
         self.scrub_wanted = None;
@@ -465,7 +465,7 @@ impl Pg {
             }
         }
         if failed || end <= run.upto {
-            self.scrub_log(LogLevel::Error, "scrub ends early: objects of a copy do not list");
+            self.scrub_log(LogLevel::Error, "scrub ends early: a copy can't list its objects");
             return self.end_scrub(false, now);
         }
         run.todo = heads.into_iter().filter(|h| *h > run.upto && *h <= end).collect();
@@ -473,7 +473,7 @@ impl Pg {
         run.at = At::Hold;
     }
 
-    /// Holds the next objects; false if some must be waited for.
+    /// Holds the next group of objects; false if the scrub must wait.
     fn hold_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> bool {
         let Some(run) = &mut self.peers.scrub.run else { return false };
         if run.group.is_empty() {
@@ -487,7 +487,7 @@ impl Pg {
                 let mut sleep =
                     if sleep.is_finite() { Duration::from_secs_f64(sleep.clamp(0.0, 3600.0)) } else { Duration::ZERO };
                 run.ranges += 1;
-                // A reactor has others to serve; with members it does while they answer.
+                // The reactor must serve other PGs. With members it does so while they answer.
                 if self.peers.members.is_empty() && run.ranges % RANGES_AT_ONCE == 0 {
                     sleep = sleep.max(PAUSE_MIN);
                 }
@@ -538,7 +538,7 @@ impl Pg {
         }
     }
 
-    /// Lets go of what is held.
+    /// Releases the held objects.
     fn let_go(&mut self) {
         let Some(run) = &mut self.peers.scrub.run else { return };
         run.held.clear();
@@ -549,7 +549,7 @@ impl Pg {
         }
     }
 
-    /// Lets a write go first that has waited for long.
+    /// Lets a write go first that has waited too long for a held object.
     fn preempt(&mut self, now: Now) {
         let Some(run) = &self.peers.scrub.run else { return };
         let late = run.at == At::Scan && now.mono >= run.held_since + SCRUB_HOLD_MAX;
@@ -566,7 +566,7 @@ impl Pg {
         run.preempted += 1;
         run.open.clear();
         run.own_open = false;
-        // Answers to it are void.
+        // Answers to the question are void.
         run.n = u64::MAX;
         run.at = At::Hold;
         run.group_max = (run.group_max / 2).max(1);
@@ -586,7 +586,7 @@ impl Pg {
             match a {
                 Answer::Scanned(f) if f.iter().map(|f| &f.head).eq(group.iter()) => by.push((o, f)),
                 _ => {
-                    self.scrub_log(LogLevel::Error, &format!("scrub ends early: {o} does not read objects"));
+                    self.scrub_log(LogLevel::Error, &format!("scrub ends early: {o} can't read its objects"));
                     return self.end_scrub(false, now);
                 }
             }
@@ -656,7 +656,7 @@ impl Pg {
         }
     }
 
-    /// A write changed the sums: those of what was compared already change with it.
+    /// Adds the change of a write to the sums, if its object was already compared.
     pub(in crate::pg) fn scrub_sees(&mut self, head: &HObject, delta: &StatSum) {
         let Some(run) = &mut self.peers.scrub.run else { return };
         let later = run.todo.contains(head) || run.group.contains(head);
@@ -767,7 +767,7 @@ impl Pg {
         if copies == 0 {
             return self.end_scrub(false, now);
         }
-        // Whoever holds bad copies writes that down first; of itself the primary sees to it below.
+        // Each holder of bad copies marks them as missing first, this copy included (below).
         let lack = self.peers.scrub.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
         self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
         let me = self.me();
@@ -781,7 +781,7 @@ impl Pg {
         }
     }
 
-    /// Bad copies are written down everywhere: recovery brings good ones.
+    /// Handles the answers to `Lack`: bad copies are marked everywhere, and recovery begins.
     fn lacked(&mut self, now: Now) {
         let Some(run) = &mut self.peers.scrub.run else { return };
         for (o, lack) in std::mem::take(&mut run.lack) {
@@ -796,7 +796,7 @@ impl Pg {
         self.end_scrub(false, now);
     }
 
-    /// True once after a scrub found something to recover.
+    /// True once after a scrub has found copies to recover.
     pub(in crate::pg) fn recovery_wanted(&mut self) -> bool {
         std::mem::take(&mut self.peers.scrub.kick)
     }
@@ -808,7 +808,7 @@ impl Pg {
         }
     }
 
-    /// Gives everything back. `again`: it could not be done now; what an operator asked for stays wanted.
+    /// Ends a scrub and releases its slots. `again`: it could not run now; a required scrub stays requested.
     fn end_scrub(&mut self, again: bool, now: Now) {
         self.let_go();
         let Some(run) = self.peers.scrub.run.take() else { return };
@@ -833,7 +833,7 @@ impl Pg {
         }
     }
 
-    /// Another time for each OSD and attempt: two that want each other's slot must not meet for ever.
+    /// Delay that differs by OSD and attempt, so that two OSDs do not block each other's slots for ever.
     fn scrub_jitter(&self) -> Duration {
         let who = (self.cfg.whoami.0 as u64) << 40 ^ u64::from(self.cfg.spg.pg.seed) << 16;
         let mix = who ^ self.peers.scrub.asked;
@@ -901,7 +901,7 @@ impl Pg {
                 s.num_objects_repaired = counts[3];
                 self.start_work(Work::SaveInfo, None, now, store, out);
             }
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, "scrub message of one that has no say here"),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, "scrub message ignored: wrong role or number"),
         }
     }
 
