@@ -1,5 +1,5 @@
-//! How a PG comes into being, follows the map, starts over in a new interval, and ends: what a map change does to it, the death
-//! of a member included. What a new interval leads to is in `peering` for the primary and in `member` for the others.
+//! Creation, loading, map changes, new intervals and removal of a PG. What the primary does in a new interval is in
+//! `peering`, what other copies do in `member`.
 
 use super::kept;
 use super::report::Stage;
@@ -24,7 +24,7 @@ use store::{Cid, ObjectStore, Op, Transaction};
 use wire::Decode as _;
 
 impl Pg {
-    /// Makes a PG that was not here before. Give it the newest map next.
+    /// Creates a PG that this OSD does not have. The host hands in the newest map next.
     pub fn create(
         cfg: PgConfig,
         how: CreateInfo,
@@ -41,7 +41,8 @@ impl Pg {
         pg
     }
 
-    /// Makes a copy of a PG of which another OSD has told: `theirs` is what it has. Give it the newest map next.
+    /// Creates a copy of a PG on the message of another OSD, whose info is `theirs`. The host hands in the newest map
+    /// next.
     pub fn adopt(
         cfg: PgConfig,
         how: CreateInfo,
@@ -50,7 +51,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Self {
-        tracing::debug!(pg = %cfg.spg, bits = how.bits, "told of by another OSD");
+        tracing::debug!(pg = %cfg.spg, bits = how.bits, "creating a copy, as another OSD requests");
         let mut pg = Self::blank(cfg, State::Creating);
         pg.begin(&how);
         pg.info.history = theirs.history.clone();
@@ -63,16 +64,17 @@ impl Pg {
     fn begin(&mut self, how: &CreateInfo) {
         (self.bits, self.bits_coming) = (how.bits, how.bits);
         self.cid = how.cid.unwrap_or(self.cid);
-        // Older maps say nothing of it: a restart must not take it for one that was joined to another since.
+        // Older maps do not concern this copy: after a restart they must not merge it into another PG.
         self.info.epoch = how.epoch;
     }
 
-    /// Takes up a PG whose collection, of that many hash bits, the store has. Give it the maps since it was written down next.
+    /// Loads a PG from its collection, which has `bits` hash bits. The host hands in the maps after the stored one
+    /// next.
     pub fn load(cfg: PgConfig, bits: u32, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Self {
         Self::load_from(cfg, Cid::Pg(cfg.spg), bits, now, store, out)
     }
 
-    /// As [`Pg::load`] of a collection with another name.
+    /// As [`Pg::load`], from a collection of another name.
     pub fn load_from(
         cfg: PgConfig,
         cid: Cid,
@@ -101,7 +103,7 @@ impl Pg {
         self.submit_own(id, txn, Action::Created, store, out)
     }
 
-    /// Prepares and submits a transaction without log records.
+    /// Submits a transaction without log records.
     fn submit_own(
         &mut self,
         id: u64,
@@ -126,7 +128,7 @@ impl Pg {
     }
 
     pub(super) fn take_early_maps(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        // One of them may split the PG: then those behind it are kept again.
+        // A map may split the PG; the maps after it are then kept again.
         for map in std::mem::take(&mut self.early_maps) {
             self.handle_map(map, now, store, out);
         }
@@ -158,12 +160,12 @@ impl Pg {
     fn load_all(&mut self, id: u64, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
         let blob = store.pg_info(tag, self.cid)?.ok_or_else(|| {
-            tracing::error!(pg = %self.cfg.spg, "collection without PG info");
+            tracing::error!(pg = %self.cfg.spg, "collection without PG info; the copy fails");
             EIO
         })?;
         let spg = self.cfg.spg;
         let damaged = |what: &str, e: wire::DecodeError| {
-            tracing::error!(pg = %spg, what, error = %e, "PG does not load");
+            tracing::error!(pg = %spg, what, error = %e, "stored state of the PG does not decode; the copy fails");
             Stop::Errno(EIO)
         };
         self.shard = Default::default();
@@ -197,7 +199,7 @@ impl Pg {
         }
         self.missing = missing;
         self.reported_seq = info.reported_seq;
-        // Leases given before the restart are forgotten, but may last.
+        // Leases granted before the restart are unknown, and may still last.
         for o in info.interval.mapping.acting(self.is_coded()).osds() {
             if o != self.cfg.whoami {
                 self.granted.insert(o, now.mono + READ_LEASE);
@@ -230,7 +232,7 @@ impl Pg {
             return;
         }
         if self.map.is_none() && map.epoch < self.info.epoch {
-            // What is stored has it.
+            // The stored info includes this map.
             return;
         }
         let Some(key) = IntervalKey::of(&map) else {
@@ -246,7 +248,7 @@ impl Pg {
             return self.start_split(map, now, store, out);
         }
         let first = self.map.is_none();
-        // A restart is a new interval though the acting set is what it was: in between this OSD was down.
+        // A restart starts a new interval even with the same acting set: this OSD was down in between.
         let restarted = first && self.info.history.same_interval_since < map.up_from;
         let new_interval = restarted || !self.info.interval.continues(&key, self.cfg.spg.pg);
         let came_back = self.map.as_ref().is_some_and(|m| m.up_from < map.up_from);
@@ -255,7 +257,7 @@ impl Pg {
             self.remember_grants(now);
             self.new_interval(&map, key);
         } else if self.info.interval != key {
-            // The pool has more or fewer PGs, this one is as it was.
+            // `pg_num` changed, without effect on this PG.
             self.info.interval = key;
             self.info_dirty = true;
         }
@@ -272,7 +274,7 @@ impl Pg {
         }
     }
 
-    /// Who leads did not hear of a copy whose OSD was down: it is told once more.
+    /// Repeats the notify to the primary, which did not get it while this OSD was down.
     fn tell_primary(&mut self, now: Now) {
         let primary = self.primary();
         if self.state == State::Stray && primary.osd.0 >= 0 && primary != self.me() {
@@ -280,7 +282,7 @@ impl Pg {
         }
     }
 
-    /// Writes history when the interval changes.
+    /// Records the end of the interval and the start of a new one in the history.
     fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
         let since = if self.info.interval.continues(&key, self.cfg.spg.pg) { map.up_from } else { map.epoch };
         let old = std::mem::replace(&mut self.info.interval, key);
@@ -302,7 +304,7 @@ impl Pg {
                     });
                     alive || h.last_epoch_clean >= started_before && h.last_epoch_clean <= last
                 };
-            // Others are never asked about.
+            // Peering asks only about intervals since the last one that started.
             let started = h.last_epoch_started;
             self.info.past.retain(|p| p.last >= started);
             if maybe_went_rw {
@@ -310,7 +312,7 @@ impl Pg {
                 self.info.past.push(PastInterval { first: started_before, last, acting, primary, maybe_went_rw });
             }
             if self.info.past.len() > PAST_INTERVALS_MANY {
-                tracing::warn!(pg = %self.cfg.spg, intervals = self.info.past.len(), "many intervals since the PG was clean");
+                tracing::warn!(pg = %self.cfg.spg, intervals = self.info.past.len(), "very many past intervals; the PG has not been clean for long");
             }
             h.same_interval_since = since;
             let new = &self.info.interval.mapping;
@@ -330,14 +332,15 @@ impl Pg {
         tracing::debug!(pg = %self.cfg.spg, epoch = %map.epoch, up = ?m.up, acting = ?m.acting, "new interval");
     }
 
-    /// Ends what is under way with others. With `requeue` unanswered operations are taken up again in the next interval.
+    /// Ends all work with other copies. With `requeue`, unanswered operations are taken up again in the next
+    /// interval.
     pub(super) fn leave_interval(&mut self, requeue: bool, out: &mut Vec<Effect>) {
         self.generation += 1;
-        self.stay("its interval ended");
+        self.stay("the interval ended");
         if requeue {
             self.requeue();
         }
-        // What is held came for this map or a newer one, or is to be taken up again.
+        // Held operations came for this map or a newer one, or are to be taken up again.
         let held = std::mem::take(&mut self.held);
         self.drop_operations(out);
         self.held = held;
@@ -350,8 +353,8 @@ impl Pg {
         self.waits_for_lease = false;
     }
 
-    /// Ends the interval because the collection itself changes: until that is done nothing is served, and what was known of
-    /// objects is void. `requeue` as in [`Pg::leave_interval`].
+    /// Ends the interval because the collection itself changes. Until that is done the PG serves nothing, and its
+    /// caches are void. `requeue` as in [`Pg::leave_interval`].
     pub(super) fn close_collection(&mut self, state: State, requeue: bool, now: Now, out: &mut Vec<Effect>) {
         self.remember_grants(now);
         self.leave_interval(requeue, out);
@@ -366,10 +369,10 @@ impl Pg {
     /// Starts over in a new interval.
     fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let leads = led && self.primary() == self.me() && !self.stopping;
-        // Nobody else had to have it.
+        // No other copy had to have the writes.
         let alone = leads && self.others.is_empty();
         self.leave_interval(leads, out);
-        // Clients send again what they sent to another primary; replies of it would go astray.
+        // Clients resend what they sent to another primary, so its replies are dropped.
         for c in &mut self.commits {
             c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Joined(..)));
         }
@@ -381,7 +384,7 @@ impl Pg {
             t.restart();
         }
         self.stamps.changed(now);
-        // Else a restart would not know of intervals that came and went.
+        // The info is stored, so that a restart knows of intervals that came and went.
         self.start_work(Work::SaveInfo, None, now, store, out);
         let Some(map) = self.map.as_ref().filter(|_| !self.has_failed()) else { return };
         let primary = self.primary();
@@ -409,7 +412,7 @@ impl Pg {
         self.get_infos(now, store, out);
     }
 
-    /// All that older intervals left is durable: what this copy has may be told.
+    /// Handles the durability of everything from older intervals: from here on this copy may tell its state.
     pub(super) fn settled(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let primary = self.primary();
@@ -422,11 +425,11 @@ impl Pg {
         }
     }
 
-    /// Why this build cannot serve the pool, if it cannot.
+    /// Reason why this build cannot serve the pool, if there is one.
     pub(super) fn unservable(&self) -> Option<String> {
         let pool = self.pool()?;
         if (pool.kind == PoolKind::Erasure) != self.is_coded() {
-            Some("copies of an erasure-coded pool are shards, and only those".to_owned())
+            Some("only one of the pool and this copy is erasure-coded".to_owned())
         } else if self.is_coded() && self.coder.is_none() {
             Some("the pool's erasure-code profile is not understood".to_owned())
         } else if pool.tiered {
@@ -436,7 +439,7 @@ impl Pg {
         }
     }
 
-    /// A newer map of the same interval.
+    /// Handles a newer map of the same interval.
     fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.epoch().0.saturating_sub(self.info.epoch.0) >= EPOCHS_UNSAVED_MAX {
             self.start_work(Work::SaveInfo, None, now, store, out);
@@ -461,18 +464,18 @@ impl Pg {
                 }
                 self.retry_held(now, store, out);
             }
-            // Reads of those who had this map before.
+            // Reads of clients that had this map earlier.
             State::ReplicaActive | State::Stray => self.retry_held(now, store, out),
             _ => {}
         }
         self.tell_created(out);
     }
 
-    /// Who was to give the authoritative log may be down by now.
+    /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
     fn check_auth(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let (Some(auth), Some(map)) = (self.peers.auth, &self.map) else { return };
         if !self.merging && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
-            tracing::info!(pg = %self.cfg.spg, %auth, "who has the newest log is down");
+            tracing::info!(pg = %self.cfg.spg, %auth, "the copy with the authoritative log is down");
             self.choose_again(now, store, out);
         }
     }
@@ -499,7 +502,7 @@ impl Pg {
         self.start_work(Work::Activate, None, now, store, out);
     }
 
-    /// Tells the monitor that the PG exists while it still wants to know.
+    /// Tells the monitor once that the PG exists, while the pool is being created.
     pub(super) fn tell_created(&mut self, out: &mut Vec<Effect>) {
         if self.is_active() && !self.created_told && self.pool().is_some_and(|p| p.has(pool_flags::CREATING)) {
             self.created_told = true;
@@ -507,12 +510,12 @@ impl Pg {
         }
     }
 
-    /// Drops what is held for this map; what came for a newer one is that map's to judge, and is not sent again.
+    /// Drops operations held for this map. Those for a newer map are kept, since clients do not resend them.
     fn drop_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let epoch = self.epoch();
         for mut r in self.held.take() {
             if r.msg.osdmap_epoch > epoch {
-                // No more than there were.
+                // The queue holds no more than before.
                 let full = self.held.push(r);
                 self.close_sessions(full, out);
             } else if crate::pg::ops::admit::is_for_any(&r) {
@@ -525,10 +528,10 @@ impl Pg {
 
     pub(super) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         tracing::debug!(pg = %self.cfg.spg, "removing all of the PG");
-        self.stay("it is removed");
+        self.stay("the PG is being removed");
         self.generation += 1;
         self.state = State::Deleting;
-        // Nothing of its name is made on another reactor meanwhile.
+        // Keeps the name taken, so that no reactor creates the PG meanwhile.
         let leaver = self.leaver.take().unwrap_or_else(|| Box::new(self.reserver.leave(self.cfg.spg)));
         self.leaver = Some(leaver);
         self.drop_operations(out);
@@ -536,7 +539,7 @@ impl Pg {
             c.actions.retain(|a| matches!(a, Action::Joined(..)));
         }
         self.peers = Peers::default();
-        // A crash in between must not leave something that looks like a copy.
+        // After a crash the remains must not look like a copy.
         self.info.last_update = Eversion::default();
         self.info.last_epoch_started = Epoch(0);
         self.info.last_backfill = HObject::min();
@@ -548,7 +551,7 @@ impl Pg {
         self.start_work(Work::Delete, None, now, store, out);
     }
 
-    /// Goes on with deletion if it may.
+    /// Goes on with the deletion, if the pacer permits.
     pub(super) fn pump_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.pacer.take(Class::BestEffort, DELETE_BATCH_COST, self.cfg.index, now.mono) {
             self.delete_rests = false;
@@ -578,7 +581,7 @@ impl Pg {
         }
         let rewind = Op::LogRewind { cid: self.cid, to: Eversion::default() };
         let some = |n| std::iter::once(&rewind).chain(found.iter().take(n)).cloned().collect();
-        // On a full device this may be all that makes room.
+        // On a full device only this may make room.
         match self.commit_first(tag, found.len(), some, store) {
             Ok(_) => {
                 self.on_durable(Action::DeletedSome);
@@ -609,7 +612,7 @@ impl Pg {
         self.stopping = true;
         (self.depart, self.arrive) = (None, None);
         self.drop_operations(out);
-        // What others have not acknowledged will not be answered here.
+        // Operations that others have not acknowledged are not answered by this process.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
             c.actions.retain(|a| matches!(a, Action::Joined(..)));
         }

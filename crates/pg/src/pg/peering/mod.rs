@@ -1,4 +1,4 @@
-//! Peering: the start of an interval, and the copies of a PG among each other.
+//! Peering: the start of an interval, and messages among the copies.
 //!
 //! - `choose`: the primary learns who has what and who serves
 //! - `log_merge`: one log of two
