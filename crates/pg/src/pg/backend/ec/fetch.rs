@@ -1,7 +1,7 @@
-//! Shards ask each other for bytes.
+//! Reads between shards: the primary's questions and the shards' answers.
 //!
-//! The primary asks; a shard answers once it has applied all writes that were sent to it before the question, and only for the
-//! version of the object that is asked about.
+//! The primary asks. A shard answers once it has applied all writes that were sent to it before the question, and
+//! only for the version of the object in the question.
 //!
 //! Invariants:
 //!  1. A question is sent again until it is answered, its plan or the interval ends, or who was asked is gone ([`Pg::ask_others`]).
@@ -24,29 +24,29 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid};
 
-/// What a plan asked of other shards.
+/// The open questions of one plan to other shards.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Asked {
     n: u32,
     open: BTreeMap<PeerId, ((Bytes, Bytes), Vec<Wanted>)>,
-    /// Who was asked what there is of the object.
+    /// The shard that was asked for the object's attributes and clones.
     describes: Option<PeerId>,
 }
 
-/// A question of the primary.
+/// A question of the primary, at the shard that is asked.
 #[derive(Clone, Debug)]
 pub(in crate::pg) struct ShardAsk {
     pub to: PeerId,
     pub id: u64,
     pub n: u32,
-    /// It is answered when writes up to this number are applied.
+    /// The shard answers after it has applied writes up to this number.
     pub seq: u64,
     pub family: Option<HObject>,
     pub items: Vec<ReadItem>,
 }
 
 impl Pg {
-    /// What a plan on `head` may read of shards, with what it has read already.
+    /// The reader of shards for a plan on its object, with the ranges that the plan has read already.
     pub(in crate::pg) fn shard_reads(&self, plan: &mut Plan) -> Option<Box<ShardReads>> {
         let (coder, head) = (self.coder.as_ref()?, plan.head.as_ref()?);
         let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), self.me())));
@@ -55,7 +55,7 @@ impl Pg {
             reads.look_again();
         }
         if let Work::Push(j) = &plan.work {
-            // It is to get what it lacks.
+            // The receiver of a push lacks the object.
             reads.holders.retain(|_, of| {
                 of.retain(|p| *p != j.to);
                 !of.is_empty()
@@ -64,16 +64,16 @@ impl Pg {
         Some(reads)
     }
 
-    /// Gives back what a plan has read.
+    /// Keeps the ranges that a plan has read, for its next run.
     pub(in crate::pg) fn give_reads(&mut self, reads: Option<Box<ShardReads>>) {
         if reads.is_some() {
             self.shard.reads = reads;
         }
     }
 
-    /// Asks for what a plan wants.
+    /// Sends the questions for the ranges that a plan wants.
     pub(in crate::pg) fn ask_shards(&mut self, plan: &Plan, reads: &mut ShardReads) {
-        // A plan asks several times, and answers may come twice: each question has a number of its own.
+        // A plan asks several times, and answers may come twice: each question has its own number.
         self.shard.questions = self.shard.questions.wrapping_add(1);
         let n = self.shard.questions;
         self.shard.asked.entry(plan.id).or_default().n = n;
@@ -106,7 +106,7 @@ impl Pg {
             self.tell_encoded(p, m);
         }
         if open.is_empty() {
-            // Nobody to ask: the plan finds that out when it runs again.
+            // No shard can be asked; the plan finds that out when it runs again.
             self.shard.asked.remove(&plan.id);
             self.runnable.push_back(plan.id);
         } else if let Some(asked) = self.shard.asked.get_mut(&plan.id) {
@@ -114,8 +114,9 @@ impl Pg {
         }
     }
 
-    /// Who tells what there is of an object: a member, or else whoever's log is newest. One whose log ends before the version that is
-    /// wanted has an older one: with that, what was acknowledged since would be gone.
+    /// The copy to ask for the attributes of an object and its clones: a member, or else the stray with the newest
+    /// log. A stray whose log ends before the needed version has an older object; taking that would lose acknowledged
+    /// writes.
     pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
         let need = self.missing.get(head).copied().unwrap_or_default();
         let member = |p: &PeerId| self.peers.members.get(p).is_some_and(|m| has(m, head));
@@ -128,7 +129,7 @@ impl Pg {
         all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray))
     }
 
-    /// What other shards have not answered.
+    /// Shard reads that are still unanswered, with the encoded message, to be sent again after a reset.
     pub(in crate::pg) fn unanswered_reads(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
         self.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
     }
@@ -185,14 +186,14 @@ impl Pg {
         }
     }
 
-    /// The primary asks for bytes.
+    /// Handles a question of the primary.
     pub(in crate::pg) fn take_shard_read(&mut self, ask: ShardAsk) {
-        // A repetition of what waits already takes its place.
+        // A repetition replaces the waiting question.
         self.shard.reading.retain(|a| (a.to, a.id) != (ask.to, ask.id));
         self.shard.reading.push_back(ask);
     }
 
-    /// Answers what may be answered.
+    /// Answers the questions whose preceding writes are applied.
     pub(in crate::pg) fn pump_reading(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let mut later = std::collections::VecDeque::new();
         for ask in std::mem::take(&mut self.shard.reading) {
@@ -220,7 +221,7 @@ impl Pg {
                 Ok(b) => found.push(Ok(b)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %item.oid, errno, "shard does not read as asked");
+                    tracing::warn!(pg = %self.cfg.spg, object = %item.oid, errno, "can't answer a shard read");
                     if errno == EIO {
                         self.lose_found(&item.oid.head(), now, store, out);
                     }
@@ -230,13 +231,13 @@ impl Pg {
         }
         let family = match &ask.family {
             None => None,
-            // What is here is not what there is of it: nothing, or an older version.
+            // This shard has nothing of the object, or an older version.
             Some(head) if self.missing.contains_key(head) || *head > self.info.last_backfill => None,
             Some(head) => match self.describe(id, head, store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %head, errno, "object does not read");
+                    tracing::warn!(pg = %self.cfg.spg, object = %head, errno, "can't read an object's attributes for a rebuild");
                     None
                 }
             },
@@ -255,7 +256,7 @@ impl Pg {
         if oi.version > item.version || oi.version < item.since {
             return Err(ESTALE.into());
         }
-        // A question about more than there is says nothing of what is here.
+        // A range beyond the shard's end is an error of the question, not of the shard.
         let (Some(coder), Ok(shard)) = (&self.coder, usize::try_from(self.cfg.spg.shard.0)) else {
             return Err(EINVAL.into());
         };
@@ -264,11 +265,11 @@ impl Pg {
             return Err(EINVAL.into());
         }
         let b = store.read(tag, self.cid, &oid, item.off, item.len)?;
-        // A shard that is shorter than its object's size says is not what was written.
+        // A shard shorter than its object's size implies is damaged.
         if b.len() as u64 == item.len { Ok(b) } else { Err(EIO.into()) }
     }
 
-    /// What there is of an object here: itself and its clones, with their attributes.
+    /// The object and its clones in this store, with their attributes.
     pub(in crate::pg) fn describe(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Described>> {
         let mut all = Vec::new();
         for oid in self.family(id, head, store)? {

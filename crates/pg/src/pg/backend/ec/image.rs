@@ -1,11 +1,12 @@
-//! The bytes of one object as a transaction leaves them, and what of them each shard must write.
+//! The content of one object after a transaction, and the blocks that each shard must write.
 //!
-//! Pure. A transaction's changes of bytes are laid over what the object had; then the runs that changed are taken to rows of
-//! blocks, each row is read as far as it must be, and data and coding blocks come out.
+//! Pure. The transaction's changes are laid over the old content. The changed ranges are extended to rows of blocks.
+//! Each row is read as far as necessary and then encoded to data and coding blocks.
 //!
 //! Invariants:
-//!  1. Every byte behind the object's new end that stays in a shard is zero, so a shard's content follows from the object's.
-//!  2. What is read and written is whole blocks, and nothing is read beyond a shard's present end.
+//!  1. Every byte behind the object's new end that stays in a shard is zero, so a shard's content follows from the
+//!     object's.
+//!  2. Reads and writes cover whole blocks, and reads end at a shard's present end.
 
 use ::ec::stripe::{BLOCK, Layout, Method, Part, WritePlan};
 use ::ec::{Codec, CodecError};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// New bytes of a run.
+/// New bytes of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Run {
     Data(Bytes),
@@ -37,28 +38,28 @@ impl Run {
     }
 }
 
-/// See the module.
+/// The content of an object during a transaction; see the module.
 #[derive(Clone, Debug, Default)]
 pub(in crate::pg) struct Image {
-    /// Bytes of the object that the shards hold now.
+    /// Size of the object that the shards hold.
     old: u64,
-    /// Of those, bytes before this one are still the object's.
+    /// Bytes before this offset still belong to the object.
     cut: u64,
-    /// Bytes the object has in the end.
+    /// Size of the object after the transaction.
     size: u64,
-    /// What lies over the old bytes; runs don't overlap.
+    /// Ranges laid over the old bytes, by offset; they don't overlap.
     over: BTreeMap<u64, Run>,
 }
 
-/// What is read for some rows, and what is written.
+/// A group of rows with its reads and writes.
 #[derive(Clone, Debug)]
 pub(in crate::pg) struct Rows {
-    /// Bytes of each shard.
+    /// Range of the rows in each shard, in bytes.
     rows: Range<u64>,
     plan: WritePlan,
 }
 
-/// New bytes for a shard.
+/// New bytes for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pg) struct ShardWrite {
     pub shard: usize,
@@ -67,22 +68,22 @@ pub(in crate::pg) struct ShardWrite {
 }
 
 impl Image {
-    /// Of an object with `size` bytes.
+    /// The content of an object of `size` bytes, without changes.
     pub(in crate::pg) fn of(size: u64) -> Self {
         Self { old: size, cut: size, size, over: BTreeMap::new() }
     }
 
-    /// Bytes of the object that the shards hold now.
+    /// Size of the object that the shards hold.
     pub(in crate::pg) fn old(&self) -> u64 {
         self.old
     }
 
-    /// Bytes the object has in the end.
+    /// Size of the object after the transaction.
     pub(in crate::pg) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The length of the object changed.
+    /// True if the object's size changed, also if it was cut and grew again.
     pub(in crate::pg) fn is_resized(&self) -> bool {
         self.size != self.old || self.cut < self.old
     }
@@ -116,17 +117,17 @@ impl Image {
         }
     }
 
-    /// As `Op::Write`.
+    /// Applies an `Op::Write`.
     pub(in crate::pg) fn write(&mut self, off: u64, data: Bytes) {
         self.put(off, Run::Data(data));
     }
 
-    /// As `Op::Zero`.
+    /// Applies an `Op::Zero`.
     pub(in crate::pg) fn zero(&mut self, off: u64, len: u64) {
         self.put(off, Run::Zero(len));
     }
 
-    /// As `Op::Truncate`.
+    /// Applies an `Op::Truncate`.
     pub(in crate::pg) fn truncate(&mut self, size: u64) {
         if size < self.size {
             self.clear(size..self.size.max(size));
@@ -135,9 +136,9 @@ impl Image {
         self.size = size;
     }
 
-    /// Runs that change, with the bytes behind the new end that must become zero.
+    /// The ranges that change, including bytes behind the new end that must become zero.
     fn finish(&mut self, layout: &Layout) -> Vec<Range<u64>> {
-        // Old bytes that are the object's no more, as far as they stay in shards.
+        // Old bytes that no longer belong to the object but stay in shards.
         let end = self.size.next_multiple_of(layout.stripe_width()).min(self.old);
         let mut at = self.cut;
         while at < end {
@@ -163,7 +164,7 @@ impl Image {
         runs
     }
 
-    /// What must be read and written. `delta`: old bytes of all written places can be had.
+    /// Plans reads and writes. `delta`: all shards are readable, so a parity delta is possible.
     pub(in crate::pg) fn plan(&mut self, layout: &Layout, delta: bool) -> Vec<Rows> {
         let runs = self.finish(layout);
         let mut all: Vec<(Range<u64>, Range<u64>)> =
@@ -186,7 +187,7 @@ impl Image {
                 if let [run] = &runs[..] {
                     return Rows { rows, plan: layout.plan_write(self.old, run, delta) };
                 }
-                // Several runs in the same rows: all there is of them is read.
+                // Several ranges in the same rows: the rows are read completely.
                 let present = |shard: usize| {
                     let end = rows.end.min(layout.shard_len(self.old, shard));
                     (end > rows.start).then_some(Part { shard, range: rows.start..end })
@@ -207,7 +208,7 @@ impl Image {
             .collect()
     }
 
-    /// Lays the new bytes of one data shard over `buf`, which is the shard from `from` on.
+    /// Lays the new bytes of one data shard over `buf`, which holds the shard from offset `from` on.
     fn lay(&self, layout: &Layout, shard: usize, from: u64, buf: &mut [u8]) {
         let first = layout.object_offset(shard, from);
         let last = layout.object_offset(shard, from + buf.len() as u64 - 1);
@@ -232,7 +233,7 @@ impl Image {
         }
     }
 
-    /// The blocks that come out of `rows`; `read` has the bytes of its reads, in order, each as long as asked for.
+    /// Encodes the blocks of `rows`; `read` has the bytes of its reads, in order and complete.
     pub(in crate::pg) fn encode(
         &self,
         layout: &Layout,
@@ -242,7 +243,7 @@ impl Image {
     ) -> Result<Vec<ShardWrite>, CodecError> {
         let len = (rows.rows.end - rows.rows.start) as usize;
         let within = |r: &Range<u64>| (r.start - rows.rows.start) as usize..(r.end - rows.rows.start) as usize;
-        // Old bytes in the rows, zero where nothing was read.
+        // Old bytes of the rows, zero where nothing was read.
         let mut old: Vec<Option<Vec<u8>>> = vec![None; layout.shards()];
         for (p, bytes) in rows.plan.reads.iter().zip(read) {
             let buf = old[p.shard].get_or_insert_with(|| vec![0; len]);
@@ -290,7 +291,7 @@ impl Image {
 }
 
 impl Rows {
-    /// What is read, in the order in which [`Image::encode`] takes it.
+    /// The reads, in the order that [`Image::encode`] expects.
     pub(in crate::pg) fn reads(&self) -> &[Part] {
         &self.plan.reads
     }
@@ -307,7 +308,7 @@ mod tests {
     use ::ec::Technique;
     use base::rng::Rng;
 
-    /// Shards of an object, coded as a whole.
+    /// Shards of an object, encoded as a whole.
     fn shards(layout: &Layout, codec: &Codec, object: &[u8]) -> Vec<Vec<u8>> {
         let size = object.len() as u64;
         let len = layout.shard_len(size, 0) as usize;

@@ -1,9 +1,9 @@
-//! What may be undone no more is dropped: blocks that the store keeps, and objects that are set aside.
+//! Dropping undo data that is no longer needed: blocks kept by the store, and objects set aside.
 //!
-//! An entry is safe when all members have it durably, or when an interval started with it. What is safe is dropped some entries
-//! at a time, in transactions of their own.
+//! An entry is safe when all members have it durably, or when an interval started with it. Undo data of safe entries
+//! is dropped in batches, in transactions of their own.
 //!
-//! Invariant: nothing is dropped of an entry that peering may still have to undo.
+//! Invariant: undo data of an entry stays as long as peering may have to undo the entry.
 
 use super::undo::{Undo, aside, decode};
 use crate::effect::Effect;
@@ -14,23 +14,23 @@ use base::{Eversion, HObject, Now};
 use std::collections::VecDeque;
 use store::{ObjectStore, Op};
 
-/// Entries that are dropped at once while writes go on.
+/// Entries whose undo data is dropped at once while writes go on.
 const BATCH: usize = 32;
 
 /// Before all entries.
 pub(in crate::pg) const NOTHING: Eversion = Eversion { epoch: base::Epoch(0), version: 0 };
 
-/// What a shard keeps.
+/// Undo data of a shard.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Kept {
-    /// Entries of the interval's writes, by number, that may have to be undone.
+    /// Writes of the interval that may have to be undone, by number.
     writes: VecDeque<(u64, Eversion)>,
     /// Objects set aside, by the version of their entry.
     aside: VecDeque<(Eversion, HObject)>,
-    /// What is safe, and how much of it is dropped.
+    /// Newest safe version, and the version up to which undo data is dropped.
     safe: Eversion,
     dropped: Eversion,
-    /// Writes that became safe since.
+    /// Writes that became safe after the last drop.
     ready: usize,
     dropping: bool,
 }
@@ -45,7 +45,7 @@ impl Kept {
         dropping: false,
     };
 
-    /// What was set aside before this machine was made.
+    /// Sets the objects that were set aside before this machine existed.
     pub(in crate::pg) fn set_aside(&mut self, all: Vec<(Eversion, HObject)>) {
         self.aside = all.into();
     }
@@ -57,7 +57,7 @@ impl Kept {
         gone.into()
     }
 
-    /// The interval ends: its writes are judged by the next one's peering.
+    /// Ends the interval: the next one's peering decides about its writes.
     pub(in crate::pg) fn end_interval(&mut self) {
         self.writes.clear();
         self.ready = 0;
@@ -66,7 +66,7 @@ impl Kept {
 }
 
 impl Pg {
-    /// An entry that was loaded, or is about to be submitted, may have set objects aside.
+    /// Notes the objects that an entry sets aside; called when the entry is loaded or about to be submitted.
     pub(in crate::pg) fn note_aside(&mut self, e: &LogEntry) {
         if e.undo.is_empty() || !self.is_mine(&e.soid) {
             return;
@@ -78,7 +78,8 @@ impl Pg {
         }
     }
 
-    /// A write with entries up to `version` was submitted; `seq` is its number among the interval's, 0 if no other shard takes it.
+    /// Notes a submitted write with entries up to `version`; `seq` is its number in the interval, 0 if no other shard
+    /// has it.
     pub(in crate::pg) fn note_kept(&mut self, seq: u64, version: Eversion) {
         if seq == 0 {
             self.shard.kept.safe = version;
@@ -88,7 +89,7 @@ impl Pg {
         }
     }
 
-    /// Writes up to this number are durable on all members.
+    /// Marks writes up to `seq` as safe: they are durable on all members.
     pub(in crate::pg) fn kept_safe(&mut self, seq: u64) {
         let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
         while let Some((n, v)) = k.writes.front().copied()
@@ -100,10 +101,10 @@ impl Pg {
         }
     }
 
-    /// The interval started with this log: all of it stays.
+    /// Marks the log as safe up to the start of the interval.
     pub(in crate::pg) fn keep_all(&mut self) {
         if self.is_coded() {
-            // Writes of the interval may have come before the word that it started.
+            // Writes of the interval may have arrived before the message that it started.
             let to = self.log.last_before(self.info.history.same_interval_since).min(self.info.last_update);
             self.shard.kept.safe = self.shard.kept.safe.max(to);
         }
@@ -124,7 +125,7 @@ impl Pg {
         self.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
     }
 
-    /// Drops what may be dropped, if it is much or nothing else goes on.
+    /// Starts dropping undo data, if a batch is due or no write is in flight.
     pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let k = &self.shard.kept;
         // Members hear that nothing else goes on when the primary has told them so: it waits as long itself, or each write that comes alone

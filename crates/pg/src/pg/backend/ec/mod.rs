@@ -1,7 +1,7 @@
-//! Copies that are shards of an erasure-coded pool.
+//! The backend of an erasure-coded PG: copies are shards.
 //!
-//! Each shard has every object's attributes, the log and the info of the PG, as a whole copy has them; of an object's bytes it has
-//! its part. Its length follows from the object's size ([`::ec::Layout::shard_len`]).
+//! Each shard has the log and info of the PG and all attributes of every object, as a whole copy does. Of an object's
+//! bytes it has its part, whose length follows from the object's size ([`::ec::Layout::shard_len`]).
 //!
 //! - `image`: the bytes of an object as a transaction leaves them, and what of them each shard writes (pure)
 //! - `write`: a logical transaction becomes one for each shard
@@ -45,20 +45,20 @@ use std::rc::Rc;
 use store::ObjectStore;
 use wire::msg::MPgPeer;
 
-/// What only a machine of a shard needs.
+/// State of a machine whose copy is a shard.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct ShardState {
-    /// Bytes of shards that the plan which runs has read.
+    /// Reader of shards for the running plan.
     pub reads: Option<Box<ShardReads>>,
-    /// What it keeps to undo entries of the log.
+    /// Undo data that this shard keeps.
     pub kept: Kept,
     /// Messages of this machine to itself.
     pub to_self: VecDeque<Box<MPgPeer>>,
-    /// What plans asked of other shards, in this interval.
+    /// Open questions of plans to other shards.
     pub asked: BTreeMap<u64, Asked>,
     /// Number of the last question.
     pub questions: u32,
-    /// What the primary asked of this shard.
+    /// Questions of the primary that wait for writes.
     pub reading: VecDeque<ShardAsk>,
     /// As primary, while peering: which shards the newest entries touch, and what of that was asked for.
     pub touched: Option<Touched>,
@@ -84,12 +84,12 @@ impl Part for ShardState {
     };
 
     fn is_empty(&self) -> bool {
-        // Once it has written something it must know how far that is dropped.
+        // The state holds up to where undo data is dropped, so it stays.
         false
     }
 }
 
-/// The code of a pool, ready to use.
+/// Layout and codec of a pool's erasure code.
 #[derive(Debug)]
 pub(in crate::pg) struct Coder {
     pub layout: Layout,
@@ -97,7 +97,7 @@ pub(in crate::pg) struct Coder {
 }
 
 impl Coder {
-    /// `None` if there is no such code.
+    /// `None` if the code is not supported.
     pub(in crate::pg) fn new(code: Code) -> Option<Self> {
         let (k, m) = (usize::from(code.k), usize::from(code.m));
         let layout = Layout::new(k, m, code.chunk)?;
@@ -107,7 +107,7 @@ impl Coder {
 }
 
 impl Pg {
-    /// Takes up the code of the pool, which never changes.
+    /// Sets up the code of the pool, which never changes.
     pub(in crate::pg) fn learn_code(&mut self) {
         if self.coder.is_some() || !self.is_coded() {
             return;
@@ -115,7 +115,7 @@ impl Pg {
         self.coder = self.pool().and_then(|p| p.code).and_then(Coder::new).map(Rc::new);
     }
 
-    /// Does what a shard has to do between plans.
+    /// Does the work of a shard between plans: answers reads, handles messages to itself, drops undo data.
     pub(in crate::pg) fn pump_shard(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if !self.shard.reading.is_empty() {
             self.pump_reading(now, store, out);
@@ -126,7 +126,7 @@ impl Pg {
         self.pump_kept(now, store, out);
     }
 
-    /// The interval ends: what was asked in it is void.
+    /// Ends the interval: open questions and waiting answers are dropped.
     pub(in crate::pg) fn end_shard_interval(&mut self) {
         if let Some(s) = self.shard.used() {
             s.reads = None;
@@ -140,8 +140,8 @@ impl Pg {
         }
     }
 
-    /// Who has which shard of an object as it is to be: members, then others whose log is known, newest first. What those lack of what
-    /// their log has nobody knows here; it shows when they are read.
+    /// The holders of each shard of an object in its current version: members, then strays, those with the newest log
+    /// first. This copy does not know which objects a stray lacks; the read of the shard shows it.
     pub(in crate::pg) fn shard_holders(&self, head: &HObject) -> Holders {
         let mut all = Holders::new();
         let at = |p: PeerId| usize::try_from(p.shard.0).ok();
@@ -158,7 +158,7 @@ impl Pg {
             }
         }
         let rest = self.peers.members.iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
-        // Whether what they have is what is wanted tells its version, when it is read.
+        // The version in the answer tells whether a stray has the right object.
         let mut strays: Vec<(Reverse<Eversion>, PeerId)> = Vec::new();
         for (p, k) in self.peers.known.iter().filter(|(p, _)| !self.peers.members.contains_key(p) && **p != me) {
             if let Some(i) = k.as_ref().filter(|i| *head <= i.last_backfill) {

@@ -1,8 +1,8 @@
-//! Bytes of shards while a plan needs them.
+//! Reading bytes of shards for a plan.
 //!
-//! A plan that needs bytes of other shards says `Wait`; what it wanted is asked for ([`super::fetch`]), and it is run again from
-//! the start. What came is kept with the plan until it ends. Bytes of a shard that is not there, or does not read, are
-//! rebuilt from `k` others.
+//! A plan that needs bytes of other shards returns `Wait`. The primary asks for them ([`super::fetch`]), and the plan
+//! runs again from its start. The received ranges stay with the plan until it ends. Bytes of a missing or unreadable
+//! shard are rebuilt from `k` others.
 
 use super::Coder;
 use crate::exec::{Step, Stop};
@@ -18,42 +18,42 @@ use std::ops::Range;
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 
-/// A run of a shard that another OSD is to send.
+/// A range of a shard that another OSD is to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub shard: usize,
     pub oid: HObject,
-    /// The version the object must have there.
+    /// The version that the object must have.
     pub version: Eversion,
     pub range: Range<u64>,
 }
 
-/// Who has which shard of an object, perhaps: who is asked first comes first.
+/// Possible holders of each shard of an object, in the order in which they are asked.
 pub(in crate::pg) type Holders = BTreeMap<usize, SmallVec<[PeerId; 2]>>;
 
-/// An object with its attributes, as another shard has it.
+/// An object with its attributes, as another shard reports it.
 pub(in crate::pg) type Described = (HObject, Vec<(Bytes, Bytes)>);
 
-/// See the module.
+/// The shard reads of a plan; see the module.
 #[derive(Debug)]
 pub(crate) struct ShardReads {
     coder: Rc<Coder>,
     me: PeerId,
-    /// Who has which shard of the object.
+    /// Holders of the object's shards.
     pub holders: Holders,
-    /// Objects that turned out not to read there.
+    /// Copies that could not give an object.
     bad: BTreeSet<(HObject, PeerId)>,
-    /// This OSD's own shard does not read.
+    /// This OSD's own shard is unreadable.
     pub own_bad: bool,
     have: BTreeMap<(HObject, usize), Vec<(u64, Bytes)>>,
     versions: BTreeMap<HObject, Eversion>,
-    /// Versions that bytes in `have` are of, while it is not known whether the objects still have them.
+    /// Versions of the bytes in `have`, until it is known whether the objects still have them.
     before: BTreeMap<HObject, Eversion>,
     pub wanted: Vec<Wanted>,
-    /// What there is of the object with its clones, if this OSD does not have it.
+    /// The object and its clones as another shard reported them, if this OSD lacks the object.
     pub family: Option<Vec<Described>>,
     pub wants_family: bool,
-    /// Who was asked that, and lacks the object, too.
+    /// Copies that were asked for that and lack the object, too.
     pub cannot_tell: BTreeSet<PeerId>,
 }
 
@@ -79,43 +79,44 @@ impl ShardReads {
         &self.coder
     }
 
-    /// Every shard is there.
+    /// True if all shards of the object are readable.
     pub(in crate::pg) fn has_all(&self) -> bool {
         self.holders.len() == self.coder.layout.shards() && self.bad.is_empty()
     }
 
-    /// The version an object must have, if this OSD can't tell.
+    /// Sets the version that an object must have, if this OSD does not have it.
     pub(in crate::pg) fn expect(&mut self, oid: &HObject, version: Eversion) {
         self.versions.insert(oid.clone(), version);
     }
 
-    /// The plan holds no lock: since it ran last, objects may have changed, and what was read of them counts no more.
+    /// Rechecks versions before bytes are used again: the plan holds no lock, so objects may have changed between its
+    /// runs.
     pub(in crate::pg) fn look_again(&mut self) {
         self.before.append(&mut self.versions);
     }
 
-    /// Something is to be asked of others.
+    /// True if questions must be sent to other shards.
     pub(in crate::pg) fn wants(&self) -> bool {
         !self.wanted.is_empty() || self.wants_family
     }
 
-    /// Forgets bytes that came.
+    /// Drops received bytes.
     pub(in crate::pg) fn clear(&mut self) {
         self.have.clear();
     }
 
-    /// Another shard sent a run.
+    /// Adds a range that another shard sent.
     pub(in crate::pg) fn came(&mut self, w: &Wanted, data: Bytes) {
         self.have.entry((w.oid.clone(), w.shard)).or_default().push((w.range.start, data));
     }
 
-    /// Another shard has no such bytes.
+    /// Notes that another shard could not send a range.
     pub(in crate::pg) fn failed(&mut self, w: &Wanted, from: PeerId) {
-        tracing::warn!(object = %w.oid, shard = %from, "shard does not read, its bytes are taken from others");
+        tracing::warn!(object = %w.oid, shard = %from, "shard is unreadable; its bytes are rebuilt from others");
         self.bad.insert((w.oid.clone(), from));
     }
 
-    /// Who is to be asked for a shard of an object.
+    /// The copy to ask for a shard of an object.
     pub(in crate::pg) fn source(&self, oid: &HObject, shard: usize) -> Option<PeerId> {
         let of = self.holders.get(&shard)?;
         if self.bad.is_empty() {
@@ -128,7 +129,7 @@ impl ShardReads {
         self.source(oid, shard).is_some()
     }
 
-    /// The bytes of each part of an object of `size` bytes, as long as asked for.
+    /// The bytes of each part, at full length, of an object of `size` bytes.
     pub(in crate::pg) fn parts(
         &mut self,
         tag: Tag,
@@ -150,7 +151,7 @@ impl ShardReads {
         if waits { Err(Stop::Wait) } else { Ok(out) }
     }
 
-    /// The bytes `[off, off + len)` of an object of `size` bytes, or fewer at its end.
+    /// The bytes `run` of an object of `size` bytes, cut at its end.
     pub(crate) fn object(
         &mut self,
         tag: Tag,
@@ -188,7 +189,7 @@ impl ShardReads {
         self.rebuild(tag, cid, oid, size, p, store)
     }
 
-    /// A shard's bytes as they are there, zero behind its end; `None` if it does not read.
+    /// A shard's bytes as stored, zero behind its end; `None` if the source is unreadable.
     fn direct(
         &mut self,
         tag: Tag,
@@ -204,7 +205,7 @@ impl ShardReads {
             return Ok(Some(vec![0; want].into()));
         }
         let range = p.range.start..end;
-        // Another OSD may have this OSD's shard, too, and it is the one that is whole.
+        // Another OSD may hold this OSD's shard, too, and may be the one with the object.
         let own = self.source(&oid.hobj, p.shard) == Some(self.me);
         let got = if own {
             match store.read(tag, cid, oid, range.start, range.end - range.start) {
@@ -240,7 +241,7 @@ impl ShardReads {
                 Ok(Some(padded.freeze()))
             }
             _ => {
-                // Does not read, or is shorter than its object's size says.
+                // Unreadable, or shorter than the object's size implies.
                 self.own_bad |= own;
                 self.bad.insert((oid.hobj.clone(), self.me));
                 Ok(None)
@@ -262,7 +263,7 @@ impl ShardReads {
         Ok(v)
     }
 
-    /// A shard's bytes from those of `k` others.
+    /// Rebuilds a shard's bytes from those of `k` others.
     fn rebuild(
         &mut self,
         tag: Tag,
@@ -277,7 +278,7 @@ impl ShardReads {
             let there = (0..coder.layout.shards()).filter(|s| *s != p.shard && self.is_there(&oid.hobj, *s));
             let present = there.fold(0u32, |set, s| set | 1 << s);
             let plan = coder.codec.rebuild(present, 1 << p.shard).map_err(|error| {
-                tracing::error!(object = %oid.hobj, shard = p.shard, %error, "too few shards read");
+                tracing::error!(object = %oid.hobj, shard = p.shard, %error, "too few shards are readable to rebuild another");
                 Stop::Errno(EIO)
             })?;
             let mut sources = Vec::with_capacity(plan.sources().len());

@@ -1,8 +1,8 @@
-//! An object for a shard that lacks it: its bytes are rebuilt from `k` others, or copied from who had that shard
-//! before; attributes are everybody's.
+//! Recovery of an object on a shard that lacks it. Its bytes are rebuilt from `k` other shards, or copied from an
+//! earlier holder of that shard. The attributes are the same on all shards.
 //!
-//! The primary does it for every shard, its own included: what it makes for itself it hands to itself as it would to another
-//! one ([`crate::pg::peering::session`] takes it back in).
+//! The primary does this for every shard, its own included: it pushes to itself as to another shard
+//! ([`crate::pg::peering::session`] delivers the message).
 
 use super::read::{Described, ShardReads};
 use crate::exec::{Step, Stop};
@@ -19,13 +19,13 @@ use store::{ObjectStore, Oid, Op};
 const STEP: u64 = 256 << 10;
 
 impl Pg {
-    /// An object can be had from the shards that are there.
+    /// True if enough shards are there to rebuild the object.
     pub(in crate::pg) fn can_rebuild(&self, head: &HObject) -> bool {
         let Some(k) = self.shards_needed() else { return false };
         self.shard_holders(head).len() >= k
     }
 
-    /// The changes of the next part of a transfer.
+    /// The changes of the next part of a push.
     pub(in crate::pg) fn next_shard_part(
         &mut self,
         id: u64,
@@ -56,7 +56,7 @@ impl Pg {
             let family = if self.missing.contains_key(&job.head) {
                 match reads.family.take() {
                     Some(f) => f,
-                    // Nobody knows the version that is wanted.
+                    // No copy knows the needed version.
                     None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
                     None => {
                         reads.wants_family = true;

@@ -1,9 +1,11 @@
-//! What a transaction replaced on a shard, in the record of its newest entry, and how it is put back.
+//! Undo data of a transaction on a shard: stored in the record of its newest entry, and applied when the entry is
+//! divergent.
 //!
-//! Blocks are kept by the store ([`Op::Keep`]); an object that goes, or is replaced as a whole, is set aside under the version
-//! as its generation; attributes that change are in the record itself, since all shards have the same.
+//! The store keeps replaced blocks ([`Op::Keep`]). An object that is removed, or replaced as a whole, is set aside
+//! with the version as its generation. Old values of changed attributes are in the record itself, since all shards
+//! have the same.
 //!
-//! Invariant: carried out newest version first, the undoing of a transaction leaves every object of it as it was before.
+//! Invariant: undoing transactions, newest first, restores every object to its state before them.
 
 use ::ec::Layout;
 use base::{Eversion, HObject};
@@ -11,27 +13,28 @@ use bytes::Bytes;
 use store::{Cid, Oid, Op};
 use wire::{DecodeError, Features, Reader, Writer};
 
-/// Undoes what happened to one object.
+/// Undo data of one object or of the snapshot index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pg) enum Undo {
-    /// It was not there.
+    /// The object did not exist.
     Made(HObject),
-    /// It is under the entry's generation.
+    /// The object was set aside under the entry's generation.
     Aside(HObject),
-    /// Its blocks are kept: how many bytes the object had, and attributes that changed, with what they were.
+    /// The store keeps the object's blocks. `size`: bytes of the object; `attrs`: changed attributes with their old
+    /// values.
     Kept { oid: HObject, size: u64, attrs: Vec<(Bytes, Option<Bytes>)> },
-    /// Keys that were set in the snapshot index.
+    /// Keys that were added to the snapshot index.
     KeysSet(Vec<Bytes>),
-    /// Keys that were removed from it.
+    /// Keys that were removed from the snapshot index.
     KeysRemoved(Vec<Bytes>),
 }
 
-/// The name under which an object is set aside.
+/// Name of an object set aside.
 pub(in crate::pg) fn aside(oid: &HObject, v: Eversion) -> Oid {
     Oid { generation: v.version, ..Oid::new(oid.clone()) }
 }
 
-/// The stored form.
+/// Encodes the stored form.
 pub(in crate::pg) fn encode(all: &[Undo]) -> Bytes {
     let mut w = Writer::with_capacity(Features::PACIFIC, 256);
     w.seq(all.iter(), |w, u| match u {
@@ -63,7 +66,11 @@ pub(in crate::pg) fn encode(all: &[Undo]) -> Bytes {
     w.into_bytes()
 }
 
-/// From the stored form.
+/// Decodes the stored form.
+///
+/// # Errors
+///
+/// If the bytes are malformed.
 pub(in crate::pg) fn decode(b: &Bytes) -> Result<Vec<Undo>, DecodeError> {
     let mut r = Reader::shared(b);
     r.vec_with("undo", |r| {
@@ -85,7 +92,7 @@ pub(in crate::pg) fn decode(b: &Bytes) -> Result<Vec<Undo>, DecodeError> {
     })
 }
 
-/// The changes that forget what the transaction of `version` set aside.
+/// The changes that remove what the transaction of `version` set aside.
 pub(in crate::pg) fn forget(all: &[Undo], version: Eversion, cid: Cid) -> impl Iterator<Item = Op> + '_ {
     all.iter().filter_map(move |u| match u {
         Undo::Aside(o) => Some(Op::Remove { cid, oid: aside(o, version) }),
@@ -93,7 +100,7 @@ pub(in crate::pg) fn forget(all: &[Undo], version: Eversion, cid: Cid) -> impl I
     })
 }
 
-/// The changes that undo the transaction of `version` on shard `shard`; `meta` has the snapshot index.
+/// The changes that undo the transaction of `version` on shard `shard`; `meta` is the object with the snapshot index.
 pub(in crate::pg) fn ops(
     all: &[Undo],
     version: Eversion,

@@ -1,8 +1,8 @@
-//! A logical transaction becomes one for each shard.
+//! Splitting a logical transaction into one for each shard.
 //!
-//! Attributes, existence and the snapshot index are the same everywhere. Changes of bytes are gathered for each object, and
-//! come last of it, as whole blocks for the shards that they touch. What a transaction replaces is written down with it
-//! ([`super::undo`]).
+//! Changes of attributes, existence and the snapshot index are the same on all shards. Changes of bytes are gathered
+//! per object and come last, as whole blocks for the shards that they touch. The undo data of the transaction is part
+//! of it ([`super::undo`]).
 
 use super::Coder;
 use super::image::Image;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
-/// Attributes that are written down as they were, at most; with more the object is set aside as a whole.
+/// Most bytes of old attributes in the undo data; beyond it the object is set aside as a whole.
 const ATTRS_MAX: usize = 4096;
 
 /// Bytes of attributes that an entry carries for shards it does not touch, at most; with more it touches all.
@@ -28,23 +28,23 @@ const TOUCH_ATTRS_MAX: usize = 1024;
 
 /// One object of the transaction.
 struct Target {
-    /// It was there before, with so many bytes.
+    /// Size before the transaction; `None` if the object did not exist.
     before: Option<u64>,
-    /// Its bytes, as far as the transaction has got.
+    /// Content after the operations handled so far.
     image: Image,
-    /// Where the old bytes of the image are.
+    /// Object that holds the old bytes of the image.
     base: Oid,
-    /// It is there, as far as the transaction has got.
+    /// The object exists after the operations handled so far.
     exists: bool,
-    /// Bytes change.
+    /// The transaction changes bytes.
     dirty: bool,
-    /// It goes, or is replaced as a whole.
+    /// The transaction removes the object, or replaces it as a whole.
     whole: bool,
     attrs: BTreeMap<Bytes, Option<Bytes>>,
     hint: bool,
 }
 
-/// The transaction while it is taken apart.
+/// State of splitting a transaction.
 struct Apart<'a> {
     cid: Cid,
     tag: Tag,
@@ -57,7 +57,7 @@ struct Apart<'a> {
 }
 
 impl Apart<'_> {
-    /// Bytes that an object has in the store; `None` if there is none.
+    /// Size of an object in the store; `None` if it does not exist.
     fn size(&mut self, oid: &Oid) -> Step<Option<u64>> {
         match self.store.attr(self.tag, self.cid, oid, OI_ATTR) {
             Ok(Some(a)) => match ObjectInfo::from_attr(&a) {
@@ -67,7 +67,7 @@ impl Apart<'_> {
                     Err(EIO.into())
                 }
             },
-            // What holds the snapset of a deleted head.
+            // The snapdir of a deleted head.
             Ok(None) => Ok(Some(0)),
             Err(ReadError::NoObject) => Ok(None),
             Err(e) => Err(e.into()),
@@ -96,7 +96,7 @@ impl Apart<'_> {
         Ok(&mut self.targets[at].1)
     }
 
-    /// Notes what an attribute was.
+    /// Notes the old value of an attribute.
     fn attr(&mut self, oid: &Oid, name: &Bytes) -> Step<()> {
         let (cid, tag) = (self.cid, self.tag);
         let t = self.target(oid)?;
@@ -161,7 +161,7 @@ impl Apart<'_> {
             }
             Op::OmapRmKeys { oid, keys, .. } if *oid == self.meta => self.keys.push(Undo::KeysRemoved(keys.clone())),
             op => {
-                tracing::error!(?op, "a change that shards can't make");
+                tracing::error!(?op, "unexpected operation on an erasure-coded object; the write fails");
                 return Err(EIO.into());
             }
         }
@@ -171,7 +171,7 @@ impl Apart<'_> {
 }
 
 impl Pg {
-    /// See [`Pg::spread`].
+    /// Splits a transaction for the shards; see [`Pg::spread`].
     pub(in crate::pg) fn spread_shards(
         &mut self,
         tag: Tag,
@@ -199,7 +199,7 @@ impl Pg {
             undo.extend(undo_of(cid, oid, t, version, &mut first));
         }
         undo.extend(keys);
-        // A clone of what is set aside is made before that; all else of it comes behind.
+        // A clone of an object that is set aside is made before that; the other changes come after it.
         let at = common.iter().take_while(|o| is_clone_of_head(o, &targets)).count();
         let mut shards: Vec<Vec<Op>> = (0..n)
             .map(|_| {
@@ -235,7 +235,7 @@ impl Pg {
     }
 }
 
-/// True if a shard's part of a transaction has bytes.
+/// True if a shard's part of the transaction changes bytes.
 fn changes_bytes(ops: &[Op]) -> bool {
     ops.iter().any(|o| matches!(o, Op::Write { .. } | Op::Truncate { .. }))
 }
@@ -290,7 +290,7 @@ fn is_clone_of_head(op: &Op, targets: &[(HObject, Target)]) -> bool {
     }
 }
 
-/// What undoes the changes of one object; what must be done before they are made goes to `first`.
+/// Undo data of one object. Operations that must precede its changes are added to `first`.
 fn undo_of(cid: Cid, oid: &HObject, t: &Target, version: Eversion, first: &mut Vec<Op>) -> Option<Undo> {
     let Some(size) = t.before else {
         return t.exists.then(|| Undo::Made(oid.clone()));
@@ -310,7 +310,7 @@ fn undo_of(cid: Cid, oid: &HObject, t: &Target, version: Eversion, first: &mut V
     Some(Undo::Kept { oid: oid.clone(), size, attrs })
 }
 
-/// Adds the changes of an object's bytes to those of each shard.
+/// Adds the changes of an object's bytes to the operations of each shard.
 #[allow(clippy::too_many_arguments, reason = "one step of spread_shards")]
 fn bytes_of(
     cid: Cid,
@@ -339,7 +339,7 @@ fn bytes_of(
         return Err(Stop::Wait);
     }
     let coded = |error: ::ec::CodecError| {
-        tracing::error!(object = %hobj, %error, "stripes do not encode");
+        tracing::error!(object = %hobj, %error, "can't encode stripes");
         Stop::Errno(EIO)
     };
     for (rows, read) in plan.iter().zip(&got) {
