@@ -1,15 +1,16 @@
-//! Peering as the primary: who has what, which log counts, who serves, and the start of the interval.
+//! Peering as the primary: the states of the copies, the authoritative log, the acting set, and the start of the
+//! interval.
 //!
-//! The steps are Ceph's: ask everyone who may have taken writes (`GetInfo`), take the authoritative log over (`GetLog`),
-//! see `up_thru` in the map, make the members' logs equal and hear what they lack (`Activating`), wait out leases of the
-//! interval before, serve.
+//! The steps are Ceph's. Ask every copy that may have taken writes (`GetInfo`), take over the authoritative log
+//! (`GetLog`), and wait for `up_thru` in the map. Then make the members' logs equal and learn what they lack
+//! (`Activating`), wait for leases of the previous interval to end, and serve.
 //!
 //! Invariants:
-//!  1. An acknowledged write is in the log of every member of its interval; of each interval that may have taken writes
-//!     since the last one that started, somebody has answered; so the newest log among those that took part in the last
-//!     one that started has it.
-//!  2. Members' logs start within the authoritative one; who is further behind, or incomplete, is a backfill target and
-//!     not a member of the acting set: another acting set is asked for.
+//!  1. An acknowledged write is in the log of every member of its interval. Of each interval that may have taken
+//!     writes since the last one that started, a member has answered. So the write is in the newest log among the
+//!     copies that took part in the last started interval.
+//!  2. The log of each member of the acting set overlaps the authoritative one. A copy that is further behind, or
+//!     incomplete, is a backfill target instead; the primary asks for another acting set if necessary.
 
 use crate::effect::Effect;
 use crate::exec::Step;
@@ -30,7 +31,7 @@ use bytes::Bytes;
 use std::time::Duration;
 use store::ObjectStore;
 
-/// Who serves, as far as the logs say.
+/// The acting set that follows from the copies' infos.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pg) struct Choice {
     pub auth: PeerId,
@@ -38,12 +39,12 @@ pub(in crate::pg) struct Choice {
     pub version: Eversion,
     /// As maps have it: of copies the primary first, of shards each at its place.
     pub want: Vec<OsdId>,
-    /// Members of the up set that must be filled.
+    /// Members of the up set that need backfill.
     pub backfill: Vec<PeerId>,
 }
 
 impl Pg {
-    /// Starts over, or goes on after a map in which the interval is the same.
+    /// Starts peering, or continues it after a map of the same interval.
     pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let started = self.info.history.last_epoch_started;
@@ -87,18 +88,18 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         for (o, ms) in grants {
-            // A primary that is here, or has answered, serves no more.
+            // A primary on this OSD, or on one that has answered, no longer serves.
             let answered = *o == from.osd || self.peers.known.keys().any(|p| p.osd == *o);
             if *o != self.cfg.whoami && !answered {
                 let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
                 self.granted.raise(*o, until);
             }
         }
-        // It has the map that took the PG from it.
+        // The sender has the map that ended its lead.
         self.granted.remove(&from.osd);
         let back = self.failed_is_back(from);
         let news = self.info.merge_history(&info.history);
-        // It did not take what was sent when it had a newer map.
+        // The sender dropped `Activate`, since its map was newer.
         let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
         if let Some(encoded) = again {
             self.tell_encoded(from, encoded);
@@ -108,7 +109,7 @@ impl Pg {
         if self.is_coded() {
             self.rewind_stray(from, now, store, out);
         }
-        // One that went back may have what was sought.
+        // A shard that was rewound may have an object that was not found before.
         let moved = before.flatten().is_some_and(|b| {
             self.peers.known.get(&from).and_then(|k| k.as_ref()).is_some_and(|i| i.last_update != b.last_update)
         });
@@ -120,13 +121,13 @@ impl Pg {
                     self.check_infos(now, store, out);
                 }
             }
-            // It was to give its log, and has none.
+            // The copy was to send its log, but does not exist.
             State::GetLog if absent && self.peers.auth == Some(from) && !self.merging => {
                 self.choose_again(now, store, out);
             }
             State::Active | State::Peered | State::Quiesced => {
                 if first || moved {
-                    // Perhaps it has what nobody else had.
+                    // The copy may have objects that no other has.
                     for p in self.peers.pulls.values_mut() {
                         p.refused.clear();
                     }
@@ -142,7 +143,7 @@ impl Pg {
                 }
             }
             State::WaitLease => {
-                // Nobody asked it, and it was waited for.
+                // The copy answered unasked; the wait may become shorter.
                 self.peers.lease_wait = self.granted.values().max().copied();
                 self.check_lease_wait(now, store, out);
             }
@@ -161,7 +162,7 @@ impl Pg {
             return;
         }
         let Some(c) = self.choose() else {
-            let why = "no complete copy has what the last interval that started had".to_owned();
+            let why = "no complete copy took part in the last interval that started".to_owned();
             if self.state != State::Inactive(why.clone()) {
                 tracing::warn!(pg = %self.cfg.spg, %why, "PG is incomplete");
                 self.state = State::Inactive(why);
@@ -181,7 +182,7 @@ impl Pg {
             let is_up = first == Some(m.up_primary) && same(&c.want, &m.up);
             let want = if is_up { Vec::new() } else { c.want };
             if self.peers.want.as_ref() != Some(&want) {
-                tracing::info!(pg = %self.cfg.spg, ?want, "another acting set is wanted");
+                tracing::info!(pg = %self.cfg.spg, ?want, "asking the monitor for another acting set");
                 self.peers.want = Some(want.clone());
                 self.outbox.push(Effect::WantPgTemp(want));
             }
@@ -214,20 +215,21 @@ impl Pg {
         if self.is_coded() { self.shard.version } else { theirs().map_or(self.info.last_update, |i| i.last_update) }
     }
 
-    /// Who was asked for the authoritative log.
+    /// The copy that was asked for the authoritative log.
     #[must_use]
     pub fn asks_for_log(&self) -> Option<PeerId> {
         self.peers.auth.filter(|_| self.state == State::GetLog)
     }
 
-    /// A member of the acting set that is being filled, which none may be: it would count as a copy, and is none.
+    /// A member of the acting set that is a backfill target; for checks. Always `None`: such a member would count as
+    /// a copy.
     #[must_use]
     pub fn fills_a_member(&self) -> Option<PeerId> {
         let acting = self.acting_set();
         self.peers.members.iter().find(|(o, m)| m.backfill.is_some() && acting.contains(**o)).map(|(o, _)| *o)
     }
 
-    /// What each copy has that answered, this one first.
+    /// The infos of all copies that answered, this one first.
     pub(in crate::pg) fn infos(&self) -> Vec<(PeerId, &PgInfo)> {
         let others = self.peers.known.iter().filter_map(|(o, k)| Some((*o, &**k.as_ref()?)));
         std::iter::once((self.me(), &self.info)).chain(others).collect()
@@ -261,12 +263,12 @@ impl Pg {
         let m = &self.info.interval.mapping;
         let map = self.map.as_ref()?;
         let size = self.info.interval.size as usize;
-        // Who takes the authoritative log over must reach its tail...
+        // The primary takes over the authoritative log, so its own must reach the tail of that...
         let up_primary = PeerId::from(m.up_primary);
         let leads = m.up.contains(&m.up_primary) && reaches(up_primary, best.log_tail);
         let primary = if leads { up_primary } else { *auth };
-        // ...and all others that of who leads, whose log begins where it began.
-        // (One that has nothing yet takes all of it.)
+        // ...and all other logs must reach the tail of the primary's, which stays where it is. (A primary without a
+        // log takes over the authoritative one as a whole.)
         let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary).unwrap_or(&blank).log_tail };
         let usable = |o: PeerId| reaches(o, tail);
         let (mut want, mut backfill) = (vec![primary], Vec::new());
@@ -279,8 +281,8 @@ impl Pg {
         }
         let mut strays: Vec<(PeerId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
         strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
-        // An up set that is whole and may serve is left alone, however small: else it would give way to a larger acting set,
-        // and that to the up set again as soon as all is recovered, without end.
+        // An up set without backfill targets that may serve is left alone, however small. Otherwise it would give way
+        // to a larger acting set, and that to the up set after recovery, without end.
         let size = if backfill.is_empty() { self.info.interval.min_size as usize } else { size };
         let more = m.acting(false).iter().chain(strays.iter().map(|(o, _)| *o));
         for o in more {
@@ -307,12 +309,12 @@ impl Pg {
         if self.state != State::GetLog || self.peers.auth != Some(from) || self.merging {
             return;
         }
-        // That copy may have been removed and made anew since it told what it had, and what was chosen is gone with it.
+        // The copy may have been removed and created anew after its answer; its log is then not what was chosen.
         let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref());
         let version = self.version_that_counts();
         let less = |c: &PgInfo| info.last_update < version || info.last_epoch_started < c.last_epoch_started;
         if chosen.is_some_and(less) {
-            tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "copy has less than it said, another choice is made");
+            tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "the copy with the authoritative log has lost it; choosing another one");
             self.peers.known.insert(from, Some(Box::new(info)));
             return self.choose_again(now, store, out);
         }
@@ -321,7 +323,7 @@ impl Pg {
         self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
     }
 
-    /// The own log is the authoritative one.
+    /// Goes on when the primary's log is the authoritative one.
     pub(in crate::pg) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.state = State::WaitUpThru;
         self.check_up_thru(now, store, out);
@@ -346,7 +348,7 @@ impl Pg {
         let me = self.me();
         let targets = self.peers.targets.iter().copied();
         let others: Vec<PeerId> = self.acting_set().iter().chain(targets).filter(|o| *o != me).collect();
-        // From where each of them needs the log.
+        // The version from which each member needs the log.
         let mut plan = Vec::new();
         let blank = PgInfo::default();
         for o in others {
@@ -371,7 +373,7 @@ impl Pg {
         }
         info.served = true;
         if plan.is_empty() && serves {
-            // With one copy, started is known to all, and clean if that is what is wanted.
+            // With a single copy the interval has started everywhere, and the PG is clean if one copy is wanted.
             let h = &mut info.history;
             h.last_epoch_started = epoch;
             h.last_interval_started = h.same_interval_since;
@@ -396,13 +398,13 @@ impl Pg {
         Ok(())
     }
 
-    /// There are enough copies to serve.
+    /// True if there are enough copies to serve.
     pub(in crate::pg) fn enough(&self) -> bool {
         let least = self.info.interval.min_size.max(1) as usize;
         self.acting_set().len() >= least.max(self.shards_needed().unwrap_or(1))
     }
 
-    /// The own part of activation is durable.
+    /// Handles the durability of the primary's part of the activation.
     pub(in crate::pg) fn activated(
         &mut self,
         _epoch: Epoch,
@@ -457,7 +459,7 @@ impl Pg {
                 return;
             }
         }
-        // Who led before may not know yet that it does not lead any more.
+        // A former primary may not know yet that the interval ended.
         let osds = self.map.as_ref().map(|m| m.osds.clone());
         self.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
         self.peers.lease_wait = self.granted.values().max().copied();
@@ -465,7 +467,7 @@ impl Pg {
         self.check_lease_wait(now, store, out);
     }
 
-    /// Serves once nobody else can.
+    /// Begins to serve once no lease of an older interval lasts.
     pub(in crate::pg) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let waits = self.peers.lease_wait.is_some_and(|t| t > now.mono) && !acts(Bug::SkipPriorLeases);
         if self.state != State::WaitLease || waits {
@@ -474,7 +476,7 @@ impl Pg {
         self.peers.lease_wait = None;
         self.granted.clear();
         if self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg)) {
-            tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "serves nothing until it is joined");
+            tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "the PG serves nothing until its merge");
             self.state = State::Quiesced;
             self.stamps.changed(now);
             return self.retry_held(now, store, out);
@@ -499,9 +501,10 @@ impl Pg {
         }
     }
 
-    /// Everything is where it belongs: older intervals and strays don't matter any more.
+    /// Checks whether all copies are complete and in place. If so the PG is clean: past intervals are dropped and
+    /// strays removed.
     pub(in crate::pg) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        // Too few copies to serve recover, too: with those they filled there may be enough.
+        // Too few copies to serve recover as well: those they fill may make up the number.
         let started = matches!(self.state, State::Active | State::Quiesced | State::Peered);
         if self.peers.clean || !started || self.stopping || !self.is_recovered() {
             return;
@@ -511,18 +514,18 @@ impl Pg {
         let usable = up.iter().filter(|o| !self.peers.failed.contains(o)).count();
         let serves = self.state != State::Peered;
         if serves && usable < up.len() {
-            // Fewer copies than there are to be, until that OSD is started anew or marked out.
+            // A failed copy is missing until its OSD is restarted or marked out.
             return;
         }
         if m.up != m.acting {
-            // Of shards there may be one for which the map has no place now: it stays.
+            // An erasure-coded PG may have a shard at an index that is a hole in the map; it stays.
             let hole = |(up, acting): (&OsdId, &OsdId)| *up == OsdId::NONE && *acting != OsdId::NONE;
             if self.is_coded() && m.up.iter().zip(&m.acting).any(hole) {
                 return;
             }
-            // The up set is filled and may serve itself; of the same members in another order the map need not keep an exception.
+            // The up set is complete and may serve. If it only differs in order, the monitor may drop the exception.
             if self.peers.want.is_none() && usable >= self.info.interval.min_size as usize {
-                tracing::info!(pg = %self.cfg.spg, "recovered, the up set is wanted again");
+                tracing::info!(pg = %self.cfg.spg, "recovered; asking the monitor for the up set");
                 self.peers.want = Some(Vec::new());
                 self.outbox.push(Effect::WantPgTemp(Vec::new()));
             }
@@ -532,7 +535,7 @@ impl Pg {
             return;
         }
         self.peers.clean = true;
-        // What members had before does not matter any more.
+        // The infos of members are no longer needed.
         for (_, k) in self.peers.known.iter_mut().filter(|(o, _)| self.peers.members.contains_key(o)) {
             *k = None;
         }
@@ -550,11 +553,11 @@ impl Pg {
         self.purge_strays();
     }
 
-    /// Tells copies that nobody needs to go.
+    /// Tells strays and failed copies outside the acting and up sets to remove themselves.
     pub(in crate::pg) fn purge_strays(&mut self) {
         let (acting, up) = (self.acting_set(), self.up_set());
         if acting.len() < self.info.interval.size as usize {
-            // They may be all that is left soon.
+            // The strays may soon be the only copies left.
             return;
         }
         let strays: Vec<PeerId> = self

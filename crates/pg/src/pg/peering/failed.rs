@@ -1,14 +1,16 @@
-//! A copy that its store or its log failed takes itself out, and the others go on without it.
+//! A copy whose store or log failed: it stops, and the other copies go on without it.
 //!
-//! The machine stops, keeps the newest map, and tells whoever leads that it counts as down ([`Body::Failed`]): unasked when it fails
-//! and at each new interval, and again whenever it is spoken to. A primary that fails asks the monitor for an acting set of the others. Who leads asks for
-//! an acting set without the copy, fills it no more, and never asks for the up set while the copy is in it: the PG stays degraded
-//! and says so, until the OSD starts again or is marked out.
+//! The machine stops, keeps the newest map, and tells the primary that it counts as down ([`Body::Failed`]). It does
+//! so when it fails, at each new interval, and in answer to messages. A primary that fails asks the monitor for an
+//! acting set of the other copies. Another primary asks for an acting set without the failed copy and stops its
+//! backfill. It does not ask for the up set while the copy is in that. So the PG stays degraded, and reports it,
+//! until the OSD restarts or is marked out.
 //!
 //! Invariants:
-//!  1. What a failed copy may have is not known to be nowhere: for past intervals it counts as an OSD that is down, not as one that has nothing.
-//!  2. Its collection is removed only when the PG is clean without it, or its pool is gone.
-//!  3. A primary that failed asks for no copy of which it knows that it failed, too, until that one's OSD went down or says that the copy is there.
+//!  1. For past intervals a failed copy counts as an OSD that is down, not as a copy without data.
+//!  2. Its collection is removed only when the PG is clean without it, or the pool is deleted.
+//!  3. A failed primary does not ask for a copy that it knows to have failed, until that copy's OSD goes down or the
+//!     copy notifies again.
 
 use crate::effect::{Effect, LogLevel};
 use crate::interval::IntervalKey;
@@ -22,7 +24,8 @@ use base::{Now, OsdId};
 use store::ObjectStore;
 
 impl Pg {
-    /// The store as a whole failed, and with it all PGs on it: the OSD leaves, nobody needs to be told of each.
+    /// Handles a failure of the whole store. All its PGs fail with it and the OSD leaves, so single copies are not
+    /// reported.
     pub(in crate::pg) fn store_failed(&mut self, errno: Errno, out: &mut Vec<Effect>) {
         if self.store_lost {
             return;
@@ -32,7 +35,8 @@ impl Pg {
         out.push(Effect::Failed(errno));
     }
 
-    /// What the store keeps of this copy, or what came for it, is not as it must be: it serves nothing until the OSD starts again.
+    /// Fails this copy, since its stored state or a message for it is invalid. The copy serves nothing until the OSD
+    /// restarts.
     pub(in crate::pg) fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
         if matches!(self.state, State::Failed(_)) {
             return;
@@ -48,18 +52,18 @@ impl Pg {
         self.say_failed();
     }
 
-    /// As `Pg::fail`, for a host that can't give it what it needs.
+    /// As `Pg::fail`, for a host that can't provide what the copy needs.
     pub fn withdraw(&mut self, errno: Errno, why: &str, out: &mut Vec<Effect>) {
-        tracing::error!(pg = %self.cfg.spg, errno, why, "a copy can't be used");
+        tracing::error!(pg = %self.cfg.spg, errno, why, "the host can't use this copy; it fails");
         self.fail(errno, out);
         out.append(&mut self.outbox);
     }
 
     fn end(&mut self, errno: Errno, out: &mut Vec<Effect>) {
-        tracing::error!(pg = %self.cfg.spg, errno, "this copy stops");
+        tracing::error!(pg = %self.cfg.spg, errno, "this copy failed and stops");
         self.state = State::Failed(errno);
         if !self.is_frozen() {
-            self.stay("it failed");
+            self.stay("the copy failed");
         }
         self.drop_operations(out);
         self.early_peers.clear();
@@ -77,7 +81,7 @@ impl Pg {
         matches!(self.state, State::Failed(_))
     }
 
-    /// A newer map comes to a copy that failed. True if the copy may be removed.
+    /// Handles a newer map for a failed copy. True if the copy may be removed.
     pub(in crate::pg) fn map_of_failed(&mut self, map: MapView, out: &mut Vec<Effect>) -> bool {
         if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
             return false;
@@ -85,14 +89,14 @@ impl Pg {
         if self.await_children(&map)
             && let State::Failed(errno) = self.state
         {
-            // What would be theirs is there and can't be had: they fail as this one did.
+            // The children's content is in the unreadable collection: they fail as well.
             self.bits = self.bits_coming.max(self.bits);
             out.push(Effect::SplitFailed(std::mem::take(&mut self.awaited), errno));
         }
         let gone = map.pool.is_none();
         let news =
             self.map.as_ref().is_none_or(|m| IntervalKey::of(m) != IntervalKey::of(&map) || m.up_from != map.up_from);
-        // An OSD that went down may come back with its copy whole.
+        // An OSD that went down may come back with a good copy.
         if let Some(f) = self.peers.failed.used() {
             f.retain(|p| map.osds.is_up(p.osd));
         }
@@ -103,7 +107,7 @@ impl Pg {
         gone && !self.store_lost && !self.stopping
     }
 
-    /// Tells whoever can do something about it.
+    /// Reports the failure: to the monitor as primary, else to the primary.
     pub(in crate::pg) fn say_failed(&mut self) {
         let State::Failed(errno) = self.state else { return };
         let Some(map) = self.map.as_ref().filter(|_| !self.stopping && !self.store_lost) else { return };
@@ -114,7 +118,7 @@ impl Pg {
         let coded = self.is_coded();
         let (me, primary) = (self.me(), m.primary(coded));
         if primary == me {
-            // Two copies that failed would ask for each other without end.
+            // Two failed copies must not ask for each other without end.
             let may = |p: PeerId| p != me && map.osds.is_up(p.osd) && !self.peers.failed.contains(&p);
             let others = |v: ShardSet<'_>| without(v, coded, may);
             let mut want = others(m.acting(coded));
@@ -129,7 +133,7 @@ impl Pg {
         }
     }
 
-    /// A message comes to a copy that failed. True if it is to be removed.
+    /// Handles a message for a failed copy. True if the copy is to be removed.
     pub(in crate::pg) fn peer_of_failed(&mut self, from: PeerId, body: &Body) -> bool {
         let State::Failed(errno) = self.state else { return false };
         let Some(map) = self.map.as_ref().filter(|_| !self.store_lost && !self.stopping) else { return false };
@@ -148,7 +152,7 @@ impl Pg {
         false
     }
 
-    /// As a primary that failed: another copy failed, too, or is there again and may serve instead.
+    /// As a failed primary: notes that another copy failed, too, or that one is back and may serve instead.
     fn peer_while_failed(&mut self, from: PeerId, body: &Body) {
         match body {
             Body::Failed { .. } => _ = self.peers.failed.insert(from),
@@ -160,7 +164,7 @@ impl Pg {
         }
     }
 
-    /// Another copy says that it failed.
+    /// Handles the report of another copy that it failed.
     pub(in crate::pg) fn take_failed(
         &mut self,
         from: PeerId,
@@ -176,7 +180,7 @@ impl Pg {
             return self.purge_strays();
         }
         let name = base::errno::name(errno);
-        tracing::error!(pg = %self.cfg.spg, %from, errno = name, "another copy failed, it is left out");
+        tracing::error!(pg = %self.cfg.spg, %from, errno = name, "a copy failed; the PG goes on without it");
         self.peers.known.remove(&from);
         self.ask_others();
         for p in self.peers.pulls.values_mut().filter(|p| p.source == Some(from)) {
@@ -204,7 +208,8 @@ impl Pg {
         }
     }
 
-    /// A copy that had failed is there again: its OSD was started anew. It may serve, if it is to.
+    /// Notes that a failed copy is back after a restart of its OSD, and asks for the up set if the copy is in it.
+    /// True if it had failed.
     pub(in crate::pg) fn failed_is_back(&mut self, o: PeerId) -> bool {
         if !self.peers.failed.contains(&o) {
             return false;
@@ -218,7 +223,7 @@ impl Pg {
         true
     }
 
-    /// Asks for an acting set of those that have not failed.
+    /// Asks the monitor for an acting set without the failed copies.
     fn want_without_failed(&mut self) {
         let mut want = without(self.acting_set(), self.is_coded(), |p| !self.peers.failed.contains(&p));
         if want == self.info.interval.mapping.up {
@@ -230,19 +235,19 @@ impl Pg {
         }
     }
 
-    /// A member failed, and the map has not heard of it.
+    /// True if a member has failed and the map still has it.
     pub(in crate::pg) fn waits_without_failed(&self) -> bool {
         self.peers.want.is_some() && self.acting_set().iter().any(|o| self.peers.failed.contains(&o))
     }
 
-    /// Whoever has the authoritative log is gone, or can't give it: another one is chosen among those that are left.
+    /// Chooses another authoritative log, since the copy with the chosen one is gone or can't send it.
     pub(in crate::pg) fn choose_again(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.peers.auth = None;
         self.state = State::GetInfo;
         self.get_infos(now, store, out);
     }
 
-    /// One that was being filled, and is none of the acting set, gets nothing any more.
+    /// Drops a backfill target that failed.
     fn drop_member(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.peers.members.remove(&o).is_none() {
             return;
@@ -255,9 +260,9 @@ impl Pg {
                 self.abandoned.push(id);
             }
         }
-        // Places were taken for it, too.
+        // A place on its OSD was part of the reservation.
         self.unreserve();
-        // What waited for an object that only it lacked goes on.
+        // Plans that waited for an object which only this copy lacked go on.
         self.pushed.extend(self.peers.waiting.keys().cloned());
         self.count_acked();
         self.finish_commits(now, store, out);
@@ -265,7 +270,7 @@ impl Pg {
     }
 }
 
-/// The OSDs of a set but for some: shards leave a hole. Nobody: an empty list.
+/// The OSDs of a set without those that `stays` rejects: shards leave a hole. An empty list if none stays.
 fn without(set: ShardSet<'_>, coded: bool, stays: impl Fn(PeerId) -> bool) -> Vec<OsdId> {
     let mut all = Vec::new();
     for p in set.iter().filter(|p| stays(*p)) {

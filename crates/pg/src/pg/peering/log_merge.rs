@@ -1,11 +1,12 @@
-//! Making one log of two: the authoritative one, and what this copy had before.
+//! Merging the authoritative log into this copy's log.
 //!
 //! Invariants:
-//!  1. Two logs that share a version share all before it, since a version is given once, by the one primary of its
-//!     interval, which had its members' logs made equal first. So logs differ only in what follows the last common version.
-//!  2. What the own log has beyond that was never acknowledged; its objects count as missing and are recovered.
-//!  3. Records, missing objects and info change in one transaction. A long log comes in several, each of which makes the own log a
-//!     longer part of the other one, with what is missing by it: a copy that ends in between is one that is further behind.
+//!  1. Two logs that share a version share all earlier ones: the primary of an interval gives each version once,
+//!     after its members' logs were made equal. So two logs differ only after their last common version.
+//!  2. Entries beyond that in this copy's log were never acknowledged. Their objects count as missing and are
+//!     recovered.
+//!  3. Records, missing set and info change in one transaction. A long log is merged in several, each with the
+//!     objects that its part makes missing. A copy that stops in between is just further behind.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -27,22 +28,22 @@ use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op};
 use wire::{Encode, Features};
 
-/// Records that are taken in one transaction, and bytes of them, about.
+/// Most records merged in one transaction, and about the most bytes of them.
 const PAGE: usize = 512;
 const PAGE_BYTES: usize = 128 << 10;
 
-/// The other log.
+/// A log to be merged.
 #[derive(Debug)]
 pub(in crate::pg) struct Merge {
-    /// Whose.
+    /// The copy that sent the log.
     pub from: PeerId,
-    /// As a member: when the interval started. `None`: this is the primary, which goes on peering.
+    /// As a member: epoch in which the interval starts. `None`: this is the primary, which goes on with peering.
     pub les: Option<Epoch>,
-    /// The records follow this version.
+    /// Version before the first record.
     pub since: Eversion,
-    /// Forget the own log.
+    /// Drop this copy's log.
     pub reset: bool,
-    /// The info that goes with the log.
+    /// Info of the sender.
     pub info: PgInfo,
     /// All records after `since`.
     pub records: Vec<Bytes>,
@@ -51,7 +52,7 @@ pub(in crate::pg) struct Merge {
 }
 
 impl Merge {
-    /// The records, if each is one and their versions grow: only such may be appended.
+    /// The decoded records; `None` if one does not decode or versions do not grow.
     fn entries(&self) -> Option<Vec<(LogEntry, &Bytes)>> {
         let mut all: Vec<(LogEntry, &Bytes)> = Vec::with_capacity(self.records.len());
         for r in &self.records {
@@ -65,12 +66,12 @@ impl Merge {
     }
 }
 
-/// Key of a missing object in the store.
+/// Key of an object in the stored missing set.
 pub(in crate::pg) fn missing_key(head: &HObject) -> Bytes {
     head.to_bytes(Features::PACIFIC)
 }
 
-/// Writes down that objects are missing as of these versions; `oid`: [`Pg::meta_missing`].
+/// Stores that objects are missing as of these versions; `oid`: [`Pg::meta_missing`].
 pub(in crate::pg) fn set_missing<'a>(
     cid: Cid,
     oid: Oid,
@@ -110,7 +111,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let Some(theirs) = m.entries() else {
-            tracing::error!(pg = %self.cfg.spg, from = %m.from, "log of a peer does not decode or is not in order");
+            tracing::error!(pg = %self.cfg.spg, from = %m.from, "the log that a peer sent does not decode or is out of order");
             return self.log_is_no_log(m, now, store, out);
         };
         match self.merge(id, m, &theirs, store) {
@@ -140,7 +141,7 @@ impl Pg {
         }
     }
 
-    /// Takes what a transaction may hold; returns the rest.
+    /// Merges as many records as a transaction may hold; returns the rest.
     fn merge(
         &mut self,
         id: u64,
@@ -151,14 +152,14 @@ impl Pg {
         let mut page = PAGE;
         loop {
             match self.merge_page(id, m, theirs, page, store) {
-                // The log of a small disk has small frames.
+                // The store's log on a small device has small frames.
                 Err(Stop::Errno(E2BIG)) if page > 1 => page /= 2,
                 r => return r,
             }
         }
     }
 
-    /// What came is no log. Of who leads, this copy can't take part; else whoever sent it can't be asked.
+    /// Handles an invalid log. If the primary sent it, this copy fails; otherwise the sender counts as failed.
     fn log_is_no_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         self.merging = false;
         if m.les.is_some() {
@@ -169,7 +170,7 @@ impl Pg {
         Verdict::Done
     }
 
-    /// A part of the other log is durable.
+    /// Handles the durability of a part of the merge.
     pub(in crate::pg) fn merged_part(
         &mut self,
         rest: Box<Merge>,
@@ -182,7 +183,7 @@ impl Pg {
         }
     }
 
-    /// Takes no more than `page` records; returns the rest.
+    /// Merges at most `page` records; returns the rest.
     fn merge_page(
         &mut self,
         id: u64,
@@ -205,7 +206,7 @@ impl Pg {
             // The log that would undo or forget them goes.
             undo.extend(self.forget_aside());
         } else {
-            // What was trimmed here is common.
+            // Records that were trimmed here are common.
             let since = m.since.max(self.log.tail);
             let skip = theirs.partition_point(|(e, _)| e.version <= since);
             let own = store.log_entries(tag, self.cid, since)?;
@@ -225,7 +226,7 @@ impl Pg {
                     divergent.push(e);
                 }
             }
-            // Newest first: each leaves what was before it.
+            // Newest first: each restores the state before it.
             for e in divergent.iter().rev() {
                 if !self.undo_entry(e, &mut undo) {
                     missing.push((e.soid.head(), base));
@@ -334,12 +335,12 @@ impl Pg {
     fn undo_entry(&self, e: &LogEntry, ops: &mut Vec<Op>) -> bool {
         let Some(coder) = &self.coder else { return false };
         if e.undo.is_empty() {
-            // The record of a transaction's last entry undoes all of it.
+            // A clone's entry has no undo data: the last entry of its transaction undoes all.
             return e.kind == LogKind::Clone && e.version > self.info.undo_floor;
         }
         let (Ok(all), Ok(shard)) = (undo::decode(&e.undo), usize::try_from(self.cfg.spg.shard.0)) else { return false };
         let head = e.soid.head();
-        // Of an object that is not filled yet, or is missing, there may be the record only.
+        // An object that is missing or not backfilled may have only the record.
         let applied = head <= self.info.last_backfill && !self.missing.contains_key(&head);
         if !applied || e.version <= self.info.undo_floor {
             ops.extend(undo::forget(&all, e.version, self.cid));
@@ -399,12 +400,12 @@ impl Pg {
     /// A version up to which this log and one that ends at `last_update` are surely the same. Its holder last took part
     /// in an interval that started in epoch `les`; what is older than that was made equal then.
     pub(in crate::pg) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
-        // After a split the newest version may be that of a record another PG has now.
+        // After a split the newest record may belong to another PG.
         let has = last_update == self.info.last_update || self.log.has(last_update);
         if has { last_update } else { self.log.last_before(les) }
     }
 
-    /// The members' part of activation is durable.
+    /// Answers `Activate` when it is durable, with the objects that this member lacks.
     pub(in crate::pg) fn tell_activated(&mut self, to: PeerId) {
         let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
         self.tell(to, &Body::Activated { missing });

@@ -1,8 +1,9 @@
-//! A member that is not the primary: takes writes in order, takes parts of objects, and says when they are durable.
+//! A member that is not the primary: it applies writes and parts of objects in order, and acknowledges them when
+//! durable.
 //!
 //! Invariants:
-//!  1. What comes is applied in the order in which the primary sent it; a write that comes twice is applied once.
-//!  2. A write is acknowledged when it and all before it are durable here.
+//!  1. Messages are applied in the order in which the primary sent them; a repeated write is applied once.
+//!  2. A write is acknowledged when it and all earlier ones are durable here.
 
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop};
@@ -65,7 +66,7 @@ impl Pg {
         }
         if !known {
             if self.peers.incoming.len() >= INCOMING_MAX {
-                // The oldest is long over: repetitions come before what follows them.
+                // The push with the lowest number is long over: repetitions arrive before later pushes.
                 let oldest = self.peers.incoming.keys().copied().min_by_key(|(_, id)| *id);
                 if let Some(k) = oldest {
                     self.peers.incoming.remove(&k);
@@ -84,7 +85,7 @@ impl Pg {
         self.peers.apply.push_back(Apply::Push { from, id, n, last, background, head, ops });
     }
 
-    /// Writes up to that number are durable on all members.
+    /// Handles the primary's word that writes up to `seq` are durable on all members.
     pub(in crate::pg) fn writes_stable(&mut self, seq: u64) {
         if !self.peers.unstable.is_empty() {
             self.peers.unstable.retain(|_, n| *n > seq);
@@ -93,13 +94,13 @@ impl Pg {
         self.kept_safe(seq.min(self.peers.durable_write));
     }
 
-    /// All writes of the interval up to that number are applied here.
+    /// True if all writes of the interval up to `seq` are applied here.
     pub(in crate::pg) fn has_applied(&self, seq: u64) -> bool {
         let waits = |a: &Apply| matches!(a, Apply::Write { seq: s, .. } if *s <= seq);
         self.peers.next_write > seq && !self.peers.apply.iter().any(waits)
     }
 
-    /// Starts applying if nothing is being applied.
+    /// Starts applying the next message, if none is being applied.
     pub(in crate::pg) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {
             self.peers.applying = true;
@@ -141,8 +142,8 @@ impl Pg {
                 Verdict::Park(Stage::Reading)
             }
             Err(Stop::Errno(ENOSPC)) => {
-                // The primary waits; its clients do, too. Tried again at the next tick.
-                tracing::warn!(pg = %self.cfg.spg, "no space to apply what the primary sent");
+                // The primary waits, and so do its clients. Tried again at the next tick.
+                tracing::warn!(pg = %self.cfg.spg, "no space to apply a write or push of the primary; the PG waits for it");
                 self.peers.apply.push_front(front);
                 self.peers.applying = false;
                 self.apply_stuck = true;
@@ -155,9 +156,10 @@ impl Pg {
         }
     }
 
-    /// True for a part of an object that has come with another transfer, or is coming with one that began later; else this transfer is the one
-    /// that is taken from now on. Two are on their way if the one who was asked first seemed gone. Clients may have changed the object since it came, while the other transfer waited for
-    /// room. A member gets all from one primary, which sends nothing twice.
+    /// True if this part of a pulled object is to be ignored: the object came by another push, or is coming by one
+    /// that began later. Otherwise this push is the one that is applied. Two are in flight if the first source seemed
+    /// gone. Clients may have changed the object after the first one finished. On a member nothing is ignored, since
+    /// its primary sends each object once.
     fn passes_over(&mut self, from: PeerId, push: u64, n: u32, head: &HObject) -> bool {
         if self.peers.member {
             return false;
@@ -191,11 +193,11 @@ impl Pg {
             entries.push(e);
         }
         if entries.first().is_some_and(|e| e.version <= self.info.last_update) {
-            tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "write of the primary is not the next one");
+            tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "the primary's write does not follow this log");
             return Err(EIO.into());
         }
         let mut delta = crate::stats::StatSum::default();
-        // One record of a write carries the change of all.
+        // Only one record of a write has its change of the statistics.
         for e in &entries {
             delta.add(&e.delta);
         }
@@ -287,7 +289,7 @@ impl Pg {
             let tag = self.tag(id);
             for oid in self.family(id, head, store)? {
                 let snapset = match store.attr(tag, self.cid, &oid, SS_ATTR) {
-                    // What replaces it may be here because this does not read.
+                    // An unreadable snapset may be the reason for this push.
                     Err(ReadError::Io { .. }) => None,
                     r => r?,
                 };
@@ -308,7 +310,7 @@ impl Pg {
         }
         let started = self.peers.serves || matches!(self.state, State::Active | State::Quiesced);
         if self.is_coded() && last && !started {
-            // Others may go back behind what this object is as of.
+            // Other shards may rewind to a version before that of this object.
             self.info.undo_floor = self.info.last_update;
             self.info_dirty = true;
         }
@@ -357,7 +359,7 @@ impl Pg {
         if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
             i.durable = n + 1;
         }
-        // The next part comes when this says so.
+        // The primary sends the next part after this acknowledgement.
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.tell_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
@@ -368,16 +370,16 @@ impl Pg {
         }
     }
 
-    /// The PG is clean without this copy.
+    /// Removes this copy, since the PG is clean without it.
     pub(in crate::pg) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.acting_set().contains(self.me()) || self.up_set().contains(self.me()) || self.state != State::Stray {
             return;
         }
         if !self.held.is_empty() {
-            // Clients know a newer map, in which this OSD leads: it will not be a stray for long.
-            return tracing::debug!(pg = %self.cfg.spg, "operations wait for a newer map, this copy stays");
+            // Clients have a newer map, in which this OSD is primary.
+            return tracing::debug!(pg = %self.cfg.spg, "this copy stays: held operations show that a newer map needs it");
         }
-        tracing::info!(pg = %self.cfg.spg, "the PG is clean elsewhere, removing this copy");
+        tracing::info!(pg = %self.cfg.spg, "removing this copy: the PG is clean without it");
         self.start_delete(now, store, out);
     }
 }

@@ -1,11 +1,11 @@
-//! Messages between the machines of one PG on different OSDs: what is kept of the others, who gets which message, and
-//! what is sent again.
+//! Messages between the machines of a PG on different OSDs: the state kept of the other copies, dispatch, and
+//! repetition.
 //!
 //! Invariants:
-//!  1. A message of an epoch before the present interval is dropped; the host holds one of a newer map back. So both
+//!  1. A message from before the present interval is dropped, and the host holds one of a newer map back. So both
 //!     ends of a message are in the same interval.
-//!  2. Whatever waits for an answer is sent again when the session was reset and, in case even that got lost, now and
-//!     then; nothing waits on one timer or one message only.
+//!  2. Unanswered messages are sent again when the session was reset, and at intervals. Nothing depends on a single
+//!     timer or message.
 
 use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
@@ -37,30 +37,30 @@ use store::{ObjectStore, Op};
 use wire::msg::MPgPeer;
 use wire::types::PgHistory;
 
-/// One that gets every write of the interval.
+/// A copy that gets every write of the interval.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Member {
-    /// The message that made it one, until it has answered.
+    /// The encoded `Activate`, until it is answered.
     pub activate: Option<(Bytes, Bytes)>,
     pub activated: bool,
     /// The newest write that was sent to it, with all before it.
     pub sent: u64,
     /// Writes up to this number are durable there.
     pub acked: u64,
-    /// Objects it lacks.
+    /// Objects that the member lacks.
     pub missing: BTreeMap<HObject, Eversion>,
-    /// It is being filled.
+    /// Progress of the backfill, if the member is a target.
     pub backfill: Option<Box<Backfill>>,
 }
 
-/// A write some member has not acknowledged.
+/// A write that some member has not acknowledged.
 #[derive(Debug)]
 pub(in crate::pg) struct Unacked {
     pub seq: u64,
     /// Entries with versions up to this number are older.
     pub after: u64,
     pub full: Sent,
-    /// For members that get the object later.
+    /// The message without changes, for members that get the object later.
     pub bare: Option<(Bytes, Bytes)>,
     pub bare_for: Vec<PeerId>,
     /// Members whose shards it does not touch get it later.
@@ -74,7 +74,7 @@ impl Unacked {
     }
 }
 
-/// Something to apply in the order in which it came.
+/// A message that is applied in the order of arrival.
 #[derive(Debug)]
 pub(in crate::pg) enum Apply {
     Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
@@ -82,78 +82,78 @@ pub(in crate::pg) enum Apply {
     Backfilled(HObject),
 }
 
-/// A transfer that comes in.
+/// A push that this copy receives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::pg) struct Incoming {
-    /// The part expected next.
+    /// Number of the part expected next.
     pub next: u32,
     /// Parts before this one are durable.
     pub durable: u32,
 }
 
-/// What a machine knows and does about the others in one interval; laid out as [`Pg`] is.
+/// State of one interval that concerns the other copies; laid out as [`Pg`] is.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::pg) struct Peers {
-    // What every input looks at; see `Pg`.
+    // Read by every input; see `Pg`.
     pub clean: bool,
     pub applying: bool,
     pub self_activated: bool,
-    /// Activated in this interval.
+    /// This copy is an activated member.
     pub member: bool,
-    /// The interval has started on all members, and everything of older ones is acknowledged.
+    /// The interval has started on all members, so everything of older ones is acknowledged.
     pub serves: bool,
     pub auth: Option<PeerId>,
     pub apply: VecDeque<Apply>,
-    /// A place that the primary has here to recover.
+    /// The place that this member reserves for its primary.
     pub lent: Option<Lent>,
-    /// Comparing copies, as primary or member.
+    /// Scrub, as primary or member.
     pub scrub: Scrub,
     pub retry_at: Option<Mono>,
-    /// Places that recovery or backfill needs.
+    /// The primary's reservation for recovery or backfill.
     pub reservation: Seldom<Reservation>,
     /// Objects that an operator gives up.
     pub lost: Seldom<Lost>,
-    /// Objects that don't read here.
+    /// Objects that are unreadable here.
     pub damage: Seldom<Damage>,
     pub unacked: VecDeque<Unacked>,
     pub seq: u64,
     /// Members were told that writes up to this number are stable; as a member, heard so.
     pub told_stable: u64,
     pub pulls: BTreeMap<HObject, PullJob>,
-    /// Pushes under way, by plan.
+    /// Pushes in progress, by plan.
     pub pushes: BTreeMap<u64, Pushing>,
     pub members: PerPeer<Member>,
 
-    // As primary, while peering.
+    // As primary, during peering.
     pub prior: Prior,
-    /// What others said they have; `None`: nothing, or nothing that matters any more.
+    /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
     pub known: PerPeer<Option<Box<PgInfo>>>,
     pub want: Option<Vec<OsdId>>,
     pub targets: Vec<PeerId>,
-    /// Somebody may serve reads by an older lease until then.
+    /// Time until which a former primary may serve reads by a lease.
     pub lease_wait: Option<Mono>,
 
-    /// Copies that failed: they count as down.
+    /// Failed copies, which count as down.
     pub failed: Seldom<BTreeSet<PeerId>>,
 
-    // As primary, once activated.
+    // As primary, after activation.
     pub unfound: BTreeSet<HObject>,
-    /// Objects clients wait for, first come first.
+    /// Objects that clients wait for, in order.
     pub urgent: VecDeque<HObject>,
-    /// Plans that wait for an object to be recovered.
+    /// Plans that wait for recovery, by object.
     pub waiting: BTreeMap<HObject, VecDeque<Box<Plan>>>,
 
     // As member.
     pub next_write: u64,
     pub durable_write: u64,
-    /// Objects with writes that may not be durable on all members, by the last one's number.
+    /// Objects with writes that may not be durable on all members, with the number of the last one.
     pub unstable: BTreeMap<HObject, u64>,
     pub incoming: BTreeMap<(PeerId, u64), Incoming>,
 }
 
 impl Pg {
-    /// Queues a message.
+    /// Queues a message to another copy.
     pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
         let encoded = body.encode();
         self.tell_encoded(to, encoded);
@@ -189,13 +189,13 @@ impl Pg {
         let body = match Body::decode(&m.body, &m.data, self.cid) {
             Ok(b) => b,
             Err(error) => {
-                tracing::warn!(pg = %self.cfg.spg, %from, %error, "message of a peer is not understood");
+                tracing::warn!(pg = %self.cfg.spg, %from, %error, "a peer's message can't be decoded; ignored");
                 return;
             }
         };
         if self.has_failed() {
             if self.peer_of_failed(from, &body) {
-                tracing::info!(pg = %self.cfg.spg, "the PG is clean elsewhere, removing this copy, which failed");
+                tracing::info!(pg = %self.cfg.spg, "removing this failed copy: the PG is clean without it");
                 self.start_delete(now, store, out);
             }
             return;
@@ -277,17 +277,17 @@ impl Pg {
             Body::Versions { versions } if leads => self.take_versions(from, versions, now, store, out),
             Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, now, store),
             Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, "message of a peer that has no say here"),
+            _ => tracing::debug!(pg = %self.cfg.spg, %from, "peer message ignored: wrong sender or state"),
         }
     }
 
-    /// Everything of older intervals is durable here. What is not may be lost yet, and must neither be counted on nor be
-    /// known to others: they would wait for objects that nobody has.
+    /// True if everything of older intervals is durable here. Other writes may still be lost. Neither this copy nor
+    /// others may rely on them, or they would wait for objects that no copy has.
     pub(in crate::pg) fn is_settled(&self) -> bool {
         self.local >= self.fence
     }
 
-    /// Tells a primary what is here, now or when it is durable.
+    /// Sends this copy's info to a primary, once it is settled.
     pub(in crate::pg) fn notify(&mut self, to: PeerId, now: Now) {
         if !self.is_settled() {
             return;
@@ -304,7 +304,7 @@ impl Pg {
         self.tell(to, &b);
     }
 
-    /// Notes who may count on this OSD not to have moved on, when the interval ends.
+    /// Remembers at the end of the interval which members may rely on leases of this OSD.
     pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
         self.granted.retain(|_, until| *until > now.mono);
         for o in self.acting_set().osds() {
@@ -336,7 +336,7 @@ impl Pg {
         self.start_work(Work::SaveInfo, None, now, store, out);
     }
 
-    /// Sends again what an OSD has not answered.
+    /// Resends everything that an OSD has not answered, after a reset of the session.
     pub(in crate::pg) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
         self.places_reset(osd);
         let is_member = self.peers.members.keys().any(|p| p.osd == osd);
@@ -355,7 +355,7 @@ impl Pg {
         }
     }
 
-    /// Sends again what is not answered, to one or to all.
+    /// Resends everything unanswered, to one OSD or to all.
     pub(in crate::pg) fn send_again(&mut self, only: Option<OsdId>) {
         let to = |o: PeerId| only.is_none_or(|x| x == o.osd);
         let mut messages: Vec<(PeerId, (Bytes, Bytes))> = Vec::new();
@@ -435,7 +435,7 @@ impl Pg {
         }
     }
 
-    /// True if something is asked of others that they have not answered.
+    /// True if a message needs an answer, so that it must be repeated.
     fn awaits(&self) -> bool {
         let p = &self.peers;
         if self.apply_stuck || p.reservation.awaits() || self.asks_for_lost() {
@@ -446,7 +446,7 @@ impl Pg {
                 self.is_primary()
             }
             State::Quiesced => true,
-            // Others are to serve instead, which may take more than one word.
+            // The monitor may need several requests for another acting set.
             State::Failed(_) => self.is_primary() && !self.store_lost && !self.stopping,
             _ => {
                 !p.unacked.is_empty()
@@ -461,18 +461,18 @@ impl Pg {
         }
     }
 
-    /// Keeps the time of the next repetition.
+    /// Sets or clears the time of the next repetition.
     pub(in crate::pg) fn arm_retry(&mut self, now: Now) {
         if !self.awaits() {
             self.peers.retry_at = None;
         } else if self.peers.retry_at.is_none() {
-            // Not all PGs of an OSD at once.
+            // Spread, so that not all PGs of an OSD repeat at once.
             let jitter = std::time::Duration::from_millis(self.cfg.seed % 1000);
             self.peers.retry_at = Some(now.mono + PEER_RETRY + jitter);
         }
     }
 
-    /// Time has passed: what is unanswered is asked again.
+    /// Repeats unanswered messages, if their time has come.
     pub(in crate::pg) fn retry_peers(&mut self, now: Now) {
         if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
             self.peers.retry_at = None;

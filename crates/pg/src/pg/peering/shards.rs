@@ -1,4 +1,4 @@
-//! Peering of an erasure-coded PG: which version counts, and who has which shard.
+//! Peering of an erasure-coded PG: selection of the version and of each shard's holder.
 //!
 //! A write is acknowledged when every shard of the acting set that it touches has it. So the oldest version that a complete shard
 //! which took part in the last interval that started *reaches* ([`super::touched`]) has all that was acknowledged, and all of those shards
@@ -23,12 +23,12 @@ use std::cmp::Reverse;
 use store::ObjectStore;
 
 impl Pg {
-    /// How many shards give the content of this PG; `None` for whole copies.
+    /// Number of shards that hold a whole object (`k`); `None` in a replicated PG.
     pub(in crate::pg) fn shards_needed(&self) -> Option<usize> {
         self.is_coded().then(|| self.pool().and_then(|p| p.code).map_or(usize::MAX, |c| c.k.into()))
     }
 
-    /// Lets a shard that is no member go back to the log of this interval, if it is ahead of that or beside it.
+    /// Rewinds a stray shard whose log is divergent from that of this interval.
     pub(in crate::pg) fn rewind_stray(
         &mut self,
         p: PeerId,
@@ -46,7 +46,7 @@ impl Pg {
         }
     }
 
-    /// Does that for all that are known, when the interval has started.
+    /// Rewinds all known strays, when the interval has started.
     pub(in crate::pg) fn rewind_strays(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let all: Vec<PeerId> = self.peers.known.keys().copied().collect();
         for p in all {
@@ -79,7 +79,7 @@ impl Pg {
         }
     }
 
-    /// As `Pg::choose`, for shards of which `k` give the content.
+    /// Selects the acting set of a PG for which `k` shards are needed; see `Pg::choose`.
     pub(in crate::pg) fn choose_shards(&self, k: usize) -> Option<Choice> {
         let infos = self.infos();
         let complete = |i: &PgInfo| i.is_complete();
@@ -122,7 +122,7 @@ impl Pg {
                 .or_else(|| strays.first().map(|(_, p)| *p))
         };
         let size = self.info.interval.size as usize;
-        // Who leads takes the authoritative log over, and all others must reach the tail of what it has then.
+        // The primary takes over the authoritative log, and all others must reach the tail of the result.
         let primary = (0..size).find_map(|place| at(place, best.log_tail))?;
         let tail = info_of(primary).unwrap_or(&blank).log_tail.max(best.log_tail);
         let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
