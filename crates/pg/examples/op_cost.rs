@@ -1,4 +1,4 @@
-//! CPU of the PG machine alone for 4 KiB reads and writes, over a store that does nothing.
+//! CPU time of the PG machine alone, for 4 KiB reads and writes over a store without I/O.
 //!
 //! `cargo run --release -p belemnite-pg --example op_cost`
 
@@ -13,7 +13,7 @@ use store::{Cid, ObjectStat, ObjectStore, Oid, Op, ReadError, Statfs, Tag, Trans
 use wire::msg::{MOsdOp, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 
-/// Remembers nothing but object infos.
+/// A store that keeps only object infos.
 #[derive(Default)]
 struct Nothing {
     infos: std::collections::HashMap<Oid, Bytes>,
@@ -93,7 +93,7 @@ impl ObjectStore for Nothing {
     }
 }
 
-/// CPU time of this thread: other work on the machine must not count.
+/// CPU time of this thread, so that other load on the machine does not count.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! How many records a PG's log keeps: the OSD's target, divided among its PGs.
+//! Length of a PG's log: the OSD's target for log records, divided among its PGs.
 //!
 //! A record takes memory for its reqid, and space in the store. A PG on an OSD with few PGs keeps many records, so
 //! that a copy that was long away is brought up to date by the log. With many PGs the share alone would be too short

@@ -1,9 +1,9 @@
-//! The PG log: one record per write in the write's own transaction, and the index of request ids made from it.
+//! The PG log: one record per write, stored in the write's own transaction, and the index of reqids built from it.
 //!
 //! Invariants:
-//!  1. Versions grow by one; the newest equals `info.last_update` once durable.
-//!  2. Every reply to a write can be given again from its record while the record is kept.
-//!  3. Stored info may lag behind the log: replaying newer records on it gives the true info.
+//!  1. Versions increase; the newest equals `info.last_update` once durable.
+//!  2. While a record is kept, the reply to its write can be repeated from it.
+//!  3. The stored info may lag behind the log: replaying newer records on it gives the current info.
 
 use crate::keep::Keep;
 use crate::stats::StatSum;
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher as _;
 use wire::{DecodeError, Features, Reader, Writer};
 
-/// What a record says happened (`pg_log_entry_t`).
+/// Kind of change that a record stands for (`pg_log_entry_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LogKind {
-    /// The object changed or was made.
+    /// The object was changed or created.
     Modify = 1,
-    /// A clone was made.
+    /// A clone was created.
     Clone = 2,
     /// The object was deleted.
     Delete = 3,
-    /// Nothing changed: an operation failed, and a resend must fail alike.
+    /// An operation failed without change; a resend must fail with the same result.
     Error = 4,
 }
 
@@ -40,41 +40,41 @@ impl LogKind {
     }
 }
 
-/// Result and output of one operation of a vector, kept for resends.
+/// Result and output of one operation in a vector, kept for resends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpReturn {
-    /// Its result.
+    /// Result of the operation.
     pub rval: i32,
-    /// Its output.
+    /// Output of the operation.
     pub out: Bytes,
 }
 
-/// One record.
+/// One log record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogEntry {
-    /// What happened.
+    /// Kind of change.
     pub kind: LogKind,
-    /// To what.
+    /// The object or clone that was changed.
     pub soid: HObject,
     /// Version of this write.
     pub version: Eversion,
-    /// Version of the object before it.
+    /// Version of the object before this write.
     pub prior_version: Eversion,
-    /// What clients see as version.
+    /// User version that the reply has.
     pub user_version: u64,
-    /// Whose write.
+    /// Identity of the client's operation; blank for internal writes.
     pub reqid: ReqId,
-    /// Client's time.
+    /// Modification time that the client gave.
     pub mtime: Utime,
     /// Result of the vector.
     pub result: i32,
-    /// Results of its operations, if the client asked for them.
+    /// Results of the vector's operations, if the client asked for them.
     pub returns: Vec<OpReturn>,
-    /// Snapshots of a clone.
+    /// Snapshots that a clone represents.
     pub snaps: Vec<u64>,
-    /// What it changed in the statistics.
+    /// Change of the PG's statistics.
     pub delta: StatSum,
-    /// Of a shard: how it is undone; empty if it is not.
+    /// Only on a shard: undo data of the transaction; empty if another entry has it.
     pub undo: Bytes,
     /// Of a shard: which shards have other bytes by it. `None`: perhaps all.
     pub touch: Option<Box<Touch>>,
@@ -105,7 +105,7 @@ const HAS_UNDO: u8 = 4;
 const HAS_TOUCH: u8 = 8;
 
 impl LogEntry {
-    /// Stored form.
+    /// Encodes the stored form.
     #[must_use]
     pub fn to_record(&self) -> Bytes {
         let mut w = Writer::with_capacity(Features::PACIFIC, 160 + self.soid.oid.len());
@@ -147,7 +147,11 @@ impl LogEntry {
         w.into_bytes()
     }
 
-    /// From the stored form.
+    /// Decodes the stored form.
+    ///
+    /// # Errors
+    ///
+    /// If the format or kind is unknown, or the bytes are malformed.
     pub fn from_record(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
@@ -207,39 +211,40 @@ impl LogEntry {
     }
 }
 
-/// What is remembered of a finished write.
+/// The part of a log record that is kept in memory, for the answer to a resend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dup {
-    /// Whose.
+    /// Identity of the client's operation.
     pub reqid: ReqId,
-    /// Its version.
+    /// Version of the write.
     pub version: Eversion,
-    /// What clients see as version.
+    /// User version that the reply has.
     pub user_version: u64,
-    /// Its result.
+    /// Result of the vector.
     pub result: i32,
-    /// Results of its operations.
+    /// Results of the vector's operations, if the client asked for them.
     pub returns: Option<Box<[OpReturn]>>,
 }
 
-/// A record as it is kept: an OSD has some hundred thousand. What does not fit is in [`PgLog::rare`].
+/// The compact form of a record in memory, as an OSD has some hundred thousand. Records that do not fit are in
+/// [`PgLog::rare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slim {
     tid: u64,
-    /// Kind and number of the client; [`Slim::RARE`] if the rest is elsewhere.
+    /// Kind and number of the client; [`Slim::RARE`] if the record is in [`PgLog::rare`].
     who: u64,
     version: u64,
     epoch: u32,
-    /// By how much the version that clients see is less.
+    /// The version's number minus the user version.
     behind: u32,
 }
 
 impl Slim {
     const NUM_BITS: u32 = 56;
-    /// No kind of client has that bit.
+    /// A bit that no kind of client has.
     const RARE: u64 = 1 << 63;
 
-    /// The record, or nearly: false if not all of it fits.
+    /// The compact form, and whether the whole record fits into it.
     fn of(d: &Dup) -> (Self, bool) {
         let num = u64::try_from(d.reqid.name.num).ok().filter(|n| *n < 1 << Self::NUM_BITS);
         let who = num.map(|n| u64::from(d.reqid.name.kind.0) << Self::NUM_BITS | n).filter(|w| *w < Self::RARE);
@@ -267,22 +272,22 @@ impl Slim {
     }
 }
 
-/// By running number; apart, as few PGs have one.
+/// Full records by running number; boxed, as few PGs have one.
 #[allow(clippy::box_collection, reason = "a machine is small")]
 type Rare = Box<BTreeMap<u64, Box<Dup>>>;
 
-/// Index of the log: versions kept and the request ids in them.
+/// The log in memory: its records and the index of their reqids.
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
-    /// Oldest first; contiguous in the log, but with holes in version numbers where records carry no request.
+    /// Records, oldest first, as in the stored log. Version numbers may have gaps.
     entries: VecDeque<Slim>,
-    /// Running numbers, their low bits, by request id; `first` is the number of `entries[0]`.
+    /// Low bits of running numbers, by reqid. `first` is the running number of `entries[0]`.
     index: HashTable<u32>,
     first: u64,
-    /// Records that say more than usual, by running number.
+    /// Records that don't fit the compact form, by running number.
     rare: Rare,
-    /// Records that are too many when that is found first: PGs were joined, each of which had as many as are kept. Each new record
-    /// makes one fewer: an operation is forgotten after as many others of its PG as ever.
+    /// Number of records above the limit when the log was first found too long, as after a merge of PGs. Each new
+    /// record lowers it by one. So a reqid is forgotten only after as many later ones as usual.
     surplus: Option<u32>,
     /// Version before the oldest record.
     pub tail: Eversion,
@@ -296,7 +301,7 @@ impl PartialEq for PgLog {
     }
 }
 
-/// Where a request id is in the index.
+/// Hash of a reqid in the index.
 fn hash(reqid: &ReqId) -> u64 {
     let mut h = rustc_hash::FxHasher::default();
     h.write_u64(reqid.tid);
@@ -306,7 +311,7 @@ fn hash(reqid: &ReqId) -> u64 {
 }
 
 impl PgLog {
-    /// Empty, for records behind `tail`.
+    /// An empty log that begins after `tail`.
     #[must_use]
     pub fn behind(tail: Eversion) -> Self {
         Self { tail, head: tail, ..Self::default() }
@@ -318,7 +323,7 @@ impl PgLog {
         self.entries.len()
     }
 
-    /// True if there is none.
+    /// True if the log has no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -329,12 +334,12 @@ impl PgLog {
         self.entries.iter().zip(self.first..).map(|(s, n)| self.whole(s, n))
     }
 
-    /// The record with that running number.
+    /// The record with running number `n`.
     fn whole(&self, s: &Slim, n: u64) -> Dup {
         if s.who == Slim::RARE { self.rare.get(&n).map_or_else(|| s.dup(), |d| (**d).clone()) } else { s.dup() }
     }
 
-    /// Whose it is.
+    /// Reqid of the record with running number `n`.
     fn reqid(s: &Slim, n: u64, rare: &BTreeMap<u64, Box<Dup>>) -> ReqId {
         match rare.get(&n) {
             Some(d) if s.who == Slim::RARE => d.reqid,
@@ -342,18 +347,18 @@ impl PgLog {
         }
     }
 
-    /// The record whose running number ends in these bits, and that number.
+    /// The record whose running number ends in the bits `low`, and that number.
     fn at(entries: &VecDeque<Slim>, first: u64, low: u32) -> Option<(&Slim, u64)> {
         let at = low.wrapping_sub(first as u32);
         Some((entries.get(usize::try_from(at).ok()?)?, first + u64::from(at)))
     }
 
-    /// Whose that is.
+    /// Reqid of the record whose running number ends in the bits `low`.
     fn reqid_at(entries: &VecDeque<Slim>, rare: &BTreeMap<u64, Box<Dup>>, first: u64, low: u32) -> ReqId {
         Self::at(entries, first, low).map_or_else(ReqId::default, |(s, n)| Self::reqid(s, n, rare))
     }
 
-    /// Adds the newest record.
+    /// Appends a record.
     pub fn push(&mut self, d: Dup) {
         self.head = d.version;
         self.surplus = self.surplus.map(|n| n.saturating_sub(1));
@@ -375,7 +380,7 @@ impl PgLog {
         }
     }
 
-    /// The write with that request id, if it is still known.
+    /// The write with that reqid, if its record is kept.
     #[must_use]
     pub fn find(&self, reqid: &ReqId) -> Option<Dup> {
         if reqid.tid == 0 || base::planted::acts(base::planted::Bug::ForgetReqids) {
@@ -388,7 +393,7 @@ impl PgLog {
         Some(self.whole(s, n))
     }
 
-    /// Version up to which records should be dropped now, if a batch is due.
+    /// Version up to which records should be trimmed now, if a batch is due.
     #[must_use]
     pub fn trim_target(&mut self, keep: Keep) -> Option<Eversion> {
         let over = self.entries.len().checked_sub(keep.records).filter(|n| *n > 0)?;
@@ -399,12 +404,12 @@ impl PgLog {
         self.entries.get(over.min(keep.batch_max.max(keep.batch)) - 1).map(Slim::version)
     }
 
-    /// It gets as long as another member's, which may have more since PGs were joined.
+    /// Drops the count of surplus records: the log is about to become as long as another member's.
     pub fn count_anew(&mut self) {
         self.surplus = None;
     }
 
-    /// Takes what is no record any more out of the index.
+    /// Removes a record's reqid from the index.
     fn forget(&mut self, s: &Slim, n: u64) {
         let reqid = Self::reqid(s, n, &self.rare);
         self.rare.remove(&n);
@@ -413,7 +418,7 @@ impl PgLog {
         }
     }
 
-    /// Forgets records newer than `to`.
+    /// Drops records newer than `to`.
     pub fn rewind(&mut self, to: Eversion) {
         while let Some(s) = self.entries.pop_back_if(|s| s.version() > to) {
             self.forget(&s, self.first + self.entries.len() as u64);
@@ -427,7 +432,7 @@ impl PgLog {
         v == self.tail || self.entries.binary_search_by(|d| d.version().cmp(&v)).is_ok()
     }
 
-    /// The newest version of an epoch before `e`, or the tail.
+    /// The newest version from an epoch before `e`, or the tail.
     #[must_use]
     pub fn last_before(&self, e: Epoch) -> Eversion {
         let n = self.entries.partition_point(|d| d.epoch < e.0);
@@ -443,7 +448,7 @@ impl PgLog {
         self.tail = self.tail.max(to);
     }
 
-    /// Gives back room of records that are no more.
+    /// Releases unused memory.
     pub fn rest(&mut self) {
         let (n, most) = (self.entries.len(), self.entries.capacity());
         if most > 64 && most > n + n / 4 {
@@ -483,11 +488,11 @@ mod tests {
         assert_eq!(log.find(&dup(101).reqid), Some(dup(101)));
         assert_eq!(log.find(&dup(3100).reqid).unwrap().user_version, 3100);
         assert_eq!(log.tail.version, 100);
-        // It may keep much less from now on: not all at once.
+        // The limit may drop; the log then shrinks in steps.
         assert_eq!(log.trim_target(Keep { records: 50, ..keep }).unwrap().version, 350);
     }
 
-    /// It is of PGs that were joined: each of them had 100 records, and the newest 100 less those that came since are known.
+    /// A log of merged PGs: each of them had 100 records, and the newest 100 less those that came later are known.
     #[test]
     fn a_log_that_is_too_long_at_first_forgets_two_for_each_that_comes() {
         let mut log = PgLog::default();
@@ -508,13 +513,13 @@ mod tests {
         assert_eq!(size_of::<Slim>(), 32);
     }
 
-    /// Records of all kinds come, are trimmed, rewound, found: as a plain list says.
+    /// Records of all kinds are added, trimmed, rewound and found as in a plain list.
     #[test]
     fn what_is_known_is_what_a_list_of_records_knows() {
         for seed in 0..30u64 {
             let mut rng = Rng::new(seed);
             let mut next = |n: u64| rng.below(n);
-            // The low bits of running numbers begin again on the way.
+            // The low bits of running numbers wrap on the way.
             let mut log = PgLog { first: u64::from(u32::MAX) - 300, ..PgLog::default() };
             let mut list: VecDeque<(u64, Dup)> = VecDeque::new();
             let mut known: BTreeMap<ReqId, u64> = BTreeMap::new();
@@ -542,7 +547,7 @@ mod tests {
                         version.version += 1 + next(2);
                         let kind = if next(9) == 0 { EntityKind(0xff) } else { EntityKind::CLIENT };
                         let num = [7, 8, -1, i64::MAX, 1 << 56][next(5) as usize];
-                        // A number that comes twice is that of a clone's record and its write's.
+                        // A number that comes twice stands for a clone's record and that of its write.
                         let reqid =
                             ReqId { name: EntityName::new(kind, num), tid: next(900), inc: -i32::from(next(8) == 0) };
                         let user = [version.version, version.version - 1, version.version + 1][next(3) as usize];

@@ -1,4 +1,4 @@
-//! How much of a reactor background work may take, so that it does not slow down clients.
+//! Pacing of background work on a reactor, so that it does not slow down clients.
 //!
 //! Clients' operations are never queued here: they run when they arrive. Background work asks before each step: parts
 //! of objects that recovery sends, steps of trimming, scrub and deletion. The policy has two numbers, chosen by one

@@ -6,11 +6,11 @@ use common::*;
 use pg::{Effect, Event, OpRequest, SessionId};
 use wire::msg::{MOsdBackoff, backoff_op};
 
-/// A PG that is inactive, as its pool is of a kind it can't serve.
+/// A PG that is inactive, since its pool is of an unsupported kind.
 fn inactive() -> World {
     let mut w = World::new();
     w.pool.kind = pg::map::PoolKind::Erasure;
-    // What makes it a new interval.
+    // The changed parameter starts a new interval.
     w.pool.min_size += 1;
     w.next_map();
     assert!(!w.pg.is_active());
@@ -46,7 +46,7 @@ fn a_session_is_told_once_and_its_operations_are_dropped() {
     assert_eq!(told.len(), 1);
     let (session, b) = &told[0];
     assert_eq!((*session, b.op, b.pgid, b.map_epoch), (SessionId(1), backoff_op::BLOCK, w.cfg.spg, w.view.epoch));
-    // The only PG of its pool: everything in it.
+    // The range is the whole pool, since the pool has only this PG.
     assert_eq!(b.begin, HObject { pool: w.cfg.spg.pg.pool, ..HObject::min() });
     assert!(b.end.max);
     assert_eq!(out[1..], [Effect::Dropped(SessionId(1), tid)]);
@@ -87,7 +87,7 @@ fn what_waited_for_peering_is_handed_back_when_the_pg_turns_out_to_be_down() {
     w.view.mapping.acting = vec![OsdId(2)];
     w.view.mapping.acting_primary = OsdId(2);
     w.next_map();
-    // For a map that is not here yet: held.
+    // An operation under a newer map is held.
     let mut r = w.request(1, "a", vec![read(0, 0)]);
     r.msg.osdmap_epoch = Epoch(w.view.epoch.0 + 1);
     let tid = r.msg.tid;

@@ -1,4 +1,5 @@
-//! Does a PG of shards keep every acknowledged write, serve only what is newest, and end with shards any `k` of which give the same?
+//! Does an erasure-coded PG keep every acknowledged write, serve only the newest data, and end with shards any `k` of
+//! which give the same objects?
 //!
 //! `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many, `PG_TRACE=1` prints what happens.
 
@@ -13,7 +14,7 @@ use pg::scrub::report::{object_err, shard_err};
 use store::{Cid, ObjectStore, Oid, Op, Tag, Transaction};
 use wire::types::pg_state;
 
-/// Changes what an OSD holds behind the PG's back.
+/// Changes the content of an OSD behind the PG's back.
 fn change(c: &mut Cluster, osd: i32, op: Op) {
     let disk = &mut c.osds[osd as usize].disk;
     for ops in [vec![], vec![op]] {
@@ -23,7 +24,7 @@ fn change(c: &mut Cluster, osd: i32, op: Op) {
     }
 }
 
-/// A PG at rest, and an object with bytes on every shard: its name, and the length of each.
+/// A clean PG, and an object with bytes on every shard: its name, and the length of each shard.
 fn at_rest(seed: u64, shape: (u8, u8)) -> (Cluster, HObject, Vec<u64>) {
     let n = i32::from(shape.0 + shape.1);
     let mut c = Cluster::coded(seed, n as usize, shape, 3, 5);
@@ -39,7 +40,7 @@ fn at_rest(seed: u64, shape: (u8, u8)) -> (Cluster, HObject, Vec<u64>) {
     (c, name.clone(), all.iter().map(|s| s[name].0.len() as u64).collect())
 }
 
-/// What a deep scrub finds wrong with an object: errors of all, and of each shard.
+/// Errors that a deep scrub finds in an object: those of the object, and those of each shard.
 fn deep_scrub(c: &mut Cluster, name: &HObject) -> (u64, Vec<(i8, u64)>) {
     c.scrub(true, false);
     let found = c.found();
@@ -63,7 +64,7 @@ fn a_scrub_finds_the_shard_whose_bytes_are_not_those_written_and_repair_rebuilds
     for osd in 0..6 {
         let (mut c, name, len) = at_rest(20 + osd as u64, (4, 2));
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
-        // Its checksums are right: it is another version of a block, or one that was meant for elsewhere.
+        // The checksums are right, but the block is an older version or was meant for another place.
         let off = len[osd as usize] / 2;
         change(&mut c, osd, Op::Write { cid, oid, off, data: Bytes::from_static(b"another") });
         c.scrub(false, false);
@@ -86,7 +87,7 @@ fn a_scrub_finds_shards_of_another_length_or_that_do_not_read() {
         let wrong = deep_scrub(&mut c, &name).1;
         assert!(matches!(wrong[..], [(s, e)] if s == osd as i8 && e & shard_err::OBJ_SIZE_INFO_MISMATCH != 0));
         repair(&mut c);
-        // As many as there are coding shards.
+        // As many shards as there are coding shards.
         for o in [osd, (osd + 1) % 5] {
             c.osds[o as usize].disk.spoiled.insert(oid.clone());
         }
@@ -98,7 +99,7 @@ fn a_scrub_finds_shards_of_another_length_or_that_do_not_read() {
     }
 }
 
-/// With one coding shard nobody can tell which shard is wrong: none is replaced.
+/// With one coding shard the wrong shard can't be named: none is replaced.
 #[test]
 fn shards_that_do_not_fit_and_none_to_blame_stay_inconsistent() {
     let (mut c, name, _) = at_rest(40, (2, 1));
@@ -171,7 +172,8 @@ fn a_shard_is_rebuilt_on_another_osd() {
     finish(&mut c);
 }
 
-/// What the primary lacks is not what it still has of that, though the shard is its own and another OSD has it.
+/// A primary that comes back must not use its stale shard of an object: it takes the shard from the OSD that had it
+/// meanwhile.
 #[test]
 fn a_primary_that_comes_back_takes_its_shard_from_who_had_it_meanwhile() {
     for seed in 50..56 {
@@ -185,7 +187,7 @@ fn a_primary_that_comes_back_takes_its_shard_from_who_had_it_meanwhile() {
     }
 }
 
-/// Objects of more than a part of a transfer takes.
+/// Objects larger than one part of a push.
 #[test]
 fn large_objects_are_rebuilt_part_by_part() {
     for (shape, seed) in [((2, 1), 8), ((3, 2), 9)] {
@@ -222,7 +224,7 @@ fn large_objects_are_rebuilt_part_by_part() {
     }
 }
 
-/// All that the new primary lacks is in its log; the OSD that had its shard before is still there.
+/// A new primary lacks only what is in its log; the OSD that had its shard before is still up.
 #[test]
 fn a_new_primary_gets_its_shard_from_who_had_it_before() {
     let mut c = Cluster::coded(10, 6, (2, 1), 1, 0);
@@ -259,7 +261,7 @@ fn snapshots_are_kept_and_trimmed_on_all_shards() {
 
 #[test]
 fn an_object_that_does_not_read_on_a_shard_is_rebuilt_from_others() {
-    // Small objects: the first shard has all of their bytes.
+    // Small objects have all their bytes on the first shard.
     let mut c = Cluster::coded(7, 3, (2, 1), 4, 8);
     c.run(10_000);
     for round in 0..10 {
@@ -270,7 +272,7 @@ fn an_object_that_does_not_read_on_a_shard_is_rebuilt_from_others() {
     finish(&mut c);
 }
 
-/// A random history with faults; then all is healed and compared.
+/// A random history with faults, then recovery and comparison.
 fn history(seed: u64) {
     println!("PG_SEED={seed}");
     let mut r = base::rng::Rng::new(seed ^ 0x5eed);
@@ -280,7 +282,7 @@ fn history(seed: u64) {
     let objects = 2 + r.below(4) as usize;
     let mut c = Cluster::coded(seed, osds as usize, shape, objects, objects + 3);
     if r.chance(1, 3) {
-        // Longer than what others write until a client sends again, or a write is made twice.
+        // Longer than the writes of other clients until a resend; otherwise a write could be applied twice.
         c.keep_log = (150 + r.below(100) as usize, 5);
     }
     c.run(2_000);
@@ -325,7 +327,7 @@ fn random_histories() {
     }
 }
 
-/// What an entry removed is set aside until the entry can't be undone; clients don't see it in a listing.
+/// An object that an entry removed is set aside until the entry can't be undone. Lists do not show it.
 #[test]
 fn objects_set_aside_are_not_listed() {
     use wire::msg::{OpCode, OsdOp, osd_op::PglsArgs};
@@ -340,7 +342,7 @@ fn objects_set_aside_are_not_listed() {
     let gone: Vec<u64> = (0..5).map(|object| c.ask(primary, 1, object, 0, vec![OsdOp::new(OpCode::DELETE)])).collect();
     let mut listed = Vec::new();
     for ms in 0..100 {
-        // Something goes on, so what can be dropped is not dropped at once.
+        // Other writes are in flight, so undo data is not dropped at once.
         c.ask(primary, 1, 5 + ms % 15, 0, vec![write()]);
         if gone.iter().all(|tid| c.answers.contains_key(tid)) {
             let mut op = OsdOp::new(OpCode::PGNLS);
@@ -360,7 +362,7 @@ fn objects_set_aside_are_not_listed() {
     check(&mut c);
 }
 
-/// Forgets what disks have read and written so far.
+/// Clears the record of disk reads and writes.
 fn count_anew(c: &mut Cluster) {
     for o in &mut c.osds {
         o.disk.reads.clear();
@@ -368,7 +370,7 @@ fn count_anew(c: &mut Cluster) {
     }
 }
 
-/// Carries out an operation on an object while nothing else goes on, and gives its output.
+/// Runs an operation on an object while nothing else is in flight; returns its output.
 fn alone(c: &mut Cluster, object: usize, op: wire::msg::OsdOp) -> Bytes {
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, object, 0, vec![op]);
     c.run(3_000);
@@ -385,7 +387,7 @@ fn read_of(off: u64, len: u64) -> wire::msg::OsdOp {
     wire::msg::OsdOp::with_extent(wire::msg::OpCode::READ, off, len, Bytes::new())
 }
 
-/// Shards that read or wrote an object's data, with how much: `(shard, runs, bytes)`.
+/// Shards that read or wrote an object's data: `(shard, ranges, bytes)`.
 fn traffic(c: &Cluster, reads: bool) -> Vec<(usize, usize, u64)> {
     let sum = |s: usize| {
         let d = &c.osds[s].disk;
@@ -476,7 +478,7 @@ fn a_read_goes_round_a_shard_that_is_cut_short_and_has_it_replaced() {
             c.settle();
             assert_eq!(shard(&mut c, osd)[&name].0.len() as u64, size, "the read had it replaced");
         } else {
-            // Nobody read it.
+            // No client has read it.
             c.scrub(true, true);
         }
         finish(&mut c);
@@ -493,7 +495,7 @@ fn a_read_goes_round_a_shard_that_is_stale_and_scrub_has_it_replaced() {
         data[CHUNK as usize..][..new.len()].copy_from_slice(&new);
         alone(&mut c, 10, extent(wire::msg::OpCode::WRITE, CHUNK.into(), new));
         c.settle();
-        // A disk that did not write what it said it had written.
+        // The disk lost a write that it had acknowledged.
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
         change(&mut c, osd, Op::Write { cid, oid: oid.clone(), off: 0, data: old.0 });
         change(&mut c, osd, Op::SetAttrs { cid, oid, attrs: old.1 });
@@ -504,7 +506,7 @@ fn a_read_goes_round_a_shard_that_is_stale_and_scrub_has_it_replaced() {
     }
 }
 
-/// Lengths, versions and checksums are right: only its bytes are those of another shard.
+/// Lengths, versions and checksums are right, but the bytes are those of another shard.
 #[test]
 fn a_scrub_finds_a_shard_with_the_bytes_of_another_one() {
     let (mut c, name, _) = at_rest(90, (4, 2));
@@ -516,7 +518,7 @@ fn a_scrub_finds_a_shard_with_the_bytes_of_another_one() {
     repair(&mut c);
 }
 
-/// More shards are away than the code bears: nothing wrong is read, and all of it is there again with the OSD.
+/// More shards are away than the code tolerates: reads return nothing wrong, and all data is back with the OSD.
 #[test]
 fn rot_of_as_many_shards_as_code_while_an_osd_is_down() {
     for (seed, down, rotten) in [(100, 5, [1, 2]), (101, 1, [2, 3]), (102, 2, [0, 4])] {
@@ -542,7 +544,7 @@ fn rot_of_as_many_shards_as_code_while_an_osd_is_down() {
     }
 }
 
-/// Shards of an older version are no object: what is lost can only be deleted.
+/// Older versions of shards can't be combined to an object, so unfound objects can only be deleted.
 #[test]
 fn objects_of_shards_are_not_reverted() {
     let (mut c, ..) = at_rest(110, (2, 1));

@@ -1,4 +1,4 @@
-//! What a PG of shards must bear: shards that lie, deaths while entries are undone, operations that only whole copies could serve.
+//! Faults of an erasure-coded PG: shards that lie, deaths during undo, operations that only whole copies could serve.
 //!
 //! `PG_SEED=n` runs one seed of the histories, `PG_SEEDS=n` that many.
 
@@ -15,7 +15,7 @@ use store::Cid;
 use wire::msg::osd_op::WatchArgs;
 use wire::msg::{MPgPeer, OpCode, OsdOp, msg_flags};
 
-/// An object of the tests' own.
+/// The object of these tests.
 const OBJECT: usize = 10;
 
 fn extent(op: OpCode, off: u64, data: Bytes) -> OsdOp {
@@ -32,7 +32,7 @@ fn noise(len: usize, seed: u64) -> Bytes {
     v.into()
 }
 
-/// Has the primary carry out an operation on the object; result and output.
+/// Runs an operation on the object at the primary; returns result and output.
 fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, OBJECT, 0, vec![op]);
     c.run(2_000);
@@ -43,7 +43,7 @@ fn wrote(c: &mut Cluster, op: OsdOp) {
     assert_eq!(run(c, op).map(|(r, _)| r), Some(0), "{}", c.describe(0));
 }
 
-/// A PG of 4+2 at rest with the object.
+/// A clean 4+2 PG with the object.
 fn at_rest(seed: u64, data: &Bytes) -> Cluster {
     let mut c = Cluster::coded(seed, 6, (4, 2), 1, 0);
     c.run(3_000);
@@ -52,7 +52,7 @@ fn at_rest(seed: u64, data: &Bytes) -> Cluster {
     c
 }
 
-/// Changes what an OSD answers to questions for bytes.
+/// Changes the answers of a message with shard data.
 fn tell_otherwise(msg: &mut MPgPeer, f: impl FnOnce(&mut Vec<Result<Bytes, i32>>)) {
     let Ok(Body::ShardData { id, n, family, mut found }) = Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg)) else {
         return;
@@ -93,7 +93,7 @@ fn what_a_shard_says_of_another_length_or_version_is_rebuilt_from_others() {
         let mut c = at_rest(200 + n as u64, &data.clone().into());
         c.lies = Some(lie);
         assert_eq!(run(&mut c, read()), Some((0, data.clone().into())), "lie {n}");
-        // What it has is to be changed: it must be read for that.
+        // These ranges are changed, so they must be read first.
         for (i, off) in [8192usize, 20_000, 24_576, 70_000].into_iter().enumerate() {
             let new = noise(3_000, 10 + i as u64);
             data[off..off + new.len()].copy_from_slice(&new);
@@ -106,7 +106,7 @@ fn what_a_shard_says_of_another_length_or_version_is_rebuilt_from_others() {
     }
 }
 
-/// Of an object that the primary lacks everybody else says that it is larger than any object.
+/// Changes descriptions of an object that the primary lacks: it is larger than the largest object.
 fn larger_than_any(_: i32, msg: &mut MPgPeer) {
     let Ok(Body::ShardData { id, n, family: Some(mut family), found }) =
         Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg))
@@ -135,7 +135,7 @@ fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
     c.run(60_000);
     let said = run(&mut c, read());
     assert!(said.is_none() || said.as_ref().is_some_and(|(r, _)| *r == EIO), "{said:?}");
-    // Who was lied to asks again.
+    // The misled primary asks again.
     c.lies = None;
     c.crash(0);
     c.run(30_000);
@@ -144,7 +144,8 @@ fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
     assert_eq!(run(&mut c, read()), Some((0, data)));
 }
 
-/// Those with the newest version die before others have it; others that were away have an older one, as many as make an object.
+/// The shards with the newest version die before others have it. Other shards come back with an older one, enough to
+/// make an object.
 #[test]
 fn an_older_version_is_not_taken_for_what_is_unfound() {
     let mut c = Cluster::coded(240, 9, (2, 1), 1, 0);
@@ -161,7 +162,7 @@ fn an_older_version_is_not_taken_for_what_is_unfound() {
     let data = noise(60_000, 7);
     wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
     c.settle();
-    // With a shard less the PG is not clean, so it keeps those who come back.
+    // With one shard less the PG is not clean, so strays keep their copies.
     for o in [8, 5, 2] {
         c.crash(o);
     }
@@ -198,13 +199,14 @@ fn an_older_version_is_not_taken_for_what_is_unfound() {
     assert_eq!(run(&mut c, read()), Some((0, data)));
 }
 
-/// A shard came back, has the log, and lacks an object when the PG moves to OSDs that have nothing: it is a stray then, and asked, too.
+/// A shard comes back and has the log, but lacks an object when the PG moves to empty OSDs. As a stray it is asked,
+/// too.
 #[test]
 fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
     let mut c = Cluster::coded(250, 10, (3, 2), 1, 0);
     c.contended = false;
     c.run(3_000);
-    // Nobody else takes its shard.
+    // No other OSD takes its shard.
     c.crash(9);
     c.crash(4);
     c.run(30_000);
@@ -227,7 +229,8 @@ fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
     assert!(run(&mut c, read()) == Some((0, data)), "the object is not what was written");
 }
 
-/// The PG moves before those that it moved to have anything, which have a newer log than those with the object. Each place has two strays then.
+/// The PG moves on before its members have any object; they have a newer log than the shards with the objects. Each
+/// index has two strays then.
 #[test]
 fn of_two_strays_with_one_shard_the_one_that_has_the_object_gives_it() {
     for shape in [(2, 1), (3, 2)] {
@@ -260,7 +263,7 @@ fn of_two_strays_with_one_shard_the_one_that_has_the_object_gives_it() {
     }
 }
 
-/// Entries reach some of the shards, who lead dies, and who must go back dies while they do, again and again.
+/// Entries reach some of the shards, the primary dies, and shards that must rewind die while they do, repeatedly.
 fn deaths_while_undoing(seed: u64) {
     println!("PG_SEED={seed}");
     let mut r = Rng::new(seed ^ 0x756e_646f);
@@ -273,13 +276,13 @@ fn deaths_while_undoing(seed: u64) {
         if round == 1 {
             c.take_snapshot();
         }
-        // Some hear nothing of what is written now, and nobody is told that it is everywhere.
+        // Some shards get no writes, and no member hears that a write is durable everywhere.
         let deaf: Vec<i32> = (0..n).filter(|o| *o != led && r.chance(1, 2)).collect();
         c.blocked.extend(deaf.iter().map(|o| (led, *o)));
         c.run(20 + r.below(400));
         c.crash(led);
         c.blocked.clear();
-        // Until others find out, and just beyond: those that are ahead are told to go back.
+        // Until others notice, and just beyond: the shards that are ahead are told to rewind.
         let ahead: Vec<i32> = (0..n).filter(|o| *o != led && !deaf.contains(o)).collect();
         c.run(20_000 + r.below(6_000));
         for _ in 0..3 {
@@ -308,7 +311,7 @@ fn deaths_while_entries_are_undone_lose_nothing() {
     }
 }
 
-/// A member has its shard only: it answers no read, and its client hears that.
+/// A member has only its shard: it answers no read, and the client hears that.
 #[test]
 fn a_member_serves_no_read() {
     let data = noise(50_000, 4);
@@ -324,7 +327,7 @@ fn a_member_serves_no_read() {
     }
 }
 
-/// The primary of a watched object dies: the next one ends the watch when its time is over, and writes go on.
+/// The primary of a watched object dies. The next primary ends the watch at its timeout, and writes go on.
 #[test]
 fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
     let mut c = at_rest(230, &noise(50_000, 5));
@@ -340,7 +343,7 @@ fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
     assert_eq!(info(&mut c, 4).watchers.len(), 1);
     c.crash(0);
     c.run(30_000);
-    // Who leads now learns of it with the object.
+    // The new primary loads the watch with the object.
     assert_eq!(run(&mut c, read()).map(|(r, _)| r), Some(0));
     c.run(30_000);
     for of in 1..6 {
@@ -351,7 +354,7 @@ fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
     finish(&mut c);
 }
 
-/// What a shard says decodes to what it said: the lies above are told.
+/// A shard's message still decodes after the changes, so the lies of these tests arrive.
 #[test]
 fn lies_are_told() {
     let (body, data) =

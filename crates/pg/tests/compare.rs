@@ -1,4 +1,4 @@
-//! Comparing copies: whatever a minority has done to it is found, blamed on it, and on nobody else.
+//! Comparison of copies: any damage to a minority is found, and attributed to the damaged copies only.
 
 use base::rng::Rng;
 use base::{Eversion, HObject, OsdId, SnapId};
@@ -31,7 +31,7 @@ fn object(r: &mut Rng, snap: SnapId, size: u64, ss: Option<&SnapSet>) -> ScrubOb
     ScrubObject { snap, size, attrs, data_digest: Some(digest), omap_digest: Some(!digest), ..ScrubObject::default() }
 }
 
-/// A head, and perhaps clones with a snapset that names them.
+/// A head, and perhaps clones with their snapset.
 fn family(r: &mut Rng) -> Family {
     let clones = r.below(3);
     let ss = SnapSet {
@@ -46,7 +46,7 @@ fn family(r: &mut Rng) -> Family {
     Family { head: head(), objects }
 }
 
-/// Something goes wrong with one copy.
+/// Damages one copy; returns the kind of damage.
 fn spoil(r: &mut Rng, f: &mut Family) -> &'static str {
     let at = r.below(f.objects.len() as u64) as usize;
     let o = &mut f.objects[at];
@@ -149,7 +149,7 @@ fn a_newer_version_counts_over_a_majority() {
     assert_eq!(c.good, Some(copy(2)));
 }
 
-/// A `scrub_ls_arg_t`.
+/// An encoded `scrub_ls_arg_t`.
 fn request(interval: u32, snapsets: bool, after: &str, max: u64) -> Bytes {
     let mut w = Writer::new(Features::PACIFIC);
     w.versioned(1, 1, |w| {

@@ -1,4 +1,4 @@
-//! Does copy_from take over everything, in chunks, of one version, without deadlock?
+//! Does copy_from copy everything, in chunks, of one version, without deadlock?
 mod common;
 
 use base::errno::*;
@@ -20,7 +20,7 @@ fn copy_from(src: &str, snap: SnapId, version: u64) -> OsdOp {
     op
 }
 
-/// Answers fetches by asking the same PG, as a host's client would; how many there were.
+/// Answers fetches from the same PG, as a host's client would; returns their number.
 fn serve(w: &mut World) -> usize {
     let mut n = 0;
     while !w.fetches.is_empty() {
@@ -127,7 +127,7 @@ fn a_snapshot_of_itself_and_each_other() {
     let (r, _) = copied(&mut w, "a", copy_from("a", SnapId(4), 0));
     assert_eq!(r.result, 0);
     assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &b"old"[..]);
-    // Both copy from the other at once.
+    // Each object copies from the other at the same time.
     let r = w.request(1, "a", vec![copy_from("b", SnapId::HEAD, 0)]);
     let one = w.send(r);
     let r = w.request(2, "b", vec![copy_from("a", SnapId::HEAD, 0)]);
@@ -166,7 +166,7 @@ fn a_new_interval_cancels_and_the_rest_of_the_vector_follows_the_copy() {
     w.handle(Event::Fetched(f.id, Ok(late)));
 }
 
-/// Seed 460 of the simulator: an attempt that came in between copied after the client had been told that there was nothing to copy.
+/// Seed 460 of the simulator: a resend copied after the client had heard that the source did not exist.
 #[test]
 fn a_copy_that_failed_has_failed_also_for_who_sends_it_again() {
     let mut w = World::new();

@@ -1,4 +1,4 @@
-//! Does a copy that can't go on take itself out, and do the others go on without it?
+//! Does a failed copy take itself out, and do the other copies go on without it?
 
 mod cluster;
 
@@ -23,7 +23,7 @@ fn message(c: &Cluster, b: &Body) -> Box<MPgPeer> {
     })
 }
 
-/// What a primary would not send: a write whose log record is none.
+/// Sends a copy what no primary would: a write with an invalid log record.
 fn spoil(c: &mut Cluster, osd: i32) {
     c.may_fail = true;
     let from = c.map().mapping().acting_primary;
@@ -43,7 +43,7 @@ fn acked(c: &Cluster) -> u64 {
     c.objects.iter().map(|o| o.acked).sum()
 }
 
-/// Clients get on, within what a map takes.
+/// Checks that clients are served within the time that a new map takes.
 fn goes_on(c: &mut Cluster) {
     c.run(10_000);
     let before = acked(c);
@@ -84,7 +84,7 @@ fn a_primary_that_fails_has_others_serve() {
     c.withdraw(0);
     goes_on(&mut c);
     assert_ne!(c.map().mapping().acting_primary, OsdId(0));
-    // Marked out, its copy goes when all is clean without it.
+    // Once the OSD is marked out, its copy is removed when the PG is clean without it.
     c.change(|m| m.order = vec![1, 2, 3, 0]);
     c.run(60_000);
     c.settle();
@@ -99,7 +99,7 @@ fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
         let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
         c.run(20_000);
         c.keep_log = (150, 10);
-        // Another one takes the place of osd.2, which serves until that is filled.
+        // Another OSD replaces osd.2, which serves until that one is filled.
         c.change(|m| m.order = vec![0, 1, 3, 2]);
         c.run(at);
         for _ in 0..2_000 {
@@ -118,7 +118,7 @@ fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
     }
 }
 
-/// What only a failed copy has may be newest: nobody serves what is older.
+/// A failed copy may have the newest data, so no older copy serves.
 #[test]
 fn what_a_failed_copy_alone_may_have_is_waited_for() {
     let mut c = Cluster::new(37, 3, 2, 1, 3, 5);
@@ -135,7 +135,7 @@ fn what_a_failed_copy_alone_may_have_is_waited_for() {
     ends_well(&mut c, 0);
 }
 
-/// A stray whose log is no log: the one who leads does without it.
+/// A stray with an invalid log: the primary goes on without it.
 #[test]
 fn a_log_that_is_none_fails_who_sent_it() {
     let mut c = Cluster::new(38, 3, 3, 2, 3, 5);
@@ -165,7 +165,7 @@ fn a_log_that_is_none_fails_who_sent_it() {
     ends_well(&mut c, from.0);
 }
 
-/// Both copies of the up set fail, one after the other: they don't ask for each other without end.
+/// Both copies of the up set fail, one after the other, and do not ask for each other without end.
 #[test]
 fn copies_that_failed_ask_for_no_other_that_failed() {
     let mut c = Cluster::new(39, 4, 2, 1, 3, 5);
@@ -177,7 +177,7 @@ fn copies_that_failed_ask_for_no_other_that_failed() {
     let before = c.map().epoch;
     c.run(60_000);
     assert!(c.map().epoch < before + 5, "{} maps", c.map().epoch - before);
-    // The older copy comes back: what the other one alone has is waited for.
+    // The older copy comes back, and waits for the data that only the other one may have.
     c.crash(1);
     c.restart(1);
     let acks = acked(&c);
@@ -186,7 +186,7 @@ fn copies_that_failed_ask_for_no_other_that_failed() {
     ends_well(&mut c, 0);
 }
 
-/// A failed copy may have what nobody else has: that is not given up while it may come back.
+/// Unfound objects that a failed copy may have can't be given up.
 #[test]
 fn what_a_failed_copy_may_have_is_not_given_up() {
     let mut c = Cluster::new(40, 3, 2, 1, 6, 8);
@@ -218,7 +218,7 @@ fn what_a_failed_copy_may_have_is_not_given_up() {
     ends_well(&mut c, 0);
 }
 
-/// Copies fail one after the other while the PG moves between OSDs: what was acknowledged is waited for, not forgotten.
+/// Copies fail one after the other while the PG moves between OSDs: acknowledged writes are waited for, not lost.
 fn failing(seed: u64, size: u32) {
     let mut c = Cluster::new(seed, 5, size, size - 1, 4, 6);
     c.may_fail = true;

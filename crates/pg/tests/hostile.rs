@@ -1,4 +1,4 @@
-//! Does every operation with any bytes get an answer, without panic, and leave the PG serving?
+//! Does every operation with arbitrary bytes get an answer, without panic, and does the PG go on serving?
 mod common;
 
 use base::SnapId;
@@ -9,7 +9,7 @@ use pg::Event;
 use store::mem::MemStore;
 use wire::msg::{OpCode, OsdOp};
 
-/// Every operation code there is, some that are not.
+/// All operation codes, and some that do not exist.
 const CODES: [u16; 66] = [
     0x1201, 0x1202, 0x1203, 0x1205, 0x1206, 0x1207, 0x1208, 0x1209, 0x120a, 0x120b, 0x120c, 0x1211, 0x1212, 0x1213,
     0x1214, 0x1219, 0x121d, 0x121e, 0x121f, 0x1220, 0x2201, 0x2202, 0x2203, 0x2204, 0x2205, 0x2206, 0x2208, 0x2209,
@@ -35,7 +35,7 @@ fn random_op(r: &mut Rng) -> OsdOp {
     match r.below(4) {
         0 => r.fill(&mut op.raw),
         1 => op.raw.fill(0xff),
-        // Small numbers: lengths and offsets that hit something.
+        // Small numbers: lengths and offsets within objects.
         _ => op.raw.iter_mut().step_by(8).for_each(|b| *b = r.below(90) as u8),
     }
     if r.chance(1, 8) {

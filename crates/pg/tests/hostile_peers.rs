@@ -1,4 +1,4 @@
-//! Does a PG bear whatever bytes come as messages of its peers: without panic, and with its copy still serving or out?
+//! Does a PG survive arbitrary bytes from its peers, without panic, and with its copy either serving or failed?
 //!
 //! `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many.
 
@@ -13,7 +13,7 @@ use pg::Event;
 fn mutate(r: &mut Rng, b: &Bytes) -> Bytes {
     let mut v = b.to_vec();
     match r.below(5) {
-        // The kind alone, and what follows it as it was.
+        // The kind changes; the rest of the message stays.
         0 => v.iter_mut().take(1).for_each(|k| *k = r.below(50) as u8),
         1 => v.truncate(r.below(v.len() as u64 + 1) as usize),
         2 => v.extend((0..r.below(20)).map(|_| 0xff)),
@@ -56,7 +56,7 @@ fn run(seed: u64, coded: bool) {
         if r.chance(1, 4) {
             m.data = mutate(&mut r, &m.data);
         }
-        // Mostly as if it were said now, and by who leads.
+        // Mostly in the current epoch, and from the primary.
         if r.chance(9, 10) {
             m.epoch = base::Epoch(c.map().epoch);
         }
@@ -67,7 +67,7 @@ fn run(seed: u64, coded: bool) {
         if r.chance(1, 20) {
             c.run(200);
         }
-        // One that failed starts again now and then.
+        // A failed copy restarts now and then.
         if r.chance(1, 100)
             && let Some((n, _)) = c.failed.pop()
         {

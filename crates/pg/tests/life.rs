@@ -1,4 +1,4 @@
-//! Does a PG go active when it may, and only then, and end when its pool does?
+//! Does a PG become active when it may, and only then, and end with its pool?
 mod common;
 
 use base::{Epoch, Eversion, OsdId};
@@ -27,7 +27,7 @@ fn up_thru_gates_activation_and_creation_is_told() {
     assert_eq!(out, [Effect::WantUpThru(Epoch(10))]);
     assert_eq!(*w.pg.state(), State::WaitUpThru);
     assert_eq!(w.pg.state_bits(), pg_state::PEERING);
-    // Operations wait for it.
+    // Operations wait for the PG.
     let r = w.request(1, "a", vec![write(0, b"x")]);
     let key = (r.session, r.msg.tid);
     w.pg.handle(Event::Op(Box::new(r)), w.now, &mut w.store, &mut out);
@@ -114,7 +114,7 @@ fn a_copy_of_no_use_is_told_of_again_when_its_osd_is_up_again() {
         out.iter().filter(|e| matches!(e, Effect::Peer { to: OsdId(2), .. })).count()
     };
     assert_eq!(told(&mut w), 0, "nothing is new");
-    // It was marked down, what it said then was not heard, and nobody else's interval ended.
+    // The OSD was marked down, so the primary did not hear it; the interval of the others went on.
     w.view.up_from = w.view.epoch.next();
     assert_eq!(told(&mut w), 1);
     assert_eq!(told(&mut w), 0);
@@ -134,7 +134,7 @@ fn a_new_interval_drops_operations_and_watches() {
     r.msg.osdmap_epoch = Epoch(13);
     w.send(r);
     assert!(w.replies.is_empty());
-    // Back again: it holds the data, so it serves.
+    // The OSD is primary again and has the data, so it serves.
     w.view.mapping.acting = vec![OsdId(0)];
     w.view.mapping.acting_primary = OsdId(0);
     w.view.up_thru = Epoch(11);
@@ -223,8 +223,8 @@ fn a_failed_store_ends_service() {
     assert_eq!(out, [Effect::Failed(base::errno::EIO)], "nothing is acknowledged");
     assert_eq!(*w.pg.state(), State::Failed(base::errno::EIO));
 
-    // Seed 80025844 of the simulator: the primary was told that there was nothing of what the PG was then split into, and went on
-    // without the only copy of a write.
+    // Seed 80025844 of the simulator: an OSD denied having children that its PG was to be split into. The primary
+    // went on without the only copy of a write.
     out.clear();
     let mut view = w.view.clone();
     view.epoch = Epoch(view.epoch.0 + 1);
@@ -240,8 +240,8 @@ fn a_failed_store_ends_service() {
 
 #[test]
 fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
-    // Found by the simulator (seed 31): an OSD that restarts sees itself down in one map and up again in the next, while the
-    // client has the second already and, as nothing changes for it any more, never sends again.
+    // Found by the simulator (seed 31): a restarting OSD is down in one map and up in the next. The client has the
+    // second map already, so it does not resend.
     let mut w = World::new();
     let mut r = w.request(1, "a", vec![write(0, b"x")]);
     r.msg.osdmap_epoch = base::Epoch(w.view.epoch.0 + 2);
@@ -259,8 +259,9 @@ fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
     assert_eq!(w.replies.get(&key).map(|r| r.result), Some(0));
 }
 
-/// Seed 80010095 of the simulator: an OSD that was down in between made its copy of what the primary had told it before, which
-/// knew nothing of the interval in which that one had served alone, and so later led without it.
+/// Seed 80010095 of the simulator: an OSD that had been down created its copy from an older message of the primary.
+/// The message did not know of an interval in which the primary had served alone. The OSD later became primary
+/// without those writes.
 #[test]
 fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
     let (me, other) = (OsdId(0), OsdId(1));
@@ -307,7 +308,7 @@ fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
     assert!(matches!(a, Body::Query), "{a:?}");
 }
 
-/// An OSD that is told to stop while its pool grows does not wait for PGs that nothing will be split off for any more.
+/// An OSD that is told to stop while its pool grows does not wait for children that will not be split off.
 #[test]
 fn one_that_waits_to_be_split_off_ends_when_told_to() {
     let mut w = World::new();

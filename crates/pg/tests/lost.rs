@@ -1,4 +1,4 @@
-//! Objects that nobody has, and what an operator makes of them.
+//! Unfound objects, and their end by an operator.
 
 mod cluster;
 
@@ -9,16 +9,17 @@ use wire::msg::osd_op::PglsArgs;
 use wire::msg::{OpCode, OsdOp};
 use wire::types::{PgNlsReply, pg_state};
 
-/// Two copies; the newest writes of some objects are on an OSD that is gone. Returns what was written to object 0 before.
+/// A PG with two copies; the newest writes of some objects are on an OSD that is gone. Returns the number of earlier
+/// writes to object 0.
 fn unfound(seed: u64) -> (Cluster, u64) {
     unfound_with(seed, |_| {})
 }
 
-/// The same; `more` is done while only the OSD that will be gone is there.
+/// As [`unfound`]; `more` runs while only the OSD that will be gone is up.
 fn unfound_with(seed: u64, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64) {
     let mut c = Cluster::new(seed, 2, 2, 1, 4, 4);
     c.contended = false;
-    // All of it is recovered by log.
+    // Recovery is by log.
     c.keep_log = (10_000, 10);
     if let Some(pg) = &mut c.osds[0].pg {
         pg.keep_log(10_000, 10);
@@ -33,7 +34,7 @@ fn unfound_with(seed: u64, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64) {
     c.load = false;
     c.run(5_000);
     more(&mut c);
-    // It comes back, learns what it lacks, and gets none of it.
+    // osd.0 comes back, learns what it lacks, and recovers nothing.
     let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
     c.osds[0].reserver.set(&none);
     c.restart(1);
@@ -52,7 +53,7 @@ fn nothing_is_given_up_while_an_osd_may_have_it() {
     let e = c.mark_lost(false).unwrap_err();
     assert_eq!(e.0, EINVAL);
     assert!(e.1.contains("we haven't probed all sources, not marking lost"), "{}", e.1);
-    // It comes back with everything.
+    // osd.1 comes back with all its data.
     c.heal();
     c.settle();
     assert_eq!(c.mark_lost(true).unwrap(), "pg has no unfound objects");
@@ -74,7 +75,7 @@ fn lost_objects_are_removed_or_go_back_and_a_copy_that_returns_follows() {
         assert_eq!((p.missing(), p.unfound_objects().len()), (0, 0), "{}", c.describe(1));
         let want = if revert { Some(before) } else { None };
         assert_eq!(c.writes_shown(0), want);
-        // The one that was given up comes back with what was lost.
+        // The OSD comes back with the data that was given up.
         c.heal();
         c.settle();
         assert_eq!(c.writes_shown(0), want, "revert {revert}");
@@ -86,7 +87,7 @@ fn lost_objects_are_removed_or_go_back_and_a_copy_that_returns_follows() {
     }
 }
 
-/// Asks for a page of the PG's list; the tid.
+/// Asks for a page of the PG's list; returns the tid.
 fn ask_list(c: &mut Cluster, filter: Option<(&str, &str)>, from: &HObject) -> u64 {
     let primary = c.map().mapping().acting_primary.0;
     let mut w = wire::Writer::new(wire::Features::PACIFIC);
@@ -103,7 +104,7 @@ fn ask_list(c: &mut Cluster, filter: Option<(&str, &str)>, from: &HObject) -> u6
     c.ask(primary, 1, 0, 0, vec![op])
 }
 
-/// The names in the PG's list.
+/// The object names in the PG's list.
 fn list(c: &mut Cluster, filter: Option<(&str, &str)>) -> Vec<String> {
     let (mut names, mut from) = (Vec::new(), HObject::min());
     loop {
@@ -124,7 +125,7 @@ fn list(c: &mut Cluster, filter: Option<(&str, &str)>) -> Vec<String> {
 fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
     let set = |v: &str| OsdOp::with_xattr(OpCode::SETXATTR, b"c", v.as_bytes(), 0, 0);
     let (mut c, _) = unfound_with(6, |c| {
-        // The newest entries of most objects are of a clone that went.
+        // The newest entries of most objects are of a trimmed clone.
         c.take_snapshot();
         c.load = true;
         c.run(5_000);
@@ -132,7 +133,7 @@ fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
         c.run(2_000);
         c.remove_snapshot();
         c.run(20_000);
-        // Objects that the other OSD never saw, and one that it had.
+        // Objects that the other OSD never had, and one that it had.
         c.ask(0, 1, 100, 0, vec![set("x")]);
         c.ask(0, 1, 101, 0, vec![set("y")]);
         c.ask(0, 1, 3, 0, vec![OsdOp::new(OpCode::DELETE)]);
@@ -143,7 +144,7 @@ fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
     let all: Vec<String> = [0, 1, 100, 101, 2].iter().map(|n| cluster::object_name(*n)).collect();
     assert_eq!(list(&mut c, None), all);
     assert_eq!(list(&mut c, Some(("_c", "x"))), [] as [String; 0], "what cannot be read matches nothing");
-    // Others may be read, and what waits for what others have goes on once it is here.
+    // Other objects can be read, and operations that wait for recovery go on after it.
     c.heal();
     let primary = c.map().mapping().acting_primary.0;
     c.run(20_000);

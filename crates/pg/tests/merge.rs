@@ -1,5 +1,5 @@
-//! Is nothing lost, and nothing done twice, when PGs are joined: by reference, by copying, after a crash on the way; and is a
-//! copy that missed something not taken for one that did not?
+//! Is no write lost or applied twice when PGs are merged: by reference, by copying, after a crash on the way? And is
+//! a copy that missed a write not taken for a complete one?
 
 mod common;
 
@@ -13,26 +13,26 @@ use store::mem::MemStore;
 use store::{Cid, ObjectStore, Op, Tag};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp};
 
-/// All PGs of a pool on one OSD with one copy.
+/// All PGs of a pool on one OSD, with a single copy.
 struct Host {
     store: MemStore,
     pgs: BTreeMap<u32, Pg>,
-    /// Those that have no machine by their name any more.
+    /// PGs that are being removed, by seed.
     leaving: BTreeMap<u32, Pg>,
     pool: PoolView,
     epoch: u32,
     index: u32,
-    /// A world to make requests with.
+    /// A world that makes requests.
     maker: World,
     replies: Vec<MOsdOpReply>,
     ready: BTreeMap<u32, Eversion>,
     kin: VecDeque<(SpgId, SpgId, pg::Kin)>,
     ms: u64,
-    /// Messages among PGs until nothing is carried any more.
+    /// Messages among PGs that are still delivered.
     carried: usize,
-    /// Events of the store until none is any more.
+    /// Store events that are still delivered.
     steps: usize,
-    /// The first object that is copied does not read.
+    /// The first object that is copied is unreadable.
     spoil: bool,
 }
 
@@ -124,7 +124,7 @@ impl Host {
         self.effects(seed, fx);
     }
 
-    /// Until nothing moves or enough was carried.
+    /// Runs until nothing is left to do or the limits are reached.
     fn settle(&mut self) {
         loop {
             self.store.end_turn();
@@ -155,7 +155,7 @@ impl Host {
                     self.kin.push_back((to, back, kin));
                 }
             } else {
-                // Removal rests now and then.
+                // A removal pauses now and then.
                 let going = self.leaving.iter().find(|(_, p)| p.is_going()).map(|(s, _)| *s);
                 let Some(seed) = going.filter(|_| self.carried > 0) else { return };
                 self.ms += 1000;
@@ -164,7 +164,7 @@ impl Host {
         }
     }
 
-    /// Gives all the map of the present pool, the last first: they may come in any order.
+    /// Hands the map of the present pool to all PGs, the last first: the order must not matter.
     fn map(&mut self) {
         self.epoch += 1;
         self.same_map();
@@ -196,7 +196,7 @@ impl Host {
         }
     }
 
-    /// All machines anew from what the store has.
+    /// Restarts all machines from the store.
     fn restart(&mut self) {
         while self.store.poll_event().is_some() {}
         self.pgs.clear();
@@ -256,7 +256,7 @@ impl Host {
         self.map();
     }
 
-    /// The map that joins the PG with the highest number, as of the versions that were told.
+    /// Hands out the map that merges the PG with the highest seed, at the reported versions.
     fn join(&mut self) {
         let source = self.pool.pg_num - 1;
         let target = cluster::pool::stable_mod(source, source, cluster::pool::pg_mask(source));
@@ -269,7 +269,7 @@ impl Host {
 
 const NAMES: u32 = 40;
 
-/// Objects with clones and omap in all PGs; requests with what was answered.
+/// Objects with clones and omap in all PGs; returns the requests with their replies.
 fn fill(h: &mut Host) -> Vec<(OpRequest, MOsdOpReply)> {
     let mut sent = Vec::new();
     for round in 0..2u64 {
@@ -296,7 +296,7 @@ fn check(h: &mut Host, sent: &[(OpRequest, MOsdOpReply)]) {
         let r = h.send(at).unwrap();
         assert!(r.ops[0].outdata[..] == vec![i as u8; 9000][..], "{name} at its snapshot");
     }
-    // What was done is not done again, whichever PG did it.
+    // A resend is not applied again, whichever PG did it.
     for (r, answer) in sent {
         let mut again = r.clone();
         again.msg.osdmap_epoch = Epoch(h.epoch);
@@ -312,7 +312,7 @@ fn check(h: &mut Host, sent: &[(OpRequest, MOsdOpReply)]) {
     assert_eq!(objects, 2 * i64::from(NAMES), "heads and clones");
 }
 
-/// With so many PGs, the last is in the shard of the one it is joined to.
+/// With this many PGs, the last one is in the same shard of the store as its merge target.
 const SAME_SHARD: u32 = 33;
 
 fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
@@ -327,7 +327,7 @@ fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
     assert_eq!(*h.pgs[&source].state(), State::Quiesced);
     assert_eq!(*h.pgs[&target].state(), State::Quiesced);
     assert_eq!(h.ready.keys().copied().collect::<Vec<_>>(), [target, source]);
-    // Nothing is served meanwhile, and nothing is lost.
+    // Operations wait during the merge, and none is lost.
     let name = (0..).map(|i| format!("w{i}")).find(|n| h.seed_of(n) == source).unwrap();
     let r = h.request(&name, vec![write_full(b"late")]);
     assert!(h.send(r.clone()).is_none());
@@ -345,7 +345,7 @@ fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
     again.msg.osdmap_epoch = Epoch(h.epoch);
     assert_eq!(h.send(again).unwrap().result, 0);
     h.op(&name, vec![OsdOp::new(OpCode::DELETE)]);
-    // All of it is there after a restart, too, and a join is not done again.
+    // All data is there after a restart, and the merge is not done again.
     h.restart();
     check(&mut h, &sent);
     h
@@ -364,7 +364,7 @@ fn the_last_intervals_of_both_need_not_have_started_together() {
     h.map();
     let sent = fill(&mut h);
     h.announce(1);
-    // One of them has an interval more.
+    // One of them has a further interval.
     h.epoch += 1;
     let wider = PoolView { size: h.pool.size + 1, ..h.pool.clone() };
     h.feed(1, Event::Map(map_view(h.epoch, &wider)));
@@ -380,7 +380,7 @@ fn two_become_one_by_copying() {
     joined(2, None, usize::MAX);
     joined(3, Some(4), usize::MAX);
     let mut h = joined(8, Some(5), usize::MAX);
-    // And on to one.
+    // And down to a single PG.
     while h.pool.pg_num > 1 {
         h.announce(h.pool.pg_num - 1);
         h.join();
@@ -408,7 +408,7 @@ fn what_was_called_off_serves_again() {
     h.announce(4);
     assert_eq!(h.replies.len(), 1, "what waited is answered");
     assert!(h.pgs.values().all(Pg::is_active));
-    // What was ready before is not ready for what was written since.
+    // A PG that was ready is not ready for later writes.
     h.announce(3);
     let before = h.ready[&3];
     h.announce(4);
@@ -423,7 +423,7 @@ fn a_copy_that_missed_something_is_filled_anew() {
         let mut h = Host::new(pg_num, MemStore::new());
         fill(&mut h);
         h.announce(pg_num - 1);
-        // Others had a write that this copy does not.
+        // Other copies have a write that this one lacks.
         h.ready.get_mut(&which).unwrap().version += 1;
         h.join();
         let p = &h.pgs[&0];
@@ -434,7 +434,7 @@ fn a_copy_that_missed_something_is_filled_anew() {
     }
 }
 
-/// Seed 80022659 of the simulator: the PG that was to go stopped serving, and the other one waited for it for ever.
+/// Seed 80022659 of the simulator: the source stopped serving, and the target waited for it for ever.
 #[test]
 fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_one() {
     let mut h = Host::new(2, MemStore::new());
@@ -452,14 +452,14 @@ fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_on
 
 #[test]
 fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
-    // Only the source.
+    // Only the source missed a write.
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
     h.pgs.remove(&0);
     h.join();
     assert!(h.leaving.is_empty() && h.pgs.is_empty());
-    // Only the target.
+    // Only the target missed a write.
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
@@ -468,7 +468,7 @@ fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
     assert!(!h.pgs[&0].info().is_complete());
 }
 
-/// The index as the store has it, by PG.
+/// The stored snapshot index of a PG.
 fn index_of(h: &mut Host, seed: u32) -> Vec<Bytes> {
     let own = base::HObject { pool: base::PoolId(POOL), hash: seed, snap: SnapId::HEAD, ..base::HObject::min() };
     loop {
@@ -482,7 +482,7 @@ fn index_of(h: &mut Host, seed: u32) -> Vec<Bytes> {
     }
 }
 
-/// Each key is in the index of the PG that has its clone, and nowhere else.
+/// Checks that each key is in the index of the PG that has its clone, and in no other.
 fn check_index(h: &mut Host, all: &BTreeMap<Bytes, u32>) {
     let mut found = 0;
     for seed in 0..h.pool.pg_num {
@@ -498,7 +498,7 @@ fn check_index(h: &mut Host, all: &BTreeMap<Bytes, u32>) {
     assert_eq!(found, all.len(), "keys are lost");
 }
 
-/// A snapshot index that is longer than any transaction may be goes with the objects all the same, also if the OSD stops on the way.
+/// A snapshot index longer than a transaction is moved with the objects, also if the OSD stops on the way.
 #[test]
 fn a_long_snapshot_index_is_split_and_joined() {
     for (joins_as, waits, crash_after) in
@@ -512,7 +512,7 @@ fn a_long_snapshot_index_is_split_and_joined() {
         h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
         h.map();
         let sent = fill(&mut h);
-        // Many snapshots without a clone of their own, as old images have them.
+        // Many snapshots per clone, as old images have them.
         let mut all = BTreeMap::new();
         for i in 0..9000u32 {
             let hash = i.wrapping_mul(0x9e37_79b9);
@@ -598,8 +598,8 @@ fn what_finds_no_room_is_done_when_there_is_some() {
     check(&mut h, &sent);
 }
 
-/// Seed 863916204 of the simulator: the parts of a PG's objects were larger than what the device of the other one had room for, and
-/// the join waited for ever, on a device with space for each of the objects.
+/// Seed 863916204 of the simulator: parts of the source's objects did not fit on the target's device as a whole. The
+/// merge waited for ever, although there was space for each object.
 #[test]
 fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
     for waits in [None, Some(6)] {
@@ -618,8 +618,8 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
     }
 }
 
-/// Seed 600708 of the simulator: the records of the PG with lower versions were the older ones of the joined log, and dropped by
-/// its next write. What a client sent again, as it had not heard, was made twice, over what others had written since.
+/// Seed 600708 of the simulator: the records of the PG with lower versions became the older ones of the merged log,
+/// and the next write trimmed them. A resend was then applied twice, over the writes of other clients.
 #[test]
 fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
     const KEPT: usize = 30;
@@ -627,7 +627,7 @@ fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
     for restarts in [false, true] {
         let mut h = Host::new(4, MemStore::new());
         keep(&mut h);
-        // The PGs did more or less, and one after the other.
+        // The PGs wrote different amounts, one after the other.
         let mut sent: Vec<Vec<(OpRequest, u64)>> = Vec::new();
         for seed in 0..4 {
             let name = (0..).map(|i| format!("o{i}")).find(|n| h.seed_of(n) == seed).unwrap();
@@ -658,7 +658,7 @@ fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
                 assert_eq!((a.result, a.user_version), (0, *version), "after {since} others, restarts {restarts}");
             }
         }
-        // Nor is all remembered for ever.
+        // The merged log does not stay long for ever.
         let log = |h: &Host| h.pgs[&0].info().last_update.version - h.pgs[&0].info().log_tail.version;
         for _ in 0..4 * KEPT {
             h.op("other", vec![append(b"x")]);

@@ -1,7 +1,7 @@
-//! Do random operation vectors with snapshots, waits, crashes and trimming leave what a small model says?
+//! Do random operation vectors with snapshots, waits, crashes and trimming leave the state of a small model?
 //!
-//! Each seed runs once on a store that answers at once and once on one that makes everything wait at random; both must
-//! answer alike. A failure prints its seed; `PG_SEED=n` runs that one, `PG_SEEDS=n` the first n.
+//! Each seed runs once on a store that answers at once, and once on one that makes everything wait at random. Both
+//! must give the same answers. A failure prints its seed; `PG_SEED=n` runs that one, `PG_SEEDS=n` the first n.
 mod common;
 
 use base::SnapId;
@@ -42,8 +42,8 @@ fn some_bytes(r: &mut Rng, max: u64) -> Vec<u8> {
     v
 }
 
-/// One random operation and its effect on the model, or the errno it must give. What it reads is `before`, the object
-/// before the vector.
+/// A random operation with its effect on the model, or the errno it must give. It reads `before`, the object before
+/// the vector.
 fn random_op(
     r: &mut Rng,
     before: Option<&Obj>,
@@ -53,7 +53,8 @@ fn random_op(
     first: bool,
 ) -> (OsdOp, Result<i32, i32>) {
     let exists = o.is_some();
-    // A rollback to what the head was before the vector undoes nothing of the vector, in Ceph as here: only first.
+    // A rollback to the version that the head had before the vector undoes nothing of the vector, in Ceph as here. So
+    // it comes first only.
     match r.below(if first { 20 } else { 19 }) {
         0..=3 => {
             let (off, data) = (r.below(SIZE_MAX), some_bytes(r, 9000));
@@ -234,7 +235,7 @@ fn check_object(w: &mut World, name: &str, snap: SnapId, want: Option<&Obj>, wha
     assert!(o.data.iter().skip(3).take(9000).eq(sparse.iter()), "{what}: sparse read of {name}");
 }
 
-/// Clone overlaps tell the truth and statistics add up.
+/// Checks clone overlaps and statistics.
 fn check_books(w: &mut World, what: &str) {
     let (mut objects, mut clones, mut total) = (0, 0, 0);
     for name in NAMES {
@@ -333,7 +334,7 @@ fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
                 if want.is_err() {
                     o.clone_from(&before);
                 }
-                // What a client sees of a write that worked is zero; of one that changed nothing, its own result.
+                // The result of a successful write is zero; that of a vector without change is its own.
                 let shown = match want {
                     Ok(v) if pure_read => v,
                     Ok(_) => 0,

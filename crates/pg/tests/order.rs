@@ -1,4 +1,4 @@
-//! Do operations take effect, and answers leave, in order and only when durable?
+//! Do operations take effect in order, and do replies leave in order and only when durable?
 mod common;
 
 use base::rng::Rng;
@@ -47,8 +47,8 @@ fn a_failed_compare_shows_what_it_saw_only_when_durable() {
     assert_eq!(w.replies[&b].result, base::errno::EEXIST);
 }
 
-/// Sessions send reads and appends to few objects while the store makes everything wait; each read must see exactly
-/// the appends sent before it by its own session, at least, and answers of writes come in the order of sending.
+/// Sessions send reads and appends to few objects while the store makes everything wait. Each read must show at least
+/// the appends that its session sent before it. Replies to writes come in the order of sending.
 #[test]
 fn per_session_and_object_everything_keeps_its_order() {
     for seed in 0..40 {
@@ -92,7 +92,7 @@ fn per_session_and_object_everything_keeps_its_order() {
                 let at: Vec<usize> = mine.iter().map(|x| w.order.iter().position(|k| *k == x.0).unwrap()).collect();
                 for (i, a) in mine.iter().enumerate() {
                     for (j, b) in mine.iter().enumerate().skip(i + 1) {
-                        // Reads may overtake reads: they see the same.
+                        // Reads may overtake reads, since they show the same.
                         assert!(a.2 && b.2 || at[i] < at[j], "seed {seed}: order of answers");
                     }
                 }
@@ -135,7 +135,7 @@ fn a_crash_before_durability_forgets_and_the_resend_applies() {
     let r = w.request(1, "a", vec![append(b"2")]);
     let again = r.clone();
     w.call(r);
-    // The power went before the second write was durable.
+    // The power failed before the second write was durable.
     w.store = before;
     w.restart();
     let mut again = again;
@@ -188,7 +188,7 @@ fn the_log_is_trimmed_and_still_loads() {
     };
     let len = write_some(&mut w, 900);
     assert!((500..=600).contains(&len), "not beyond the most: {len}");
-    // Other PGs get their part, and give it back.
+    // Other PGs take their share, and give it back.
     let others: Vec<World> = (0..3)
         .map(|_| {
             let mut other = World::new();

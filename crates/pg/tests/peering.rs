@@ -1,24 +1,24 @@
-//! Does peering go as written down in `testdata/peering_*.txt`?
+//! Does peering go as recorded in `testdata/peering_*.txt`?
 //!
-//! The machine is that of osd.0; the others are what the lines say. Lines with `>` are inputs, the others what came of them.
-//! `UPDATE_EXPECT=1` writes what comes now. Inputs:
+//! The machine is that of osd.0; the lines describe the other OSDs. Lines with `>` are inputs, the others are
+//! outputs. `UPDATE_EXPECT=1` records the present outputs. Inputs:
 //!
 //! | input | means |
 //! |---|---|
 //! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map) |
-//! | `notify OSD KEY=VALUE …` | an OSD tells what it has: `last`, `tail` (`epoch'version`), `les`, `upto` (`none`: nothing is filled), `lease` (`osd:ms`); `absent` |
-//! | `log OSD [anew] since RECORD …` | its log, with records `epoch'version:object`; `anew`: of a copy that has been part of no interval |
-//! | `activated OSD [OBJECT@VERSION …]` | the member has merged, and lacks these |
-//! | `activate OSD les since [reset] RECORD …` | who leads starts an interval with osd.0 as a member |
-//! | `filled OSD OBJECT` | who leads has filled osd.0 up to there; `end`: with all |
-//! | `ack OSD N` | writes up to N are durable there |
-//! | `failed OSD` | its copy failed |
-//! | `push OSD OBJECT`, `nopull OSD OBJECT` | it gives what it was asked for, or has it not |
-//! | `pushack OSD` | it has the part that was pushed last |
-//! | `digest OSD` | it answers the scan of a backfill: nothing is there |
+//! | `notify OSD KEY=VALUE …` | an OSD's info: `last`, `tail` (`epoch'version`), `les`, `upto` (`none`: nothing is filled), `lease` (`osd:ms`); `absent` |
+//! | `log OSD [anew] since RECORD …` | an OSD's log, with records `epoch'version:object`; `anew`: of a copy that was part of no interval |
+//! | `activated OSD [OBJECT@VERSION …]` | the member has merged its log, and lacks these objects |
+//! | `activate OSD les since [reset] RECORD …` | the primary starts an interval with osd.0 as a member |
+//! | `filled OSD OBJECT` | the primary has filled osd.0 up to there; `end`: completely |
+//! | `ack OSD N` | writes up to N are durable on the OSD |
+//! | `failed OSD` | the OSD's copy failed |
+//! | `push OSD OBJECT`, `nopull OSD OBJECT` | the OSD sends the object that was pulled, or does not have it |
+//! | `pushack OSD` | the last pushed part is durable on the OSD |
+//! | `digest OSD` | the OSD answers the scan of a backfill: it has no object |
 //! | `write OBJECT`, `read OBJECT` | a client's operation |
-//! | `wait MS`, `lease OSD`, `leased OSD` | time passes; that OSD leases to us; we leased to it |
-//! | `restart` | power was cut, and the OSD starts again in the next map |
+//! | `wait MS`, `lease OSD`, `leased OSD` | time passes; the OSD grants a lease to osd.0; osd.0 granted one to it |
+//! | `restart` | the power was cut, and the OSD starts again in the next map |
 mod common;
 
 use base::{Epoch, Eversion, HObject, OsdId, PoolId, ReqId, Utime};
@@ -66,7 +66,7 @@ struct Play {
     out: String,
     scan: Option<(OsdId, HObject, HObject)>,
     pushed: Option<(OsdId, u64, u32)>,
-    /// The last interval that each OSD said it was part of.
+    /// The last interval that each OSD reported to be part of.
     told: BTreeMap<String, Epoch>,
 }
 
@@ -195,7 +195,7 @@ impl Play {
                     Body::Remove => "remove yours".to_owned(),
                     Body::Failed { errno } => format!("mine failed: {}", base::errno::name(*errno)),
                     Body::Reserve(_) => {
-                        // A place is had for the asking here.
+                        // Each reservation is granted at once.
                         return self.reserve(to, &msg);
                     }
                     b => format!("{b:?}"),
@@ -225,7 +225,7 @@ impl Play {
         }
     }
 
-    /// Whoever is asked for a place gives it.
+    /// Grants a reservation in the name of the asked OSD.
     fn reserve(&mut self, to: OsdId, m: &MPgPeer) {
         let b = match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap() {
             Body::Reserve(ReserveMsg::Ask { n, .. }) => ReserveMsg::Granted { n },
@@ -481,25 +481,26 @@ fn a_member_reaches_the_tail_of_who_leads() {
     check("tails");
 }
 
-/// Seed 500207 of the simulator's erasure-coded pools: members undid all that they had.
+/// Seed 500207 of the simulator's erasure-coded pools: members undid all their entries.
 #[test]
 fn who_was_chosen_is_removed_and_made_anew() {
     check("anew");
 }
 
-/// Seed 500055 of the simulator: the PG was incomplete for good.
+/// Seed 500055 of the simulator: the PG stayed incomplete.
 #[test]
 fn who_has_nothing_may_lead_where_all_of_the_log_is_there() {
     check("blank");
 }
 
-/// Seed 1795364696 of the simulator: the PG had all its copies, and was served by none for good.
+/// Seed 1795364696 of the simulator: the PG had all its copies, and no acting set served it.
 #[test]
 fn too_few_copies_that_filled_the_up_set_give_way_to_it() {
     check("too_few");
 }
 
-/// The transcripts must be able to fail: a dead stray that is asked for ever, and members judged by another log's tail than the leader's.
+/// The transcripts must be able to fail. Bugs: asking a dead stray for ever, and comparing members with the tail of
+/// another log than the primary's.
 #[test]
 fn planted_bugs_play_out_differently() {
     use base::planted::{Bug, plant};

@@ -1,6 +1,7 @@
-//! Does a PG on several OSDs keep every acknowledged write, serve only what is newest, and end with equal copies?
+//! Does a PG on several OSDs keep every acknowledged write, serve only the newest data, and end with equal copies?
 //!
-//! `PG_BUGS=1` reports how many seeds it takes to find planted bugs. `PG_SEED=n` runs one seed, `PG_SEEDS=n` that many, `PG_TRACE=1` prints what happens.
+//! `PG_BUGS=1` reports after how many seeds planted bugs are found. `PG_SEED=n` runs one seed, `PG_SEEDS=n` that
+//! many, `PG_TRACE=1` prints events.
 
 mod cluster;
 
@@ -32,8 +33,8 @@ fn a_member_that_was_away_gets_what_it_missed_by_log() {
     c.final_reads();
 }
 
-/// Seed 80001685 of the simulator. What it missed is more than a transaction takes: it comes in several, and a crash in between
-/// leaves a copy that is further behind.
+/// Seed 80001685 of the simulator. A member misses more records than a transaction takes. They come in several
+/// transactions, and a crash in between leaves a copy that is further behind.
 #[test]
 fn a_member_that_missed_more_than_a_transaction_takes_gets_it_by_log_all_the_same() {
     for seed in 0..8 {
@@ -42,7 +43,7 @@ fn a_member_that_missed_more_than_a_transaction_takes_gets_it_by_log_all_the_sam
         c.osds.iter_mut().for_each(|o| o.disk.frame = 50);
         c.run(2_000);
         for round in 0..4 {
-            // The one that gets the log leads, too.
+            // The copy that gets the log becomes primary, too.
             let away = [2, 0][round % 2];
             c.crash(away);
             c.run(30_000);
@@ -99,8 +100,8 @@ fn data_moves_to_other_osds_and_strays_go() {
     c.final_reads();
 }
 
-/// The newest copy is a stray, and the last records in its log are of operations that failed: they changed nothing, so what
-/// it has is what is asked for.
+/// The newest copy is a stray whose last records are of failed operations. These changed nothing, so the stray has
+/// the objects as needed.
 #[test]
 fn a_stray_gives_objects_whose_last_records_are_failures() {
     for seed in 0..5 {
@@ -142,7 +143,7 @@ fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
         let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
         c.run(5_000);
         c.crash(2);
-        // By log for some, by backfill for others.
+        // Recovery by log in some runs, by backfill in others.
         c.run(if seed % 2 == 0 { 10_000 } else { 100_000 });
         c.load = false;
         c.run(10_000);
@@ -160,7 +161,7 @@ fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
     }
 }
 
-/// Seeds 1795368429 and 80001005 of the simulator: the PG tried again and again, and never went.
+/// Seeds 1795368429 and 80001005 of the simulator: the PG tried to move again and again.
 #[test]
 fn an_object_that_does_not_read_when_its_pg_moves_is_taken_from_another_copy() {
     for osd in 0..3 {
@@ -181,7 +182,7 @@ fn an_object_that_does_not_read_when_its_pg_moves_is_taken_from_another_copy() {
     }
 }
 
-/// Nobody can read it: the client hears that, and the PG goes on.
+/// An object that is unreadable on all copies: the client gets an error, and the PG goes on.
 #[test]
 fn an_object_that_no_copy_reads_is_an_error_and_no_more() {
     let mut c = Cluster::new(9, 3, 3, 2, 3, 6);
@@ -221,7 +222,8 @@ fn snapshots_are_kept_and_trimmed_on_all_copies() {
     c.final_reads();
 }
 
-/// Trimming rests where the index does not read, says so once, and goes on where another OSD leads.
+/// If the snapshot index is unreadable, trimming pauses with one line in the cluster log, and goes on under another
+/// primary.
 #[test]
 fn a_snapshot_index_that_does_not_read_is_said_and_another_one_trims() {
     let mut c = Cluster::new(8, 3, 3, 2, 3, 5);
@@ -252,7 +254,7 @@ fn a_snapshot_index_that_does_not_read_is_said_and_another_one_trims() {
     c.final_reads();
 }
 
-/// A random history with faults; then all is healed and compared.
+/// A random history with faults, then recovery and comparison.
 fn history(seed: u64) {
     println!("PG_SEED={seed}");
     let mut r = base::rng::Rng::new(seed ^ 0x5eed);
@@ -315,7 +317,7 @@ fn random_histories() {
     }
 }
 
-/// Seeds until a history with that bug fails, at most `max`.
+/// Number of seeds until a history with that bug fails, at most `max`.
 fn found_after(bug: base::planted::Bug, max: u64) -> Option<u64> {
     (0..max).find(|seed| {
         let seed = *seed;

@@ -1,4 +1,4 @@
-//! Places for recovery and backfill: one PG on several OSDs, whose other PGs have places, too, or whose space runs out.
+//! Reservations of recovery and backfill: one PG on several OSDs, with claims of other PGs or without space.
 
 mod cluster;
 
@@ -35,7 +35,7 @@ fn has(c: &Cluster, bit: u64) -> bool {
     bits(c) & bit != 0
 }
 
-/// Nobody holds or wants a place.
+/// Checks that no claim is left.
 fn none_left(c: &Cluster) {
     for o in &c.osds {
         assert!(o.reserver.dump().is_empty(), "{:?}", o.reserver.dump());
@@ -68,11 +68,11 @@ fn recovery_waits_for_a_place_on_each_osd_and_gives_all_back() {
 #[test]
 fn backfill_gives_way_to_recovery_and_goes_on_afterwards() {
     for (osd, side) in [(0, Side::Local), (2, Side::Remote)] {
-        // The log does not reach back: all is to be compared.
+        // The log does not reach back, so backfill compares everything.
         let mut c = behind(8, (10, 5));
         let other = foreign(&c, osd, side, 100);
         restart(&mut c);
-        // Its priority is higher, and the other one lost its place.
+        // The PG's priority is higher, so the other claim loses its place.
         assert_eq!(other.phase(), pg::reserve::Phase::Preempted);
         c.settle();
         drop(other);
@@ -82,7 +82,7 @@ fn backfill_gives_way_to_recovery_and_goes_on_afterwards() {
         let other = foreign(&c, osd, side, 181);
         restart(&mut c);
         assert!(has(&c, pg_state::BACKFILL_WAIT), "{}", c.describe(0));
-        // Forced by an operator it takes the place.
+        // Forced by an operator, the PG takes the place.
         c.force(2);
         c.settle();
         assert_eq!(other.phase(), pg::reserve::Phase::Preempted);
@@ -101,7 +101,7 @@ fn the_end_of_an_interval_and_of_a_process_give_places_back() {
     assert!(has(&c, pg_state::RECOVERY_WAIT));
     assert_eq!(c.osds[0].reserver.dump().len(), 1);
     assert_eq!(c.osds[1].reserver.dump().len(), 1);
-    // The primary dies: its place on osd.1 is free as soon as that knows.
+    // The primary dies: its place on osd.1 is free as soon as osd.1 has the map.
     c.crash(0);
     drop(other);
     c.wake(2);
@@ -162,7 +162,7 @@ fn no_places_at_all_hold_back_what_nobody_waits_for_only() {
     c.final_reads();
 }
 
-/// How long a copy that lacks all of so many small objects takes to get them.
+/// Virtual time that a copy without any of `objects` small objects takes to recover, in milliseconds.
 fn time_to_recover(keep_log: (usize, usize), objects: usize) -> u64 {
     let mut c = Cluster::new(3, 3, 3, 2, objects, objects);
     c.keep_log = keep_log;
@@ -180,7 +180,7 @@ fn time_to_recover(keep_log: (usize, usize), objects: usize) -> u64 {
     c.run(5_000);
     let left = |c: &Cluster| c.primary().is_none_or(|p| !p.is_clean());
     c.restart(2);
-    // Until it is up again and the PG has peered.
+    // Until the OSD is up again and the PG has peered.
     while !has(&c, pg_state::RECOVERING) && !has(&c, pg_state::BACKFILLING) {
         c.run(1);
         assert!(c.now < 200_000, "{}", c.describe(0));
@@ -197,12 +197,12 @@ fn time_to_recover(keep_log: (usize, usize), objects: usize) -> u64 {
 #[test]
 fn small_objects_do_not_wait_for_each_others_answers() {
     let took = [(100_000, 10), (10, 5)].map(|keep| time_to_recover(keep, 240));
-    // By log and by backfill, in virtual time; four at a time took 998 and 1075.
+    // By log and by backfill, in virtual time.
     assert!(took.iter().all(|ms| *ms < 800), "{took:?} ms");
 }
 
-/// A primary without space for what it lacks asks another OSD when the first one is gone. What comes from both must not be applied twice:
-/// clients have changed the object in between.
+/// A primary without space for an object asks another OSD when the first one is gone. The parts of both pushes must
+/// not be applied twice, since clients change the object in between.
 #[test]
 fn a_second_transfer_that_waited_for_space_takes_nothing_back() {
     let mut twice = 0;
@@ -221,7 +221,7 @@ fn a_second_transfer_that_waited_for_space_takes_nothing_back() {
         serve(&mut c, 4, 0);
         c.run(8_000);
         c.settle();
-        // A copy that gets the log, but nothing of the objects, comes to lead. Those that have them are no members any more.
+        // A copy that gets the log but no objects becomes primary. The copies with the objects are strays then.
         c.osds[1].disk.room = Some(0);
         c.load = true;
         serve(&mut c, 0, 1);

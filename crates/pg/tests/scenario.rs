@@ -1,6 +1,6 @@
-//! Do watches, notifies, timeouts and restarts play out as written down in `testdata/*.txt`?
+//! Do watches, notifies, timeouts and restarts go as recorded in `testdata/*.txt`?
 //!
-//! Lines with `>` are inputs, the others what came of them. `UPDATE_EXPECT=1` writes what comes now.
+//! Lines with `>` are inputs, the others are outputs. `UPDATE_EXPECT=1` records the present outputs.
 mod common;
 
 use base::EntityAddr;
@@ -26,7 +26,7 @@ impl Blocklist for Block {
     }
 }
 
-/// The operation in `words`; `$` is the newest notify.
+/// The operation in `words`; `$` stands for the newest notify.
 fn parse(words: &[&str], notify: u64) -> OsdOp {
     let num = |i: usize| words.get(i).map_or(0, |w| w.parse::<u64>().unwrap());
     let text = |i: usize| Bytes::copy_from_slice(words.get(i).unwrap_or(&"").as_bytes());
@@ -160,7 +160,7 @@ fn watch_restart() {
     check("watch_restart");
 }
 
-/// Payloads and answers that notifies keep are bounded, and room comes back when they complete.
+/// Payloads and acknowledgements of notifies are bounded, and space is free again when they complete.
 #[test]
 fn notifies_are_bounded() {
     use base::errno::{EBUSY, EINVAL, EMSGSIZE};
@@ -191,7 +191,7 @@ fn notifies_are_bounded() {
     assert_eq!(w.op("a", vec![notify(1)]).result, EBUSY);
     w.advance(60_001);
     assert_eq!(w.op("a", vec![notify(NOTIFY_BYTES_MAX)]).result, 0, "all of them have ended");
-    // What does not decode is no notify without a payload.
+    // Undecodable input is not a notify without payload.
     let rotten = OsdOp::with_indata(OpCode::NOTIFY, Bytes::from_static(&[1, 0, 0, 0, 9]));
     assert_eq!(w.op("a", vec![rotten]).result, EINVAL);
     let rotten = OsdOp::with_indata(OpCode::NOTIFY_ACK, Bytes::from_static(&[1, 0, 0]));

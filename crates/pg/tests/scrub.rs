@@ -1,4 +1,4 @@
-//! Scrubs of one PG on several OSDs: what is found, counted, listed and repaired.
+//! Scrubs of one PG on several OSDs: errors found, counted, listed and repaired.
 
 mod cluster;
 
@@ -28,7 +28,7 @@ fn head(n: usize) -> HObject {
     }
 }
 
-/// Changes what an OSD holds behind the PG's back.
+/// Changes the content of an OSD behind the PG's back.
 fn change(c: &mut Cluster, osd: i32, ops: Vec<Op>) {
     let disk = &mut c.osds[osd as usize].disk;
     let all = disk.pending();
@@ -42,7 +42,7 @@ fn cid() -> Cid {
     Cid::Pg(spg())
 }
 
-/// Three copies of some objects, clean and quiet.
+/// Three copies of some objects, clean and idle.
 fn cluster(seed: u64) -> Cluster {
     let mut c = Cluster::new(seed, 3, 3, 2, 5, 6);
     c.run(20_000);
@@ -237,7 +237,7 @@ fn deep_scrubs_count_omaps_and_name_large_ones() {
         let s = c.osds[osd].pg.as_ref().unwrap().info().stats;
         (s.num_large_omap_objects, s.num_omap_keys, s.num_omap_bytes)
     };
-    // Neither counts keys as bytes, nor is large what is no more than the limit.
+    // Keys do not count as bytes, and an omap at the limit is not large.
     for (object, keys, len) in [(20, 3, 33), (21, 4, 1), (22, 1, 101)] {
         set(&mut c, object, keys, len);
     }

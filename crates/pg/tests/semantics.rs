@@ -1,4 +1,4 @@
-//! Does each operation answer what Ceph's clients and tests expect?
+//! Does each operation give the answer that Ceph's clients and tests expect?
 mod common;
 
 use base::SnapId;
@@ -15,7 +15,7 @@ fn vals(b: &Bytes) -> (BTreeMap<Bytes, Bytes>, bool) {
     decode(b)
 }
 
-/// `op` as a client of a file system sends it, which knows how often and to what size its file was truncated.
+/// `op` as a CephFS client sends it, with the number and size of its file's last truncation.
 fn of_file(mut op: OsdOp, seq: u32, size: u64) -> OsdOp {
     op.set_extent(Extent { truncate_seq: seq, truncate_size: size, ..op.extent() });
     op
@@ -25,27 +25,27 @@ fn of_file(mut op: OsdOp, seq: u32, size: u64) -> OsdOp {
 fn a_files_truncations_order_its_writes() {
     let mut w = World::new();
     let whole = |w: &mut World, o: &str| w.op(o, vec![read(0, 0)]).ops[0].outdata.clone();
-    // What a mount does first in a pool: it tries whether it may create the object, and then writes. Never truncated.
+    // A mount does this first in a pool: it tries to create the object, then writes. The file was never truncated.
     assert_eq!(w.op("a", vec![simple(OpCode::CREATE)]).result, 0);
     assert_eq!(w.op("a", vec![of_file(write(0, b"data"), 1, u64::MAX)]).result, 0);
     assert_eq!(whole(&mut w, "a"), &b"data"[..]);
-    // The same for an object that is new, and one that has data.
+    // The same for a new object, and for one with data.
     assert_eq!(w.op("b", vec![of_file(write(2, b"data"), 1, u64::MAX)]).result, 0);
     assert_eq!(whole(&mut w, "b"), &b"\0\0data"[..]);
     assert_eq!(w.op("c", vec![write(0, b"0123456789")]).result, 0);
     assert_eq!(w.op("c", vec![of_file(write(2, b"xx"), 1, u64::MAX)]).result, 0);
     assert_eq!(whole(&mut w, "c"), &b"01xx456789"[..]);
-    // A truncation, then a write from before it: only what is inside counts.
+    // A truncation, then an older write: only the part within the object counts.
     assert_eq!(w.op("c", vec![of_file(truncate(6), 2, 6)]).result, 0);
     assert_eq!(w.op("c", vec![of_file(write(4, b"yyyy"), 1, u64::MAX)]).result, 0);
     assert_eq!(whole(&mut w, "c"), &b"01xxyy"[..]);
-    // A write that knows of a truncation which has not come yet makes it; then it is no news.
+    // A write that knows of a later truncation applies it; the truncation itself then changes nothing.
     assert_eq!(w.op("c", vec![of_file(write(1, b"z"), 3, 3)]).result, 0);
     assert_eq!(whole(&mut w, "c"), &b"0zx"[..]);
     assert_eq!(w.op("c", vec![write(3, b"more")]).result, 0);
     assert_eq!(w.op("c", vec![of_file(truncate(3), 3, 3)]).result, 0);
     assert_eq!(whole(&mut w, "c"), &b"0zx"[..], "what came without a sequence was cut as an old write");
-    // A read that knows of one sees no more than is left.
+    // A read that knows of a truncation returns only what it leaves.
     assert_eq!(w.op("a", vec![of_file(read(0, 10), 2, 2)]).ops[0].outdata, &b"da"[..]);
     assert_eq!(w.op("c", vec![of_file(write(0, b"q"), 9, (128 << 20) + 1)]).result, EFBIG);
 }
@@ -117,7 +117,7 @@ fn vectors_are_atomic() {
     assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &b"abcdef"[..]);
     let (m, more) = vals(&w.op("a", vec![omap_vals("", 10, "")]).ops[0].outdata);
     assert_eq!((m.len(), more), (1, false));
-    // A failure that is allowed.
+    // A failure with FAILOK.
     let r = w.op(
         "a",
         vec![
@@ -127,15 +127,15 @@ fn vectors_are_atomic() {
     );
     assert_eq!((r.result, r.ops[0].rval), (0, -4096));
     assert_eq!(w.op("a", vec![read(6, 0)]).ops[0].outdata, &b"!"[..]);
-    // In a read, the mismatch is the result.
+    // In a read, the mismatch is the operation's result.
     let r = w.op("a", vec![OsdOp::with_extent(OpCode::CMPEXT, 0, 2, Bytes::from_static(b"ab"))]);
     assert_eq!(r.result, 0);
     let r = w.op("a", vec![OsdOp::with_extent(OpCode::CMPEXT, 0, 3, Bytes::from_static(b"abX"))]);
     assert_eq!(r.result, -4097);
 }
 
-/// What a vector's operations see of earlier ones: existence and size, but data, attributes and omap as they were before
-/// it. Every case was run against an OSD of Ceph 16.2 and gives the same there.
+/// Effects of earlier operations that later ones of a vector see: existence and size. Data, attributes and omap are
+/// as before the vector. Ceph 16.2 gives the same results in every case.
 #[test]
 fn a_vector_reads_what_was_there_before_it() {
     fn cmpx(k: &str, v: &[u8]) -> OsdOp {
@@ -151,7 +151,7 @@ fn a_vector_reads_what_was_there_before_it() {
         OsdOp::call("version", "set", &version_op(n))
     }
     fn version_is(n: u8) -> OsdOp {
-        // The version as object, and one condition: equal to it.
+        // The version as object, and one condition: equality.
         let v = version(n);
         let mut cond = v.clone();
         cond.extend(1u32.to_le_bytes());
@@ -203,12 +203,12 @@ fn a_vector_reads_what_was_there_before_it() {
             assert_eq!(got, want, "{what}, on {}", if full { "an object" } else { "none" });
         }
     }
-    // The same with output: two increments by a class in one vector both start from what was there.
+    // The same with output: two increments by a class in one vector both start from the old value.
     let mut w = World::new();
     let add = |n: &str| OsdOp::call("numops", "add", &encode_two("n", n));
     assert_eq!(w.op("o", vec![add("5"), add("7")]).result, 0);
     assert_eq!(vals(&w.op("o", vec![omap_vals("", 9, "")]).ops[0].outdata).0[&b"n"[..]], &b"7"[..]);
-    // Made and removed in one vector: nothing happened, and what was read is shown.
+    // Created and removed in one vector: nothing changes, and the reads are answered.
     let r = w.op("p", vec![new(), del(), with_flags(simple(OpCode::STAT), op_flags::FAILOK), omap_vals("", 9, "")]);
     assert_eq!((r.result, r.ops[2].rval, r.ops[3].outdata.len()), (0, ENOENT, 5));
 }
@@ -358,7 +358,7 @@ fn wrong_requests_get_their_errno() {
     assert_eq!(w.op("a", vec![write(0, b"x")]).result, EINVAL, "a snapshot newer than its sequence");
     w.set_snaps(4, &[2, 3]);
     assert_eq!(w.op("a", vec![write(0, b"x")]).result, EINVAL, "not newest first");
-    // An object of another PG is nobody's business here.
+    // An object of another PG is dropped.
     w.pool.pg_num = 2;
     let mut r = w.request(1, "a", vec![read(0, 0)]);
     r.msg.pgid.pg.seed = 1;
@@ -390,7 +390,7 @@ fn snapshots_list_read_roll_back() {
     assert_eq!(w.at_snap("a", SnapId(5), vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"1"[..]);
     assert_eq!(w.at_snap("a", SnapId(6), vec![xattr(OpCode::GETXATTR, "k")]).ops[0].outdata, &b"2"[..]);
     assert_eq!(w.at_snap("a", SnapId(4), vec![simple(OpCode::STAT)]).result, ENOENT, "4 was never in a context");
-    // The head goes, the clone stays.
+    // The head is deleted, the clone stays.
     assert_eq!(w.op("a", vec![simple(OpCode::DELETE)]).result, 0);
     assert_eq!(w.op("a", vec![read(0, 0)]).result, ENOENT);
     assert_eq!(list(&mut w).clones.len(), 1);
@@ -404,12 +404,12 @@ fn snapshots_list_read_roll_back() {
     assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &[1; 100][..]);
     let (m, _) = vals(&w.op("a", vec![omap_vals("", 5, "")]).ops[0].outdata);
     assert_eq!(m, BTreeMap::from([(bytes(b"o"), bytes(b"1"))]));
-    // Old contexts are refused if the client wants order.
+    // With ORDERSNAP an old snapshot context is refused.
     w.set_snaps(4, &[]);
     let mut r = w.request(1, "a", vec![write(0, b"x")]);
     r.msg.flags |= msg_flags::ORDERSNAP;
     assert_eq!(w.call(r).result, -85);
-    // Snapshot 5 goes away.
+    // Snapshot 5 is removed.
     w.set_snaps(5, &[]);
     w.pool.removed_snaps.insert(5, 1);
     w.next_map();
@@ -436,7 +436,7 @@ fn list_pg(w: &mut World, nspace: &'static [u8]) -> Bytes {
     r.ops[0].outdata.clone()
 }
 
-/// Input of a listing filter: names that nobody looks at, the filter's type and what it takes.
+/// Input of a list with filter: two ignored names, the filter's type and its arguments.
 fn filter_of(kind: &str, args: &impl wire::Encode) -> Bytes {
     let f = [
         ("pg".to_owned(), "filter".to_owned()).to_bytes(wire::Features::PACIFIC),
@@ -654,7 +654,7 @@ fn legacy_text_maps() {
     assert_eq!(w.op("d", vec![convert]).result, 0);
 }
 
-/// A reply names the version of what was read.
+/// A reply has the version of the clone that was read.
 #[test]
 fn reads_at_snapshots_answer_with_versions_of_clones() {
     let mut w = World::new();

@@ -1,4 +1,4 @@
-//! Do watches and notifies harm nothing else on several OSDs?
+//! Do watches and notifies disturb nothing else on several OSDs?
 
 mod cluster;
 
@@ -15,7 +15,7 @@ fn read() -> Vec<OsdOp> {
 
 fn watch(cookie: u64, timeout: u32) -> OsdOp {
     let mut o = OsdOp::new(OpCode::WATCH);
-    // Its open session is proof enough that the client lives.
+    // Without pings the open session keeps the watch alive.
     o.set_watch(WatchArgs { cookie, op: WatchArgs::LEGACY_WATCH, timeout, ..WatchArgs::default() });
     o
 }
@@ -27,7 +27,7 @@ fn notify(cookie: u64) -> OsdOp {
     o
 }
 
-/// Three copies, two objects that somebody watches for ten seconds, and no other client.
+/// Three copies, two objects with a watch of ten seconds, and no other client.
 fn watched() -> Cluster {
     let mut c = Cluster::new(21, 3, 3, 2, 2, 2);
     c.run(10_000);
@@ -43,7 +43,7 @@ fn watched() -> Cluster {
     c
 }
 
-/// A member is no judge of watches: it must not end one by a record of its own, which the primary's next write would meet.
+/// A member must not expire a watch by a log record of its own, which would conflict with the primary's next write.
 #[test]
 fn a_watched_object_that_a_member_reads_stays_writable() {
     let mut c = watched();
@@ -54,7 +54,7 @@ fn a_watched_object_that_a_member_reads_stays_writable() {
             assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "read on osd.{member}");
         }
     }
-    // Longer than the watch lasts.
+    // Longer than the watch's timeout.
     c.run(30_000);
     for object in 0..2 {
         let op = OsdOp::with_xattr(OpCode::SETXATTR, b"a", b"b", 0, 0);
@@ -70,7 +70,7 @@ fn a_watched_object_that_a_member_reads_stays_writable() {
     c.final_reads();
 }
 
-/// Who watches is known where the PG is led; a member would complete the notify without having told anybody.
+/// Only the primary has watches: a member would complete the notify without telling any watcher.
 #[test]
 fn a_member_starts_no_notify() {
     let mut c = watched();
@@ -90,12 +90,12 @@ fn a_member_starts_no_notify() {
     }
 }
 
-/// No map tells a client to ask another one: a member that can't serve a read must say so, whatever its state.
+/// No map sends a client to another member, so a member that can't serve a read must say so, whatever its state.
 #[test]
 fn a_read_that_any_member_may_serve_is_always_answered() {
     let mut c = watched();
     let flags = msg_flags::BALANCE_READS;
-    // A copy that was just made, and one that takes no part, say no; so does one that failed.
+    // A new copy and a stray answer `EAGAIN`, and so does a failed copy.
     c.change(|m| m.order = vec![0, 1]);
     c.run(100);
     let t = c.ask(2, 2, 0, flags, read());

@@ -1,4 +1,4 @@
-//! A store whose newest transactions a power cut may take back.
+//! A store whose newest transactions a power cut may take back, for the tests.
 
 use base::Eversion;
 use bytes::Bytes;
@@ -9,17 +9,17 @@ use store::{Cid, Event, ObjectStat, ObjectStore, Oid, Op, ReadError, Statfs, Tag
 
 type Read<T> = Result<T, ReadError>;
 
-/// `live` is what reads see; `safe` is what a power cut leaves.
+/// The store: reads see `live`, and a power cut leaves `safe`.
 pub struct Disk {
     live: MemStore,
     safe: MemStore,
     pending: VecDeque<(Tag, Transaction)>,
     events: VecDeque<Event>,
-    /// Objects whose data does not read.
+    /// Objects whose data is unreadable.
     pub spoiled: BTreeSet<Oid>,
-    /// Operations that a transaction may have.
+    /// Most operations in one transaction.
     pub frame: usize,
-    /// Runs of objects' data that were read, and that transactions wrote.
+    /// Ranges of objects' data that were read, and (`writes`) written by transactions.
     pub reads: BTreeSet<(Oid, u64, u64)>,
     pub writes: Vec<(Oid, u64, u64)>,
     /// Transactions that were submitted.
@@ -28,7 +28,7 @@ pub struct Disk {
     pub room: Option<usize>,
 }
 
-/// True for a part of an object that comes from another OSD: it writes, and has no entry for the log.
+/// True for a part of a pushed object: it writes data and has no log entry.
 fn is_part(t: &Transaction) -> bool {
     let logs = t.ops.iter().any(|o| matches!(o, Op::LogAppend { .. }));
     !logs && t.ops.iter().any(|o| matches!(o, Op::Write { .. }))
@@ -51,12 +51,12 @@ impl Disk {
         }
     }
 
-    /// Transactions that are not durable.
+    /// Number of transactions that are not durable.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// The oldest `n` transactions are durable now.
+    /// Makes the oldest `n` transactions durable.
     pub fn sync(&mut self, n: usize) {
         for _ in 0..n {
             let Some((tag, t)) = self.pending.pop_front() else { return };
@@ -66,7 +66,7 @@ impl Disk {
         }
     }
 
-    /// The power fails; the oldest `keep` transactions had reached the disk though nobody was told.
+    /// Cuts the power; the oldest `keep` transactions reached the disk without a durable event.
     pub fn power_cut(&mut self, keep: usize, seed: u64) {
         self.sync(keep);
         self.pending.clear();
@@ -87,7 +87,7 @@ impl ObjectStore for Disk {
         if self.spoiled.contains(o) {
             return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
         }
-        // A plan that waits reads again when it goes on.
+        // A parked plan reads the same range again.
         self.reads.insert((o.clone(), off, len));
         Ok(data)
     }
@@ -116,7 +116,7 @@ impl ObjectStore for Disk {
         entries: usize,
         bytes: usize,
     ) -> Read<OmapPage> {
-        // What is the PG's own has nothing but omap.
+        // The PG's own objects have only omap.
         if o.hobj.oid.is_empty() && self.spoiled.contains(o) {
             return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
         }
@@ -164,7 +164,7 @@ impl ObjectStore for Disk {
     fn poll_event(&mut self) -> Option<Event> {
         loop {
             match self.live.poll_event() {
-                // Durable when `sync` says so.
+                // `sync` makes transactions durable.
                 Some(Event::Durable(..)) => {}
                 Some(e) => return Some(e),
                 None => return self.events.pop_front(),

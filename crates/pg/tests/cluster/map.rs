@@ -1,4 +1,4 @@
-//! What the monitor of the tests knows of an epoch.
+//! The monitor's state of an epoch, for the tests.
 
 use super::POOL;
 use base::{Epoch, OsdId, PoolId, ShardId};
@@ -6,26 +6,26 @@ use pg::map::{Mapping, NoBlocklist, Osds, PoolKind};
 use pg::{MapView, PoolView};
 use std::rc::Rc;
 
-/// What the monitor knows of an epoch.
+/// The monitor's state of one epoch.
 #[derive(Clone, Debug)]
 pub struct Map {
     pub epoch: u32,
     pub up: Vec<bool>,
     pub up_from: Vec<u32>,
     pub up_thru: Vec<u32>,
-    /// Who should serve, best first; OSDs that are up of the first `size`.
+    /// OSDs in order of preference; those that are up among the first `size` form the up set.
     pub order: Vec<i32>,
     pub temp: Vec<i32>,
     pub size: u32,
     pub min_size: u32,
     pub removed_snaps: Vec<u64>,
     pub snap_seq: u64,
-    /// OSDs without space.
+    /// Full OSDs.
     pub full: Vec<i32>,
-    /// OSDs whose data an operator gave up.
+    /// OSDs that an operator declared lost.
     pub lost: Vec<i32>,
     pub backfillfull: f32,
-    /// The pool is erasure-coded: data and coding shards. OSD `n` has shard `n % size`.
+    /// Data and coding shards, if the pool is erasure-coded. OSD `n` has shard `n % size`.
     pub code: Option<(u8, u8)>,
 }
 
@@ -59,7 +59,7 @@ impl Map {
     pub fn is_up(&self, o: i32) -> bool {
         self.up[o as usize]
     }
-    /// Which shard an OSD has.
+    /// The shard of an OSD.
     pub fn shard(&self, o: i32) -> ShardId {
         if self.code.is_some() { ShardId((o % self.size as i32) as i8) } else { ShardId::NONE }
     }

@@ -1,5 +1,5 @@
 //! One PG on several OSDs: machines over stores that lose power, a network that delays, loses sessions and splits, a
-//! monitor that is one, and clients that check what they read.
+//! single monitor, and clients that check their reads.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod disk;
@@ -36,15 +36,15 @@ pub struct Osd {
     pub disk: Disk,
     pub pg: Option<Pg>,
     pub running: bool,
-    /// Newest map it has.
+    /// Newest map that the OSD has.
     pub epoch: u32,
     index: u32,
     leases: Rc<LeaseView>,
     pub reserver: Arc<Reserver>,
-    /// Places that other PGs have or want.
+    /// Claims of other PGs on this OSD.
     pub others: Vec<Claim>,
     parked: Vec<(i32, Box<MPgPeer>)>,
-    /// Cut off from the monitor.
+    /// The OSD does not reach the monitor.
     pub cut: bool,
     down_since: Option<u64>,
 }
@@ -68,24 +68,25 @@ enum What {
     Client(usize),
 }
 
-/// One object's history: a single writer appends its count, others read.
+/// History of one object: a single writer appends its count, other clients read.
 #[derive(Debug, Default)]
 pub struct Object {
     pub attempted: u64,
     pub acked: u64,
-    /// Newest that any finished read has seen.
+    /// Newest count that a finished read has returned.
     pub seen: u64,
 }
 
 pub struct Client {
     pub tid: u64,
-    /// What is under way: object, tid, what is being written (0: a read), what was acknowledged or seen when it began.
+    /// The operation in flight: object, tid, count that is written (0: a read), count acknowledged or seen at its
+    /// start.
     pub busy: Option<(usize, u64, u64, u64)>,
     pub sent: u64,
     pub done: u64,
-    /// The read under way may be answered by any member.
+    /// The read in flight may go to any member.
     pub anywhere: bool,
-    /// What is under way asks for a new object where there is one, in vain, and leaves a record of that in the log.
+    /// The operation creates an object that exists: it fails, and leaves a record in the log.
     pub creates: bool,
     /// Reads that no copy could serve.
     pub errors: u64,
@@ -93,7 +94,7 @@ pub struct Client {
 
 pub struct Cluster {
     pub rng: Rng,
-    /// What other PGs of the OSDs claim.
+    /// Source of claims of other PGs.
     rivals: Rng,
     pub contended: bool,
     pub now: u64,
@@ -103,7 +104,7 @@ pub struct Cluster {
     pub maps: Vec<Map>,
     pub clients: Vec<Client>,
     pub objects: Vec<Object>,
-    /// Session numbers; a message of an older one is lost.
+    /// Numbers of sessions; a message of an older one is lost.
     sessions: BTreeMap<(i32, i32), u64>,
     pub blocked: BTreeSet<(i32, i32)>,
     pub keep_log: (usize, usize),
@@ -112,28 +113,28 @@ pub struct Cluster {
     pub trace: u64,
     pub delay: u64,
     pub violations: Vec<String>,
-    /// Reads that were sent to any member and answered there.
+    /// Reads that a replica answered.
     pub read_anywhere: u64,
     pub verbose: bool,
     /// Lines of the cluster log.
     pub log: Vec<String>,
-    /// Answers to operations of [`Cluster::ask`], by number.
+    /// Replies to the operations of [`Cluster::ask`], by number.
     pub answers: BTreeMap<u64, MOsdOpReply>,
-    /// Watch messages that sessions of those got.
+    /// Watch messages to the sessions of [`Cluster::ask`].
     pub watch_messages: Vec<(u64, wire::msg::MWatchNotify)>,
-    /// Copies that failed: whose, and how.
+    /// Copies that failed: OSD and error.
     pub failed: Vec<(i32, base::errno::Errno)>,
-    /// A copy may fail.
+    /// The test expects copies to fail.
     pub may_fail: bool,
-    /// So many messages between OSDs are kept...
+    /// Number of messages between OSDs that are recorded...
     pub spies: usize,
-    /// ...here: from whom, to whom, what.
+    /// ...here: sender, receiver, message.
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
-    /// What an OSD says is not what it should say: whose message, and the message.
+    /// Changes the messages that an OSD sends; arguments: sender and message.
     pub lies: Option<fn(i32, &mut MPgPeer)>,
 }
 
-/// Sessions from here on are those of [`Cluster::ask`].
+/// Number of the first session of [`Cluster::ask`].
 pub const ASKED: u64 = 1_000_000;
 
 pub fn hash(name: &str) -> u32 {
@@ -149,7 +150,7 @@ impl Cluster {
         Self::of(seed, osds, size, min_size, None, objects, clients)
     }
 
-    /// With shards in place of copies.
+    /// A cluster with an erasure-coded pool.
     pub fn coded(seed: u64, osds: usize, (k, m): (u8, u8), objects: usize, clients: usize) -> Self {
         Self::of(seed, osds, u32::from(k + m), u32::from(k + m.min(2) - 1), Some((k, m)), objects, clients)
     }
@@ -226,7 +227,7 @@ impl Cluster {
                 down_since: None,
             });
         }
-        // The monitor tells the primary to make the PG.
+        // The monitor requests the PG's creation.
         let now = c.clock();
         let cfg = c.config(0);
         let mut how = CreateInfo::default();
@@ -270,7 +271,7 @@ impl Cluster {
         PgConfig { spg, whoami: OsdId(n), index: o.index, seed: self.trace ^ n as u64 }
     }
 
-    /// The copy of an OSD.
+    /// Name of an OSD's copy.
     pub fn spg(&self, n: i32) -> base::SpgId {
         base::SpgId { shard: self.map().shard(n), ..spg() }
     }
@@ -284,7 +285,7 @@ impl Cluster {
         self.maps.last().unwrap()
     }
 
-    /// Publishes a changed map.
+    /// Publishes the next map, with changes.
     pub fn change(&mut self, f: impl FnOnce(&mut Map)) {
         let mut m = self.map().clone();
         m.epoch += 1;
@@ -309,7 +310,7 @@ impl Cluster {
         self.sessions.get(&(a.min(b), a.max(b))).copied().unwrap_or(0)
     }
 
-    /// Loses what is on its way between two OSDs.
+    /// Loses the messages in flight between two OSDs.
     pub fn reset_session(&mut self, a: i32, b: i32) {
         *self.sessions.entry((a.min(b), a.max(b))).or_default() += 1;
         for (x, y) in [(a, b), (b, a)] {
@@ -332,19 +333,19 @@ impl Cluster {
         self.wake(n);
     }
 
-    /// Gives a PG an input.
+    /// Hands an input to an OSD's PG.
     pub fn give(&mut self, n: i32, e: Event) {
         self.feed(n, e);
     }
 
-    /// The copy of an OSD can't go on.
+    /// Fails the copy of an OSD.
     pub fn withdraw(&mut self, n: i32) {
         let mut out = Vec::new();
         self.osds[n as usize].pg.as_mut().unwrap().withdraw(base::errno::EIO, "a test", &mut out);
         self.carry_out(n, out);
     }
 
-    /// Tells the PG of an OSD that its claims changed.
+    /// Ticks the PG of an OSD, after its claims changed.
     pub fn wake(&mut self, n: i32) {
         let index = self.osds[n as usize].index;
         if self.osds[n as usize].reserver.has_news(0) && self.osds[n as usize].reserver.woken(0).contains(&index) {
@@ -352,7 +353,7 @@ impl Cluster {
         }
     }
 
-    /// Other PGs of an OSD claim a place, or give one back.
+    /// Lets another PG of an OSD claim a place, or give one back.
     fn contend(&mut self, n: i32) {
         let o = &mut self.osds[n as usize];
         let foreign = Owner { reactor: 0, index: 0, spg: spg() };
@@ -445,7 +446,7 @@ impl Cluster {
         }
     }
 
-    /// Power cut. Some transactions that nobody was told of may have reached the disk.
+    /// Cuts the power of an OSD. Some transactions without a durable event may have reached the disk.
     pub fn crash(&mut self, n: i32) {
         let seed = self.rng.next_u64();
         let pending = self.osds[n as usize].disk.pending() as u64;
@@ -494,7 +495,7 @@ impl Cluster {
             pg.use_leases(o.leases.clone());
             pg.use_reserver(o.reserver.clone(), 0);
             pg.keep_log(self.keep_log.0, self.keep_log.1);
-            // The info loads in memory, or after waiting; the host reads it, too, to know from which map to go on.
+            // The info loads at once or after a wait. The host reads it, too, to know the map from which to go on.
             let tag = Tag(u64::MAX);
             let blob = loop {
                 match o.disk.pg_info(tag, cid) {
@@ -517,7 +518,7 @@ impl Cluster {
             o.epoch = epoch - 1;
             self.carry_out(n, out);
         }
-        // The monitor learns that the old process is gone, then that the new one is there.
+        // The monitor hears that the old process ended, then that the new one runs.
         self.mark_down(n);
         self.change(|m| {
             m.up[n as usize] = true;
@@ -525,7 +526,7 @@ impl Cluster {
         });
     }
 
-    /// Delivers maps that an OSD lacks.
+    /// Delivers the maps that an OSD lacks.
     fn maps_to(&mut self, n: i32) {
         let o = &self.osds[n as usize];
         if !o.running || o.cut {
@@ -668,7 +669,7 @@ impl Cluster {
                     let cut = self.osds[n as usize].cut;
                     let fine = self.osds[n as usize].running && !cut && lost == 0;
                     if fine && !self.map().is_up(n) && self.osds[n as usize].epoch == self.map().epoch {
-                        // It sees itself down in the map and says that it is not.
+                        // The OSD is marked down in its map and boots again.
                         self.change(|m| {
                             m.up[n as usize] = true;
                             m.up_from[n as usize] = m.epoch;
@@ -695,7 +696,7 @@ impl Cluster {
         }
     }
 
-    /// Runs for `ms` of its time.
+    /// Runs for `ms` of virtual time.
     pub fn run(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some((&(t, s), _)) = self.queue.first_key_value() {
@@ -714,7 +715,7 @@ impl Cluster {
 
     fn client(&mut self, n: usize) {
         if let Some((object, tid, writes, _)) = self.clients[n].busy {
-            // Asks again after a while, as clients do when the map changes.
+            // Resends after a while, as clients do when the map changes.
             if self.now - self.clients[n].sent > 2_000 {
                 self.send(n, object, tid, writes);
             }
@@ -751,7 +752,7 @@ impl Cluster {
         }
         let epoch = map.epoch;
         let pgid = self.spg(primary);
-        // Some reads go anywhere, until that one says no.
+        // Reads may go to any member until one answers `EAGAIN`.
         let creates = self.clients[n].creates;
         let anywhere = writes == 0 && !creates && self.clients[n].anywhere && map.code.is_none();
         if anywhere {
@@ -803,7 +804,7 @@ impl Cluster {
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
     }
 
-    /// Gives an OSD a client's operation of its own; the number by which [`Cluster::answers`] has what comes of it.
+    /// Sends a client's operation to an OSD; returns its number in [`Cluster::answers`].
     pub fn ask(&mut self, osd: i32, who: u64, object: usize, flags: u32, ops: Vec<OsdOp>) -> u64 {
         self.seq += 1;
         let (tid, name, epoch) = (ASKED + self.seq, object_name(object), self.map().epoch);
@@ -840,7 +841,7 @@ impl Cluster {
         }
         if r.result == base::errno::EAGAIN {
             assert!(writes == 0, "only reads may be sent elsewhere");
-            // It may have been sent twice, and this be the second no.
+            // A resend may get a second `EAGAIN`.
             if std::mem::replace(&mut self.clients[n].anywhere, false) {
                 self.send(n, object, tid, writes);
             }
@@ -885,14 +886,14 @@ impl Cluster {
         o.seen = o.seen.max(k);
     }
 
-    /// An OSD's copy of an object does not read any more.
+    /// Makes an OSD's copy of an object unreadable.
     pub fn damage(&mut self, osd: i32, object: usize) {
         let name = object_name(object);
         let hobj = HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() };
         self.osds[osd as usize].disk.spoiled.insert(Oid::new(hobj.head()));
     }
 
-    /// The host lets an OSD's PG go to another reactor, which does not answer.
+    /// Starts a move of an OSD's PG to another reactor, which does not answer.
     pub fn begin_move(&mut self, osd: i32) {
         self.feed(osd, Event::Move(Box::new(Move::Begin)));
     }
@@ -927,7 +928,7 @@ impl Cluster {
         }
     }
 
-    /// Other PGs claim no place any more.
+    /// Drops the claims of other PGs.
     pub fn free_places(&mut self) {
         self.contended = false;
         for n in 0..self.osds.len() as i32 {
@@ -941,7 +942,7 @@ impl Cluster {
         if p < 0 { None } else { self.osds[p as usize].pg.as_ref() }
     }
 
-    /// Runs until the PG is clean and nobody waits. Panics if that takes too long.
+    /// Runs until the PG is clean and no client waits. Panics if that takes too long.
     pub fn settle(&mut self) {
         self.load = false;
         self.free_places();
@@ -966,13 +967,13 @@ impl Cluster {
         self.run(if self.map().code.is_some() { 15_000 } else { 2_000 });
     }
 
-    /// As an operator does ([`Event::Force`]).
+    /// Forces recovery, as an operator does ([`Event::Force`]).
     pub fn force(&mut self, options: u8) {
         let p = self.map().mapping().acting_primary.0;
         self.feed(p, Event::Force(options));
     }
 
-    /// `mark_unfound_lost`.
+    /// Runs `mark_unfound_lost`.
     pub fn mark_lost(&mut self, revert: bool) -> Result<String, (base::errno::Errno, String)> {
         let n = self.map().mapping().acting_primary.0;
         let now = self.clock();
@@ -983,7 +984,7 @@ impl Cluster {
         said
     }
 
-    /// How many writes the primary's copy of an object shows; `None`: there is no such object.
+    /// Number of writes in the primary's copy of an object; `None` if the object does not exist.
     pub fn writes_shown(&mut self, object: usize) -> Option<u64> {
         let n = self.map().mapping().acting_primary.0;
         let name = object_name(object);
@@ -999,7 +1000,7 @@ impl Cluster {
         }
     }
 
-    /// Scrubs the PG and waits until that, and the recovery it asks for, is over.
+    /// Scrubs the PG, and waits for the scrub and the recovery that follows.
     pub fn scrub(&mut self, deep: bool, repair: bool) {
         let p = self.map().mapping().acting_primary.0;
         self.feed(p, Event::Scrub(pg::scrub::ScrubRequest { deep, repair, required: true }));
@@ -1013,7 +1014,7 @@ impl Cluster {
         }
     }
 
-    /// What the last scrub found, by object.
+    /// Findings of the last scrub, by object.
     pub fn found(&self) -> Vec<(base::HObject, pg::scrub::report::BadObject)> {
         let found = self.primary().unwrap().scrub_findings().expect("was scrubbed");
         found.objects().map(|(h, b)| (h.clone(), b.clone())).collect()
@@ -1042,7 +1043,7 @@ impl Cluster {
         }
     }
 
-    /// Everything an OSD holds, as text.
+    /// The whole content of an OSD, as text.
     pub fn contents(&mut self, n: i32) -> BTreeMap<String, String> {
         let cid = Cid::Pg(self.spg(n));
         let disk = &mut self.osds[n as usize].disk;
@@ -1070,7 +1071,7 @@ impl Cluster {
                 let data = get!(disk.read(tag, cid, &o, 0, 1 << 20)).unwrap();
                 let attrs = get!(disk.attrs(tag, cid, &o)).unwrap();
                 let omap = get!(disk.omap_range(tag, cid, &o, b"", false, 10_000, 1 << 24)).unwrap();
-                // What is missing is each OSD's own.
+                // Missing sets differ between OSDs.
                 if o.hobj.oid.is_empty() && o.hobj.snap != SnapId::HEAD {
                     assert!(omap.entries.is_empty(), "osd.{n} still lacks objects");
                     continue;
@@ -1087,7 +1088,7 @@ impl Cluster {
         all
     }
 
-    /// All copies are the same, and hold all that was acknowledged.
+    /// Checks that all copies are equal, and that they hold all acknowledged writes.
     pub fn check(&mut self) {
         assert!(self.violations.is_empty(), "{:#?}", self.violations);
         let acting: Vec<i32> = self.map().mapping().acting.iter().map(|o| o.0).collect();
@@ -1122,7 +1123,7 @@ impl Cluster {
         }
     }
 
-    /// All objects read by a client that was never there.
+    /// Reads all objects by a new client.
     pub fn final_reads(&mut self) {
         for i in 0..self.objects.len() {
             let n = self.clients.len();

@@ -1,4 +1,4 @@
-//! What the shards of a PG hold, and whether that is what they should.
+//! The content of a PG's shards, and its check.
 
 use super::Cluster;
 use super::map::CHUNK;
@@ -11,7 +11,7 @@ use store::{Cid, ObjectStore, Oid, ReadError, Tag};
 
 pub type Attrs = Vec<(Bytes, Bytes)>;
 
-/// Everything of a shard: bytes and attributes by object.
+/// The content of a shard: bytes and attributes by object.
 pub fn shard(c: &mut Cluster, n: i32) -> BTreeMap<HObject, (Bytes, Attrs)> {
     let (cid, tag) = (Cid::Pg(c.spg(n)), Tag(u64::MAX - 1));
     let disk = &mut c.osds[n as usize].disk;
@@ -43,7 +43,8 @@ pub fn shard(c: &mut Cluster, n: i32) -> BTreeMap<HObject, (Bytes, Attrs)> {
     all
 }
 
-/// All shards are there, as long as their objects say, with the same attributes, and every `k` of them give the same.
+/// Checks that all shards exist with the right lengths and equal attributes, and that any `k` of them give the same
+/// objects.
 pub fn check(c: &mut Cluster) {
     assert!(c.violations.is_empty(), "{:#?}", c.violations);
     let (k, m) = c.map().code.unwrap();
@@ -84,7 +85,7 @@ pub fn check(c: &mut Cluster) {
     }
 }
 
-/// Runs until all is whole, and judges it.
+/// Runs until the PG is clean, and checks it.
 pub fn finish(c: &mut Cluster) {
     c.settle();
     check(c);

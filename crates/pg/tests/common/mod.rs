@@ -1,4 +1,4 @@
-//! One PG over a memory store with a host that does nothing but carry events.
+//! One PG over a memory store, with a host that only carries events.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
 
 use base::{EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
@@ -15,7 +15,7 @@ use wire::types::{ObjectLocator, SnapContext};
 
 pub const POOL: i64 = 3;
 
-/// Only these OSDs are up.
+/// An OSD map in which only these OSDs are up.
 pub struct Up(pub std::collections::BTreeSet<OsdId>);
 
 impl pg::map::Osds for Up {
@@ -42,14 +42,14 @@ pub struct World {
     pub pool: PoolView,
     pub effects: Vec<Effect>,
     pub replies: BTreeMap<(SessionId, u64), MOsdOpReply>,
-    /// In order of arrival.
+    /// Replies in the order of arrival.
     pub order: Vec<(SessionId, u64)>,
     pub watch: Vec<(SessionId, MWatchNotify, Bytes)>,
     pub fetches: Vec<pg::Fetch>,
     pub tid: u64,
-    /// Snapshot context of every write.
+    /// Snapshot context of all writes.
     pub snapc: SnapContext,
-    /// Durable events come only when asked for.
+    /// Durable events are delivered only by `step`.
     pub manual: bool,
 }
 
@@ -100,7 +100,7 @@ impl World {
         w
     }
 
-    /// A PG that has seen no map yet.
+    /// A PG that has no map yet.
     pub fn unmapped(mut store: MemStore) -> Self {
         let cfg = PgConfig { spg: PgId::new(POOL, 0).into(), whoami: OsdId(0), index: 1, seed: 7 };
         let now = now_at(0);
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Carries events and effects until nothing moves.
+    /// Carries events and effects until none is left.
     pub fn settle(&mut self) {
         loop {
             self.store.end_turn();
@@ -148,7 +148,7 @@ impl World {
         self.collect();
     }
 
-    /// One event of the store, if there is one.
+    /// Delivers one event of the store, if there is one; true if there was.
     pub fn step(&mut self) -> bool {
         let e = self.store.poll_event();
         let some = e.is_some();
@@ -174,14 +174,14 @@ impl World {
         }
     }
 
-    /// Gives the PG the map of the current view.
+    /// Hands the map of the current view to the PG.
     pub fn map(&mut self) {
         self.view.pool = Some(Rc::new(self.pool.clone()));
         let v = self.view.clone();
         self.handle(Event::Map(v));
     }
 
-    /// Another OSD answers that it has no copy.
+    /// Delivers another OSD's answer that it has no copy.
     pub fn has_nothing(&mut self, osd: OsdId) {
         let (body, data) = pg::peer::Body::Notify { info: Box::default(), absent: true, grants: Vec::new() }.encode();
         let msg = Box::new(wire::msg::MPgPeer {
@@ -200,7 +200,7 @@ impl World {
         self.map();
     }
 
-    /// Starts the machine again on the same store, as after a crash.
+    /// Restarts the machine on the same store, as after a crash.
     pub fn restart(&mut self) {
         while self.store.poll_event().is_some() {}
         self.effects.clear();
@@ -252,7 +252,7 @@ impl World {
         key
     }
 
-    /// Sends and returns the answer.
+    /// Sends a request and returns its reply.
     pub fn call(&mut self, r: OpRequest) -> MOsdOpReply {
         let key = self.send(r);
         self.settle();
