@@ -166,7 +166,7 @@ impl PgInfo {
         self.last_update == Eversion::default() && self.last_epoch_started.0 == 0
     }
 
-    /// True if backfill has filled this copy; objects of the missing set may still lack.
+    /// True if backfill has filled this copy; objects of the missing set may still be absent.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.last_backfill.max

@@ -66,7 +66,7 @@ pub const EARLY_PEERS_MAX: usize = 256;
 /// Epochs after which a PG stores the newest map it has processed, at the latest. The host keeps more maps than that
 /// for its next start.
 pub const EPOCHS_UNSAVED_MAX: u32 = 32;
-/// Number of past intervals that may have taken writes from which a warning is logged; none may be dropped.
+/// Past intervals that may have taken writes, above which a PG logs a warning. None may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
 /// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD together.
 pub const PULLS_MAX: usize = 8;

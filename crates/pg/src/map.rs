@@ -1,4 +1,4 @@
-//! The part of an OSD map that one PG needs. The machine so needs no CRUSH, and tests need no map.
+//! The part of an OSD map that one PG needs. With it the machine needs no CRUSH, and tests need no full map.
 
 use crate::object::Intervals;
 use crate::shards::{PeerId, ShardSet};

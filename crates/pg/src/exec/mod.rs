@@ -171,7 +171,7 @@ impl OpCtx<'_> {
         self.bytes_read += bytes as u64;
     }
 
-    /// Runs the vector. Returns the result of its last operation, or of the first one that failed and may not.
+    /// Runs the vector. Returns the result of its last operation, or of the first failed one without FAILOK.
     pub(crate) fn run(&mut self, ops: &mut OpVec) -> Step<i32> {
         let mut result = 0;
         for (i, op) in ops.iter_mut().enumerate() {

@@ -526,7 +526,7 @@ impl Body {
             16 => Self::Backfilled { upto: r.get()? },
             17 => Self::Remove,
             18 => Self::Stable { seq: r.u64()? },
-            LACKS => Self::Lacks { objects: r.vec_with("objects that are lacked", |r| Ok((r.get()?, r.get()?)))? },
+            LACKS => Self::Lacks { objects: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))? },
             SCRUB => Self::Scrub(Box::new(ScrubMsg::decode(r)?)),
             HAVE => Self::Have { heads: r.vec_with("objects", |r| r.get())? },
             VERSIONS => Self::Versions { versions: r.vec_with("versions", |r| Ok((r.get()?, r.get()?)))? },

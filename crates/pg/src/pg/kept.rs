@@ -10,7 +10,7 @@ use crate::moving::Late;
 use crate::pg::ops::held::heaviest;
 
 /// Keeps a map. Of a run of maps that are equal for the PG, only the first and the last are kept: they mark begin and
-/// end of its interval. So there are at most two per interval, and past intervals are bounded elsewhere.
+/// end of its interval. So there are at most two per interval.
 pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
     let same = |a: &MapView, b: &MapView| {
         a.pool.is_some() == b.pool.is_some() && a.up_from == b.up_from && IntervalKey::of(a) == IntervalKey::of(b)

@@ -369,7 +369,7 @@ impl Pg {
     /// Starts over in a new interval.
     fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let leads = led && self.primary() == self.me() && !self.stopping;
-        // No other copy had to have the writes.
+        // There is no other copy that must have the writes.
         let alone = leads && self.others.is_empty();
         self.leave_interval(leads, out);
         // Clients resend what they sent to another primary, so its replies are dropped.

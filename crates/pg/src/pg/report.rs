@@ -206,7 +206,7 @@ impl Pg {
         }
     }
 
-    /// The copy that must give the authoritative log although its OSD is down in the map; for checks. Always `None`:
+    /// The copy that must give the authoritative log although its OSD is down in the map; for checks. `Some` is a bug:
     /// no interval would end that wait.
     #[must_use]
     pub fn waits_for_dead(&self) -> Option<OsdId> {
@@ -302,7 +302,7 @@ impl Pg {
     }
 
     /// True if the report differs from earlier ones in more than times that advance by themselves. A change is news
-    /// [`NEWS_TIMES`] times.
+    /// `NEWS_TIMES` times.
     pub fn is_news(&mut self, st: &mut PgStat) -> bool {
         let f = fingerprint(st) | TIMES;
         let times = if self.reported | TIMES == f { (self.reported & TIMES) + 1 } else { 1 };

@@ -102,7 +102,7 @@ pub(in crate::pg) enum Action {
         to: PeerId,
         n: u64,
     },
-    /// A page of a long snapshot index is moved: to children of a split, or from the given collection in a merge.
+    /// A page of a long snapshot index is moved: to children of a split, or to the target that joins this collection.
     IndexMoved(Option<Cid>),
     /// A step of preparing the collection for a merge source's objects is done.
     Berth,

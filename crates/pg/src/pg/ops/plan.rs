@@ -68,7 +68,7 @@ pub(in crate::pg) enum Work {
     LoadMove,
     /// As target of a move: stores the info, so that the collection counts.
     Arrive,
-    /// As merge target: joins the source's collection, by reference if one is given.
+    /// As merge target: joins the given collection, the source's own or a copy, to this one.
     Join(Option<store::Cid>),
     /// Removes objects of a PG that is being deleted.
     Delete,
@@ -121,7 +121,7 @@ pub(in crate::pg) struct Plan {
     pub excl: bool,
     /// The plan is counted in its object's lock.
     pub holds: bool,
-    /// The plan only reads committed state for another object's copy, so it ignores locks.
+    /// The plan reads committed state for a copy to another object, so it ignores locks.
     pub bypass: bool,
     pub stage: Stage,
     /// Ranges of other shards that the plan has read.
@@ -147,7 +147,7 @@ impl ObjectLock {
 
 /// Outcome of running a plan.
 pub(in crate::pg) enum Verdict {
-    /// Finished without a transaction; the store drops the plan's tag.
+    /// Finished without a transaction; the plan's tag in the store is released.
     Done,
     /// Finished, with a submitted transaction.
     Submitted,

@@ -221,7 +221,7 @@ impl Pg {
         self.peers.auth.filter(|_| self.state == State::GetLog)
     }
 
-    /// A member of the acting set that is a backfill target; for checks. Always `None`: such a member would count as
+    /// A member of the acting set that is a backfill target; for checks. `Some` is a bug: such a member would count as
     /// a copy.
     #[must_use]
     pub fn fills_a_member(&self) -> Option<PeerId> {
