@@ -200,6 +200,28 @@ fn files_say_what_lives_in_them() {
     fail_if_any("files without a `//!` header", found);
 }
 
+/// A comment names its thing first: one that begins with a pronoun, or with a clause in its place, is a riddle to a new reader.
+#[test]
+fn comments_name_the_thing() {
+    let riddles = ["What", "Who", "Whose", "It", "That", "Which"];
+    let comment = |line: &str| line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::to_owned);
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        // A line in the middle of a sentence begins with any word.
+        let mut goes_on = false;
+        for (n, line) in text.lines().map(str::trim).enumerate() {
+            let words = comment(line);
+            let words = words.as_deref().map_or("", str::trim);
+            let first = words.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if !goes_on && riddles.contains(&first) {
+                found.push(format!("{path}:{}: {line}", n + 1));
+            }
+            goes_on = !words.is_empty() && !words.ends_with(['.', ':', ';']);
+        }
+    }
+    fail_if_any("comments that do not name their thing", found);
+}
+
 #[test]
 fn nothing_is_left_undone_or_printed() {
     let unfinished = [concat!("todo", "!("), concat!("dbg", "!("), concat!("unimplemented", "!(")];

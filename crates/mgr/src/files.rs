@@ -1,4 +1,4 @@
-//! What the manager role knows of file systems' clients: the question that MDS daemons get, what they count for it, and how
+//! Statistics of file systems' clients in the manager role: the question that MDS daemons get, what they count for it, and how
 //! `fs perf stats` (and with it `cephfs-top`) shows that. Pure; the host asks and answers.
 //!
 //! The first rank of a file system gathers what all its ranks count and reports it whole each time, so a report takes the
@@ -34,7 +34,7 @@ pub const NAMES: [&str; 16] = [
     "avg_metadata_latency",
     "stdev_metadata_latency",
 ];
-/// What a client may be asked about itself, and what is said where it does not tell.
+/// A fact that a client may tell about itself, and the text shown where it does not.
 const NOT_TOLD: &str = "N/A";
 /// Clients that a report may count.
 const CLIENTS_MAX: usize = 65_536;
@@ -51,7 +51,7 @@ mod key {
 /// Two numbers; what they are depends on the counter: hits and misses, seconds and nanoseconds, a count and a sum.
 pub type Pair = (u64, u64);
 
-/// Which clients and ranks somebody asks about.
+/// The clients and ranks that a command asks about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Filter {
     /// Ranks; none for all.
@@ -102,7 +102,7 @@ impl Filter {
         PerfMetricQuery { key_descriptor: VarVec(vec![self.clients()]), performance_counters: VarVec(counters) }
     }
 
-    /// What MDS daemons have to be asked.
+    /// The question that MDS daemons have to be asked.
     #[must_use]
     pub fn queries(&self) -> Vec<PerfMetricQuery> {
         self.ranked().into_iter().chain([self.global()]).collect()
@@ -121,7 +121,7 @@ type Counters = [Pair; NAMES.len()];
 /// Answers by the parts of the question's key.
 type ByQuestion<T> = Vec<(Vec<PerfMetricSubKey>, T)>;
 
-/// What one daemon counted.
+/// The counts of one daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// Ranks whose numbers are old.
@@ -200,7 +200,7 @@ fn unpack(r: &PerfMetricReport, packed: &bytes::Bytes) -> Option<Counters> {
     Some(out)
 }
 
-/// What the clients of one file system told of themselves, by `client.123`.
+/// The facts that clients of one file system told of themselves, by `client.123`.
 pub type Clients = BTreeMap<String, Map<String, Value>>;
 
 /// Reads an MDS's list of sessions (`client ls`). What is not of the expected form is left out.
@@ -230,7 +230,7 @@ pub fn clients(sessions: &[u8]) -> Clients {
 /// A file system: its name, what its first rank counted, and its clients.
 pub type Seen<'a> = (&'a str, &'a Counted, &'a Clients);
 
-/// What `fs perf stats` shows. Clients that are counted and have no session any more, or not yet, are left out.
+/// The answer of `fs perf stats`. Clients that are counted and have no session any more, or not yet, are left out.
 #[must_use]
 pub fn report(filter: &Filter, all: &[Seen<'_>]) -> Value {
     let (mut metadata, mut global) = (Map::new(), Map::new());

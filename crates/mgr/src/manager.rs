@@ -56,7 +56,7 @@ pub struct Manager {
     pub services: ServiceMap,
     /// Active image queries to OSDs.
     queries: Queries,
-    /// What MDS daemons are asked about clients, and what each reported last.
+    /// The question to MDS daemons about clients, and each daemon's last report.
     mds_queries: Vec<PerfMetricQuery>,
     mds_counted: BTreeMap<String, Rc<Counted>>,
 }

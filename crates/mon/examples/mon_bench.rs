@@ -233,7 +233,7 @@ fn state_bytes(c: &mut Cluster, prefix: &[u8]) -> usize {
     }
 }
 
-/// What a monitor in front says to the leader.
+/// Messages of a front monitor to the leader.
 fn to_leader(c: &mut Cluster, hub: &mut Hub, link: u64, front: &mut Front) {
     for e in front.take_effects() {
         let FrontEffect::ToLeader(m) = e else { continue };
@@ -346,7 +346,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     drop(replica);
 }
 
-/// What the leader says goes to links, or (to OSDs of its own) away.
+/// Messages of the leader go to links, or (to OSDs of its own) away.
 fn deliver(c: &mut Cluster, hub: &mut Hub) {
     let out: Vec<(u64, Message)> = std::mem::take(&mut c.out);
     for (k, m) in out {

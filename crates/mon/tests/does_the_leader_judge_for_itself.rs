@@ -152,7 +152,7 @@ fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
     assert!(!of_a.is_empty() && of_a.iter().all(|s| s["entity_name"] != "client.x"), "{of_a:?}");
 }
 
-/// Who may not tell a monitor in front anything is passed on, and refused here.
+/// A client without the right to `tell` a front monitor is passed on, and refused here.
 #[test]
 fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
     let mut w = Way::new();

@@ -80,7 +80,7 @@ pub struct LogEntry {
     pub touch: Option<Box<Touch>>,
 }
 
-/// Which shards of an erasure-coded PG an entry touches, and what it leaves on the others: an overwrite of one object that
+/// The shards of an erasure-coded PG that an entry touches, and what it leaves on the others: an overwrite of one object that
 /// changes nothing else but attributes. On a shard that it spares, the entry is done when these attributes are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
@@ -192,13 +192,13 @@ impl LogEntry {
         Ok(e)
     }
 
-    /// What is to be set on a shard whose bytes the entry leaves as they are; `None` if it may touch them.
+    /// The attributes to be set on a shard whose bytes the entry leaves as they are; `None` if it may touch them.
     #[must_use]
     pub fn spares(&self, shard: ShardId) -> Option<&Touch> {
         self.touch.as_deref().filter(|t| !t.touches(shard))
     }
 
-    /// What a resend needs of it.
+    /// The part of the entry that a resend needs.
     #[must_use]
     pub fn dup(&self) -> Dup {
         Dup {

@@ -434,7 +434,7 @@ fn small_reads_and_writes_touch_few_shards() {
     finish(&mut c);
 }
 
-/// What was written while a shard was away is no loss to it if none of it is on that shard: its log says so.
+/// Writes made while a shard was away are no loss to it if none of their bytes are on that shard: its log says so.
 #[test]
 fn a_shard_that_was_away_recovers_only_objects_whose_bytes_it_missed() {
     use wire::msg::OpCode;

@@ -159,7 +159,7 @@ fn what_is_deferred_comes_with_the_next_write_or_as_a_batch() {
     r.finish();
 }
 
-/// Who led dies, and a coding shard: with them two of the three that had the newest writes.
+/// The primary and a coding shard die: with them two of the three that had the newest writes.
 #[test]
 fn what_was_acknowledged_is_there_without_the_primary_and_a_coding_shard() {
     for coding in [4, 5] {

@@ -260,7 +260,7 @@ pub struct Options {
     pub down_out: u64,
     /// Monitors.
     pub mons: usize,
-    /// What goes wrong with the state that several monitors share.
+    /// Faults of the state that several monitors share.
     pub state: state::simulated::Faults,
 }
 

@@ -1,4 +1,4 @@
-//! What several monitors share, and what must hold of them: the simulated state, everything that took effect in it in order,
+//! The state that several monitors share, and the oracles about them: the simulated state, everything that took effect in it in order,
 //! and everything that anybody was told.
 //!
 //! Oracles:
@@ -184,7 +184,7 @@ impl Several {
     }
 }
 
-/// What copies of the state say and the state does not.
+/// A difference between a monitor's copy of the state and the state itself.
 #[must_use]
 pub fn false_copy(w: &World) -> Option<String> {
     let s = w.ctx.several.as_ref()?;
@@ -199,7 +199,7 @@ pub fn false_copy(w: &World) -> Option<String> {
     })
 }
 
-/// What keeps monitors from serving; `None` if nothing does.
+/// The reason why monitors do not serve; `None` if they do.
 #[must_use]
 pub fn unwell(w: &World) -> Option<String> {
     let s = w.ctx.several.as_ref()?;

@@ -32,7 +32,7 @@ pub struct Witness {
     acknowledged: Vec<u64>,
     /// Said to have changed nothing.
     failed: Vec<u64>,
-    /// It asks nothing more.
+    /// The witness asks nothing more.
     pub stopped: bool,
 }
 
@@ -122,7 +122,7 @@ impl Witness {
         }
     }
 
-    /// What the cluster should have, or not, and does not agree with the answers.
+    /// Differences between what the cluster has and what its answers promised.
     #[must_use]
     pub fn contradicted(&self, w: &World) -> Option<String> {
         let core = crate::oracle::core(w)?;

@@ -134,7 +134,7 @@ fn a_shard_that_is_not_touched_and_stays_stale() {
     found_coded(Bug::StaleUntouchedShard, (4, 2), &[Fault::Reset], 3, 40);
 }
 
-/// What shards were not sent, as it does not touch them, is undone on all others.
+/// An entry that was deferred on shards which it does not touch is undone on all others.
 #[test]
 fn a_peering_that_forgets_what_was_deferred() {
     found_coded(Bug::ForgetDeferred, (4, 2), &[Fault::Kill], 3, 40);

@@ -74,7 +74,7 @@ struct World {
     handles: Vec<Handle>,
     /// Owner of each of the engine's watches, and the owner's id for it.
     watches: BTreeMap<WatchId, (HandleId, WatchId)>,
-    /// What took effect and was not looked at yet.
+    /// Transactions that took effect and were not looked at yet.
     observed: Vec<(u64, Vec<Change>)>,
 }
 
@@ -141,7 +141,7 @@ impl Cluster {
         w.engine.run(&mut w.tree, Request { token: 0, op: watch }, &mut Vec::new());
     }
 
-    /// What took effect since the last call, by revision.
+    /// The transactions that took effect since the last call, by revision.
     pub fn take_observed(&self) -> Vec<(u64, Vec<Change>)> {
         std::mem::take(&mut self.0.borrow_mut().observed)
     }

@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Different questions at once.
 const ASKED_MAX: usize = 64;
 
-/// What is asked, and what is known.
+/// Open questions, and the answers known so far.
 #[derive(Default)]
 pub(super) struct Files {
     /// Questions, and when each was put last, in seconds.
@@ -115,7 +115,7 @@ impl Service {
         Ok(one_line(&files::report(&filter, &all)))
     }
 
-    /// What the clients of a file system told of themselves, not older than a period of reports.
+    /// The facts that clients of a file system told of themselves, not older than a period of reports.
     async fn clients_of(&self, rank: &FirstRank) -> Rc<Clients> {
         let known = self.files.borrow().clients.get(&rank.gid).cloned();
         if let Some((at, clients)) = &known

@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// A monitor that cannot read the state for so long stops.
 pub const DEAF: Duration = Duration::from_secs(30);
 
-/// What follows.
+/// An effect of one call.
 #[derive(Debug)]
 pub enum Output {
     /// Ask the state store.
@@ -61,9 +61,9 @@ impl Lag {
 #[derive(Debug)]
 enum Stage {
     Watching(WatchId, Lag),
-    /// It is read anew since then.
+    /// The time since when the copy is read anew.
     Reading(Mono, Reading),
-    /// It is read again at the second time, having failed since the first.
+    /// The copy is read again at the second time, having failed since the first.
     Paused(Mono, Mono),
 }
 
@@ -89,7 +89,7 @@ impl Follower {
         me
     }
 
-    /// What follows from the calls so far.
+    /// Effects of the calls so far.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }

@@ -73,7 +73,7 @@ impl MonCore {
     }
 }
 
-/// What kind of daemon the reports of a session are of.
+/// The kind of daemon that the reports of a session are of.
 fn reports_as(s: &Session) -> EntityKind {
     if s.osd().is_some() { EntityKind::OSD } else { s.principal.who.name.kind }
 }

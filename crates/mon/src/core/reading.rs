@@ -19,7 +19,7 @@ pub struct Reading {
     got: Vec<(Bytes, Entry)>,
 }
 
-/// What an answer leads to.
+/// The next step after an answer.
 #[derive(Debug)]
 pub enum Step {
     /// The next request.

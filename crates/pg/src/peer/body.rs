@@ -255,7 +255,7 @@ pub enum Body {
     },
     /// Primary, while it peers, to the shard with the longest log: which shards do the entries after this version touch?
     GetTouched {
-        /// That version.
+        /// The version to go back to.
         since: Eversion,
     },
     /// The answer.

@@ -32,7 +32,7 @@ const AGAIN: Time = 200 * MS;
 /// Time until a monitor that stopped by itself is started again, at least.
 const STOPPED: Time = 500 * MS;
 
-/// What reads the state at one revision, and tries that again.
+/// Reads the state at one revision, and tries again after a failure.
 struct Load {
     store: SimulatedStore,
     reading: Option<Reading>,
@@ -51,7 +51,7 @@ impl Load {
         self.store.submit(first);
     }
 
-    /// What was read, once it is all there.
+    /// The records that were read, once all are there.
     fn step(&mut self, now: Time) -> Option<(Vec<(Bytes, Entry)>, u64)> {
         while let Some(e) = self.store.poll() {
             let (Some(r), state::Event::Reply(reply)) = (&mut self.reading, e) else { continue };
@@ -109,7 +109,7 @@ pub struct MonsNode {
     process: Option<Process>,
     /// Cut off from the state by so many faults.
     cuts: u32,
-    /// It has stopped by itself, and why.
+    /// The reason why the monitor stopped by itself.
     stopped: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl MonsNode {
         }
     }
 
-    /// Who may sign in by the copy of a monitor in front, and the revision of that.
+    /// The entities that may sign in by the copy of a front monitor, and its revision.
     #[must_use]
     pub fn copy(&self) -> Option<(u64, &FrontAuth)> {
         match &self.process.as_ref()?.stage {

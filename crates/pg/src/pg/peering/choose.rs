@@ -209,7 +209,7 @@ impl Pg {
         Body::GetLog { last_update, les, upto: self.version_that_counts() }
     }
 
-    /// What was chosen.
+    /// The outcome of peering: the authoritative log and the acting set that is wanted.
     fn version_that_counts(&self) -> Eversion {
         let theirs = || self.peers.auth.and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
         if self.is_coded() { self.shard.version } else { theirs().map_or(self.info.last_update, |i| i.last_update) }

@@ -47,7 +47,8 @@ pub(in crate::pg) struct Merge {
     pub info: PgInfo,
     /// All records after `since`.
     pub records: Vec<Bytes>,
-    /// What the own log has beyond is undone, and no more taken over than leaves this shard's bytes as they are; the other one is told.
+    /// Entries that only the own log has are undone. Of the others only those are taken over that leave this shard's bytes as they
+    /// are, and the sender is told.
     pub undo: bool,
 }
 

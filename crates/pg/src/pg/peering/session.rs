@@ -68,7 +68,7 @@ pub(in crate::pg) struct Unacked {
 }
 
 impl Unacked {
-    /// It is not acknowledged before that member has it.
+    /// The write is not acknowledged before that member has it.
     pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
         self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
     }

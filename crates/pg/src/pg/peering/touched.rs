@@ -1,4 +1,4 @@
-//! What a shard has whose log ends before others': entries that do not touch it are no loss.
+//! The version that a shard really has when its log ends before others': entries that do not touch it are no loss.
 //!
 //! Writes are not sent at once to shards that they leave as they are ([`crate::pg::backend::ec::defer`]), so logs of an interval end at
 //! different versions. Which entries touch which shards the longest of these logs knows; its holder tells the primary, before that
@@ -23,7 +23,7 @@ use base::{Epoch, Eversion, Now, ShardId};
 use std::collections::BTreeSet;
 use store::ObjectStore;
 
-/// Which shards the newest entries of a log touch.
+/// The shards that each of the newest entries of a log touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::pg) struct Touched {
     /// Entries after this version.
@@ -66,7 +66,7 @@ impl Pg {
         infos
     }
 
-    /// What a shard whose log ends there reaches.
+    /// The version that a shard reaches whose log ends there.
     pub(in crate::pg) fn reach(&self, last: Eversion, shard: ShardId) -> Eversion {
         if acts(Bug::ForgetDeferred) {
             return last;

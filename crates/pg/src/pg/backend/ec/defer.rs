@@ -1,4 +1,4 @@
-//! What a member is not sent at once: writes that leave its bytes as they are.
+//! Deferred writes: those that leave a member's bytes as they are, and are sent to it later.
 //!
 //! A write waits for the shards that it touches. The others get its record, and the attributes it sets, with the next write that touches
 //! them, or [`DEFERRED_MAX`] writes later, or when nothing else goes on, or when something is asked of them that must not be behind. Until
@@ -37,7 +37,7 @@ pub(in crate::pg) struct Deferred {
 }
 
 impl Pg {
-    /// What of a write of these entries may wait on shards that it does not touch.
+    /// The part of a write with these entries that may wait on shards that it does not touch.
     pub(in crate::pg) fn deferrable(
         &self,
         entries: &[LogEntry],

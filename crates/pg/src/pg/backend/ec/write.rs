@@ -240,7 +240,7 @@ fn changes_bytes(ops: &[Op]) -> bool {
     ops.iter().any(|o| matches!(o, Op::Write { .. } | Op::Truncate { .. }))
 }
 
-/// Which shards a transaction touches that changes the bytes of an object within its size, and attributes. The primary, and the
+/// The shards that a transaction touches which changes the bytes of an object within its size, and attributes. The primary, and the
 /// coding shards, get every entry: their logs are never behind. `None`: it is more than that, or touches all.
 fn touch_of(
     oid: &HObject,
