@@ -21,7 +21,7 @@ use serde_json::json;
 use state::{Op, Outcome, Range};
 use std::time::Duration;
 use support::{Cluster, ask, boot_message, who};
-use wire::msg::{MMonCommand, MMonSubscribe, MOsdMap, MPgStats, SubscribeItem};
+use wire::msg::{MMonCommand, MMonSubscribe, MOsdMap, MOsdPgCreated, MPgStats, SubscribeItem};
 use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
 use wire::{Features, Message, WireMessage as _};
 
@@ -93,7 +93,7 @@ fn batches(osds: i32) -> Vec<Vec<i32>> {
 fn main() {
     let number = |i: usize, d: u32| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(d);
     let (osds, pgs) = (number(1, 10_000) as i32, number(2, 1_000_000));
-    let options = MonOptions { max_pg_per_osd: 100_000, pool_default_size: 1, ..MonOptions::default() };
+    let options = MonOptions { cephx: false, max_pg_per_osd: 100_000, pool_default_size: 1, ..MonOptions::default() };
     let mut c = Cluster::with(Uuid([3; 16]), options);
     c.unchecked = true;
     let admin = c.admin();
@@ -162,6 +162,18 @@ fn main() {
         }
     }
     assert_eq!(map.pools.len(), pools as usize, "{:?}", PoolId(1));
+    let start = Instant::now();
+    for (i, mine) in by_osd.iter().enumerate() {
+        for pgid in mine {
+            let m = MOsdPgCreated { paxos: PaxosHeader::default(), pgid: *pgid };
+            c.core.handle(Event::Message(sessions[i], m.to_message(Features::PACIFIC)), c.now);
+        }
+        if i % BATCH == 0 || i + 1 == by_osd.len() {
+            c.pump();
+            c.out.clear();
+        }
+    }
+    report("a PG is created, those of 250 OSDs a commit", pgs as usize, start.elapsed());
     let mgr: Vec<u64> = (0..osds).map(|id| c.osd_session(id, addrs(id, 6800), Role::Mgr)).collect();
     for round in 1..=2u64 {
         let mut took = Duration::ZERO;
@@ -199,6 +211,7 @@ fn main() {
     c.ticks(5);
     c.out.clear();
     report("tick", 5, start.elapsed());
+    several(&mut c, admin, sessions, osds);
     let commands = [
         json!({"prefix": "status", "format": "json"}),
         json!({"prefix": "status"}),
@@ -222,7 +235,6 @@ fn main() {
             println!("    {r}: {rs}");
         }
     }
-    several(&mut c, admin, sessions, osds);
 }
 
 /// Bytes of keys and values in the state.
