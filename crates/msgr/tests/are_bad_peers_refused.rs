@@ -96,7 +96,7 @@ fn a_service_refuses_bad_tickets() {
     let unknown = |current| AuthError::UnknownSecret { service: EntityKind::OSD, id: 2, current };
     let (why, errno) = refused(&mut to(&osd, client.clone()));
     assert_eq!((&why, errno), (&unknown(None), errno::EACCES));
-    assert!(why.to_string().contains("fetches them"), "{why}");
+    assert!(why.to_string().contains("has not fetched"), "{why}");
     tick(&cluster, NOW, 5);
     let (why, _) = refused(&mut to(&osd, client));
     assert_eq!(why, unknown(Some(5)));

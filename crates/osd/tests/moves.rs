@@ -664,7 +664,7 @@ fn a_split_waits_for_room() {
     }
     let states: Vec<_> = w.reactors[0].shard.pgs().map(|p| p.state().clone()).collect();
     assert!(states.contains(&pg::State::Splitting) && !states.contains(&pg::State::Active), "{states:?}");
-    assert!(w.said.iter().any(|t| t.contains("no room")), "{:?}", w.said);
+    assert!(w.said.iter().any(|t| t.contains("no space")), "{:?}", w.said);
     resize(&mut w, u64::MAX);
     w.until("split", |w| w.counts() == [4] && w.reactors[0].shard.pgs().all(pg::Pg::is_active));
     w.check();

@@ -44,7 +44,7 @@ pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op
 pub use kin::{Heir, Kin};
 pub use map::{MapView, MergeMeta, PoolView};
 pub use moving::{Late, Luggage, Move, SECOND, pg_of, second_name};
-pub use pg::{BERTH, Child, OpDump, Pg, PgConfig, Scrubs, State, answer_for_none};
+pub use pg::{Child, OpDump, Pg, PgConfig, Scrubs, State, answer_for_none, is_berth};
 pub use shards::{PeerId, ShardSet};
 pub use sweep::{Sweep, Swept};
 pub use watch::WatchDump;

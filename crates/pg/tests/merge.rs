@@ -204,7 +204,7 @@ impl Host {
         self.kin.clear();
         for (cid, bits) in self.store.collections() {
             let Cid::Pg(s) = cid else { continue };
-            if s.shard == pg::BERTH {
+            if pg::is_berth(s.shard) {
                 continue;
             }
             let cfg = self.config(s.pg.seed);

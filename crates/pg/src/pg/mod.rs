@@ -57,7 +57,7 @@ use ops::trim::Trim;
 use peering::session::Peers;
 pub(crate) use relocate::out::MemberState;
 pub use report::OpDump;
-pub use resize::merge_target::{BERTH, answer_for_none};
+pub use resize::merge_target::{answer_for_none, is_berth};
 pub use resize::split::Child;
 use rustc_hash::FxBuildHasher;
 pub use scrub::lead::Scrubs;

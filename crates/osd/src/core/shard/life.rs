@@ -7,7 +7,7 @@ use crate::core::maps::MapFeed;
 use base::errno::{EIO, Errno};
 use base::{Epoch, Now, PgId, SpgId};
 use pg::info::PgInfo;
-use pg::{BERTH, CreateInfo, Effect, Event, LogLevel, Pg, PgConfig};
+use pg::{CreateInfo, Effect, Event, LogLevel, Pg, PgConfig};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::{Cid, ObjectStore, Tag};
@@ -24,7 +24,7 @@ impl Shard {
         for (cid, bits) in store.collections() {
             match pg::pg_of(cid) {
                 // Leftovers of an interrupted merge are emptied when the merge is repeated.
-                Some(spg) if spg.shard == BERTH => {}
+                Some(spg) if pg::is_berth(spg.shard) => {}
                 Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
                 _ => {}
             }

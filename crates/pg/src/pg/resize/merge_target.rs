@@ -36,8 +36,18 @@ use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
 
-/// The shard in the name of the collection that receives the objects of merge sources.
-pub const BERTH: ShardId = ShardId(100);
+/// The shard in the name of the collection that receives the objects of merge sources, of a whole copy.
+const BERTH: ShardId = ShardId(100);
+
+/// The same of a shard: this is added to it. An OSD may have two shards of a PG, and each has sources of its own.
+const BERTH_OF_SHARD: i8 = 102;
+
+/// True if a collection with this shard in its name receives the objects of merge sources. A start leaves it alone: it is emptied
+/// when the merge is repeated.
+#[must_use]
+pub fn is_berth(shard: ShardId) -> bool {
+    shard == BERTH || shard.0 >= BERTH_OF_SHARD
+}
 
 /// Records that a merge keeps at least, even on a full device.
 const LOG_LEFT: usize = 250;
@@ -228,7 +238,11 @@ impl Pg {
 
     /// The collection for the sources' objects, in the target's shard of the store; it may stay empty.
     fn berth(&self) -> Cid {
-        Cid::Pg(SpgId { shard: BERTH, ..self.cfg.spg })
+        let shard = match self.cfg.spg.shard {
+            ShardId::NONE => BERTH,
+            ShardId(s) => ShardId(BERTH_OF_SHARD.saturating_add(s)),
+        };
+        Cid::Pg(SpgId { shard, ..self.cfg.spg })
     }
 
     /// Creates that collection, after removing the leftover of an earlier attempt.
