@@ -327,10 +327,9 @@ impl Faults {
         Some(m.pool(m.pool_by_name("data")?)?.pg_num_target)
     }
 
-    /// Cuts off a primary with some clients, from all other nodes or only from the monitor and the other clients. The
-    /// answers that it gives must be correct, however long it takes to learn that another OSD leads its PGs. Often
-    /// the operator marks it down at once, before its leases end. One OSD is isolated at a time, and the others get
-    /// time to take over.
+    /// Cuts off a primary with some clients, from all others or only from the monitor and the other clients. Its
+    /// answers must be correct, however late it learns that another OSD leads its PGs. Often the operator marks it
+    /// down at once, before its leases end. One OSD is isolated at a time; the others get time to take over.
     fn isolate(&mut self, w: &mut World, osd: NodeId) -> bool {
         if w.ctx.now() < self.alone_until {
             return false;
@@ -406,8 +405,7 @@ impl Faults {
         true
     }
 
-    /// Makes rotten blocks readable again and restarts the OSD. Nothing else helps where the newest version of an
-    /// object is on that disk only: an unanswered write whose other members died.
+    /// Makes rotten blocks readable and restarts the OSD: the newest version of an object may be on that disk only.
     pub fn unrot(&mut self, w: &mut World) {
         let node = osd_node(self.rotten % w.ctx.options.size.osds);
         w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: rotten blocks are readable again"));
@@ -586,8 +584,7 @@ impl Faults {
         w.ctx.trapped.filter(|n| w.nodes[*n].inc().is_none()).unwrap_or(any)
     }
 
-    /// The operator resets flags, weights and `out` OSDs. If his session broke, older commands may arrive again after
-    /// these.
+    /// The operator resets flags, weights and `out` OSDs. After a broken session older commands may arrive once more.
     pub fn restore(&mut self, w: &mut World) {
         for f in ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"] {
             self.command(w, &format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#));
