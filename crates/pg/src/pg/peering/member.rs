@@ -232,8 +232,8 @@ impl Pg {
         Ok(())
     }
 
-    /// Objects that are missing on this shard already, of which a newer version is wanted with these entries: what stands in the log of a member
-    /// is what it would have to have if it led.
+    /// Missing objects of this shard that the entries write, each with the version that is wanted from then on: a member's log names the
+    /// versions that the shard must have if its OSD becomes the primary.
     fn wanted_newer(&self, entries: &[LogEntry]) -> BTreeMap<HObject, Eversion> {
         let mut all = BTreeMap::new();
         if self.is_coded() && !self.missing.is_empty() {

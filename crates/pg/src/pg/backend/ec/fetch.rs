@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //!  1. A question is sent again until it is answered, its plan or the interval ends, or who was asked is gone ([`Pg::ask_others`]).
-//!  2. Bytes of another version of the object are no answer, but for one from which on the shard's bytes stayed the same; nor is an answer to an earlier question of the same plan.
+//!  2. Bytes of another version of the object are no answer, unless the shard's bytes are the same in both; nor is an answer to an
+//!     earlier question of the same plan.
 //!  3. Only a shard's own store says that its object is lost: a question that can't be right does not.
 
 use super::read::{Described, ShardReads, Wanted};
