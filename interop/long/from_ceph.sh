@@ -1,75 +1,17 @@
-# The migration described in docs/operate/from-ceph.md: a cluster of Debian's Ceph (monitor, manager, OSD, MDS and
-# gateway), a Belemnite cluster, and the data moved from one to the other while clients of the first continue.
+# Images and objects as docs/operate/from-ceph.md moves them: a cluster of Debian's Ceph (monitor, manager, OSD), a
+# Belemnite cluster, and the data moved from one to the other while clients of the first continue. File systems are in
+# from_ceph_files.sh.
 #
-# Needs ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse, radosgw, rbd-mirror and rsync. NEWER="chroot DIR" is a root
-# with Ceph 20.2, whose `rbd` migrates images between clusters; SCRATCH is then a directory that is the same in both.
-# Without it that part is skipped.
+# Needs ceph-mon, ceph-mgr, ceph-osd and rbd-mirror. NEWER="chroot DIR" is a root with Ceph 20.2, whose `rbd` migrates
+# images between clusters; SCRATCH is then a directory that is the same in both. Without it that part is skipped.
 source "$(dirname "$0")/../lib.sh"
-for c in rbd-mirror rsync ceph-mds ceph-fuse; do
-  command -v $c >/dev/null || { echo "$c is not installed"; exit 77; }
-done
+source "$ROOT/interop/real_ceph.sh"
+command -v rbd-mirror >/dev/null || { echo "rbd-mirror is not installed"; exit 77; }
 : "${WAIT:=240}"
-D=$W/old; mkdir -p "$D"/{run,log,mon.a,mgr.x,osd.0,mds.m,mnt} "$W/mnt"
+D=$W/old
 OLD=$D/ceph.conf NEW=$W/c/ceph.conf
 old() { CEPH_CONF=$OLD timeout 120 "$@"; }
 new() { CEPH_CONF=$NEW timeout 120 "$@"; }
-
-old_cluster() { # a cluster of Ceph with one of each daemon
-  local port=$((PORT + 100)) fsid
-  fsid=$(cat /proc/sys/kernel/random/uuid)
-  cat >"$OLD" <<C
-[global]
-fsid = $fsid
-mon_host = [v2:127.0.0.1:$port/0]
-osd_pool_default_size = 1
-osd_pool_default_min_size = 1
-mon_allow_pool_size_one = true
-mon_allow_pool_delete = true
-run_dir = $D/run
-log_file = $D/log/\$name.log
-mon_cluster_log_file = $D/log/cluster.log
-admin_socket = $D/run/\$name.\$pid.asok
-keyring = $D/\$name.keyring
-crash_dir = $D/crash
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
-ms_bind_port_min = $((port + 20))
-ms_bind_port_max = $((port + 60))
-ms_bind_msgr1 = false
-setuser_match_path =
-[mon]
-mon_data = $D/mon.\$id
-mon_initial_members = a
-paxos_propose_interval = 0.1
-[mgr]
-mgr_data = $D/mgr.\$id
-mgr_initial_modules =
-[client.admin]
-keyring = $D/ceph.client.admin.keyring
-[osd]
-osd_data = $D/osd.\$id
-osd_objectstore = memstore
-memstore_device_bytes = 4294967296
-[mds]
-mds_data = $D/mds.\$id
-C
-  ceph-authtool --create-keyring "$D/mon.a.keyring" --gen-key -n mon. --cap mon 'allow *' >/dev/null
-  ceph-authtool --create-keyring "$D/ceph.client.admin.keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' --cap mds 'allow *' >/dev/null
-  ceph-authtool "$D/mon.a.keyring" --import-keyring "$D/ceph.client.admin.keyring" >/dev/null
-  monmaptool --create --clobber --fsid "$fsid" --addv a "[v2:127.0.0.1:$port/0]" "$D/monmap" >/dev/null
-  ceph-mon -c "$OLD" --mkfs -i a --monmap "$D/monmap" --keyring "$D/mon.a.keyring"
-  start() { "$@" -c "$OLD" -f >"$D/log/$1.out" 2>&1 & PIDS+=($!); }
-  start ceph-mon -i a
-  wait_for 60 old ceph --connect-timeout 5 mon stat
-  old ceph auth get-or-create mgr.x mon 'allow profile mgr' osd 'allow *' mds 'allow *' -o "$D/mgr.x.keyring"
-  start ceph-mgr -i x
-  local uuid; uuid=$(cat /proc/sys/kernel/random/uuid)
-  old ceph osd new "$uuid" >/dev/null
-  old ceph auth get-or-create osd.0 mon 'allow profile osd' mgr 'allow profile osd' osd 'allow *' -o "$D/osd.0.keyring"
-  ceph-osd -c "$OLD" -i 0 --mkfs --osd-uuid "$uuid" >"$D/log/mkfs.out" 2>&1
-  start ceph-osd -i 0
-  wait_for 60 sh -c "CEPH_CONF=$OLD ceph osd stat | grep -q '1 up'"
-}
 
 # --- images: rbd-mirror --------------------------------------------------------------------------------------------------
 hash() { "$1" rbd export "data/$2" - 2>/dev/null | sha256sum; }
@@ -139,35 +81,6 @@ images_by_migration() {
   echo "images: migrated while they were used"
 }
 
-# --- files ------------------------------------------------------------------------------------------------------------------
-mount_of() { # mount_of CONF DIR
-  ceph-fuse -f -c "$1" -n client.admin -k "$(dirname "$1")/ceph.client.admin.keyring" --client_mountpoint / "$2" >"$2.out" 2>&1 &
-  PIDS+=("$!"); FUSE+=("$2")
-  wait_for 60 mountpoint -q "$2"
-}
-FUSE=()
-files_by_rsync() {
-  old ceph osd pool create fs.meta 8
-  old ceph osd pool create fs.data 8
-  old ceph fs new home fs.meta fs.data
-  old ceph auth get-or-create mds.m mon 'allow profile mds' osd 'allow *' mds 'allow *' mgr 'allow profile mds' -o "$D/mds.m.keyring"
-  start ceph-mds -i m
-  wait_for 60 sh -c "CEPH_CONF=$OLD ceph fs status -f json | grep -q '\"state\": \"active\"'"
-  mount_of "$OLD" "$D/mnt"
-  mount_of "$NEW" "$W/mnt"
-  mkdir "$D/mnt/project"
-  cp -r "$ROOT/interop" "$D/mnt/project/"
-  ln -s interop/lib.sh "$D/mnt/project/link"
-  rsync -aHAX "$D/mnt/" "$W/mnt/"
-  # Clients continued meanwhile; the second run, without writers, copies their changes.
-  echo changed >"$D/mnt/project/interop/lib.sh"
-  rm "$D/mnt/project/interop/run.sh"
-  rsync -aHAX --delete "$D/mnt/" "$W/mnt/"
-  diff -r --no-dereference "$D/mnt" "$W/mnt"
-  for m in "${FUSE[@]}"; do fusermount -u "$m" 2>/dev/null || umount "$m"; done
-  echo "files: copied in two runs"
-}
-
 # --- objects ----------------------------------------------------------------------------------------------------------------
 objects_by_export() {
   local c i
@@ -188,10 +101,10 @@ objects_by_export() {
   echo "objects: exported and imported"
 }
 
-old_cluster
-cluster_up --osds 1 --osd-size 4G --fs
+real_cluster "$D" $((PORT + 100))
+real_cluster_osd "$D"
+cluster_up --osds 1 --osd-size 4G
 images_by_mirror
 images_by_migration
-files_by_rsync
 objects_by_export
 echo "from Ceph: all walked through"

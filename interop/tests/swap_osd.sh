@@ -1,59 +1,16 @@
 # A Belemnite OSD with a real ceph-mon and ceph-mgr.
 source "$(dirname "$0")/../lib.sh"
-D=$W/c; mkdir -p "$D"/{run,log,mon.a,mgr.x,osd.0}
-FSID=$(cat /proc/sys/kernel/random/uuid)
-cat >"$D/ceph.conf" <<C
-[global]
-fsid = $FSID
-mon_host = [v2:127.0.0.1:$PORT/0]
-auth_cluster_required = cephx
-auth_service_required = cephx
-auth_client_required = cephx
-osd_pool_default_size = 1
-osd_pool_default_min_size = 1
-mon_allow_pool_size_one = true
-mon_allow_pool_delete = true
-run_dir = $D/run
-log_file = $D/log/\$name.log
-mon_cluster_log_file = $D/log/cluster.log
-admin_socket = $D/run/\$name.asok
-pid_file = $D/run/\$name.pid
-keyring = $D/\$name.keyring
-crash_dir = $D/crash
-[mon]
-mon_data = $D/mon.\$id
-mon_initial_members = a
-paxos_propose_interval = 0.1
-[mgr]
-mgr_data = $D/mgr.\$id
-[client.admin]
-keyring = $D/ceph.client.admin.keyring
-[osd]
-osd_data = $D/osd.\$id
-keyring = $D/osd.\$id/keyring
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
-ms_bind_port_min = $((PORT + 20))
-ms_bind_port_max = $((PORT + 40))
-C
+source "$ROOT/interop/real_ceph.sh"
+D=$W/c
+real_cluster "$D" "$PORT"
 export CEPH_CONF=$D/ceph.conf
-ceph-authtool --create-keyring "$D/mon.keyring" --gen-key -n mon. --cap mon 'allow *'
-ceph-authtool --create-keyring "$D/ceph.client.admin.keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' --cap mds 'allow *'
-ceph-authtool "$D/mon.keyring" --import-keyring "$D/ceph.client.admin.keyring"
-monmaptool --create --clobber --fsid "$FSID" --addv a "[v2:127.0.0.1:$PORT/0]" "$D/monmap" >/dev/null
-ceph-mon --mkfs -i a --monmap "$D/monmap" --keyring "$D/mon.keyring"
-cp "$D/mon.keyring" "$D/mon.a.keyring"
-ceph-mon -f -i a >"$D/log/mon.out" 2>&1 & PIDS+=($!)
-wait_for 30 timeout 5 ceph mon stat
-ceph auth get-or-create mgr.x mon 'allow profile mgr' osd 'allow *' mds 'allow *' -o "$D/mgr.x.keyring"
-ceph-mgr -f -i x >"$D/log/mgr.out" 2>&1 & PIDS+=($!)
 
 UUID=$(cat /proc/sys/kernel/random/uuid)
 KEY=$(ceph-authtool --gen-print-key)
 ID=$(echo "{\"cephx_secret\": \"$KEY\"}" | ceph osd new "$UUID" -i -)
 expect "number of the OSD" "$ID" 0
-printf '[osd.0]\n\tkey = %s\n' "$KEY" >"$D/osd.0/keyring"
-chmod 600 "$D/osd.0/keyring"
+printf '[osd.0]\n\tkey = %s\n' "$KEY" >"$D/osd.0.keyring"
+chmod 600 "$D/osd.0.keyring"
 "$BIN" osd --conf "$CEPH_CONF" --id 0 --mkfs --osd-uuid "$UUID" --size 4G
 "$BIN" osd --conf "$CEPH_CONF" --id 0 >"$D/log/osd.0.log" 2>&1 & OSD=$!; PIDS+=("$OSD")
 wait_for 60 sh -c 'ceph osd stat | grep -q "1 up"'
