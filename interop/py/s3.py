@@ -4,8 +4,20 @@ usage: s3.py ENDPOINT_HOST:PORT ACCESS SECRET COMMAND [ARGUMENTS...]
 commands: all [DAY_SECONDS]          every part of the session below; with DAY_SECONDS a lifecycle rule of one day, too
           put BUCKET FIRST COUNT     objects of a name and content that follow from their number; stops at the first failure
           check BUCKET COUNT         lists the bucket and reads objects: prints how many of them there are
-          load BUCKET SECONDS SEED   puts, deletes and multipart uploads, failures allowed: prints what must be there as JSON
+          load BUCKET SECONDS SEED [KIND [FILE]]
+                                     puts, deletes (not with KIND `keep`) and multipart uploads (not with `small`),
+                                     failures allowed, until the time is over or the file exists: prints what must be
+                                     there as JSON; the bucket has none of the names 0 to 399 before
+          fill BUCKET FIRST COUNT    as `put`, and repeats what fails
+          filled BUCKET FIRST COUNT  reads what `fill` wrote, all of it in the listing, and one in 17 of the objects
+          uploads BUCKET COUNT [again]
+                                     makes a bucket with objects by multipart upload, with `again` of a part that is sent
+                                     twice; overwrites and deletes one
           verify BUCKET FILE         compares the bucket with what `load` printed
+          list BUCKET                its names
+          versioned BUCKET           makes a bucket with versioning
+          versions BUCKET            its versions: key, version, marker, current, size, ETag
+          digest BUCKET              its versions: key, version, marker, current, SHA-256 of the contents
 """
 
 import datetime
@@ -265,16 +277,46 @@ def name(n):
     return f"d{n % 7}/o{n:06}"
 
 
-def load(s, bucket, seconds, seed):
+def patiently(f, *a):
+    """Repeats a call for up to two minutes while gateway and OSDs are restarted."""
+    end = time.monotonic() + 120
+    while True:
+        try:
+            return f(*a)
+        except (Failed, OSError, http.client.HTTPException):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def filled(s, bucket, first, count):
+    listed = set(s.list(bucket))
+    for n in range(first, first + count):
+        if name(n) not in listed:
+            raise SystemExit(f"{name(n)} is not listed")
+        if n % 17 == 0:
+            same(name(n), s.get(bucket, name(n)), content(n))
+
+
+def uploads(s, bucket, count, again=None):
+    s.call("PUT", f"/{bucket}")
+    for n in [*range(count), 0]:
+        s.upload(bucket, name(n), [content(n, PART), content(n + 1, PART), content(n + 2, 1000)], again=(1,) if again else ())
+    s.delete(bucket, name(count - 1))
+
+
+def load(s, bucket, seconds, seed, kind=None, stop=None):
     """A model of the bucket while gateway and OSDs may die: possible contents of each key; None for absent."""
     r = random.Random(seed)
     may = {}
     end = time.monotonic() + seconds
     failed = done = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not (stop and os.path.exists(stop)):
         n = r.randrange(400)
         k, new = name(n), r.randrange(1 << 30)
         what = r.choice(["put", "put", "put", "delete", "parts"] if r.random() < 0.1 else ["put", "put", "delete"])
+        if (kind, what) in (("keep", "delete"), ("small", "parts")):
+            what = "put"
         try:
             if what == "put":
                 s.put(bucket, k, content(new))
@@ -311,6 +353,27 @@ def verify(s, bucket, path):
     print(f"{len(listed)} objects as they should be; {said['done']} changes, {said['failed']} failed")
 
 
+def described(s, bucket):
+    """A line for each version of a bucket, as its listing has them."""
+    marker = {}
+    while True:
+        x = s.page(bucket, **{"versions": "", "max-keys": 1000, **marker})
+        for e in x:
+            if e.tag in (NS + "Version", NS + "DeleteMarker"):
+                t = lambda n: "" if e.find(NS + n) is None else e.find(NS + n).text
+                marked = "marker" if e.tag == NS + "DeleteMarker" else "object"
+                yield "\t".join([t("Key"), t("VersionId"), marked, t("IsLatest"), t("Size"), t("ETag")])
+        if x.find(NS + "IsTruncated").text != "true":
+            return
+        marker = {"key-marker": x.find(NS + "NextKeyMarker").text, "version-id-marker": x.find(NS + "NextVersionIdMarker").text}
+
+
+def digest(s, bucket):
+    for k, v, marked, current in s.versions(bucket):
+        sha = "" if marked else hashlib.sha256(s.get(bucket, k, versionId=v)).hexdigest()
+        print(k, v, marked, current, sha, sep="\t")
+
+
 def main():
     endpoint, access, secret, command, *args = sys.argv[1:]
     s = S3(endpoint, access, secret)
@@ -333,9 +396,25 @@ def main():
             same(name(n), s.get(args[0], name(n)), content(n))
         print(len(found))
     elif command == "load":
-        load(s, args[0], float(args[1]), int(args[2]))
+        load(s, args[0], float(args[1]), int(args[2]), *args[3:])
+    elif command == "fill":
+        for n in range(int(args[1]), int(args[1]) + int(args[2])):
+            patiently(s.put, args[0], name(n), content(n))
+    elif command == "filled":
+        filled(s, args[0], int(args[1]), int(args[2]))
+    elif command == "uploads":
+        uploads(s, args[0], int(args[1]), *args[2:])
     elif command == "verify":
         verify(s, args[0], args[1])
+    elif command == "list":
+        print(*s.list(args[0]), sep="\n")
+    elif command == "versioned":
+        s.call("PUT", f"/{args[0]}")
+        set_versioning(s, args[0], "Enabled")
+    elif command == "versions":
+        print(*described(s, args[0]), sep="\n")
+    elif command == "digest":
+        digest(s, args[0])
     else:
         raise SystemExit(__doc__)
 

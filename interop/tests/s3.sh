@@ -56,7 +56,7 @@ expect "objects" "$(s3 check many 200)" 200
 consistent many
 
 echo "== gateway and OSD killed"
-s3 put killed 0 1
+s3 put killed 1000 1
 s3 load killed 12 "${SEED:-$RANDOM}" >"$W/load" 2>"$W/load.err" & LOAD=$!
 for n in 1 2 3; do
   sleep 2

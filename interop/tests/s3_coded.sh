@@ -15,7 +15,7 @@ expect "kind of the pool" "$(ceph osd pool ls detail -f json | jq -r '.[] | sele
 [ "$(rados -p default.rgw.buckets.data ls | wc -l)" -gt 10 ]
 
 echo "== an OSD killed amid writes"
-s3 put killed 0 1
+s3 put killed 1000 1
 s3 load killed 6 "${SEED:-$RANDOM}" >"$W/load" 2>"$W/load.err" & LOAD=$!
 sleep 2
 kill -KILL "$(cat "$W/c/run/osd.1.pid")"
