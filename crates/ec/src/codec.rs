@@ -111,6 +111,34 @@ impl Codec {
         combine(self.kernel, data, &rows, coding)
     }
 
+    /// Computes all coding chunks from all data chunks, as [`Codec::encode`], into new buffers that are written once: no
+    /// pass fills them with zeros first.
+    ///
+    /// # Errors
+    /// [`CodecError::Count`] or [`CodecError::Length`] if the chunks do not fit the code or each other.
+    pub fn encode_new(&self, data: &[&[u8]]) -> Result<Vec<Vec<u8>>, CodecError> {
+        count(self.k, data.len())?;
+        let Some((first, others)) = data.split_first() else { return Ok(Vec::new()) };
+        others.iter().try_for_each(|d| same_length(first.len(), d.len()))?;
+        let mut coding: Vec<Vec<u8>> = (0..self.m).map(|_| Vec::with_capacity(first.len())).collect();
+        for from in (0..first.len()).step_by(STRIP) {
+            let strip = from..(from + STRIP).min(first.len());
+            for (i, chunk) in coding.iter_mut().enumerate() {
+                let factors = self.generator.row(self.k + i);
+                chunk.extend_from_slice(&first[strip.clone()]);
+                let target = &mut chunk[strip.clone()];
+                // The target holds the first chunk once: f · d = d + (f - 1) · d, and - is + in this field.
+                if factors[0] != 1 {
+                    self.kernel.mul_add(target, &first[strip.clone()], factors[0] ^ 1);
+                }
+                for (d, factor) in others.iter().zip(&factors[1..]) {
+                    self.kernel.mul_add(target, &d[strip.clone()], *factor);
+                }
+            }
+        }
+        Ok(coding)
+    }
+
     /// Updates coding chunk `chunk` (`k..k + m`) for `difference` (old bytes ⊕ new bytes) in data chunk `data`. Both
     /// slices are the same range of their chunks.
     ///

@@ -29,6 +29,7 @@ fn coding_chunks_equal_those_of_the_plugins_for_every_kernel() {
             let mut coding = vec![vec![0xee; len]; m];
             codec.encode(&data, &mut coding.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>()).unwrap();
             assert_eq!(coding, expected, "{kernel:?}: {}", w[..4].join(" "));
+            assert_eq!(codec.encode_new(&data).unwrap(), expected, "{kernel:?}, new buffers: {}", w[..4].join(" "));
         }
         cases += 1;
     }
@@ -126,4 +127,6 @@ fn what_cannot_be_rebuilt_is_refused() {
     assert!(plan.run(&[&a, &a, &a], &mut [&mut out]).is_err(), "three sources of four");
     assert!(plan.run(&[&a, &a, &a, &b], &mut [&mut out]).is_err(), "lengths differ");
     assert!(codec.encode(&[&a, &a, &a, &a], &mut [&mut out]).is_err(), "one coding chunk of two");
+    assert!(codec.encode_new(&[&a, &a, &a]).is_err(), "three data chunks of four");
+    assert!(codec.encode_new(&[&a, &a, &a, &a[1..]]).is_err(), "lengths differ");
 }

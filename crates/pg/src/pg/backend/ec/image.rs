@@ -208,29 +208,52 @@ impl Image {
             .collect()
     }
 
+    /// The new bytes of one data shard in `range`, in order: the range in the shard, and the bytes, or `None` for zeros.
+    fn pieces<'a>(
+        &'a self,
+        layout: &'a Layout,
+        shard: usize,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (Range<u64>, Option<&'a [u8]>)> + 'a {
+        let first = layout.object_offset(shard, range.start);
+        let last = layout.object_offset(shard, range.end - 1);
+        let before = self.over.range(..first).next_back().map(|(o, _)| *o);
+        self.over.range(before.unwrap_or(first)..=last).flat_map(move |(off, run)| {
+            let range = range.clone();
+            layout.pieces(&(*off..*off + run.len())).filter_map(move |(s, at, within, len)| {
+                let (a, b) = (at.max(range.start), (at + len).min(range.end));
+                let src = (within + a.saturating_sub(at)) as usize;
+                (s == shard && a < b).then(|| match run {
+                    Run::Zero(_) => (a..b, None),
+                    Run::Data(d) => (a..b, Some(&d[src..src + (b - a) as usize])),
+                })
+            })
+        })
+    }
+
     /// Lays the new bytes of one data shard over `buf`, which holds the shard from offset `from` on.
     fn lay(&self, layout: &Layout, shard: usize, from: u64, buf: &mut [u8]) {
-        let first = layout.object_offset(shard, from);
-        let last = layout.object_offset(shard, from + buf.len() as u64 - 1);
-        let before = self.over.range(..first).next_back().map(|(o, _)| *o);
-        let start = before.unwrap_or(first);
-        for (off, run) in self.over.range(start..=last) {
-            let whole = *off..*off + run.len();
-            for (s, at, within, len) in layout.pieces(&whole) {
-                let (a, b) = (at.max(from), (at + len).min(from + buf.len() as u64));
-                if s != shard || a >= b {
-                    continue;
-                }
-                let target = &mut buf[(a - from) as usize..(b - from) as usize];
-                match run {
-                    Run::Zero(_) => target.fill(0),
-                    Run::Data(d) => {
-                        let src = (within + (a - at)) as usize;
-                        target.copy_from_slice(&d[src..src + target.len()]);
-                    }
-                }
+        for (r, bytes) in self.pieces(layout, shard, from..from + buf.len() as u64) {
+            let target = &mut buf[(r.start - from) as usize..(r.end - from) as usize];
+            match bytes {
+                None => target.fill(0),
+                Some(bytes) => target.copy_from_slice(bytes),
             }
         }
+    }
+
+    /// The new bytes of one data shard in `range`, zero where nothing is new.
+    fn gather(&self, layout: &Layout, shard: usize, range: Range<u64>) -> Vec<u8> {
+        let mut buf = Vec::with_capacity((range.end - range.start) as usize);
+        for (r, bytes) in self.pieces(layout, shard, range.clone()) {
+            buf.resize((r.start - range.start) as usize, 0);
+            match bytes {
+                None => buf.resize((r.end - range.start) as usize, 0),
+                Some(bytes) => buf.extend_from_slice(bytes),
+            }
+        }
+        buf.resize((range.end - range.start) as usize, 0);
+        buf
     }
 
     /// Encodes the blocks of `rows`; `read` has the bytes of its reads, in order and complete.
@@ -272,16 +295,15 @@ impl Image {
         }
         let mut data: Vec<Vec<u8>> = Vec::with_capacity(layout.k());
         for (shard, had) in old.into_iter().take(layout.k()).enumerate() {
-            let mut buf = had.unwrap_or_else(|| vec![0; len]);
-            self.lay(layout, shard, rows.rows.start, &mut buf);
-            data.push(buf);
+            data.push(match had {
+                Some(mut buf) => {
+                    self.lay(layout, shard, rows.rows.start, &mut buf);
+                    buf
+                }
+                None => self.gather(layout, shard, rows.rows.clone()),
+            });
         }
-        let mut coding = vec![vec![0u8; len]; layout.shards() - layout.k()];
-        {
-            let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let mut coding: Vec<&mut [u8]> = coding.iter_mut().map(Vec::as_mut_slice).collect();
-            codec.encode(&data, &mut coding)?;
-        }
+        let coding = codec.encode_new(&data.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         let all: Vec<Bytes> = data.into_iter().chain(coding).map(Bytes::from).collect();
         for p in &rows.plan.writes {
             out.push(ShardWrite { shard: p.shard, off: p.range.start, data: all[p.shard].slice(within(&p.range)) });
