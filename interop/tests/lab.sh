@@ -28,6 +28,17 @@ object_size = "64K"
 seconds = 1
 warm_up = 0
 [[load]]
+name = "archive"
+tool = "objects"
+job = "archive"
+sizes = "archive"
+object_size = "3K"
+objects = 20
+read_rate = 100
+seconds = 1
+warm_up = 0
+verify = true
+[[load]]
 name = "rados"
 tool = "rados"
 job = "write"
@@ -38,7 +49,7 @@ P
 lab() { belemnite lab "$@" --dir "$W/lab"; }
 port=$((PORT + 700))
 expect "errors name the line" "$(sed 's/^pg_num/pgnum/' "$W/plan.toml" >"$W/bad.toml"; lab run "$W/bad.toml" 2>&1 | grep -c 'bad.toml:8: .*did you mean pg_num')" 1
-lab run "$W/plan.toml" --dry-run | grep -q '8 measurements on 1 clusters'
+lab run "$W/plan.toml" --dry-run | grep -q '10 measurements on 1 clusters'
 done_cells() { find "$W/lab/one/cells" -name result.json 2>/dev/null | wc -l; }
 
 "$BIN" lab run "$W/plan.toml" --name one --dir "$W/lab" --port $port >"$W/first.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
@@ -54,7 +65,7 @@ lab clean | grep -q "removed .*lab-$port-$LAB"
 [ -z "$(ls "$W/lab/work")" ]
 
 lab run --resume --port $port >"$W/second.out" || { cat "$W/second.out"; exit 1; }
-expect "cells" "$(done_cells)" 8
+expect "cells" "$(done_cells)" 10
 after=$(cd "$W/lab/one/cells" && stat -c '%n %Y %i' ./*/result.json)
 expect "cells measured again" "$(comm -23 <(echo "$before") <(echo "$after"))" ""
 grep -q ' 0 failed' "$W/second.out"
@@ -65,21 +76,27 @@ python3 - "$W/lab/one" <<'PY'
 import csv, json, sys
 d = sys.argv[1]
 rows = list(csv.DictReader(open(d + '/results.csv')))
-assert len(rows) == 8, rows
-assert {r['load'] for r in rows} == {'reads, "quoted"', 'checked', 'rados'}, rows
+assert len(rows) == 10, rows
+assert {r['load'] for r in rows} == {'reads, "quoted"', 'checked', 'archive', 'rados'}, rows
 for r in rows:
     assert float(r['iops']) > 0 and float(r['osd_us_per_op']) > 0 and float(r['seconds']) > 0, r
 checked = [r for r in rows if r['load'] == 'checked']
 assert all(abs(float(r['iops']) - 200) < 20 for r in checked), checked
+archive = [r for r in rows if r['load'] == 'archive']
+for r in archive:
+    # Writers and a read rate that is kept; quantiles of the time to the first byte in order.
+    assert float(r['put_iops']) > 0 and abs(float(r['get_iops']) - 100) < 20, r
+    first = [float(r[f'first_byte_{q}_us']) for q in ('p1', 'p10', 'p25', 'p50', 'p75', 'p90', 'p99', 'max')]
+    assert first[0] > 0 and first == sorted(first), first
 assert len(list(csv.DictReader(open(d + '/series.csv')))) >= 6
-assert len(json.load(open(d + '/results.json'))['results']) == 8
+assert len(json.load(open(d + '/results.json'))['results']) == 10
 page = open(d + '/report.html').read()
 for bad in ('http:', 'https:', 'src=', 'href=', '<script', 'url('):
     assert bad not in page, bad
 assert page.count('<svg') >= 3
 try:
     import pandas
-    assert len(pandas.read_csv(d + '/results.csv')) == 8
+    assert len(pandas.read_csv(d + '/results.csv')) == 10
 except ImportError:
     pass
 PY
@@ -89,7 +106,7 @@ if command -v chromium >/dev/null; then
 fi
 lab show one | grep -q 'checked'
 lab compare one >/dev/null
-lab list | grep -q 'one .*8 cells'
+lab list | grep -q 'one .*10 cells'
 
 # Ctrl-C stops all daemons; a second run in the same directory is independent.
 "$BIN" lab run "$W/plan.toml" --name two --dir "$W/lab" --port $port >"$W/third.out" 2>&1 & LAB=$!; PIDS+=("$LAB")

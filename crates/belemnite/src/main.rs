@@ -53,6 +53,9 @@ enum Command {
     Store(store::StoreCommand),
     /// Generate load on the cluster and measure it
     Bench(cli::BenchArgs),
+    /// Generate load of whole objects (S3, pools) or of files, and measure it
+    #[command(subcommand)]
+    Load(cli::load::LoadCommand),
     /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
         Command::Bench(a) => cli::bench(&b.target, &a),
+        Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
     };
     match r {

@@ -101,10 +101,13 @@ pub struct CellResult {
     pub disturbed: Vec<String>,
     /// Operations of each client, if the tool reports them.
     pub clients: Vec<f64>,
+    /// Histogram of the times to the first byte, as `histogram`; empty if the tool reports none.
+    #[serde(default)]
+    pub first_byte: Vec<(f64, u64)>,
 }
 
 /// Figures in the order of tables, with their units.
-pub const METRICS: [(&str, &str); 23] = [
+pub const METRICS: [(&str, &str); 54] = [
     ("iops", "operations per second"),
     ("mib_s", "MiB per second"),
     ("mean_us", "mean latency, µs"),
@@ -118,6 +121,37 @@ pub const METRICS: [(&str, &str); 23] = [
     ("p99.9_us", "p99.9, µs"),
     ("p99.99_us", "p99.99, µs"),
     ("max_us", "longest, µs"),
+    ("first_byte_p1_us", "first byte: best 1 %, µs"),
+    ("first_byte_p10_us", "first byte: best 10 %, µs"),
+    ("first_byte_p25_us", "first byte: best 25 %, µs"),
+    ("first_byte_p50_us", "first byte: median, µs"),
+    ("first_byte_p75_us", "first byte: worst 25 %, µs"),
+    ("first_byte_p90_us", "first byte: worst 10 %, µs"),
+    ("first_byte_p99_us", "first byte: worst 1 %, µs"),
+    ("first_byte_max_us", "first byte: maximum, µs"),
+    ("put_iops", "put per second"),
+    ("put_p50_us", "put: median latency, µs"),
+    ("put_p99_us", "put: p99, µs"),
+    ("get_iops", "get per second"),
+    ("get_p50_us", "get: median latency, µs"),
+    ("get_p99_us", "get: p99, µs"),
+    ("head_iops", "head per second"),
+    ("head_p99_us", "head: p99, µs"),
+    ("list_iops", "list per second"),
+    ("list_p99_us", "list: p99, µs"),
+    ("delete_iops", "delete per second"),
+    ("delete_p99_us", "delete: p99, µs"),
+    ("create_iops", "create per second"),
+    ("create_p99_us", "create: p99, µs"),
+    ("stat_iops", "stat per second"),
+    ("stat_p99_us", "stat: p99, µs"),
+    ("rename_iops", "rename per second"),
+    ("rename_p99_us", "rename: p99, µs"),
+    ("unlink_iops", "unlink per second"),
+    ("unlink_p99_us", "unlink: p99, µs"),
+    ("readdir_iops", "readdir per second"),
+    ("readdir_p99_us", "readdir: p99, µs"),
+    ("service_us_per_op", "CPU of gateway or metadata server per operation, µs"),
     ("osd_us_per_op", "CPU of the OSDs per operation, µs"),
     ("mon_us_per_op", "CPU of monitor and manager per operation, µs"),
     ("client_us_per_op", "CPU of the client per operation, µs"),
@@ -147,6 +181,8 @@ pub struct Measured {
     pub cpu: BTreeMap<u32, f64>,
     /// CPU seconds of the tool itself, if it reports them.
     pub own_cpu: Option<f64>,
+    /// Histogram of the times to the first byte.
+    pub first_byte: Vec<(f64, u64)>,
 }
 
 fn number(v: &Value) -> f64 {
@@ -166,7 +202,12 @@ const QUANTILES: [(&str, &str, &str); 9] = [
     ("p99.99", "99.990000", "p99.99_us"),
 ];
 
-/// Parses the output of `belemnite bench --format json`.
+/// The histogram of latencies in the output of `belemnite bench`.
+fn histogram(latencies: &Value) -> Option<Vec<(f64, u64)>> {
+    Some(latencies["histogram"].as_array()?.iter().filter_map(|p| Some((p[0].as_f64()?, p[1].as_u64()?))).collect())
+}
+
+/// Parses the output of `belemnite bench --format json`, and of `belemnite load`.
 #[must_use]
 pub fn from_bench(text: &str) -> Option<Measured> {
     let v: Value = serde_json::from_str(text).ok()?;
@@ -180,8 +221,19 @@ pub fn from_bench(text: &str) -> Option<Measured> {
     for (ours, _, name) in QUANTILES {
         m.metrics.insert(name.into(), number(&lat[ours]));
     }
-    let pairs = lat["histogram"].as_array()?;
-    m.histogram = pairs.iter().filter_map(|p| Some((p[0].as_f64()?, p[1].as_u64()?))).collect();
+    m.histogram = histogram(lat)?;
+    if let Some(h) = histogram(&v["first_byte_us"]) {
+        m.first_byte = h;
+        for (ours, _, name) in QUANTILES {
+            m.metrics.insert(format!("first_byte_{name}"), number(&v["first_byte_us"][ours]));
+        }
+        m.metrics.insert("first_byte_max_us".into(), number(&v["first_byte_us"]["max"]));
+    }
+    for (kind, of) in v["kinds"].as_object().into_iter().flatten() {
+        m.metrics.insert(format!("{kind}_iops"), number(&of["iops"]));
+        m.metrics.insert(format!("{kind}_p50_us"), number(&of["latency_us"]["p50"]));
+        m.metrics.insert(format!("{kind}_p99_us"), number(&of["latency_us"]["p99"]));
+    }
     m.series = v["series"]
         .as_array()?
         .iter()

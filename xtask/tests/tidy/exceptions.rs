@@ -110,7 +110,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/lab/src/host/exec/conf.rs", "text", "a configuration file, line by line"),
     (
         "crates/lab/src/host/exec/measure.rs",
-        "measure",
+        "with",
         "one decision in the order of its steps, which share what the ones before found",
     ),
     (

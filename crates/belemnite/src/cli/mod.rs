@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod lab;
+pub(crate) mod load;
 mod objects;
 
 pub(crate) use bench::BenchArgs;

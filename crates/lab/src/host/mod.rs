@@ -5,3 +5,4 @@ pub mod control;
 pub mod exec;
 pub mod generator;
 pub mod proc;
+pub mod steps;

@@ -2,10 +2,13 @@
 
 pub mod calls;
 pub mod content;
+pub mod http;
 pub mod ops;
 pub mod pace;
 pub mod pattern;
 pub mod recorder;
+pub mod sigv4;
+pub mod steps;
 
 use pace::Arrivals;
 use pattern::Order;

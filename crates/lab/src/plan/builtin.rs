@@ -1,7 +1,7 @@
 //! Built-in plans: the published studies, each at full size and `small`.
 
 /// Name and text of each plan.
-pub const PLANS: [(&str, &str); 9] = [
+pub const PLANS: [(&str, &str); 12] = [
     ("compare", include_str!("../../plans/compare.toml")),
     ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
     ("osds-per-device", include_str!("../../plans/osds-per-device.toml")),
@@ -11,6 +11,9 @@ pub const PLANS: [(&str, &str); 9] = [
     ("million-iops", include_str!("../../plans/million-iops.toml")),
     ("recovery-impact", include_str!("../../plans/recovery-impact.toml")),
     ("rados-bench-2017", include_str!("../../plans/rados-bench-2017.toml")),
+    ("small-objects", include_str!("../../plans/small-objects.toml")),
+    ("s3", include_str!("../../plans/s3.toml")),
+    ("file-metadata", include_str!("../../plans/file-metadata.toml")),
 ];
 
 /// Text of the built-in plan of that name.

@@ -18,6 +18,10 @@ const PREFILL: f64 = 150e6;
 const WRITES: f64 = 500e6;
 /// Size in bytes from which an operation counts as large.
 const LARGE: u64 = 1 << 20;
+/// Mean size of an archive's objects, in medians.
+const ARCHIVE_MEAN: u64 = 7;
+/// Seconds to start a gateway or a metadata server.
+const SERVICE: f64 = 15.0;
 /// Bytes that an empty OSD uses.
 const EMPTY: u64 = 256 << 20;
 
@@ -43,6 +47,11 @@ pub fn working_set(c: &Cell) -> u64 {
             l.int("objects") * l.int("keys") * (l.bytes("block") + 64)
         }
         ("bench", "object") => l.int("objects") * l.bytes("object_size"),
+        ("s3" | "objects", _) => {
+            let mean = if l.text("sizes") == "archive" { ARCHIVE_MEAN } else { 1 };
+            l.int("objects") * l.bytes("object_size") * mean
+        }
+        ("files", _) => l.int("clients") * l.int("objects") * l.bytes("object_size"),
         // `rados bench` writes new objects for its whole time.
         ("rados", _) => (l.number("seconds") * 100e6) as u64,
         _ => l.bytes("image_size"),
@@ -61,7 +70,8 @@ pub fn overhead(redundancy: &str) -> f64 {
 /// Number of OSDs of a cell's cluster.
 #[must_use]
 pub fn osds(c: &Cell) -> u64 {
-    c.cluster.int("devices") * c.cluster.int("osds_per_device") * c.cluster.int("nodes").max(1)
+    let hosts = keys::hosts(&c.cluster).count() as u64;
+    c.cluster.int("devices") * c.cluster.int("osds_per_device") * c.cluster.int("nodes").max(hosts).max(1)
 }
 
 /// Estimates a plan with these cells.
@@ -70,6 +80,7 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
     let (mut clusters, mut pools, mut fills) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut secs, mut space) = (0.0, 0);
     let mut stored: u64 = 0;
+    let mut served = false;
     for c in cells {
         let cluster = (c.round, &c.cluster);
         if clusters.insert(cluster) {
@@ -78,6 +89,11 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
         }
         if pools.insert((cluster, &c.pool)) {
             secs += POOL;
+            served = false;
+        }
+        if !served && matches!(c.load.text("tool"), "s3" | "files") {
+            served = true;
+            secs += SERVICE;
         }
         let set = (working_set(c) as f64 * overhead(c.pool.text("redundancy"))) as u64;
         if c.load.is("prefill") && fills.insert((cluster, &c.pool, c.load.text("tool"), working_set(c))) {

@@ -46,8 +46,32 @@ const fn key(section: &'static str, name: &'static str, kind: Kind, default: &'s
 }
 
 /// Jobs of all load tools.
-const JOBS: &[&str] =
-    &["read", "write", "rw", "randread", "randwrite", "randrw", "fill", "seq", "rand", "omapset", "omapget", "omaprw"];
+const JOBS: &[&str] = &[
+    "read",
+    "write",
+    "rw",
+    "randread",
+    "randwrite",
+    "randrw",
+    "fill",
+    "seq",
+    "rand",
+    "omapset",
+    "omapget",
+    "omaprw",
+    "put",
+    "get",
+    "head",
+    "list",
+    "delete",
+    "mixed",
+    "archive",
+    "create",
+    "stat",
+    "rename",
+    "unlink",
+    "readdir",
+];
 
 /// Kinds of disturbances of a cluster under load.
 pub const DISTURBANCES: &[&str] =
@@ -80,6 +104,16 @@ pub const KEYS: &[Key] = &[
     key("cluster", "nodes", Kind::Int(0), "0", "network namespaces as hosts, each with its devices; 0: none"),
     key(
         "cluster",
+        "hosts",
+        Kind::Text,
+        "",
+        "hosts over ssh, separated by commas, each with its devices; empty: this machine",
+    ),
+    key("cluster", "ssh", Kind::Text, "ssh -o BatchMode=yes", "the ssh program, with arguments"),
+    key("cluster", "host_dir", Kind::Text, "/var/tmp", "directory for the cluster's files on each host"),
+    key("cluster", "host_binary", Kind::Text, "", "path of `belemnite` on the hosts; empty: this program is copied"),
+    key(
+        "cluster",
         "cores_per_device",
         Kind::Number,
         "0",
@@ -107,9 +141,9 @@ pub const KEYS: &[Key] = &[
     key(
         "load",
         "tool",
-        Kind::Word(&["bench", "fio", "rados", "rbd"]),
+        Kind::Word(&["bench", "fio", "rados", "rbd", "s3", "objects", "files"]),
         "bench",
-        "what makes it: our generator, fio, `rados bench`, `rbd bench`",
+        "what makes it: our generator, fio, `rados bench`, `rbd bench`, `belemnite load` on S3, objects or files",
     ),
     key("load", "job", Kind::Word(JOBS), "randwrite", "what is done; `rados` knows write, seq and rand"),
     key(
@@ -137,6 +171,43 @@ pub const KEYS: &[Key] = &[
     key("load", "object_size", Kind::Size, "4M", "bytes of each"),
     key("load", "keys", Kind::Int(1), "1000", "keys of each omap"),
     key("load", "image_size", Kind::Size, "1G", "size of the image"),
+    key(
+        "load",
+        "sizes",
+        Kind::Word(&["fixed", "archive"]),
+        "fixed",
+        "sizes of whole objects; archive: object_size is their median",
+    ),
+    key("load", "writers", Kind::Int(0), "4", "writers of each client, for the job archive"),
+    key("load", "readers", Kind::Int(0), "4", "readers of each client, for the job archive"),
+    key(
+        "load",
+        "write_rate",
+        Kind::Number,
+        "0",
+        "objects written per second by all writers; 0: as fast as they are answered",
+    ),
+    key(
+        "load",
+        "read_rate",
+        Kind::Number,
+        "0",
+        "objects read per second by all readers; 0: as fast as they are answered",
+    ),
+    key(
+        "load",
+        "endpoint",
+        Kind::Text,
+        "",
+        "S3 gateway (keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY); empty: one of the cluster's own",
+    ),
+    key(
+        "load",
+        "directory",
+        Kind::Text,
+        "",
+        "mounted directory for file loads; empty: a file system of the cluster's own",
+    ),
     key("load", "write_omap", Kind::Bool, "false", "`rados bench --write-omap`"),
     key("load", "verify", Kind::Bool, "false", "our generator checks every byte"),
     key("load", "prefill", Kind::Bool, "true", "write everything once before"),
@@ -184,6 +255,11 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row.last().copied().unwrap_or_default()
+}
+
+/// Hosts of a cluster, as given to ssh.
+pub fn hosts(cluster: &super::Settings) -> impl Iterator<Item = &str> {
+    cluster.text("hosts").split(',').map(str::trim).filter(|h| !h.is_empty())
 }
 
 /// `k` and `m` of a redundancy such as `4+2`; `None` for copies.

@@ -291,6 +291,9 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
             }
             "fio" => &["read", "write", "rw", "randread", "randwrite", "randrw"],
             "rados" => &["write", "seq", "rand"],
+            "s3" => &["put", "get", "head", "list", "delete", "mixed", "archive"],
+            "objects" => &["put", "get", "head", "delete", "archive"],
+            "files" => &["create", "stat", "rename", "unlink", "readdir", "mixed"],
             _ => &["read", "write", "randread", "randwrite"],
         };
         let load = c.load_name();
@@ -303,9 +306,30 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
         if c.load.number("rate") > 0.0 && matches!(c.load.text("tool"), "rados" | "rbd") {
             return src.error(0, format!("load {load}: {} knows no rate", c.load.text("tool")));
         }
+        if job == "archive" && c.load.int("writers") + c.load.int("readers") == 0 {
+            return src.error(0, format!("load {load}: neither writers nor readers"));
+        }
+        let needed = match c.load.text("tool") {
+            "s3" => Some("endpoint"),
+            "files" => Some("directory"),
+            _ => None,
+        };
+        let existing = c.cluster.text("system").starts_with("existing:");
+        if let Some(key) = needed.filter(|k| existing && c.load.text(k).is_empty()) {
+            return src.error(0, format!("load {load}: an existing cluster needs the key {key}"));
+        }
         let paths = c.cluster.text("device_paths").split(',').filter(|p| !p.is_empty()).count() as u64;
         if paths > 0 && paths != super::estimate::osds(&c) {
             return src.error(0, format!("cluster: {paths} device_paths: one for each OSD"));
+        }
+        if keys::hosts(&c.cluster).next().is_some() {
+            let limited = c.cluster.number("cores_per_device") > 0.0 || c.cluster.bytes("disk_limit") > 0;
+            if c.cluster.int("nodes") > 0 || limited {
+                return src.error(0, "cluster: hosts over ssh know neither nodes nor limits");
+            }
+            if c.cluster.text("system").contains(':') {
+                return src.error(0, "cluster: hosts over ssh run belemnite or their own ceph");
+            }
         }
         if paths > 0 && c.cluster.text("system").starts_with("existing:") {
             return src.error(0, "cluster: device_paths of an existing cluster");

@@ -15,6 +15,10 @@ th{font-weight:600;white-space:normal;vertical-align:bottom}.s{color:#777;font-s
 .n{background:#eef3f8;border-left-color:#0072b2}.plots{display:flex;flex-wrap:wrap;gap:1rem}svg .t{font:600 13px sans-serif}svg .g{stroke:#e6e6e6}svg .a{stroke:#444}\
 svg .e{font:11px sans-serif;text-anchor:end}svg .m{font:11px sans-serif;text-anchor:middle}svg .l{font:11px sans-serif}.wide{overflow-x:auto}";
 
+/// Forbids the browser every request, whatever names and texts are in the report.
+const POLICY: &str =
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
+
 /// Contents of a report.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
@@ -53,7 +57,7 @@ const TIMES_MAX: usize = 48;
 pub fn html(r: &Report<'_>) -> String {
     let g = groups(&r.runs);
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{t}</title><style>{STYLE}</style></head><body><h1>{t}</h1>",
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{POLICY}<title>{t}</title><style>{STYLE}</style></head><body><h1>{t}</h1>",
         t = escape(r.title)
     );
     place(&mut out, r);
@@ -290,12 +294,17 @@ fn bar_plot(g: &[Group<'_>], keys: &[String], metric: &str, title: &str) -> Stri
     if bars.is_empty() { String::new() } else { svg::bars(title, &names, &bars, &sources) }
 }
 
-/// Plots of latency distributions: fraction of operations over latency.
+/// Plots of latency distributions: fraction of operations over latency, and over the time to the first byte.
 fn distributions(g: &[Group<'_>]) -> String {
+    distribution(g, "operations within a time", |c| &c.histogram)
+        + &distribution(g, "first bytes within a time", |c| &c.first_byte)
+}
+
+fn distribution(g: &[Group<'_>], what: &str, of: fn(&CellResult) -> &Vec<(f64, u64)>) -> String {
     let keys = varied(g);
     let mut by_load: BTreeMap<&str, Curves> = BTreeMap::new();
     for x in g {
-        let mut all: Vec<(f64, u64)> = x.cells.iter().flat_map(|c| c.histogram.iter().copied()).collect();
+        let mut all: Vec<(f64, u64)> = x.cells.iter().flat_map(|c| of(c).iter().copied()).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let total: u64 = all.iter().map(|(_, n)| n).sum();
         let mut sum = 0;
@@ -311,7 +320,7 @@ fn distributions(g: &[Group<'_>]) -> String {
             by_load.entry(x.load).or_default().insert(name, thin(points));
         }
     }
-    let draw = |(load, s)| draw(&format!("{load}: % of operations within a time"), "µs", s, true, false);
+    let draw = |(load, s)| draw(&format!("{load}: % of {what}"), "µs", s, true, false);
     by_load.into_iter().map(draw).collect()
 }
 
@@ -367,6 +376,7 @@ mod tests {
             assert!(!text.contains(bad), "{bad}");
         }
         for want in [
+            "default-src 'none'",
             "PGs were &lt;scrubbed&gt;",
             "A &lt;CPU&gt;",
             "no disk",

@@ -26,6 +26,7 @@ pub fn clean(work: &Path) -> Vec<String> {
                 said.push(format!("ended process {pid} of {name}"));
             }
         }
+        super::services::unmount(&dir);
         match fs::remove_dir_all(&dir) {
             Ok(()) => said.push(format!("removed {}", dir.display())),
             Err(e) => said.push(format!("{}: {e}", dir.display())),

@@ -34,6 +34,11 @@ pub(super) fn ports(mon: u16, id: usize) -> (u16, u16) {
     (first, first.saturating_add(23))
 }
 
+/// Port of the S3 gateway, counted from the monitor's.
+pub(super) fn gateway_port(mon: u16) -> u16 {
+    mon.saturating_add(3)
+}
+
 impl Conf<'_> {
     /// Text of the configuration file, for programs that see the cluster's directory at `dir`.
     pub(super) fn text(&self, dir: &Path) -> String {
@@ -87,6 +92,17 @@ impl Conf<'_> {
         put("mon", "mgr_port", (self.port + 1).to_string());
         put("mon", "mon_cluster_log_file", format!("{d}/log/cluster.log"));
         put("mgr", "mgr_data", format!("{d}/mgr.$id"));
+        put("mds", "mds_data", format!("{d}/mds.$id"));
+        put("mds", "public_addr", self.ip.to_owned());
+        put("mds", "ms_bind_port_min", (self.port + 4).to_string());
+        put("mds", "ms_bind_port_max", (self.port + 15).to_string());
+        for (k, v) in [
+            ("keyring", format!("{d}/client.rgw.a.keyring")),
+            ("log_file", format!("{d}/log/rgw.a.log")),
+            ("rgw_frontends", format!("beast endpoint={}:{}", self.ip, gateway_port(self.port))),
+        ] {
+            put("client.rgw.a", k, v);
+        }
         for (k, v) in [
             ("osd_data", format!("{d}/osd.$id")),
             ("osd_objectstore", "bluestore".into()),
@@ -99,14 +115,14 @@ impl Conf<'_> {
             put("osd", k, v);
         }
         for (who, all) in self.options {
-            let known = ["global", "client", "mon", "mgr", "osd"].into_iter().find(|s| s == who);
+            let known = ["global", "client", "mon", "mgr", "osd", "mds", "client.rgw.a"].into_iter().find(|s| s == who);
             for (k, v) in all {
                 sections.entry(known.unwrap_or("global")).or_default().insert(k.clone(), v.clone());
             }
         }
         let mut out = String::new();
-        for (name, all) in ["global", "client", "mon", "mgr", "osd"].iter().filter_map(|n| Some((n, sections.get(n)?)))
-        {
+        let order = ["global", "client", "mon", "mgr", "osd", "mds", "client.rgw.a"];
+        for (name, all) in order.iter().filter_map(|n| Some((n, sections.get(n)?))) {
             let _ = writeln!(out, "[{name}]");
             for (k, v) in all {
                 let _ = writeln!(out, "{k} = {v}");

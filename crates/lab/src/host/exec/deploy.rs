@@ -6,57 +6,31 @@
 //! cluster's directory is below its `/var/lib/belemnite`, where the programs see it.
 
 use super::conf::{Conf, OsdConf};
+use super::daemon::{Daemon, spawn, spawn_on, stop_all};
 use super::limits::{self, Group};
 use super::nodes::{self, Nodes};
+use super::remote::{self, At, Remote};
+use super::system::System;
 use super::{ExecError, Tools};
 use crate::host::command::{self, CommandError};
 use crate::host::control::Control;
-use crate::plan::Settings;
+use crate::plan::{Settings, keys};
 use auth::Random as _;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for making a store.
 const MKFS_LIMIT: Duration = Duration::from_secs(180);
 /// Time limit for a cluster to come up.
 const UP_LIMIT: Duration = Duration::from_secs(180);
-/// Time limit for a daemon to stop.
-const STOP_GRACE: Duration = Duration::from_secs(8);
 /// File in a cluster's directory that lists the processes started for it; `lab clean` reads it.
 pub(super) const PIDS: &str = "lab.pids";
-
-/// The system under test.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum System {
-    Belemnite,
-    Ceph { root: PathBuf },
-    Existing { conf: PathBuf },
-}
-
-impl System {
-    pub(super) fn parse(s: &str) -> Self {
-        match s.split_once(':') {
-            Some(("existing", conf)) => Self::Existing { conf: conf.into() },
-            Some((_, root)) => Self::Ceph { root: root.into() },
-            None if s == "ceph" => Self::Ceph { root: "/".into() },
-            None => Self::Belemnite,
-        }
-    }
-}
-
-/// A daemon and the command that starts it again.
-#[derive(Debug)]
-pub(super) struct Daemon {
-    pub(super) name: String,
-    pub(super) child: Child,
-    program: String,
-    args: Vec<String>,
-}
 
 /// A running cluster. Dropping it stops and removes it.
 pub(super) struct Cluster {
@@ -69,20 +43,27 @@ pub(super) struct Cluster {
     /// Control groups with CPU and disk limits, by device.
     pub(super) groups: Vec<Group>,
     pub(super) osds: u64,
+    /// The system under test.
+    pub(super) system: System,
+    /// The cluster's directory as its daemons see it.
+    pub(super) inside: PathBuf,
+    /// Address of the monitor.
+    pub(super) ip: String,
     dir: Option<PathBuf>,
     _nodes: Option<Nodes>,
+    _hosts: Vec<Arc<Remote>>,
 }
 
-fn io<T>(path: &Path, r: std::io::Result<T>) -> Result<T, ExecError> {
+pub(super) fn io<T>(path: &Path, r: std::io::Result<T>) -> Result<T, ExecError> {
     r.map_err(|source| ExecError::Io { path: path.to_owned(), source })
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), ExecError> {
+pub(super) fn write_private(path: &Path, text: &str) -> Result<(), ExecError> {
     let f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     io(path, f.and_then(|mut f| std::io::Write::write_all(&mut f, text.as_bytes())))
 }
 
-fn new_key() -> String {
+pub(super) fn new_key() -> String {
     auth::CryptoKey::generate(auth::KeyKind::Aes, reactor::clock::read().wall, &net::OsRandom).to_base64()
 }
 
@@ -109,6 +90,8 @@ struct Making<'a> {
     port: u16,
     daemons: Vec<Daemon>,
     nodes: Option<Nodes>,
+    /// Hosts over ssh, if there are any.
+    hosts: Vec<Arc<Remote>>,
     groups: Vec<Group>,
 }
 
@@ -130,8 +113,12 @@ pub(super) fn make(
             daemons: Vec::new(),
             groups: Vec::new(),
             osds,
+            system,
+            inside: PathBuf::new(),
+            ip: String::new(),
             dir: None,
             _nodes: None,
+            _hosts: Vec::new(),
         });
     }
     let fsid = new_uuid();
@@ -154,6 +141,7 @@ pub(super) fn make(
         port,
         daemons: Vec::new(),
         nodes: None,
+        hosts: Vec::new(),
         groups: Vec::new(),
     };
     match m.all() {
@@ -180,8 +168,18 @@ impl Making<'_> {
         if count > 0 {
             self.nodes = Some(Nodes::new(self.port, count, self.t.cancel)?);
         }
+        for h in keys::hosts(self.settings) {
+            let n = self.hosts.len();
+            let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
+            let dir = format!("{}/{name}-{n}", self.settings.text("host_dir"));
+            self.hosts.push(Arc::new(Remote::connect(self.settings.text("ssh"), h, &dir)?));
+        }
         let osds = self.osds();
-        let ip = if count > 0 { nodes::host_ip(self.port) } else { "127.0.0.1".to_owned() };
+        let ip = match self.hosts.first() {
+            Some(h) => h.lab_ip.clone(),
+            None if count > 0 => nodes::host_ip(self.port),
+            None => "127.0.0.1".to_owned(),
+        };
         let conf = Conf {
             fsid: &self.fsid,
             ip: &ip,
@@ -194,6 +192,7 @@ impl Making<'_> {
         write_private(&self.dir.join("ceph.conf"), &conf.text(&self.inside))?;
         let client_conf = self.dir.join("client.conf");
         write_private(&client_conf, &conf.text(&self.dir))?;
+        self.equip(&conf)?;
         self.monitor(&ip)?;
         let control = Control::connect((self.t.connect)(&client_conf).map_err(ExecError::Plan)?)?;
         self.limits(&osds)?;
@@ -208,8 +207,12 @@ impl Making<'_> {
             daemons: std::mem::take(&mut self.daemons),
             groups: std::mem::take(&mut self.groups),
             osds: n,
+            system: self.system.clone(),
+            inside: self.inside.clone(),
+            ip,
             dir: (!self.t.keep).then(|| self.dir.clone()),
             _nodes: self.nodes.take(),
+            _hosts: std::mem::take(&mut self.hosts),
         })
     }
 
@@ -229,10 +232,17 @@ impl Making<'_> {
         let nodes = s.int("nodes");
         let per_node = s.int("devices") * s.int("osds_per_device");
         let devices: Vec<&str> = s.text("device_paths").split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
-        (0..per_node * nodes.max(1))
+        (0..per_node * nodes.max(self.hosts.len() as u64).max(1))
             .map(|i| OsdConf {
-                ip: if nodes > 0 { nodes::node_ip(self.port, i / per_node) } else { "127.0.0.1".into() },
-                host: if nodes > 0 { format!("node{}", i / per_node) } else { "lab".into() },
+                ip: match self.host_of(i as usize) {
+                    Some(h) => h.ip.clone(),
+                    None if nodes > 0 => nodes::node_ip(self.port, i / per_node),
+                    None => "127.0.0.1".into(),
+                },
+                host: match nodes.max(self.hosts.len() as u64) {
+                    0 => "lab".into(),
+                    _ => format!("node{}", i / per_node),
+                },
                 device: devices.get(i as usize).map(|d| (*d).to_owned()),
             })
             .collect()
@@ -252,27 +262,8 @@ impl Making<'_> {
         }
     }
 
-    /// Program and arguments of a daemon or of the tool that makes it; `kind` is `mon`, `mgr`, `osd` or a program's name.
     fn command(&self, kind: &str, args: &[String]) -> Result<(String, Vec<String>), ExecError> {
-        match &self.system {
-            System::Belemnite => {
-                let mut all = vec![kind.to_owned()];
-                all.extend_from_slice(args);
-                Ok((self.t.binary.display().to_string(), all))
-            }
-            System::Ceph { root } => {
-                let name = if matches!(kind, "mon" | "mgr" | "osd") { format!("ceph-{kind}") } else { kind.to_owned() };
-                let program = command::find(root, &name)
-                    .ok_or_else(|| ExecError::Missing { program: name.clone(), root: root.clone() })?;
-                if root == Path::new("/") {
-                    return Ok((program.display().to_string(), args.to_vec()));
-                }
-                let mut all = vec![root.display().to_string(), program.display().to_string()];
-                all.extend_from_slice(args);
-                Ok(("chroot".into(), all))
-            }
-            System::Existing { .. } => Err(ExecError::Plan("an existing cluster is not started".into())),
-        }
+        self.system.command(&self.t.binary, kind, args)
     }
 
     fn run(&self, kind: &str, args: &[String]) -> Result<(), ExecError> {
@@ -300,8 +291,49 @@ impl Making<'_> {
             (program, args) = ("ip".into(), all);
         }
         let child = spawn(&self.dir, &name, &program, &args)?;
-        self.daemons.push(Daemon { name, child, program, args });
+        self.daemons.push(Daemon { name, child, program, args, remote: None });
         Ok(())
+    }
+
+    /// Starts an OSD on a host.
+    fn start_on(&mut self, host: &Arc<Remote>, id: usize) -> Result<(), ExecError> {
+        let name = format!("osd.{id}");
+        let mut line = self.on_host(host, id)?;
+        if self.system != System::Belemnite {
+            line.extend(["-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
+        }
+        let (program, args) = host.daemon(&line);
+        let (child, remote) = spawn_on(&self.dir, host, &name, &program, &args)?;
+        self.daemons.push(Daemon { name, child, program, args, remote: Some(remote) });
+        Ok(())
+    }
+
+    /// Program of an OSD on a host, with the arguments that select the OSD.
+    fn on_host(&self, host: &Remote, id: usize) -> Result<Vec<String>, ExecError> {
+        let mut line = match (&self.system, self.settings.text("host_binary")) {
+            (System::Belemnite, "") => vec![format!("{}/belemnite", host.dir), "osd".into()],
+            (System::Belemnite, path) => vec![path.to_owned(), "osd".into()],
+            _ => vec!["ceph-osd".to_owned()],
+        };
+        line.extend(["-c".into(), format!("{}/ceph.conf", host.dir), "-i".into(), id.to_string()]);
+        Ok(line)
+    }
+
+    /// Writes the cluster's configuration to each host, and the program unless it is there.
+    fn equip(&self, conf: &Conf<'_>) -> Result<(), ExecError> {
+        for h in &self.hosts {
+            h.write("ceph.conf", &conf.text(Path::new(&h.dir)))?;
+            if self.system == System::Belemnite && self.settings.text("host_binary").is_empty() {
+                h.copy(&self.t.binary, "belemnite")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The host of an OSD.
+    fn host_of(&self, id: usize) -> Option<Arc<Remote>> {
+        let per_host = self.settings.int("devices") * self.settings.int("osds_per_device");
+        self.hosts.get(id / (per_host as usize).max(1)).cloned()
     }
 
     fn monitor(&mut self, ip: &str) -> Result<(), ExecError> {
@@ -372,9 +404,18 @@ impl Making<'_> {
         for id in 0..n {
             let (uuid, key) = (new_uuid(), new_key());
             let name = format!("osd.{id}");
-            let data = self.dir.join(&name);
-            io(&data, fs::create_dir_all(&data))?;
-            write_private(&self.dir.join(format!("{name}.keyring")), &format!("[{name}]\n\tkey = {key}\n"))?;
+            let ring = format!("[{name}]\n\tkey = {key}\n");
+            match self.host_of(id) {
+                Some(h) => {
+                    h.run(&format!("mkdir {}", remote::quote(&name)))?;
+                    h.write(&format!("{name}.keyring"), &ring)?;
+                }
+                None => {
+                    let data = self.dir.join(&name);
+                    io(&data, fs::create_dir_all(&data))?;
+                    write_private(&self.dir.join(format!("{name}.keyring")), &ring)?;
+                }
+            }
             let secret = json!({ "cephx_secret": key }).to_string();
             let out = control.run(&json!({"prefix": "osd new", "uuid": uuid}), secret.as_bytes())?;
             if String::from_utf8_lossy(&out).trim() != id.to_string() {
@@ -385,7 +426,11 @@ impl Making<'_> {
         let made: Vec<Result<(), ExecError>> = std::thread::scope(|s| {
             let each = uuids.iter().enumerate().map(|(id, uuid)| {
                 s.spawn(move || {
-                    let mut args = vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.to_string()];
+                    let host = self.host_of(id);
+                    let mut args = match &host {
+                        Some(h) => self.on_host(h, id)?,
+                        None => vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.to_string()],
+                    };
                     args.extend(["--mkfs".into(), "--osd-uuid".into(), uuid.clone()]);
                     match self.system {
                         System::Belemnite if self.settings.text("device_paths").is_empty() => {
@@ -394,7 +439,10 @@ impl Making<'_> {
                         System::Belemnite => args.push("--force".into()),
                         _ => args.extend(["--setuser", "root", "--setgroup", "root"].map(String::from)),
                     }
-                    self.run("osd", &args)
+                    match &host {
+                        Some(h) => h.call(&args).map(|_| ()),
+                        None => self.run("osd", &args),
+                    }
                 })
             });
             let all: Vec<_> = each.collect();
@@ -407,6 +455,10 @@ impl Making<'_> {
         let per = self.settings.int("osds_per_device").max(1) as usize;
         let per_node = (self.settings.int("devices") as usize * per).max(1);
         for id in 0..n {
+            if let Some(h) = self.host_of(id) {
+                self.start_on(&h, id)?;
+                continue;
+            }
             let ns = self.nodes.as_ref().map(|x| x.name((id / per_node) as u64));
             self.start("osd", &id.to_string(), ns)?;
             if let (Some(g), Some(d)) = (self.groups.get(id / per), self.daemons.last()) {
@@ -429,34 +481,10 @@ impl Making<'_> {
     }
 }
 
-fn spawn(dir: &Path, name: &str, program: &str, args: &[String]) -> Result<Child, ExecError> {
-    let log = dir.join("log").join(format!("{name}.out"));
-    let out = io(&log, fs::OpenOptions::new().create(true).append(true).open(&log))?;
-    let err = io(&log, out.try_clone())?;
-    let child = command::start(program, args, |c| {
-        c.stdout(Stdio::from(out)).stderr(Stdio::from(err));
-    })?;
-    let pids = dir.join(PIDS);
-    let f = io(&pids, fs::OpenOptions::new().create(true).append(true).open(&pids));
-    let _ = f.and_then(|mut f| io(&pids, std::io::Write::write_all(&mut f, format!("{}\n", child.id()).as_bytes())));
-    Ok(child)
-}
-
-fn stop_all(daemons: &mut Vec<Daemon>) {
-    // OSDs stop first, all at once: they announce their shutdown to the monitor, which stops last.
-    for d in daemons.iter().filter(|d| d.name.starts_with("osd")) {
-        command::signal(d.child.id(), "TERM");
-    }
-    for d in daemons.iter_mut().rev() {
-        command::stop(&mut d.child, STOP_GRACE);
-    }
-    daemons.clear();
-}
-
 impl Cluster {
-    /// Names and process ids of the daemons.
-    pub(super) fn pids(&self) -> Vec<(String, u32)> {
-        self.daemons.iter().map(|d| (d.name.clone(), d.child.id())).collect()
+    /// Names and processes of the daemons.
+    pub(super) fn processes(&self) -> Vec<(String, At)> {
+        self.daemons.iter().map(|d| (d.name.clone(), d.process())).collect()
     }
 
     /// Admin socket of a daemon.
@@ -466,9 +494,34 @@ impl Cluster {
         Some(dir.join("run").join(format!("{name}.asok")))
     }
 
+    /// Starts a program that uses the cluster, as another daemon.
+    pub(super) fn serve(&mut self, name: &str, program: &str, args: Vec<String>) -> Result<(), ExecError> {
+        let dir = self.conf.parent().unwrap_or(Path::new("/")).to_owned();
+        let child = spawn(&dir, name, program, &args)?;
+        self.daemons.push(Daemon { name: name.to_owned(), child, program: program.to_owned(), args, remote: None });
+        Ok(())
+    }
+
+    /// Stops daemons whose names begin so, the last one first.
+    pub(super) fn stop(&mut self, prefix: &str) {
+        for d in self.daemons.iter_mut().rev().filter(|d| d.name.starts_with(prefix)) {
+            d.stop();
+        }
+        self.daemons.retain(|d| !d.name.starts_with(prefix));
+    }
+
+    /// Last lines that a daemon printed.
+    pub(super) fn printed(&self, name: &str) -> String {
+        let path = self.conf.parent().unwrap_or(Path::new("/")).join("log").join(format!("{name}.out"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(3).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+    }
+
     /// Kills a daemon.
     pub(super) fn kill(&mut self, name: &str) -> Result<(), ExecError> {
         let d = self.daemon(name)?;
+        d.process().signal("KILL");
         // A daemon that has already ended needs no signal.
         let _ = d.child.kill();
         let _ = d.child.wait();
@@ -479,7 +532,13 @@ impl Cluster {
     pub(super) fn start_again(&mut self, name: &str) -> Result<(), ExecError> {
         let dir = self.conf.parent().unwrap_or(Path::new("/")).to_owned();
         let d = self.daemon(name)?;
-        d.child = spawn(&dir, name, &d.program, &d.args)?;
+        match d.remote.clone().and_then(|r| r.host) {
+            Some(host) => {
+                let (child, remote) = spawn_on(&dir, &host, name, &d.program, &d.args)?;
+                (d.child, d.remote) = (child, Some(remote));
+            }
+            None => d.child = spawn(&dir, name, &d.program, &d.args)?,
+        }
         Ok(())
     }
 
@@ -501,6 +560,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         stop_all(&mut self.daemons);
         if let Some(d) = &self.dir {
+            super::services::unmount(d);
             // `lab clean` reports and removes leftovers.
             let _ = fs::remove_dir_all(d);
         }

@@ -2,7 +2,8 @@
 
 use super::deploy::Cluster;
 use super::observe::Adder;
-use super::{ExecError, Tools};
+use super::remote::At;
+use super::{ExecError, Tools, tool};
 use crate::host::command;
 use crate::plan::{Cell, Disturbance};
 use serde_json::json;
@@ -32,8 +33,8 @@ fn act(t: &Tools<'_>, c: &mut Cluster, d: &Disturbance, pool: &str, watch: &Adde
         "osd-kill" => c.kill(&osd),
         "osd-start" => {
             c.start_again(&osd)?;
-            if let Some((n, pid)) = c.pids().into_iter().find(|(n, _)| *n == osd) {
-                watch.add(&n, pid);
+            if let Some((n, process)) = c.processes().into_iter().find(|(n, _)| *n == osd) {
+                watch.add(&n, process);
             }
             Ok(())
         }
@@ -66,8 +67,8 @@ pub(super) fn run(
     watch: &Adder,
     over: &AtomicBool,
 ) -> Vec<String> {
-    // `belemnite bench` warms up within its own run.
-    let own = if cell.load.text("tool") == "bench" { cell.load.number("warm_up") } else { 0.0 };
+    // Our generators warm up within their own run.
+    let own = if cell.load.text("tool") == "bench" || tool::is_steps(cell) { cell.load.number("warm_up") } else { 0.0 };
     let mut all: Vec<&Disturbance> = plan.iter().collect();
     all.sort_by(|a, b| a.at.total_cmp(&b.at));
     let begin = Instant::now();
@@ -91,12 +92,12 @@ pub(super) fn run(
 pub(super) fn heal(t: &Tools<'_>, c: &mut Cluster, plan: &[Disturbance], watch: &Adder) -> Result<(), ExecError> {
     for d in plan {
         let osd = format!("osd.{}", d.osd);
-        let alive = |c: &Cluster| c.pids().iter().any(|(n, pid)| *n == osd && is_alive(*pid));
+        let alive = |c: &Cluster| c.processes().iter().any(|(n, p)| *n == osd && is_alive(p));
         match d.what.as_str() {
             "osd-kill" if !alive(c) => {
                 c.start_again(&osd)?;
-                if let Some((n, pid)) = c.pids().into_iter().find(|(n, _)| *n == osd) {
-                    watch.add(&n, pid);
+                if let Some((n, process)) = c.processes().into_iter().find(|(n, _)| *n == osd) {
+                    watch.add(&n, process);
                 }
             }
             "osd-out" => {
@@ -109,7 +110,7 @@ pub(super) fn heal(t: &Tools<'_>, c: &mut Cluster, plan: &[Disturbance], watch: 
     Ok(c.control.wait("the cluster to be clean again", HEAL_LIMIT, t.cancel, |s| s.up() >= n && s.is_clean(1))?)
 }
 
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+fn is_alive(p: &At) -> bool {
+    let [stat, ..] = p.look();
     stat.rsplit(')').next().is_some_and(|s| !s.trim_start().starts_with('Z') && !s.trim().is_empty())
 }

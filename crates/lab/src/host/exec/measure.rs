@@ -2,6 +2,8 @@
 
 use super::deploy::Cluster;
 use super::observe::{self, Sample, Watch};
+use super::remote::At;
+use super::services::Served;
 use super::tool::{self, Target};
 use super::{ExecError, Tools, disturb, limits::Group};
 use crate::host::control;
@@ -28,50 +30,75 @@ pub(super) struct Pool {
     names: Vec<String>,
     filled: BTreeSet<String>,
     image_count: BTreeMap<String, u64>,
+    /// S3 and files, once a load has needed them.
+    served: Served,
 }
 
 fn command(c: &Cluster, v: &Value) -> Result<(), ExecError> {
     Ok(c.control.run(v, &[]).map(|_| ())?)
 }
 
+/// Makes a pool of copies.
+pub(super) fn copied_pool(c: &Cluster, copies: u64, name: &str, pg_num: u64) -> Result<(), ExecError> {
+    command(c, &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num}))?;
+    let size = json!({"prefix": "osd pool set", "pool": name, "var": "size", "val": copies.to_string(), "yes_i_really_mean_it": true});
+    command(c, &size)
+}
+
+/// Makes a pool with the redundancy of a cell: copies, or coded with overwrites.
+pub(super) fn data_pool(c: &Cluster, cell: &Cell, name: &str, pg_num: u64) -> Result<(), ExecError> {
+    let Some((k, m)) = tool::shards(cell) else {
+        return copied_pool(c, cell.pool.text("redundancy").parse().unwrap_or(3), name, pg_num);
+    };
+    let profile = format!("lab-{k}-{m}");
+    let domain = if cell.cluster.int("nodes") >= u64::from(k + m) { "host" } else { "osd" };
+    let words = [format!("k={k}"), format!("m={m}"), format!("crush-failure-domain={domain}")];
+    command(c, &json!({"prefix": "osd erasure-code-profile set", "name": profile, "profile": words}))?;
+    command(
+        c,
+        &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num,
+            "pool_type": "erasure", "erasure_code_profile": profile}),
+    )?;
+    command(c, &json!({"prefix": "osd pool set", "pool": name, "var": "allow_ec_overwrites", "val": "true"}))
+}
+
+/// Names the application of a pool.
+pub(super) fn application(c: &Cluster, name: &str, application: &str) -> Result<(), ExecError> {
+    command(c, &json!({"prefix": "osd pool application enable", "pool": name, "app": application}))
+}
+
+/// Waits until all PGs are clean.
+pub(super) fn wait_clean(t: &Tools<'_>, c: &Cluster) -> Result<(), ExecError> {
+    Ok(c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(1))?)
+}
+
 /// Makes the pool of a cell. `number` makes its name unique within the cluster.
 pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) -> Result<Pool, ExecError> {
     let (pg_num, name) = (cell.pool.int("pg_num"), format!("lab{number}"));
-    let copies = |copies: u64, name: &str, pg_num: u64| -> Result<(), ExecError> {
-        command(c, &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num}))?;
-        let size = json!({"prefix": "osd pool set", "pool": name, "var": "size", "val": copies.to_string(), "yes_i_really_mean_it": true});
-        command(c, &size)
-    };
     let mut names = vec![name.clone()];
     let mut images = (name.clone(), None);
     let mut objects = name.clone();
-    if let Some((k, m)) = tool::shards(cell) {
-        let (profile, data) = (format!("lab-{k}-{m}"), format!("{name}data"));
-        let domain = if cell.cluster.int("nodes") >= u64::from(k + m) { "host" } else { "osd" };
-        let words = [format!("k={k}"), format!("m={m}"), format!("crush-failure-domain={domain}")];
-        command(c, &json!({"prefix": "osd erasure-code-profile set", "name": profile, "profile": words}))?;
-        command(
-            c,
-            &json!({"prefix": "osd pool create", "pool": data, "pg_num": pg_num, "pgp_num": pg_num,
-                "pool_type": "erasure", "erasure_code_profile": profile}),
-        )?;
-        command(c, &json!({"prefix": "osd pool set", "pool": data, "var": "allow_ec_overwrites", "val": "true"}))?;
-        copies(c.osds.min(3), &name, 16)?;
+    if tool::shards(cell).is_some() {
+        let data = format!("{name}data");
+        data_pool(c, cell, &data, pg_num)?;
+        copied_pool(c, c.osds.min(3), &name, 16)?;
         names.push(data.clone());
         objects.clone_from(&data);
         images.1 = Some(data);
     } else {
-        copies(cell.pool.text("redundancy").parse().unwrap_or(3), &name, pg_num)?;
+        data_pool(c, cell, &name, pg_num)?;
     }
     for n in &names {
-        command(c, &json!({"prefix": "osd pool application enable", "pool": n, "app": "rbd"}))?;
+        application(c, n, "rbd")?;
     }
     c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?;
-    Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new() })
+    let served = Served::default();
+    Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new(), served })
 }
 
-/// Removes a pool.
-pub(super) fn remove_pool(t: &Tools<'_>, c: &Cluster, p: Pool) -> Result<(), ExecError> {
+/// Removes a pool, with what it serves.
+pub(super) fn remove_pool(t: &Tools<'_>, c: &mut Cluster, mut p: Pool) -> Result<(), ExecError> {
+    p.names.extend(p.served.stop(c)?);
     for n in p.names {
         command(c, &json!({"prefix": "osd pool rm", "pool": n, "pool2": n, "yes_i_really_really_mean_it": true}))?;
     }
@@ -84,7 +111,7 @@ pub(super) fn remove_pool(t: &Tools<'_>, c: &Cluster, p: Pool) -> Result<(), Exe
 /// Counters of all daemons with an admin socket.
 fn counters(c: &Cluster) -> Map<String, Value> {
     let of = |name: &str| control::ask_daemon(&c.socket(name)?, "perf dump").ok();
-    c.pids().into_iter().filter_map(|(n, _)| of(&n).map(|v| (n, v))).collect()
+    c.processes().into_iter().filter_map(|(n, _)| of(&n).map(|v| (n, v))).collect()
 }
 
 /// Operations of each OSD between two readings of its counters.
@@ -123,12 +150,53 @@ fn write(dir: &Path, name: &str, text: &str) -> Result<(), ExecError> {
 impl Around<'_> {
     /// Prefills, warms up, measures, and repairs the cluster after disturbances.
     pub(super) fn measure(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell) -> Result<CellResult, ExecError> {
+        pool.served.prepare(self.t, c, cell)?;
+        if cell.load.text("tool") != "files" || !cell.load.text("directory").is_empty() {
+            return self.with(c, pool, cell, None);
+        }
+        if tool::is_read_only(cell) && pool.filled.insert(tool::set_name(cell)) {
+            // The files are made through a mount of their own, so that the measured one has none of them in its cache.
+            let dir = pool.served.mount(self.t, c)?;
+            let conf = c.conf.clone();
+            let filled = tool::prefill(self.t, cell, &self.target(&conf, pool, Some(&dir)));
+            Served::unmount(c);
+            filled?;
+        }
+        let dir = pool.served.mount(self.t, c)?;
+        let r = self.with(c, pool, cell, Some(&dir));
+        Served::unmount(c);
+        r
+    }
+
+    /// Where a load that is not measured goes.
+    fn target<'t>(&'t self, conf: &'t Path, pool: &'t Pool, mount: Option<&'t Path>) -> Target<'t> {
+        Target {
+            conf,
+            pool: &pool.objects,
+            data_pool: None,
+            pids: &[],
+            dir: None,
+            seed: self.plan.head.int("seed"),
+            gateway: pool.served.gateway.as_ref(),
+            mount,
+        }
+    }
+
+    fn with(
+        &self,
+        c: &mut Cluster,
+        pool: &mut Pool,
+        cell: &Cell,
+        mount: Option<&Path>,
+    ) -> Result<CellResult, ExecError> {
         let (t, name) = (self.t, tool::set_name(cell));
-        let osds: Vec<(String, u32)> = c.pids();
-        let pids: Vec<u32> = osds.iter().map(|(_, p)| *p).collect();
+        let osds = c.processes();
+        // The generator sees the processes of this machine only. With others, all are judged by what the looks saw.
+        let here = osds.iter().all(|(_, p)| p.host.is_none());
+        let pids: Vec<u32> = osds.iter().filter(|_| here).map(|(_, p)| p.pid).collect();
         let conf = c.conf.clone();
         let is_image = name.starts_with("images");
-        let (objects, images) = (pool.objects.clone(), pool.images.clone());
+        let (objects, images, gateway) = (pool.objects.clone(), pool.images.clone(), pool.served.gateway.clone());
         let on = Target {
             conf: &conf,
             pool: if is_image { &images.0 } else { &objects },
@@ -136,13 +204,18 @@ impl Around<'_> {
             pids: &pids,
             dir: Some(self.dir),
             seed: self.plan.head.int("seed"),
+            gateway: gateway.as_ref(),
+            mount,
         };
         if is_image {
             // Images of different sizes share their names, so only one size exists at a time.
             tool::make_images(t, cell, &on, pool.image_count.entry(name.clone()).or_default())?;
         }
         let fresh = Target { pids: &[], dir: None, ..on };
-        if cell.load.is("prefill") && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
+        // Whole objects and files that the load changes are made by the load.
+        let own = mount.is_some() || tool::is_steps(cell) && !tool::is_read_only(cell);
+        let fills = cell.load.is("prefill") && !own;
+        if fills && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
             tool::prefill(t, cell, &fresh)?;
         }
         tool::warm_up(t, cell, &fresh)?;
@@ -164,7 +237,7 @@ impl Around<'_> {
             let (cluster, over, adder) = (&mut *c, &over, &adder);
             let disturb = s.spawn(move || disturb::run(t, cluster, cell, &self.plan.disturb, on.pool, adder, over));
             let ran = tool::measure(t, cell, &on, |pid| {
-                adder.add("client", pid);
+                adder.add("client", At { pid, host: None });
                 // A client that cannot be moved into the group is judged by its cores in use.
                 if let Some(g) = &group {
                     let _ = g.add(pid);
@@ -206,8 +279,9 @@ impl Around<'_> {
         }
     }
 
-    fn profile(&self, osds: &[(String, u32)]) -> Result<std::process::Child, ExecError> {
-        let pids: Vec<String> = osds.iter().filter(|(n, _)| n.starts_with("osd")).map(|(_, p)| p.to_string()).collect();
+    fn profile(&self, osds: &[(String, At)]) -> Result<std::process::Child, ExecError> {
+        let osds = osds.iter().filter(|(n, p)| n.starts_with("osd") && p.host.is_none());
+        let pids: Vec<String> = osds.map(|(_, p)| p.pid.to_string()).collect();
         let out = self.dir.join("perf.data").display().to_string();
         let args = ["record", "-q", "-g", "-F", "199", "-o", &out, "-p", &pids.join(",")].map(String::from);
         Ok(crate::host::command::start("perf", &args, |_| ())?)
@@ -240,7 +314,7 @@ fn result(
     m: &Measured,
     samples: &[Sample],
     own: f64,
-    daemons: &[(String, u32)],
+    daemons: &[(String, At)],
 ) -> CellResult {
     let (processes, machine, seen) = observe::sum_up(samples);
     let mut params = BTreeMap::new();
@@ -263,6 +337,7 @@ fn result(
         looks: samples.len() as u64,
         seen,
         clients: m.clients.clone(),
+        first_byte: m.first_byte.clone(),
         ..CellResult::default()
     };
     let ops = m.metrics.get("ops").copied().unwrap_or(0.0).max(1.0);
@@ -274,15 +349,19 @@ fn result(
             return r.processes.iter().filter(|p| p.kind() == kind).map(|p| p.cpu_seconds).sum();
         }
         let pids = daemons.iter().filter(|(n, _)| n.starts_with(kind)).map(|(_, p)| p);
-        pids.filter_map(|p| m.cpu.get(p)).sum()
+        pids.filter_map(|p| m.cpu.get(&p.pid)).sum()
     };
-    let (osd, mon) = (cpu("osd"), cpu("mon") + cpu("mgr"));
+    let (osd, mon, service) = (cpu("osd"), cpu("mon") + cpu("mgr"), cpu("rgw") + cpu("mds"));
     let of = |f: fn(&Process) -> f64| r.processes.iter().filter(|p| p.kind() == "osd").map(f).sum::<f64>();
     let (rss, written) = (of(|p| p.rss_mib), of(|p| p.written));
     r.metrics.extend([
         ("mon_us_per_op".to_owned(), mon / ops * 1e6),
-        ("client_us_per_op".to_owned(), m.own_cpu.unwrap_or(own) / ops * 1e6),
+        // A mount works for the client.
+        ("client_us_per_op".to_owned(), (m.own_cpu.unwrap_or(own) + cpu("fuse")) / ops * 1e6),
     ]);
+    if service > 0.0 {
+        r.metrics.insert("service_us_per_op".into(), service / ops * 1e6);
+    }
     if osd > 0.0 {
         r.metrics.extend([
             ("osd_us_per_op".to_owned(), osd / ops * 1e6),

@@ -7,6 +7,7 @@
 
 pub mod clean;
 mod conf;
+mod daemon;
 mod deploy;
 mod disturb;
 mod facts;
@@ -14,7 +15,10 @@ mod limits;
 mod measure;
 mod nodes;
 mod observe;
+mod remote;
 pub mod run;
+mod services;
+mod system;
 mod tool;
 
 use super::command::{Cancel, CommandError};

@@ -3,6 +3,7 @@
 //! A thread takes a sample every second, or at the plan's interval. The first and the last one give the use between
 //! them.
 
+use super::remote::At;
 use crate::host::control::Control;
 use crate::result::{Machine, Process};
 use std::collections::BTreeMap;
@@ -63,22 +64,15 @@ fn field(text: &str, name: &str) -> u64 {
     l.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-fn look_at(pid: u32) -> Look {
+fn look_at(p: &At) -> Look {
     // A process that has ended has no files in `/proc`, and counts as idle.
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    let io = read("io");
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let [stat, status, io, threads] = p.look();
     Look {
-        cpu: stat_cpu(&read("stat")),
-        rss: field(&read("status"), "VmRSS:") * 1024,
+        cpu: stat_cpu(&stat),
+        rss: field(&status, "VmRSS:") * 1024,
         read: field(&io, "read_bytes:"),
         written: field(&io, "write_bytes:"),
-        threads: tasks
-            .filter_map(|t| {
-                let tid = t.file_name().to_str()?.parse().ok()?;
-                Some((tid, stat_cpu(&fs::read_to_string(t.path().join("stat")).ok()?)))
-            })
-            .collect(),
+        threads: threads.lines().filter_map(|l| Some((l.split(' ').next()?.parse().ok()?, stat_cpu(l)))).collect(),
     }
 }
 
@@ -100,7 +94,7 @@ fn whole(disk: &str) -> Whole {
 
 enum Word {
     /// Also sample the process with this name and id.
-    Add(String, u32),
+    Add(String, At),
     Stop,
 }
 
@@ -115,15 +109,15 @@ pub(super) struct Watch {
 pub(super) struct Adder(mpsc::Sender<Word>);
 
 impl Adder {
-    pub(super) fn add(&self, name: &str, pid: u32) {
+    pub(super) fn add(&self, name: &str, process: At) {
         // The sampler may have stopped.
-        let _ = self.0.send(Word::Add(name.to_owned(), pid));
+        let _ = self.0.send(Word::Add(name.to_owned(), process));
     }
 }
 
 impl Watch {
     /// Starts sampling. `disk` is the number of the disk that holds the stores.
-    pub(super) fn start(pids: Vec<(String, u32)>, control: Control, disk: String, every: Duration) -> Self {
+    pub(super) fn start(pids: Vec<(String, At)>, control: Control, disk: String, every: Duration) -> Self {
         let (tx, rx) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut pids, begin) = (pids, Instant::now());
@@ -141,15 +135,15 @@ impl Watch {
                 );
                 out.push(Sample {
                     at: begin.elapsed().as_secs_f64(),
-                    processes: pids.iter().map(|(n, p)| (n.clone(), look_at(*p))).collect(),
+                    processes: pids.iter().map(|(n, p)| (n.clone(), look_at(p))).collect(),
                     whole: whole(&disk),
                     seen,
                 });
                 if out.last().is_some_and(is_full)
-                    && let Some((_, pid)) = pids.iter().find(|(n, _)| n == "client")
+                    && let Some((_, client)) = pids.iter().find(|(n, _)| n == "client")
                 {
                     // Writes to a full cluster block until space is freed, which nothing here does: kill the client.
-                    crate::host::command::signal(*pid, "KILL");
+                    client.signal("KILL");
                 }
                 if last {
                     return out;

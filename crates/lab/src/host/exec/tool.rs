@@ -1,5 +1,6 @@
 //! Command lines of the load tools.
 
+use super::services::Gateway;
 use super::{ExecError, Tools};
 use crate::host::command::{self, Output};
 use crate::plan::{Cell, keys};
@@ -25,11 +26,25 @@ pub(super) struct Target<'a> {
     /// Folder for the tool's own logs.
     pub(super) dir: Option<&'a Path>,
     pub(super) seed: u64,
+    /// The cluster's S3 gateway, if one runs.
+    pub(super) gateway: Option<&'a Gateway>,
+    /// Where its file system is mounted, if it is.
+    pub(super) mount: Option<&'a Path>,
+}
+
+/// Whether a load on whole objects or files leaves them as they are.
+pub(super) fn is_read_only(c: &Cell) -> bool {
+    matches!(c.load.text("job"), "get" | "head" | "list" | "stat" | "readdir")
+}
+
+/// Whether `belemnite load` makes the load.
+pub(super) fn is_steps(c: &Cell) -> bool {
+    matches!(c.load.text("tool"), "s3" | "objects" | "files")
 }
 
 /// Program of a tool.
 fn program(t: &Tools<'_>, name: &str) -> Result<String, ExecError> {
-    if name == "bench" {
+    if matches!(name, "bench" | "load") {
         return Ok(t.binary.display().to_string());
     }
     let root = Path::new("/");
@@ -62,6 +77,11 @@ pub(super) fn set_name(c: &Cell) -> String {
         _ if uses_images(c) => format!("images-{}", l.text("image_size")),
         "rados" => format!("rados-{}-{}", l.text("block"), l.text("write_omap")),
         "fio" => "fio-objects".into(),
+        // Each client has its own files, and all have the same objects.
+        "files" => format!("lab-files-{}-{}-{}", l.text("clients"), l.text("objects"), l.text("object_size")),
+        tool @ ("s3" | "objects") => {
+            format!("lab-{tool}-{}-{}-{}", l.text("objects"), l.text("object_size"), l.text("sizes"))
+        }
         _ if l.text("job").starts_with("omap") => {
             format!("lab-omap-{}-{}-{}", l.text("objects"), l.text("keys"), l.text("block"))
         }
@@ -72,12 +92,13 @@ pub(super) fn set_name(c: &Cell) -> String {
 struct Line {
     name: &'static str,
     args: Vec<String>,
+    env: Vec<(&'static str, String)>,
     limit: Duration,
 }
 
 impl Line {
     fn new(name: &'static str, seconds: f64) -> Self {
-        Self { name, args: Vec::new(), limit: GRACE + Duration::from_secs_f64(seconds * 2.0) }
+        Self { name, args: Vec::new(), env: Vec::new(), limit: GRACE + Duration::from_secs_f64(seconds * 2.0) }
     }
 
     fn add<S: ToString>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -94,6 +115,7 @@ impl Line {
         let mut c = Command::new("setpriv");
         c.args(["--pdeathsig", "KILL", &program(t, self.name)?])
             .args(&self.args)
+            .envs(self.env)
             .env("CEPH_CONF", conf)
             .env("CEPH_ARGS", "--log_to_stderr=false");
         Ok(command::run(c, self.limit, t.cancel, started)?)
@@ -130,6 +152,57 @@ fn bench(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
     }
     if uses_images(c) {
         line = line.add(["--image", &image(0)]);
+    }
+    if !on.pids.is_empty() {
+        let pids: Vec<String> = on.pids.iter().map(u32::to_string).collect();
+        line = line.add(["--cpu-of", &pids.join(",")]);
+    }
+    line
+}
+
+/// `belemnite load`. A load that changes its objects has those of its cell, makes them itself and removes them.
+fn steps(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Line {
+    let l = &c.load;
+    let mut line =
+        Line::new("load", seconds + warm_up).add(["-c", &on.conf.display().to_string(), "load", l.text("tool")]);
+    let place = match (l.text("tool"), on.gateway, on.mount) {
+        ("s3", Some(g), _) => {
+            line.env = vec![("AWS_ACCESS_KEY_ID", g.access.clone()), ("AWS_SECRET_ACCESS_KEY", g.secret.clone())];
+            g.endpoint.clone()
+        }
+        ("s3", None, _) => l.text("endpoint").to_owned(),
+        ("files", _, Some(dir)) => dir.display().to_string(),
+        ("files", _, None) => l.text("directory").to_owned(),
+        _ => on.pool.to_owned(),
+    };
+    line = line
+        .add([&place, job])
+        .add(["--secs", &seconds.to_string(), "--warm-up", &warm_up.to_string(), "--format", "json"])
+        .add(["--seed", &on.seed.to_string()]);
+    let name = set_name(c);
+    line = if is_read_only(c) {
+        line.add(["--run-name", &name, "--keep"])
+    } else {
+        line.add(["--run-name", &format!("{name}-{}", c.id())])
+    };
+    for (key, flag) in [
+        ("clients", "--clients"),
+        ("depth", "--depth"),
+        ("objects", "--objects"),
+        ("object_size", "--object-size"),
+        ("sizes", "--sizes"),
+        ("writers", "--writers"),
+        ("readers", "--readers"),
+    ] {
+        line = line.add([flag, l.text(key)]);
+    }
+    for (key, flag) in [("rate", "--rate"), ("write_rate", "--write-rate"), ("read_rate", "--read-rate")] {
+        if l.number(key) > 0.0 {
+            line = line.add([flag, l.text(key)]);
+        }
+    }
+    if l.is("verify") {
+        line = line.add(["--verify"]);
     }
     if !on.pids.is_empty() {
         let pids: Vec<String> = on.pids.iter().map(u32::to_string).collect();
@@ -274,6 +347,8 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
             }
             once(rbd_bench(&full, on))
         }
+        _ if is_steps(c) && !is_read_only(c) => Ok(()),
+        _ if is_steps(c) => once(steps(c, on, l.text("job"), 0.01, 0.0)),
         "rados" if l.text("job") == "write" => Ok(()),
         // Write as many objects as the load may read in its time.
         "rados" => once(rados(c, on, "write", l.number("seconds"))),
@@ -313,6 +388,11 @@ pub(super) fn measure(
         "fio" => fio(c, on, job, l.text("block"), l.int("depth"), Some(seconds)),
         "rados" => rados(c, on, job, seconds),
         "rbd" => rbd_bench(c, on),
+        _ if is_steps(c) => {
+            let line = steps(c, on, job, seconds, l.number("warm_up"));
+            let line = if is_read_only(c) && l.is("prefill") { line.add(["--no-fill"]) } else { line };
+            line.extra(c)
+        }
         _ => {
             let line = bench(c, on, job, seconds, l.number("warm_up"));
             // Objects prefilled with another seed cannot be verified: a verifying load fills its own.
