@@ -1,0 +1,113 @@
+# A guest with Debian's kernel in QEMU, for clients inside the kernel; sourced after lib.sh.
+#
+# Provides: guest_root MODULE… makes its root directory $G; guest_copy PROGRAM… copies programs with their libraries to
+# $G/e2; guest_network makes a namespace with a tap device, in which belemnite, ceph, rbd and in_ns run, at $GUEST_HOST;
+# guest_start and asks WORD, ended, answer TEXT, guest_ends talk to the guest, whose job is $G/job, a shell script.
+#
+# Needs root (network namespace and tap device) and the packages qemu-system-x86, busybox-static, kmod, iproute2, cpio.
+# The kernel is the one that is installed, or that of the package file KERNEL_DEB, or else of a package that is
+# downloaded and unpacked. ACCEL=kvm uses the processor's virtualisation where it works; nested it often does not.
+[ "$(id -u)" = 0 ] || { echo "needs root for a network namespace"; exit 77; }
+GUEST_HOST=10.99.7.1
+G=$W/guest
+
+guest_root() {
+  local deb=${KERNEL_DEB:-} kernel name m f
+  if [ -z "$deb" ] && f=$(ls /boot/vmlinuz-* 2>/dev/null | tail -n 1) && [ -d "/lib/modules/${f#/boot/vmlinuz-}" ]; then
+    kernel=/ GUEST_KERNEL=$f version=${f#/boot/vmlinuz-}
+  else
+    if [ -z "$deb" ]; then
+      name=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/{print $2; exit}')
+      (cd "$W" && apt-get download -o APT::Sandbox::User=root "$name" >/dev/null)
+      deb=$(ls "$W"/linux-image-*.deb)
+    fi
+    kernel=$W/kernel
+    dpkg-deb -x "$deb" "$kernel"
+    version=$(ls "$kernel/lib/modules")
+    depmod -b "$kernel" "$version"
+    GUEST_KERNEL=$kernel/boot/vmlinuz-$version
+  fi
+  mkdir -p "$G"/{bin,e2,proc,sys,dev,mnt,mod,run,tmp,etc/ceph,var/log/ceph,var/run/ceph}
+  cp "$(command -v busybox)" "$G/bin/busybox"
+  : >"$G/mod/order"
+  for m in virtio_pci virtio_net libcrc32c "$@"; do
+    modprobe -d "$kernel" -S "$version" --show-depends "$m" 2>/dev/null | awk '$1 == "insmod" {print $2}' |
+      while read -r f; do
+        grep -qx "$(basename "$f")" "$G/mod/order" || { cp "$f" "$G/mod/"; basename "$f" >>"$G/mod/order"; }
+      done
+  done
+  cat >"$G/init" <<'I'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+exec </dev/console >/dev/console 2>&1
+while read -r m; do insmod /mod/$m || echo "insmod $m failed"; done </mod/order
+ip link set lo up; ip link set eth0 up; ip addr add 10.99.7.2/24 dev eth0
+fail() { echo "GUEST FAILED: $*"; dmesg | tail -n 30; poweroff -f; }
+ask() { echo "$1"; read -r go; }
+. /settings
+. /job
+echo "GUEST PASSED"
+poweroff -f
+I
+  chmod +x "$G/init"
+}
+
+guest_copy() {
+  local t l
+  for t in "$@"; do
+    cp "$(command -v "$t" || echo "/sbin/$t")" "$G/e2/"
+    ldd "$G/e2/$(basename "$t")" | grep -o '/[^ ]*' | sort -u | while read -r l; do
+      mkdir -p "$G$(dirname "$l")"; cp -L "$l" "$G$l"
+    done
+  done
+}
+
+guest_network() {
+  local real=$BIN
+  ns=belemnite-guest-$$
+  ip netns add "$ns"
+  trap 'status=$?; set +e; ip netns del "$ns" 2>/dev/null; (exit $status); finish' EXIT
+  trap 'echo "ended from outside at: $BASH_COMMAND"; ip netns del "$ns"; finish 143' TERM
+  in_ns ip link set lo up
+  in_ns ip tuntap add tap0 mode tap
+  in_ns ip addr add "$GUEST_HOST/24" dev tap0
+  in_ns ip link set tap0 up
+  printf '#!/bin/sh\nexec ip netns exec %s %s "$@"\n' "$ns" "$real" >"$W/bin"; chmod +x "$W/bin"; BIN=$W/bin
+}
+in_ns() { ip netns exec "$ns" "$@"; }
+ceph() { in_ns timeout 180 ceph "$@"; }
+rbd() { in_ns rbd "$@"; }
+
+# guest_start: the guest gets the monitor's address as MON and the administrator's key as KEY.
+guest_start() {
+  local accel=${ACCEL:-tcg} cpu=max
+  [ "$accel" != kvm ] || cpu=host,-arch-capabilities
+  { echo "MON=$GUEST_HOST:$PORT"; echo "KEY=$(ceph auth print-key client.admin)"; } >"$G/settings"
+  (cd "$G" && find . | cpio -o -H newc --quiet | gzip -1) >"$W/initrd"
+  mkfifo "$W/in"
+  in_ns qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m 1024 -smp 1 -nographic -no-reboot \
+    -kernel "$GUEST_KERNEL" -initrd "$W/initrd" -append "console=ttyS0 panic=-1 quiet no_timer_check" \
+    -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n \
+    <"$W/in" >"$W/guest.out" 2>&1 &
+  Q=$!
+  PIDS+=("$Q")
+  exec 9>"$W/in"
+}
+ended() { ! kill -0 "$Q" 2>/dev/null; }
+has_asked() { grep -q "^$1" "$W/guest.out" || ended; }
+
+# asks WORD: waits until the guest asks for something; false if it ended before.
+asks() {
+  wait_for 400 has_asked "$1" || { cat "$W/guest.out"; exit 1; }
+  ! ended
+}
+answer() { echo "${1:-go}" >&9; }
+
+# guest_ends: waits for the guest's end; an error if it has not passed.
+guest_ends() {
+  wait_for 400 ended || { cat "$W/guest.out"; exit 1; }
+  tr -d '\r' <"$W/guest.out" | grep -v '^$' | tail -n "${1:-40}"
+  grep -q "GUEST PASSED" "$W/guest.out"
+}
