@@ -5,91 +5,12 @@ mod cluster;
 use base::HObject;
 use bytes::Bytes;
 use cluster::Cluster;
-use cluster::map::CHUNK;
-use cluster::shards::{check, finish, shard};
+use cluster::rest::{BLOCK, CHUNKS, Rest, extent};
+use cluster::shards::{check, shard};
 use pg::peer::Body;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Cid;
 use wire::msg::{MPgPeer, OpCode, OsdOp};
-
-const CHUNKS: usize = 8;
-const BLOCK: usize = CHUNK as usize;
-
-fn extent(code: OpCode, off: usize, data: Bytes) -> OsdOp {
-    OsdOp::with_extent(code, off as u64, data.len() as u64, data)
-}
-
-/// A PG at rest with one object, and its bytes.
-struct Rest {
-    c: Cluster,
-    data: Vec<u8>,
-}
-
-impl Rest {
-    fn new(seed: u64, osds: usize, shape: (u8, u8)) -> Self {
-        let mut c = Cluster::coded(seed, osds, shape, 1, 0);
-        c.contended = false;
-        c.keep_log = (3000, 100);
-        c.run(3_000);
-        let data: Vec<u8> = (0..CHUNKS * BLOCK).map(|i| (i * 31 + i / 977) as u8).collect();
-        let mut r = Self { c, data };
-        let all = Bytes::from(r.data.clone());
-        r.ask(extent(OpCode::WRITEFULL, 0, all), 1_000);
-        r.quiet();
-        r
-    }
-
-    /// Until nothing is deferred any more.
-    fn quiet(&mut self) {
-        self.c.settle();
-        self.c.run(12_000);
-    }
-
-    fn send(&mut self, op: OsdOp) -> u64 {
-        let primary = self.c.map().mapping().acting_primary.0;
-        self.c.ask(primary, 1, 10, 0, vec![op])
-    }
-
-    fn ask(&mut self, op: OsdOp, ms: u64) -> Bytes {
-        let tid = self.send(op);
-        self.c.run(ms);
-        let answer = self.c.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", self.c.describe(1)));
-        assert_eq!(answer.result.min(0), 0);
-        answer.ops[0].outdata.clone()
-    }
-
-    /// Overwrites a chunk.
-    fn write(&mut self, chunk: usize, with: u8) {
-        let new = Bytes::from(vec![with; BLOCK]);
-        self.data[chunk * BLOCK..][..BLOCK].copy_from_slice(&new);
-        self.ask(extent(OpCode::WRITE, chunk * BLOCK, new), 300);
-    }
-
-    fn reads_right(&mut self) {
-        let all = OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new());
-        let got = self.ask(all, 2_000);
-        let wrong: Vec<usize> = (0..CHUNKS)
-            .filter(|n| got.get(n * BLOCK..(n + 1) * BLOCK) != self.data.get(n * BLOCK..(n + 1) * BLOCK))
-            .collect();
-        assert!(got.len() == self.data.len() && wrong.is_empty(), "chunks {wrong:?} are wrong");
-    }
-
-    fn spared(&self) -> u64 {
-        self.c.osds.iter().filter_map(|o| o.pg.as_ref()).map(|p| p.counters().shards_spared).sum()
-    }
-
-    fn last_updates(&self) -> Vec<u64> {
-        self.c.osds.iter().map(|o| o.pg.as_ref().map_or(0, |p| p.info().last_update.version)).collect()
-    }
-
-    /// All is whole again.
-    fn finish(mut self) {
-        self.c.heal();
-        self.quiet();
-        finish(&mut self.c);
-        self.reads_right();
-    }
-}
 
 /// Of 4+2 three shards take part in an overwrite of a block of the primary's, four in one of another shard's; of 2+1 two or three. No
 /// other OSD makes a transaction or gets a message of the PG.

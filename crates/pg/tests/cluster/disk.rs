@@ -17,6 +17,8 @@ pub struct Disk {
     events: VecDeque<Event>,
     /// Objects whose data is unreadable.
     pub spoiled: BTreeSet<Oid>,
+    /// Objects whose metadata is unreadable: nothing can be done with them, but that they are removed.
+    pub rotten: BTreeSet<Oid>,
     /// Most operations in one transaction.
     pub frame: usize,
     /// Ranges of objects' data that were read, and (`writes`) written by transactions.
@@ -26,6 +28,8 @@ pub struct Disk {
     pub transactions: usize,
     /// How many parts of objects that come from others there is space for, if it is short.
     pub room: Option<usize>,
+    /// There is no space for any transaction.
+    pub full: bool,
 }
 
 /// True for a part of a pushed object: it writes data and has no log entry.
@@ -43,12 +47,20 @@ impl Disk {
             pending: VecDeque::new(),
             events: VecDeque::new(),
             spoiled: BTreeSet::new(),
+            rotten: BTreeSet::new(),
             frame: usize::MAX,
             reads: BTreeSet::new(),
             writes: Vec::new(),
             transactions: 0,
             room: None,
+            full: false,
         }
+    }
+
+    /// An error if the object's metadata is unreadable.
+    fn check(&self, o: &Oid) -> Read<()> {
+        let bad = self.rotten.contains(o);
+        if bad { Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO }) } else { Ok(()) }
     }
 
     /// Number of transactions that are not durable.
@@ -80,9 +92,11 @@ impl ObjectStore for Disk {
         self.live.collections()
     }
     fn stat(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<ObjectStat> {
+        self.check(o)?;
         self.live.stat(t, c, o)
     }
     fn read(&mut self, t: Tag, c: Cid, o: &Oid, off: u64, len: u64) -> Read<Bytes> {
+        self.check(o)?;
         let data = self.live.read(t, c, o, off, len)?;
         if self.spoiled.contains(o) {
             return Err(ReadError::Io { what: format!("{o:?}"), errno: base::errno::EIO });
@@ -95,9 +109,11 @@ impl ObjectStore for Disk {
         self.live.extents(t, c, o, off, len)
     }
     fn attr(&mut self, t: Tag, c: Cid, o: &Oid, name: &[u8]) -> Read<Option<Bytes>> {
+        self.check(o)?;
         self.live.attr(t, c, o, name)
     }
     fn attrs(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<Vec<(Bytes, Bytes)>> {
+        self.check(o)?;
         self.live.attrs(t, c, o)
     }
     fn omap_header(&mut self, t: Tag, c: Cid, o: &Oid) -> Read<Bytes> {
@@ -138,6 +154,18 @@ impl ObjectStore for Disk {
         if txn.ops.len() > self.frame {
             return Err(ReadError::Io { what: format!("{} operations", txn.ops.len()), errno: base::errno::E2BIG });
         }
+        if self.full {
+            return Err(ReadError::Io { what: "a transaction".into(), errno: base::errno::ENOSPC });
+        }
+        for (at, op) in txn.ops.iter().enumerate() {
+            let gone = |o: &Oid| {
+                let earlier = txn.ops.iter().take(at + 1);
+                earlier.into_iter().any(|op| matches!(op, Op::Remove { oid, .. } if oid == o))
+            };
+            if let Some(o) = op.oid().filter(|o| !gone(o)) {
+                self.check(o)?;
+            }
+        }
         if self.room == Some(0) && is_part(txn) {
             return Err(ReadError::Io { what: "a part of an object".into(), errno: base::errno::ENOSPC });
         }
@@ -147,7 +175,10 @@ impl ObjectStore for Disk {
         self.transactions += 1;
         for op in &txn.ops {
             match op {
-                Op::Remove { oid, .. } => drop(self.spoiled.remove(oid)),
+                Op::Remove { oid, .. } => {
+                    self.spoiled.remove(oid);
+                    self.rotten.remove(oid);
+                }
                 Op::Write { oid, off, data, .. } => self.writes.push((oid.clone(), *off, data.len() as u64)),
                 _ => {}
             }

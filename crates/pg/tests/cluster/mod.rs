@@ -4,6 +4,7 @@
 
 pub mod disk;
 pub mod map;
+pub mod rest;
 pub mod shards;
 
 use base::rng::Rng;
@@ -132,6 +133,10 @@ pub struct Cluster {
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
     /// Changes the messages that an OSD sends; arguments: sender and message.
     pub lies: Option<fn(i32, &mut MPgPeer)>,
+    /// [`Cluster::ask`] writes behind the snapshots that there are...
+    pub asks_in_snaps: bool,
+    /// ...and reads at this one.
+    pub asks_at: SnapId,
 }
 
 /// Number of the first session of [`Cluster::ask`].
@@ -209,6 +214,8 @@ impl Cluster {
             spies: 0,
             spied: Vec::new(),
             lies: None,
+            asks_in_snaps: false,
+            asks_at: SnapId::HEAD,
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -770,9 +777,6 @@ impl Cluster {
         } else {
             vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())]
         };
-        let mut snaps: Vec<SnapId> = self.snaps.iter().map(|s| SnapId(*s)).collect();
-        snaps.reverse();
-        let seq = snaps.first().copied().unwrap_or(SnapId(0));
         let op = OpRequest {
             owner: 0,
             session: SessionId(n as u64),
@@ -796,12 +800,19 @@ impl Cluster {
                 oid: Bytes::from(name),
                 ops: OpVec::from_vec(ops),
                 snapid: SnapId::HEAD,
-                snapc: SnapContext { seq, snaps },
+                snapc: self.snap_context(),
                 ..MOsdOp::default()
             }),
         };
         let d = 1 + self.rng.below(self.delay);
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
+    }
+
+    /// The snapshots that there are, for writes.
+    fn snap_context(&self) -> SnapContext {
+        let mut snaps: Vec<SnapId> = self.snaps.iter().map(|s| SnapId(*s)).collect();
+        snaps.reverse();
+        SnapContext { seq: snaps.first().copied().unwrap_or(SnapId(0)), snaps }
     }
 
     /// Sends a client's operation to an OSD; returns its number in [`Cluster::answers`].
@@ -826,7 +837,8 @@ impl Cluster {
                 locator: ObjectLocator::new(PoolId(POOL)),
                 oid: Bytes::from(name),
                 ops: OpVec::from_vec(ops),
-                snapid: SnapId::HEAD,
+                snapid: self.asks_at,
+                snapc: if self.asks_in_snaps { self.snap_context() } else { SnapContext::default() },
                 ..MOsdOp::default()
             }),
         });

@@ -200,14 +200,15 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let keep = self.keep_log.as_deref().copied().unwrap_or_else(|| self.reserver.keep());
+        let share =
+            !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
         let trim = self.log.trim_target(keep).filter(|to| {
             // Trim only what is durable everywhere: a member without a trimmed record would look like one that has
             // it.
             self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
-                && (!self.is_coded() || self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
+                // Only the primary knows what members lack that are behind.
+                && (!self.is_coded() || share && self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
         });
-        let share =
-            !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
         let mut spread = self.spread(tag, ops, entries, store)?;
         let records: Records = entries.iter().map(LogEntry::to_record).collect();
         if !share {

@@ -150,11 +150,13 @@ impl Pg {
         theirs: &[(LogEntry, &Bytes)],
         store: &mut dyn ObjectStore,
     ) -> Step<Option<Box<Merge>>> {
-        let mut page = PAGE;
+        let (mut page, mut spares) = (PAGE, true);
         loop {
-            match self.merge_page(id, m, theirs, page, store) {
+            match self.merge_page(id, m, theirs, page, spares, store) {
                 // The store's log on a small device has small frames.
                 Err(Stop::Errno(E2BIG)) if page > 1 => page /= 2,
+                // Attributes can't be set: the objects are recovered instead. A shard that is no member stays behind.
+                Err(Stop::Errno(EIO)) if spares && self.is_coded() => spares = false,
                 r => return r,
             }
         }
@@ -184,13 +186,16 @@ impl Pg {
         }
     }
 
-    /// Merges at most `page` records; returns the rest.
+    /// Merges at most `page` records; returns the rest. With `spares` entries that leave this shard's bytes as they are set attributes;
+    /// else they count as if they touched it.
+    #[allow(clippy::too_many_arguments, reason = "how much is merged, and how")]
     fn merge_page(
         &mut self,
         id: u64,
         m: &Merge,
         theirs: &[(LogEntry, &Bytes)],
         page: usize,
+        spares: bool,
         store: &mut dyn ObjectStore,
     ) -> Step<Option<Box<Merge>>> {
         let tag = self.tag(id);
@@ -236,7 +241,7 @@ impl Pg {
         }
         // A shard that is no member takes what leaves its bytes as they are.
         let shard = self.cfg.spg.shard;
-        let alone = |(e, _): &&(LogEntry, &Bytes)| self.leaves_alone(e, shard);
+        let alone = |(e, _): &&(LogEntry, &Bytes)| spares && self.leaves_alone(e, shard);
         let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
         let mut bytes = 0;
         let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
@@ -268,7 +273,7 @@ impl Pg {
                 continue;
             }
             let head = e.soid.head();
-            match e.spares(self.cfg.spg.shard) {
+            match e.spares(shard).filter(|_| spares) {
                 Some(t) if self.has_before(&head, &missing, &info) => spared.set(&e.soid, &t.attrs),
                 _ => missing.push((head, e.version)),
             }
@@ -390,8 +395,12 @@ impl Pg {
         for (v, r) in store.log_entries(self.tag(id), self.cid, since)? {
             if v <= upto {
                 records.push(r);
-            } else {
-                info.stats.take_back(&self.own_entry(&r)?.delta);
+                continue;
+            }
+            let e = self.own_entry(&r)?;
+            // The statistics of other PGs' objects went to those with a split.
+            if self.is_mine(&e.soid) {
+                info.stats.take_back(&e.delta);
             }
         }
         info.last_update = info.last_update.min(upto);

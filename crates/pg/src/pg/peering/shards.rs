@@ -88,7 +88,8 @@ impl Pg {
         let of = |(p, i): &(PeerId, &PgInfo)| Reach {
             shard: p.shard,
             last_update: i.last_update,
-            undo_floor: i.undo_floor,
+            // Nor can a log go back to before its oldest record.
+            undo_floor: i.undo_floor.max(i.log_tail),
             reach: self.reach(i.last_update, p.shard),
         };
         let reach: Vec<Reach> = took_part.iter().map(of).collect();

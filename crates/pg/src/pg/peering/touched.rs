@@ -35,6 +35,12 @@ pub(in crate::pg) struct Touched {
 }
 
 impl Touched {
+    /// True if this can be the end of a log: versions grow, from the one that was asked about to the newest.
+    fn is_sound(&self) -> bool {
+        let mut last = self.since;
+        self.entries.iter().all(|(v, _)| *v <= self.upto && std::mem::replace(&mut last, *v) < *v)
+    }
+
     /// The newest version as of which a shard has its bytes, if its log ends at `last`.
     fn reach(&self, last: Eversion, shard: ShardId) -> Eversion {
         if last < self.since || last >= self.upto {
@@ -110,6 +116,10 @@ impl Pg {
             self.peers.known.remove(&from);
             return self.tell(from, &Body::Query);
         }
+        if !touched.is_sound() {
+            tracing::error!(pg = %self.cfg.spg, %from, "what a shard says of its log can't be");
+            return if from == self.me() { self.fail(EIO, out) } else { self.take_failed(from, EIO, now, store, out) };
+        }
         self.shard.touched = Some(touched);
         self.check_infos(now, store, out);
     }
@@ -138,7 +148,11 @@ impl Pg {
 
     fn touched_since(&self, id: u64, since: Eversion, store: &mut dyn ObjectStore) -> Step<Vec<(Eversion, u32)>> {
         let records = store.log_entries(self.tag(id), self.cid, since)?;
-        let mut entries = Vec::with_capacity(records.len());
+        let mut entries = Vec::with_capacity(records.len() + 1);
+        if since < self.log.tail {
+            // What was trimmed may touch all.
+            entries.push((self.log.tail, u32::MAX));
+        }
         for (v, r) in records {
             let e = LogEntry::from_record(&r).map_err(|_| Stop::Errno(EIO))?;
             // Nothing of what was split off is here.
@@ -210,6 +224,9 @@ mod tests {
         // Beyond what is known a log counts as it is; so does one that ends before it.
         assert_eq!((reach(15, 3), reach(9, 3)), (15, 9));
         let with = |n: i8, last: u64| Reach { reach: t.reach(v(last), ShardId(n)), ..shard(n, last, 0) };
+        assert!(t.is_sound() && !Touched { since: v(11), ..t.clone() }.is_sound());
+        assert!(!Touched { upto: v(13), ..t.clone() }.is_sound());
+        assert!(!Touched { entries: t.entries.iter().rev().copied().collect(), ..t.clone() }.is_sound());
         // Acknowledged: 11 and 12, on the shards that they touch.
         assert_eq!(chosen(&[with(1, 11), with(2, 12), with(3, 10), with(4, 13)], 4), Some(12));
         // The version that counts is one at which no log ends.

@@ -10,7 +10,7 @@
 //!  2. An object that no copy can read is searched for once per interval, not by every operation.
 
 use crate::effect::Effect;
-use crate::exec::Step;
+use crate::exec::{Step, Stop};
 use crate::log::LogEntry;
 use crate::peer::Body;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
@@ -232,7 +232,15 @@ impl Pg {
         }
         let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
         ops.extend(spared.ops(self.cid));
-        self.submit_with_log(tag, &mut ops, entries, records, trim, store)?;
+        match self.submit_with_log(tag, &mut ops, entries, records, trim, store) {
+            // Not even their attributes can be set.
+            Err(Stop::Errno(EIO)) if entries.iter().any(|e| e.spares(shard).is_some()) => {
+                lost.extend(entries.iter().map(|e| (e.soid.head(), e.version)));
+                let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
+                self.submit_with_log(tag, &mut ops, entries, records, trim, store)?;
+            }
+            r => r?,
+        }
         for (head, need) in &lost {
             tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here and can't be written; asking the primary for it");
             self.missing.insert(head.clone(), *need);

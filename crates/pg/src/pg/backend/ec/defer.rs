@@ -10,6 +10,7 @@
 //!  2. Writes are deferred only while the PG is clean and every shard has its member. When it is clean no more, what is deferred is sent
 //!     before anything else.
 //!  3. No record is trimmed that some member has not got.
+//!  4. What is kept for members that are behind is bounded, in writes and in bytes.
 
 use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;
@@ -25,6 +26,11 @@ use store::Op;
 
 /// Writes that a member is behind, at most.
 pub(in crate::pg) const DEFERRED_MAX: u64 = 32;
+/// Writes that some member has not acknowledged, beyond which none is deferred: clients then wait for the member, as for a whole copy.
+/// So one that takes nothing, as its disk is full, costs no more memory and log than this.
+const UNACKED_MAX: usize = 512;
+/// Largest record that is deferred, in bytes. A batch of records is one transaction, and is kept in memory until it is acknowledged.
+const RECORD_MAX: usize = 8 << 10;
 
 /// A write that was not sent to the members whose shards it leaves as they are.
 #[derive(Debug)]
@@ -46,6 +52,9 @@ impl Pg {
     ) -> Option<Box<Deferred>> {
         let ([e], [record], None) = (entries, records, trim) else { return None };
         let touch = e.touch.as_deref()?;
+        if record.len() > RECORD_MAX || self.peers.unacked.len() >= UNACKED_MAX {
+            return None;
+        }
         let shards = self.coder.as_ref()?.layout.shards();
         let whole =
             self.peers.clean && self.acting_set().len() == shards && self.peers.members.keys().count() + 1 == shards;
