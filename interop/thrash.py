@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Three hosts with two OSDs each, in network namespaces, under load, with faults; no acknowledged data may be lost or wrong.
 
-usage: sudo [FOR=1800] [SEED=n] [COPIES=3] interop/thrash.py
+usage: sudo [FOR=1800] [SEED=n] [COPIES=3] [CODE=4+2] interop/thrash.py
 
 OSDs are killed, stopped (SIGSTOP), cut off from each other or from the monitor (routes that swallow packets, one way),
 whole hosts lose their link, and disks are replaced by empty ones. Meanwhile run interop/py/model_load.py, `rados bench` and fio
 on an RBD image with verification. At the end all faults are repaired; all PGs must become active+clean and every
 byte must be what was acknowledged. FOR is the duration of the faults in seconds (default 180). The seed names the order of faults.
 With COPIES=1 no disk is replaced.
+
+With CODE=K+M all data but the image's metadata is in erasure-coded pools that allow overwrites. Faults are then also OSDs that
+are stopped in order, changes of pg_num, and deep scrubs; one disk is replaced at least. At the end a deep scrub of all
+pools must find nothing; then bits rot on M shards of an object, which a deep scrub must find and a repair mend.
 
 Needs root, iproute2, ceph-common, python3-rados, fio with rbd. Addresses are those of namespaces made here (10.213.0.0/24);
 all of it is removed at the end. KEEP=1 keeps the directory.
@@ -27,11 +31,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get('BELEMNITE', f'{ROOT}/target/release/belemnite')
 SECONDS = int(os.environ.get('FOR', '180'))
 COPIES = int(os.environ.get('COPIES', '3'))
+CODE = os.environ.get('CODE', '')
+K, M = (int(n) for n in CODE.split('+')) if CODE else (0, 0)
 SEED = int(os.environ.get('SEED', random.randrange(1 << 30)))
 SIZE = os.environ.get('OSD_SIZE', '3G')
 HOSTS, PER_HOST, NET = 3, 2, '10.213.0.'
 MON = NET + '1'
-HEAL = 300
+HEAL = 900 if CODE else 300
 rng = random.Random(SEED)
 tag = f'bm{os.getpid() % 100000}'
 W = tempfile.mkdtemp(prefix='belemnite-thrash.', dir=os.environ.get('DIR', '/tmp'))
@@ -84,7 +90,7 @@ def start(where, log, *cmd):
 
 def ceph(*args, ok=True, **kw):
     r = subprocess.run(ns('n', 'ceph', '-c', f'{W}/ceph.conf', '--connect-timeout', '30', *args), capture_output=True,
-                       text=True, timeout=120, **kw)
+                       text=True, timeout=300, **kw)
     if ok and r.returncode != 0:
         raise RuntimeError(f'ceph {" ".join(args)}: {r.stderr}')
     return r.stdout
@@ -114,12 +120,17 @@ class Osd:
         self.p.kill()
         self.p.wait()
 
+    def stop(self):
+        self.p.terminate()
+        self.p.wait(timeout=120)
+
     def check(self):
         """An OSD that ended by itself is a failure, whatever the reason."""
         if self.p.poll() is not None:
             raise RuntimeError(f'osd.{self.n} ended by itself with status {self.p.returncode}; see {W}/osd.{self.n}.log')
 
 
+CODED = ['model', 'bench', 'data'] if CODE else []
 osds = [Osd(n) for n in range(HOSTS * PER_HOST)]
 
 
@@ -163,11 +174,25 @@ osd_reactors = 1
         o.make()
         o.start()
     ceph('config', 'set', 'global', 'mon_warn_on_pool_no_app', 'false')
-    ceph('osd', 'pool', 'create', 'model', '32')
-    ceph('osd', 'pool', 'create', 'bench', '16')
+    if CODE:
+        ceph('osd', 'erasure-code-profile', 'set', 'code', f'k={K}', f'm={M}', 'crush-failure-domain=osd')
+        for pool in CODED:
+            ceph('osd', 'pool', 'create', pool, '16', '16', 'erasure', 'code')
+            ceph('osd', 'pool', 'set', pool, 'allow_ec_overwrites', 'true')
+            ceph('osd', 'pool', 'set', pool, 'pg_autoscale_mode', 'off')
+            ceph('osd', 'pool', 'application', 'enable', pool, 'rbd')
+    else:
+        ceph('osd', 'pool', 'create', 'model', '32')
+        ceph('osd', 'pool', 'create', 'bench', '16')
     ceph('osd', 'pool', 'create', 'rbd', '16')
     ceph('osd', 'pool', 'application', 'enable', 'rbd', 'rbd')
-    wait_clean(60)
+    wait_clean(HEAL)
+    if CODE:
+        stripe = [p for p in json.loads(ceph('osd', 'pool', 'ls', 'detail', '-f', 'json')) if p['pool_name'] == 'model'][0]['stripe_width']
+        check = subprocess.run(ns('n', '/usr/bin/python3', f'{ROOT}/interop/py/coded_check.py', 'model', 'overwrite', str(stripe)),
+                               capture_output=True, text=True, timeout=300, env={**os.environ, 'CEPH_CONF': f'{W}/ceph.conf'})
+        if check.returncode != 0:
+            raise RuntimeError(f'coded_check.py: {check.stdout}{check.stderr}')
 
 
 def states():
@@ -186,6 +211,18 @@ def wait_clean(limit):
         if time.time() > end:
             raise RuntimeError(f'not clean after {limit} s: {by}, {up} OSDs up\n' + ceph('health', 'detail'))
         time.sleep(1)
+
+
+def wait_sized():
+    """Waits until all pools have the PGs they are to have, and those are clean."""
+    def sized(p):
+        return (p['pg_num'], p['pg_placement_num']) == (p['pg_num_target'], p['pg_placement_num_target'])
+    end = time.time() + HEAL
+    while not all(sized(p) for p in json.loads(ceph('osd', 'pool', 'ls', 'detail', '-f', 'json'))):
+        if time.time() > end:
+            raise RuntimeError('pg_num does not become what it is to be: ' + ceph('osd', 'pool', 'ls', 'detail'))
+        time.sleep(1)
+    wait_clean(HEAL)
 
 
 # Each fault is a generator: it starts the fault, yields its duration in seconds, then repairs it.
@@ -247,9 +284,33 @@ def fault_disk(h):
     wait_clean(HEAL)
 
 
+def fault_stop(h):
+    o = rng.choice(osds[h * PER_HOST:(h + 1) * PER_HOST])
+    say(f'stop osd.{o.n} in order')
+    o.stop()
+    yield rng.uniform(0.5, 30)
+    o.start()
+
+
+def fault_pg_num(_):
+    pool, n = rng.choice(CODED), rng.choice([4, 8, 16, 24, 32])
+    say(f'pool {pool} is to have {n} PGs')
+    ceph('osd', 'pool', 'set', pool, 'pg_num', str(n))
+    yield rng.uniform(0, 20)
+
+
+def fault_scrub(_):
+    pool = rng.choice(CODED)
+    say(f'deep scrub of pool {pool}')
+    ceph('osd', 'pool', 'deep-scrub', pool)
+    yield rng.uniform(0, 10)
+
+
 FAULTS = [(fault_kill, 5), (fault_kill_host, 2), (fault_pause, 3), (fault_link, 2), (fault_one_way, 2)]
 if COPIES > 1:
     FAULTS.append((fault_disk, 1))
+if CODE:
+    FAULTS += [(fault_stop, 4), (fault_pg_num, 3), (fault_scrub, 2)]
 
 
 def thrash(load):
@@ -258,6 +319,8 @@ def thrash(load):
     counts = {}
     while time.time() < end:
         f = rng.choices([f for f, _ in FAULTS], [w for _, w in FAULTS])[0]
+        if CODE and 'fault_disk' not in counts and end - time.time() < SECONDS / 2:
+            f = fault_disk
         h = rng.randrange(HOSTS)
         active = [f(h)]
         if f is not fault_disk and rng.random() < 0.2:
@@ -281,12 +344,92 @@ def thrash(load):
     return counts
 
 
+def deep_scrub(pools):
+    """Scrubs all PGs of the pools; returns those that are inconsistent."""
+    def stamps():
+        return {p['pgid']: p['last_deep_scrub_stamp'] for pool in pools
+                for p in json.loads(ceph('pg', 'ls-by-pool', pool, '-f', 'json'))['pg_stats']}
+    before = stamps()
+    for pool in pools:
+        ceph('osd', 'pool', 'deep-scrub', pool)
+    end = time.time() + HEAL
+    while True:
+        now = stamps()
+        waits = [pg for pg, at in before.items() if now.get(pg) == at]
+        if not waits:
+            break
+        if time.time() > end:
+            raise RuntimeError(f'deep scrubs do not end: {waits}')
+        time.sleep(1)
+    return [pg for pool in pools
+            for pg in json.loads(sh(*ns('n', 'rados', '-c', f'{W}/ceph.conf', 'list-inconsistent-pg', pool)))]
+
+
+def spoil(path, pattern):
+    """Changes a byte wherever the pattern is in a sparse file; returns how often."""
+    n, fd = 0, os.open(path, os.O_RDWR)
+    at, size = 0, os.fstat(fd).st_size
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            break
+        end = os.lseek(fd, at, os.SEEK_HOLE)
+        while at < end:
+            b = os.pread(fd, min(1 << 22, end - at) + len(pattern), at)
+            i = b.find(pattern)
+            while i >= 0 and i < 1 << 22:
+                os.pwrite(fd, b'X', at + i)
+                n += 1
+                i = b.find(pattern, i + 1)
+            at += 1 << 22
+    os.fsync(fd)
+    os.close(fd)
+    return n
+
+
+def rot():
+    """Bits rot on a data shard and, with two coding shards, on the first of them, which has the same bytes where all other data is zero."""
+    pattern = f'rot of {tag} {SEED}'.encode()
+    data = bytearray(1 << 18)
+    data[1000:1000 + len(pattern)] = pattern
+    data[1 << 17:] = random.Random(SEED).randbytes(1 << 17)
+    with open(f'{W}/rot', 'wb') as f:
+        f.write(data)
+    rados = ['rados', '-c', f'{W}/ceph.conf', '-p', 'model']
+    sh(*ns('n', *rados, 'put', 'rot', f'{W}/rot'))
+    where = json.loads(ceph('osd', 'map', 'model', 'rot', '-f', 'json'))
+    shards = [0, K][:M]
+    for s in shards:
+        if spoil(f'{W}/osd.{where["acting"][s]}/block', pattern) == 0:
+            raise RuntimeError(f'the bytes of shard {s} are not on osd.{where["acting"][s]}')
+    pg = where['pgid']
+    bad = deep_scrub(['model'])
+    found = json.loads(sh(*ns('n', 'rados', '-c', f'{W}/ceph.conf', 'list-inconsistent-obj', pg)))['inconsistents']
+    wrong = [sorted(s['shard'] for s in o['shards'] if s['errors']) for o in found]
+    if bad != [pg] or wrong != [shards]:
+        raise RuntimeError(f'rot of shards {shards} of {pg}: the scrub finds {bad}, {found}')
+    ceph('pg', 'repair', pg)
+    end = time.time() + HEAL
+    while 'OSD_SCRUB_ERRORS' in ceph('health', 'detail'):
+        if time.time() > end:
+            raise RuntimeError(f'{pg} is not repaired: ' + ceph('health', 'detail'))
+        time.sleep(1)
+    wait_clean(HEAL)
+    if deep_scrub(['model']):
+        raise RuntimeError('there are errors after the repair')
+    sh(*ns('n', *rados, 'get', 'rot', f'{W}/rot.got'))
+    if open(f'{W}/rot.got', 'rb').read() != data:
+        raise RuntimeError('the object is not what was written')
+    say(f'rot of shards {shards} of {pg} was found and repaired')
+
+
 def main():
     say(f'seed {SEED}, {SECONDS} s, {W}')
     make_network()
     make_cluster()
     say('the cluster is up')
-    sh(*ns('n', 'rbd', '-c', f'{W}/ceph.conf', 'create', 'img', '--size', '512M'))
+    sh(*ns('n', 'rbd', '-c', f'{W}/ceph.conf', 'create', 'img', '--size', '512M', *(['--data-pool', 'data'] if CODE else [])))
     model = start('n', 'model', '/usr/bin/python3', f'{ROOT}/interop/py/model_load.py', 'model', str(SEED))
     bench = start('n', 'bench', 'rados', '-c', f'{W}/ceph.conf', '-p', 'bench', 'bench', str(SECONDS), 'write', '-b', '65536', '-t',
                   '4', '--no-cleanup', '--max-objects', '4000')
@@ -297,6 +440,7 @@ def main():
     counts = thrash([model, bench, fio])
     say(f'healing; faults: {counts}')
     wait_clean(HEAL)
+    wait_sized()
     say('clean')
     model.terminate()
     for name, p in [('model', model), ('bench', bench), ('fio', fio)]:
@@ -306,7 +450,19 @@ def main():
     # Reads compare the data that bench wrote.
     sh(*ns('n', 'rados', '-c', f'{W}/ceph.conf', '-p', 'bench', 'bench', '60', 'seq', '-t', '8'))
     say(open(f'{W}/model.log').read().strip().splitlines()[-1])
+    say(fio_figures())
+    if CODE:
+        bad = deep_scrub([*CODED, 'rbd'])
+        if bad or 'PG_DAMAGED' in ceph('health', 'detail'):
+            raise RuntimeError(f'the deep scrub finds errors in {bad}: ' + ceph('health', 'detail'))
+        say('a deep scrub of all pools finds nothing')
+        rot()
     say(f'ok: {counts}')
+
+
+def fio_figures():
+    lines = [x.strip() for x in open(f'{W}/fio.log', errors='replace') if x.strip().startswith(('read:', 'write:'))]
+    return 'fio: ' + '; '.join(lines)
 
 
 def finish():
