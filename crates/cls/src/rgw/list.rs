@@ -17,6 +17,9 @@ use wire::codec::Result as Decoded;
 
 /// Most entries that an OSD returns at once (`osd_max_omap_entries_per_request`).
 pub(super) const PAGE_MAX: usize = 1024;
+/// Bytes of entries after which a page or a listing ends early. Entries of gateways are far below; a client that makes
+/// large ones gets short pages.
+pub(super) const PAGE_BYTES: usize = 16 << 20;
 /// Most seeks past omitted entries in one call. Equal to the most pages that Ceph reads, so that listings end where
 /// Ceph's tests expect.
 const SEEKS: usize = 8;
@@ -30,7 +33,12 @@ const FIRST_READ: usize = 8;
 /// Entries in key order.
 pub(super) type Rows = Vec<(Bytes, Bytes)>;
 
-/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`]; and whether more follow.
+fn bytes_of(rows: &Rows) -> usize {
+    rows.iter().map(|(k, v)| k.len() + v.len()).sum()
+}
+
+/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`] and no further ones after [`PAGE_BYTES`]; and
+/// whether more follow.
 pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
     let max = max.min(PAGE_MAX);
     if max == 0 {
@@ -38,7 +46,7 @@ pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usiz
         return Ok((Vec::new(), !rows.is_empty()));
     }
     let (mut all, mut more) = c.omap_list(after, prefix, max)?;
-    while more && all.len() < max {
+    while more && all.len() < max && bytes_of(&all) < PAGE_BYTES {
         let Some((last, _)) = all.last().cloned() else { break };
         let (rows, rest) = c.omap_list(&last, prefix, max - all.len())?;
         more = rest && !rows.is_empty();
@@ -156,7 +164,7 @@ fn walk(
     found: &mut Vec<(Bytes, DirEntry)>,
 ) -> ClsResult<(bool, Key)> {
     let mut marker = Key::default();
-    let (mut seeks, mut looks, mut read) = (0, 0, PAGE_MAX);
+    let (mut seeks, mut looks, mut bytes, mut read) = (0, 0, 0, PAGE_MAX);
     // End of the omitted range, and number of its entries read so far.
     let (mut skip_to, mut walked): (Option<Bytes>, usize) = (None, 0);
     let mut last_common = Bytes::new();
@@ -168,6 +176,7 @@ fn walk(
             return Ok((false, Key::default()));
         }
         looks += rows.len();
+        bytes += bytes_of(&rows);
         for (key, value) in rows {
             *after = key.clone();
             if skip_to.as_ref().is_some_and(|to| key < *to) {
@@ -211,7 +220,7 @@ fn walk(
             *after = to;
             (seeks, read) = (seeks + 1, FIRST_READ);
         }
-        if seeks >= SEEKS || looks >= LOOKS {
+        if seeks >= SEEKS || looks >= LOOKS || bytes >= PAGE_BYTES {
             return Ok((true, marker));
         }
     }

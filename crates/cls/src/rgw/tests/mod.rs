@@ -459,6 +459,126 @@ fn a_page_reads_no_more_of_a_large_bucket() {
     assert!(large.iter().all(|n| *n <= 2 * 1024), "{large:?}");
 }
 
+/// Large entries make short pages; the pages together have all entries.
+#[test]
+fn a_page_of_large_entries_is_bounded() {
+    const ENTRIES: usize = 40;
+    let mut s = Shard::new();
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    for n in 0..ENTRIES {
+        let meta = Meta { user_data: large.clone(), ..Meta::default() };
+        let e = DirEntry { key: key(&format!("o{n:02}"), ""), exists: true, meta, ..DirEntry::default() };
+        s.0.object.as_mut().unwrap().omap.insert(e.key.name.clone(), enc(|w| w.put(&e)));
+    }
+    s.0.page = 4;
+    let (mut at, mut names, mut pages) = (Key::default(), Vec::new(), 0);
+    loop {
+        let (page, more, marker) = s.page(&at, 1000, "", "", false);
+        assert!(page.len() <= 20, "{} entries of 1 MiB", page.len());
+        names.extend(page.into_iter().map(|(k, _)| k));
+        pages += 1;
+        if !more {
+            break;
+        }
+        at = marker;
+    }
+    assert!(names.len() == ENTRIES && pages >= 2);
+
+    let input = |marker: &[u8]| {
+        enc(|w| {
+            w.versioned(2, 1, |w| {
+                w.u32(1000);
+                w.blob(b"");
+                w.blob(marker);
+                w.bool(false);
+            });
+        })
+    };
+    let out = s.0.exec("rgw", "bi_list", input(b"")).unwrap();
+    assert!(out.len() < 24 << 20, "{} bytes", out.len());
+}
+
+/// Calls of a client that means harm: each fails or does what it says, and the sums stay those of the entries.
+#[test]
+fn sums_hold_whatever_a_hostile_client_calls() {
+    let mut s = Shard::new();
+    let k = key("name", "");
+    let before = |s: &Shard| (s.0.object.as_ref().unwrap().header.clone(), s.0.object.as_ref().unwrap().omap.clone());
+
+    // Completing what was not prepared, or was prepared with another tag.
+    let complete = |tag: &str, epoch| enc(|w| complete_input(w, &k, tag, epoch));
+    let was = before(&s);
+    assert_eq!(s.call("bucket_complete_op", complete("never prepared", 1)), Err(EINVAL));
+    assert_eq!(before(&s), was);
+    s.call("bucket_prepare_op", enc(|w| prepare_input(w, &k, "a"))).unwrap();
+    let was = before(&s);
+    assert_eq!(s.call("bucket_complete_op", complete("b", 1)), Err(EINVAL));
+    assert_eq!(before(&s), was);
+    // Twice.
+    s.call("bucket_complete_op", complete("a", 1)).unwrap();
+    assert_eq!(s.call("bucket_complete_op", complete("a", 2)), Err(EINVAL));
+
+    // A tag and a name of megabytes, and many operations of one object.
+    let long = "t".repeat(4 << 20);
+    s.call("bucket_prepare_op", enc(|w| prepare_input(w, &k, &long))).unwrap();
+    s.call("bucket_complete_op", complete(&long, 2)).unwrap();
+    let named = key(&long, "");
+    s.call("bucket_prepare_op", enc(|w| prepare_input(w, &named, "c"))).unwrap();
+    s.call("bucket_complete_op", enc(|w| complete_input(w, &named, "c", 3))).unwrap();
+    for n in 0..200 {
+        s.call("bucket_prepare_op", enc(|w| prepare_input(w, &k, &format!("pending {n}")))).unwrap();
+    }
+    for n in 0..200 {
+        s.call("bucket_complete_op", complete(&format!("pending {n}"), 10 + n)).unwrap();
+    }
+    // A listing from a marker of a megabyte, by a prefix and a delimiter as long, and of more entries than exist.
+    let marker = "m".repeat(1 << 20);
+    assert_eq!(s.page(&key(&marker, ""), u32::MAX, "", "", false).0.len(), 2);
+    assert!(s.page(&Key::default(), 10, &marker, &marker, true).0.is_empty());
+
+    // A header or an entry that was damaged on disk: an error, and nothing changes.
+    let header = s.0.object.as_ref().unwrap().header.clone();
+    for damaged in [
+        header.slice(..header.len() - 3),
+        Bytes::from_static(b"\xff\xff\xff\xff\xff\xff\xff"),
+        Bytes::from_static(b"\x08"),
+    ] {
+        s.0.object.as_mut().unwrap().header = damaged;
+        let was = before(&s);
+        let list = enc(|w| {
+            w.versioned(6, 4, |w| {
+                w.u32(10);
+                w.blob(b"");
+                w.put(&Key::default());
+                w.bool(false);
+                w.blob(b"");
+            });
+        });
+        for (method, input) in [
+            ("bucket_prepare_op", enc(|w| prepare_input(w, &k, "d"))),
+            ("bucket_complete_op", complete("d", 99)),
+            ("bucket_list", list),
+            ("bucket_check_index", Bytes::new()),
+            ("bucket_rebuild_index", Bytes::new()),
+            ("bi_log_trim", Bytes::new()),
+        ] {
+            assert!(s.0.exec("rgw", method, input).is_err(), "{method}");
+        }
+        assert_eq!(before(&s), was);
+    }
+    s.0.object.as_mut().unwrap().header = header;
+    s.check();
+    let entry = s.0.object.as_ref().unwrap().omap[&k.name].clone();
+    s.0.object.as_mut().unwrap().omap.insert(k.name.clone(), entry.slice(..entry.len() / 2));
+    let was = before(&s);
+    for (method, input) in
+        [("bucket_prepare_op", enc(|w| prepare_input(w, &k, "e"))), ("bucket_complete_op", complete("e", 100))]
+    {
+        assert!(s.0.exec("rgw", method, input).is_err(), "{method}");
+    }
+    assert_eq!(before(&s), was);
+}
+
 #[test]
 fn writes_wait_for_a_resharding_and_are_noted_in_its_log() {
     let mut s = Shard::new();
