@@ -124,7 +124,9 @@ load b versions
 load a both keep
 load b both keep
 end=$((SECONDS + SECS)) last=$SECONDS kills=0
+answers() { curl -sf -o /dev/null "http://${URL[$1]}"; }
 while [ $SECONDS -lt $end ]; do
+  for s in a b; do wait_for 120 answers $s || fail; done
   sleep $((1 + RANDOM % 5))
   site=$([ $((RANDOM % 2)) = 0 ] && echo a || echo b)
   if [ $((RANDOM % 3)) = 0 ]; then kill_osd $site; else kill_gateway $site; fi
@@ -132,7 +134,7 @@ while [ $SECONDS -lt $end ]; do
 done
 for p in "${LOADS[@]}"; do wait "$p" || { cat "$W"/load.*.err; exit 1; }; done
 echo "== $kills kills"
-for s in a b; do wait_for 120 curl -sf -o /dev/null "http://${URL[$s]}" || fail; done
+for s in a b; do wait_for 120 answers $s || fail; done
 
 # Tentacle's gateways find again, by class `sem_set`, what one of them had not yet announced when it was killed.
 delivered() { s3 b verify from-a "$W/load.a.from-a" && s3 a verify from-b "$W/load.b.from-b" && s3 a verify versions "$W/load.b.versions"; }

@@ -18,7 +18,7 @@ pub(crate) struct BenchArgs {
     pool: String,
     /// Job: blocks of prefilled objects in random order (randread, randwrite, randrw) or sequentially (read, write,
     /// rw), each block written once (fill), omap keys (omapget, omapset, omaprw), or a class call on an image header
-    /// (lock.lock, rbd.get_size, …)
+    /// (lock.lock, rbd.get_size, …) or on a shard of a bucket's index (rgw.put, …)
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(JOBS.into_iter().chain(calls::NAMES)))]
     job: String,
     /// Measured time in seconds

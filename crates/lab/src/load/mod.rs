@@ -145,7 +145,7 @@ impl Spec {
         }
         match &self.work {
             Work::Data { reads, .. } | Work::Omap { reads, .. } if *reads > 100 => Err(BadSpec::Percentage(*reads)),
-            Work::Call(name) if calls::call(name).is_none() => Err(BadSpec::NoCall(name.clone())),
+            Work::Call(name) if calls::call(name, 0).is_none() => Err(BadSpec::NoCall(name.clone())),
             _ => Ok(()),
         }
     }

@@ -54,6 +54,10 @@ struct Load {
     seen: RefCell<Seen>,
     failed: RefCell<Option<GeneratorError>>,
     done: Cell<bool>,
+    /// Class calls chosen so far.
+    called: Cell<u64>,
+    /// Class calls that follow on one that has succeeded: unit and number.
+    following: RefCell<VecDeque<(u64, u64)>>,
 }
 
 /// An operation chosen from the pattern.
@@ -67,6 +71,8 @@ struct Step {
     place: Option<Place>,
     /// The oldest generation that a read may return.
     oldest: Option<u64>,
+    /// The class call to send when this one has succeeded.
+    then: Option<(u64, u64)>,
 }
 
 /// Runs this thread's share of a load. `ready` is called once connecting and filling are done.
@@ -163,6 +169,8 @@ async fn prepare(
         seen: RefCell::default(),
         failed: RefCell::default(),
         done: Cell::new(false),
+        called: Cell::new(0),
+        following: RefCell::default(),
     })
 }
 
@@ -207,12 +215,19 @@ impl Load {
             read,
             place: None,
             oldest: None,
+            then: None,
         };
         match &spec.work {
             Work::Call(name) => {
+                let (unit, number) = self.following.borrow_mut().pop_front().unwrap_or_else(|| {
+                    let number = self.called.get();
+                    self.called.set(number + calls::calls_of_one(name));
+                    (unit, number)
+                });
+                let then = ((number + 1) % calls::calls_of_one(name) != 0).then_some((unit, number + 1));
                 // `Spec::check` has accepted the name.
-                let op = calls::call(name)?;
-                Some(step(self.objects.object(unit), op))
+                let op = calls::call(name, number)?;
+                Some(Step { then, ..step(self.objects.object(unit), op) })
             }
             Work::Omap { keys, .. } => {
                 let (object, key) = (self.objects.object(unit / keys), unit % keys);
@@ -253,7 +268,7 @@ impl Load {
             Some(g) => (ops::write(p.offset, self.contents(p.number, g), self.objects.size), None),
             None => (ops::read(p.offset, self.spec.block), l.begin_read(p.number)),
         };
-        Some(Step { object, index: p.object / self.objects.threads, op, read, place: Some(p), oldest })
+        Some(Step { object, index: p.object / self.objects.threads, op, read, place: Some(p), oldest, then: None })
     }
 
     fn contents(&self, number: u64, generation: u64) -> Bytes {
@@ -280,7 +295,7 @@ impl Load {
     /// Runs one operation, with latency counted from `due`; returns false if the load is over.
     async fn one(&self, client: (usize, &Client), due: Option<Instant>, times: &Times) -> bool {
         let Some(step) = self.choose() else { return false };
-        let Step { object, index, op, read, place, oldest } = step;
+        let Step { object, index, op, read, place, oldest, then } = step;
         let name = object.clone();
         let counters = self.counters.get(self.thread);
         if let Some(c) = counters {
@@ -299,6 +314,7 @@ impl Load {
             self.fail(failure(if read { "reading" } else { "writing" }, &name, r.result));
             return false;
         }
+        self.following.borrow_mut().extend(then);
         if let Some(p) = place {
             if !read {
                 self.ledger.borrow_mut().end_write(p.number);
@@ -457,12 +473,13 @@ impl Load {
         let me = self.clone();
         match &self.spec.work {
             // Headers are cheap, and class calls need them.
-            Work::Call(_) => {
-                let make = async |me: Rc<Self>, i, c: Client| {
+            Work::Call(kind) => {
+                let header = calls::header(kind);
+                let make = async |me: Rc<Self>, i, c: Client, header: OsdOp| {
                     let name = me.objects.name(me.objects.object(i));
-                    me.must(&c, "making the header", name, calls::header()).await.map(|_| ())
+                    me.must(&c, "making the header", name, header).await.map(|_| ())
                 };
-                each(self.objects.own(), clients, move |i, c| make(me.clone(), i, c)).await
+                each(self.objects.own(), clients, move |i, c| make(me.clone(), i, c, header.clone())).await
             }
             _ if !self.spec.fill || self.spec.is_once() => Ok(()),
             Work::Omap { keys, .. } => {

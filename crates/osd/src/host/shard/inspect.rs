@@ -73,7 +73,8 @@ impl ShardHost {
                     "store": {
                         "txns": s.txns, "frames": s.frames, "log_bytes": s.log_bytes, "data_blocks": s.data_blocks,
                         "data_writes": s.data_writes, "reads": s.reads, "flushes": s.flushes,
-                        "checkpoints": s.checkpoints, "page_blocks": s.page_blocks, "bad_blocks": s.bad_blocks,
+                        "checkpoints": s.checkpoints, "page_blocks": s.page_blocks, "page_reads": s.page_reads,
+                        "evictions": s.evictions, "bad_pages": s.bad_pages, "bad_blocks": s.bad_blocks,
                         "stalls": s.stalls,
                     },
                 })
