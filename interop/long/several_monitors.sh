@@ -167,7 +167,8 @@ client() {
         map) [ -n "$r" ] || { e=$(ceph osd getmap -o "$W/$tag.map" 2>&1 | grep -o '[0-9]*$') && echo "$e $(md5sum <"$W/$tag.map")" >>"$W/maps"; } ;;
       esac || echo "$tag $what $n failed" >>"$W/failed"
       d=$((($(date +%s%N) - t) / 1000000))
-      echo "$d $tag $what $n $(date +%T)" >>"$W/times"
+      # Who looks at a slow command wants to know what had happened, and how busy the machine was.
+      echo "$d $tag $what $n $(date +%T), after: $(tail -n 1 "$W/faults" 2>/dev/null), load $(cut -d " " -f 1 /proc/loadavg)" >>"$W/times"
     done
   done
 }
@@ -221,7 +222,7 @@ wait_for 60 all_there
 
 sort -n "$W/times" | awk -v most="$most" '{ t[NR] = $1; last = $0; if ($1 > most * 1000) over = over "\n   " $0 }
   END { p99 = int(NR * 0.99) + 1; if (p99 > NR) p99 = NR
-        printf("== %d commands of clients: median %d ms, 99 %% within %d ms, the slowest (ms, client, what, number, when): %s\n", NR, t[int((NR + 1) / 2)], t[p99], last)
+        printf("== %d commands of clients: median %d ms, 99 %% within %d ms, the slowest (ms, client, what, number, when, the last fault, load): %s\n", NR, t[int((NR + 1) / 2)], t[p99], last)
         if (over) print "== longer than " most " s:" over; exit over != "" }' >"$W/summary" && slow=0 || slow=1
 cat "$W/summary"
 echo "== faults: $(awk '{ print $2 }' "$W/faults" | sort | uniq -c | awk '{ printf "%s%s %s", sep, $1, $2; sep = ", " }')"

@@ -12,6 +12,9 @@ use crate::api::LeaseId;
 
 /// The holder leaves one part in this many of the time to live unused.
 const MARGIN: u32 = 5;
+/// Renewals in the usable time. After the last one that succeeded most of the time is left for those that fail: as
+/// long as an etcd without a leader takes to elect one.
+const RENEWALS: u32 = 8;
 
 /// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Held {
     /// True if a renewal is due at `now`; it counts as sent then.
     pub fn take_renewal(&mut self, now: Mono) -> bool {
         let begun = Mono(self.until.0.saturating_sub(usable(self.ttl).as_nanos() as u64));
-        let due = self.asked.is_none() && now.since(begun) >= usable(self.ttl) / 4;
+        let due = self.asked.is_none() && now.since(begun) >= usable(self.ttl) / RENEWALS;
         if due {
             self.asked = Some(now);
         }
@@ -84,7 +87,7 @@ mod tests {
     fn the_holder_ends_before_the_store_and_counts_from_the_request() {
         let mut l = Held::new(LeaseId(1), Duration::from_secs(5), at(1000));
         assert!(l.holds(at(4999)) && !l.holds(at(5000)));
-        assert!(!l.take_renewal(at(1500)) && l.take_renewal(at(2000)) && !l.take_renewal(at(2500)), "one at a time");
+        assert!(!l.take_renewal(at(1499)) && l.take_renewal(at(2000)) && !l.take_renewal(at(2500)), "one at a time");
         l.renewed(true);
         assert_eq!(l.until(), at(6000), "from when the renewal was sent");
         assert!(l.take_renewal(at(3000)));

@@ -18,6 +18,7 @@ use state::{Event, Op, Range, Request, Token, WatchId};
 use super::front::Replica;
 use super::options::MonOptions;
 use super::reading::{Reading, Step};
+use super::records::key;
 
 /// A copy of the state that lacks for so long what the store has is read anew.
 const LAG: Duration = Duration::from_secs(3);
@@ -33,6 +34,8 @@ pub enum Output {
     Submit(Request),
     /// The copy has changed.
     Changed,
+    /// The record of the leader changed in the store, or may have.
+    Leader,
     /// For the log: the copy is behind and is read anew.
     Anew(String),
     /// For the log: it could not be read, and is read again.
@@ -130,6 +133,9 @@ impl Follower {
         match (&mut self.stage, e) {
             (Stage::Watching(id, _), Event::Changed { watch, revision, changes }) if *id == watch => {
                 let applied = self.replica.borrow_mut().apply(revision, &changes);
+                if changes.iter().any(|c| c.key == key::MON_LEADER) {
+                    self.out.push(Output::Leader);
+                }
                 match applied {
                     Ok(()) => self.out.push(Output::Changed),
                     Err(e) => self.lost(e.to_string(), now),
@@ -158,7 +164,7 @@ impl Follower {
         match Replica::load(records, revision, &self.name, &self.options) {
             Ok(r) => {
                 *self.replica.borrow_mut() = r;
-                self.out.push(Output::Changed);
+                self.out.extend([Output::Changed, Output::Leader]);
                 self.watch(false);
             }
             Err(e) => self.failed(e.to_string(), since, now),
@@ -208,6 +214,8 @@ mod tests {
         follower: Follower,
         now: u64,
         stopped: bool,
+        leader_changes: usize,
+        failures: Vec<String>,
     }
 
     /// A change by another monitor.
@@ -246,7 +254,17 @@ mod tests {
             };
             let replica = Rc::new(RefCell::new(replica));
             let follower = Follower::new("a", &MonOptions::default(), Rc::clone(&replica));
-            Self { cluster, store, other, replica, follower, now: 0, stopped: false }
+            Self {
+                cluster,
+                store,
+                other,
+                replica,
+                follower,
+                now: 0,
+                stopped: false,
+                leader_changes: 0,
+                failures: Vec::new(),
+            }
         }
 
         fn run(&mut self, ms: u64) {
@@ -256,7 +274,9 @@ mod tests {
                     match o {
                         Output::Submit(r) => self.store.submit(r),
                         Output::Stop(_) => self.stopped = true,
-                        Output::Changed | Output::Anew(_) | Output::Failed(_) => {}
+                        Output::Leader => self.leader_changes += 1,
+                        Output::Failed(why) => self.failures.push(why),
+                        Output::Changed | Output::Anew(_) => {}
                     }
                 }
                 self.now += 50_000_000;
@@ -295,6 +315,65 @@ mod tests {
         h.run(200);
         assert_eq!(h.option("debug_ms").as_deref(), Some("3"), "what the new watch tells");
         assert!(!h.stopped);
+    }
+
+    #[test]
+    fn a_change_of_the_leader_is_reported() {
+        let mut h = Here::new();
+        h.run(200);
+        h.set("debug_ms", "1");
+        h.run(200);
+        assert_eq!(h.leader_changes, 0, "another key");
+        put(&mut h.other, &h.cluster, h.now, key::MON_LEADER, "b");
+        h.run(200);
+        assert_eq!(h.leader_changes, 1);
+        let gone = Txn { then: vec![state::Write::Delete(key::MON_LEADER.into())], ..Txn::default() };
+        h.other.submit(Request { token: 1, op: Op::Txn(gone) });
+        h.run(200);
+        assert_eq!(h.leader_changes, 2);
+        // What happened while nothing was watched is not known, so the leader counts as changed.
+        h.cluster.cut(&h.store, true);
+        h.set("debug_ms", "2");
+        h.cluster.cut(&h.store, false);
+        h.run(1500);
+        assert_eq!(h.leader_changes, 3);
+    }
+
+    #[test]
+    fn a_copy_older_than_what_the_store_remembers_is_read_anew() {
+        let mut h = Here::new();
+        // A day passes between the first read and the watch: what it asks for is compacted.
+        for n in 0..50 {
+            h.set("debug_ms", &n.to_string());
+        }
+        let newest = h.replica.borrow().revision + 50;
+        h.cluster.compact(newest);
+        h.run(1000);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("49"), "read");
+        h.set("debug_ms", "50");
+        h.run(200);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("50"), "watched");
+        assert!(!h.stopped);
+    }
+
+    #[test]
+    fn a_record_that_does_not_decode_is_not_taken_up() {
+        let mut h = Here::new();
+        h.run(200);
+        h.set("debug_ms", "1");
+        h.run(200);
+        put(&mut h.other, &h.cluster, h.now, "auth/client.x", "no entity");
+        put(&mut h.other, &h.cluster, h.now, key::MONMAP, "no map");
+        h.run(5000);
+        assert_eq!(h.option("debug_ms").as_deref(), Some("1"), "the copy from before serves on");
+        assert!(!h.stopped);
+        h.run(30_000);
+        assert!(h.stopped, "who cannot know who may sign in stops");
+        assert!(
+            h.failures.iter().any(|why| why.contains("auth/client.x") || why.contains(key::MONMAP)),
+            "{:?}",
+            h.failures
+        );
     }
 
     #[test]

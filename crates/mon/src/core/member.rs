@@ -22,8 +22,9 @@ use state::{Compare, Entry, LeaseId, Op, Outcome, Range, Reply, Request, StateEr
 use super::records::key;
 
 /// Time to live of a monitor's lease: about the time without a leader after one died.
-pub const LEASE: Duration = Duration::from_secs(5);
-/// Interval of reads of the leader and the running monitors.
+pub const LEASE: Duration = Duration::from_secs(4);
+/// Interval of reads of the leader and the running monitors. A change of the leader that the watch of the state
+/// reports is read at once ([`Member::leader_changed`]).
 const LOOK: Duration = Duration::from_millis(500);
 /// Base of the request tokens used here; the core's tokens are lower.
 const TOKENS: u64 = 1 << 62;
@@ -101,6 +102,10 @@ pub struct Member {
     asked: Option<(u64, Mono, Ask)>,
     renewal: Option<u64>,
     next_look: Mono,
+    /// True if the record of the leader changed after the newest read of it was sent.
+    hurry: bool,
+    /// True if the record of the leader does not decode.
+    invalid: bool,
     heard: Mono,
     count: u64,
     out: Vec<Output>,
@@ -122,6 +127,8 @@ impl Member {
             asked: None,
             renewal: None,
             next_look: now,
+            hurry: false,
+            invalid: false,
             heard: now,
             count: TOKENS,
             out: Vec::new(),
@@ -167,6 +174,12 @@ impl Member {
         self.asked = Some((token, now, what));
     }
 
+    /// Reports that the record of the leader changed: the next [`Member::tick`] reads it without waiting for its time.
+    /// A leader does not need to.
+    pub fn leader_changed(&mut self) {
+        self.hurry = !self.leading;
+    }
+
     /// Advances the time. Called several times a second.
     pub fn tick(&mut self, now: Mono) {
         if self.held.as_ref().is_some_and(|h| !h.holds(now)) {
@@ -178,7 +191,7 @@ impl Member {
             let id = h.id;
             self.renewal = Some(self.submit(Op::Renew(id)));
         }
-        if self.asked.is_some() || now < self.next_look {
+        if self.asked.is_some() || now < self.next_look && !self.hurry {
             return;
         }
         let Some(lease) = self.lease() else {
@@ -190,6 +203,7 @@ impl Member {
         } else if self.leading {
             self.ask(Ask::Peers, Op::all(Range::prefix(key::MON_UP.as_bytes())), now);
         } else {
+            self.hurry = false;
             self.ask(Ask::Look, Op::get(vec![key::MON_LEADER.into(), key::OSDMAP_BOUNDS.into()]), now);
         }
     }
@@ -263,6 +277,14 @@ impl Member {
     fn looked(&mut self, found: Option<Entry>, now: Mono) {
         self.next_look = now + LOOK;
         let leader = found.as_ref().and_then(|e| Presence::parse(&e.value));
+        let invalid = found.is_some() && leader.is_none();
+        if invalid && !std::mem::replace(&mut self.invalid, invalid) {
+            tracing::error!(
+                "mon: '{}' in the state store is invalid; nobody can lead before it is removed",
+                key::MON_LEADER
+            );
+        }
+        self.invalid = invalid;
         let mine = leader.as_ref().is_some_and(|l| l.instance == self.me.instance);
         if mine && !self.led {
             // The answer to this monitor's own transaction was lost.
@@ -290,6 +312,7 @@ impl Member {
         }
         self.led = true;
         self.leading = true;
+        self.hurry = false;
         self.out.push(Output::Elected { fence: (key::MON_LEADER.into(), revision) });
     }
 }
@@ -298,24 +321,71 @@ impl Member {
 mod tests {
     use super::*;
 
+    fn at(ms: u64) -> Mono {
+        Mono(ms * 1_000_000)
+    }
+
+    fn presence(name: &str, instance: u64) -> Presence {
+        Presence { name: name.into(), addr: EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0), instance }
+    }
+
+    fn asked(m: &mut Member) -> Vec<Request> {
+        let requests = m.take_outputs().into_iter();
+        requests.filter_map(|o| if let Output::Submit(r) = o { Some(r) } else { None }).collect()
+    }
+
+    fn reply(r: &Request, revision: u64, result: Result<Outcome, StateError>) -> Reply {
+        Reply { token: r.token, revision, result }
+    }
+
+    /// The only request made by a tick at `ms`.
+    fn tick_for_one(m: &mut Member, ms: u64) -> Request {
+        m.tick(at(ms));
+        let [r] = &asked(m)[..] else { panic!("one request at {ms} ms") };
+        r.clone()
+    }
+
+    #[test]
+    fn a_leader_that_is_gone_is_looked_for_at_once() {
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let grant = tick_for_one(&mut m, 0);
+        m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(1));
+        let present = tick_for_one(&mut m, 2);
+        m.reply(reply(&present, 1, Ok(Outcome::Committed)), at(3));
+        let look = tick_for_one(&mut m, 4);
+        assert!(matches!(look.op, Op::Get { .. }));
+        let b = Entry { value: presence("b", 2).to_value(), created: 1, modified: 1, lease: None };
+        let values = |leader: Option<&Entry>| Ok(Outcome::Values(vec![leader.cloned(), None]));
+        m.reply(reply(&look, 1, values(Some(&b))), at(5));
+        m.tick(at(50));
+        assert!(asked(&mut m).is_empty(), "the next read has its time");
+        m.leader_changed();
+        let look = tick_for_one(&mut m, 51);
+        assert!(matches!(look.op, Op::Get { .. }));
+        // A change that is reported while a read is under way is not in that read.
+        m.leader_changed();
+        m.reply(reply(&look, 1, values(Some(&b))), at(52));
+        let look = tick_for_one(&mut m, 53);
+        m.reply(reply(&look, 2, values(None)), at(54));
+        let [stand] = &asked(&mut m)[..] else { panic!("it stands for election") };
+        m.reply(reply(stand, 3, Ok(Outcome::Committed)), at(55));
+        assert!(m.take_outputs().contains(&Output::Elected { fence: (key::MON_LEADER.into(), 3) }));
+        // A leader reads who runs at its own pace.
+        m.leader_changed();
+        m.tick(at(56));
+        assert!(asked(&mut m).is_empty());
+    }
+
     #[test]
     fn a_lease_that_could_not_be_renewed_is_given_back_all_the_same() {
-        let at = |ms: u64| Mono(ms * 1_000_000);
-        let addr = EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0);
-        let mut m = Member::new(Presence { name: "a".into(), addr, instance: 1 }, true, at(0));
-        let asked = |m: &mut Member| -> Vec<Request> {
-            let requests = m.take_outputs().into_iter();
-            requests.filter_map(|o| if let Output::Submit(r) = o { Some(r) } else { None }).collect()
-        };
-        let reply = |r: &Request, revision, result| Reply { token: r.token, revision, result };
-        m.tick(at(0));
-        let [grant] = &asked(&mut m)[..] else { panic!("one request") };
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let grant = tick_for_one(&mut m, 0);
         assert_eq!(grant.op, Op::Grant(LEASE));
-        m.reply(reply(grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(10));
+        m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(10));
         assert_eq!(m.to_give_back(), Some(LeaseId(7)));
         // Nothing comes through for longer than it may be used.
         m.tick(at(20));
-        m.tick(at(4100));
+        m.tick(at(3300));
         assert_eq!(m.to_give_back(), Some(LeaseId(7)), "the store may have it for a second more");
         let renewal = asked(&mut m).into_iter().find(|r| matches!(r.op, Op::Renew(_)));
         assert!(renewal.is_none_or(|r| r.op == Op::Renew(LeaseId(7))));

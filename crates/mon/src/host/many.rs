@@ -17,7 +17,7 @@ use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsR
 use reactor::{Context, clock};
 use state::etcd::EtcdOptions;
 use state::{Event, LeaseId, Op, Outcome, StateError};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use wire::msg::{MRelayClock, MRelayKeyUsed};
 use wire::{Encode as _, Features, WireMessage as _};
 
@@ -54,6 +54,8 @@ pub(super) struct Standing {
     leaving: Cell<Option<Duration>>,
     /// Revision of the last change that the store is known to have.
     written: Cell<u64>,
+    /// The watch reported a change of the record of the leader.
+    leader_changed: Notify,
     changed: watch::Sender<()>,
 }
 
@@ -67,6 +69,7 @@ impl Standing {
             stop: RefCell::default(),
             leaving: Cell::default(),
             written: Cell::default(),
+            leader_changed: Notify::new(),
             changed: watch::Sender::new(()),
         }
     }
@@ -101,6 +104,7 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
         tokio::select! {
             _ = tick.tick() => {}
             () = ready.notified() => {}
+            () = standing.leader_changed.notified() => member.leader_changed(),
         }
         clock::expire();
         let now = clock::read().mono;
@@ -171,6 +175,7 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                 Followed::Changed => {
                     standing.changed.send_replace(());
                 }
+                Followed::Leader => standing.leader_changed.notify_one(),
                 Followed::Anew(why) => {
                     tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
                 }

@@ -42,7 +42,7 @@ use watch::{Stop, Watch};
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of a lease call; shorter, because the holder's lease is running out.
-const LEASE_TIMEOUT: Duration = Duration::from_millis(1200);
+const LEASE_TIMEOUT: Duration = Duration::from_millis(800);
 /// Entries per request: with values of the greatest length a reply stays within the read limit.
 const PAGE: usize = 64;
 /// Single keys read per request.
