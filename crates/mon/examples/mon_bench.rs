@@ -11,6 +11,7 @@ use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch, OsdId, PgId, PoolId};
 use bytes::Bytes;
 use cluster::crush::{CrushMap, WEIGHT_ONE};
+use cluster::{Incremental, OsdMap};
 use mon::core::Event;
 use mon::core::cluster_state::Role;
 use mon::core::front::Replica;
@@ -19,6 +20,7 @@ use mon::core::relay::{Front, FrontEffect, Hub, HubEffect};
 use mon::core::session::Peer;
 use serde_json::json;
 use state::{Op, Outcome, Range};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use support::{Cluster, ask, boot_message, who};
 use wire::msg::{MMonCommand, MMonSubscribe, MOsdMap, MOsdPgCreated, MPgStats, SubscribeItem};
@@ -29,6 +31,8 @@ const OSDS_PER_HOST: i32 = 10;
 /// Commands or boots handled before a commit, as if they arrived while the last commit is in flight.
 const BATCH: usize = 250;
 const PGS_PER_POOL: u32 = 65_536;
+/// PGs of an OSD: a million of three copies on 10,000.
+const PGS_OF_OSD: usize = 300;
 
 /// Time that this process has used a processor.
 #[derive(Clone, Copy)]
@@ -335,11 +339,15 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     println!("    {} MiB more", resident() - before);
 
     for round in 0..3 {
+        let old = c.core.state.osdmap.clone();
         let start = Instant::now();
         c.ok(admin, &json!({"prefix": if round == 1 { "osd in" } else { "osd out" }, "ids": ["7"]}));
         let made = start.elapsed();
         let told = c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).count();
         let bytes: usize = c.out.iter().map(|(_, m)| m.cost()).sum();
+        let to: Vec<(usize, usize)> =
+            c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).map(|(k, m)| (way(*k), m.cost())).collect();
+        let one = c.out.iter().find(|(_, m)| m.header.kind == MOsdMap::KIND).map(|(_, m)| m.clone());
         let start = Instant::now();
         deliver(c, &mut hub);
         let sent = start.elapsed();
@@ -354,8 +362,68 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
             sent.as_secs_f64() * 1e3,
             front.as_secs_f64() * 1e3 / 2.0,
         );
+        let osd = osd_takes(&old, &one.expect("an OSD is told"));
+        reached(&to, made, sent / told as u32, front / heard.max(1) as u32, osd);
     }
     drop(replica);
+}
+
+/// Time of one message from one machine to another, in the model of the network.
+const HOP: Duration = Duration::from_micros(500);
+/// Bytes that a machine's network sends in a second: 10 Gbit/s.
+const WIRE: f64 = 1.25e9;
+
+/// Processor time of an OSD for a new map: it makes the map and its stored form, and places its PGs.
+fn osd_takes(old: &OsdMap, m: &Message) -> Duration {
+    let m = MOsdMap::from_message(m).expect("maps");
+    let start = Instant::now();
+    let inc = m.incremental_maps.values().next_back().expect("an incremental");
+    let inc = Incremental::decode_blob(inc).expect("an incremental");
+    let (map, _) = old.apply_checked(&inc).expect("the map");
+    let pgs = map.pools.iter().flat_map(|(pool, p)| (0..p.pg_num).map(|seed| PgId { pool: *pool, seed }));
+    for pg in pgs.take(PGS_OF_OSD) {
+        std::hint::black_box(map.pg_to_up_acting(pg));
+    }
+    start.elapsed()
+}
+
+/// When a committed change has reached the OSDs, by the measured times of the processors and a model of the network:
+/// each hop takes [`HOP`], and each machine sends one byte after the other. Each message has its way (0 and 1 are
+/// monitors in front, 2 is the leader itself) and its bytes.
+fn reached(to: &[(usize, usize)], made: Duration, send: Duration, front: Duration, osd: Duration) {
+    let wire = |bytes: usize| Duration::from_secs_f64(bytes as f64 / WIRE);
+    // From etcd, which has committed, to the leader.
+    let mut leader = HOP + made;
+    let mut fronts = BTreeMap::<usize, Duration>::new();
+    let mut at: Vec<Duration> = Vec::new();
+    for (by, bytes) in to {
+        leader += send + wire(*bytes);
+        at.push(
+            osd + if *by < 2 {
+                let f = fronts.entry(*by).or_default();
+                *f = (*f).max(leader + HOP) + front + wire(*bytes);
+                *f + HOP
+            } else {
+                leader + HOP
+            },
+        );
+    }
+    at.sort_unstable();
+    let ms = |i: usize| at.get(i).map_or(0.0, |d| d.as_secs_f64() * 1e3);
+    println!(
+        "    the change is with the first OSD {:.1} ms after its commit, with half {:.1} ms, with all {} {:.1} ms \
+         ({:.1} ms of them in the OSD)",
+        ms(0),
+        ms(at.len() / 2),
+        at.len(),
+        ms(at.len() - 1),
+        osd.as_secs_f64() * 1e3,
+    );
+}
+
+/// The way of a session's messages: the monitors in front have every other relayed session each.
+fn way(session: u64) -> usize {
+    if Hub::is_relayed(session) { (session & 1) as usize } else { 2 }
 }
 
 /// Messages of the leader go to links, or (to OSDs of its own) away.

@@ -19,13 +19,14 @@ use bytes::Bytes;
 use mon::core::load::{self, NewCluster, Setup};
 use mon::core::member::{Member, Output, Presence};
 use mon::core::options::MonOptions;
+use mon::core::records::{Bounds, key};
 use mon::core::{Effect, Event, MonCore};
 use serde_json::json;
 use state::simulated::{Cluster as Store, Faults, SimulatedStore};
 use state::{Entry, Op, Outcome, Range, Reply, Request, StateStore};
 use support::{FSID, TestRandom, addr, admin_entities};
 use wire::msg::{MMonCommand, MMonCommandAck, MMonSubscribe, MOsdMap, SubscribeItem};
-use wire::{Features, WireMessage};
+use wire::{Decode, Features, WireMessage};
 
 const MONS: usize = 3;
 const STEP: u64 = 20_000_000;
@@ -74,6 +75,10 @@ struct Run {
     cut: [bool; MONS],
     w: World,
     planted: bool,
+    /// True if a leader's transactions carry its fence.
+    fenced: bool,
+    /// True if clients ask for nothing by themselves.
+    quiet: bool,
     /// True if leases may end early. A deposed leader may then send old maps, though it changes nothing.
     early: bool,
     next: u64,
@@ -109,6 +114,8 @@ impl Run {
             cut: [false; MONS],
             w: World::default(),
             planted,
+            fenced: !planted,
+            quiet: false,
             early: false,
             next: 0,
         }
@@ -168,9 +175,12 @@ impl Run {
                     core.handle(Event::Tick, now);
                 }
                 core.flush();
+                while core.has_more() {
+                    core.flush();
+                }
             }
             alive &= may_act && self.effects(&mut p);
-            if alive && self.rng.chance(1, if faulty { 20 } else { 100 }) {
+            if alive && !self.quiet && self.rng.chance(1, if faulty { 20 } else { 100 }) {
                 self.ask(&mut p);
             }
         }
@@ -225,7 +235,7 @@ impl Run {
                     random: Rc::new(TestRandom::new(self.rng.next_u64())),
                 };
                 let mut core = MonCore::load(&records, &r.got, setup, now_of(self.now)).unwrap();
-                if let Some(f) = p.fence.clone().filter(|_| !self.planted) {
+                if let Some(f) = p.fence.clone().filter(|_| self.fenced) {
                     core.lead(f);
                 }
                 p.conn = 0;
@@ -236,6 +246,11 @@ impl Run {
 
     /// A client asks the leader for a new pool, or for the newest map.
     fn ask(&mut self, p: &mut Process) {
+        let pool = self.rng.chance(1, 2);
+        self.ask_for(p, pool);
+    }
+
+    fn ask_for(&mut self, p: &mut Process, pool: bool) {
         let Some(core) = &mut p.core else { return };
         self.next += 1;
         if p.conn == 0 {
@@ -245,7 +260,7 @@ impl Run {
             self.next += 1;
         }
         p.asked_at.insert(self.next, self.w.newest_told);
-        let m = if self.rng.chance(1, 2) {
+        let m = if pool {
             let cmd =
                 json!({ "prefix": "osd pool create", "pool": format!("p{}", self.next), "pg_num": 1 }).to_string();
             MMonCommand { fsid: FSID, cmd: vec![cmd.into()], ..MMonCommand::default() }.to_message(Features::PACIFIC)
@@ -392,4 +407,147 @@ fn a_leader_without_a_fence_is_found_out() {
         !r.w.violations.is_empty()
     });
     assert!(found, "the oracles see a leader who does not stop");
+}
+
+/// Sees under which leader each process writes.
+#[derive(Default)]
+struct Writers {
+    leader: u64,
+    under: BTreeMap<u64, u64>,
+    wrong: Vec<String>,
+}
+
+impl Writers {
+    fn look(&mut self, store: &Store) {
+        for (_, changes) in store.take_observed() {
+            for c in changes {
+                if c.key == key::MON_LEADER {
+                    self.leader = c.entry.map_or(0, |e| e.modified);
+                } else if c.key == key::OSDMAP_BOUNDS {
+                    let writer = Bounds::from_bytes(&c.entry.expect("bounds stay").value).unwrap().writer.0;
+                    let under = *self.under.entry(writer).or_insert(self.leader);
+                    if under != self.leader {
+                        self.wrong.push(format!("the leader of {under} writes while {} leads", self.leader));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Steps one monitor, and nobody else, until `done`.
+    fn alone(&mut self, i: usize, writers: &mut Writers, done: impl Fn(&Self) -> bool) {
+        let end = self.now + 30_000_000_000;
+        while !done(self) {
+            assert!(self.now < end, "monitor {i} gets nowhere");
+            self.now += STEP;
+            self.step(i, false);
+            self.store.advance(Mono(self.now));
+            writers.look(&self.store);
+        }
+    }
+
+    fn serves(&self, i: usize) -> bool {
+        self.mons[i].as_ref().and_then(|p| p.core.as_ref()).is_some_and(|c| c.is_ready() && !c.is_busy())
+    }
+
+    /// A client asks for a pool; the transaction is sent to the store.
+    fn make_pool(&mut self, i: usize) {
+        let mut p = self.mons[i].take().expect("a process");
+        self.ask_for(&mut p, true);
+        p.core.as_mut().expect("a core").flush();
+        assert!(self.effects(&mut p));
+        self.mons[i] = Some(p);
+    }
+}
+
+/// A leader stands still while its transaction is on its way to the store. The transaction arrives when the next
+/// leader is elected and has written nothing yet, which is when nothing but the fence refuses it.
+fn late_transaction(fenced: bool) -> (Run, Writers) {
+    let (mut r, mut w) = (Run::new(1, false), Writers::default());
+    (r.fenced, r.quiet) = (fenced, true);
+    r.store.set_faults(Faults::default());
+    r.store.observe();
+    r.start(0);
+    r.alone(0, &mut w, |r| r.serves(0));
+    r.store.hold(&r.mons[0].as_ref().unwrap().store);
+    r.make_pool(0);
+    r.start(1);
+    r.alone(1, &mut w, |r| r.mons[1].as_ref().is_some_and(|p| p.fence.is_some()));
+    assert!(r.w.acknowledged.is_empty());
+    r.store.release();
+    r.store.advance(Mono(r.now));
+    w.look(&r.store);
+    (r, w)
+}
+
+#[test]
+fn a_late_transaction_of_a_deposed_leader_is_refused() {
+    let (mut r, mut w) = late_transaction(true);
+    r.alone(1, &mut w, |r| r.serves(1));
+    // The first leader goes on, and finds its lease expired.
+    r.step(0, false);
+    assert!(r.mons[0].is_none(), "it stops");
+    r.make_pool(1);
+    r.alone(1, &mut w, |r| !r.w.acknowledged.is_empty());
+    assert_eq!(w.wrong, [""; 0]);
+    assert_eq!(w.under.len(), 2, "both wrote while they led");
+    let core = r.mons[1].as_ref().unwrap().core.as_ref().unwrap();
+    assert_eq!(core.state.osdmap.pools.len(), 1, "the pool of the second leader");
+    r.judge();
+    assert!(r.w.violations.is_empty(), "{:?}", r.w.violations);
+}
+
+#[test]
+fn a_late_transaction_without_a_fence_is_found_out() {
+    let (_, w) = late_transaction(false);
+    assert_eq!(w.wrong.len(), 1, "{:?}", w.wrong);
+}
+
+/// The leader is removed by a command: who asked is answered first, and another monitor leads after it.
+#[test]
+fn a_leader_that_is_removed_answers_and_stops() {
+    let (mut r, mut w) = (Run::new(2, false), Writers::default());
+    r.quiet = true;
+    r.store.observe();
+    r.start(0);
+    r.alone(0, &mut w, |r| r.serves(0));
+    let mut p = r.mons[0].take().unwrap();
+    let core = p.core.as_mut().unwrap();
+    let peer = support::peer("client.admin", base::EntityKind::CLIENT, 5000, "allow *");
+    core.handle(Event::Open(5000, Box::new(peer)), now_of(r.now));
+    let rm = json!({ "prefix": "mon rm", "name": "m0" }).to_string();
+    let m = MMonCommand { fsid: FSID, cmd: vec![rm.into()], ..MMonCommand::default() };
+    core.handle(Event::Message(5000, m.to_message(Features::PACIFIC).with_tid(7)), now_of(r.now));
+    core.flush();
+    let mut said = Vec::new();
+    while !said.iter().any(|s| s == "stop") {
+        for e in core.take_effects() {
+            match e {
+                Effect::Submit(q) => p.store.submit(q),
+                Effect::Send(5000, m) if m.header.kind == MMonCommandAck::KIND => {
+                    said.push(format!("answer {}", MMonCommandAck::from_message(&m).unwrap().r));
+                }
+                Effect::Stop(why) => {
+                    assert!(why.contains("removed"), "{why}");
+                    said.push("stop".into());
+                }
+                _ => {}
+            }
+        }
+        r.now += STEP;
+        r.store.advance(Mono(r.now));
+        while let Some(e) = p.store.poll() {
+            core.handle(Event::State(e), now_of(r.now));
+        }
+    }
+    assert_eq!(said, ["answer 0", "stop"]);
+    // Its process has ended; the lease ends by itself.
+    drop(p);
+    r.start(1);
+    r.alone(1, &mut w, |r| r.serves(1));
+    let core = r.mons[1].as_ref().unwrap().core.as_ref().unwrap();
+    assert_eq!(core.state.monmap.mons.keys().collect::<Vec<_>>(), ["m1", "m2"]);
+    assert_eq!(w.wrong, [""; 0]);
 }

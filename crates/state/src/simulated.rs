@@ -61,6 +61,8 @@ struct Handle {
     watches: BTreeMap<WatchId, WatchId>,
     cut: bool,
     ended: bool,
+    /// Requests that are held on their way; `None` if requests pass.
+    held: Option<Vec<(u64, Request)>>,
 }
 
 struct World {
@@ -122,6 +124,19 @@ impl Cluster {
         if let Some(h) = self.0.borrow_mut().handles.get_mut(handle.id) {
             h.cut = cut;
         }
+    }
+
+    /// Holds the requests of a handle on their way, until [`Cluster::release`]. Their sender has unknown outcomes
+    /// meanwhile.
+    pub fn hold(&self, handle: &SimulatedStore) {
+        if let Some(h) = self.0.borrow_mut().handles.get_mut(handle.id) {
+            h.held.get_or_insert_with(Vec::new);
+        }
+    }
+
+    /// Lets all held requests arrive, at the next [`Cluster::advance`], also those of senders that have ended.
+    pub fn release(&self) {
+        self.0.borrow_mut().release();
     }
 
     /// Compacts revisions below a given one.
@@ -251,7 +266,18 @@ impl World {
         }
     }
 
+    fn release(&mut self) {
+        for id in 0..self.handles.len() {
+            for (n, r) in self.handles.get_mut(id).and_then(|h| h.held.take()).unwrap_or_default() {
+                self.at(self.now, Step::Arrive(id, n, r));
+            }
+        }
+    }
+
     fn arrive(&mut self, id: HandleId, n: u64, mut r: Request) {
+        if let Some(held) = self.handles.get_mut(id).and_then(|h| h.held.as_mut()) {
+            return held.push((n, r));
+        }
         // Ids of watches are per handle. A watch whose request was given up is not started late.
         let waits = self.handles.get(id).is_some_and(|h| h.open.contains_key(&n) && !h.ended && !h.cut);
         match &mut r.op {

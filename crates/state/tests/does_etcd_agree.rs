@@ -175,6 +175,34 @@ fn a_watch_goes_on_where_it_was_when_etcd_starts_again() {
 }
 
 #[test]
+fn an_etcd_that_is_full_refuses_writes_and_serves_reads() {
+    if !installed("etcd") {
+        return;
+    }
+    let server = Server::start("full", "http", &["--quota-backend-bytes=4194304"]);
+    let (store, _ready) = open(&options(&server.url, "p/"));
+    let mut d = Driver::new(store, HANDS);
+    let lease = match d.ask(Op::Grant(Duration::from_secs(60))).result {
+        Ok(Outcome::Lease(id, _)) => id,
+        o => panic!("{o:?}"),
+    };
+    let large = Bytes::from(vec![7; 400 << 10]);
+    let write = |n: usize| {
+        let mut t = Txn::default();
+        t.put(format!("k{n}"), large.clone());
+        Op::Txn(t)
+    };
+    let refused = (0..40).find_map(|n| d.ask(write(n)).result.err().map(|e| (n, e)));
+    let Some((n, StateError::Refused(why))) = refused else { panic!("{refused:?}") };
+    assert!(n > 0 && why.contains("space"), "{why}");
+    // Nothing of it took effect; what is there can be read, and leases live on.
+    let read = d.ask(Op::get(vec![Bytes::from(format!("k{n}")), Bytes::from_static(b"k0")]));
+    let Ok(Outcome::Values(v)) = read.result else { panic!("{read:?}") };
+    assert!(v[0].is_none() && v[1].as_ref().is_some_and(|e| e.value == large));
+    assert_eq!(d.ask(Op::Renew(lease)).result, Ok(Outcome::Done));
+}
+
+#[test]
 fn tls_with_a_certificate_or_a_password() {
     if !installed("etcd") || !installed("openssl") {
         return;

@@ -3,6 +3,7 @@
 //! This type replaces `serde_json::Value` because clients and scripts see the text: fields keep their order, doubles
 //! are printed with 17 significant digits and without a forced fraction, empty containers stay on one line.
 
+use super::listing::Element;
 use super::units::general;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -141,13 +142,24 @@ impl J {
         }
     }
 
-    fn write_pretty(&self, s: &mut String, depth: usize) {
-        let indent = |s: &mut String, d: usize| {
-            s.push('\n');
-            for _ in 0..d {
-                s.push_str("    ");
+    /// Writes an element of a list that is written one by one.
+    pub(super) fn write_element(&self, s: &mut String, how: &Element, first: bool) {
+        if let Element::Xml(name) = how {
+            return self.write_xml(s, name);
+        }
+        if !first {
+            s.push(',');
+        }
+        match how {
+            Element::Pretty(depth) => {
+                indent(s, *depth);
+                self.write_pretty(s, *depth);
             }
-        };
+            _ => self.write_compact(s),
+        }
+    }
+
+    fn write_pretty(&self, s: &mut String, depth: usize) {
         match self {
             Self::Arr(v) if v.is_empty() => s.push_str("[]"),
             Self::Obj(f) if f.is_empty() => s.push_str("{}"),
@@ -189,7 +201,7 @@ impl J {
         s.push('>');
         match self {
             Self::Arr(v) => {
-                let item = tag.strip_suffix('s').filter(|t| !t.is_empty()).unwrap_or("item").to_owned();
+                let item = item_name(&tag).to_owned();
                 v.iter().for_each(|e| e.write_xml(s, &item));
             }
             Self::Obj(f) => f.iter().for_each(|(k, e)| e.write_xml(s, k)),
@@ -211,6 +223,19 @@ impl J {
         s.push_str(&tag);
         s.push('>');
     }
+}
+
+/// Begins a line at a depth.
+pub(super) fn indent(s: &mut String, depth: usize) {
+    s.push('\n');
+    for _ in 0..depth {
+        s.push_str("    ");
+    }
+}
+
+/// XML name of the elements of a list.
+pub(super) fn item_name(list: &str) -> &str {
+    list.strip_suffix('s').filter(|t| !t.is_empty()).unwrap_or("item")
 }
 
 fn escape(s: &mut String, t: &str) {

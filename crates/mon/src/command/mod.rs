@@ -43,6 +43,7 @@ mod df;
 mod fs;
 mod health;
 mod hold;
+pub(crate) mod listing;
 mod log;
 mod mgr;
 mod modules;

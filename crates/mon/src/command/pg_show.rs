@@ -1,6 +1,7 @@
 //! Commands that show PG and OSD statistics: `pg dump` in all its forms, the `pg ls` family, `pg dump_stuck`.
 
 use super::json::J;
+use super::listing::{HOLE, Keep, Part};
 use super::osd_show::stamp;
 use super::text::{Align, Column, Left, Right, Table};
 use super::units::{age, bytes, unsigned};
@@ -9,6 +10,7 @@ use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
 use base::{OsdId, PgId, PoolId, Utime, errno};
 use mgr::stats::space;
+use std::rc::Rc;
 use std::time::Duration;
 use wire::types::{ObjectStatSum, OsdStat, PgStat, PoolStat, StoreStatfs, pg_state};
 
@@ -262,34 +264,6 @@ pub(super) fn pg_tree(id: PgId, s: &PgStat) -> J {
     }
 }
 
-/// All PGs of the map; a PG that no OSD reported has blank statistics and state "unknown".
-fn all_pgs(c: &Ctx<'_>) -> Vec<(PgId, PgStat)> {
-    let mut v = Vec::new();
-    for (pool, p) in c.state.osdmap.pools.iter() {
-        for seed in 0..p.pg_num {
-            let id = PgId { pool: *pool, seed };
-            let s = c.state.mgr.stats.pg(id).cloned().unwrap_or_else(|| {
-                let (none, t) = (OsdId(-1), p.create_time);
-                PgStat {
-                    up_primary: none,
-                    acting_primary: none,
-                    last_fresh: t,
-                    last_change: t,
-                    last_active: t,
-                    last_peered: t,
-                    last_clean: t,
-                    last_unstale: t,
-                    last_undegraded: t,
-                    last_fullsized: t,
-                    ..PgStat::default()
-                }
-            });
-            v.push((id, s));
-        }
-    }
-    v
-}
-
 fn pools_tree(c: &Ctx<'_>) -> J {
     c.state
         .osdmap
@@ -352,7 +326,7 @@ fn delta_tree(c: &Ctx<'_>) -> J {
 fn full_tree(c: &Ctx<'_>) -> J {
     let mut j = basic_tree(c);
     j.put("pg_stats_delta", delta_tree(c))
-        .put("pg_stats", all_pgs(c).iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>())
+        .put("pg_stats", J::Raw(HOLE.to_owned()))
         .put("pool_stats", pools_tree(c))
         .put("osd_stats", osds_tree(c))
         .put("pool_statfs", pool_statfs_tree(c));
@@ -403,7 +377,8 @@ pub(super) fn set_text(v: &[OsdId]) -> String {
     format!("[{}]", t.join(","))
 }
 
-fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
+/// All PGs as rows of a table.
+fn pgs_part(brief: bool, keep: &Keep, bare: bool) -> Part {
     let mut head: Vec<(&str, Align, Align)> = vec![("PG_STAT", Left, Left)];
     if !brief {
         head.extend(SUM_HEAD);
@@ -427,35 +402,31 @@ fn pgs_text(list: &[(PgId, PgStat)], brief: bool) -> String {
             ("SNAPTRIMQ_LEN", Left, Right),
         ]);
     }
-    let mut t = Table::new(&head);
-    for (id, s) in list {
-        let mut row = vec![id.to_string()];
-        if !brief {
-            row.extend(sum_cells(&s.stats.sum, s.log_size, s.ondisk_log_size));
-        }
-        row.push(pg_state::to_string(s.state()));
-        if !brief {
-            row.extend([
-                stamp(s.last_change),
-                s.version.to_string(),
-                format!("{}:{}", s.reported_epoch, s.reported_seq),
-            ]);
-        }
-        // The brief form prints holes of a set as numbers, as Ceph does.
-        let set = if brief { super::osd_show::list } else { set_text };
-        row.extend([set(&s.up), s.up_primary.0.to_string(), set(&s.acting), s.acting_primary.0.to_string()]);
-        if !brief {
-            row.extend([
-                s.last_scrub.to_string(),
-                stamp(s.last_scrub_stamp),
-                s.last_deep_scrub.to_string(),
-                stamp(s.last_deep_scrub_stamp),
-                s.snaptrimq_len.to_string(),
-            ]);
-        }
-        t.row(row);
+    Part::Rows(Table::new(&head), Rc::new(move |id, s| pg_cells(id, s, brief)), Rc::clone(keep), bare)
+}
+
+fn pg_cells(id: PgId, s: &PgStat, brief: bool) -> Vec<String> {
+    let mut row = vec![id.to_string()];
+    if !brief {
+        row.extend(sum_cells(&s.stats.sum, s.log_size, s.ondisk_log_size));
     }
-    t.render()
+    row.push(pg_state::to_string(s.state()));
+    if !brief {
+        row.extend([stamp(s.last_change), s.version.to_string(), format!("{}:{}", s.reported_epoch, s.reported_seq)]);
+    }
+    // The brief form prints holes of a set as numbers, as Ceph does.
+    let set = if brief { super::osd_show::list } else { set_text };
+    row.extend([set(&s.up), s.up_primary.0.to_string(), set(&s.acting), s.acting_primary.0.to_string()]);
+    if !brief {
+        row.extend([
+            s.last_scrub.to_string(),
+            stamp(s.last_scrub_stamp),
+            s.last_deep_scrub.to_string(),
+            stamp(s.last_deep_scrub_stamp),
+            s.snaptrimq_len.to_string(),
+        ]);
+    }
+    row
 }
 
 /// A table of sums by `key`; without `heading` its columns have no names.
@@ -544,7 +515,15 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let has = |w: &str| what.iter().any(|x| x == w);
     let rs = format!("dumped {}", what.join(","));
-    let out = c.tree("pg_info", || dump_tree(c, &has)).text(|| dump_text(c, &has))?;
+    let keep: Keep = Rc::new(|_, _| true);
+    let mut rows: Vec<fn(PgId, &PgStat) -> J> = Vec::new();
+    if has("all") || has("pgs") {
+        rows.push(pg_tree);
+    }
+    if has("pgs_brief") {
+        rows.push(brief_tree);
+    }
+    let out = c.pg_lists("pg_info", || dump_tree(c, &has), &rows, &keep, || dump_text(c, &has, &keep));
     Ok(CommandOutcome { rs, ..out })
 }
 
@@ -562,10 +541,10 @@ fn dump_tree(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> J {
             j.put("osd_stats", osds_tree(c));
         }
         if has("pgs") {
-            j.put("pg_stats", all_pgs(c).iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>());
+            j.put("pg_stats", J::Raw(HOLE.to_owned()));
         }
         if has("pgs_brief") {
-            j.put("pg_stats", all_pgs(c).iter().map(|(id, s)| brief_tree(*id, s)).collect::<J>());
+            j.put("pg_stats", J::Raw(HOLE.to_owned()));
         }
         if has("delta") {
             j.put("delta", obj! { "pg_stats_delta": delta_tree(c) });
@@ -574,43 +553,40 @@ fn dump_tree(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> J {
     j
 }
 
-fn dump_text(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool) -> String {
-    let mut s = String::new();
+fn dump_text(c: &Ctx<'_>, has: &dyn Fn(&str) -> bool, keep: &Keep) -> Vec<Part> {
     if has("all") {
-        s += &header(c);
-        s += &pgs_text(&all_pgs(c), false);
-        s += &gap(31);
+        let mut s = gap(31);
         s += &pools_text(c, false);
         s += &gap(33);
         s += &sum_text(c, false);
         s += &osds_text(c);
-        return s + OMAP_NOTE;
+        return vec![Part::Text(header(c)), pgs_part(false, keep, false), Part::Text(s + OMAP_NOTE)];
     }
     if has("summary") || has("sum") {
-        s += &header(c);
+        let mut s = header(c);
         s += &sum_text(c, true);
         s += &osd_sum_text(c);
-        return s + OMAP_NOTE;
+        return vec![Part::Text(s + OMAP_NOTE)];
     }
+    let mut parts = Vec::new();
     if has("pgs_brief") {
-        s += &pgs_text(&all_pgs(c), true);
+        parts.push(pgs_part(true, keep, false));
     }
-    let mut note = false;
     if has("pgs") {
-        s += &pgs_text(&all_pgs(c), false);
-        note = true;
+        parts.push(pgs_part(false, keep, false));
     }
+    let mut s = String::new();
     if has("pools") {
         s += &pools_text(c, true);
-        note = true;
     }
     if has("osds") {
         s += &osds_text(c);
     }
-    if note {
+    if has("pgs") || has("pools") {
         s += OMAP_NOTE;
     }
-    s
+    parts.push(Part::Text(s));
+    parts
 }
 
 fn dump_json(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -672,21 +648,18 @@ fn ls(c: &mut Ctx<'_>, by: By) -> Res<CommandOutcome> {
     {
         return refuse(errno::ENOENT, format!("osd {} does not exist", o.0));
     }
-    let list: Vec<(PgId, PgStat)> = all_pgs(c)
-        .into_iter()
-        .filter(|(id, s)| {
-            pool.is_none_or(|p| id.pool == p)
-                && match (by, osd) {
-                    (By::Primary, Some(o)) => s.acting_primary == o,
-                    (By::Osd, Some(o)) => s.acting.contains(&o) || s.up.contains(&o),
-                    _ => true,
-                }
-                && (states.is_empty() || states.iter().any(|b| s.state() & b == *b))
-        })
-        .collect();
-    let tree = || obj! { "pg_ready": true, "pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
-    let text = || ls_text(c, &list) + OMAP_NOTE;
-    c.tree("pgs", tree).text(text)
+    let keep: Keep = Rc::new(move |id: PgId, s: &PgStat| {
+        pool.is_none_or(|p| id.pool == p)
+            && match (by, osd) {
+                (By::Primary, Some(o)) => s.acting_primary == o,
+                (By::Osd, Some(o)) => s.acting.contains(&o) || s.up.contains(&o),
+                _ => true,
+            }
+            && (states.is_empty() || states.iter().any(|b| s.state() & b == *b))
+    });
+    let tree = || obj! { "pg_ready": true, "pg_stats": J::Raw(HOLE.to_owned()) };
+    let text = || vec![ls_part(c.now.wall, &keep), Part::Text(OMAP_NOTE.to_owned())];
+    Ok(c.pg_lists("pgs", tree, &[pg_tree], &keep, text))
 }
 
 fn with_primary(v: &[OsdId], p: OsdId) -> String {
@@ -723,10 +696,14 @@ fn ls_columns<'a>() -> [Column<Listed<'a>>; 17] {
     ]
 }
 
-fn ls_text(c: &Ctx<'_>, list: &[(PgId, PgStat)]) -> String {
-    let since = |s: &PgStat| c.now.wall.to_unix().saturating_sub(s.last_change.to_unix()).as_secs();
-    let rows: Vec<_> = list.iter().map(|(id, stat)| Listed { id: *id, stat, since: since(stat) }).collect();
-    Table::of(&ls_columns(), &rows).render()
+/// PGs as `pg ls` lists them at a time.
+fn ls_part(now: Utime, keep: &Keep) -> Part {
+    let cells = move |id: PgId, stat: &PgStat| {
+        let since = now.to_unix().saturating_sub(stat.last_change.to_unix()).as_secs();
+        let row = Listed { id, stat, since };
+        ls_columns().iter().map(|c| c.make(&row)).collect()
+    };
+    Part::Rows(Table::of(&ls_columns(), []), Rc::new(cells), Rc::clone(keep), false)
 }
 
 fn stuck(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -736,24 +713,19 @@ fn stuck(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let after = Duration::from_secs(c.args.int("threshold").unwrap_or(STUCK_AFTER).max(0).unsigned_abs());
     let before = Utime::from_unix(c.now.wall.to_unix().saturating_sub(after));
-    let mut list = Vec::new();
-    for (id, s) in all_pgs(c) {
+    let keep: Keep = Rc::new(move |_: PgId, s: &PgStat| {
         let st = s.state();
-        let hit = ops.iter().any(|op| match op.as_str() {
+        ops.iter().any(|op| match op.as_str() {
             "inactive" => st & pg_state::ACTIVE == 0 && s.last_active <= before,
             "unclean" => st & pg_state::CLEAN == 0 && s.last_clean <= before,
             "degraded" => st & pg_state::DEGRADED != 0 && s.last_undegraded <= before,
             "undersized" => st & pg_state::UNDERSIZED != 0 && s.last_fullsized <= before,
             _ => st & pg_state::STALE != 0 && s.last_unstale <= before,
-        });
-        if hit {
-            list.push((id, s));
-        }
-    }
-    let tree =
-        || obj! { "pg_ready": true, "stuck_pg_stats": list.iter().map(|(id, s)| pg_tree(*id, s)).collect::<J>() };
-    let text = || if list.is_empty() { String::new() } else { pgs_text(&list, true) };
-    Ok(CommandOutcome { rs: "ok".into(), ..c.tree("stuck_pgs", tree).text(text)? })
+        })
+    });
+    let tree = || obj! { "pg_ready": true, "stuck_pg_stats": J::Raw(HOLE.to_owned()) };
+    let out = c.pg_lists("stuck_pgs", tree, &[pg_tree], &keep, || vec![pgs_part(true, &keep, true)]);
+    Ok(CommandOutcome { rs: "ok".into(), ..out })
 }
 
 fn debug(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

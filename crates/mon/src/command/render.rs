@@ -10,10 +10,14 @@
 //! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers
 //! differ between formats in more than their form (line breaks, an errno), the difference has a function here.
 
-use super::json::J;
+use super::json::{self, J};
+use super::listing::{Element, HOLE, Keep, Listing, Part};
 use super::{Ctx, Res};
 use crate::core::cluster_state::CommandOutcome;
+use base::PgId;
 use std::borrow::Borrow;
+use std::rc::Rc;
+use wire::types::PgStat;
 
 /// The requested format. Its value is visible in this file only.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,21 @@ impl Format {
             Some("xml" | "xml-pretty") => Kind::Xml,
             _ => Kind::Plain,
         })
+    }
+
+    /// The form of a list's elements, after the text before the list.
+    fn element(self, before: &str) -> Element {
+        match self.0 {
+            Kind::Json => Element::Compact,
+            Kind::JsonPretty | Kind::Plain => {
+                let line = before.rsplit('\n').next().unwrap_or_default();
+                Element::Pretty((line.len() - line.trim_start_matches(' ').len()) / 4 + 1)
+            }
+            Kind::Xml => {
+                let list = before.rsplit('<').next().unwrap_or_default().trim_end_matches('>');
+                Element::Xml(json::item_name(list).to_owned())
+            }
+        }
     }
 
     /// Renders a tree; plain means indented JSON.
@@ -136,6 +155,35 @@ impl Ctx<'_> {
     /// Begins an answer that is a tree for programs, named `root` in XML, and a text for people.
     pub(super) fn tree<'r, B: Borrow<J>, F: FnOnce() -> B>(&self, root: &'r str, tree: F) -> Answer<'r, F> {
         Answer { format: self.format, root, tree, line: false, elements: None, written: None }
+    }
+
+    /// Answers with lists of PGs that are made in pieces: for programs a tree with a [`HOLE`] for each list of
+    /// `rows`, for people a text in parts.
+    pub(super) fn pg_lists(
+        &self,
+        root: &str,
+        tree: impl FnOnce() -> J,
+        rows: &[fn(PgId, &PgStat) -> J],
+        keep: &Keep,
+        text: impl FnOnce() -> Vec<Part>,
+    ) -> CommandOutcome {
+        let parts = if self.format.0 == Kind::Plain {
+            text()
+        } else {
+            let text = self.format.render(root, &tree());
+            let mut parts = Vec::new();
+            let mut rows = rows.iter();
+            for piece in text.split_inclusive(HOLE) {
+                let Some(before) = piece.strip_suffix(HOLE) else {
+                    parts.push(Part::Text(piece.to_owned()));
+                    continue;
+                };
+                parts.push(Part::Text(before.to_owned()));
+                parts.extend(rows.next().map(|r| Part::Elements(self.format.element(before), *r, Rc::clone(keep))));
+            }
+            parts
+        };
+        CommandOutcome { listing: Some(Box::new(Listing::new(parts))), ..CommandOutcome::done("") }
     }
 
     /// Answers with a tree.

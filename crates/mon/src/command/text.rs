@@ -4,6 +4,7 @@
 //! function that makes a cell from a row, and optionally the JSON field for programs ([`Table::of`], [`objects`]).
 
 use super::json::J;
+use std::ops::Range;
 
 /// Alignment of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,11 @@ impl<R> Column<R> {
         Self::new(heading, Left, Right, cell)
     }
 
+    /// The cell of a row.
+    pub fn make(&self, row: &R) -> String {
+        (self.cell)(row)
+    }
+
     /// Adds the JSON field that [`objects`] gives for the column.
     #[must_use]
     pub const fn field(self, name: &'static str, value: fn(&R) -> J) -> Self {
@@ -68,6 +74,8 @@ pub fn objects<'r, R: 'r>(columns: &[Column<R>], rows: impl IntoIterator<Item = 
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(String, Align, Align)>,
+    /// The widest cell or heading of each column, in characters.
+    widths: Vec<usize>,
     rows: Vec<Vec<String>>,
     separator: &'static str,
     indent: usize,
@@ -77,8 +85,9 @@ impl Table {
     /// An empty table with columns `(heading, alignment of the heading, alignment of the cells)`.
     #[must_use]
     pub fn new(columns: &[(&str, Align, Align)]) -> Self {
+        let widths = columns.iter().map(|(h, ..)| h.chars().count()).collect();
         let columns = columns.iter().map(|(h, ha, ca)| ((*h).to_owned(), *ha, *ca)).collect();
-        Self { columns, rows: Vec::new(), separator: "  ", indent: 0 }
+        Self { columns, widths, rows: Vec::new(), separator: "  ", indent: 0 }
     }
 
     /// A table of `rows` with the declared columns.
@@ -87,7 +96,7 @@ impl Table {
         let heads: Vec<_> = columns.iter().map(|c| (c.heading, c.heading_align, c.align)).collect();
         let mut t = Self::new(&heads);
         for r in rows {
-            t.row(columns.iter().map(|c| (c.cell)(r)));
+            t.row(columns.iter().map(|c| c.make(r)));
         }
         t
     }
@@ -101,39 +110,55 @@ impl Table {
 
     /// Adds a row; missing cells are blank.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        for (w, c) in self.widths.iter_mut().zip(&cells) {
+            *w = (*w).max(c.chars().count());
+        }
+        self.rows.push(cells);
+    }
+
+    /// The number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True if the table has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// The table as text; each line ends in a line break.
     #[must_use]
     pub fn render(&self) -> String {
-        let widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(i, (h, ..))| {
-                let cells = self.rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
-                cells.max(h.chars().count())
-            })
-            .collect();
         let mut out = String::new();
-        // A table whose headings are all empty has no heading line.
-        if self.columns.iter().any(|(h, ..)| !h.is_empty()) {
-            let cells = self.columns.iter().map(|(h, a, _)| (h.as_str(), *a));
-            self.line(&mut out, &widths, cells);
-        }
-        for r in &self.rows {
-            let cells = self.columns.iter().enumerate().map(|(i, (_, _, a))| (r.get(i).map_or("", String::as_str), *a));
-            self.line(&mut out, &widths, cells);
-        }
+        self.heading(&mut out);
+        self.lines(&mut out, 0..self.rows.len());
         out
     }
 
-    fn line<'a>(&self, out: &mut String, widths: &[usize], cells: impl Iterator<Item = (&'a str, Align)>) {
+    /// Writes the heading line, which a table whose headings are all empty does not have.
+    pub fn heading(&self, out: &mut String) {
+        if self.columns.iter().any(|(h, ..)| !h.is_empty()) {
+            let cells = self.columns.iter().map(|(h, a, _)| (h.as_str(), *a));
+            self.line(out, cells);
+        }
+    }
+
+    /// Writes the lines of some rows.
+    pub fn lines(&self, out: &mut String, rows: Range<usize>) {
+        for r in self.rows.get(rows).unwrap_or_default() {
+            let cells = self.columns.iter().enumerate().map(|(i, (_, _, a))| (r.get(i).map_or("", String::as_str), *a));
+            self.line(out, cells);
+        }
+    }
+
+    fn line<'a>(&self, out: &mut String, cells: impl Iterator<Item = (&'a str, Align)>) {
         for _ in 0..self.indent {
             out.push(' ');
         }
-        for (i, ((c, a), w)) in cells.zip(widths).enumerate() {
+        for (i, ((c, a), w)) in cells.zip(&self.widths).enumerate() {
             if i > 0 {
                 out.push_str(self.separator);
             }

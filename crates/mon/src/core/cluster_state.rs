@@ -24,6 +24,7 @@ use super::access::Principal;
 use super::log::{ClusterLog, LogEntry, Prio};
 use super::maps::MapHistory;
 use super::options::MonOptions;
+use crate::command::listing::Listing;
 use mgr::Manager;
 
 /// Key and caps of one entity.
@@ -445,6 +446,8 @@ pub struct CommandOutcome {
     pub rs: String,
     /// Output.
     pub out: Bytes,
+    /// Output that is made in pieces and takes the place of `out`.
+    pub listing: Option<Box<Listing>>,
     /// The time of the answer.
     pub when: When,
     /// Side effects.
@@ -455,13 +458,13 @@ impl CommandOutcome {
     /// Success with output, answered at once.
     #[must_use]
     pub fn output(out: impl Into<Bytes>) -> Self {
-        Self { rc: 0, rs: String::new(), out: out.into(), when: When::Now, effects: Vec::new() }
+        Self { out: out.into(), ..Self::done("") }
     }
 
     /// Success with a status line, answered at once.
     #[must_use]
     pub fn done(rs: impl Into<String>) -> Self {
-        Self { rc: 0, rs: rs.into(), out: Bytes::new(), when: When::Now, effects: Vec::new() }
+        Self { rc: 0, rs: rs.into(), out: Bytes::new(), listing: None, when: When::Now, effects: Vec::new() }
     }
 
     /// Success with a status line, answered after the commit.

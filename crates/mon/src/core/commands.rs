@@ -119,7 +119,10 @@ impl MonCore {
         }
     }
 
-    fn finish_now(&mut self, to: &CommandReply, o: CommandOutcome) {
+    pub(super) fn finish_now(&mut self, to: &CommandReply, mut o: CommandOutcome) {
+        if let Some(l) = o.listing.take() {
+            return self.begin_listing(to, o, l);
+        }
         self.answer_command(to, o.rc, o.rs, o.out);
         self.command_effects(to.conn, o.effects);
     }
@@ -166,7 +169,14 @@ impl MonCore {
         let Ok(parsed) = command::parse(cmd, info.role) else { return Bytes::new() };
         let mut scratch = Pending::default();
         let o = self.dispatch_on(&mut scratch, info, &parsed, &Bytes::new());
-        if o.rc == 0 { o.out } else { Bytes::new() }
+        match o.listing {
+            Some(mut l) => {
+                l.step(&self.state, usize::MAX);
+                l.finish().into()
+            }
+            None if o.rc == 0 => o.out,
+            None => Bytes::new(),
+        }
     }
 
     fn fetch_for_command(&mut self, c: ConnKey, message: Message, epoch: Epoch) {

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
+use base::errno;
 use base::planted::{Bug, acts};
-use base::{PgId, errno};
 use bytes::Bytes;
 use state::{Compare, Op, Outcome, StateError, Txn, Write};
 use wire::Decode;
@@ -189,11 +189,7 @@ impl MonCore {
         self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
         let map_changed = done.map.is_some();
         for (pool, queue) in done.creating {
-            let of_pool = |pg: &PgId| pg.pool == pool;
-            self.state.creating.retain(|pg, _| !of_pool(pg));
-            if let Some(q) = queue {
-                q.add_to(pool, &mut self.state.creating);
-            }
+            self.set_creating(pool, queue.as_ref());
         }
         self.state.purged_snaps.extend(done.purged);
         if let Some(m) = done.map {
@@ -248,6 +244,7 @@ impl MonCore {
         if let Some(end) = c.global_id_end {
             self.global_ids.granted(end);
         }
+        let monmap_changed = c.monmap.is_some();
         if let Some(m) = c.monmap.take() {
             self.take_up_monmap(m);
         }
@@ -284,14 +281,15 @@ impl MonCore {
         if fs_changed {
             self.tick_fs();
         }
+        // The answer to the command that removed this monitor is among the effects before.
+        if monmap_changed && !self.state.monmap.mons.contains_key(&self.state.mon_name) {
+            return self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
+        }
         self.run_deferred();
     }
 
     fn take_up_monmap(&mut self, m: cluster::MonMap) {
         self.state.monmap = m;
-        if !self.state.monmap.mons.contains_key(&self.state.mon_name) {
-            self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
-        }
         self.publish_monmap();
     }
 

@@ -54,7 +54,7 @@ impl Replica {
         options: &MonOptions,
     ) -> Result<Self, LoadError> {
         let format = records.iter().find(|(k, _)| k == key::FORMAT).ok_or(LoadError::Missing(key::FORMAT))?;
-        let format: u32 = decode(b"", &format.1.value)?;
+        let format: u32 = decode(&format.0, &format.1.value)?;
         if !(FORMAT_READ..=FORMAT).contains(&format) {
             return Err(LoadError::Format(format));
         }

@@ -46,6 +46,14 @@ pub enum LoadError {
         /// The revision that the store sent.
         got: u64,
     },
+    /// A number that only goes up is about to overflow.
+    #[error("record {key}: no cluster counts to {n}")]
+    Count {
+        /// The key.
+        key: String,
+        /// The number.
+        n: u64,
+    },
     /// A record does not decode.
     #[error("record {key}: {error}")]
     Record {
@@ -85,6 +93,10 @@ fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
     T::from_bytes(v).map_err(|error| LoadError::Record { key: String::from_utf8_lossy(k).into_owned(), error })
 }
 
+fn found<T: Decode>(records: &[(Bytes, Entry)], k: &'static str) -> Result<T, LoadError> {
+    decode(k.as_bytes(), &find(records, k)?.value)
+}
+
 fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
     let e = find(records, key::OSDMAP_BOUNDS)?;
     Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
@@ -121,7 +133,7 @@ impl Loaded {
         random: Rc<dyn auth::Random>,
         now: Now,
     ) -> Result<Self, LoadError> {
-        let format: u32 = decode(b"", &find(records, key::FORMAT)?.value)?;
+        let format: u32 = found(records, key::FORMAT)?;
         if !(FORMAT_READ..=FORMAT).contains(&format) {
             return Err(LoadError::Format(format));
         }
@@ -132,14 +144,14 @@ impl Loaded {
         let mut history = MapHistory::new(&b);
         history.loaded(full, maps.incs);
         let mut state = ClusterState {
-            fsid: decode(b"", &find(records, key::FSID)?.value)?,
-            created: decode(b"", &find(records, key::CREATED)?.value)?,
+            fsid: found(records, key::FSID)?,
+            created: found(records, key::CREATED)?,
             mon_name,
             options,
             osdmap,
             history,
-            monmap: decode(b"", &find(records, key::MONMAP)?.value)?,
-            mgrmap: decode(b"", &find(records, key::MGRMAP)?.value)?,
+            monmap: found(records, key::MONMAP)?,
+            mgrmap: found(records, key::MGRMAP)?,
             auth: BTreeMap::new(),
             config: ConfigDb::default(),
             kv: BTreeMap::new(),
@@ -201,6 +213,7 @@ impl MonCore {
             waiters: Vec::new(),
             inflight: None,
             deferred: super::deferred::Deferred::default(),
+            listings: super::listings::Listings::default(),
             refusals: super::audit::Refusals::default(),
             replaced_keys: BTreeMap::new(),
             joins: BTreeMap::new(),
@@ -241,7 +254,7 @@ impl MonCore {
         for osd in map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)) {
             self.down_since.insert(osd, now.mono);
         }
-        self.update_creating(None);
+        self.assign_creating();
         // The term is durable before any client is served (`is_ready`).
         self.state.term += 1;
         self.pending.term = Some(self.state.term);
@@ -302,6 +315,18 @@ impl MonCore {
     }
 }
 
+/// A number that goes up by one at a time, from the record `k`. Error: one that no cluster reaches, and that could
+/// overflow.
+fn count(k: &Bytes, n: u64) -> Result<u64, LoadError> {
+    if n < COUNT_MAX {
+        return Ok(n);
+    }
+    Err(LoadError::Count { key: String::from_utf8_lossy(k).into_owned(), n })
+}
+
+/// Bound of stored numbers that only go up.
+const COUNT_MAX: u64 = 1 << 62;
+
 fn load_record(
     s: &mut ClusterState,
     k: &Bytes,
@@ -318,12 +343,12 @@ fn load_record(
         s.config.values.insert(ConfigKey { who: who.to_owned(), name: name.to_owned() }, value);
     } else if let Some(n) = hex(key::CONFIG_HISTORY) {
         s.config.history.push_back(decode(k, v)?);
-        s.config.version = s.config.version.max(n);
+        s.config.version = s.config.version.max(count(k, n)?);
     } else if let Some(n) = text.strip_prefix(key::KV) {
         s.kv.insert(n.to_owned(), v.clone());
     } else if let Some(n) = hex(key::LOG) {
         s.log.entries.push_back((n, decode(k, v)?));
-        s.log.next = s.log.next.max(n + 1);
+        s.log.next = s.log.next.max(count(k, n)? + 1);
     } else if let Some(code) = text.strip_prefix(key::MUTE) {
         s.mutes.insert(code.to_owned(), decode(k, v)?);
     } else if let Some(n) = hex(key::OSD_METADATA) {
@@ -339,9 +364,9 @@ fn load_record(
     } else if text == key::SERVICE_KEYS {
         *service_keys = decode(k, v)?;
     } else if text == key::TERM {
-        s.term = decode(k, v)?;
+        s.term = count(k, decode(k, v)?)?;
     } else if text == key::GLOBAL_ID {
-        ids.loaded(decode(k, v)?);
+        ids.loaded(count(k, decode(k, v)?)?);
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ pub mod follow;
 pub mod front;
 pub mod fs;
 mod global_id;
+mod listings;
 pub mod load;
 pub mod log;
 pub mod maps;
@@ -128,6 +129,7 @@ pub struct MonCore {
     waiters: Vec<Waiter>,
     inflight: Option<Inflight>,
     deferred: Deferred,
+    listings: listings::Listings,
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
@@ -188,10 +190,17 @@ impl MonCore {
         std::mem::take(&mut self.effects)
     }
 
-    /// True while a commit is in flight or changes wait for one.
+    /// True while a commit is in flight, changes wait for one, or the last one is not taken up in full.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.inflight.is_some() || !self.pending.is_empty() || !self.deferred.is_empty()
+        self.inflight.is_some() || !self.pending.is_empty() || !self.deferred.is_empty() || self.is_walking()
+    }
+
+    /// True if [`MonCore::flush`] has work left that is divided into turns. The host calls it again after what else is
+    /// ready, also without an event.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.is_walking() || !self.listings.is_empty()
     }
 
     /// Number of open sessions.
@@ -224,6 +233,7 @@ impl MonCore {
         self.state.sessions.remove(&c);
         self.ops.forget(c);
         self.deferred.forget(c);
+        self.listings.forget(c);
         self.jobs.retain(|_, to| to.conn != c);
     }
 

@@ -80,9 +80,12 @@ impl MonCore {
         }
     }
 
-    /// Starts a commit if there are changes and none is in flight. Called once per turn of the reactor.
+    /// Goes on with work that takes several turns, and starts a commit if there are changes and none is in flight.
+    /// Called once per turn of the reactor, and again soon while [`MonCore::has_more`].
     pub fn flush(&mut self) {
-        if self.inflight.is_some() {
+        self.continue_walk();
+        self.continue_listings();
+        if self.inflight.is_some() || self.is_walking() {
             return;
         }
         self.take_used_keys();

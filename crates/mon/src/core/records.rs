@@ -337,6 +337,12 @@ impl CreatingPool {
         rec
     }
 
+    /// True if this PG of the pool waits.
+    #[must_use]
+    pub fn waits(&self, seed: u32) -> bool {
+        self.waiting.get((seed / 8) as usize).is_some_and(|b| b & (1 << (seed % 8)) != 0)
+    }
+
     /// Adds the record's PGs to `all`.
     pub fn add_to(&self, pool: PoolId, all: &mut BTreeMap<PgId, CreatingPg>) {
         for (i, b) in self.waiting.iter().enumerate() {
@@ -379,6 +385,7 @@ mod tests {
         let rec = CreatingPool::of(PoolId(5), &all).unwrap();
         let back = CreatingPool::from_bytes(&value(&rec)).unwrap();
         assert_eq!(back, rec);
+        assert!((0..200).all(|seed| rec.waits(seed) == [0, 3, 8, 100].contains(&seed)));
         let mut again = BTreeMap::new();
         back.add_to(PoolId(5), &mut again);
         assert_eq!(again, all);

@@ -133,7 +133,7 @@ impl MonCore {
     }
 
     /// Sessions with a subscription of that name.
-    fn subscribers(&self, what: &str) -> Vec<ConnKey> {
+    pub(super) fn subscribers(&self, what: &str) -> Vec<ConnKey> {
         self.sessions.iter().filter(|(_, s)| s.subs.contains_key(what)).map(|(c, _)| *c).collect()
     }
 

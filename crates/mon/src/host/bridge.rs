@@ -154,6 +154,11 @@ impl Bridge {
         if !self.may_act() {
             return;
         }
+        if self.core.borrow().has_more()
+            && let Some(h) = self.hook.borrow().as_ref()
+        {
+            h.schedule();
+        }
         for e in effects {
             match e {
                 Effect::Send(c, m) if Hub::is_relayed(c) => {

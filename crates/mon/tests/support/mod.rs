@@ -166,7 +166,7 @@ impl Cluster {
         loop {
             self.core.flush();
             let effects = self.core.take_effects();
-            let mut idle = effects.is_empty();
+            let mut idle = effects.is_empty() && !self.core.has_more();
             for e in effects {
                 match e {
                     Effect::Send(c, m) => self.out.push((c, m)),

@@ -188,6 +188,9 @@ impl MonNode {
     fn turn_end(&mut self, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
         p.core.flush();
+        while p.core.has_more() {
+            p.core.flush();
+        }
         let t = cx.now();
         for e in p.core.take_effects() {
             match e {

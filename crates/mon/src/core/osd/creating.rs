@@ -2,21 +2,32 @@
 //!
 //! Each waiting PG is assigned to its current primary. When the primary changes, the next one is sent the interval in
 //! which the last one may have accepted writes, as an OSD would compute it from the maps.
+//!
+//! Invariants:
+//!  1. A new map is compared only with the waiting PGs that it may place elsewhere, at most [`PGS_A_TURN`] in one
+//!     turn of the core. Until all are done no proposal begins and no OSD is sent PGs to create, so each PG sees
+//!     every map in order.
+//!  2. Targets exist only for waiting PGs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
-use base::{Epoch, OsdId, PgId, ShardId, SpgId};
+use base::{Epoch, OsdId, PgId, PoolId, ShardId, SpgId};
 use cluster::osdmap::UpActing;
 use cluster::{Incremental, OsdMap};
 use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
 use super::super::MonCore;
+use super::super::cluster_state::CreatingPg;
+use super::super::records::CreatingPool;
 use super::super::session::ConnKey;
 
 /// Most PGs in a message.
 const PGS_PER_MESSAGE: usize = 1024;
+/// Most waiting PGs that are placed in one turn of the core: some 10 ms of work.
+pub(in super::super) const PGS_A_TURN: usize = 1024;
 
 /// A waiting PG, with its acting set and history.
 #[derive(Clone, Debug)]
@@ -28,11 +39,25 @@ struct Target {
     since: Epoch,
 }
 
+/// The comparison of waiting PGs with a new map, across turns.
+#[derive(Debug)]
+struct Walk {
+    /// The map before the new one; `None` at the start of the process.
+    old: Option<Arc<OsdMap>>,
+    /// The pools left, the current one first.
+    pools: BTreeSet<PoolId>,
+    /// The next PG of the current pool.
+    next: u32,
+}
+
 /// All waiting PGs (volatile: rebuilt from the stored queue and the newest map at start).
 #[derive(Debug, Default)]
 pub(in super::super) struct CreatingTargets {
     pgs: BTreeMap<PgId, Target>,
     by_osd: BTreeMap<OsdId, BTreeMap<Epoch, BTreeSet<PgId>>>,
+    walk: Option<Walk>,
+    /// PGs placed since the start of the process, and the most of them in one turn.
+    placed: (u64, usize),
 }
 
 impl CreatingTargets {
@@ -57,6 +82,10 @@ impl CreatingTargets {
     }
 }
 
+fn of_pool(pool: PoolId) -> RangeInclusive<PgId> {
+    PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }
+}
+
 /// The shards of a set, as an interval records them.
 fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
     let erasure = map.pool(pg.pool).is_some_and(|p| p.is_erasure());
@@ -68,55 +97,126 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
 }
 
 impl MonCore {
-    /// Assigns the waiting PGs to primaries after a new map.
-    pub(in super::super) fn update_creating(&mut self, old: Option<&Arc<OsdMap>>) {
-        let map = Arc::clone(&self.state.osdmap);
-        let gone: Vec<PgId> =
-            self.creating_targets.pgs.keys().filter(|pg| !self.state.creating.contains_key(pg)).copied().collect();
+    /// Sets the PGs of a pool that wait, from its record after a commit. A queue only shrinks once its pool exists.
+    pub(in super::super) fn set_creating(&mut self, pool: PoolId, queue: Option<&CreatingPool>) {
+        let mut before = self.state.creating.range(of_pool(pool)).map(|(pg, _)| *pg).peekable();
+        if let (None, Some(q)) = (before.peek(), queue) {
+            return q.add_to(pool, &mut self.state.creating);
+        }
+        let gone: Vec<PgId> = before.filter(|pg| !queue.is_some_and(|q| q.waits(pg.seed))).collect();
         for pg in gone {
+            self.state.creating.remove(&pg);
             self.creating_targets.unlink(pg);
         }
-        let waiting: Vec<_> = self.state.creating.iter().map(|(pg, c)| (*pg, *c)).collect();
-        for (pg, c) in waiting {
-            if map.pool(pg.pool).is_none() {
-                continue;
+    }
+
+    /// The pools with waiting PGs.
+    fn creating_pools(&self) -> BTreeSet<PoolId> {
+        let mut pools = BTreeSet::new();
+        let mut next = self.state.creating.keys().next();
+        while let Some(pg) = next {
+            pools.insert(pg.pool);
+            let behind = (Bound::Excluded(PgId { pool: pg.pool, seed: u32::MAX }), Bound::Unbounded);
+            next = self.state.creating.range(behind).map(|(pg, _)| pg).next();
+        }
+        pools
+    }
+
+    /// Begins to assign all waiting PGs to primaries, at the start of the process.
+    pub(in super::super) fn assign_creating(&mut self) {
+        self.walk_creating(None, self.creating_pools());
+    }
+
+    fn walk_creating(&mut self, old: Option<Arc<OsdMap>>, pools: BTreeSet<PoolId>) {
+        debug_assert!(self.creating_targets.walk.is_none(), "no map is made during a walk");
+        if !pools.is_empty() {
+            self.creating_targets.walk = Some(Walk { old, pools, next: 0 });
+        }
+    }
+
+    /// True while waiting PGs are compared with the newest map.
+    pub(in super::super) fn is_walking(&self) -> bool {
+        self.creating_targets.walk.is_some()
+    }
+
+    /// Waiting PGs placed so far by this process, and the most of them in one turn.
+    #[must_use]
+    pub fn creating_work(&self) -> (u64, usize) {
+        self.creating_targets.placed
+    }
+
+    /// Compares the next waiting PGs with the newest map; at the end of the walk OSDs are sent theirs.
+    pub(in super::super) fn continue_walk(&mut self) {
+        let Some(mut walk) = self.creating_targets.walk.take() else { return };
+        let map = Arc::clone(&self.state.osdmap);
+        let mut n = 0;
+        while n < PGS_A_TURN
+            && let Some(pool) = walk.pools.first().copied()
+        {
+            let rest = PgId { pool, seed: walk.next }..=PgId { pool, seed: u32::MAX };
+            let some: Vec<_> = self.state.creating.range(rest).take(PGS_A_TURN - n).map(|(pg, c)| (*pg, *c)).collect();
+            match some.last() {
+                Some((last, _)) if last.seed < u32::MAX && map.pool(pool).is_some() => walk.next = last.seed + 1,
+                _ => {
+                    walk.pools.remove(&pool);
+                    walk.next = 0;
+                }
             }
-            let sets = map.pg_to_up_acting(pg);
-            let Some(t) = self.creating_targets.pgs.get(&pg) else {
-                let history = PgHistory {
-                    epoch_created: c.created,
-                    epoch_pool_created: c.created,
-                    same_interval_since: c.created,
-                    same_up_since: c.created,
-                    same_primary_since: c.created,
-                    last_scrub_stamp: c.stamp,
-                    last_deep_scrub_stamp: c.stamp,
-                    last_clean_scrub_stamp: c.stamp,
-                    ..PgHistory::default()
-                };
-                self.creating_targets
-                    .link(pg, Target { sets, history, past: PiCompactRep::default(), since: map.epoch });
-                continue;
+            n += some.len();
+            for (pg, c) in some {
+                self.place_creating(pg, c, walk.old.as_ref(), &map);
+            }
+        }
+        let (all, most) = self.creating_targets.placed;
+        self.creating_targets.placed = (all + n as u64, most.max(n));
+        if !walk.pools.is_empty() {
+            self.creating_targets.walk = Some(walk);
+            return;
+        }
+        for c in self.subscribers("osd_pg_creates") {
+            self.check_pg_creates(c);
+        }
+    }
+
+    /// Assigns a waiting PG to its primary in the newest map.
+    fn place_creating(&mut self, pg: PgId, c: CreatingPg, old: Option<&Arc<OsdMap>>, map: &Arc<OsdMap>) {
+        if map.pool(pg.pool).is_none() {
+            return;
+        }
+        let sets = map.pg_to_up_acting(pg);
+        let Some(t) = self.creating_targets.pgs.get(&pg) else {
+            let history = PgHistory {
+                epoch_created: c.created,
+                epoch_pool_created: c.created,
+                same_interval_since: c.created,
+                same_up_since: c.created,
+                same_primary_since: c.created,
+                last_scrub_stamp: c.stamp,
+                last_deep_scrub_stamp: c.stamp,
+                last_clean_scrub_stamp: c.stamp,
+                ..PgHistory::default()
             };
-            if t.sets == sets {
-                continue;
-            }
-            let mut next = t.clone();
-            if let Some(old) = old {
-                advance(&mut next, old, &map, pg);
-            }
-            if next.sets.up != sets.up {
-                next.history.same_up_since = map.epoch;
-            }
-            if next.sets.acting_primary != sets.acting_primary {
-                next.history.same_primary_since = map.epoch;
-                next.since = map.epoch;
-            }
-            next.history.same_interval_since = map.epoch;
-            next.sets = sets;
-            self.creating_targets.unlink(pg);
-            self.creating_targets.link(pg, next);
+            let past = PiCompactRep::default();
+            return self.creating_targets.link(pg, Target { sets, history, past, since: map.epoch });
+        };
+        if t.sets == sets {
+            return;
         }
+        let mut next = t.clone();
+        if let Some(old) = old {
+            advance(&mut next, old, map, pg);
+        }
+        if next.sets.up != sets.up {
+            next.history.same_up_since = map.epoch;
+        }
+        if next.sets.acting_primary != sets.acting_primary {
+            next.history.same_primary_since = map.epoch;
+            next.since = map.epoch;
+        }
+        next.history.same_interval_since = map.epoch;
+        next.sets = sets;
+        self.creating_targets.unlink(pg);
+        self.creating_targets.link(pg, next);
     }
 
     /// Sends an OSD the PGs that it must create, from the epoch of its subscription on.
@@ -126,7 +226,8 @@ impl MonCore {
         else {
             return;
         };
-        if !self.state.osdmap.is_up(osd) {
+        // The end of the walk sends what is due.
+        if self.is_walking() || !self.state.osdmap.is_up(osd) {
             return;
         }
         if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.addrs) {
@@ -163,7 +264,8 @@ impl MonCore {
 
     /// Does all that follows a new map.
     pub(in super::super) fn after_map_change(&mut self, old: &Arc<OsdMap>, inc: &Incremental) {
-        self.update_creating(Some(old));
+        let pools = if places_osds_anew(inc) { self.creating_pools() } else { named_pools(inc) };
+        self.walk_creating(Some(Arc::clone(old)), pools);
         for osd in inc.new_state.keys().chain(inc.new_up_client.keys()).copied() {
             let map = &self.state.osdmap;
             if map.is_up(osd) {
@@ -179,6 +281,26 @@ impl MonCore {
             }
         }
     }
+}
+
+/// True if the change may place PGs of any pool elsewhere.
+fn places_osds_anew(inc: &Incremental) -> bool {
+    !inc.crush.is_empty()
+        || !inc.fullmap.is_empty()
+        || inc.new_max_osd >= 0
+        || !inc.new_up_client.is_empty()
+        || !inc.new_state.is_empty()
+        || !inc.new_weight.is_empty()
+        || !inc.new_primary_affinity.is_empty()
+}
+
+/// The pools that the change names, in themselves or by a PG.
+fn named_pools(inc: &Incremental) -> BTreeSet<PoolId> {
+    let pgs = inc.new_pg_temp.keys().chain(inc.new_primary_temp.keys());
+    let pgs = pgs.chain(inc.new_pg_upmap.keys()).chain(&inc.old_pg_upmap);
+    let pgs = pgs.chain(inc.new_pg_upmap_items.keys()).chain(&inc.old_pg_upmap_items);
+    let pgs = pgs.chain(inc.new_pg_upmap_primary.keys()).chain(&inc.old_pg_upmap_primary);
+    inc.new_pools.keys().copied().chain(pgs.map(|pg| pg.pool)).collect()
 }
 
 /// Records the ended interval, if its OSDs may have accepted writes in it.

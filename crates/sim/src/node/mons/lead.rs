@@ -199,6 +199,9 @@ impl Leading {
         let t = cx.now();
         let mut stop = None;
         self.core.flush();
+        while self.core.has_more() {
+            self.core.flush();
+        }
         loop {
             let effects = self.core.take_effects();
             if effects.is_empty() {
