@@ -317,6 +317,55 @@ fn a_session_speaks_for_its_own_daemon_only() {
 }
 
 #[test]
+fn a_key_has_one_daemon_of_its_own_name() {
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    // A daemon with a key of its own that claims the name of another, or many names.
+    for (i, name) in ["a", "", "x1", "x2"].into_iter().enumerate() {
+        let gid = 6100 + i as u64;
+        let at = addr(22_000 + i as u16, 1);
+        let evil = session(&mut c, "evil", gid, &at);
+        let m = MMdsBeacon { global_id: gid, name: name.into(), state: st::BOOT, seq: 1, ..d[0].message(st::BOOT) };
+        c.send(evil, &m);
+        assert!(c.take::<MMdsBeacon>(evil).is_empty());
+        assert!(the_map(&c).daemon(gid).is_none(), "{name}");
+    }
+    assert_eq!(home(&c).mds_info[&6001].state, st::ACTIVE);
+    let evil = Mds::boot(&mut c, "evil", 6200);
+    let again = Mds::boot(&mut c, "evil", 6201);
+    assert!(the_map(&c).daemon(evil.gid).is_none() && the_map(&c).daemon(again.gid).is_some());
+    assert_eq!(the_map(&c).mds_roles.len(), 2);
+}
+
+#[test]
+fn warnings_are_of_bounded_size_and_number() {
+    let (mut c, _) = with_fs();
+    let mut d = vec![Mds::boot(&mut c, "a", 6001)];
+    settle(&mut c, &mut d);
+    let metric = |i: usize| MdsHealthMetric {
+        kind: i as u16,
+        severity: 1,
+        message: "\u{e9}".repeat(10_000).into(),
+        metadata: [("x".repeat(5000), String::new()), ("client_id".to_owned(), "7".to_owned())].into(),
+    };
+    d[0].health.metrics = (0..1500).map(metric).collect();
+    second(&mut c, &mut d);
+    let kept = &c.core.state.mds_health[&6001].metrics;
+    assert_eq!(kept.len(), 1000);
+    assert!(kept.iter().all(|m| m.message.len() == 4096 && m.metadata.iter().all(|(k, v)| k.len() + v.len() <= 4096)));
+    // All of them end at once: the log does not get a line for each.
+    let lines =
+        |c: &Cluster| c.core.state.log.entries.iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count();
+    let before = lines(&c);
+    d[0].health.metrics.clear();
+    second(&mut c, &mut d);
+    second(&mut c, &mut d);
+    assert!((1..=20).contains(&(lines(&c) - before)));
+    assert!(c.core.state.mds_health[&6001].metrics.is_empty());
+}
+
+#[test]
 fn a_damaged_rank_waits_for_repair() {
     let (mut c, admin) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];

@@ -3,10 +3,14 @@
 //! A daemon's request counts only if the daemon has seen the newest epoch of its map. A beacon that needs no map
 //! change is answered at once; others are answered once the change is durable. A daemon with a forbidden request or
 //! changed on-disk features loses its place and gets a map without file systems, on which it restarts.
+//!
+//! A daemon speaks for its own name only: else one key could take the place of every daemon, or fill the map.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{EntityKind, Epoch};
 use wire::msg::{MMdsBeacon, MMdsLoadTargets, MMdsMap};
-use wire::types::{INLINE_DATA, MdsHealth, MdsInfo, MdsMap, mds_state};
+use wire::types::{INLINE_DATA, MdsHealth, MdsHealthMetric, MdsInfo, MdsMap, Text, mds_state};
 use wire::{Encode, Features, WireMessage};
 
 use super::edit::FsEdit;
@@ -18,6 +22,10 @@ use crate::core::waiter::Waiter;
 
 /// Most health warnings taken from one beacon.
 const MAX_METRICS: usize = 1000;
+/// Most bytes of a warning's message, and of all its further information.
+const MAX_WARNING: usize = 4096;
+/// Most lines in the cluster log about warnings that one beacon ends.
+const MAX_CLEARED: usize = 20;
 /// Most daemons in the map; the monitor ignores further ones.
 const MAX_DAEMONS: usize = 10_000;
 
@@ -33,6 +41,20 @@ enum Outcome {
     Null { committed: bool },
 }
 
+/// A warning with texts of bounded size.
+fn bounded(m: &MdsHealthMetric) -> MdsHealthMetric {
+    let mut left = MAX_WARNING;
+    let mut fits = |k: &str, v: &str| {
+        let size = k.len() + v.len();
+        let fits = size <= left;
+        left = left.saturating_sub(size);
+        fits
+    };
+    let metadata = m.metadata.iter().filter(|(k, v)| fits(k, v)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let message = m.message.0[..m.message.0.floor_char_boundary(MAX_WARNING)].to_owned();
+    MdsHealthMetric { kind: m.kind, severity: m.severity, message: Text(message), metadata }
+}
+
 impl MonCore {
     /// An editor of the pending FSMap.
     pub(in crate::core) fn fs_edit(&mut self) -> FsEdit<'_> {
@@ -46,7 +68,8 @@ impl MonCore {
         let Some(s) = self.sessions.get(&c) else { return };
         let (who, addrs) = (&s.principal.who, s.addrs.clone());
         let reachable = addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
-        if who.name.kind != EntityKind::MDS || who.global_id != m.global_id || !reachable {
+        let own = who.name.kind == EntityKind::MDS && who.name.id == m.name && who.global_id == m.global_id;
+        if !own || !reachable {
             tracing::warn!(
                 "mon: ignoring a beacon of mds.{} ({}) on the session of {}",
                 m.name,
@@ -233,16 +256,17 @@ impl MonCore {
         Outcome::Committed
     }
 
-    /// Stores a daemon's warnings, and logs those that have ended.
+    /// Stores a daemon's warnings, and logs one line for each kind that has ended.
     fn note_health(&mut self, info: &MdsInfo, health: &MdsHealth) {
-        let old = self.state.mds_health.get(&info.global_id).map(|h| h.metrics.clone()).unwrap_or_default();
-        for gone in old.iter().filter(|o| health.metrics.iter().all(|n| n.kind != o.kind)) {
-            let line = format!("MDS health message cleared (mds.{}): {}", info.name, gone.message);
+        let metrics: Vec<MdsHealthMetric> = health.metrics.iter().take(MAX_METRICS).map(bounded).collect();
+        let still: BTreeSet<u16> = metrics.iter().map(|m| m.kind).collect();
+        let old = self.state.mds_health.insert(info.global_id, MdsHealth { metrics }).unwrap_or_default();
+        let gone: BTreeMap<u16, &MdsHealthMetric> =
+            old.metrics.iter().filter(|m| !still.contains(&m.kind)).map(|m| (m.kind, m)).collect();
+        for m in gone.values().take(MAX_CLEARED) {
+            let line = format!("MDS health message cleared (mds.{}): {}", info.name, m.message);
             self.fs_edit().log(Prio::INFO, line);
         }
-        let mut health = health.clone();
-        health.metrics.truncate(MAX_METRICS);
-        self.state.mds_health.insert(info.global_id, health);
     }
 
     /// Sets the ranks to which a daemon exports directories.
@@ -254,8 +278,7 @@ impl MonCore {
         let now = self.now.wall;
         let mut e = self.fs_edit();
         let Some(fs) = e.map().fs_of(m.global_id) else { return };
-        let targets: std::collections::BTreeSet<i32> =
-            m.targets.iter().copied().filter(|r| fs.mds_map.ranks_in.contains(r)).collect();
+        let targets: BTreeSet<i32> = m.targets.iter().copied().filter(|r| fs.mds_map.ranks_in.contains(r)).collect();
         if e.map().daemon(m.global_id).is_some_and(|i| i.export_targets != targets) {
             map::modify_daemon(e.map_mut(), now, m.global_id, |i| i.export_targets = targets);
         }
