@@ -99,7 +99,7 @@ impl Conf<'_> {
         for (k, v) in [
             ("keyring", format!("{d}/client.rgw.a.keyring")),
             ("log_file", format!("{d}/log/rgw.a.log")),
-            ("rgw_frontends", format!("beast endpoint={}:{}", self.ip, gateway_port(self.port))),
+            ("rgw_frontends", format!("beast endpoint={}:{} tcp_nodelay=1", self.ip, gateway_port(self.port))),
         ] {
             put("client.rgw.a", k, v);
         }
