@@ -383,6 +383,7 @@ def spoil(path, pattern):
                 n += 1
                 i = b.find(pattern, i + 1)
             at += 1 << 22
+        at = end
     os.fsync(fd)
     os.close(fd)
     return n
