@@ -53,7 +53,9 @@ for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 17
 done
 # Erasure-coded pools, which the other seeds do not use yet.
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
-cargo run --release --quiet -p belemnite-sim -- --seeds 810000 --ec 4,2 --ops 800 --faults 12
+for seed in 810000 810079; do
+  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec 4,2 --ops 800 --faults 12
+done
 for seed in 610014 610038 610179 610302 720003 500053; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec any --ops 800 --faults 12
 done

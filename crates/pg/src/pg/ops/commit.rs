@@ -77,6 +77,8 @@ pub(in crate::pg) enum Action {
     Created,
     /// The interval of that generation started in that epoch.
     Activated(u64, Epoch),
+    /// It is stored that the interval of that generation has started.
+    StartSaved(u64),
     /// A part of the authoritative log is merged, in the interval of that generation; the rest follows.
     MergedPart(u64, Box<Merge>),
     /// This copy takes part in the interval; tell its primary.
@@ -626,6 +628,11 @@ impl Pg {
             Action::Activated(generation, epoch) => {
                 if generation == self.generation {
                     self.activated(epoch, now, store, out);
+                }
+            }
+            Action::StartSaved(generation) => {
+                if generation == self.generation {
+                    self.start_saved(now, store, out);
                 }
             }
             Action::MergedPart(generation, rest) => {

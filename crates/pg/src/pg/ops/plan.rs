@@ -74,6 +74,8 @@ pub(in crate::pg) enum Work {
     Delete,
     /// Stores the info.
     SaveInfo,
+    /// Stores that the interval has started, before an erasure-coded PG serves.
+    SaveStart,
     /// Merges the authoritative log, or the next part of it.
     Merge(Box<Merge>),
     /// Sends this log.
@@ -310,6 +312,7 @@ impl Pg {
             Work::Join(from) => self.run_join(plan.id, from, now, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
+            Work::SaveStart => self.run_save_start(plan.id, store, out),
             Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
             Work::SendLog { to, last_update, les, upto } => {
                 self.run_send_log(plan.id, to, last_update, les, upto, store, out)

@@ -12,11 +12,12 @@
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
+use crate::interval::PastInterval;
 use crate::log::{LogEntry, LogKind, Touch};
 use crate::peer::Body;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State};
-use crate::shards::PeerId;
+use crate::shards::{PeerId, ShardSet};
 use base::errno::EIO;
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, Now, ShardId};
@@ -58,16 +59,19 @@ impl Touched {
 }
 
 impl Pg {
-    /// Complete shards that took part in the last interval that started.
+    /// Complete shards that took part in the last interval that started, or may have.
     pub(in crate::pg) fn shards_that_took_part(&self) -> Vec<(PeerId, &PgInfo)> {
         let mut infos = self.infos();
-        let mut started = Epoch(0);
-        for (_, i) in &infos {
-            started = started.max(i.history.last_epoch_started);
-            if i.is_complete() {
-                started = started.max(i.last_epoch_started);
+        let known = infos.iter().map(|(_, i)| i.history.last_epoch_started).max().unwrap_or_default();
+        let complete = infos.iter().filter(|(_, i)| i.is_complete()).map(|(_, i)| i.last_epoch_started);
+        let perhaps = complete.filter(|at| {
+            let never = *at > known && never_started(*at, &self.info.past, &infos);
+            if never {
+                tracing::debug!(pg = %self.cfg.spg, epoch = %at, "an interval that members took part in never started");
             }
-        }
+            *at > known && !never
+        });
+        let started = perhaps.max().unwrap_or(known);
         infos.retain(|(_, i)| i.is_complete() && i.last_epoch_started >= started);
         infos
     }
@@ -161,6 +165,20 @@ impl Pg {
         }
         Ok(entries)
     }
+}
+
+/// True if the interval that was to start in epoch `at` surely served nobody. Some shards have stored that they take part in it, but not
+/// all of its members have; or its primary, which stores that it has started before it serves, has not.
+fn never_started(at: Epoch, past: &[PastInterval], infos: &[(PeerId, &PgInfo)]) -> bool {
+    let Some(p) = past.iter().find(|p| p.first <= at && at <= p.last) else { return false };
+    let members = ShardSet::new(&p.acting, true);
+    // One that took part in nothing yet may have been made anew: what it says is no evidence.
+    let says = |(o, i): &(PeerId, &PgInfo)| i.is_complete() && i.last_epoch_started.0 > 0 && members.contains(*o);
+    let primary = members.iter().find(|o| o.osd == p.primary);
+    infos
+        .iter()
+        .filter(|m| says(m))
+        .any(|(o, i)| i.last_epoch_started < at || Some(*o) == primary && i.history.last_epoch_started < at)
 }
 
 /// A shard, with what its log has and what it reaches.

@@ -1,0 +1,83 @@
+//! Intervals of an erasure-coded PG that do not start: what took part in them says nothing of what was acknowledged.
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::Cluster;
+use cluster::shards::finish;
+use pg::State;
+use wire::msg::{OpCode, OsdOp};
+
+/// The object of these tests.
+const OBJECT: usize = 10;
+
+fn op(op: OpCode, data: &Bytes) -> OsdOp {
+    OsdOp::with_extent(op, 0, data.len() as u64, data.clone())
+}
+
+/// Runs an operation on the object at the primary; returns its result and output.
+fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
+    let tid = c.ask(c.map().mapping().acting_primary.0, 1, OBJECT, 0, vec![op]);
+    c.run(2_000);
+    c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
+}
+
+/// An append that was not acknowledged is on four of six shards, and on a fifth there is the version before. In an
+/// interval without that one the append counts, since the fifth may have it; but one member is never part of that
+/// interval, so it serves nobody. Then that member is gone, and the fifth is back: the append is undone. If the
+/// interval counted, the object would be on three shards only. Seed 810079 of the simulator.
+fn append_on_four_shards(speaks: bool) {
+    let mut c = Cluster::coded(400, 6, (4, 2), 1, 0);
+    c.run(3_000);
+    let read = || OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new());
+    assert_eq!(run(&mut c, op(OpCode::WRITEFULL, &vec![1; 60_000].into())).map(|r| r.0), Some(0));
+    c.settle();
+    c.crash(5);
+    c.run(30_000);
+    let acknowledged = vec![2; 50_000];
+    assert_eq!(run(&mut c, op(OpCode::WRITEFULL, &acknowledged.clone().into())).map(|r| r.0), Some(0));
+    c.blocked.insert((0, 4));
+    assert_eq!(run(&mut c, op(OpCode::APPEND, &vec![3; 9_000].into())), None, "osd.4 does not get it");
+    c.crash(4);
+    c.blocked.clear();
+    c.blocked.insert((0, 3));
+    c.restart(5);
+    c.run(30_000);
+    let state = |c: &Cluster, n: usize| c.osds[n].pg.as_ref().map(|p| p.state().clone());
+    let epochs = |c: &Cluster, n: usize| {
+        let i = c.osds[n].pg.as_ref().unwrap().info();
+        (i.last_epoch_started, i.history.last_epoch_started)
+    };
+    let log = |c: &Cluster, n: usize| c.osds[n].pg.as_ref().unwrap().info().last_update;
+    assert_eq!(state(&c, 0), Some(State::Activating), "{}", c.describe(0));
+    assert_eq!(state(&c, 1), Some(State::ReplicaActive), "{}", c.describe(1));
+    assert!(epochs(&c, 1).0 > epochs(&c, 3).0 && epochs(&c, 0).1 < epochs(&c, 0).0);
+    assert!((1..4).all(|n| log(&c, n) == log(&c, 0)), "the append is on four shards");
+    let mut expected = acknowledged;
+    if speaks {
+        // The member that does not take part is there, and another one is gone, perhaps with the primary's word.
+        c.crash(0);
+    } else {
+        c.crash(3);
+        // The primary lives and takes the operation up again.
+        expected.resize(59_000, 3);
+    }
+    let expected = Bytes::from(expected);
+    c.blocked.clear();
+    c.restart(4);
+    c.run(60_000);
+    assert_eq!(run(&mut c, read()), Some((0, expected.clone())), "{}", c.describe(1));
+    c.restart(if speaks { 0 } else { 3 });
+    finish(&mut c);
+    assert_eq!(run(&mut c, read()), Some((0, expected)));
+}
+
+#[test]
+fn a_primary_that_did_not_store_that_it_started_served_nobody() {
+    append_on_four_shards(false);
+}
+
+#[test]
+fn an_interval_that_a_member_is_no_part_of_served_nobody() {
+    append_on_four_shards(true);
+}
