@@ -42,7 +42,8 @@ struct Args {
     /// Copies of an object; 0: drawn from the seed.
     #[arg(long, default_value_t = 0)]
     copies: usize,
-    /// An erasure-coded pool: data and coding shards as `4,2`, or `any` for a shape drawn from the seed.
+    /// An erasure-coded pool: data and coding shards as `4,2`, `any` for a shape drawn from the seed, or `none` for a
+    /// pool of copies. Otherwise a quarter of the seeds have such a pool; `--plain` and `--copies` imply `none`.
     #[arg(long, value_parser = shape)]
     ec: Option<Shape>,
     /// Without class calls, listings and copies between objects: older seeds keep their histories.
@@ -105,15 +106,18 @@ struct Args {
 /// The value of `--ec`.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
+    None,
     Any,
     Coded(u8, u8),
 }
 
 fn shape(text: &str) -> Result<Shape, String> {
-    if text == "any" {
-        return Ok(Shape::Any);
+    match text {
+        "any" => return Ok(Shape::Any),
+        "none" => return Ok(Shape::None),
+        _ => {}
     }
-    let (k, m) = text.split_once(',').ok_or("expected K,M (data and coding shards) or 'any'")?;
+    let (k, m) = text.split_once(',').ok_or("expected K,M (data and coding shards), 'any' or 'none'")?;
     let number = |t: &str| t.parse::<u8>().map_err(|e| e.to_string());
     let (k, m) = (number(k)?, number(m)?);
     if ec::Layout::new(k.into(), m.into(), 4096).is_none() || k < 2 {
@@ -163,6 +167,7 @@ fn replay(a: &Args, seed: u64, mons: usize) -> String {
     match a.ec {
         Some(Shape::Coded(k, m)) => s += &format!(" --ec {k},{m}"),
         Some(Shape::Any) => s += " --ec any",
+        Some(Shape::None) => s += " --ec none",
         None => {}
     }
     if let Some(o) = &a.only {
@@ -224,8 +229,9 @@ fn tell_study(sizes: &str) -> ExitCode {
 /// Runs a seed and measures its duration.
 fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     let mut o = match a.ec {
-        None if a.plain => Options::plain(seed, size.clone()),
-        None => Options::draw(seed, size.clone()),
+        None | Some(Shape::None) if a.plain => Options::plain(seed, size.clone()),
+        None => Options::swarm(seed, size.clone()),
+        Some(Shape::None) => Options::draw(seed, size.clone()),
         Some(Shape::Any) => Options::coded(seed, size.clone(), None),
         Some(Shape::Coded(k, m)) => Options::coded(seed, size.clone(), Some((k, m))),
     };
@@ -236,7 +242,8 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
         o.watchful();
     }
     // Of seeds that found something before several monitors were drawn.
-    o.monitors(a.mons.or((a.plain || a.ec.is_some()).then_some(1)));
+    let one = a.plain || matches!(a.ec, Some(Shape::Any | Shape::Coded(..)));
+    o.monitors(a.mons.or(one.then_some(1)));
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
@@ -286,6 +293,7 @@ fn tell_briefly(r: &Report, took: Duration) {
 struct Sum {
     good: u64,
     bad: u64,
+    coded: u64,
     operations: usize,
     faults: usize,
     events: u64,
@@ -298,6 +306,7 @@ impl Sum {
         let clean = r.violations.is_empty();
         self.good += u64::from(clean);
         self.bad += u64::from(!clean);
+        self.coded += u64::from(r.options.code.is_some());
         self.operations += r.operations;
         self.faults += r.faults.values().sum::<usize>();
         self.events += r.events;
@@ -386,10 +395,11 @@ fn main() -> ExitCode {
     let log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
     let sum = all(&a, &size, range.filter(|s| !clean.contains(s)), log);
     println!(
-        "{} clean, {} failed, {} skipped; {} operations, {} faults, {} events, {} PGs moved, {} objects undecided, {:.1} s",
+        "{} clean, {} failed, {} skipped; {} with erasure codes, {} operations, {} faults, {} events, {} PGs moved, {} objects undecided, {:.1} s",
         sum.good,
         sum.bad,
         clean.len(),
+        sum.coded,
         sum.operations,
         sum.faults,
         sum.events,

@@ -274,6 +274,10 @@ const LOG_RECORDS: u32 = 3000;
 /// Largest error of a clock rate that leases must tolerate, in parts per million.
 const DRIFT_MAX: u64 = 10_000;
 
+/// Operations at most of a run that [`Options::swarm`] gives an erasure-coded pool: such a one costs several times as
+/// much as one with copies.
+const CODED_OPS_MAX: usize = 800;
+
 /// Monitors of a run at most.
 pub const MONS_MAX: usize = 7;
 
@@ -285,7 +289,19 @@ fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
 }
 
 impl Options {
-    /// The options of a seed.
+    /// The options of a seed as runs draw them that are told no shape: a quarter of those without a given number of
+    /// copies have an erasure-coded pool ([`Options::coded`]), the others are those of [`Options::draw`].
+    #[must_use]
+    pub fn swarm(seed: u64, size: Size) -> Self {
+        if size.copies == 0 && Rng::new(seed ^ 0x6563_5f70_6f6f_6c73).chance(1, 4) {
+            let ops = size.ops.min(CODED_OPS_MAX);
+            Self::coded(seed, Size { ops, ..size }, None)
+        } else {
+            Self::draw(seed, size)
+        }
+    }
+
+    /// The options of a seed with a pool of copies.
     #[must_use]
     pub fn draw(seed: u64, size: Size) -> Self {
         let mut o = Self::plain(seed, size);
@@ -509,5 +525,32 @@ impl Options {
         self.objects = 3;
         self.clients = 3;
         self.think = 600 * SEC / self.size.ops.max(1) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_quarter_of_the_seeds_has_an_erasure_coded_pool_and_the_others_stay_what_they_were() {
+        let (mut shapes, mut chunks, mut coded) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for seed in 0..400 {
+            let o = Options::swarm(seed, Size::default());
+            if let Some(c) = o.code {
+                shapes.insert((c.k, c.m));
+                chunks.insert(c.chunk);
+                coded += 1;
+                assert!(o.size.ops <= CODED_OPS_MAX && o.size.osds >= c.shards());
+            } else {
+                let before = Options::draw(seed, Size::default());
+                assert_eq!(format!("{o:?}"), format!("{before:?}"));
+            }
+            let three = Options::swarm(seed, Size { copies: 3, ..Size::default() });
+            assert_eq!((three.code, three.copies), (None, COPIES_MAX.min(3)));
+        }
+        assert!((80..=120).contains(&coded), "{coded} of 400");
+        assert_eq!((shapes.len(), chunks.len()), (4, 3), "{shapes:?} {chunks:?}");
     }
 }
