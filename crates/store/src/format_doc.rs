@@ -4,9 +4,12 @@
 //! A table is identified by its first heading. `Walk` reads bytes according to a table and must end at their
 //! end. Values of single fields are compared, so that swapped fields of the same form are noticed.
 
+use crate::api::MAX_OBJECT_SIZE;
 use crate::codec::{Get, Put};
 use crate::key::{Cid, Oid};
-use crate::layout::Layout;
+use crate::layout::{
+    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SUPER_BLOCKS,
+};
 use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::key::Sep;
 use crate::meta::map::{Chunk, Ptr};
@@ -16,8 +19,8 @@ use crate::meta::tree::{Inner, Kid};
 use crate::meta::undo::{Item, Run};
 use crate::meta::used::BlockPtr;
 use crate::meta::{Coll, Part, Usage, undo};
-use crate::superblock::{BlobPtr, Root, Superblock};
-use crate::wal::{HEADER, Header, Kind, Position, Ring};
+use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, ROOT_MAGIC, Root, SUPER_MAGIC, Superblock};
+use crate::wal::{FRAME_BYTES_MAX, HEADER, Header, Kind, MAGIC, Position, Ring};
 use base::{Eversion, HObject, PgId, Uuid};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -181,6 +184,55 @@ fn encoded(f: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 fn sealed(block: &[u8], len_at: usize) -> &[u8] {
     let len = u32::from_le_bytes(block[len_at..len_at + 4].try_into().unwrap());
     &block[..len as usize]
+}
+
+/// The two cells of each row of a table of the document.
+fn pairs(name: &str) -> Vec<(String, String)> {
+    rows(DOC, name).into_iter().map(|r| (r[0].to_owned(), r[1].to_owned())).collect()
+}
+
+#[test]
+fn layout_magic_numbers_and_limits() {
+    let (l, large) = (layout(), Layout::of(DEVICE_BYTES_MAX).unwrap());
+    let slot = |i| format!("{}–{}", l.super_slot(i), l.super_slot(i) + SUPER_BLOCKS - 1);
+    let want = [
+        (format!("{}, {}", slot(0), slot(1)), "superblock slots 0 and 1".into()),
+        (
+            format!("{}–{}", l.root_slot(0, 0, 0), l.log_start - 1),
+            format!("root slots: {RINGS_MAX} rings × 2 parities × {ROOT_BLOCKS} blocks"),
+        ),
+        (
+            format!("{} …", l.log_start),
+            format!(
+                "log area: 1/{} of the device, at most {} GiB, divided into one ring per reactor",
+                l.blocks / l.log_blocks,
+                (large.log_blocks * BLOCK) >> 30
+            ),
+        ),
+        ("…".into(), "space: data blocks and metadata pages, anywhere".into()),
+        (
+            format!("last {}", l.blocks - l.space_end),
+            "the root slots' second copies, then superblock slots 2 and 3".into(),
+        ),
+    ];
+    assert_eq!(pairs("blocks"), want);
+    let want = [
+        ("superblock".into(), format!("`{:?}`", std::str::from_utf8(SUPER_MAGIC).unwrap())),
+        ("root".into(), format!("`{ROOT_MAGIC:#x}`")),
+        ("frame".into(), format!("`{MAGIC:#x}`")),
+    ];
+    assert_eq!(pairs("magic of"), want);
+    let want = [
+        ("object".into(), format!("{} GiB", MAX_OBJECT_SIZE >> 30)),
+        ("metadata of a transaction".into(), format!("a quarter of a ring, and {} MiB", FRAME_BYTES_MAX >> 20)),
+        ("labels".into(), format!("{} KiB", LABEL_BYTES_MAX >> 10)),
+        ("reactors".into(), RINGS_MAX.to_string()),
+        ("device".into(), format!("{} MiB to {} TiB", DEVICE_BYTES_MIN >> 20, DEVICE_BYTES_MAX >> 40)),
+    ];
+    assert_eq!(pairs("limit of"), want);
+    assert!(DOC.contains(&format!("A *block* is {BLOCK} bytes")));
+    let newest = pairs("version").pop().unwrap();
+    assert_eq!(newest.0, FORMAT_VERSION.to_string());
 }
 
 #[test]

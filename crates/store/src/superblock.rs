@@ -16,8 +16,8 @@ use base::crc::{SEED, crc32c};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-const SUPER_MAGIC: &[u8; 16] = b"belemnite store\n";
-const ROOT_MAGIC: u32 = 0x5254_4c42;
+pub(crate) const SUPER_MAGIC: &[u8; 16] = b"belemnite store\n";
+pub(crate) const ROOT_MAGIC: u32 = 0x5254_4c42;
 /// Most bytes of labels, keys and values together.
 pub const LABEL_BYTES_MAX: usize = 8 << 10;
 /// Largest plausible stored count that is continued.

@@ -18,13 +18,13 @@ use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
 use bytes::Bytes;
 
-const MAGIC: u32 = 0x4657_4c42;
+pub(crate) const MAGIC: u32 = 0x4657_4c42;
 /// Bytes of a frame's header.
 pub(crate) const HEADER: usize = 64;
 
 /// Most bytes of a frame, which the transaction of the largest message needs. After a break in the log, opening
 /// searches that far for later frames.
-const FRAME_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const FRAME_BYTES_MAX: u64 = 128 << 20;
 /// Largest plausible record number.
 const LSN_MAX: u64 = 1 << 62;
 
