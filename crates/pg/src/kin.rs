@@ -1,8 +1,8 @@
 //! Messages between PGs of one OSD while `pg_num` shrinks: a source PG gives its content to a target PG.
 //!
-//! The target asks each source ([`Kin::Await`]), which answers with its state ([`Kin::Heir`]). If both collections
-//! are in one shard of one store, they are joined by reference. Else the target asks for the objects, a part at a
-//! time ([`Kin::Next`], [`Kin::Cargo`]), and the source removes itself when they are durable ([`Kin::Joined`]).
+//! The target asks each source ([`Kin::Await`]), which answers with its state ([`Kin::State`]). If both collections
+//! are in one shard of one store, they are merged by reference. Else the target asks for the objects, a part at a
+//! time ([`Kin::Next`], [`Kin::Objects`]), and the source removes itself when they are durable ([`Kin::Merged`]).
 //!
 //! Successive maps may merge PGs, split them off and merge them again under one name. So messages to a source carry
 //! the epoch of the merge that they belong to.
@@ -15,7 +15,7 @@ use store::{Cid, Op};
 
 /// State that a merge source hands to its target.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heir {
+pub struct SourceState {
     /// Epoch of the merge.
     pub epoch: Epoch,
     /// The source's collection.
@@ -38,11 +38,11 @@ pub enum Kin {
     /// Target to source: what is your state at this epoch of the merge?
     Await(Epoch),
     /// Source to target: the state; `None` if this OSD has no such copy.
-    Heir(Option<Box<Heir>>),
+    State(Option<Box<SourceState>>),
     /// Target to source: send the next part of your objects, for the merge at this epoch.
     Next(Epoch),
     /// Source to target: changes that rebuild objects, written as for the source's collection.
-    Cargo {
+    Objects {
         /// The changes.
         ops: Vec<Op>,
         /// Objects that the source can't read; the target has them in part or not at all.
@@ -51,7 +51,7 @@ pub enum Kin {
         last: bool,
     },
     /// Target to source: the target needs nothing more.
-    Joined {
+    Merged {
         /// Epoch of the merge.
         at: Epoch,
         /// The target took the collection over, so it is gone.

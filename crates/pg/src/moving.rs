@@ -73,7 +73,7 @@ pub enum Late {
 
 /// State of a machine that is not in its collection. The machine is at rest: no operation is under way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Luggage {
+pub struct Handover {
     /// The newest map that the source has processed.
     pub epoch: Epoch,
     pub(crate) info: PgInfo,
@@ -87,7 +87,7 @@ pub struct Luggage {
     pub(crate) forced: u8,
 }
 
-impl Luggage {
+impl Handover {
     /// `pg_num` of the pool.
     #[must_use]
     pub fn pg_num(&self) -> u32 {
@@ -126,7 +126,7 @@ pub enum Move {
     /// Source to target: the move is cancelled.
     CallOff,
     /// Source to target: all changes were sent, none will follow; this is the source's state.
-    Switch(Box<Luggage>),
+    Switch(Box<Handover>),
     /// Target to host: the target has all content and state.
     Ready,
     /// Host to both: true: the PG is the target's from here on; false: the move is cancelled.

@@ -144,7 +144,7 @@ impl Host {
                 && let Some((from, to, mut kin)) = self.kin.pop_front()
             {
                 self.carried -= 1;
-                if let pg::Kin::Cargo { ops, damaged, .. } = &mut kin
+                if let pg::Kin::Objects { ops, damaged, .. } = &mut kin
                     && let Some(Op::Touch { oid, .. }) = ops.first().filter(|_| std::mem::take(&mut self.spoil))
                 {
                     damaged.push(oid.hobj.head());
@@ -177,7 +177,7 @@ impl Host {
         for seed in seeds {
             let mut children = Vec::new();
             if let Some(p) = self.pgs.get_mut(&seed) {
-                p.joins_at(view.epoch, self.pool.pg_num);
+                p.merges_at(view.epoch, self.pool.pg_num);
                 children = p.splits_at(self.pool.pg_num);
             }
             for (child, bits) in children {
@@ -204,7 +204,7 @@ impl Host {
         self.kin.clear();
         for (cid, bits) in self.store.collections() {
             let Cid::Pg(s) = cid else { continue };
-            if pg::is_berth(s.shard) {
+            if pg::is_intake(s.shard) {
                 continue;
             }
             let cfg = self.config(s.pg.seed);
@@ -257,7 +257,7 @@ impl Host {
     }
 
     /// Hands out the map that merges the PG with the highest seed, at the reported versions.
-    fn join(&mut self) {
+    fn merge(&mut self) {
         let source = self.pool.pg_num - 1;
         let target = cluster::pool::stable_mod(source, source, cluster::pool::pg_mask(source));
         self.pool.pg_num = source;
@@ -315,7 +315,7 @@ fn check(h: &mut Host, sent: &[(OpRequest, MOsdOpReply)]) {
 /// With this many PGs, the last one is in the same shard of the store as its merge target.
 const SAME_SHARD: u32 = 33;
 
-fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
+fn merged(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
     let store = waits.map_or_else(MemStore::new, |seed| MemStore::new().with_waits(seed));
     let mut h = Host::new(pg_num, store);
     h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
@@ -332,7 +332,7 @@ fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
     let r = h.request(&name, vec![write_full(b"late")]);
     assert!(h.send(r.clone()).is_none());
     h.carried = crash_after;
-    h.join();
+    h.merge();
     if crash_after < usize::MAX {
         h.carried = usize::MAX;
         h.restart();
@@ -353,8 +353,8 @@ fn joined(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
 
 #[test]
 fn two_become_one_by_reference() {
-    joined(SAME_SHARD, None, usize::MAX);
-    joined(SAME_SHARD, Some(3), usize::MAX);
+    merged(SAME_SHARD, None, usize::MAX);
+    merged(SAME_SHARD, Some(3), usize::MAX);
 }
 
 #[test]
@@ -371,19 +371,19 @@ fn the_last_intervals_of_both_need_not_have_started_together() {
     h.settle();
     let started = |h: &Host, seed| h.pgs[&seed].info().last_epoch_started;
     assert!(started(&h, 1) > started(&h, 0));
-    h.join();
+    h.merge();
     check(&mut h, &sent);
 }
 
 #[test]
 fn two_become_one_by_copying() {
-    joined(2, None, usize::MAX);
-    joined(3, Some(4), usize::MAX);
-    let mut h = joined(8, Some(5), usize::MAX);
+    merged(2, None, usize::MAX);
+    merged(3, Some(4), usize::MAX);
+    let mut h = merged(8, Some(5), usize::MAX);
     // And down to a single PG.
     while h.pool.pg_num > 1 {
         h.announce(h.pool.pg_num - 1);
-        h.join();
+        h.merge();
     }
     assert_eq!(h.store.collections().len(), 1);
     assert_eq!(h.pgs[&0].info().stats.num_objects, 2 * i64::from(NAMES));
@@ -393,7 +393,7 @@ fn two_become_one_by_copying() {
 fn a_crash_at_any_step_leaves_it_to_be_done_again() {
     for pg_num in [2, SAME_SHARD] {
         for step in 0..9 {
-            joined(pg_num, None, step);
+            merged(pg_num, None, step);
         }
     }
 }
@@ -425,7 +425,7 @@ fn a_copy_that_missed_something_is_filled_anew() {
         h.announce(pg_num - 1);
         // Other copies have a write that this one lacks.
         h.ready.get_mut(&which).unwrap().version += 1;
-        h.join();
+        h.merge();
         let p = &h.pgs[&0];
         assert_eq!(p.info().last_update, Eversion::default());
         assert!(!p.info().is_complete());
@@ -441,7 +441,7 @@ fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_on
     fill(&mut h);
     h.announce(1);
     h.spoil = true;
-    h.join();
+    h.merge();
     let lost = |h: &Host| h.pgs[&0].unfound_objects();
     assert_eq!(lost(&h).len(), 1, "nobody else has it");
     assert!(h.pgs[&0].info().is_complete() && h.pgs[&0].is_active() && h.leaving.is_empty());
@@ -457,14 +457,14 @@ fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
     fill(&mut h);
     h.announce(1);
     h.pgs.remove(&0);
-    h.join();
+    h.merge();
     assert!(h.leaving.is_empty() && h.pgs.is_empty());
     // Only the target missed a write.
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
     h.pgs.remove(&1);
-    h.join();
+    h.merge();
     assert!(!h.pgs[&0].info().is_complete());
 }
 
@@ -550,7 +550,7 @@ fn a_long_snapshot_index_is_split_and_joined() {
         for soon in (1..joins_as).rev() {
             h.announce(soon);
             h.steps = if soon == 1 { crash_after } else { usize::MAX };
-            h.join();
+            h.merge();
             if h.steps == 0 {
                 h.steps = usize::MAX;
                 h.restart();
@@ -589,9 +589,9 @@ fn what_finds_no_room_is_done_when_there_is_some() {
     assert_eq!(serves(&h), 4);
     h.announce(3);
     h.store.set_room(0);
-    h.join();
+    h.merge();
     later(&mut h);
-    assert!(!h.pgs[&1].is_active(), "a join");
+    assert!(!h.pgs[&1].is_active(), "a merge");
     h.store.set_room(usize::MAX);
     later(&mut h);
     assert_eq!(serves(&h), 3);
@@ -610,7 +610,7 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
         let sent = fill(&mut h);
         h.announce(1);
         h.store.set_room(8);
-        h.join();
+        h.merge();
         assert!(h.pgs[&0].is_active() && h.leaving.is_empty(), "{:?}", h.pgs[&0].state());
         check(&mut h, &sent);
         h.restart();
@@ -642,7 +642,7 @@ fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
         }
         while h.pool.pg_num > 1 {
             h.announce(h.pool.pg_num - 1);
-            h.join();
+            h.merge();
         }
         keep(&mut h);
         for since in 1..=KEPT {

@@ -212,7 +212,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/pg/src/pg/report.rs", "report", "one field of the report after the other"),
     (
         "crates/pg/src/pg/resize/merge_target.rs",
-        "join",
+        "merge_pgs",
         "not yet divided: reading what the source left, and the transaction made of it",
     ),
     ("crates/pg/src/pg/resize/split.rs", "try_split", "not yet divided: what each child gets: log, index, marks, sums"),

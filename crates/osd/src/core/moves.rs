@@ -142,7 +142,7 @@ pub fn survey<S: ObjectStore>(
     let mut held = Vec::new();
     for (i, s) in stores.iter_mut().enumerate() {
         for (cid, _) in s.collections() {
-            if pg::pg_of(cid).is_some_and(|p| !pg::is_berth(p.shard)) {
+            if pg::pg_of(cid).is_some_and(|p| !pg::is_intake(p.shard)) {
                 let seen = loop {
                     match seen_by(s, Tag(0), cid) {
                         Err(ReadError::Wait) => drive(s),

@@ -249,7 +249,7 @@ mod tests {
         p.follow(&map_at(9, 4), &map_at(10, 1));
         p.follow(&map_at(10, 1), &map_at(11, 4));
         assert_eq!([0, 1, 2, 3].map(|s| p.of(pg(s).into())), [0, 0, 0, 0]);
-        assert_eq!(p.of_leaver(pg(3).into(), Epoch(10)), 1, "as long as what was joined leaves, it is where it was");
+        assert_eq!(p.of_leaver(pg(3).into(), Epoch(10)), 1, "while the merged PG leaves, its place stays");
         p.follow(&map_at(11, 4), &map_at(12, 1));
         assert_eq!(
             [10, 12].map(|e| p.of_leaver(pg(3).into(), Epoch(e))),

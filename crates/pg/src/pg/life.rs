@@ -212,7 +212,7 @@ impl Pg {
 
     pub(super) fn handle_map(&mut self, map: MapView, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.state {
-            State::Loading | State::Creating | State::Splitting | State::Joining | State::Arriving => {
+            State::Loading | State::Creating | State::Splitting | State::Merging | State::Arriving => {
                 return kept::keep_map(&mut self.early_maps, map);
             }
             State::Leaving => return,
@@ -238,11 +238,11 @@ impl Pg {
         let Some(key) = IntervalKey::of(&map) else {
             return self.start_delete(now, store, out);
         };
-        if map.joined_to(self.cfg.spg.pg).is_some() {
+        if map.merged_into(self.cfg.spg.pg).is_some() {
             return self.start_leave(map, now, store, out);
         }
-        if self.await_heirs(&map) {
-            return self.start_join(map, now, store, out);
+        if self.await_sources(&map) {
+            return self.start_pg_merge(map, now, store, out);
         }
         if self.await_children(&map) {
             return self.start_split(map, now, store, out);
@@ -374,7 +374,7 @@ impl Pg {
         self.leave_interval(leads, out);
         // Clients resend what they sent to another primary, so its replies are dropped.
         for c in &mut self.commits {
-            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Joined(..)));
+            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
         }
         self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
@@ -536,7 +536,7 @@ impl Pg {
         self.leaver = Some(leaver);
         self.drop_operations(out);
         for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::Joined(..)));
+            c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));
         }
         self.peers = Peers::default();
         // After a crash the remains must not look like a copy.
@@ -614,7 +614,7 @@ impl Pg {
         self.drop_operations(out);
         // Operations that others have not acknowledged are not answered by this process.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
-            c.actions.retain(|a| matches!(a, Action::Joined(..)));
+            c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));
         }
         self.peers = Peers::default();
         self.finish_commits(now, store, out);

@@ -57,7 +57,7 @@ use ops::trim::Trim;
 use peering::session::Peers;
 pub(crate) use relocate::out::MemberState;
 pub use report::OpDump;
-pub use resize::merge_target::{answer_for_none, is_berth};
+pub use resize::merge_target::{answer_for_none, is_intake};
 pub use resize::split::Child;
 use rustc_hash::FxBuildHasher;
 pub use scrub::lead::Scrubs;
@@ -113,7 +113,7 @@ pub enum State {
     /// Able to serve, but about to be merged with another PG.
     Quiesced,
     /// Merge target: taking over the content of other PGs.
-    Joining,
+    Merging,
     /// Merge source: handing its content to the target.
     Leaving,
     /// Member of the acting set, with the primary on another OSD.
@@ -266,8 +266,8 @@ pub struct Pg {
     pg_num_coming: u32,
     /// Epoch of the stored info at load.
     stored_at: Epoch,
-    joins: Seldom<resize::merge_target::Joins>,
-    cargo: Option<Box<resize::merge_source::Cargo>>,
+    merges: Seldom<resize::merge_target::Merges>,
+    sending: Option<Box<resize::merge_source::Sending>>,
     /// Marks the PG's name as taken while its collection is being removed.
     leaver: Option<Box<Leaver>>,
     /// Time of the next attempt of a split that waits for a removal, or of plans without room.
@@ -309,8 +309,8 @@ impl Pg {
             bits_coming: 0,
             pg_num_coming: 0,
             stored_at: Epoch(0),
-            joins: Seldom::default(),
-            cargo: None,
+            merges: Seldom::default(),
+            sending: None,
             leaver: None,
             again_at: None,
             room_missed: false,
@@ -669,7 +669,7 @@ impl Pg {
 
     /// True while the machine holds maps, since it is loading or changing its collection.
     fn is_early(&self) -> bool {
-        matches!(self.state, State::Loading | State::Creating | State::Splitting | State::Joining)
+        matches!(self.state, State::Loading | State::Creating | State::Splitting | State::Merging)
     }
 
     fn tag(&self, plan: u64) -> Tag {

@@ -88,7 +88,7 @@ impl Pg {
     #[must_use]
     pub fn state_bits(&self) -> u64 {
         match &self.state {
-            State::Loading | State::Splitting | State::Joining | State::GetInfo | State::GetLog | State::WaitUpThru => {
+            State::Loading | State::Splitting | State::Merging | State::GetInfo | State::GetLog | State::WaitUpThru => {
                 pg_state::PEERING | self.copies_bits()
             }
             State::Creating => pg_state::CREATING | pg_state::PEERING,

@@ -69,7 +69,7 @@ impl Pg {
         tree(&mut self.missing);
         self.log.rest();
         self.info.past.shrink_to_fit();
-        self.joins.rest();
+        self.merges.rest();
         self.trim.rest();
         let p = &mut self.peers;
         p.failed.rest();

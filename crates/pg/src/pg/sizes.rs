@@ -8,7 +8,7 @@ fn a_machine_is_small() {
         ($($t:ty),* $(,)?) => { [$((size_of::<$t>(), stringify!($t))),*] };
     }
     let mut parts = sizes!(
-        Pg, PgConfig, Oid, State, Option<MapView>, crate::pg::resize::merge_target::Joins, crate::pg::resize::merge_source::Cargo, Option<Leaver>, PgInfo, wire::types::PgHistory,
+        Pg, PgConfig, Oid, State, Option<MapView>, crate::pg::resize::merge_target::Merges, crate::pg::resize::merge_source::Sending, Option<Leaver>, PgInfo, wire::types::PgHistory,
         crate::stats::StatSum, PgLog, ContextCache, WatchTable, HashMap<HObject, ObjectLock, FxBuildHasher>, Backoffs,
         Commit, Peers, crate::pg::peering::session::Member, crate::pg::recovery::reserve::Reservation, Option<crate::pg::recovery::reserve::Lent>, crate::pg::scrub::lead::Scrub,
         crate::pg::recovery::unreadable::Damage, crate::pg::recovery::unfound::Lost, crate::interval::Prior, Trim, Counters, report::Stamps, Plan, HObject,

@@ -25,7 +25,7 @@ impl Shard {
         }
         let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
         if let Some(pg) = self.pgs.get_mut(i) {
-            pg.joins_at(map.epoch, pg_num);
+            pg.merges_at(map.epoch, pg_num);
         }
         if id.seed >= pg_num && self.by_pg.get(spg) == Some(i) {
             self.by_pg.remove(spg);
@@ -57,7 +57,7 @@ impl Shard {
         while let Some((from, to, kin)) = self.kin.pop_front() {
             // A message to a PG that leaves must not reach a PG that was split off under its name later.
             let (here, at) = match *kin {
-                Kin::Next(e) | Kin::Joined { at: e, .. } | Kin::Await(e) => {
+                Kin::Next(e) | Kin::Merged { at: e, .. } | Kin::Await(e) => {
                     let left = self.leaving.get(&(to, e)).copied();
                     // The PG may leave at a map that has not arrived here.
                     let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();

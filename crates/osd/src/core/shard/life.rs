@@ -24,7 +24,7 @@ impl Shard {
         for (cid, bits) in store.collections() {
             match pg::pg_of(cid) {
                 // Leftovers of an interrupted merge are emptied when the merge is repeated.
-                Some(spg) if pg::is_berth(spg.shard) => {}
+                Some(spg) if pg::is_intake(spg.shard) => {}
                 Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
                 _ => {}
             }

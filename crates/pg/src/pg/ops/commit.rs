@@ -104,21 +104,21 @@ pub(in crate::pg) enum Action {
         to: PeerId,
         n: u64,
     },
-    /// A page of a long snapshot index is moved: to children of a split, or to the target that joins this collection.
+    /// A page of a long snapshot index is moved: to children of a split, or to the merge target.
     IndexMoved(Option<Cid>),
     /// A step of preparing the collection for a merge source's objects is done.
-    Berth,
+    Intake,
     /// The collection is ready for a merge source's objects.
-    Berthed,
+    IntakeReady,
     /// A part of a merge source's objects is durable here.
-    Stowed {
+    ObjectsStored {
         /// Operations of the part that had no room in the same transaction.
         left: Vec<Op>,
         /// This is the last part.
         last: bool,
     },
     /// The merge of that epoch is done; these sources are part of this PG.
-    Joined(base::Epoch, Vec<base::SpgId>),
+    PgsMerged(base::Epoch, Vec<base::SpgId>),
     /// An unfound object was given up, in the interval of that generation.
     Lost(u64, HObject),
     /// Changes from the source machine of a move, up to that number, are durable here.
@@ -648,8 +648,8 @@ impl Pg {
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
             Action::IndexMoved(from) => self.index_moved(from, now, store, out),
-            a @ (Action::Berth | Action::Berthed | Action::Stowed { .. } | Action::Joined(..)) => {
-                self.berth_acts(a, now, store, out);
+            a @ (Action::Intake | Action::IntakeReady | Action::ObjectsStored { .. } | Action::PgsMerged(..)) => {
+                self.merge_acts(a, now, store, out);
             }
             Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
             Action::Loaded(n) => self.loaded(n, now, store, out),

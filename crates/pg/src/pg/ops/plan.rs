@@ -53,11 +53,11 @@ pub(in crate::pg) enum Work {
     /// As merge source: sends the PG's state to the target.
     Leave,
     /// As merge source: sends the next objects to the target.
-    Cargo,
+    SendObjects,
     /// As merge target: prepares the collection for the source's objects.
-    Berth,
+    Intake,
     /// As merge target: stores a part of the source's objects; true for the last part.
-    Stow(Vec<store::Op>, bool),
+    StoreObjects(Vec<store::Op>, bool),
     /// As source of a move: begins it.
     Depart,
     /// As source of a move: sends the next objects.
@@ -68,8 +68,8 @@ pub(in crate::pg) enum Work {
     LoadMove,
     /// As target of a move: stores the info, so that the collection counts.
     Arrive,
-    /// As merge target: joins the given collection, the source's own or a copy, to this one.
-    Join(Option<store::Cid>),
+    /// As merge target: merges the given collection, the source's own or a copy, into this one.
+    MergeFrom(Option<store::Cid>),
     /// Removes objects of a PG that is being deleted.
     Delete,
     /// Stores the info.
@@ -271,7 +271,7 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::Stow(..) | Work::LoadMove);
+        self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
         if self.coder.is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
             self.shard.reads = self.shard_reads(&mut plan);
         }
@@ -301,15 +301,15 @@ impl Pg {
             Work::Activate => self.run_activate(plan.id, store, out),
             Work::Split => self.run_split(plan.id, now, store, out),
             Work::Leave => self.run_leave(plan.id, store, out),
-            Work::Cargo => self.run_cargo(&mut plan, store, out),
-            Work::Berth => self.run_berth(plan.id, store, out),
-            Work::Stow(ref ops, last) => self.run_stow(plan.id, ops, last, store, out),
+            Work::SendObjects => self.run_send_objects(&mut plan, store, out),
+            Work::Intake => self.run_intake(plan.id, store, out),
+            Work::StoreObjects(ref ops, last) => self.run_store_objects(plan.id, ops, last, store, out),
             Work::Depart => self.run_depart(plan.id, store, out),
             Work::Copy => self.run_copy(plan.id, now, store, out),
             Work::Settle => self.run_settle(plan.id, store, out),
             Work::LoadMove => self.run_load_move(plan.id, store, out),
             Work::Arrive => self.run_arrive(plan.id, store, out),
-            Work::Join(from) => self.run_join(plan.id, from, now, store, out),
+            Work::MergeFrom(from) => self.run_merge_from(plan.id, from, now, store, out),
             Work::Delete => self.run_delete(plan.id, store, out),
             Work::SaveInfo => self.run_save_info(plan.id, store, out),
             Work::SaveStart => self.run_save_start(plan.id, store, out),

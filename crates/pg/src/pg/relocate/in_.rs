@@ -14,7 +14,7 @@
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::Stop;
-use crate::moving::{Late, Luggage, Move};
+use crate::moving::{Handover, Late, Move};
 use crate::pg::kept;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
@@ -34,7 +34,7 @@ pub(in crate::pg) struct Arrive {
     busy: bool,
     /// The collection exists, or its creation is submitted.
     made: bool,
-    luggage: Option<Box<Luggage>>,
+    handover: Option<Box<Handover>>,
     /// The host was told that everything is here.
     ready_told: bool,
     decided: bool,
@@ -58,7 +58,7 @@ impl Pg {
             loads: VecDeque::new(),
             busy: true,
             made: false,
-            luggage: None,
+            handover: None,
             ready_told: false,
             decided: false,
             written: false,
@@ -104,7 +104,7 @@ impl Pg {
         match m {
             Move::Settle { .. } => self.start_work(Work::Settle, None, now, store, out),
             Move::Load { n, ops } => a.loads.push_back((n, ops)),
-            Move::Switch(l) => a.luggage = Some(l),
+            Move::Switch(l) => a.handover = Some(l),
             Move::Decided(true) => {
                 a.decided = true;
                 self.start_work(Work::Arrive, None, now, store, out);
@@ -136,7 +136,7 @@ impl Pg {
                 continue;
             }
             let rests = !a.busy && a.loads.is_empty() && self.commits.is_empty();
-            if a.luggage.is_some() && rests && !a.ready_told {
+            if a.handover.is_some() && rests && !a.ready_told {
                 a.ready_told = true;
                 out.push(Effect::Move(Box::new(Move::Ready)));
             }
@@ -198,7 +198,7 @@ impl Pg {
     /// Handles the durability of changes up to `n`.
     pub(in crate::pg) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
-        if a.luggage.is_none() {
+        if a.handover.is_none() {
             // The source continues with a map that is among those kept from here on.
             let old = self.early_maps.len().saturating_sub(1);
             self.early_maps.drain(..old);
@@ -210,7 +210,7 @@ impl Pg {
 
     /// Stores the info, so that the collection counts.
     pub(in crate::pg) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let Some(info) = self.arrive.as_ref().and_then(|a| a.luggage.as_ref()).map(|l| l.info.clone()) else {
+        let Some(info) = self.arrive.as_ref().and_then(|a| a.handover.as_ref()).map(|l| l.info.clone()) else {
             return Verdict::Done;
         };
         match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
@@ -234,8 +234,8 @@ impl Pg {
     /// Takes over the source's state and starts serving.
     fn live(&mut self, out: &mut Vec<Effect>) {
         let Some(a) = self.arrive.take() else { return };
-        let Arrive { luggage: Some(l), late, own_late, .. } = *a else { return };
-        let Luggage { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
+        let Arrive { handover: Some(l), late, own_late, .. } = *a else { return };
+        let Handover { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
             *l;
         let mut maps = std::mem::take(&mut self.early_maps);
         let at = maps.iter().position(|m| m.epoch >= epoch).unwrap_or(maps.len());

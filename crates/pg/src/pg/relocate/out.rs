@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::exec::{Step, Stop};
 use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE_PART_MAX, MOVE_SETTLED, PUSH_BYTES};
 use crate::map::MapView;
-use crate::moving::{Late, Luggage, Move, second_name};
+use crate::moving::{Handover, Late, Move, second_name};
 use crate::pace::Class;
 use crate::pg::kept;
 use crate::pg::ops::plan::{Verdict, Work};
@@ -517,8 +517,8 @@ impl Pg {
                 At::Copy if d.flight.is_empty() && now.mono >= d.not_before => d.at = At::Hold(now.mono + MOVE_HOLD),
                 At::Hold(_) if quiet && d.flight.is_empty() && epoch >= d.has_maps => {
                     d.at = At::Frozen;
-                    let luggage = self.luggage();
-                    out.push(Effect::Move(Box::new(Move::Switch(Box::new(luggage)))));
+                    let handover = self.handover();
+                    out.push(Effect::Move(Box::new(Move::Switch(Box::new(handover)))));
                     return;
                 }
                 At::Hold(until) if now.mono >= until => {
@@ -542,9 +542,9 @@ impl Pg {
         self.depart.as_ref().is_some_and(|d| d.at == At::Frozen)
     }
 
-    fn luggage(&self) -> Luggage {
+    fn handover(&self) -> Handover {
         let p = &self.peers;
-        Luggage {
+        Handover {
             epoch: self.epoch(),
             info: self.info.clone(),
             log: self.log.clone(),

@@ -80,15 +80,15 @@ impl Pg {
     /// As merge target: takes over a page of the source's index, if it has more than one. False if it has at most one
     /// page.
     pub(in crate::pg) fn take_over_index(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<bool> {
-        let Some((source, heir)) = self.good_heir() else { return Ok(false) };
-        let left = heir.index.len().saturating_sub(INDEX_PAGE);
+        let Some((source, state)) = self.good_source() else { return Ok(false) };
+        let left = state.index.len().saturating_sub(INDEX_PAGE);
         if left == 0 {
             return Ok(false);
         }
-        let entries = heir.index.get(left..).unwrap_or_default().to_vec();
+        let entries = state.index.get(left..).unwrap_or_default().to_vec();
         let op = Op::OmapSet { cid: self.cid, oid: self.meta(), entries };
         self.commit_entries(self.tag(id), vec![op], &mut [], store)?;
-        self.heir_index_taken(source, left);
+        self.source_index_taken(source, left);
         self.on_durable(Action::IndexMoved(Some(from)));
         Ok(true)
     }
@@ -104,7 +104,7 @@ impl Pg {
         match (&self.state, from) {
             _ if self.stopping => {}
             (State::Splitting, None) => self.start_work(Work::Split, None, now, store, out),
-            (State::Joining, Some(from)) => self.start_work(Work::Join(Some(from)), None, now, store, out),
+            (State::Merging, Some(from)) => self.start_work(Work::MergeFrom(Some(from)), None, now, store, out),
             _ => {}
         }
     }

@@ -11,7 +11,7 @@
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
-use crate::kin::{Heir, Kin};
+use crate::kin::{Kin, SourceState};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
 use crate::pg::backend::ec::kept::Kept;
@@ -40,7 +40,7 @@ pub(in crate::pg) enum Cursor {
 
 /// Progress of sending the source's objects.
 #[derive(Debug, Default)]
-pub(in crate::pg) struct Cargo {
+pub(in crate::pg) struct Sending {
     /// Objects listed, the next one last.
     listed: Vec<Oid>,
     /// Position where the list continues.
@@ -53,7 +53,7 @@ pub(in crate::pg) struct Cargo {
 
 impl MapView {
     /// The target that `pg` is merged into under this map; `None` if `pg` exists.
-    pub(in crate::pg) fn joined_to(&self, pg: PgId) -> Option<PgId> {
+    pub(in crate::pg) fn merged_into(&self, pg: PgId) -> Option<PgId> {
         let n = self.pool.as_ref()?.pg_num;
         (pg.seed >= n).then(|| PgId { seed: stable_mod(pg.seed, n, pg_mask(n)), ..pg })
     }
@@ -80,7 +80,7 @@ impl Pg {
         // the host.
         self.held.clear();
         for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::Joined(..)));
+            c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));
         }
         self.map = Some(map);
         self.leaver = Some(Box::new(self.reserver.leave(self.cfg.spg)));
@@ -89,28 +89,28 @@ impl Pg {
 
     /// The target of the merge.
     fn target(&self) -> Option<SpgId> {
-        let pg = self.map.as_ref()?.joined_to(self.cfg.spg.pg)?;
+        let pg = self.map.as_ref()?.merged_into(self.cfg.spg.pg)?;
         Some(SpgId { pg, ..self.cfg.spg })
     }
 
     pub(in crate::pg) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        match self.heir(id, store).and_then(|h| Ok((h, self.forget_undo(id, store)?))) {
+        match self.source_state(id, store).and_then(|h| Ok((h, self.forget_undo(id, store)?))) {
             Ok((h, wrote)) => {
-                out.push(Effect::Kin { to, kin: Kin::Heir(Some(Box::new(h))) });
+                out.push(Effect::Kin { to, kin: Kin::State(Some(Box::new(h))) });
                 if wrote { Verdict::Submitted } else { Verdict::Done }
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, out);
-                out.push(Effect::Kin { to, kin: Kin::Heir(None) });
+                out.push(Effect::Kin { to, kin: Kin::State(None) });
                 Verdict::Done
             }
         }
     }
 
     /// Only for a shard: drops all undo data, since nothing is undone any more, and a collection with undo data can't
-    /// be joined. True if that took a transaction.
+    /// be merged. True if that took a transaction.
     fn forget_undo(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
         if !self.is_coded() {
             return Ok(false);
@@ -124,7 +124,7 @@ impl Pg {
         Ok(true)
     }
 
-    fn heir(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Heir> {
+    fn source_state(&self, id: u64, store: &mut dyn ObjectStore) -> Step<SourceState> {
         let map = self.map.as_ref();
         let meta = map.and_then(|m| m.pool.as_ref()).map(|p| p.last_merge);
         let as_known =
@@ -138,7 +138,15 @@ impl Pg {
             tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy differs from the version agreed for the merge; its content is not used");
         }
         let epoch = map.map(|m| m.epoch).unwrap_or_default();
-        Ok(Heir { epoch, cid: self.cid, good, info: self.info.clone(), records, index, granted: self.granted.clone() })
+        Ok(SourceState {
+            epoch,
+            cid: self.cid,
+            good,
+            info: self.info.clone(),
+            records,
+            index,
+            granted: self.granted.clone(),
+        })
     }
 
     /// Handles a message from the merge target.
@@ -152,44 +160,44 @@ impl Pg {
         match kin {
             // The state was sent, or will be.
             Kin::Await(_) => {}
-            Kin::Next(_) if self.cargo.as_ref().is_none_or(|c| !c.asked) => {
-                self.cargo.get_or_insert_default().asked = true;
-                self.start_work(Work::Cargo, None, now, store, out);
+            Kin::Next(_) if self.sending.as_ref().is_none_or(|c| !c.asked) => {
+                self.sending.get_or_insert_default().asked = true;
+                self.start_work(Work::SendObjects, None, now, store, out);
             }
-            Kin::Joined { taken: true, .. } => {
+            Kin::Merged { taken: true, .. } => {
                 self.state = State::Deleted;
                 for p in std::mem::take(&mut self.plans).into_keys() {
                     self.abandoned.push(p);
                 }
                 out.push(Effect::Deleted);
             }
-            Kin::Joined { taken: false, .. } => self.start_delete(now, store, out),
+            Kin::Merged { taken: false, .. } => self.start_delete(now, store, out),
             _ => tracing::debug!(pg = %self.cfg.spg, ?kin, "message of a merge ignored"),
         }
     }
 
-    pub(in crate::pg) fn run_cargo(
+    pub(in crate::pg) fn run_send_objects(
         &mut self,
         plan: &mut Plan,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        let mut c = self.cargo.take().unwrap_or_default();
-        let step = self.next_cargo(plan.id, &mut c, store);
+        let mut c = self.sending.take().unwrap_or_default();
+        let step = self.next_objects(plan.id, &mut c, store);
         match step {
             Ok((ops, damaged, last)) => {
                 c.asked = false;
-                self.cargo = Some(c);
+                self.sending = Some(c);
                 for object in &damaged {
                     tracing::error!(pg = %self.cfg.spg, %object, "object is unreadable here; the merge target must recover it");
                 }
-                out.push(Effect::Kin { to, kin: Kin::Cargo { ops, damaged, last } });
+                out.push(Effect::Kin { to, kin: Kin::Objects { ops, damaged, last } });
                 Verdict::Done
             }
             // The part is read again from its start.
             Err(stop) => {
-                self.cargo = Some(c);
+                self.sending = Some(c);
                 match stop {
                     Stop::Wait => Verdict::Park(Stage::Reading),
                     Stop::Errno(errno) => {
@@ -203,7 +211,12 @@ impl Pg {
 
     /// Reads the next part: its changes, unreadable objects, and whether it is the last. `c` changes only if there is
     /// a part.
-    fn next_cargo(&self, id: u64, c: &mut Cargo, store: &mut dyn ObjectStore) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
+    fn next_objects(
+        &self,
+        id: u64,
+        c: &mut Sending,
+        store: &mut dyn ObjectStore,
+    ) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
         let (tag, cid) = (self.tag(id), self.cid);
         if c.listed.is_empty() && (!c.started || c.next.is_some()) {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };

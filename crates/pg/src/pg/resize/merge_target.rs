@@ -18,7 +18,7 @@
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};
 use crate::info::PgInfo;
-use crate::kin::{Heir, Kin};
+use crate::kin::{Kin, SourceState};
 use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
@@ -37,16 +37,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
 
 /// The shard in the name of the collection that receives the objects of merge sources, of a whole copy.
-const BERTH: ShardId = ShardId(100);
+const INTAKE: ShardId = ShardId(100);
 
 /// The same of a shard: this is added to it. An OSD may have two shards of a PG, and each has sources of its own.
-const BERTH_OF_SHARD: i8 = 102;
+const INTAKE_OF_SHARD: i8 = 102;
 
 /// True if a collection with this shard in its name receives the objects of merge sources. A start leaves it alone: it is emptied
 /// when the merge is repeated.
 #[must_use]
-pub fn is_berth(shard: ShardId) -> bool {
-    shard == BERTH || shard.0 >= BERTH_OF_SHARD
+pub fn is_intake(shard: ShardId) -> bool {
+    shard == INTAKE || shard.0 >= INTAKE_OF_SHARD
 }
 
 /// Records that a merge keeps at least, even on a full device.
@@ -54,11 +54,11 @@ const LOG_LEFT: usize = 250;
 
 /// State of the merges into this PG.
 #[derive(Debug, Default)]
-pub(in crate::pg) struct Joins {
+pub(in crate::pg) struct Merges {
     /// Sources by the epoch of their merge, for maps that were not processed.
     coming: BTreeMap<Epoch, Vec<SpgId>>,
     /// States of sources; they may come before the map.
-    heirs: BTreeMap<SpgId, Option<Box<Heir>>>,
+    states: BTreeMap<SpgId, Option<Box<SourceState>>>,
     /// Sources of the merge that is being done.
     now: Vec<SpgId>,
     /// All sources of the current merge have answered.
@@ -67,24 +67,24 @@ pub(in crate::pg) struct Joins {
     damaged: BTreeSet<HObject>,
 }
 
-impl Part for Joins {
+impl Part for Merges {
     const EMPTY: &'static Self = &Self {
         coming: BTreeMap::new(),
-        heirs: BTreeMap::new(),
+        states: BTreeMap::new(),
         now: Vec::new(),
         told: false,
         damaged: BTreeSet::new(),
     };
 
     fn is_empty(&self) -> bool {
-        self.coming.is_empty() && self.heirs.is_empty() && self.now.is_empty() && !self.told && self.damaged.is_empty()
+        self.coming.is_empty() && self.states.is_empty() && self.now.is_empty() && !self.told && self.damaged.is_empty()
     }
 }
 
 impl Pg {
     /// Notes the sources of the merge into this PG that a map with `pg_num` does. The host calls this before it hands
     /// in the map.
-    pub fn joins_at(&mut self, epoch: Epoch, pg_num: u32) {
+    pub fn merges_at(&mut self, epoch: Epoch, pg_num: u32) {
         let spg = self.cfg.spg;
         let old = std::mem::replace(&mut self.pg_num_coming, pg_num);
         if pg_num == 0 || pg_num >= old || spg.pg.seed >= pg_num {
@@ -94,7 +94,7 @@ impl Pg {
             children(spg.pg.seed, pg_num, old).map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
         if !sources.is_empty() {
             self.bits_coming = split_bits(spg.pg, pg_num);
-            self.joins.coming.insert(epoch, sources);
+            self.merges.coming.insert(epoch, sources);
         }
     }
 
@@ -141,21 +141,21 @@ impl Pg {
             (State::Deleting | State::Deleted | State::Stopped | State::Failed(_), kin) => {
                 out.extend(answer_for_none(from, &kin));
             }
-            (_, Kin::Heir(h)) => {
-                self.joins.heirs.insert(from, h);
-                self.check_heirs(now, store, out);
+            (_, Kin::State(h)) => {
+                self.merges.states.insert(from, h);
+                self.check_merge_sources(now, store, out);
             }
-            (State::Joining, Kin::Cargo { ops, damaged, last }) => {
-                self.joins.damaged.extend(damaged);
-                self.start_work(Work::Stow(ops, last), None, now, store, out);
+            (State::Merging, Kin::Objects { ops, damaged, last }) => {
+                self.merges.damaged.extend(damaged);
+                self.start_work(Work::StoreObjects(ops, last), None, now, store, out);
             }
             _ => {}
         }
     }
 
     /// Selects the merges of this map; true if there are any.
-    pub(in crate::pg) fn await_heirs(&mut self, map: &MapView) -> bool {
-        let Some(j) = self.joins.used() else { return false };
+    pub(in crate::pg) fn await_sources(&mut self, map: &MapView) -> bool {
+        let Some(j) = self.merges.used() else { return false };
         let mut later = j.coming.split_off(&Epoch(map.epoch.0 + 1));
         let due = j.coming.remove(&map.epoch);
         std::mem::swap(&mut j.coming, &mut later);
@@ -164,102 +164,102 @@ impl Pg {
     }
 
     /// Ends the interval at the map of the merge, and asks the sources for their state.
-    pub(in crate::pg) fn start_join(
+    pub(in crate::pg) fn start_pg_merge(
         &mut self,
         map: MapView,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.joins.now, "merging PGs into this one");
-        self.close_collection(State::Joining, self.is_primary() && !self.stopping, now, out);
-        self.joins.told = false;
-        self.joins.damaged.clear();
+        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.merges.now, "merging PGs into this one");
+        self.close_collection(State::Merging, self.is_primary() && !self.stopping, now, out);
+        self.merges.told = false;
+        self.merges.damaged.clear();
         let epoch = map.epoch;
         self.early_maps.insert(0, map);
-        out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
-        self.check_heirs(now, store, out);
+        out.extend(self.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
+        self.check_merge_sources(now, store, out);
     }
 
     /// Goes on when all sources have answered; dismisses sources that are not needed.
-    fn check_heirs(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.state == State::Joining && !self.joins.told {
-            self.joins.told = self.joins.now.iter().all(|s| self.joins.heirs.contains_key(s));
-            if self.joins.told {
-                let work = match self.good_heir() {
-                    Some((_, heir)) if store.beside(self.cid, heir.cid) => Work::Join(Some(heir.cid)),
-                    _ => Work::Berth,
+    fn check_merge_sources(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.state == State::Merging && !self.merges.told {
+            self.merges.told = self.merges.now.iter().all(|s| self.merges.states.contains_key(s));
+            if self.merges.told {
+                let work = match self.good_source() {
+                    Some((_, state)) if store.beside(self.cid, state.cid) => Work::MergeFrom(Some(state.cid)),
+                    _ => Work::Intake,
                 };
                 self.start_work(work, None, now, store, out);
             }
         }
-        self.dismiss_heirs(out);
+        self.dismiss_sources(out);
     }
 
-    fn dismiss_heirs(&mut self, out: &mut Vec<Effect>) {
+    fn dismiss_sources(&mut self, out: &mut Vec<Effect>) {
         if self.is_early() {
             return;
         }
         let epoch = self.epoch();
-        self.joins.heirs.retain(|from, h| {
+        self.merges.states.retain(|from, h| {
             let wanted = h.as_ref().is_some_and(|h| h.epoch > epoch);
             if !wanted && h.is_some() {
                 let at = h.as_ref().map_or(epoch, |h| h.epoch);
-                out.push(Effect::Kin { to: *from, kin: Kin::Joined { at, taken: false } });
+                out.push(Effect::Kin { to: *from, kin: Kin::Merged { at, taken: false } });
             }
             wanted
         });
     }
 
     /// The source and its state, if both copies are in the version agreed for the merge.
-    pub(in crate::pg) fn good_heir(&self) -> Option<(SpgId, &Heir)> {
+    pub(in crate::pg) fn good_source(&self) -> Option<(SpgId, &SourceState)> {
         let meta = self.early_maps.first()?.pool.as_ref()?.last_merge;
-        let [from] = self.joins.now[..] else { return None };
-        let heir = self.joins.heirs.get(&from)?.as_deref()?;
+        let [from] = self.merges.now[..] else { return None };
+        let state = self.merges.states.get(&from)?.as_deref()?;
         let here = self.info.is_complete()
             && self.missing.is_empty()
             && self.info.served
             && meta.source == from.pg.seed
             && meta.target_version == self.info.last_update;
-        (heir.good && here).then_some((from, heir))
+        (state.good && here).then_some((from, state))
     }
 
     /// Notes that keys of the source's index from `left` on are taken over.
-    pub(in crate::pg) fn heir_index_taken(&mut self, source: SpgId, left: usize) {
-        if let Some(Some(h)) = self.joins.heirs.get_mut(&source) {
+    pub(in crate::pg) fn source_index_taken(&mut self, source: SpgId, left: usize) {
+        if let Some(Some(h)) = self.merges.states.get_mut(&source) {
             h.index.truncate(left);
         }
     }
 
     /// Epoch of the merge.
-    fn joining_at(&self) -> Epoch {
+    fn merging_at(&self) -> Epoch {
         self.early_maps.first().map_or(self.epoch(), |m| m.epoch)
     }
 
     /// The collection for the sources' objects, in the target's shard of the store; it may stay empty.
-    fn berth(&self) -> Cid {
+    fn intake(&self) -> Cid {
         let shard = match self.cfg.spg.shard {
-            ShardId::NONE => BERTH,
-            ShardId(s) => ShardId(BERTH_OF_SHARD.saturating_add(s)),
+            ShardId::NONE => INTAKE,
+            ShardId(s) => ShardId(INTAKE_OF_SHARD.saturating_add(s)),
         };
         Cid::Pg(SpgId { shard, ..self.cfg.spg })
     }
 
     /// Creates that collection, after removing the leftover of an earlier attempt.
-    pub(in crate::pg) fn run_berth(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let (tag, berth) = (self.tag(id), self.berth());
-        let there = store.collections().iter().any(|(c, _)| *c == berth);
+    pub(in crate::pg) fn run_intake(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+        let (tag, intake) = (self.tag(id), self.intake());
+        let there = store.collections().iter().any(|(c, _)| *c == intake);
         let ops = if there {
             let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
-            match store.list(tag, berth, &min, None, DELETE_BATCH) {
-                Ok((v, _)) if v.is_empty() => vec![Op::RemoveCollection { cid: berth }],
-                Ok((v, _)) => v.into_iter().map(|oid| Op::Remove { cid: berth, oid }).collect(),
+            match store.list(tag, intake, &min, None, DELETE_BATCH) {
+                Ok((v, _)) if v.is_empty() => vec![Op::RemoveCollection { cid: intake }],
+                Ok((v, _)) => v.into_iter().map(|oid| Op::Remove { cid: intake, oid }).collect(),
                 Err(e) => return self.step_failed(e.into(), out),
             }
         } else {
-            vec![Op::MakeBeside { cid: berth, beside: self.cid, bits: self.bits }]
+            vec![Op::MakeBeside { cid: intake, beside: self.cid, bits: self.bits }]
         };
-        let then = if there { Action::Berth } else { Action::Berthed };
+        let then = if there { Action::Intake } else { Action::IntakeReady };
         match self.commit_entries(tag, ops, &mut [], store) {
             Ok(()) => {
                 self.on_durable(then);
@@ -270,40 +270,40 @@ impl Pg {
     }
 
     /// Handles the durability of a step of the merge.
-    pub(in crate::pg) fn berth_acts(
+    pub(in crate::pg) fn merge_acts(
         &mut self,
         a: Action,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        if let Action::Joined(at, from) = &a {
-            out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at: *at, taken: false } }));
+        if let Action::PgsMerged(at, from) = &a {
+            out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
         }
-        if self.state != State::Joining || self.stopping {
+        if self.state != State::Merging || self.stopping {
             return;
         }
         match a {
-            Action::Berth => self.start_work(Work::Berth, None, now, store, out),
-            Action::Berthed if self.good_heir().is_none() => {
-                self.start_work(Work::Join(Some(self.berth())), None, now, store, out);
+            Action::Intake => self.start_work(Work::Intake, None, now, store, out),
+            Action::IntakeReady if self.good_source().is_none() => {
+                self.start_work(Work::MergeFrom(Some(self.intake())), None, now, store, out);
             }
-            Action::Stowed { left, last } if !left.is_empty() => {
-                self.start_work(Work::Stow(left, last), None, now, store, out);
+            Action::ObjectsStored { left, last } if !left.is_empty() => {
+                self.start_work(Work::StoreObjects(left, last), None, now, store, out);
             }
-            Action::Stowed { last: true, .. } => {
-                self.start_work(Work::Join(Some(self.berth())), None, now, store, out);
+            Action::ObjectsStored { last: true, .. } => {
+                self.start_work(Work::MergeFrom(Some(self.intake())), None, now, store, out);
             }
-            Action::Berthed | Action::Stowed { .. } => {
-                let at = self.joining_at();
-                out.extend(self.joins.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
+            Action::IntakeReady | Action::ObjectsStored { .. } => {
+                let at = self.merging_at();
+                out.extend(self.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
             _ => {}
         }
     }
 
     /// Stores a part of the sources' objects, as much as there is room for at once.
-    pub(in crate::pg) fn run_stow(
+    pub(in crate::pg) fn run_store_objects(
         &mut self,
         id: u64,
         ops: &[Op],
@@ -311,19 +311,19 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let to = self.berth();
+        let to = self.intake();
         let part = |n| ops.iter().take(n).filter_map(|o| moved(o, to)).collect();
         match self.commit_first(self.tag(id), ops.len(), part, store) {
             Ok(n) => {
                 let left = ops.get(n..).unwrap_or_default().to_vec();
-                self.on_durable(Action::Stowed { left, last });
+                self.on_durable(Action::ObjectsStored { left, last });
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),
         }
     }
 
-    pub(in crate::pg) fn run_join(
+    pub(in crate::pg) fn run_merge_from(
         &mut self,
         id: u64,
         from: Option<Cid>,
@@ -337,42 +337,42 @@ impl Pg {
             Ok(true) => return Verdict::Submitted,
             Err(stop) => return self.step_failed(stop, out),
         }
-        match self.join(id, from, store) {
+        match self.merge_pgs(id, from, store) {
             Ok(()) => {
-                let (at, sources) = (self.joining_at(), std::mem::take(&mut self.joins.now));
+                let (at, sources) = (self.merging_at(), std::mem::take(&mut self.merges.now));
                 for s in &sources {
-                    self.joins.heirs.remove(s);
+                    self.merges.states.remove(s);
                 }
-                if from == self.berth() {
-                    self.on_durable(Action::Joined(at, sources));
+                if from == self.intake() {
+                    self.on_durable(Action::PgsMerged(at, sources));
                 } else {
-                    out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Joined { at, taken: true } }));
+                    out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));
                 }
                 self.state = State::Stray;
                 self.take_early_maps(now, store, out);
-                self.dismiss_heirs(out);
+                self.dismiss_sources(out);
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),
         }
     }
 
-    fn join(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<()> {
+    fn merge_pgs(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
         let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
             return Ok(());
         };
         let bits = split_bits(self.cfg.spg.pg, pg_num);
-        let first = self.joins.now.iter().map(|s| s.pg.seed.reverse_bits()).min().unwrap_or(u32::MAX);
+        let first = self.merges.now.iter().map(|s| s.pg.seed.reverse_bits()).min().unwrap_or(u32::MAX);
         let merge = Op::Merge { cid: from, dst: self.cid, first, bits };
         let cid = self.cid;
-        for h in self.joins.heirs.values().flatten() {
+        for h in self.merges.states.values().flatten() {
             for (o, until) in h.granted.iter() {
                 self.granted.raise(*o, *until);
             }
         }
-        let Some((source, heir)) = self.good_heir() else {
+        let Some((source, state)) = self.good_source() else {
             tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
             let mut info = PgInfo { history: self.info.history.clone(), ..PgInfo::default() };
             // The intervals known as started were of one of the PGs alone, after both were found equal. A complete
@@ -396,11 +396,11 @@ impl Pg {
             self.bits = bits;
             return Ok(());
         };
-        let entries = interleaved(self.own_records(id, store)?, heir.records.iter().cloned())
+        let entries = interleaved(self.own_records(id, store)?, state.records.iter().cloned())
             .into_iter()
             .map(|(_, r)| self.own_entry(&r))
             .collect::<Result<Vec<_>, _>>()?;
-        let (mine, theirs) = (self.info.last_update, heir.info.last_update);
+        let (mine, theirs) = (self.info.last_update, state.info.last_update);
         let newest = mine.version.saturating_add(theirs.version).saturating_add(1);
         let n = entries.len() as u64;
         let entries: Vec<LogEntry> = (1..)
@@ -411,12 +411,12 @@ impl Pg {
                 LogEntry { version, undo: Bytes::new(), touch: None, ..e }
             })
             .collect();
-        let info = self.joined_info(epoch, newest, &heir.info);
+        let info = self.merged_info(epoch, newest, &state.info);
         let mut before = self.forget_aside();
-        if !heir.index.is_empty() {
-            before.push(Op::OmapSet { cid, oid: self.meta(), entries: heir.index.clone() });
+        if !state.index.is_empty() {
+            before.push(Op::OmapSet { cid, oid: self.meta(), entries: state.index.clone() });
         }
-        if from == heir.cid {
+        if from == state.cid {
             let (meta, missing) = own_objects(source);
             before.extend([meta, missing].map(|oid| Op::Remove { cid: from, oid }));
         }
@@ -424,7 +424,7 @@ impl Pg {
         before.push(Op::LogRewind { cid, to: Eversion::default() });
         // A copy whose log reaches the end of the merged log has the right versions.
         let missing: BTreeMap<HObject, Eversion> =
-            self.joins.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
+            self.merges.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
         if !missing.is_empty() {
             before.push(set_missing(cid, self.meta_missing(), &missing));
         }
@@ -478,7 +478,7 @@ impl Pg {
     }
 
     /// The info of the merged PG.
-    fn joined_info(&self, epoch: Epoch, newest: u64, theirs: &PgInfo) -> PgInfo {
+    fn merged_info(&self, epoch: Epoch, newest: u64, theirs: &PgInfo) -> PgInfo {
         let mut info = self.info.clone();
         info.last_update = Eversion { epoch, version: newest };
         if self.is_coded() {
@@ -543,8 +543,8 @@ fn interleaved<T>(
 #[must_use]
 pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
     let kin = match kin {
-        Kin::Await(_) => Kin::Heir(None),
-        Kin::Heir(Some(h)) => Kin::Joined { at: h.epoch, taken: false },
+        Kin::Await(_) => Kin::State(None),
+        Kin::State(Some(h)) => Kin::Merged { at: h.epoch, taken: false },
         _ => return None,
     };
     Some(Effect::Kin { to, kin })
@@ -570,10 +570,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cargo_is_made_of_is_put_away() {
+    fn only_changes_of_objects_are_stored() {
         let cid = Cid::Pg(PgId::new(1, 5).into());
         let oid = Oid::new(HObject::min());
-        let to = Cid::Pg(SpgId { pg: PgId::new(1, 1), shard: BERTH });
+        let to = Cid::Pg(SpgId { pg: PgId::new(1, 1), shard: INTAKE });
         let touch = moved(&Op::Touch { cid, oid: oid.clone() }, to).unwrap();
         assert_eq!(touch.cid(), to);
         assert!(moved(&Op::PgInfo { cid, info: Bytes::new() }, to).is_none());
