@@ -87,7 +87,7 @@ guest_start() {
   { echo "MON=$GUEST_HOST:$PORT"; echo "KEY=$(ceph auth print-key client.admin)"; } >"$G/settings"
   (cd "$G" && find . | cpio -o -H newc --quiet | gzip -1) >"$W/initrd"
   mkfifo "$W/in"
-  in_ns qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m 1024 -smp 1 -nographic -no-reboot \
+  ip netns exec "$ns" qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m 1024 -smp 1 -nographic -no-reboot \
     -kernel "$GUEST_KERNEL" -initrd "$W/initrd" -append "console=ttyS0 panic=-1 quiet no_timer_check" \
     -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n \
     <"$W/in" >"$W/guest.out" 2>&1 &
