@@ -5,6 +5,7 @@
 
 use crate::load::Load;
 use crate::net::NodeId;
+use crate::node::mons::MonsNode;
 use crate::node::{Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
@@ -45,6 +46,8 @@ enum Undo {
     FastDisk(NodeId),
     /// Monitors that were cut off from the state.
     Join(Vec<NodeId>),
+    /// A monitor whose requests to the state wait on their way.
+    Release(NodeId),
     Restart(NodeId),
     Empty(NodeId),
     Command(String),
@@ -198,7 +201,7 @@ impl Faults {
                 let all = w.ctx.mons().into_iter().flat_map(|m| [(osd, m), (m, osd)]).collect();
                 self.cut(w, all);
             }
-            Fault::MonPause | Fault::MonApart | Fault::StateCut | Fault::StateGone => {
+            Fault::MonPause | Fault::MonApart | Fault::StateCut | Fault::StateGone | Fault::StateLate => {
                 return self.monitors(kind, w);
             }
             Fault::Reset => {
@@ -493,13 +496,8 @@ impl Faults {
                     o.slow_disk = 1;
                 }
             }
-            Undo::Join(mons) => {
-                for m in mons {
-                    if let Node::Mons(m) = &mut w.nodes[m] {
-                        m.cut_off(false);
-                    }
-                }
-            }
+            Undo::Join(mons) => monitors::each(w, &mons, |m| m.cut_off(false)),
+            Undo::Release(mon) => monitors::each(w, &[mon], MonsNode::release),
             Undo::Restart(n) => {
                 if let Node::Osd(o) = &mut w.nodes[n] {
                     o.disk.write_error = None;

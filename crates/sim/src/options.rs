@@ -79,10 +79,13 @@ pub enum Fault {
     StateCut,
     /// All monitors are.
     StateGone,
+    /// The leader cannot renew its lease, and its requests to the state wait on their way. They arrive when another
+    /// monitor is elected, before that has written anything.
+    StateLate,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 35] = [
+pub const FAULTS: [Fault; 36] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -118,10 +121,11 @@ pub const FAULTS: [Fault; 35] = [
     Fault::MonApart,
     Fault::StateCut,
     Fault::StateGone,
+    Fault::StateLate,
 ];
 
 /// Those with chances of their own, so that the runs of seeds without them stay what they were.
-const APART: [Fault; 12] = [
+const APART: [Fault; 13] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -134,9 +138,10 @@ const APART: [Fault; 12] = [
     Fault::MonApart,
     Fault::StateCut,
     Fault::StateGone,
+    Fault::StateLate,
 ];
 
-/// Those of several monitors, with which nothing happens to any OSD.
+/// Those of several monitors that are drawn, with which nothing happens to any OSD.
 pub const OF_MONITORS: [Fault; 5] =
     [Fault::MonCrash, Fault::MonPause, Fault::MonApart, Fault::StateCut, Fault::StateGone];
 
@@ -500,7 +505,7 @@ impl Options {
     /// True if all that happens is to monitors.
     #[must_use]
     pub fn only_monitors(&self) -> bool {
-        self.mons > 1 && self.faults.iter().all(|f| OF_MONITORS.contains(f))
+        self.mons > 1 && self.faults.iter().all(|f| OF_MONITORS.contains(f) || *f == Fault::StateLate)
     }
 
     /// Few objects, and clients that do little and often, one of which only reads, for faults that are to

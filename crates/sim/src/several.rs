@@ -102,15 +102,25 @@ impl Several {
 
     /// Lets time pass for the state; what must not have taken effect.
     pub fn advance(&mut self, now: Time) -> Vec<String> {
-        self.cluster.advance(Mono(now));
         let mut wrong = Vec::new();
-        for (revision, changes) in self.cluster.take_observed() {
-            self.revision = revision;
-            for c in changes {
-                wrong.extend(self.changed(revision, &c.key, c.entry.as_ref()));
+        loop {
+            self.cluster.advance(Mono(now));
+            let leader = self.leader;
+            let observed = self.cluster.take_observed();
+            if observed.is_empty() {
+                return wrong;
+            }
+            for (revision, changes) in observed {
+                self.revision = revision;
+                for c in changes {
+                    wrong.extend(self.changed(revision, &c.key, c.entry.as_ref()));
+                }
+            }
+            if self.leader.is_some() && self.leader != leader {
+                // The worst time for late requests of the leader before.
+                self.cluster.release();
             }
         }
-        wrong
     }
 
     fn changed(&mut self, revision: u64, k: &Bytes, e: Option<&Entry>) -> Option<String> {

@@ -231,3 +231,16 @@ fn a_watch_gap_that_is_ignored() {
 fn an_unknown_outcome_that_is_answered_as_failure() {
     found_of_monitors(Bug::UnknownIsFailure, &[Fault::StateCut]);
 }
+
+/// A late transaction of a deposed leader is refused by nothing but the fence.
+#[test]
+fn a_leader_without_a_fence() {
+    let size = Size { osds: 3, ops: 100, faults: 3, copies: 2, only: vec![Fault::StateLate] };
+    found_with(Bug::LeaderWithoutFence, 4, |seed| {
+        let mut o = Options::plain(seed, size.clone());
+        o.monitors(Some(3));
+        o.state = state::simulated::Faults { delay_max: 20 * MS, ..Default::default() };
+        (o.final_power_cut, o.pgs, o.fault_every, o.fault_lasts) = (false, 1, 3000 * MS, 20_000 * MS);
+        o
+    });
+}

@@ -3,6 +3,7 @@
 use super::{Faults, Undo};
 use crate::net::NodeId;
 use crate::node::Node;
+use crate::node::mons::MonsNode;
 use crate::options::Fault;
 use crate::world::World;
 
@@ -29,17 +30,28 @@ impl Faults {
                 self.cut(w, others.into_iter().flat_map(|m| [(mon, m), (m, mon)]).collect());
             }
             Fault::StateCut => self.cut_state(w, vec![mon]),
+            Fault::StateLate => {
+                let leads = |n: &NodeId| matches!(&w.nodes[*n], Node::Mons(m) if m.leads().is_some());
+                let Some(leader) = all.into_iter().find(leads) else { return false };
+                each(w, &[leader], MonsNode::hold);
+                self.until(w, Undo::Release(leader));
+            }
             _ => self.cut_state(w, all),
         }
         true
     }
 
     fn cut_state(&mut self, w: &mut World, mons: Vec<NodeId>) {
-        for m in &mons {
-            if let Node::Mons(m) = &mut w.nodes[*m] {
-                m.cut_off(true);
-            }
-        }
+        each(w, &mons, |m| m.cut_off(true));
         self.until(w, Undo::Join(mons));
+    }
+}
+
+/// Does something to some of several monitors.
+pub(super) fn each(w: &mut World, mons: &[NodeId], f: impl Fn(&mut MonsNode)) {
+    for m in mons {
+        if let Node::Mons(m) = &mut w.nodes[*m] {
+            f(m);
+        }
     }
 }

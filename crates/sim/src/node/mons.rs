@@ -109,6 +109,8 @@ pub struct MonsNode {
     process: Option<Process>,
     /// Cut off from the state by so many faults.
     cuts: u32,
+    /// True while its requests to the state wait on their way and its lease is not renewed.
+    late: bool,
     /// The reason why the monitor stopped by itself.
     stopped: Option<String>,
 }
@@ -123,7 +125,7 @@ impl MonsNode {
     /// Monitor number `i`, at this node, over this state.
     #[must_use]
     pub fn new(clock: Clock, node: NodeId, i: usize, cluster: Cluster, options: MonOptions) -> Self {
-        Self { clock, node, name: name(i), cluster, options, process: None, cuts: 0, stopped: None }
+        Self { clock, node, name: name(i), cluster, options, process: None, cuts: 0, late: false, stopped: None }
     }
 
     /// Number of the process.
@@ -187,10 +189,25 @@ impl MonsNode {
         self.apply_cuts();
     }
 
+    /// As the leader: its lease is not renewed, and what it asks of the state waits on its way.
+    pub fn hold(&mut self) {
+        let Some(Process { stage: Stage::Leads(l), .. }) = &self.process else { return };
+        self.cluster.hold(&l.store);
+        self.late = true;
+        self.apply_cuts();
+    }
+
+    /// Lets the held requests to the state arrive.
+    pub fn release(&mut self) {
+        self.cluster.release();
+        self.late = false;
+        self.apply_cuts();
+    }
+
     fn apply_cuts(&self) {
         let Some(p) = &self.process else { return };
         let cut = self.cuts > 0;
-        self.cluster.cut(&p.membership, cut);
+        self.cluster.cut(&p.membership, cut || self.late);
         match &p.stage {
             Stage::Begins(l) | Stage::Loads(l, _) => self.cluster.cut(&l.store, cut),
             Stage::InFront(f) => self.cluster.cut(&f.store, cut),
@@ -208,7 +225,7 @@ impl MonsNode {
     /// Starts a process, which begins in front.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
-        self.stopped = None;
+        (self.stopped, self.late) = (None, false);
         let instance = Rng::new(cx.options.seed ^ 0x6d65_6d62_6572 ^ inc << 32).next_u64();
         let me = Presence { name: self.name.clone(), addr: mon_addr(self.node), instance };
         self.process = Some(Process {
