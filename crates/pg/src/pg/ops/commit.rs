@@ -77,7 +77,7 @@ pub(in crate::pg) enum Action {
     Created,
     /// The interval of that generation started in that epoch.
     Activated(u64, Epoch),
-    /// It is stored that the interval of that generation has started.
+    /// The start of the interval of that generation is stored.
     StartSaved(u64),
     /// A part of the authoritative log is merged, in the interval of that generation; the rest follows.
     MergedPart(u64, Box<Merge>),

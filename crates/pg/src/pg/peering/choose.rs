@@ -462,36 +462,7 @@ impl Pg {
         self.wait_for_leases(now, store, out);
     }
 
-    /// Stores that the interval of an erasure-coded PG has started: before the PG serves, and before undo data is
-    /// dropped here or on a member. So an interval of which its primary has not stored that served nobody
-    /// ([`crate::pg::peering::touched`]).
-    pub(in crate::pg) fn run_save_start(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        let mut info = self.info.clone();
-        note_start(&mut info);
-        match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
-            Ok(()) => {
-                self.on_durable(Action::StartSaved(self.generation));
-                Verdict::Submitted
-            }
-            Err(stop) => self.step_failed(stop, out),
-        }
-    }
-
-    /// Handles the durability of the start.
-    pub(in crate::pg) fn start_saved(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.state == State::Activating {
-            self.keep_all();
-            self.share_history(false);
-            self.wait_for_leases(now, store, out);
-        }
-    }
-
-    fn wait_for_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn wait_for_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         // A former primary may not know yet that the interval ended.
         let osds = self.map.as_ref().map(|m| m.osds.clone());
         self.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
@@ -612,7 +583,7 @@ impl Pg {
 }
 
 /// Notes in the history that the present interval has started.
-fn note_start(info: &mut PgInfo) {
+pub(in crate::pg) fn note_start(info: &mut PgInfo) {
     let h = &mut info.history;
     h.last_epoch_started = info.last_epoch_started;
     h.last_interval_started = h.same_interval_since;

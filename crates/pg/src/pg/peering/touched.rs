@@ -15,7 +15,9 @@ use crate::info::PgInfo;
 use crate::interval::PastInterval;
 use crate::log::{LogEntry, LogKind, Touch};
 use crate::peer::Body;
+use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::Verdict;
+use crate::pg::peering::choose::note_start;
 use crate::pg::{Pg, State};
 use crate::shards::{PeerId, ShardSet};
 use base::errno::EIO;
@@ -74,6 +76,35 @@ impl Pg {
         let started = perhaps.max().unwrap_or(known);
         infos.retain(|(_, i)| i.is_complete() && i.last_epoch_started >= started);
         infos
+    }
+
+    /// Stores that the interval of an erasure-coded PG has started: before the PG serves, and before undo data is
+    /// dropped here or on a member. So an interval of which its primary has not stored that served nobody
+    /// ([`never_started`]).
+    pub(in crate::pg) fn run_save_start(
+        &mut self,
+        id: u64,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let mut info = self.info.clone();
+        note_start(&mut info);
+        match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
+            Ok(()) => {
+                self.on_durable(Action::StartSaved(self.generation));
+                Verdict::Submitted
+            }
+            Err(stop) => self.step_failed(stop, out),
+        }
+    }
+
+    /// Handles the durability of the start.
+    pub(in crate::pg) fn start_saved(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.state == State::Activating {
+            self.keep_all();
+            self.share_history(false);
+            self.wait_for_leases(now, store, out);
+        }
     }
 
     /// The version that a shard reaches whose log ends there.
