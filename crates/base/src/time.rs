@@ -35,22 +35,26 @@ impl Utime {
         Self::from_unix(self.to_unix().saturating_add(d))
     }
 
-    /// The time as Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
+    /// Year, month, day, hour, minute and second, UTC.
     #[must_use]
-    pub fn iso(self) -> String {
-        let days = i64::from(self.sec) / 86_400;
+    pub fn utc(self) -> [u32; 6] {
         let s = self.sec % 86_400;
-        // Civil-from-days (Howard Hinnant's algorithm).
-        let z = days + 719_468;
-        let era = z.div_euclid(146_097);
-        let doe = z.rem_euclid(146_097);
+        // Civil-from-days (Howard Hinnant's algorithm); days since 1970 are never negative here.
+        let z = self.sec / 86_400 + 719_468;
+        let (era, doe) = (z / 146_097, z % 146_097);
         let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
         let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
         let mp = (5 * doy + 2) / 153;
         let d = doy - (153 * mp + 2) / 5 + 1;
         let m = if mp < 10 { mp + 3 } else { mp - 9 };
-        let y = yoe + era * 400 + i64::from(m <= 2);
-        format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}.{:06}+0000", s / 3600, s / 60 % 60, s % 60, self.nsec / 1000)
+        [yoe + era * 400 + u32::from(m <= 2), m, d, s / 3600, s / 60 % 60, s % 60]
+    }
+
+    /// The time as Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
+    #[must_use]
+    pub fn iso(self) -> String {
+        let [y, m, d, hour, minute, second] = self.utc();
+        format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}.{:06}+0000", self.nsec / 1000)
     }
 }
 

@@ -95,7 +95,7 @@ fn bytes(s: &str) -> Result<u64, Error> {
     size::parse(s).filter(|n| *n > 0).ok_or_else(|| format!("{s}: not a size").into())
 }
 
-fn seconds(s: f64) -> Result<Duration, Error> {
+pub(super) fn seconds(s: f64) -> Result<Duration, Error> {
     Duration::try_from_secs_f64(s).map_err(|_| format!("{s}: not a number of seconds").into())
 }
 

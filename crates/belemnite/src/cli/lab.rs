@@ -161,17 +161,9 @@ fn changes(a: &RunArgs) -> Result<Vec<Change>, Error> {
 
 /// Date and time to the second, for names.
 fn now() -> String {
-    let secs = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, s) = ((secs / 86_400) as i64, secs % 86_400);
-    // Civil date from days since 1970 (Howard Hinnant's algorithm).
-    let z = days + 719_468;
-    let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (d, m) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let y = yoe + era * 400 + i64::from(m <= 2);
-    format!("{y:04}{m:02}{d:02}-{:02}{:02}{:02}", s / 3600, s / 60 % 60, s % 60)
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let [y, m, d, hour, minute, second] = base::Utime::from_unix(since).utc();
+    format!("{y:04}{m:02}{d:02}-{hour:02}{minute:02}{second:02}")
 }
 
 fn runs(place: &Place) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `belemnite load`: load of whole objects and of files, with the latencies of each kind of operation.
 
+use super::bench::seconds;
 use super::{Error, Target};
 use crate::size;
 use lab::host::steps::{self, Outcome, Role, Steps, To};
@@ -7,7 +8,6 @@ use lab::load::sigv4::Keys;
 use lab::load::steps::{Mix, Sizes};
 use serde_json::json;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// `belemnite load …`
 #[derive(Debug, clap::Subcommand)]
@@ -116,10 +116,6 @@ pub(crate) struct LoadArgs {
     /// Output: lines, or JSON
     #[arg(long, default_value = "line", value_parser = ["line", "json"])]
     format: String,
-}
-
-fn seconds(s: f64) -> Result<Duration, Error> {
-    Duration::try_from_secs_f64(s).map_err(|_| format!("{s}: not a number of seconds").into())
 }
 
 fn rate(r: Option<f64>) -> Result<Option<f64>, Error> {

@@ -2,6 +2,7 @@
 //!
 //! Reference: "Authenticating Requests: Using the Authorization Header" of Amazon's S3 API.
 
+use base::Utime;
 use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 
@@ -52,19 +53,11 @@ fn hex(b: &[u8]) -> String {
     b.iter().flat_map(|x| [DIGITS[usize::from(x >> 4)] as char, DIGITS[usize::from(x & 15)] as char]).collect()
 }
 
-/// The header `x-amz-date` for a time in seconds since 1970: `20130524T000000Z`.
+/// The header `x-amz-date` for a time: `20130524T000000Z`.
 #[must_use]
-pub fn date(seconds: u64) -> String {
-    let (days, s) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Civil date from days since 1970 (Howard Hinnant's algorithm).
-    let z = days + 719_468;
-    let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (d, m) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let y = yoe + era * 400 + i64::from(m <= 2);
-    format!("{y:04}{m:02}{d:02}T{:02}{:02}{:02}Z", s / 3600, s / 60 % 60, s % 60)
+pub fn date(at: Utime) -> String {
+    let [y, m, d, hour, minute, second] = at.utc();
+    format!("{y:04}{m:02}{d:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
 /// Signs requests of one day with one key; the day's key is derived once.
@@ -118,7 +111,7 @@ mod tests {
             secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
             region: "us-east-1".into(),
         };
-        let all = Signer::new(keys).authorization(&date(1_369_353_600), r);
+        let all = Signer::new(keys).authorization(&date(Utime { sec: 1_369_353_600, nsec: 0 }), r);
         all.rsplit_once('=').unwrap().1.to_owned()
     }
 
@@ -137,8 +130,8 @@ mod tests {
 
     #[test]
     fn dates_and_secrets() {
-        assert_eq!(date(1_369_353_600), "20130524T000000Z");
-        assert_eq!(date(951_868_799), "20000229T235959Z");
+        assert_eq!(date(Utime { sec: 1_369_353_600, nsec: 0 }), "20130524T000000Z");
+        assert_eq!(date(Utime { sec: 951_868_799, nsec: 0 }), "20000229T235959Z");
         let keys = Keys { access: "A".into(), secret: "hidden".into(), region: "r".into() };
         assert!(!format!("{keys:?}").contains("hidden"));
     }

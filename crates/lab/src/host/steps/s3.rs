@@ -86,7 +86,7 @@ impl Conn {
     }
 
     async fn once(&mut self, c: &Call<'_>) -> io::Result<(Reply, Done)> {
-        let date = sigv4::date(reactor::clock::read().wall.sec.into());
+        let date = sigv4::date(reactor::clock::read().wall);
         let headers = [("host", self.host.as_str()), ("x-amz-content-sha256", UNSIGNED), ("x-amz-date", &date)];
         let signed = Request { method: c.method, path: c.path, query: c.query, headers: &headers, payload: UNSIGNED };
         let authorization = self.signer.authorization(&date, &signed);
