@@ -45,15 +45,15 @@ pub enum Bug {
     ActAsPredecessor,
     /// An OSD accepts from another OSD a full map that skips epochs.
     SkipMaps,
-    /// A shard that an overwrite does not touch keeps the attributes of the version before.
+    /// A shard that an overwrite spares keeps the attributes of the previous version.
     StaleUntouchedShard,
-    /// Peering takes a shard for one that lacks what its log lacks, also where that does not touch it.
+    /// Peering counts a shard as lacking every entry that its log lacks, even entries that spare it.
     ForgetDeferred,
     /// A parity-delta write takes zeros for the data that it replaces.
     DeltaWithoutOld,
     /// A leader's transactions carry no fence.
     LeaderWithoutFence,
-    /// A monitor in front watches on after a watch that was lost, without reading what it missed.
+    /// A front monitor continues with a new watch after one was lost, without reading the changes in between.
     IgnoreWatchGap,
     /// A monitor answers a change of unknown outcome as one that failed.
     UnknownIsFailure,

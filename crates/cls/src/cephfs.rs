@@ -38,8 +38,8 @@ fn args(r: &mut Reader<'_>) -> Decoded<Args> {
     })
 }
 
-/// Sets an xattr unless it has a value at least as large. A value that cannot be decoded, or has trailing bytes, is
-/// replaced.
+/// Sets an xattr, unless its present value is at least as large. A value that does not decode, or has trailing bytes,
+/// is replaced.
 fn raise<T: PartialOrd>(
     c: &mut dyn ObjectCtx,
     name: &[u8],

@@ -127,7 +127,8 @@ impl Codec {
                 let factors = self.generator.row(self.k + i);
                 chunk.extend_from_slice(&first[strip.clone()]);
                 let target = &mut chunk[strip.clone()];
-                // The target holds the first chunk once: f · d = d + (f - 1) · d, and - is + in this field.
+                // The target already holds the first chunk once: f · d = d + (f - 1) · d, and subtraction equals
+                // addition in this field.
                 if factors[0] != 1 {
                     self.kernel.mul_add(target, &first[strip.clone()], factors[0] ^ 1);
                 }

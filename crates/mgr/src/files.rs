@@ -1,8 +1,8 @@
-//! Statistics of file systems' clients in the manager role: the question that MDS daemons get, what they count for it, and how
-//! `fs perf stats` (and with it `cephfs-top`) shows that. Pure; the host asks and answers.
+//! Statistics of CephFS clients in the manager role, as `fs perf stats` and `cephfs-top` show them: the queries to MDS
+//! daemons, the reports, and the output. No I/O; the host sends the queries and answers the commands.
 //!
-//! The first rank of a file system gathers what all its ranks count and reports it whole each time, so a report takes the
-//! place of the one before.
+//! The first rank of a file system collects the counters of all its ranks. Each of its reports is complete and replaces
+//! the previous one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,9 +13,9 @@ use wire::types::{
     MdsPerfMetricReport, PerfMetricQuery, PerfMetricReport, PerfMetricSubKey, PerformanceCounter, VarVec,
 };
 
-/// Version of the form of what is shown.
+/// Version of the output format.
 const VERSION: u32 = 2;
-/// Counters of a client, as they are shown, in the order of their numbers in messages and in bits of features.
+/// Names of a client's counters in the output, in the order of their numbers in messages and feature bits.
 pub const NAMES: [&str; 16] = [
     "cap_hit",
     "read_latency",
@@ -48,22 +48,22 @@ mod key {
     pub(super) const CLIENT_ID: u8 = 1;
 }
 
-/// Two numbers; what they are depends on the counter: hits and misses, seconds and nanoseconds, a count and a sum.
+/// The two numbers of a counter: hits and misses, seconds and nanoseconds, or a count and a sum.
 pub type Pair = (u64, u64);
 
 /// The clients and ranks that a command asks about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Filter {
-    /// Ranks; none for all.
+    /// Ranks; empty: all.
     ranks: Vec<u32>,
-    /// Number of a client; empty for all.
+    /// Number of a client; empty: all.
     client: String,
     /// Address of a client, with `v1:` or `v2:` before it or not; empty for all.
     ip: String,
 }
 
 impl Filter {
-    /// Of a command's arguments, empty where they are not given. The error is the status line.
+    /// Parses the arguments of a command; an absent argument is empty. The error is the command's status line.
     pub fn parse(ranks: &str, client: &str, ip: &str) -> Result<Self, String> {
         let numbers: Option<Vec<u32>> =
             if ranks.is_empty() { Some(Vec::new()) } else { ranks.split(',').map(number).collect() };
@@ -84,7 +84,7 @@ impl Filter {
         PerfMetricSubKey { kind: key::CLIENT_ID, regex }
     }
 
-    /// By rank and client, without counters: who is counted where.
+    /// Queries by rank and client without counters; their answers say which client is counted at which rank.
     fn ranked(&self) -> Vec<PerfMetricQuery> {
         let query = |regex: String| PerfMetricQuery {
             key_descriptor: VarVec(vec![PerfMetricSubKey { kind: key::MDS_RANK, regex }, self.clients()]),
@@ -118,23 +118,23 @@ type Who = (String, String);
 
 /// Numbers of all [`NAMES`].
 type Counters = [Pair; NAMES.len()];
-/// Answers by the parts of the question's key.
+/// Answers, by the key of their query.
 type ByQuestion<T> = Vec<(Vec<PerfMetricSubKey>, T)>;
 
 /// The counts of one daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Ranks whose numbers are old.
+    /// Ranks whose counters are outdated.
     delayed: BTreeSet<i32>,
-    /// Clients by question and rank. The parts of a key are all that tells questions apart: daemons leave counters out that
-    /// they don't know.
+    /// Clients by query and rank. Only the key identifies a query, because daemons leave out counters that they don't
+    /// know.
     ranked: ByQuestion<Vec<(i32, Who)>>,
-    /// Counters by question.
+    /// Counters by query.
     global: ByQuestion<BTreeMap<Who, Counters>>,
 }
 
 impl Counted {
-    /// Of a report. What of it is not understood is left out.
+    /// Takes over a report; parts that do not decode are left out.
     #[must_use]
     pub fn of(m: &MdsPerfMetricReport) -> Self {
         let mut out = Self { delayed: m.rank_metrics_delayed.iter().copied().collect(), ..Self::default() };
@@ -159,7 +159,7 @@ impl Counted {
         out
     }
 
-    /// True if the daemon answers all that `filter` asks.
+    /// True if the report answers all queries of `filter`.
     #[must_use]
     pub fn answers(&self, filter: &Filter) -> bool {
         filter.ranked().iter().all(|q| self.ranked.iter().any(|(k, _)| *k == q.key_descriptor.0))
@@ -203,7 +203,7 @@ fn unpack(r: &PerfMetricReport, packed: &bytes::Bytes) -> Option<Counters> {
 /// The facts that clients of one file system told of themselves, by `client.123`.
 pub type Clients = BTreeMap<String, Map<String, Value>>;
 
-/// Reads an MDS's list of sessions (`client ls`). What is not of the expected form is left out.
+/// Reads an MDS's list of sessions (`client ls`); entries of another form are left out.
 #[must_use]
 pub fn clients(sessions: &[u8]) -> Clients {
     let Ok(Value::Array(all)) = serde_json::from_slice(sessions) else { return Clients::new() };
@@ -227,7 +227,7 @@ pub fn clients(sessions: &[u8]) -> Clients {
     all.iter().filter_map(one).take(CLIENTS_MAX).collect()
 }
 
-/// A file system: its name, what its first rank counted, and its clients.
+/// A file system: its name, the counters of its first rank's report, and its clients.
 pub type Seen<'a> = (&'a str, &'a Counted, &'a Clients);
 
 /// The answer of `fs perf stats`. Clients that are counted and have no session any more, or not yet, are left out.
@@ -328,7 +328,7 @@ mod tests {
         let q = f.queries();
         let (a, b) = ("client.7 v1:192.0.2.1", "client.8 v1:192.0.2.2");
         let m = MdsPerfMetricReport {
-            // An old daemon: it knows two of the counters, and says so.
+            // An old daemon that knows two of the counters and reports only those.
             reports: vec![
                 answer(q[0].clone(), &[], &[(&["0", a], &[]), (&["1", a], &[]), (&["1", b], &[])]),
                 answer(
@@ -360,7 +360,7 @@ mod tests {
     fn what_is_no_report_is_left_out() {
         let f = filter();
         let q = f.queries();
-        // Too short, a key without parts, a question nobody asked.
+        // Malformed reports: too short, a key without parts, a query that was not sent.
         let m = MdsPerfMetricReport {
             reports: vec![
                 answer(q[1].clone(), &[0, 200], &[(&["client.7 v1:x"], &[(1, 2)]), (&[], &[(1, 2), (3, 4)])]),

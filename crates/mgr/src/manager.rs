@@ -199,9 +199,9 @@ impl Manager {
         self.queries.take(q)
     }
 
-    // Questions to MDS daemons
+    // Queries of MDS daemons
 
-    /// Asks this and nothing else from now on.
+    /// Replaces the queries of MDS daemons.
     pub fn ask_mds(&mut self, queries: Vec<PerfMetricQuery>) {
         if queries.is_empty() {
             self.mds_counted.clear();
@@ -215,7 +215,7 @@ impl Manager {
         self.mds_counted.get(daemon).cloned()
     }
 
-    /// Keeps only the MDS daemons that are named.
+    /// Forgets MDS daemons for which `known` is false.
     pub fn keep_mds(&mut self, known: impl Fn(&str) -> bool) {
         self.mds.keep(&known);
         self.mds_counted.retain(|n, _| known(n));

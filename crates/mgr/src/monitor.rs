@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wire::types::PerfMetricQuery;
 
-/// The daemon of a file system's first rank, which gathers what all ranks count.
+/// The daemon of a file system's first rank, which collects the counters of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstRank {
     /// Name of the file system.
@@ -21,7 +21,7 @@ pub struct FirstRank {
     pub daemon: String,
     /// Global id of the daemon, another one after each restart.
     pub gid: u64,
-    /// Where it is reached.
+    /// Address of the daemon.
     pub addr: EntityAddr,
 }
 
@@ -45,10 +45,9 @@ pub trait Monitor {
     fn remove_query(&self, q: &PerfMetricQuery);
     /// Takes the OSDs' reports for a query since the last call.
     fn take_reports(&self, q: &PerfMetricQuery) -> Reported;
-    /// The daemons of first ranks that serve.
+    /// The active daemons of first ranks.
     fn first_ranks(&self) -> Vec<FirstRank>;
-    /// Has MDS daemons count what these queries ask for, from now on and nothing else; they are told again if that is what
-    /// they were told before.
+    /// Replaces the queries that MDS daemons count for. They are sent even if they are unchanged.
     fn ask_mds(&self, queries: Vec<PerfMetricQuery>);
     /// The newest report of an MDS daemon, by name.
     fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>>;

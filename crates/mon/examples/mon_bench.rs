@@ -1,8 +1,8 @@
 //! Measures the monitor's core at 10,000 OSDs and 1,000,000 PGs.
 //!
-//! `cargo run --release -p belemnite-mon --example mon_bench [OSDS] [PGS]`. Boots, statistics and the commands that look at
-//! everything, then what two monitors in front of the leader cost and how a change of the map reaches everybody; one line
-//! each, without network and disk: the state is in memory. Times are of the processor, of one thread.
+//! `cargo run --release -p belemnite-mon --example mon_bench [OSDS] [PGS]`. It measures boots, statistics and the
+//! commands that read all PGs or OSDs, then the cost of two front monitors and the way of a map change to all OSDs; one
+//! line each. There is no network and no disk: the state is in memory. Times are processor time of one thread.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -31,10 +31,10 @@ const OSDS_PER_HOST: i32 = 10;
 /// Commands or boots handled before a commit, as if they arrived while the last commit is in flight.
 const BATCH: usize = 250;
 const PGS_PER_POOL: u32 = 65_536;
-/// PGs of an OSD: a million of three copies on 10,000.
+/// PGs of an OSD: a million PGs of three copies on 10,000 OSDs.
 const PGS_OF_OSD: usize = 300;
 
-/// Time that this process has used a processor.
+/// Processor time used by this process, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Instant(u64);
 
@@ -262,7 +262,7 @@ fn to_leader(c: &mut Cluster, hub: &mut Hub, link: u64, front: &mut Front) {
     }
 }
 
-/// A third of the OSDs at the leader, the others at two monitors in front of it.
+/// Measures front monitors: a third of the OSDs are connected to the leader, the others to two front monitors.
 fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     println!(
         "in the state: {} KiB, of which maps are {} KiB",
@@ -286,7 +286,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     );
     drop(records);
 
-    // As after a change of leaders: all come at once, and want what follows the map they have.
+    // As after a change of the leader: all sessions open at once, and each wants the epochs after its newest map.
     for s in sessions {
         c.close(s);
     }
@@ -373,7 +373,7 @@ const HOP: Duration = Duration::from_micros(500);
 /// Bytes that a machine's network sends in a second: 10 Gbit/s.
 const WIRE: f64 = 1.25e9;
 
-/// Processor time of an OSD for a new map: it makes the map and its stored form, and places its PGs.
+/// Processor time that an OSD takes for a new map: applying it, encoding it for the store, and placing its PGs.
 fn osd_takes(old: &OsdMap, m: &Message) -> Duration {
     let m = MOsdMap::from_message(m).expect("maps");
     let start = Instant::now();
@@ -387,12 +387,12 @@ fn osd_takes(old: &OsdMap, m: &Message) -> Duration {
     start.elapsed()
 }
 
-/// When a committed change has reached the OSDs, by the measured times of the processors and a model of the network:
-/// each hop takes [`HOP`], and each machine sends one byte after the other. Each message has its way (0 and 1 are
-/// monitors in front, 2 is the leader itself) and its bytes.
+/// The times at which a committed change reaches the first and the last OSD, from measured processor times and a model
+/// of the network. Each hop takes [`HOP`], and each machine sends at the rate [`WIRE`]. Each message has a way (0 and
+/// 1: front monitors, 2: the leader itself) and its bytes.
 fn reached(to: &[(usize, usize)], made: Duration, send: Duration, front: Duration, osd: Duration) {
     let wire = |bytes: usize| Duration::from_secs_f64(bytes as f64 / WIRE);
-    // From etcd, which has committed, to the leader.
+    // The answer of etcd travels to the leader.
     let mut leader = HOP + made;
     let mut fronts = BTreeMap::<usize, Duration>::new();
     let mut at: Vec<Duration> = Vec::new();
@@ -421,7 +421,7 @@ fn reached(to: &[(usize, usize)], made: Duration, send: Duration, front: Duratio
     );
 }
 
-/// The way of a session's messages: the monitors in front have every other relayed session each.
+/// The way of a session's messages: relayed sessions alternate between the two front monitors.
 fn way(session: u64) -> usize {
     if Hub::is_relayed(session) { (session & 1) as usize } else { 2 }
 }
@@ -436,7 +436,7 @@ fn deliver(c: &mut Cluster, hub: &mut Hub) {
     }
 }
 
-/// Monitors in front pass it on; to how many sessions.
+/// Lets the front monitors pass on the leader's messages; returns the number of sessions that got one.
 fn hear(hub: &mut Hub, fronts: &mut [Front; 2]) -> usize {
     let mut n = 0;
     loop {

@@ -321,7 +321,7 @@ fn a_key_has_one_daemon_of_its_own_name() {
     let (mut c, _) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
-    // A daemon with a key of its own that claims the name of another, or many names.
+    // A daemon with its own key claims the name of another daemon, or many names.
     for (i, name) in ["a", "", "x1", "x2"].into_iter().enumerate() {
         let gid = 6100 + i as u64;
         let at = addr(22_000 + i as u16, 1);
@@ -354,7 +354,7 @@ fn warnings_are_of_bounded_size_and_number() {
     let kept = &c.core.state.mds_health[&6001].metrics;
     assert_eq!(kept.len(), 1000);
     assert!(kept.iter().all(|m| m.message.len() == 4096 && m.metadata.iter().all(|(k, v)| k.len() + v.len() <= 4096)));
-    // All of them end at once: the log does not get a line for each.
+    // All warnings end at once: the log does not get a line for each.
     let lines =
         |c: &Cluster| c.core.state.log.entries.iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count();
     let before = lines(&c);

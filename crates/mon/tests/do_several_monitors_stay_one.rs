@@ -77,7 +77,7 @@ struct Run {
     planted: bool,
     /// True if a leader's transactions carry its fence.
     fenced: bool,
-    /// True if clients ask for nothing by themselves.
+    /// True if clients send no commands by themselves.
     quiet: bool,
     /// True if leases may end early. A deposed leader may then send old maps, though it changes nothing.
     early: bool,
@@ -409,7 +409,7 @@ fn a_leader_without_a_fence_is_found_out() {
     assert!(found, "the oracles see a leader who does not stop");
 }
 
-/// Sees under which leader each process writes.
+/// Records under which leader each process writes.
 #[derive(Default)]
 struct Writers {
     leader: u64,
@@ -436,7 +436,7 @@ impl Writers {
 }
 
 impl Run {
-    /// Steps one monitor, and nobody else, until `done`.
+    /// Steps only one monitor until `done`.
     fn alone(&mut self, i: usize, writers: &mut Writers, done: impl Fn(&Self) -> bool) {
         let end = self.now + 30_000_000_000;
         while !done(self) {
@@ -462,8 +462,8 @@ impl Run {
     }
 }
 
-/// A leader stands still while its transaction is on its way to the store. The transaction arrives when the next
-/// leader is elected and has written nothing yet, which is when nothing but the fence refuses it.
+/// A leader stands still while its transaction is on its way to the store. The transaction arrives when the next leader
+/// is elected and has written nothing yet. At that time only the fence refuses it.
 fn late_transaction(fenced: bool) -> (Run, Writers) {
     let (mut r, mut w) = (Run::new(1, false), Writers::default());
     (r.fenced, r.quiet) = (fenced, true);
@@ -505,7 +505,7 @@ fn a_late_transaction_without_a_fence_is_found_out() {
     assert_eq!(w.wrong.len(), 1, "{:?}", w.wrong);
 }
 
-/// The leader is removed by a command: who asked is answered first, and another monitor leads after it.
+/// The leader is removed by a command: the command is answered first, then another monitor leads.
 #[test]
 fn a_leader_that_is_removed_answers_and_stops() {
     let (mut r, mut w) = (Run::new(2, false), Writers::default());

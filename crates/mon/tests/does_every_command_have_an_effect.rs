@@ -69,7 +69,7 @@ fn modules_that_are_not_there_cannot_be_enabled() {
     let mut force = enable("dashboard");
     force["force"] = "--force".into();
     refused(&mut c, admin, &force, "no modules to load");
-    // The built-in manager's part that tools look up as a module.
+    // The module of the built-in manager that tools look for.
     assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["stats"]));
 
     // With Ceph's manager the monitor leaves the check to it, as in Ceph.

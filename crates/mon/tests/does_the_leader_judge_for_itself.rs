@@ -169,7 +169,8 @@ fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
     let log = &w.c.core.state.log.entries;
     assert!(log.iter().any(|(_, e)| e.channel == "audit" && kept(&e.msg.0)), "{log:?}");
 
-    // Caps that the monitor in front has not heard of: the leader's options are not those that were meant.
+    // The front monitor does not know the new caps yet, so it relays the command. The leader must not apply it to its
+    // own options.
     let admin = w.admin;
     w.c.ok(admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
     let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();

@@ -1,5 +1,4 @@
-//! A state store that returns what nobody wrote: is every record that does not decode refused, by its name, and does
-//! none make a monitor panic?
+//! Is every record that does not decode refused with its name, and does no record make a monitor panic?
 
 mod support;
 
@@ -42,7 +41,7 @@ fn records() -> Records {
 }
 
 fn load(records: &Records) -> Result<MonCore, String> {
-    // As the host reads: first all but the maps, then the maps that those name.
+    // As the host does: first all records but the maps, then the maps that these name.
     load::map_ranges(records).map_err(|e| e.to_string())?;
     let setup = Setup {
         name: "a".into(),
@@ -58,7 +57,7 @@ fn replica(records: &Records) -> Result<Replica, String> {
     Replica::load(records, 1, "a", &MonOptions::default()).map_err(|e| e.to_string())
 }
 
-/// False values that a store may return for a true one.
+/// Wrong values that a store may return in place of `v`.
 fn lies(v: &Bytes, rng: &mut Rng) -> Vec<Bytes> {
     let mut flipped = v.to_vec();
     for _ in 0..4 {
@@ -91,7 +90,7 @@ fn each_record_in_turn() {
                     wrong.push(format!("{name}: '{why}' does not tell which record it is"));
                 }
             }
-            // Also as a copy in front: at the first read, and as a change that a watch reports.
+            // The same in a front monitor's copy: at its first read, and as a change that a watch reports.
             let first = replica(&bad);
             let mut copy = replica(&good).unwrap();
             let change = Change { key: k.clone(), entry: Some(Entry { value: lie, ..e.clone() }) };
@@ -99,7 +98,7 @@ fn each_record_in_turn() {
                 wrong.push(format!("{name}: a copy takes it up at one time and not at another"));
             }
         }
-        // A record that is gone.
+        // A record is absent.
         let mut bad = good.clone();
         bad.remove(i);
         let _ = (load(&bad), replica(&bad));

@@ -1,6 +1,6 @@
 //! Does the core divide work that grows with the number of PGs, so that a leader's lease is renewed in between?
 //!
-//! Counted, not timed: PGs that a turn places, and rows that it makes.
+//! The test counts the PGs that a turn places and the rows that it makes; it measures no time.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn make(pool: &str, pgs: u32) -> Value {
     json!({ "prefix": "osd pool create", "pool": pool, "pg_num": pgs, "pgp_num": pgs })
 }
 
-/// Gives the core a command without carrying out anything.
+/// Gives the core a command without carrying out effects.
 fn begin(c: &mut Cluster, admin: u64, tid: u64, cmd: &Value) {
     let m = MMonCommand { fsid: FSID, cmd: vec![cmd.to_string().into()], ..MMonCommand::default() };
     c.core.handle(Event::Message(admin, m.to_message(Features::PACIFIC).with_tid(tid)), c.now);
@@ -59,17 +59,17 @@ fn pgs_of_a_new_pool_are_placed_in_turns() {
     for (pg, to) in &all {
         assert_eq!(to, &[c.map().pg_to_up_acting(*pg).acting_primary.0], "{pg} is asked of its primary, once");
     }
-    // A further pool does not place those anew, nor does a change that moves no PG.
+    // Neither another pool nor a change that moves no PG places these PGs again.
     c.ok(admin, &make("q", 10));
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
     assert_eq!(c.core.creating_work().0, u64::from(PGS) + 10);
     assert_eq!(told(&mut c, &sessions).len(), 10);
-    // A change of weights places all, in turns.
+    // A change of weights places all PGs, in several turns.
     c.ok(admin, &json!({ "prefix": "osd out", "ids": ["1"] }));
     assert_eq!(c.core.creating_work(), (2 * (u64::from(PGS) + 10), A_TURN));
     let moved = told(&mut c, &sessions);
     assert!(!moved.is_empty() && moved.values().all(|to| to != &[1]), "those of osd.1 go to others");
-    // All waiting PGs are where the map has them, also in a new process.
+    // All waiting PGs are assigned as in the map, also in a new process.
     c.restart();
     assert_eq!(c.core.creating_work(), (u64::from(PGS) + 10, A_TURN));
 }
@@ -122,7 +122,7 @@ fn created_pgs_leave_the_queue_and_nothing_else_does() {
     assert!(before.iter().all(|pg| pg.pool != pool || pg.seed >= 30));
     c.restart();
     assert_eq!(waits(&c), before, "the stored queue is the same");
-    // An OSD that comes again is asked for those alone that wait.
+    // An OSD that boots again is only asked for PGs that still wait.
     let mut asked = Vec::new();
     for osd in 0..2 {
         let s = c.boot(osd, &osd_addr(osd));

@@ -76,22 +76,23 @@ pub struct LogEntry {
     pub delta: StatSum,
     /// Only on a shard: undo data of the transaction; empty if another entry has it.
     pub undo: Bytes,
-    /// Of a shard: which shards have other bytes by it. `None`: perhaps all.
+    /// Only on a shard: the shards that the entry touches. `None`: it may touch all.
     pub touch: Option<Box<Touch>>,
 }
 
-/// The shards of an erasure-coded PG that an entry touches, and what it leaves on the others: an overwrite of one object that
-/// changes nothing else but attributes. On a shard that it spares, the entry is done when these attributes are set.
+/// The shards that an entry of an erasure-coded PG *touches*: those whose bytes it changes, the primary's, and the
+/// coding shards. It *spares* the others: there the entry only sets attributes. Only an overwrite of part of one object
+/// can spare shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
-    /// A bit for each shard with other bytes, and for those that get every entry.
+    /// One bit for each touched shard.
     pub shards: u32,
-    /// Attributes of the object that the entry sets, on all shards.
+    /// Attributes of the object that the entry sets on every shard.
     pub attrs: Vec<(Bytes, Bytes)>,
 }
 
 impl Touch {
-    /// True if the shard has other bytes by the entry, or is one of those that get every entry.
+    /// True if the entry touches the shard.
     #[must_use]
     pub fn touches(&self, shard: ShardId) -> bool {
         u32::try_from(shard.0).ok().and_then(|s| 1u32.checked_shl(s)).is_none_or(|bit| self.shards & bit != 0)
@@ -192,7 +193,7 @@ impl LogEntry {
         Ok(e)
     }
 
-    /// The attributes to be set on a shard whose bytes the entry leaves as they are; `None` if it may touch them.
+    /// The touched shards and the attributes to set, if the entry spares `shard`; `None` if it may touch it.
     #[must_use]
     pub fn spares(&self, shard: ShardId) -> Option<&Touch> {
         self.touch.as_deref().filter(|t| !t.touches(shard))

@@ -11,7 +11,7 @@ macro_rules! sums {
         impl StatSum {
             /// Adds `d`.
             pub fn add(&mut self, d: &Self) { $(self.$f += d.$f;)* }
-            /// Takes `d` back.
+            /// Subtracts `d`.
             pub fn take_back(&mut self, d: &Self) { $(self.$f -= d.$f;)* }
             /// True if nothing is counted.
             #[must_use]
@@ -143,7 +143,7 @@ pub struct Counters {
     pub recovered_keys: u64,
     /// Ranges read from other shards.
     pub shard_reads: u64,
-    /// Members that a write was not sent to at once, as it leaves their shards as they are.
+    /// Members on which a write was deferred, counted for each write.
     pub shards_spared: u64,
 }
 

@@ -339,7 +339,7 @@ fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
         let (_, attrs) = all.iter().find(|(h, _)| h.oid == cluster::object_name(OBJECT).as_bytes()).unwrap().1;
         ObjectInfo::from_attr(&attrs.iter().find(|(k, _)| k == OI_ATTR).unwrap().1).unwrap()
     };
-    // A coding shard: those with data get it later.
+    // This is a coding shard; data shards get the entry later.
     assert_eq!(info(&mut c, 4).watchers.len(), 1);
     c.crash(0);
     c.run(30_000);

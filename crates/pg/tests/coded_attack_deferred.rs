@@ -1,5 +1,5 @@
-//! Faults while records are deferred, so that shards are behind: full disks and bit rot, stops in order, one primary's death after
-//! another's, peers that lie, clients that make records large.
+//! Faults while writes are deferred and shards are behind: full disks, bit rot, orderly stops, successive deaths of
+//! primaries, lying peers, and clients that make large records.
 
 mod cluster;
 
@@ -19,7 +19,7 @@ fn oid() -> Oid {
     Oid::new(HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() }.head())
 }
 
-/// Shards 1, 2 and 3 lack the newest records, 1 fewer than the others.
+/// Overwrites chunks so that shards 1, 2 and 3 lack the newest records; shard 1 lacks fewer than the others.
 fn behind(r: &mut Rest) {
     for i in 0..3 {
         r.write(0, 50 + i);
@@ -32,7 +32,8 @@ fn behind(r: &mut Rest) {
     assert!(v[0] == v[4] && v[4] == v[5] && v[0] == v[1] + 3 && v[1] > v[2] && v[2] == v[3], "{v:?}");
 }
 
-/// The disk of a shard that takes no part in writes is full. What is kept for it is bounded: then clients wait, as for a full copy.
+/// The disk of a spared shard is full. The records kept for it are bounded: at the bound clients wait, as for a full
+/// copy.
 #[test]
 fn a_shard_that_takes_nothing_holds_up_writes_and_not_memory() {
     let mut r = Rest::new(300, 6, (4, 2));
@@ -53,7 +54,8 @@ fn a_shard_that_takes_nothing_holds_up_writes_and_not_memory() {
     r.finish();
 }
 
-/// Logs are as short as an operator may want them, and the interval ends: copies trim, but not what one of them was not sent.
+/// Logs have the shortest length that can be set, and the interval ends: copies trim, but no record that one of them
+/// was not sent.
 #[test]
 fn no_shard_trims_what_another_one_was_not_sent() {
     let mut r = Rest::new(301, 6, (4, 2));
@@ -61,7 +63,7 @@ fn no_shard_trims_what_another_one_was_not_sent() {
     for o in &mut r.c.osds {
         o.pg.as_mut().unwrap().keep_log(5, 8);
     }
-    // Copies count what their logs have too much when an interval starts; so they trim at the end of the next one.
+    // Copies count their surplus records when an interval starts, so they trim at the end of the next one.
     (0..8).for_each(|i| r.write(0, i));
     r.c.crash(5);
     r.c.run(30_000);
@@ -83,7 +85,8 @@ fn no_shard_trims_what_another_one_was_not_sent() {
     r.finish();
 }
 
-/// The metadata of an object rots on a shard that is to get its records: that object is rebuilt there, and the shard goes on.
+/// The metadata of an object becomes unreadable on a shard that is to get deferred records: that object is rebuilt
+/// there, and the shard goes on.
 #[test]
 fn metadata_that_rots_on_a_shard_that_is_behind_costs_the_object_there() {
     for osd in 1..4 {
@@ -97,7 +100,8 @@ fn metadata_that_rots_on_a_shard_that_is_behind_costs_the_object_there() {
     }
 }
 
-/// As above, when the primary dies: the records come with its successor's log, or that one's own metadata is rotten.
+/// The same when the primary dies: the records come with its successor's log, or the successor's own metadata is
+/// unreadable.
 #[test]
 fn metadata_that_rots_before_a_log_is_merged_costs_the_object_there() {
     for osd in 1..4 {
@@ -112,7 +116,7 @@ fn metadata_that_rots_before_a_log_is_merged_costs_the_object_there() {
     }
 }
 
-/// The data of shards that are behind rots, of as many as code, and the object is read; or a scrub finds it.
+/// Data becomes unreadable on `m` shards that are behind. A read of the object, or a scrub, finds and rebuilds it.
 #[test]
 fn data_that_rots_on_shards_that_are_behind_is_rebuilt() {
     for (seed, scrubs) in [(330, false), (331, true)] {
@@ -153,7 +157,7 @@ fn a_cluster_that_is_stopped_in_order_loses_nothing_that_was_deferred() {
     }
 }
 
-/// The primary dies, and the next one while it peers, at every step of that.
+/// The primary dies, and the next primary dies while it peers, at each step of peering.
 #[test]
 fn primaries_that_die_one_after_the_other_lose_nothing() {
     for step in 0..40u64 {
@@ -179,7 +183,7 @@ fn primaries_that_die_one_after_the_other_lose_nothing() {
     }
 }
 
-/// Changes answers to the question which shards entries touch.
+/// Falsifies answers to the question which shards entries touch.
 fn touched_otherwise(
     m: &mut MPgPeer,
     f: impl FnOnce(&mut base::Eversion, &mut base::Eversion, &mut Vec<(base::Eversion, u32)>),
@@ -230,7 +234,7 @@ fn many(_: i32, m: &mut MPgPeer) {
     }
 }
 
-/// Whoever holds the longest log answers with what can't be. While it does the PG may wait; it never loses what was acknowledged.
+/// The holder of the longest log gives invalid answers. The PG may wait meanwhile, but loses no acknowledged write.
 #[test]
 fn what_a_shard_says_of_entries_is_not_taken_on_trust() {
     let lies: [fn(i32, &mut MPgPeer); 8] =
@@ -243,7 +247,7 @@ fn what_a_shard_says_of_entries_is_not_taken_on_trust() {
         r.c.run(30_000);
         r.c.lies = None;
         r.c.run(60_000);
-        // A shard that says what can't be counts as failed until its OSD starts anew.
+        // A shard with an invalid answer counts as failed until its OSD restarts.
         for o in 1..6 {
             r.c.crash(o);
             r.c.run(1_000);
@@ -255,7 +259,7 @@ fn what_a_shard_says_of_entries_is_not_taken_on_trust() {
     }
 }
 
-/// A snapshot is taken while shards are behind: the next write makes a clone of what they lack the records of.
+/// A snapshot is taken while shards are behind: the next write clones an object whose newest records they lack.
 #[test]
 fn a_clone_is_made_on_shards_that_are_behind() {
     for dies in 0..6 {
@@ -283,7 +287,7 @@ fn a_clone_is_made_on_shards_that_are_behind() {
     }
 }
 
-/// A client has the results of many operations kept in a write's record: such a record is sent at once.
+/// A client's write keeps the results of many operations in its record: such a record is not deferred.
 #[test]
 fn large_records_are_not_deferred() {
     let mut r = Rest::new(540, 6, (4, 2));
@@ -306,7 +310,7 @@ fn large_records_are_not_deferred() {
     r.finish();
 }
 
-/// An OSD takes the place of one that is gone while shards are behind, and the log is trimmed while it is being filled.
+/// An OSD replaces a dead one while shards are behind, and the log is trimmed during its backfill.
 #[test]
 fn an_osd_is_filled_while_shards_are_behind() {
     let mut r = Rest::new(550, 7, (4, 2));

@@ -1,4 +1,4 @@
-//! Do shards that a write does not touch take no part in it, and does a PG lose nothing by that?
+//! Do shards that a write does not touch take no part in it, and does the PG still lose nothing?
 
 mod cluster;
 
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::Cid;
 use wire::msg::{MPgPeer, OpCode, OsdOp};
 
-/// Of 4+2 three shards take part in an overwrite of a block of the primary's, four in one of another shard's; of 2+1 two or three. No
-/// other OSD makes a transaction or gets a message of the PG.
+/// With 4+2 three shards take part in an overwrite of a block on the primary's shard, and four if it is on another
+/// shard; with 2+1 two or three. No other OSD has a transaction or gets a message of the PG.
 #[test]
 fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
     for (shape, takes_part) in [((4u8, 2u8), 3), ((2, 1), 2)] {
@@ -37,7 +37,8 @@ fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
             let mut heard: BTreeMap<i32, usize> = BTreeMap::new();
             for (from, to, m) in std::mem::take(&mut r.c.spied) {
                 match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap() {
-                    // Instead of the old bytes of the chunk and of the code those of the only other chunk are read: one block, not two.
+                    // The primary reads the only other data chunk (one block) instead of the old bytes of the chunk and
+                    // of the code (two blocks).
                     Body::ShardRead { .. } | Body::ShardData { .. } if k == 2 => continue,
                     Body::ShardRead { .. } | Body::ShardData { .. } | Body::WriteAck { .. } => {}
                     Body::Write { .. } => *heard.entry(to).or_default() += 1,
@@ -55,7 +56,7 @@ fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
     }
 }
 
-/// A shard is no further behind than a batch, and gets what it lacks with a write that touches it.
+/// A shard is at most one batch behind, and gets the deferred records with the next write that touches it.
 #[test]
 fn what_is_deferred_comes_with_the_next_write_or_as_a_batch() {
     let mut r = Rest::new(61, 6, (4, 2));
@@ -106,7 +107,7 @@ fn what_was_acknowledged_is_there_without_the_primary_and_a_coding_shard() {
     }
 }
 
-/// Every two shards may be lost at any time: nothing that was acknowledged is, and shards that were spared recover nothing.
+/// Any two shards may be lost at any time: no acknowledged write is lost, and spared shards recover nothing.
 #[test]
 fn any_two_shards_may_die() {
     for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
@@ -132,18 +133,19 @@ fn lost_on_the_way(_: i32, m: &mut MPgPeer) {
     }
 }
 
-/// The version that counts is one at which no log ends: it lies behind what a shard was spared, and before what it was not sent.
+/// Peering chooses a version at which no log ends: after entries that spare a shard, and before one that was not sent
+/// to it.
 #[test]
 fn a_write_that_one_shard_lacks_is_undone_and_those_before_it_stay() {
     let mut r = Rest::new(110, 6, (4, 2));
     for i in 0..3 {
         r.write(0, 50 + i);
     }
-    // It gets to all but the shard it is for.
+    // The write reaches all shards but the one with the block.
     r.c.lies = Some(lost_on_the_way);
     let tid = r.send(extent(OpCode::WRITE, BLOCK, Bytes::from(vec![200; BLOCK])));
     r.c.run(300);
-    // Its coding shards have it; so nobody is told.
+    // The coding shards have it, and it is not acknowledged.
     let v = r.last_updates();
     assert!(!r.c.answers.contains_key(&tid) && v[4] == v[0] && v[1] + 4 == v[0] && v[2] == v[1], "{v:?}");
     let objects = r.c.primary().unwrap().info().stats;
@@ -160,7 +162,7 @@ fn a_write_that_one_shard_lacks_is_undone_and_those_before_it_stay() {
     r.finish();
 }
 
-/// As above, with the primary left: it goes back itself.
+/// The same, but the primary survives and undoes its own entry.
 #[test]
 fn a_primary_goes_back_before_a_write_that_did_not_get_to_its_shard() {
     let mut r = Rest::new(111, 6, (4, 2));
@@ -176,17 +178,18 @@ fn a_primary_goes_back_before_a_write_that_did_not_get_to_its_shard() {
     r.c.run(40_000);
     r.c.restart(5);
     r.c.run(20_000);
-    // The operation is made again in the next interval.
+    // The operation is repeated in the next interval.
     assert!(r.c.answers.contains_key(&tid));
     r.data[BLOCK..2 * BLOCK].fill(200);
     r.reads_right();
     r.finish();
 }
 
-/// A shard that is no member any more was spared by the last write, and the one in its place lacks the object: its bytes are needed.
+/// The last write spared a shard that is not a member any more, and the new member in its place lacks the object: the
+/// stray's bytes are needed.
 #[test]
 fn a_stray_that_was_spared_gives_its_bytes() {
-    // OSDs 1 and 4 have shard 1 in turn.
+    // OSDs 1 and 4 alternate as holders of shard 1.
     let mut r = Rest::new(112, 6, (2, 1));
     let order = |first: i32| move |m: &mut cluster::map::Map| m.order = vec![0, first, 2, 1, 4, 3, 5];
     r.c.change(order(4));
@@ -202,7 +205,7 @@ fn a_stray_that_was_spared_gives_its_bytes() {
     r.write(0, 44);
     let v = r.last_updates();
     assert!(v[1] + 1 == v[0] && v[2] == v[0], "{v:?}");
-    // Only now the other one comes back, and its log reaches; who led goes.
+    // The other OSD comes back only now, and its log reaches the newest version. The primary stops.
     r.c.crash(0);
     r.c.restart(4);
     r.c.change(order(4));
@@ -211,7 +214,7 @@ fn a_stray_that_was_spared_gives_its_bytes() {
     r.finish();
 }
 
-/// Writes, deaths and reads by turns, of many objects' worth of deferred records.
+/// Writes, deaths and reads alternate, with deferred records of many objects.
 #[test]
 fn what_is_deferred_survives_resets_and_restarts_at_any_time() {
     for seed in 200..212 {

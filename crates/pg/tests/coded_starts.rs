@@ -1,4 +1,5 @@
-//! Intervals of an erasure-coded PG that do not start: what took part in them says nothing of what was acknowledged.
+//! Intervals of an erasure-coded PG that never start: that shards took part in them proves nothing about acknowledged
+//! writes.
 
 mod cluster;
 
@@ -22,10 +23,10 @@ fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
     c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
 }
 
-/// An append that was not acknowledged is on four of six shards, and on a fifth there is the version before. In an
-/// interval without that one the append counts, since the fifth may have it; but one member is never part of that
-/// interval, so it serves nobody. Then that member is gone, and the fifth is back: the append is undone. If the
-/// interval counted, the object would be on three shards only. Seed 810079 of the simulator.
+/// An unacknowledged append is on four of six shards, and a fifth shard has the version before. The next interval lacks
+/// the fifth shard. There the append is kept, since the fifth may have it. But one member never takes part in that
+/// interval, so it does not serve. Then that member dies and the fifth shard returns: the append must be undone. If the
+/// interval counted, the object would be on three shards only. This is seed 810079 of the simulator.
 fn append_on_four_shards(speaks: bool) {
     let mut c = Cluster::coded(400, 6, (4, 2), 1, 0);
     c.run(3_000);
@@ -55,11 +56,11 @@ fn append_on_four_shards(speaks: bool) {
     assert!((1..4).all(|n| log(&c, n) == log(&c, 0)), "the append is on four shards");
     let mut expected = acknowledged;
     if speaks {
-        // The member that does not take part is there, and another one is gone, perhaps with the primary's word.
+        // The member that did not take part is up and says so; the primary is down.
         c.crash(0);
     } else {
+        // That member is down. The primary, which did not store the start, survives and repeats the operation.
         c.crash(3);
-        // The primary lives and takes the operation up again.
         expected.resize(59_000, 3);
     }
     let expected = Bytes::from(expected);

@@ -44,9 +44,9 @@ enum Undo {
     Heal(Vec<(NodeId, NodeId)>),
     Fast(Vec<(NodeId, NodeId)>),
     FastDisk(NodeId),
-    /// Monitors that were cut off from the state.
+    /// Reconnect these monitors to the state.
     Join(Vec<NodeId>),
-    /// A monitor whose requests to the state wait on their way.
+    /// Release the delayed requests of this monitor to the state.
     Release(NodeId),
     Restart(NodeId),
     Empty(NodeId),

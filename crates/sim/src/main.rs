@@ -64,10 +64,10 @@ struct Args {
     /// Number of reactors of an OSD, instead of the seed's.
     #[arg(long)]
     reactors: Option<u16>,
-    /// So many monitors over a shared state, whatever the seed says.
+    /// Number of monitors over a shared state, instead of the seed's.
     #[arg(long)]
     mons: Option<usize>,
-    /// Whether PGs move between reactors (`osd_move_pgs`), whatever the seed says.
+    /// Whether PGs move between reactors (`osd_move_pgs`), instead of the seed's choice.
     #[arg(long)]
     moves: Option<bool>,
     /// Record clean seeds in this file, and skip seeds that it names.
@@ -241,7 +241,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     if a.watchful {
         o.watchful();
     }
-    // Of seeds that found something before several monitors were drawn.
+    // Seeds that were found before several monitors were drawn have one.
     let one = a.plain || matches!(a.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.mons.or(one.then_some(1)));
     o.objects = a.objects.unwrap_or(o.objects);

@@ -77,7 +77,7 @@ pub enum Fault {
     MonApart,
     /// One of several monitors is cut off from the state that they share.
     StateCut,
-    /// All monitors are.
+    /// All monitors are cut off from the state.
     StateGone,
     /// The leader cannot renew its lease, and its requests to the state wait on their way. They arrive when another
     /// monitor is elected, before that has written anything.
@@ -124,7 +124,7 @@ pub const FAULTS: [Fault; 36] = [
     Fault::StateLate,
 ];
 
-/// Those with chances of their own, so that the runs of seeds without them stay what they were.
+/// Kinds that are drawn separately, so that the runs of seeds without them do not change.
 const APART: [Fault; 13] = [
     Fault::PgNum,
     Fault::PgShrink,
@@ -141,11 +141,11 @@ const APART: [Fault; 13] = [
     Fault::StateLate,
 ];
 
-/// Those of several monitors that are drawn, with which nothing happens to any OSD.
+/// Faults of monitors that seeds draw. None of them affects an OSD.
 pub const OF_MONITORS: [Fault; 5] =
     [Fault::MonCrash, Fault::MonPause, Fault::MonApart, Fault::StateCut, Fault::StateGone];
 
-/// Those of several steps against one PG, which are drawn apart.
+/// Faults of several steps against one PG, which are drawn separately.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
 
 impl Fault {
@@ -279,8 +279,8 @@ const LOG_RECORDS: u32 = 3000;
 /// Largest error of a clock rate that leases must tolerate, in parts per million.
 const DRIFT_MAX: u64 = 10_000;
 
-/// Operations at most of a run that [`Options::swarm`] gives an erasure-coded pool: such a one costs several times as
-/// much as one with copies.
+/// Most operations of a run to which [`Options::swarm`] gives an erasure-coded pool, because such a run costs several
+/// times as much.
 const CODED_OPS_MAX: usize = 800;
 
 /// Monitors of a run at most.
@@ -294,8 +294,8 @@ fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
 }
 
 impl Options {
-    /// The options of a seed as runs draw them that are told no shape: a quarter of those without a given number of
-    /// copies have an erasure-coded pool ([`Options::coded`]), the others are those of [`Options::draw`].
+    /// The default options of a seed. If the number of copies is not given, a quarter of the seeds have an
+    /// erasure-coded pool ([`Options::coded`]); all others are as drawn by [`Options::draw`].
     #[must_use]
     pub fn swarm(seed: u64, size: Size) -> Self {
         if size.copies == 0 && Rng::new(seed ^ 0x6563_5f70_6f6f_6c73).chance(1, 4) {
@@ -469,8 +469,8 @@ impl Options {
         }
     }
 
-    /// So many monitors, or as the seed says: three in a fifth of the seeds. In a quarter of those nothing happens to
-    /// anybody else.
+    /// Sets the number of monitors: `mons`, or three in a fifth of the seeds. In a quarter of the seeds with several
+    /// monitors all faults are faults of monitors.
     pub fn monitors(&mut self, mons: Option<usize>) {
         let r = &mut Rng::new(self.seed ^ 0x6d6f_6e69_746f_7273);
         let drawn = if r.chance(1, 5) { 3 } else { 1 };
@@ -502,14 +502,14 @@ impl Options {
         }
     }
 
-    /// True if all that happens is to monitors.
+    /// True if all faults are faults of monitors.
     #[must_use]
     pub fn only_monitors(&self) -> bool {
         self.mons > 1 && self.faults.iter().all(|f| OF_MONITORS.contains(f) || *f == Fault::StateLate)
     }
 
-    /// Few objects, and clients that do little and often, one of which only reads, for faults that are to
-    /// be seen by those who are left behind.
+    /// Sets few objects, and clients with few but frequent operations, of which one only reads. Such clients notice
+    /// faults that isolate an OSD together with them.
     pub fn watchful(&mut self) {
         (self.reactors, self.reactors_change) = (1, false);
         self.fault_every = 20 * SEC;

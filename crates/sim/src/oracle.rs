@@ -53,7 +53,7 @@ pub fn sizes(w: &mut World) {
     }
 }
 
-/// The monitor, or of several the one that leads.
+/// The core of the monitor, or of the leader if there are several.
 #[must_use]
 pub fn core(w: &World) -> Option<&MonCore> {
     let all = w.ctx.mons().into_iter().filter_map(|n| match &w.nodes[n] {

@@ -73,9 +73,9 @@ pub struct Report {
     pub faults: BTreeMap<Fault, usize>,
     /// Number of PGs that moved between reactors of their OSD.
     pub moved: u64,
-    /// Of several monitors, how many began to lead, and changes that the witness was told of as done.
+    /// With several monitors: the number of leaders.
     pub leaders: usize,
-    /// See there.
+    /// With several monitors: the number of changes that were acknowledged to the witness.
     pub acknowledged: usize,
     /// Virtual time it took.
     pub took: Time,
@@ -93,7 +93,7 @@ pub(crate) struct Run {
     load: Rc<RefCell<Load>>,
     clients: Vec<NodeId>,
     operator: NodeId,
-    /// Of several monitors.
+    /// The witness, if there are several monitors.
     witness: Option<Witness>,
     faulty: bool,
     /// Number of operations that had begun before the last reads.

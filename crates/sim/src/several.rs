@@ -1,14 +1,15 @@
-//! The state that several monitors share, and the oracles about them: the simulated state, everything that took effect in it in order,
-//! and everything that anybody was told.
+//! The state that several monitors share, and the oracles about them. It keeps the simulated state, all changes in the
+//! order of their effect, and what processes were told.
 //!
 //! Oracles:
-//!  1. An epoch has one content, in the state and whoever tells of it.
-//!  2. Nobody is told of an older epoch by monitors than before; who asks for the newest epoch is answered with none older
-//!     than what anybody was told before the question.
-//!  3. Who leads acts before any later leader does, in true time.
-//!  4. Whatever changes the state is of the leader that the state has at that time, and of no other one since.
-//!  5. A copy of the state at some revision says who may sign in at that revision.
-//!  6. An id is given to one session.
+//!  1. An epoch has one content, in the state and in all messages.
+//!  2. Monitors tell a process no epoch older than one that they told it before. A question for the newest epoch is
+//!     answered with none older than any epoch that was told before the question.
+//!  3. A leader acts before any later leader does, in true time.
+//!  4. Each change of the state is made under the leader that the state names at that time, by one process for each
+//!     leader.
+//!  5. A monitor's copy of the state has the keys and caps that the state had at the copy's revision.
+//!  6. A global id is given to one session only.
 
 use crate::net::NodeId;
 use crate::node::Node;
@@ -26,42 +27,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::msg::MOsdMap;
 use wire::{Decode as _, Message, WireMessage as _};
 
-/// See the module.
+/// The shared state and the records of the oracles; see the module.
 pub struct Several {
     /// The state.
     pub cluster: Cluster,
-    /// Where the monitors are.
+    /// The nodes of the monitors.
     pub nodes: Vec<NodeId>,
-    /// When the state's next event is due that is in the queue.
+    /// Time of the state's next event in the queue.
     pub next: Option<Time>,
     /// Questions of the witness without an answer.
     pub waiting: usize,
-    /// Ids of sessions.
+    /// Global ids given to sessions.
     pub given: BTreeSet<u64>,
-    /// Newest epoch that anybody was told.
+    /// Newest epoch that any process was told.
     pub newest: u32,
-    /// Leases may end before their time: then a leader that is deposed may tell old things, though it changes nothing.
+    /// Leases may end early. Then a deposed leader may tell old epochs, but it changes nothing.
     early: bool,
     acted: u64,
-    /// Keys and caps, as they took effect, and the revision that changed any of them last.
+    /// Current keys and caps, and the revision of their last change.
     auth: BTreeMap<AuthName, AuthEntry>,
     auth_revision: u64,
     /// Revision of the newest change.
     revision: u64,
     /// Revision of the record of the leader.
     leader: Option<u64>,
-    /// Under which leader each writer wrote, and who wrote under each.
+    /// The leader under which each process wrote, and the process that wrote under each leader.
     terms: (BTreeMap<u64, u64>, BTreeMap<u64, u64>),
     stored: BTreeMap<Bytes, Bytes>,
     incs: BTreeMap<Epoch, Bytes>,
     fulls: BTreeMap<Epoch, Bytes>,
     told: BTreeMap<(NodeId, u64), u32>,
-    /// When OSDs came up that nothing but a monitor's death can have taken down.
+    /// The epochs at which OSDs came up, while no fault of the run affects OSDs.
     up: Option<Vec<Epoch>>,
 }
 
 impl Several {
-    /// For monitors at these nodes. With `early` leases may end before their time.
+    /// Creates the records for monitors at these nodes. With `early` leases may end before their time.
     #[must_use]
     pub fn new(cluster: Cluster, nodes: Vec<NodeId>, early: bool) -> Self {
         cluster.observe();
@@ -87,20 +88,21 @@ impl Several {
         }
     }
 
-    /// A leader with this fence acts; the fence of a later one that has acted before.
+    /// Records that a leader with this fence acts; returns the fence of a later leader that has acted before, if there
+    /// is one.
     pub fn acts(&mut self, fence: u64) -> Option<u64> {
         let newest = self.acted;
         self.acted = self.acted.max(fence);
         (newest > fence && !self.early).then_some(newest)
     }
 
-    /// Leaders that changed the state.
+    /// Number of leaders that changed the state.
     #[must_use]
     pub fn leaders(&self) -> usize {
         self.terms.1.len()
     }
 
-    /// Lets time pass for the state; what must not have taken effect.
+    /// Lets time pass for the state; returns violations.
     pub fn advance(&mut self, now: Time) -> Vec<String> {
         let mut wrong = Vec::new();
         loop {
@@ -117,7 +119,7 @@ impl Several {
                 }
             }
             if self.leader.is_some() && self.leader != leader {
-                // The worst time for late requests of the leader before.
+                // This is the worst time for delayed requests of the previous leader.
                 self.cluster.release();
             }
         }
@@ -145,7 +147,7 @@ impl Several {
         None
     }
 
-    /// A proposal's transaction took effect.
+    /// Records a transaction of a proposal that took effect; returns a violation.
     fn wrote(&mut self, e: &Entry) -> Option<String> {
         let writer = Bounds::from_bytes(&e.value).ok()?.writer.0;
         if writer == 0 {
@@ -160,7 +162,7 @@ impl Several {
         None
     }
 
-    /// A process gets a message; what must not be in it.
+    /// Checks a message to a process; returns a violation.
     pub fn told(&mut self, from: NodeId, to: (NodeId, u64), m: &Message) -> Option<String> {
         if m.header.kind != MOsdMap::KIND {
             return None;
@@ -186,7 +188,8 @@ impl Several {
         None
     }
 
-    /// Somebody who asked for the newest epoch is answered; `before` was told to anybody before that.
+    /// Checks an answer to a question for the newest epoch; `before` is the newest epoch that was told to any process
+    /// before the question.
     pub fn answered(&mut self, epoch: u32, before: u32) -> Option<String> {
         self.newest = self.newest.max(epoch);
         (epoch < before && !self.early)
@@ -200,7 +203,7 @@ pub fn false_copy(w: &World) -> Option<String> {
     let s = w.ctx.several.as_ref()?;
     s.nodes.iter().find_map(|n| {
         let Node::Mons(m) = &w.nodes[*n] else { return None };
-        // What is older is looked at when it has caught up.
+        // A copy of an older revision is checked once it has caught up.
         let (_, copy) = m.copy().filter(|(revision, _)| *revision >= s.auth_revision)?;
         s.auth.iter().find_map(|(name, e)| {
             let right = copy.entity(name).is_some_and(|c| c.key == e.key && c.caps == e.caps);
@@ -227,7 +230,7 @@ fn up_from(map: &OsdMap, o: OsdId) -> Epoch {
     map.info(o).up_from
 }
 
-/// From now on no OSD may go down: nothing happens to any.
+/// From now on an OSD that is marked down is a violation.
 pub fn all_stay_up(w: &mut World) {
     let Some(map) = crate::oracle::map(w) else { return };
     if let Some(s) = &mut w.ctx.several {
@@ -235,14 +238,14 @@ pub fn all_stay_up(w: &mut World) {
     }
 }
 
-/// OSDs may go down again.
+/// OSDs may be marked down again.
 pub fn may_go_down(w: &mut World) {
     if let Some(s) = &mut w.ctx.several {
         s.up = None;
     }
 }
 
-/// An OSD that was marked down though nothing happened to it.
+/// Describes an OSD that was marked down although it must stay up.
 #[must_use]
 pub fn marked_down(w: &World) -> Option<String> {
     let up = w.ctx.several.as_ref()?.up.as_ref()?;

@@ -1,4 +1,5 @@
-//! A client that changes things by commands and asks for the newest epoch while monitors die: what it was told must be so.
+//! The witness: a client that changes state by commands and asks for the newest epoch while monitors fail. It checks
+//! that the answers hold.
 
 use crate::net::NodeId;
 use crate::node::Node;
@@ -8,36 +9,36 @@ use base::errno::EIO;
 use base::rng::Rng;
 use std::collections::BTreeMap;
 
-/// Questions without an answer at most.
+/// Most unanswered questions at a time.
 const OPEN_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// `config-key set`.
     Set(u64),
-    /// The newest epoch, of which so much was known to anybody.
+    /// A question for the newest epoch, with the newest one that was told to any process before.
     Epoch(u32),
     /// A new key.
     Key,
 }
 
-/// See the module.
+/// The witness; see the module.
 pub struct Witness {
     /// Where it is.
     pub node: NodeId,
     rng: Rng,
     count: u64,
-    /// By number of the command: what, and in which session.
+    /// Open questions by number of the command, each with its session.
     asked: BTreeMap<u64, (What, u64)>,
     acknowledged: Vec<u64>,
-    /// Said to have changed nothing.
+    /// Changes that were reported as failed.
     failed: Vec<u64>,
     /// The witness asks nothing more.
     pub stopped: bool,
 }
 
 impl Witness {
-    /// At this node.
+    /// Creates the witness at this node.
     #[must_use]
     pub fn new(node: NodeId, seed: u64) -> Self {
         let rng = Rng::new(seed ^ 0x7769_746e_6573);
@@ -52,13 +53,13 @@ impl Witness {
         }
     }
 
-    /// Changes that were acknowledged.
+    /// Number of acknowledged changes.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Looks at answers, and asks the next thing.
+    /// Handles answers, and sends the next question.
     pub fn next(&mut self, w: &mut World) {
         self.take_answers(w);
         let pause: Time = 100 * MS + self.rng.below(2 * SEC);
@@ -103,7 +104,7 @@ impl Witness {
             let Some((what, asked_in)) = self.asked.remove(&tid) else { continue };
             match what {
                 What::Set(n) if rc == 0 => self.acknowledged.push(n),
-                // What was sent once only.
+                // The change was sent only once.
                 What::Set(n) if rc == -EIO && asked_in == session => self.failed.push(n),
                 What::Epoch(before) if rc == 0 => {
                     let said: Option<serde_json::Value> = serde_json::from_slice(&out).ok();

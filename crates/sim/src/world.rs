@@ -32,9 +32,9 @@ pub enum Event {
     Inner(NodeId, u64, usize),
     /// The monitor's state store applies (false) or answers (true) its oldest request.
     State(NodeId, u64, bool),
-    /// The state that several monitors share does something.
+    /// An event of the state that several monitors share.
     Shared,
-    /// The witness asks monitors something.
+    /// The witness sends its next question.
     Witness,
     /// A process dies, unless too many are down.
     Kill(NodeId),
@@ -125,7 +125,7 @@ pub struct Ctx {
     pub trapped: Option<NodeId>,
     /// The leases given so far.
     pub promises: Promises,
-    /// The state that several monitors share, and what it and they have done.
+    /// The state that several monitors share, with the records of the oracles.
     pub several: Option<Box<Several>>,
     next_inc: u64,
 }
@@ -164,7 +164,7 @@ impl Ctx {
         self.next_inc
     }
 
-    /// Where monitors are.
+    /// Addresses of the monitors.
     #[must_use]
     pub fn mon_addrs(&self) -> Vec<EntityAddr> {
         self.mons().into_iter().map(mon_addr).collect()
@@ -176,14 +176,14 @@ impl Ctx {
         self.several.as_ref().map_or_else(|| vec![crate::node::MON], |s| s.nodes.clone())
     }
 
-    /// An id was given to a session.
+    /// Records that a global id was given to a session.
     pub fn given_id(&mut self, id: u64) {
         if self.several.as_mut().is_some_and(|s| !s.given.insert(id)) {
             self.violation(format!("two sessions were given the id {id}"));
         }
     }
 
-    /// A leader with this fence takes or tells something.
+    /// Records that a leader with this fence acts.
     pub fn acts(&mut self, node: NodeId, fence: u64) {
         let newest = self.several.as_mut().and_then(|s| s.acts(fence));
         if let Some(newest) = newest {
@@ -191,7 +191,7 @@ impl Ctx {
         }
     }
 
-    /// Puts what the shared state does next into the queue.
+    /// Puts the next event of the shared state into the queue.
     pub fn state_events(&mut self) {
         if let Some(s) = &mut self.several
             && let Some(at) = s.cluster.next_step()
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// The shared state goes on to now.
+    /// Lets the shared state advance to the present time.
     fn shared(&mut self) {
         let now = self.ctx.now();
         let Some(s) = &mut self.ctx.several else { return };
@@ -373,7 +373,7 @@ impl World {
         self.ctx.state_events();
     }
 
-    /// A monitor gets what the shared state has for it.
+    /// Hands the events of the shared state to a monitor.
     fn hear_state(&mut self, n: NodeId) {
         if let Node::Mons(m) = &self.nodes[n]
             && let Some(inc) = m.inc()

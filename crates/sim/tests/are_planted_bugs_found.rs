@@ -203,7 +203,7 @@ fn leases_without_a_margin() {
     found_by(Bug::LeaseWithoutMargin, 2);
 }
 
-/// With three monitors over a shared state that is slow, loses answers and breaks watches.
+/// Checks the same with three monitors over a shared state that is slow, loses answers and breaks watches.
 fn found_of_monitors(bug: Bug, only: &[Fault]) {
     let size = Size { osds: 3, ops: 100, faults: 12, copies: 2, only: only.to_vec() };
     found_with(bug, 12, |seed| {

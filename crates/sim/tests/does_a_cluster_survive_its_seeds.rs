@@ -13,7 +13,7 @@ const SIZE: Size = Size { osds: 5, ops: 300, faults: 10, copies: 0, only: Vec::n
 /// Seconds for which fresh seeds run without `SIM_SECONDS`.
 const SECONDS: u64 = 60;
 
-/// Seeds that once found something, with copies and operations; docs/design/simulation.md describes them.
+/// Seeds that once failed, with copies and operations; docs/design/simulation-seeds.md describes them.
 const FOUND: [(u64, usize, usize); 6] =
     [(31, 1, 600), (1001, 2, 400), (0, 3, 60), (90_109, 0, 2000), (90_111, 0, 2000), (7_000_396, 0, 2000)];
 
@@ -38,7 +38,7 @@ fn clean_run(o: Options) -> Report {
          --copies {}{} --trace trace.txt",
         r.violations,
         r.options,
-        // With shards there are as many more as the seed says.
+        // Erasure-coded runs draw further OSDs from the seed.
         if r.options.code.is_some() { SIZE.osds } else { size.osds },
         size.ops,
         size.faults,
@@ -166,7 +166,7 @@ fn pgs_that_move_between_reactors_lose_nothing() {
     }
 }
 
-/// Three monitors over a shared state: with everything else that fails, and with nothing else.
+/// Three monitors over a shared state, with faults of all kinds and with faults of monitors only.
 #[test]
 fn three_monitors_stay_one() {
     use sim::options::Fault::{MonApart, MonCrash, MonPause, StateCut, StateGone};

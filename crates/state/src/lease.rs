@@ -12,8 +12,8 @@ use crate::api::LeaseId;
 
 /// The holder leaves one part in this many of the time to live unused.
 const MARGIN: u32 = 5;
-/// Renewals in the usable time. After the last one that succeeded most of the time is left for those that fail: as
-/// long as an etcd without a leader takes to elect one.
+/// Number of renewals in the usable time of a lease. If renewals begin to fail, most of the usable time remains for
+/// etcd to elect a leader.
 const RENEWALS: u32 = 8;
 
 /// A held lease.

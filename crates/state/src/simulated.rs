@@ -61,7 +61,7 @@ struct Handle {
     watches: BTreeMap<WatchId, WatchId>,
     cut: bool,
     ended: bool,
-    /// Requests that are held on their way; `None` if requests pass.
+    /// Delayed requests; `None` if requests are not delayed.
     held: Option<Vec<(u64, Request)>>,
 }
 
@@ -80,7 +80,7 @@ struct World {
     observed: Vec<(u64, Vec<Change>)>,
 }
 
-/// Watch of the one who sees everything.
+/// The watch of [`Cluster::observe`].
 const OBSERVER: WatchId = u64::MAX - 1;
 
 /// The store shared by all handles.
@@ -126,15 +126,14 @@ impl Cluster {
         }
     }
 
-    /// Holds the requests of a handle on their way, until [`Cluster::release`]. Their sender has unknown outcomes
-    /// meanwhile.
+    /// Delays the requests of a handle until [`Cluster::release`]. Meanwhile their sender gets unknown outcomes.
     pub fn hold(&self, handle: &SimulatedStore) {
         if let Some(h) = self.0.borrow_mut().handles.get_mut(handle.id) {
             h.held.get_or_insert_with(Vec::new);
         }
     }
 
-    /// Lets all held requests arrive, at the next [`Cluster::advance`], also those of senders that have ended.
+    /// Lets all delayed requests arrive at the next [`Cluster::advance`], even those of senders that have ended.
     pub fn release(&self) {
         self.0.borrow_mut().release();
     }
@@ -149,7 +148,7 @@ impl Cluster {
         self.0.borrow_mut().advance(now.0);
     }
 
-    /// Keeps every change from now on for [`Cluster::take_observed`], as it takes effect and whatever fails.
+    /// Keeps every change from now on for [`Cluster::take_observed`], in the order of effect and independent of faults.
     pub fn observe(&self) {
         let w = &mut *self.0.borrow_mut();
         let watch = Op::Watch { id: OBSERVER, range: Range { start: Bytes::new(), end: None }, from: 0 };

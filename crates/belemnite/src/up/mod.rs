@@ -276,7 +276,7 @@ fn etcd_specs(p: &Plan, l: &Layout, program: &foreign::Foreign) -> Vec<Spec> {
             format!("--initial-advertise-peer-urls={}", peer(i)),
             format!("--initial-cluster={}", all.join(",")),
             format!("--initial-cluster-token={}", p.fsid),
-            // One that was cut off does not depose the others' leader when it is back.
+            // A member that was cut off does not depose etcd's leader when it returns.
             "--pre-vote".into(),
             "--auto-compaction-mode=periodic".into(),
             "--auto-compaction-retention=10m".into(),

@@ -19,14 +19,14 @@ impl Handler for Asked {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let done = match event {
             ConnEvent::Open(peer) => {
-                // A connection that is gone reports so.
+                // If the connection is gone, an event says so.
                 let _ = self.net.send(conn, self.ask.to_message(peer.features));
                 return;
             }
             ConnEvent::Message(m) if m.header.kind == MCommandReply::KIND => MCommandReply::from_message(&m)
                 .map(|r| CommandReply { rc: r.r, status: r.rs.0, out: m.data.clone() })
                 .map_err(ClientError::Decode),
-            // Its map, which a client needs for operations.
+            // An OSD first sends its map, which only operations need.
             ConnEvent::Message(_) => return,
             ConnEvent::Closed(reason) => {
                 tracing::debug!(%reason, "connection for a command ended");
@@ -35,13 +35,13 @@ impl Handler for Asked {
         };
         let answer = self.answer.borrow_mut().take();
         if let Some(a) = answer {
-            // Nobody waits for a command that was given up.
+            // The receiver is gone if the caller gave the command up.
             let _ = a.send(done);
         }
     }
 }
 
-/// Closes what was opened for a command, also if nobody waits any more.
+/// Closes the endpoint of a command, even if the caller gave it up.
 struct Closes(net::Endpoint);
 
 impl Drop for Closes {
@@ -61,7 +61,7 @@ pub(super) async fn tell(
     let ask = MCommand { fsid, cmd: vec![json.into()], ..MCommand::default() };
     let asked = Rc::new(Asked { net: net.clone(), ask, answer: RefCell::new(Some(tx)) });
     let endpoint = Closes(net.endpoint(config, asked));
-    // Its end is an event, too.
+    // The end of this connection is an event as well.
     let _conn = endpoint.0.connect(target);
     rx.await.unwrap_or(Err(ClientError::Closed))
 }

@@ -17,8 +17,8 @@ use wire::codec::Result as Decoded;
 
 /// Most entries that an OSD returns at once (`osd_max_omap_entries_per_request`).
 pub(super) const PAGE_MAX: usize = 1024;
-/// Bytes of entries after which a page or a listing ends early. Entries of gateways are far below; a client that makes
-/// large ones gets short pages.
+/// Bytes of entries after which a page or a listing ends early. Gateways never reach it with their entries; a client
+/// that makes larger ones gets short pages.
 pub(super) const PAGE_BYTES: usize = 16 << 20;
 /// Most seeks past omitted entries in one call. Equal to the most pages that Ceph reads, so that listings end where
 /// Ceph's tests expect.
@@ -37,8 +37,8 @@ fn bytes_of(rows: &Rows) -> usize {
     rows.iter().map(|(k, v)| k.len() + v.len()).sum()
 }
 
-/// The first `max` entries after a key with a prefix, at most [`PAGE_MAX`] and no further ones after [`PAGE_BYTES`]; and
-/// whether more follow.
+/// The first entries after a key with a prefix, and whether more follow: at most `max` and [`PAGE_MAX`] entries, and
+/// none after [`PAGE_BYTES`].
 pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
     let max = max.min(PAGE_MAX);
     if max == 0 {

@@ -29,7 +29,7 @@ fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
     w.into_bytes()
 }
 
-/// Operation that makes an object what the calls of this name work on: an image header, or a shard of an index.
+/// The operation that prepares an object for the calls of this name: it makes an image header or an index shard.
 pub fn header(name: &str) -> OsdOp {
     if name.starts_with("rgw.") {
         return OsdOp::call("rgw", "bucket_init_index", &Bytes::new());
@@ -44,7 +44,7 @@ pub fn header(name: &str) -> OsdOp {
     OsdOp::call("rbd", "create", &input)
 }
 
-/// Number of calls of this name that belong to each other and go to one object, one after the other.
+/// Number of consecutive calls of this name that belong together and go to the same object.
 pub fn calls_of_one(name: &str) -> u64 {
     if name == PUT { 2 } else { 1 }
 }

@@ -98,7 +98,7 @@ pub enum Needs {
     Taken,
     /// Removes one and adds another.
     Moved,
-    /// Is about no single one.
+    /// Uses no number.
     Nothing,
 }
 

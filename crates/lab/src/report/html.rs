@@ -15,7 +15,7 @@ th{font-weight:600;white-space:normal;vertical-align:bottom}.s{color:#777;font-s
 .n{background:#eef3f8;border-left-color:#0072b2}.plots{display:flex;flex-wrap:wrap;gap:1rem}svg .t{font:600 13px sans-serif}svg .g{stroke:#e6e6e6}svg .a{stroke:#444}\
 svg .e{font:11px sans-serif;text-anchor:end}svg .m{font:11px sans-serif;text-anchor:middle}svg .l{font:11px sans-serif}.wide{overflow-x:auto}";
 
-/// Forbids the browser every request, whatever names and texts are in the report.
+/// Content security policy that forbids the browser every request, whatever names and texts are in the report.
 const POLICY: &str =
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
 

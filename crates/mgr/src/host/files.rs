@@ -1,4 +1,4 @@
-//! `fs perf stats`: what MDS daemons count of clients, asked for while somebody wants to know.
+//! `fs perf stats`: MDS daemons count operations of clients for as long as clients run the command.
 
 use super::images::{Job, Service, seconds};
 use crate::files::{self, Clients, Counted, Filter};
@@ -11,29 +11,29 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Seconds after which a question that nobody repeats is not asked any more.
+/// Seconds after its last use for which a filter is queried.
 const EXPIRE_SECONDS: f64 = 60.0;
-/// How long the first answer to a question is waited for.
+/// Time limit for the first report that answers a new filter.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
-/// How long an MDS has to say who its clients are.
+/// Time limit for an MDS's list of sessions.
 const SESSIONS_LIMIT: Duration = Duration::from_secs(5);
-/// How often is looked for what came, while somebody waits.
+/// Interval between checks for a report while a command waits.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often is looked whether somebody asks, and whether all that should answer do.
+/// Interval between checks for expired filters and for daemons that do not answer.
 const ROUND: Duration = Duration::from_secs(5);
-/// Different questions at once.
+/// Most filters at a time.
 const ASKED_MAX: usize = 64;
 
 /// Open questions, and the answers known so far.
 #[derive(Default)]
 pub(super) struct Files {
-    /// Questions, and when each was put last, in seconds.
+    /// Filters, each with the time of its last use in seconds.
     asked: BTreeMap<Filter, f64>,
-    /// Clients by the daemon of the first rank, and when it told, in seconds.
+    /// Clients by global id of the first rank's daemon, with the time of the answer in seconds.
     clients: BTreeMap<u64, (f64, Rc<Clients>)>,
 }
 
-/// JSON on one line, with spaces as Python has them.
+/// JSON on one line, with the spaces that Python's encoder writes.
 fn one_line(v: &Value) -> Bytes {
     struct Spaced;
     impl serde_json::ser::Formatter for Spaced {
@@ -54,7 +54,7 @@ fn one_line(v: &Value) -> Bytes {
 }
 
 impl Service {
-    /// Ends questions that nobody puts any more, and repeats the others to daemons that took a rank over; never completes.
+    /// Ends expired queries, and sends the others to daemons that took over a rank; never completes.
     pub(super) async fn run_files(&self) {
         loop {
             tokio::time::sleep(ROUND).await;
@@ -102,7 +102,7 @@ impl Service {
                     tokio::time::sleep(LOOK).await;
                 }
             };
-            // What is there by then is shown.
+            // After the time limit the command shows what has arrived.
             let _ = tokio::time::timeout(FIRST_ANSWER, answered).await;
         }
         let mut seen: Vec<(FirstRank, Rc<Counted>, Rc<Clients>)> = Vec::new();

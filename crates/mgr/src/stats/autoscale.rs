@@ -29,7 +29,7 @@ pub struct Sizing {
     pub ideal: f64,
     /// Recommended number of PGs.
     pub pg_num: u32,
-    /// Whether the current number is off by more than the threshold.
+    /// True if the current number differs from the target by more than the threshold.
     pub would_adjust: bool,
 }
 

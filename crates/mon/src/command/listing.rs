@@ -1,8 +1,8 @@
 //! Output with a row for each PG, made in pieces over several turns of the core, because a million rows take longer
-//! than a leader's lease holds.
+//! than a leader's lease.
 //!
-//! A row shows its PG at the time at which the row is made. What stands around the rows (sums, pools, OSDs) is of the
-//! time of the command.
+//! A row shows its PG at the time at which the row is made. The text around the rows (sums, pools, OSDs) shows the time
+//! of the command.
 
 use super::json::J;
 use super::text::Table;
@@ -17,15 +17,15 @@ use wire::types::PgStat;
 /// Most rows that one turn of the core makes: some 15 ms of work.
 pub(crate) const ROWS_A_TURN: usize = 1024;
 
-/// Text that stands in a tree for the rows of a list; strings of a tree never contain it unescaped.
+/// Placeholder in a tree for the rows of a list. Strings of a tree never contain it unescaped.
 pub(super) const HOLE: &str = "\0";
 
-/// True for the PGs of a list.
+/// Selects the PGs of a list.
 pub(super) type Keep = Rc<dyn Fn(PgId, &PgStat) -> bool>;
-/// The cells of a PG.
+/// Makes the cells of a PG's row.
 pub(super) type Cells = Rc<dyn Fn(PgId, &PgStat) -> Vec<String>>;
 
-/// How an element of a list in a tree is written.
+/// Format of the elements of a list in a tree.
 #[derive(Clone, Debug)]
 pub(super) enum Element {
     /// JSON on one line.
@@ -36,16 +36,16 @@ pub(super) enum Element {
     Xml(String),
 }
 
-/// Output in order.
+/// A part of the output; parts are made in order.
 #[derive(Clone)]
 pub(super) enum Part {
-    /// A text that is already made.
+    /// A finished text.
     Text(String),
     /// PGs as elements of a list in a tree.
     Elements(Element, fn(PgId, &PgStat) -> J, Keep),
-    /// PGs as rows of a table, which has no heading line without rows if the flag is set.
+    /// PGs as rows of a table. If the flag is set, a table without rows has no heading line.
     Rows(Table, Cells, Keep, bool),
-    /// The lines of a table whose rows are all there.
+    /// The lines of a table whose rows are complete.
     Lines(Table, usize),
 }
 

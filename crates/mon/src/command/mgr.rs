@@ -151,10 +151,10 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed("")
 }
 
-/// The one module that Ceph's tools look up before they ask (`cephfs-top`), and that is part of the built-in manager.
+/// The manager module that `cephfs-top` looks for before it asks. The built-in manager has its commands.
 const STATS: &str = "stats";
 
-/// True if that is the module's name, and the built-in manager's part is what there is of it.
+/// True if `name` is [`STATS`] and the built-in manager is active.
 fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
     name == STATS && !c.state.options.external_mgr
 }

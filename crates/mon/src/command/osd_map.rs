@@ -294,7 +294,7 @@ fn blocklist(c: &mut Ctx<'_>, op_key: &str) -> Res<CommandOutcome> {
     }
 }
 
-/// An address that names a range by its leading bits; `text` is what was written.
+/// An address range given as `IP/BITS`; `text` is the argument, for the error.
 fn cidr(addr: EntityAddr, text: &str) -> Res<EntityAddr> {
     if addr.sock.is_none_or(|s| s.port() != 0) || addr.nonce == 0 {
         let kind =
@@ -309,13 +309,13 @@ fn cidr(addr: EntityAddr, text: &str) -> Res<EntityAddr> {
     Ok(EntityAddr { kind: AddrKind::CIDR, ..addr })
 }
 
-/// A blocklist's entry as messages and lists name it.
+/// The name of a blocklist entry in messages and lists.
 fn entry_name(key: &AddrKey) -> String {
     let name = plain_addr(&key.0);
     if key.0.kind == AddrKind::CIDR { format!("cidr:{name}") } else { name }
 }
 
-/// Entries that an incremental adds and takes, of addresses or of ranges.
+/// The entries that an incremental adds and removes: those of ranges, or those of single addresses.
 fn pending_blocklist(inc: &mut Incremental, range: bool) -> (&mut BTreeMap<AddrKey, Utime>, &mut Vec<AddrKey>) {
     if range {
         (&mut inc.new_range_blocklist, &mut inc.old_range_blocklist)

@@ -100,8 +100,9 @@ fn refused((errno, text): (errno::Errno, String)) -> super::Refused {
     super::Refused::new(errno, text)
 }
 
-/// Options that are told are those of the process that the client is connected to. A monitor in front answers that itself, but for
-/// clients that may not by what it knows of caps; of those nobody else's options are shown or set.
+/// Refuses a `tell` about options that a front monitor relayed. Such a command is about the process to which the client
+/// is connected, so a front monitor answers it itself, unless the caps it knows do not allow the client. In that case
+/// the leader must not show or set its own options instead.
 fn of_this_process(c: &Ctx<'_>) -> Res<()> {
     match &c.session.by {
         None => Ok(()),

@@ -281,7 +281,7 @@ impl MonCore {
         if fs_changed {
             self.tick_fs();
         }
-        // The answer to the command that removed this monitor is among the effects before.
+        // The effects before this one include the answer to the command that removed this monitor.
         if monmap_changed && !self.state.monmap.mons.contains_key(&self.state.mon_name) {
             return self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
         }

@@ -1,10 +1,10 @@
-//! How a monitor in front keeps its copy of the state true: one watch of everything, and what happens when that ends. No I/O
+//! Keeps a front monitor's copy of the state current, with one watch, and reads it again when the watch ends. No I/O
 //! and no clock.
 //!
 //! Invariants:
-//!  1. What the copy has is the state at its revision. After a watch that is lost, compacted, or behind what the store is
-//!     known to have for too long, it is read anew at one revision, and watched from the next one on.
-//!  2. While it cannot be read for [`DEAF`], the monitor does not know who may sign in, and stops.
+//!  1. The copy equals the state at the copy's revision. If the watch is lost, compacted, or behind the store for too
+//!     long, the copy is read again at one revision and watched from the next one on.
+//!  2. If the state can't be read for [`DEAF`], the monitor stops, since it does not know which clients may sign in.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use super::options::MonOptions;
 use super::reading::{Reading, Step};
 use super::records::key;
 
-/// A copy of the state that lacks for so long what the store has is read anew.
+/// Time after which a copy that lacks a known change is read again.
 const LAG: Duration = Duration::from_secs(3);
-/// Pause before what failed is read again.
+/// Pause before a failed read is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// A monitor that cannot read the state for so long stops.
+/// Time without a successful read after which the monitor stops.
 pub const DEAF: Duration = Duration::from_secs(30);
 
 /// An effect of one call.
@@ -34,22 +34,22 @@ pub enum Output {
     Submit(Request),
     /// The copy has changed.
     Changed,
-    /// The record of the leader changed in the store, or may have.
+    /// The leader's record changed in the store, or may have changed.
     Leader,
-    /// For the log: the copy is behind and is read anew.
+    /// A line for the log: why the copy is read again.
     Anew(String),
-    /// For the log: it could not be read, and is read again.
+    /// A line for the log: why a read failed. It is repeated.
     Failed(String),
     /// The monitor stops.
     Stop(String),
 }
 
-/// Whether what follows the store gets as far as the store is known to be.
+/// Detects a watch that stays behind the revision that the store is known to have.
 #[derive(Debug, Default)]
 struct Lag(Option<(u64, Mono)>);
 
 impl Lag {
-    /// True if a change that is known since longer than [`LAG`] has not arrived.
+    /// True if a change has been known for longer than [`LAG`] and has not arrived.
     fn too_long(&mut self, here: u64, written: u64, now: Mono) -> bool {
         if self.0.is_some_and(|(want, _)| here >= want) {
             self.0 = None;
@@ -76,7 +76,7 @@ pub struct Follower {
     options: MonOptions,
     replica: Rc<RefCell<Replica>>,
     stage: Stage,
-    /// Names of watches and of requests are never used again: what belongs to an earlier one is known by that.
+    /// Ids of watches and requests are never reused, so late events of earlier ones are recognised.
     count: u64,
     out: Vec<Output>,
 }
@@ -128,7 +128,7 @@ impl Follower {
         }
     }
 
-    /// The store has said something on this handle.
+    /// Handles an event of the store.
     pub fn event(&mut self, e: Event, now: Mono) {
         match (&mut self.stage, e) {
             (Stage::Watching(id, _), Event::Changed { watch, revision, changes }) if *id == watch => {
@@ -331,7 +331,7 @@ mod tests {
         h.other.submit(Request { token: 1, op: Op::Txn(gone) });
         h.run(200);
         assert_eq!(h.leader_changes, 2);
-        // What happened while nothing was watched is not known, so the leader counts as changed.
+        // Changes between two watches are not known, so the leader's record counts as changed.
         h.cluster.cut(&h.store, true);
         h.set("debug_ms", "2");
         h.cluster.cut(&h.store, false);
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_copy_older_than_what_the_store_remembers_is_read_anew() {
         let mut h = Here::new();
-        // A day passes between the first read and the watch: what it asks for is compacted.
+        // Between the first read and the watch the revision that the watch asks for is compacted.
         for n in 0..50 {
             h.set("debug_ms", &n.to_string());
         }
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(at(r.reply(reply(0, Err(StateError::Compacted(6))))), (Range::prefix(b"a"), 0));
         assert_eq!(at(r.reply(reply(8, Ok(entries())))), (Range::prefix(b"b"), 8));
         assert!(matches!(r.reply(reply(8, Ok(entries()))), Step::Done(_, 8)));
-        // Where the revision was given there is no other one.
+        // If the caller gave the revision, no other one is tried.
         let (mut r, _) = Reading::new(vec![Range::prefix(b"a"), Range::prefix(b"b")], 5, 7);
         assert!(matches!(r.reply(reply(5, Ok(entries()))), Step::Ask(_)));
         assert!(matches!(r.reply(reply(0, Err(StateError::Compacted(6)))), Step::Failed(_)));

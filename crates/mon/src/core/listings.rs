@@ -27,7 +27,7 @@ impl Listings {
         self.queue.is_empty()
     }
 
-    /// Gives up the commands of a closed session.
+    /// Drops the commands of a closed session.
     pub(super) fn forget(&mut self, c: ConnKey) {
         self.queue.retain(|(to, ..)| to.conn != c);
     }

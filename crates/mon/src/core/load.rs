@@ -46,7 +46,7 @@ pub enum LoadError {
         /// The revision that the store sent.
         got: u64,
     },
-    /// A number that only goes up is about to overflow.
+    /// A counter is too close to its overflow.
     #[error("record {key}: no cluster counts to {n}")]
     Count {
         /// The key.
@@ -315,7 +315,7 @@ impl MonCore {
     }
 }
 
-/// A number that goes up by one at a time, from the record `k`. Error: one that no cluster reaches, and that could
+/// Checks a counter from the record `k`. A value that no cluster reaches by counting is an error, since it could
 /// overflow.
 fn count(k: &Bytes, n: u64) -> Result<u64, LoadError> {
     if n < COUNT_MAX {
@@ -324,7 +324,7 @@ fn count(k: &Bytes, n: u64) -> Result<u64, LoadError> {
     Err(LoadError::Count { key: String::from_utf8_lossy(k).into_owned(), n })
 }
 
-/// Bound of stored numbers that only go up.
+/// Upper bound of stored counters.
 const COUNT_MAX: u64 = 1 << 62;
 
 fn load_record(

@@ -92,7 +92,7 @@ pub struct Member {
     me: Presence,
     may_lead: bool,
     held: Option<Held>,
-    /// The newest lease, also once it is not held any more.
+    /// The newest lease, even if it is not held any more.
     granted: Option<LeaseId>,
     present: bool,
     led: bool,
@@ -152,8 +152,9 @@ impl Member {
         self.heard
     }
 
-    /// The lease to be given back at the end. One that could not be renewed in time is, too: the store may hold it for longer than
-    /// this monitor counts it, and nobody else leads before it ends there.
+    /// The lease to give back when the monitor stops. This includes a lease that could not be renewed in time: the
+    /// store may hold it for longer than this monitor counts it, and no other monitor leads before it ends in the
+    /// store.
     #[must_use]
     pub fn to_give_back(&self) -> Option<LeaseId> {
         self.granted
@@ -174,8 +175,7 @@ impl Member {
         self.asked = Some((token, now, what));
     }
 
-    /// Reports that the record of the leader changed: the next [`Member::tick`] reads it without waiting for its time.
-    /// A leader does not need to.
+    /// Reports that the leader's record changed: the next [`Member::tick`] reads it at once. A leader does not read it.
     pub fn leader_changed(&mut self) {
         self.hurry = !self.leading;
     }
@@ -370,7 +370,7 @@ mod tests {
         let [stand] = &asked(&mut m)[..] else { panic!("it stands for election") };
         m.reply(reply(stand, 3, Ok(Outcome::Committed)), at(55));
         assert!(m.take_outputs().contains(&Output::Elected { fence: (key::MON_LEADER.into(), 3) }));
-        // A leader reads who runs at its own pace.
+        // A leader reads the list of running monitors at its usual interval.
         m.leader_changed();
         m.tick(at(56));
         assert!(asked(&mut m).is_empty());
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(grant.op, Op::Grant(LEASE));
         m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(10));
         assert_eq!(m.to_give_back(), Some(LeaseId(7)));
-        // Nothing comes through for longer than it may be used.
+        // No answer arrives until after the lease's usable time.
         m.tick(at(20));
         m.tick(at(3300));
         assert_eq!(m.to_give_back(), Some(LeaseId(7)), "the store may have it for a second more");

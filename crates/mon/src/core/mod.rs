@@ -190,14 +190,14 @@ impl MonCore {
         std::mem::take(&mut self.effects)
     }
 
-    /// True while a commit is in flight, changes wait for one, or the last one is not taken up in full.
+    /// True while a commit is in flight, changes wait for one, or the effects of the last one are not complete.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.inflight.is_some() || !self.pending.is_empty() || !self.deferred.is_empty() || self.is_walking()
     }
 
-    /// True if [`MonCore::flush`] has work left that is divided into turns. The host calls it again after what else is
-    /// ready, also without an event.
+    /// True if [`MonCore::flush`] has work left for further turns. The host handles other events that are ready and
+    /// calls it again, even without an event.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.is_walking() || !self.listings.is_empty()

@@ -1,4 +1,5 @@
-//! Performance queries: what OSDs are asked to count of images' operations, MDS daemons of clients, and what they report.
+//! Performance queries: OSDs count operations on images, MDS daemons count operations of clients, and both report the
+//! counts.
 
 use super::MonCore;
 use super::session::{ConnKey, Session};
@@ -29,7 +30,7 @@ impl MonCore {
         self.state.mgr.take_reports(q)
     }
 
-    /// Asks all MDS daemons this and nothing else from now on; tells them again what they know.
+    /// Replaces the queries of all MDS daemons by these, and sends them even if they are unchanged.
     pub fn ask_mds(&mut self, queries: Vec<PerfMetricQuery>) {
         self.state.mgr.ask_mds(queries);
         self.configure_all(EntityKind::MDS);

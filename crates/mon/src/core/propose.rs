@@ -80,8 +80,8 @@ impl MonCore {
         }
     }
 
-    /// Goes on with work that takes several turns, and starts a commit if there are changes and none is in flight.
-    /// Called once per turn of the reactor, and again soon while [`MonCore::has_more`].
+    /// Continues work that takes several turns, and starts a commit if there are changes and none is in flight. The
+    /// host calls it once per turn, and again soon while [`MonCore::has_more`].
     pub fn flush(&mut self) {
         self.continue_walk();
         self.continue_listings();

@@ -1,18 +1,18 @@
 //! Reads ranges of the state store as they were at one revision. No I/O.
 //!
-//! The first range is read as it is; its revision is that of all others. If that is compacted before the last range is read,
-//! everything is read anew.
+//! The revision of the first answer is used for all further ranges. If it is compacted before the last range is read,
+//! the reading starts again.
 
 use bytes::Bytes;
 use state::{Entry, Op, Outcome, Range, Reply, Request, StateError, Token};
 
-/// See the module. One request is under way at a time.
+/// A reading of several ranges; see the module. One request is in flight at a time.
 #[derive(Debug)]
 pub struct Reading {
     ranges: Vec<Range>,
-    /// The one that is read.
+    /// Index of the range that is being read.
     next: usize,
-    /// Revision asked for first: 0 for the newest.
+    /// Requested revision; 0: the newest.
     from: u64,
     at: u64,
     token: Token,
@@ -24,17 +24,17 @@ pub struct Reading {
 pub enum Step {
     /// The next request.
     Ask(Request),
-    /// All of it, and the revision that it is of.
+    /// All entries, and their revision.
     Done(Vec<(Bytes, Entry)>, u64),
-    /// The store cannot be read now.
+    /// The store can't be read now.
     Failed(StateError),
-    /// The answer was to something else.
+    /// The answer belongs to another request.
     NotMine,
 }
 
 impl Reading {
-    /// Of these ranges, of which there is at least one, as they were at a revision, 0 for the newest; the first request.
-    /// Requests carry `token`.
+    /// Starts a reading of `ranges` (at least one) at the revision `at` (0: the newest); returns it with its first
+    /// request. Requests carry `token`.
     #[must_use]
     pub fn new(ranges: Vec<Range>, at: u64, token: Token) -> (Self, Request) {
         let me = Self { ranges, next: 0, from: at, at, token, got: Vec::new() };
@@ -47,7 +47,7 @@ impl Reading {
         Request { token: self.token, op: Op::Range { range, limit: 0, reverse: false, at: self.at } }
     }
 
-    /// The store has answered.
+    /// Handles an answer of the store.
     pub fn reply(&mut self, r: Reply) -> Step {
         if r.token != self.token {
             return Step::NotMine;

@@ -122,8 +122,8 @@ impl FrontAdmin {
         })
     }
 
-    /// The reply to what a client told this monitor, if this monitor answers it itself: what is about its own options. Only who
-    /// may do everything tells a process anything. Who may not is refused by the leader, where that gets into the audit log.
+    /// The reply to a `tell` command about this monitor's own options; `None` if the leader answers. Only clients with
+    /// all caps may use `tell`. Other clients are passed on to the leader, whose refusal is in the audit log.
     pub(super) fn told(&self, m: &Message, peer: &Peer) -> Option<Message> {
         if m.header.kind != MCommand::KIND {
             return None;

@@ -32,11 +32,11 @@ use crate::core::relay::{Front, FrontEffect, PATIENCE};
 
 /// Interval of membership checks.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a monitor that is told to stop tries to give its lease back.
+/// Time for which a stopping monitor tries to give its lease back.
 const LEAVING: Duration = Duration::from_secs(1);
-/// Pause before what failed is tried again.
+/// Pause before a failed step is repeated.
 pub(super) const AGAIN: Duration = Duration::from_millis(200);
-/// How often the copy of the state is looked at.
+/// Interval between checks of the copy of the state.
 const FOLLOW: Duration = Duration::from_millis(200);
 /// Bytes of one client that may wait here for the leader before it is not read from; more than a session's share of the link.
 const CLIENT_BYTES: usize = 4 << 20;
@@ -50,11 +50,11 @@ pub(super) struct Standing {
     leader: RefCell<Option<Presence>>,
     elected: RefCell<Option<(Bytes, u64)>>,
     stop: RefCell<Option<String>>,
-    /// The process is about to end: the lease is given back, which is tried for so long.
+    /// Set when the process is about to end: the time for which it tries to give its lease back.
     leaving: Cell<Option<Duration>>,
     /// Revision of the last change that the store is known to have.
     written: Cell<u64>,
-    /// The watch reported a change of the record of the leader.
+    /// Notified when the watch reports a change of the leader's record.
     leader_changed: Notify,
     changed: watch::Sender<()>,
 }
@@ -146,7 +146,7 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
     }
 }
 
-/// Ends a lease; completes when the store has said so.
+/// Ends a lease; completes when the store has confirmed it.
 async fn give_back(store: &mut Store, lease: LeaseId) {
     loop {
         match store.ask(Op::Revoke(lease)).await {
@@ -227,7 +227,8 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
         Ok(None) => Ok(()),
         Err(e) => Err(e),
     };
-    // A leader whose lease could not be renewed waits until it can say that it is gone: until then nobody leads.
+    // A leader that could not renew its lease waits until it can give the lease back, since no monitor can lead before
+    // that.
     let patience = if result.is_ok() { LEAVING } else { LEASE };
     standing.leaving.set(Some(patience));
     let _ = tokio::time::timeout(patience + LEAVING, belonging).await;

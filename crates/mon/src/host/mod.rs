@@ -242,7 +242,7 @@ async fn serve(
             },
             Err(e) => e,
         };
-        // Who has been elected reads again for as long as he leads.
+        // An elected monitor repeats a failed read for as long as it leads.
         let Some((_, standing)) = &lead else { return Err(failed(error)) };
         if let Some(why) = standing.stopped() {
             return Err(MonError::Stopped(why));

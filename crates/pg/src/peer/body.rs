@@ -44,11 +44,11 @@ pub type Attrs = Vec<(Bytes, Bytes)>;
 pub struct ReadItem {
     /// The object or clone.
     pub oid: HObject,
-    /// The version it must have...
+    /// The version that the object must have...
     pub version: Eversion,
-    /// ...or an older one from this on: what came in between left the shard's bytes as they were.
+    /// ...or an older one, down to this one: the entries in between spare the shard.
     pub since: Eversion,
-    /// Where the run begins in the shard.
+    /// Offset in the shard, in bytes.
     pub off: u64,
     /// Length in bytes.
     pub len: u64,
@@ -74,14 +74,14 @@ pub enum Body {
         last_update: Eversion,
         /// `last_epoch_started` of the primary's own copy.
         les: Epoch,
-        /// The version that counts: what is newer is not wanted.
+        /// Send no records newer than this version.
         upto: Eversion,
     },
-    /// The answer: all records after `since`, up to the version that counts.
+    /// Answer to `GetLog`: all records after `since`, up to the requested version.
     Log {
         /// Both logs are the same at least up to here; they may also share later records.
         since: Eversion,
-        /// Of whose log it is, as of that version.
+        /// The sender's info as of the newest of these records.
         info: Box<PgInfo>,
         /// The records.
         records: Vec<Bytes>,
@@ -111,18 +111,18 @@ pub enum Body {
         /// All copies are complete, so the members forget past intervals.
         clean: bool,
     },
-    /// Primary to members: the next write, with those before it that the receiver was not sent. Numbers grow by one from 1 in an
-    /// interval.
+    /// Primary to members: the next write, together with the deferred writes before it. Writes are numbered from 1 in
+    /// an interval, without gaps.
     Write {
-        /// The first write in it.
+        /// Number of the first write in the message.
         first: u64,
-        /// Its number.
+        /// Number of the last write in the message.
         seq: u64,
         /// Writes up to this number are durable on all members.
         stable: u64,
         /// Members trim their logs up to this version.
         trim: Option<Eversion>,
-        /// Log records of the write.
+        /// Log records of the writes.
         records: Vec<Bytes>,
         /// Changes; empty if the receiver gets the object later, by recovery.
         ops: Vec<Op>,
@@ -253,18 +253,18 @@ pub enum Body {
         /// The records of the primary's log after `since`.
         records: Vec<Bytes>,
     },
-    /// Primary, while it peers, to the shard with the longest log: which shards do the entries after this version touch?
+    /// Primary, while peering, to the shard with the longest log: which shards do the entries after `since` touch?
     GetTouched {
-        /// The version to go back to.
+        /// The version before the first of these entries.
         since: Eversion,
     },
     /// The answer.
     Touched {
         /// As asked.
         since: Eversion,
-        /// The newest version of that log.
+        /// Newest version of the sender's log.
         upto: Eversion,
-        /// The entries' versions, with a bit for each shard.
+        /// Versions of the entries, each with one bit for each touched shard.
         entries: Vec<(Eversion, u32)>,
     },
     /// Between the primary and members: may it recover now?

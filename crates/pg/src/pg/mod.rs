@@ -481,7 +481,7 @@ impl Pg {
     fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             self.run_plans(now, store, out);
-            // Before changes are applied: what the primary pushes to its own shard is one of them.
+            // This comes before changes are applied, since a push of the primary to its own shard is such a change.
             if self.is_coded() {
                 self.pump_shard(now, store, out);
             }

@@ -17,7 +17,7 @@ pub struct Disk {
     events: VecDeque<Event>,
     /// Objects whose data is unreadable.
     pub spoiled: BTreeSet<Oid>,
-    /// Objects whose metadata is unreadable: nothing can be done with them, but that they are removed.
+    /// Objects with unreadable metadata: they can only be removed.
     pub rotten: BTreeSet<Oid>,
     /// Most operations in one transaction.
     pub frame: usize,
@@ -28,7 +28,7 @@ pub struct Disk {
     pub transactions: usize,
     /// How many parts of objects that come from others there is space for, if it is short.
     pub room: Option<usize>,
-    /// There is no space for any transaction.
+    /// The disk has no space for any transaction.
     pub full: bool,
 }
 

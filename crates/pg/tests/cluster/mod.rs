@@ -133,7 +133,7 @@ pub struct Cluster {
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
     /// Changes the messages that an OSD sends; arguments: sender and message.
     pub lies: Option<fn(i32, &mut MPgPeer)>,
-    /// [`Cluster::ask`] writes behind the snapshots that there are...
+    /// [`Cluster::ask`] writes with the existing snapshots in its context...
     pub asks_in_snaps: bool,
     /// ...and reads at this one.
     pub asks_at: SnapId,
@@ -808,7 +808,7 @@ impl Cluster {
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
     }
 
-    /// The snapshots that there are, for writes.
+    /// The snapshot context of writes: all existing snapshots.
     fn snap_context(&self) -> SnapContext {
         let mut snaps: Vec<SnapId> = self.snaps.iter().map(|s| SnapId(*s)).collect();
         snaps.reverse();
@@ -975,7 +975,7 @@ impl Cluster {
                 panic!("does not heal; {m:?}\n{}\nbusy {idle}", states.join("\n"));
             }
         }
-        // Members of shards hear what they were not sent, and then that all have all, each some seconds after the last write.
+        // Some seconds after the last write, members get the deferred writes, and then hear that all writes are stable.
         self.run(if self.map().code.is_some() { 15_000 } else { 2_000 });
     }
 

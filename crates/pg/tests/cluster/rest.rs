@@ -1,4 +1,4 @@
-//! An erasure-coded PG at rest with one object, whose bytes are known.
+//! An idle erasure-coded PG with one object of known content.
 
 use super::Cluster;
 use super::map::CHUNK;
@@ -17,7 +17,7 @@ pub fn extent(code: OpCode, off: usize, data: Bytes) -> OsdOp {
     OsdOp::with_extent(code, off as u64, data.len() as u64, data)
 }
 
-/// The cluster, and the bytes that the object has.
+/// The cluster, and the expected bytes of the object.
 pub struct Rest {
     pub c: Cluster,
     pub data: Vec<u8>,
@@ -37,7 +37,7 @@ impl Rest {
         r
     }
 
-    /// Until nothing is deferred any more.
+    /// Runs until nothing is deferred any more.
     pub fn quiet(&mut self) {
         self.c.settle();
         self.c.run(12_000);
@@ -62,7 +62,7 @@ impl Rest {
         self.ask(extent(OpCode::WRITE, chunk * BLOCK, new), 300);
     }
 
-    /// Overwrites a chunk, and does not wait for the answer; returns the operation's number.
+    /// Begins to overwrite a chunk; returns the operation's number.
     pub fn begin(&mut self, chunk: usize, with: u8) -> u64 {
         let new = self.set(chunk, with);
         self.send(extent(OpCode::WRITE, chunk * BLOCK, new))
@@ -91,7 +91,7 @@ impl Rest {
         self.c.osds.iter().map(|o| o.pg.as_ref().map_or(0, |p| p.info().last_update.version)).collect()
     }
 
-    /// All is whole again.
+    /// Checks that the PG becomes clean and the object has the expected bytes.
     pub fn finish(mut self) {
         self.c.heal();
         self.quiet();

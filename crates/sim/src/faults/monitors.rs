@@ -1,4 +1,4 @@
-//! Faults of several monitors.
+//! Faults of clusters with several monitors.
 
 use super::{Faults, Undo};
 use crate::net::NodeId;
@@ -8,13 +8,13 @@ use crate::options::Fault;
 use crate::world::World;
 
 impl Faults {
-    /// A monitor; of several any.
+    /// The monitor, or a random one of several.
     pub(super) fn mon(&mut self, w: &World) -> NodeId {
         let all = w.ctx.mons();
         if all.len() == 1 { all[0] } else { all[self.rng.below(all.len() as u64) as usize] }
     }
 
-    /// One of them stands still, or they don't reach each other or the state.
+    /// Injects a fault: a monitor stands still, or monitors don't reach each other or the state.
     pub(super) fn monitors(&mut self, kind: Fault, w: &mut World) -> bool {
         let (mon, all) = (self.mon(w), w.ctx.mons());
         match kind {
@@ -47,7 +47,7 @@ impl Faults {
     }
 }
 
-/// Does something to some of several monitors.
+/// Calls `f` for each of these monitors.
 pub(super) fn each(w: &mut World, mons: &[NodeId], f: impl Fn(&mut MonsNode)) {
     for m in mons {
         if let Node::Mons(m) = &mut w.nodes[*m] {

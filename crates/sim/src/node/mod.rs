@@ -17,7 +17,7 @@ use base::{EntityAddr, Mono};
 /// The cluster's id.
 pub const FSID: Uuid = Uuid([0x51; 16]);
 
-/// The first monitor's place in the world; of several, the others are behind the operator.
+/// Node of the first monitor. Further monitors have nodes behind the operator's.
 pub const MON: NodeId = 0;
 
 /// The index of an OSD in the world.
@@ -42,7 +42,7 @@ pub fn mon_addr(node: NodeId) -> EntityAddr {
 pub enum Node {
     /// The monitor and manager.
     Mon(Box<mon::MonNode>),
-    /// One of several monitors; of them the one that leads is the manager.
+    /// One of several monitors. The leader also has the manager role.
     Mons(Box<mons::MonsNode>),
     /// An OSD.
     Osd(Box<osd::OsdNode>),

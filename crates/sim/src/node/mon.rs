@@ -69,7 +69,7 @@ fn read(store: &mut MemoryStore, ranges: Vec<Range>) -> Vec<(Bytes, Entry)> {
     ranges.into_iter().flat_map(entries).collect()
 }
 
-/// The first records of a cluster with monitors at these nodes.
+/// The initial records of a cluster with monitors at these nodes.
 pub(crate) fn new_cluster(clock: &Clock, seed: u64, at: &[NodeId]) -> Option<state::Txn> {
     let random = SeededRandom(RefCell::new(Rng::new(seed)));
     let now = clock.now(0);

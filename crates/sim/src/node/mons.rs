@@ -1,5 +1,5 @@
-//! The host of one of several monitors: in front of the leader until it leads itself, over a state that all share
-//! (`state::simulated`), each with handles of its own. Membership, the copy of the state, both sides of what is carried and
+//! The host of one of several monitors: a front monitor until it is elected, then the leader. All share one state
+//! (`state::simulated`), and each has its own handles. Membership, the copy of the state, both sides of the relay and
 //! the core are the production code.
 
 use super::mon_addr;
@@ -25,11 +25,11 @@ use lead::Leading;
 mod front;
 mod lead;
 
-/// How often a process looks at its membership, as the real host.
+/// Interval of a process's membership ticks, as in the real host.
 const TICK: Time = 100 * MS;
-/// Pause before what failed is tried again.
+/// Pause before a failed step is repeated.
 const AGAIN: Time = 200 * MS;
-/// Time until a monitor that stopped by itself is started again, at least.
+/// Least time until a monitor that stopped by itself is started again.
 const STOPPED: Time = 500 * MS;
 
 /// Reads the state at one revision, and tries again after a failure.
@@ -77,13 +77,13 @@ impl Load {
 }
 
 enum Stage {
-    /// Reads its copy for the first time.
+    /// Reads its copy of the state for the first time.
     Begins(Load),
     InFront(Box<InFront>),
-    /// Was elected with this fence, and reads the state.
+    /// Has been elected with this fence, and reads the state.
     Loads(Load, (Bytes, u64)),
     Leads(Box<Leading>),
-    /// Between two of these.
+    /// Changes from one stage to another.
     Changes,
 }
 
@@ -98,7 +98,7 @@ struct Process {
     elected: Option<(Bytes, u64)>,
 }
 
-/// See the module.
+/// A monitor's node; see the module.
 pub struct MonsNode {
     /// Its clocks.
     pub clock: Clock,
@@ -107,9 +107,9 @@ pub struct MonsNode {
     cluster: Cluster,
     options: MonOptions,
     process: Option<Process>,
-    /// Cut off from the state by so many faults.
+    /// Number of faults that cut the node off from the state.
     cuts: u32,
-    /// True while its requests to the state wait on their way and its lease is not renewed.
+    /// True while its requests to the state are delayed and its lease is not renewed.
     late: bool,
     /// The reason why the monitor stopped by itself.
     stopped: Option<String>,
@@ -122,7 +122,7 @@ pub fn name(i: usize) -> String {
 }
 
 impl MonsNode {
-    /// Monitor number `i`, at this node, over this state.
+    /// Creates monitor number `i` at this node, over this state.
     #[must_use]
     pub fn new(clock: Clock, node: NodeId, i: usize, cluster: Cluster, options: MonOptions) -> Self {
         Self { clock, node, name: name(i), cluster, options, process: None, cuts: 0, late: false, stopped: None }
@@ -152,7 +152,7 @@ impl MonsNode {
         }
     }
 
-    /// Why it does not serve; `None` if it does.
+    /// Reason for which the monitor does not serve; `None` if it serves.
     #[must_use]
     pub fn unwell(&self) -> Option<&'static str> {
         let Some(p) = &self.process else { return Some("does not run") };
@@ -165,7 +165,7 @@ impl MonsNode {
         }
     }
 
-    /// True if the state has something for it.
+    /// True if an event of the state waits for this monitor.
     #[must_use]
     pub fn has_events(&self) -> bool {
         let stage = |s: &Stage| match s {
@@ -177,7 +177,7 @@ impl MonsNode {
         self.process.as_ref().is_some_and(|p| p.membership.is_ready() || stage(&p.stage))
     }
 
-    /// Cuts it off from the state, or undoes one cut.
+    /// Cuts the monitor off from the state, or undoes one cut.
     pub fn cut_off(&mut self, cut: bool) {
         self.cuts = if cut { self.cuts + 1 } else { self.cuts.saturating_sub(1) };
         self.apply_cuts();
@@ -189,7 +189,7 @@ impl MonsNode {
         self.apply_cuts();
     }
 
-    /// As the leader: its lease is not renewed, and what it asks of the state waits on its way.
+    /// Stops the renewal of the leader's lease, and delays its requests to the state.
     pub fn hold(&mut self) {
         let Some(Process { stage: Stage::Leads(l), .. }) = &self.process else { return };
         self.cluster.hold(&l.store);
@@ -197,7 +197,7 @@ impl MonsNode {
         self.apply_cuts();
     }
 
-    /// Lets the held requests to the state arrive.
+    /// Lets the delayed requests to the state arrive.
     pub fn release(&mut self) {
         self.cluster.release();
         self.late = false;
@@ -222,7 +222,7 @@ impl MonsNode {
         h
     }
 
-    /// Starts a process, which begins in front.
+    /// Starts a process, which begins as a front monitor.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         (self.stopped, self.late) = (None, false);
@@ -242,18 +242,18 @@ impl MonsNode {
         self.turn(cx, true);
     }
 
-    /// Ends it; what is on its way to the state may arrive.
+    /// Ends the process. Its requests to the state may still arrive.
     pub fn crash(&mut self) {
         self.process = None;
         self.stopped = None;
     }
 
-    /// Whether it has stopped by itself, and how long after that it starts again.
+    /// If the process has stopped by itself: the time until it starts again.
     pub fn wants_to_die(&mut self, cx: &mut Ctx) -> Option<(bool, Time)> {
         let why = self.stopped.take()?;
         let node = self.node;
         cx.line(|| format!("mon node {node} stops: {why}"));
-        // The real one gives its lease back on its way out.
+        // The real process gives its lease back when it stops.
         if let Some(p) = &mut self.process
             && let Some(l) = p.member.to_give_back()
         {
@@ -297,7 +297,7 @@ impl MonsNode {
         cx.state_events();
     }
 
-    /// Keeps the membership going.
+    /// Runs the membership, and acts on its outputs.
     fn belong(&mut self, now: Now) {
         let Some(p) = &mut self.process else { return };
         while let Some(e) = p.membership.poll() {

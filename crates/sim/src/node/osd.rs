@@ -774,13 +774,14 @@ impl Process {
         self.reactors.iter().flat_map(|r| r.shard.pgs())
     }
 
-    /// One copy or shard of a PG; of several shards any.
+    /// A copy of a PG; if this OSD has several shards of it, any of them.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&pg::Pg> {
         self.reactors.iter().find_map(|r| r.shard.pg(pg))
     }
 
-    /// The machine that leads a PG by that map, if it is here. An OSD may have other shards of the PG, too, as a stray.
+    /// The PG's machine that is primary in that map, if it is here. The OSD may also have other shards of the PG as
+    /// strays.
     #[must_use]
     pub fn led(&self, map: &cluster::OsdMap, pg: PgId) -> Option<&pg::Pg> {
         let spg = map.primary_shard(pg);

@@ -1,4 +1,4 @@
-//! The nodes of a run: monitors, OSDs, clients, the operator, and of several monitors the witness.
+//! The nodes of a run: monitors, OSDs, clients, the operator, and with several monitors the witness.
 
 use crate::load::Load;
 use crate::net::NodeId;
@@ -60,7 +60,7 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
     (World::new(ctx, nodes), load)
 }
 
-/// The state that several monitors share, and where they are.
+/// The state that several monitors share, and the nodes of the monitors.
 fn monitors(o: &Options) -> Option<(Cluster, Vec<NodeId>)> {
     let behind = 1 + o.size.osds + o.clients;
     (o.mons > 1).then(|| {

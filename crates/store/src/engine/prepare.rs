@@ -148,8 +148,8 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
 /// the transaction: in the object itself, or in objects that earlier operations copied into it. This is a
 /// superset.
 fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
-    // Data that is removed or cut off first is not needed. It may even be unreadable, which is why it is
-    // replaced.
+    // Data that an earlier operation of the transaction removes or truncates is not read. It may be unreadable, and be
+    // replaced for that reason.
     let goes = |o: &Op| match o {
         Op::Remove { cid: c, oid: gone } => *c == cid && gone == oid,
         Op::Truncate { cid: c, oid: cut, size } => *c == cid && cut == oid && *size <= from,

@@ -39,8 +39,8 @@ impl MPgPeer {
 impl WireMessage for MPgPeer {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4200;
-    /// Version 1 lacks the sender's instance, version 2 its shard; version 3 sends every write to every shard. OSDs with
-    /// different versions refuse each other's messages.
+    /// Version 4 may defer writes. Version 3 sends every write to every shard, version 2 lacks the sender's shard,
+    /// version 1 its instance. OSDs with different versions refuse each other's messages.
     const VERSION: u16 = 4;
     const COMPAT: u16 = 4;
 
@@ -94,8 +94,8 @@ pub struct MPgPeers {
 impl WireMessage for MPgPeers {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4201;
-    /// Version 1 lacks the sender's instance, version 2 its shard; version 3 sends every write to every shard. OSDs with
-    /// different versions refuse each other's messages.
+    /// Version 4 may defer writes. Version 3 sends every write to every shard, version 2 lacks the sender's shard,
+    /// version 1 its instance. OSDs with different versions refuse each other's messages.
     const VERSION: u16 = 4;
     const COMPAT: u16 = 4;
 

@@ -498,7 +498,7 @@ fn a_page_of_large_entries_is_bounded() {
     assert!(out.len() < 24 << 20, "{} bytes", out.len());
 }
 
-/// Calls of a client that means harm: each fails or does what it says, and the sums stay those of the entries.
+/// Calls of a hostile client: each one fails or has its documented effect, and the sums stay equal to the entries.
 #[test]
 fn sums_hold_whatever_a_hostile_client_calls() {
     let mut s = Shard::new();

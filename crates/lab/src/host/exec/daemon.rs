@@ -1,4 +1,4 @@
-//! Daemons of a cluster: started here or on a host, and stopped in an order in which none waits for another.
+//! Daemons of a cluster: started on this machine or on a host, and stopped in an order in which none waits for another.
 
 use super::ExecError;
 use super::deploy::{PIDS, io};

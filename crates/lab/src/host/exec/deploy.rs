@@ -502,7 +502,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops daemons whose names begin so, the last one first.
+    /// Stops the daemons whose names begin with `prefix`, the last one first.
     pub(super) fn stop(&mut self, prefix: &str) {
         for d in self.daemons.iter_mut().rev().filter(|d| d.name.starts_with(prefix)) {
             d.stop();

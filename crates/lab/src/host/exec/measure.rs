@@ -96,7 +96,7 @@ pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) 
     Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new(), served })
 }
 
-/// Removes a pool, with what it serves.
+/// Removes a pool and the services on it.
 pub(super) fn remove_pool(t: &Tools<'_>, c: &mut Cluster, mut p: Pool) -> Result<(), ExecError> {
     p.names.extend(p.served.stop(c)?);
     for n in p.names {
@@ -155,7 +155,7 @@ impl Around<'_> {
             return self.with(c, pool, cell, None);
         }
         if tool::is_read_only(cell) && pool.filled.insert(tool::set_name(cell)) {
-            // The files are made through a mount of their own, so that the measured one has none of them in its cache.
+            // The files are made through a separate mount, so that the measured mount has none of them in its cache.
             let dir = pool.served.mount(self.t, c)?;
             let conf = c.conf.clone();
             let filled = tool::prefill(self.t, cell, &self.target(&conf, pool, Some(&dir)));
@@ -168,7 +168,7 @@ impl Around<'_> {
         r
     }
 
-    /// Where a load that is not measured goes.
+    /// The target of a load that is not measured.
     fn target<'t>(&'t self, conf: &'t Path, pool: &'t Pool, mount: Option<&'t Path>) -> Target<'t> {
         Target {
             conf,
@@ -191,7 +191,8 @@ impl Around<'_> {
     ) -> Result<CellResult, ExecError> {
         let (t, name) = (self.t, tool::set_name(cell));
         let osds = c.processes();
-        // The generator sees the processes of this machine only. With others, all are judged by what the looks saw.
+        // The generator sees only the processes of this machine. If there are others, the CPU time of all is taken from
+        // the samples.
         let here = osds.iter().all(|(_, p)| p.host.is_none());
         let pids: Vec<u32> = osds.iter().filter(|_| here).map(|(_, p)| p.pid).collect();
         let conf = c.conf.clone();
@@ -212,7 +213,7 @@ impl Around<'_> {
             tool::make_images(t, cell, &on, pool.image_count.entry(name.clone()).or_default())?;
         }
         let fresh = Target { pids: &[], dir: None, ..on };
-        // Whole objects and files that the load changes are made by the load.
+        // A load that changes whole objects or files makes them itself.
         let own = mount.is_some() || tool::is_steps(cell) && !tool::is_read_only(cell);
         let fills = cell.load.is("prefill") && !own;
         if fills && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
@@ -356,7 +357,7 @@ fn result(
     let (rss, written) = (of(|p| p.rss_mib), of(|p| p.written));
     r.metrics.extend([
         ("mon_us_per_op".to_owned(), mon / ops * 1e6),
-        // A mount works for the client.
+        // The CPU time of a mount counts as the client's.
         ("client_us_per_op".to_owned(), (m.own_cpu.unwrap_or(own) + cpu("fuse")) / ops * 1e6),
     ]);
     if service > 0.0 {

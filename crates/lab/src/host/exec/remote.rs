@@ -1,7 +1,8 @@
 //! Hosts over ssh: a shell on each, and daemons that end with their ssh connection.
 //!
-//! Invariant: everything that the laboratory starts or writes on a host is ended and removed when the connection ends,
-//! however it ends. The shell removes the directory at the end of its input; the shell around a daemon ends it so.
+//! Invariant: when the connection ends, for whatever reason, everything that the laboratory started on a host ends, and
+//! everything that it wrote is removed. The shell removes the directory at the end of its input. The shell around a
+//! daemon ends the daemon in the same way.
 
 use super::ExecError;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -67,7 +68,7 @@ impl At {
     pub(super) fn signal(&self, name: &str) {
         match &self.host {
             None => crate::host::command::signal(self.pid, name),
-            // A process that has ended needs none.
+            // A process that has ended needs no signal.
             Some(h) => drop(h.run(&format!("kill -{name} {} 2>/dev/null; true", self.pid))),
         }
     }
@@ -110,7 +111,7 @@ impl Remote {
         let out = me.run(&begin).map_err(|e| {
             let mut why = String::new();
             if let Some(mut f) = error {
-                // ssh says why it could not connect, and has ended by then.
+                // ssh has ended by then, and has printed why it could not connect.
                 let _ = std::io::Read::read_to_string(&mut f, &mut why);
             }
             let why = why.trim().replace('\n', "; ");
@@ -134,7 +135,8 @@ impl Remote {
 
     /// Runs a script in the host's shell; returns its output. An exit status other than 0 is an error.
     pub(super) fn run(&self, script: &str) -> Result<String, ExecError> {
-        // A shell whose user panicked may be in the middle of an output; it then shows an error.
+        // If a thread panicked while it used the shell, the shell may be in the middle of an output; the next command
+        // then fails.
         let mut s = self.shell.lock().unwrap_or_else(PoisonError::into_inner);
         let bad = |e: std::io::Error| failed(&self.name, e);
         let input = s.input.as_mut().ok_or_else(|| failed(&self.name, "closed"))?;

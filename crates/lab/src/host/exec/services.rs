@@ -1,7 +1,7 @@
 //! Services on a pool, besides objects and images: S3 by Ceph's `radosgw`, files by `ceph-mds` and `ceph-fuse`.
 //!
-//! Both are Ceph's own programs on either system: this machine's for Belemnite, those of the root for Ceph. They are
-//! started for the first load of a pool that needs them, and removed with the pool.
+//! These are Ceph's programs for both systems: this machine's for Belemnite, those of the root directory for Ceph. A
+//! service starts with the first load of a pool that needs it, and is removed with the pool.
 
 use super::deploy::{self, Cluster};
 use super::system::System;
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Time limit for a service to come up.
 const UP_LIMIT: Duration = Duration::from_secs(120);
-/// Interval at which a service is looked at.
+/// Interval between checks of a starting service.
 const LOOK: Duration = Duration::from_millis(100);
 /// Placement groups of pools for metadata.
 const SMALL: u64 = 8;
-/// Pools that a gateway wants, besides that of its objects.
+/// Pools that a gateway needs besides the pool of its objects.
 const GATEWAY_POOLS: [&str; 5] =
     [".rgw.root", "default.rgw.log", "default.rgw.control", "default.rgw.meta", "default.rgw.buckets.index"];
 /// Pool of a gateway's objects.
@@ -63,7 +63,7 @@ fn make_key(c: &Cluster, entity: &str, caps: &str) -> Result<(), ExecError> {
     deploy::write_private(&dir.join(format!("{entity}.keyring")), &ring)
 }
 
-/// Waits until `is` gives something; stops early if a daemon has ended.
+/// Waits until `is` returns a value; fails early if a daemon has ended.
 fn wait<T>(
     t: &Tools<'_>,
     c: &mut Cluster,
@@ -89,7 +89,7 @@ fn wait<T>(
 }
 
 impl Served {
-    /// Starts what the cell's load needs and is not there.
+    /// Starts the services that the cell's load needs and that do not run.
     pub(super) fn prepare(&mut self, t: &Tools<'_>, c: &mut Cluster, cell: &Cell) -> Result<(), ExecError> {
         match cell.load.text("tool") {
             "s3" if cell.load.text("endpoint").is_empty() && self.gateway.is_none() => {
@@ -209,7 +209,7 @@ pub(super) fn unmount(dir: &Path) {
     let below = format!("{}/", dir.display());
     for l in fs::read_to_string("/proc/mounts").unwrap_or_default().lines() {
         if let Some(at) = l.split(' ').nth(1).filter(|at| at.starts_with(&below)) {
-            // What stays mounted is seen when the directory cannot be removed.
+            // If it stays mounted, the removal of the directory fails.
             let _ = Command::new("umount").args(["-l", at]).status();
         }
     }

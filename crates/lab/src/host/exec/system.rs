@@ -1,4 +1,5 @@
-//! The system under test, and where its programs are: Belemnite's in one program, Ceph's on this machine or in a root.
+//! The system under test and the place of its programs: Belemnite is one program; Ceph's are on this machine or in a
+//! root directory.
 
 use super::ExecError;
 use crate::host::command;

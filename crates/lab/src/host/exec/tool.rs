@@ -28,7 +28,7 @@ pub(super) struct Target<'a> {
     pub(super) seed: u64,
     /// The cluster's S3 gateway, if one runs.
     pub(super) gateway: Option<&'a Gateway>,
-    /// Where its file system is mounted, if it is.
+    /// Mount point of the cluster's file system, if it is mounted.
     pub(super) mount: Option<&'a Path>,
 }
 
@@ -160,7 +160,7 @@ fn bench(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
     line
 }
 
-/// `belemnite load`. A load that changes its objects has those of its cell, makes them itself and removes them.
+/// Runs `belemnite load`. A load that changes objects uses objects of its own cell, which it makes and removes.
 fn steps(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Line {
     let l = &c.load;
     let mut line =

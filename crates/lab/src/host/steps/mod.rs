@@ -1,7 +1,7 @@
 //! Loads of whole objects (S3, RADOS) and of file metadata: workers that carry out one operation after the other.
 //!
 //! Each client has its workers; each worker has its connection or directory. Operations on files block their thread, so
-//! each of their workers has a thread of its own. The calling thread only watches, as that of the generator of blocks.
+//! each of their workers has its own. The calling thread only watches, as in the block generator.
 
 mod place;
 mod s3;
@@ -105,7 +105,7 @@ pub enum StepsError {
     /// The load's description is invalid.
     #[error("{0}")]
     Spec(&'static str),
-    /// The place cannot be reached or prepared.
+    /// The target can't be reached or prepared.
     #[error("{0}")]
     Place(String),
     /// An operation failed.
@@ -182,7 +182,7 @@ impl Steps {
     }
 }
 
-/// A book is whole even if a thread panicked while it had it: each change is one call.
+/// Locks a book. Each change is one call, so a book is consistent even if a thread panicked while it held the lock.
 fn lock(b: &Mutex<Book>) -> MutexGuard<'_, Book> {
     b.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -223,7 +223,7 @@ impl Worker {
         Ok(done)
     }
 
-    /// The number for an operation that needs one; an object is made if none is there. The time of that does not count.
+    /// Selects the number for an operation that needs one. If no object exists, it makes one; that time does not count.
     async fn number(&mut self, spec: &Steps, needs: Needs) -> Result<u64, StepsError> {
         loop {
             let have = match needs {
@@ -277,7 +277,7 @@ impl Worker {
                 }
                 let now = Instant::now();
                 if now >= times.end {
-                    // What was due and did not come to its turn.
+                    // Operations that were due and did not start.
                     let mut t = shared.tally.borrow_mut();
                     while times.begin + p.due() < times.end {
                         p.advance(&mut self.rng);
@@ -293,7 +293,7 @@ impl Worker {
                         return Ok(());
                     }
                 } else {
-                    // The operation before took longer than the time to this one, which waits since it was due.
+                    // The previous operation ended after this one was due; its latency counts from the due time.
                     due = Some(at);
                 }
             } else if Instant::now() >= times.end {
@@ -377,7 +377,7 @@ impl Begin {
         Ok(out)
     }
 
-    /// Makes this thread's part of the objects: worker `i` of `n` those of every n-th number.
+    /// Makes this thread's part of the objects: worker `i` of `n` makes every n-th number.
     async fn fill(&self, mine: Vec<Worker>, thread: usize) -> Result<Vec<Worker>, StepsError> {
         if !self.spec.fill {
             return Ok(mine);
@@ -468,7 +468,7 @@ pub fn run(spec: &Steps, to: &To, progress: &mut dyn FnMut(&Second)) -> Result<O
     let apart = matches!(to, To::Files { .. });
     // The files of each client are its own; objects belong to all clients.
     let books = if apart { spec.clients } else { 1 };
-    // All objects exist before the load: they are made first, or they are there.
+    // All objects exist before the load: the load makes them first, or they are left from an earlier one.
     let book = || Arc::new(Mutex::new(Book::new(spec.objects)));
     let begin = Begin {
         spec: Arc::new(spec.clone()),
@@ -576,7 +576,7 @@ mod tests {
     #[test]
     fn a_failed_operation_ends_the_load() {
         let d = Dir::new("failed");
-        // The files are said to exist and do not.
+        // The load assumes existing files, but there are none.
         let s = Steps { fill: false, ..steps("stat") };
         let failed = |s: &Steps| run(s, &To::Files { dir: d.0.clone() }, &mut |_| ()).err().unwrap();
         let e = failed(&s);

@@ -1,4 +1,4 @@
-//! Where the operations of a load go: a bucket, a pool, or a directory. Each worker has a place of its own.
+//! Places: the bucket, pool or directory on which a worker operates. Each worker has its own place.
 
 use super::s3::{self, Call, Conn};
 use super::{Done, StepError, Steps, To};
@@ -94,7 +94,7 @@ impl Place {
         Ok(())
     }
 
-    /// Removes what [`Place::prepare`] and [`Place::open`] have made, if nothing else is in it.
+    /// Removes the bucket or directory that [`Place::prepare`] and [`Place::open`] made, if it is empty.
     pub(super) async fn remove(&mut self) {
         match self {
             Self::Bucket { conn, bucket, .. } => {
@@ -180,7 +180,7 @@ async fn pool_step(c: &Client, obj: &ObjectRef, spec: &Steps, kind: Kind, i: Ite
         _ => return Err(StepError(format!("an object has no {}", kind.name()))),
     };
     let r = c.op(obj, vec![op]).await.map_err(|e| StepError(e.to_string()))?;
-    // A reply of an OSD comes whole.
+    // A reply of an OSD arrives as a whole.
     let first = Some(Instant::now());
     if r.result < 0 {
         return Err(errno(r.result));

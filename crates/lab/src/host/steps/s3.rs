@@ -67,7 +67,7 @@ impl Conn {
     pub(super) async fn call(&mut self, c: &Call<'_>) -> Result<(Reply, Done), StepError> {
         let fresh = self.stream.is_none();
         match self.limited(c).await {
-            // The gateway closes connections that were idle: once, a new one is tried.
+            // The gateway closes idle connections: the request is tried once more on a new one.
             Err(_) if !fresh => {
                 self.stream = None;
                 self.limited(c).await

@@ -4,7 +4,7 @@
 //! change is answered at once; others are answered once the change is durable. A daemon with a forbidden request or
 //! changed on-disk features loses its place and gets a map without file systems, on which it restarts.
 //!
-//! A daemon speaks for its own name only: else one key could take the place of every daemon, or fill the map.
+//! A daemon may name only itself. Otherwise a single key could replace every daemon, or fill the map.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -34,9 +34,9 @@ use super::session::{ConnKey, Peer};
 pub use front::{Front, FrontEffect};
 pub use hub::{Hub, HubEffect};
 
-/// A session that no leader takes over for so long is closed, so that its client tries another monitor.
+/// Time after which a session that no leader has taken over is closed, so that its client tries another monitor.
 pub const PATIENCE: Duration = Duration::from_secs(6);
-/// Ids that a monitor in front is given at once.
+/// Number of global ids that a front monitor gets at once.
 pub const LINK_IDS: u64 = 1024;
 /// From this version of [`wire::msg::MRelayIds`] on a monitor says what it has taken.
 const TELLS_TAKEN: u16 = 2;

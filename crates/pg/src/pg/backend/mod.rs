@@ -33,7 +33,7 @@ pub(in crate::pg) enum Spread {
 pub(in crate::pg) enum Sent {
     /// The same message for all.
     Same((Bytes, Bytes)),
-    /// To each member its own; to some nothing, yet.
+    /// A message of its own for each member; none for members for which the write is deferred.
     Each(Vec<(PeerId, (Bytes, Bytes))>),
 }
 
@@ -48,7 +48,7 @@ impl Sent {
 }
 
 impl Sent {
-    /// A member has it: it is not sent again.
+    /// Drops the message of a member that has acknowledged it.
     pub(in crate::pg) fn has(&mut self, peer: PeerId) {
         if let Self::Each(all) = self {
             all.retain(|(p, _)| *p != peer);

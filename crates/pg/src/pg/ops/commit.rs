@@ -208,7 +208,7 @@ impl Pg {
             // Trim only what is durable everywhere: a member without a trimmed record would look like one that has
             // it.
             self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
-                // Only the primary knows what members lack that are behind.
+                // Only the primary knows which records members still lack.
                 && (!self.is_coded() || share && self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
         });
         let mut spread = self.spread(tag, ops, entries, store)?;
@@ -562,7 +562,8 @@ impl Pg {
         }
     }
 
-    /// Members have said what they have: sees which writes all have, and which all have that must.
+    /// Counts acknowledgements of members: drops the writes that all members have, and advances over those that every
+    /// touched member has.
     pub(in crate::pg) fn count_acked(&mut self) {
         let p = &mut self.peers;
         let all = p.members.values().map(|m| m.acked).min().unwrap_or(u64::MAX);
@@ -582,7 +583,7 @@ impl Pg {
         self.shard.acked = acked;
     }
 
-    /// Number of the newest write that is acknowledged, with all before it: every member has it that must.
+    /// Number up to which all writes are acknowledged by every member that they wait for.
     pub(in crate::pg) fn stable(&self) -> u64 {
         match self.peers.unacked.front() {
             None => self.peers.seq,

@@ -80,7 +80,7 @@ pub(in crate::pg) enum Work {
     Merge(Box<Merge>),
     /// Sends this log.
     SendLog { to: PeerId, last_update: Eversion, les: Epoch, upto: Eversion },
-    /// Tells which shards the newest entries touch.
+    /// Answers the primary's question which shards the entries after `since` touch.
     SendTouched { to: PeerId, since: Eversion },
     /// Tells another shard how far to go back.
     SendRewind { to: PeerId, last_update: Eversion, les: Epoch },
@@ -257,8 +257,9 @@ impl Pg {
         }
     }
 
-    /// Runs a plan that has got the lock of its object for the first time. A member may have come to lack the object while the plan
-    /// was in the queue, or the plan was queued behind a push to one of several members: then it waits for recovery as a new one.
+    /// Runs a plan that has got the lock of its object for the first time. While the plan was queued, a member may have
+    /// come to lack the object; or the plan was queued behind a push to one of several members. In both cases the plan
+    /// waits for recovery, as a new plan would.
     fn run_queued(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.recovers_first(&plan) {
             None => self.run(plan, now, store, out),

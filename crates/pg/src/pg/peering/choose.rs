@@ -35,7 +35,7 @@ use store::ObjectStore;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pg) struct Choice {
     pub auth: PeerId,
-    /// The newest version that counts: the log up to there.
+    /// The chosen version: the log up to it is authoritative, and newer entries are undone.
     pub version: Eversion,
     /// As maps have it: of copies the primary first, of shards each at its place.
     pub want: Vec<OsdId>,
@@ -197,7 +197,7 @@ impl Pg {
         if c.version == self.info.last_update || c.auth == me && !coded {
             return self.log_ready(now, store, out);
         }
-        // A shard that is to go back asks itself.
+        // A primary whose own log is ahead of the chosen version asks itself.
         self.state = State::GetLog;
         let ask = self.log_wanted();
         self.tell(c.auth, &ask);

@@ -47,8 +47,8 @@ pub(in crate::pg) struct Merge {
     pub info: PgInfo,
     /// All records after `since`.
     pub records: Vec<Bytes>,
-    /// Entries that only the own log has are undone. Of the others only those are taken over that leave this shard's bytes as they
-    /// are, and the sender is told.
+    /// This shard is not a member: it undoes the entries that only its own log has, takes over only entries that spare
+    /// it, and reports to the sender.
     pub undo: bool,
 }
 
@@ -82,19 +82,19 @@ pub(in crate::pg) fn set_missing<'a>(
     Op::OmapSet { cid, oid, entries }
 }
 
-/// Attributes that entries set on a shard which they spare, the newest of each object.
+/// The newest attributes of each object that entries set on a shard which they spare.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Spared(BTreeMap<HObject, Vec<(Bytes, Bytes)>>);
 
 impl Spared {
-    /// The next entry sets these.
+    /// Adds the attributes that the next entry sets.
     pub(in crate::pg) fn set(&mut self, oid: &HObject, attrs: &[(Bytes, Bytes)]) {
         let all = self.0.entry(oid.clone()).or_default();
         all.retain(|(name, _)| !attrs.iter().any(|(n, _)| n == name));
         all.extend_from_slice(attrs);
     }
 
-    /// The changes that set them.
+    /// The changes that set the attributes.
     pub(in crate::pg) fn ops(self, cid: Cid) -> impl Iterator<Item = Op> {
         let stale = acts(Bug::StaleUntouchedShard);
         let all = self.0.into_iter().filter(move |_| !stale);
@@ -155,7 +155,8 @@ impl Pg {
             match self.merge_page(id, m, theirs, page, spares, store) {
                 // The store's log on a small device has small frames.
                 Err(Stop::Errno(E2BIG)) if page > 1 => page /= 2,
-                // Attributes can't be set: the objects are recovered instead. A shard that is no member stays behind.
+                // If the attributes can't be set, the objects are recovered instead. A shard that is not a member stays
+                // behind.
                 Err(Stop::Errno(EIO)) if spares && self.is_coded() => spares = false,
                 r => return r,
             }
@@ -186,8 +187,8 @@ impl Pg {
         }
     }
 
-    /// Merges at most `page` records; returns the rest. With `spares` entries that leave this shard's bytes as they are set attributes;
-    /// else they count as if they touched it.
+    /// Merges at most `page` records; returns the rest. If `spares` is set, entries that spare this shard only set
+    /// attributes; otherwise they count as touching it.
     #[allow(clippy::too_many_arguments, reason = "how much is merged, and how")]
     fn merge_page(
         &mut self,
@@ -209,7 +210,7 @@ impl Pg {
             first_new = 0;
             info.log_tail = m.since;
             info.last_backfill = HObject::min();
-            // The log that would undo or forget them goes.
+            // The entries that would undo or forget these objects are dropped with the log.
             undo.extend(self.forget_aside());
         } else {
             // Records that were trimmed here are common.
@@ -224,7 +225,7 @@ impl Pg {
                 rewind = Some(base);
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
                 tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
-                // The statistics of other PGs' objects went to those with a split.
+                // Statistics of objects that a split gave to another PG were given away with them.
                 if self.is_mine(&e.soid) {
                     gone.add(&e.delta);
                 }
@@ -239,7 +240,7 @@ impl Pg {
                 }
             }
         }
-        // A shard that is no member takes what leaves its bytes as they are.
+        // A shard that is not a member takes over only entries that spare it.
         let shard = self.cfg.spg.shard;
         let alone = |(e, _): &&(LogEntry, &Bytes)| spares && self.leaves_alone(e, shard);
         let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
@@ -251,7 +252,7 @@ impl Pg {
         });
         let upto = first_new + new.count();
         let rest = m.records.get(upto..).filter(|r| !r.is_empty() && !m.undo);
-        // The statistics of `m.info` count all records; those of this copy's info only the ones it has then.
+        // The statistics of `m.info` count all records; this copy's statistics count only the records merged so far.
         let mut later = StatSum::default();
         for (e, _) in theirs.iter().skip(upto).filter(|(e, _)| self.is_mine(&e.soid)) {
             later.add(&e.delta);
@@ -326,18 +327,19 @@ impl Pg {
         Ok(rest)
     }
 
-    /// An entry changes no bytes of a shard of this PG, so one that has all before it may take it over.
+    /// True if the entry changes no bytes of `shard`, so that a shard with all earlier entries may take it over.
     pub(in crate::pg) fn leaves_alone(&self, e: &LogEntry, shard: ShardId) -> bool {
         e.kind == LogKind::Error || !self.is_mine(&e.soid) || e.spares(shard).is_some()
     }
 
-    /// The object is here as it was before the next entry of a log that is taken over; `missing`: what is not, by the entries before.
+    /// True if this copy has the object in the version before the next entry of a log that is taken over. `missing`:
+    /// the objects that earlier entries of that log made missing.
     fn has_before(&self, head: &HObject, missing: &[(HObject, Eversion)], info: &PgInfo) -> bool {
         *head <= info.last_backfill && !self.missing.contains_key(head) && !missing.iter().any(|(h, _)| h == head)
     }
 
-    /// Undoes an entry that this shard has and others have not. True if the object is what it was before; else what is here of it
-    /// does not count, and only what was set aside goes.
+    /// Undoes an entry that this shard has and others lack. Returns true if that restores the object. Otherwise the
+    /// object's content here is void, and only the data set aside is removed.
     fn undo_entry(&self, e: &LogEntry, ops: &mut Vec<Op>) -> bool {
         let Some(coder) = &self.coder else { return false };
         if e.undo.is_empty() {
@@ -382,7 +384,7 @@ impl Pg {
         }
     }
 
-    /// The records after `since`, and the info, of this log as far as it counts.
+    /// The records of this log after `since` and up to `upto`, with the info as of `upto`.
     fn log_as_of(
         &self,
         id: u64,
@@ -398,7 +400,7 @@ impl Pg {
                 continue;
             }
             let e = self.own_entry(&r)?;
-            // The statistics of other PGs' objects went to those with a split.
+            // Statistics of objects that a split gave to another PG were given away with them.
             if self.is_mine(&e.soid) {
                 info.stats.take_back(&e.delta);
             }

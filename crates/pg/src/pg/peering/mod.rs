@@ -1,12 +1,12 @@
 //! Peering: the start of an interval, and messages among the copies.
 //!
-//! - `choose`: the primary learns who has what and who serves
-//! - `log_merge`: one log of two
-//! - `member`: a copy that another OSD leads
-//! - `shards`: what is different where copies are shards
-//! - `touched`: which of these lack entries and none of their bytes
-//! - `session`: messages among copies, and what is sent again
-//! - `failed`: a copy that takes itself out
+//! - `choose`: the primary collects infos, and chooses the version and the acting set
+//! - `log_merge`: merging the authoritative log into a copy's own
+//! - `member`: a copy that is not the primary
+//! - `shards`: the differences in erasure-coded PGs
+//! - `touched`: shards that lack entries but have current bytes
+//! - `session`: messages among copies, and their repetition
+//! - `failed`: a copy that failed and takes no part
 
 pub(in crate::pg) mod choose;
 pub(in crate::pg) mod failed;

@@ -43,7 +43,7 @@ pub(in crate::pg) struct Member {
     /// The encoded `Activate`, until it is answered.
     pub activate: Option<(Bytes, Bytes)>,
     pub activated: bool,
-    /// The newest write that was sent to it, with all before it.
+    /// All writes up to this number were sent to the member.
     pub sent: u64,
     /// Writes up to this number are durable there.
     pub acked: u64,
@@ -57,18 +57,18 @@ pub(in crate::pg) struct Member {
 #[derive(Debug)]
 pub(in crate::pg) struct Unacked {
     pub seq: u64,
-    /// Entries with versions up to this number are older.
+    /// Entries with versions up to this number are older than the write.
     pub after: u64,
     pub full: Sent,
     /// The message without changes, for members that get the object later.
     pub bare: Option<(Bytes, Bytes)>,
     pub bare_for: Vec<PeerId>,
-    /// Members whose shards it does not touch get it later.
+    /// The record, if the write is deferred on the members it spares.
     pub deferred: Option<Box<Deferred>>,
 }
 
 impl Unacked {
-    /// The write is not acknowledged before that member has it.
+    /// True if the acknowledgement of the write waits for member `p`.
     pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
         self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
     }
@@ -118,7 +118,8 @@ pub(in crate::pg) struct Peers {
     pub damage: Seldom<Damage>,
     pub unacked: VecDeque<Unacked>,
     pub seq: u64,
-    /// Members were told that writes up to this number are stable; as a member, heard so.
+    /// Writes up to this number are known as stable: as primary, the members were told; as a member, the primary said
+    /// so.
     pub told_stable: u64,
     pub pulls: BTreeMap<HObject, PullJob>,
     /// Pushes in progress, by plan.
@@ -400,7 +401,7 @@ impl Pg {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }
-        // What is deferred does not matter for that.
+        // In an erasure-coded PG deferred writes don't matter here.
         let none = self.is_coded() || self.peers.unacked.is_empty();
         let quiet = only.is_none() && none && self.stable_at_members() == self.peers.seq;
         if quiet && self.peers.told_stable < self.peers.seq {

@@ -1,13 +1,15 @@
 //! Peering of an erasure-coded PG: selection of the version and of each shard's holder.
 //!
-//! A write is acknowledged when every shard of the acting set that it touches has it. So the oldest version that a complete shard
-//! which took part in the last interval that started *reaches* ([`super::touched`]) has all that was acknowledged, and all of those shards
-//! can have it: what one has beyond is undone there ([`super::log_merge`]), and what one lacks does not touch it. Where fewer than `k`
-//! can go back to it, a newer one counts.
+//! A write is acknowledged when every shard of the acting set that it touches has it. Consider the complete shards that
+//! took part in the last interval that started, and the version that each of them *reaches* ([`super::touched`]). The
+//! oldest of these versions includes every acknowledged write. Each of the shards can come to it: entries beyond it are
+//! undone there ([`super::log_merge`]), and entries that a shard lacks up to it do not touch that shard. If fewer than
+//! `k` shards can go back to that version, the next newer one is chosen.
 //!
 //! Invariants:
-//!  1. An entry is undone only if some shard that took part in its interval, and that it touches, does not have it.
-//!  2. Each place of the acting set has a shard whose log reaches the primary's, or is a hole; there are never fewer than `k`.
+//!  1. An entry is undone only if a shard that it touches, and that took part in its interval, lacks it.
+//!  2. Each place of the acting set is a hole or has a shard whose log overlaps the primary's. At least `k` places are
+//!     no holes.
 
 use crate::effect::Effect;
 use crate::info::PgInfo;
@@ -39,7 +41,7 @@ impl Pg {
         let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
         let member = self.peers.members.contains_key(&p) || p == self.me();
         let Some(i) = self.peers.known.get(&p).and_then(|k| k.as_ref()).filter(|_| serves && !member) else { return };
-        // One that is only behind may lack nothing of its own by what it lacks first: then it is told.
+        // A stray whose log is a prefix of the primary's is sent the missing entries if the first of them spares it.
         if i.last_update != self.info.last_update && i.last_update >= self.log.tail {
             let (last_update, les) = (i.last_update, i.last_epoch_started);
             self.start_work(Work::SendRewind { to: p, last_update, les }, None, now, store, out);
@@ -88,13 +90,13 @@ impl Pg {
         let of = |(p, i): &(PeerId, &PgInfo)| Reach {
             shard: p.shard,
             last_update: i.last_update,
-            // Nor can a log go back to before its oldest record.
+            // A log can't go back to before its oldest record either.
             undo_floor: i.undo_floor.max(i.log_tail),
             reach: self.reach(i.last_update, p.shard),
         };
         let reach: Vec<Reach> = took_part.iter().map(of).collect();
         let version = version_to_have(&reach, k)?;
-        // Whose log has that version, perhaps with more behind it.
+        // The holder of the authoritative log: a log that has the version; newer entries in it are ignored.
         let (auth, best) = took_part
             .iter()
             .filter(|(_, i)| i.last_update >= version)
@@ -129,7 +131,7 @@ impl Pg {
         let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
         if self.info.interval.min_size as usize > k {
             spread(&mut want, &m.up, k);
-            // Another one may lead now.
+            // The holes may have changed the primary.
             let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
             let lead = want.iter().enumerate().find(|(_, o)| **o != OsdId::NONE).map(|(i, o)| peer(i, *o))?;
             let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
@@ -151,9 +153,9 @@ impl Pg {
     }
 }
 
-/// Makes holes of places where `want` names an OSD once more, until any one OSD may die and `k` shards are left. An OSD that has shards
-/// of earlier intervals would else serve alone for several, and one death take more than the pool's `min_size` is set for.
-/// Places where the OSD is in the up set stay.
+/// Leaves places empty until `k` shards remain when any one OSD dies. An OSD may have several shards of earlier
+/// intervals. If it served all of them, its death could take more shards than the pool's `min_size` allows for. Places
+/// at which the up set names the OSD are kept.
 fn spread(want: &mut [OsdId], up: &[OsdId], k: usize) {
     loop {
         let there = || want.iter().copied().filter(|o| *o != OsdId::NONE);

@@ -1,13 +1,15 @@
-//! The version that a shard really has when its log ends before others': entries that do not touch it are no loss.
+//! The version that a shard's bytes have if its log ends before other logs: missing entries that spare the shard don't
+//! count.
 //!
-//! Writes are not sent at once to shards that they leave as they are ([`crate::pg::backend::ec::defer`]), so logs of an interval end at
-//! different versions. Which entries touch which shards the longest of these logs knows; its holder tells the primary, before that
-//! chooses the version that counts.
+//! Writes are deferred on the shards that they spare ([`crate::pg::backend::ec::defer`]), so the logs of an interval
+//! end at different versions. The longest of these logs says which entries touch which shards. The primary asks its
+//! holder before it chooses the version.
 //!
 //! Invariants:
-//!  1. A shard *reaches* the version before the first entry that touches it and that it lacks. So it reaches all that was
-//!     acknowledged: that was durable on every shard that it touches.
-//!  2. Of any `k` shards of an interval one has an entry that was acknowledged, as more than `m` shards get each.
+//!  1. A shard *reaches* the version before the first entry that touches it and that it lacks. So it reaches every
+//!     acknowledged entry, since such an entry is durable on every shard that it touches.
+//!  2. Of any `k` shards of an interval, one has a given acknowledged entry, because each entry touches more than `m`
+//!     shards.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -33,18 +35,18 @@ pub(in crate::pg) struct Touched {
     pub since: Eversion,
     /// The newest version.
     pub upto: Eversion,
-    /// Their versions, oldest first, with a bit for each shard; `u32::MAX`: perhaps all.
+    /// Versions of the entries, oldest first, each with one bit for each touched shard; `u32::MAX`: it may touch all.
     pub entries: Vec<(Eversion, u32)>,
 }
 
 impl Touched {
-    /// True if this can be the end of a log: versions grow, from the one that was asked about to the newest.
+    /// True if the entries can be the end of a log: their versions increase, from after `since` to at most `upto`.
     fn is_sound(&self) -> bool {
         let mut last = self.since;
         self.entries.iter().all(|(v, _)| *v <= self.upto && std::mem::replace(&mut last, *v) < *v)
     }
 
-    /// The newest version as of which a shard has its bytes, if its log ends at `last`.
+    /// The newest version whose bytes a shard has if its log ends at `last`.
     fn reach(&self, last: Eversion, shard: ShardId) -> Eversion {
         if last < self.since || last >= self.upto {
             return last;
@@ -78,9 +80,8 @@ impl Pg {
         infos
     }
 
-    /// Stores that the interval of an erasure-coded PG has started: before the PG serves, and before undo data is
-    /// dropped here or on a member. So an interval of which its primary has not stored that served nobody
-    /// ([`never_started`]).
+    /// Stores that the interval of an erasure-coded PG has started, before the PG serves and before any undo data is
+    /// dropped. So an interval whose start its primary has not stored did not serve ([`never_started`]).
     pub(in crate::pg) fn run_save_start(
         &mut self,
         id: u64,
@@ -98,7 +99,7 @@ impl Pg {
         }
     }
 
-    /// Handles the durability of the start.
+    /// Goes on with the activation once the start of the interval is durable.
     pub(in crate::pg) fn start_saved(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         if self.state == State::Activating {
             self.keep_all();
@@ -107,7 +108,7 @@ impl Pg {
         }
     }
 
-    /// The version that a shard reaches whose log ends there.
+    /// The version that a shard reaches if its log ends at `last`.
     pub(in crate::pg) fn reach(&self, last: Eversion, shard: ShardId) -> Eversion {
         if acts(Bug::ForgetDeferred) {
             return last;
@@ -115,7 +116,8 @@ impl Pg {
         self.shard.touched.as_ref().map_or(last, |t| t.reach(last, shard))
     }
 
-    /// Sees that it is known what shards reach whose logs end at different versions. True if an answer is waited for.
+    /// Asks the holder of the longest log which shards its newest entries touch, if that is needed and not known.
+    /// Returns true while the answer is awaited.
     pub(in crate::pg) fn asks_touched(&mut self) -> bool {
         let me = self.me();
         let all = self.shards_that_took_part();
@@ -133,7 +135,7 @@ impl Pg {
         true
     }
 
-    /// The holder of the longest log answers.
+    /// Handles the answer of the holder of the longest log.
     pub(in crate::pg) fn take_touched(
         &mut self,
         from: PeerId,
@@ -147,12 +149,12 @@ impl Pg {
         let Some((_, _, upto)) = asked else { return };
         self.shard.asks_touched = None;
         if touched.upto != upto {
-            tracing::warn!(pg = %self.cfg.spg, %from, version = %touched.upto, "shard does not have the log that it said, it is asked anew");
+            tracing::warn!(pg = %self.cfg.spg, %from, version = %touched.upto, "the log of a shard is not the one that it reported; its state is queried again");
             self.peers.known.remove(&from);
             return self.tell(from, &Body::Query);
         }
         if !touched.is_sound() {
-            tracing::error!(pg = %self.cfg.spg, %from, "what a shard says of its log can't be");
+            tracing::error!(pg = %self.cfg.spg, %from, "a shard's list of touched shards is invalid; the copy counts as failed");
             return if from == self.me() { self.fail(EIO, out) } else { self.take_failed(from, EIO, now, store, out) };
         }
         self.shard.touched = Some(touched);
@@ -185,12 +187,12 @@ impl Pg {
         let records = store.log_entries(self.tag(id), self.cid, since)?;
         let mut entries = Vec::with_capacity(records.len() + 1);
         if since < self.log.tail {
-            // What was trimmed may touch all.
+            // Trimmed entries may touch all shards.
             entries.push((self.log.tail, u32::MAX));
         }
         for (v, r) in records {
             let e = LogEntry::from_record(&r).map_err(|_| Stop::Errno(EIO))?;
-            // Nothing of what was split off is here.
+            // Entries of objects that were split off touch no shard here.
             let other = e.kind != LogKind::Error && !self.is_mine(&e.soid);
             entries.push((v, if other { 0 } else { e.touch.map_or(u32::MAX, |t| t.shards) }));
         }
@@ -198,12 +200,12 @@ impl Pg {
     }
 }
 
-/// True if the interval that was to start in epoch `at` surely served nobody. Some shards have stored that they take part in it, but not
-/// all of its members have; or its primary, which stores that it has started before it serves, has not.
+/// True if the interval that was to start in epoch `at` certainly did not serve. Some shards have stored that they take
+/// part in it. But another member has not, or its primary has not stored the start, which it does before it serves.
 fn never_started(at: Epoch, past: &[PastInterval], infos: &[(PeerId, &PgInfo)]) -> bool {
     let Some(p) = past.iter().find(|p| p.first <= at && at <= p.last) else { return false };
     let members = ShardSet::new(&p.acting, true);
-    // One that took part in nothing yet may have been made anew: what it says is no evidence.
+    // A copy that never took part in an interval may have been created later, so it is no evidence.
     let says = |(o, i): &(PeerId, &PgInfo)| i.is_complete() && i.last_epoch_started.0 > 0 && members.contains(*o);
     let primary = members.iter().find(|o| o.osd == p.primary);
     infos
@@ -212,7 +214,7 @@ fn never_started(at: Epoch, past: &[PastInterval], infos: &[(PeerId, &PgInfo)]) 
         .any(|(o, i)| i.last_epoch_started < at || Some(*o) == primary && i.history.last_epoch_started < at)
 }
 
-/// A shard, with what its log has and what it reaches.
+/// The versions that a shard has and can have.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pg) struct Reach {
     pub shard: ShardId,
@@ -221,8 +223,8 @@ pub(in crate::pg) struct Reach {
     pub reach: Eversion,
 }
 
-/// The oldest version that `k` shards can have and that all reached: they are there, can go back to it, or lack nothing of their own
-/// up to it.
+/// The oldest reached version that `k` shards can have. A shard can have a version if its log ends there, if it can be
+/// undone to it, or if the shard reaches it.
 pub(in crate::pg) fn version_to_have(all: &[Reach], k: usize) -> Option<Eversion> {
     let mut versions: Vec<Eversion> = all.iter().map(|r| r.reach).collect();
     versions.sort_unstable();
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(chosen(&[], 2), None);
     }
 
-    /// Of 4+2: entries 11, 13 touch shard 1, entry 12 shard 2, and all of them shards 0, 4 and 5.
+    /// Shape 4+2: entries 11 and 13 touch shard 1, entry 12 touches shard 2, and each touches shards 0, 4 and 5.
     #[test]
     fn a_shard_reaches_the_entry_before_the_first_that_it_lacks() {
         let entries = vec![(v(11), 0b11_0011), (v(12), 0b11_0101), (v(13), 0b11_0011), (v(14), u32::MAX)];
@@ -270,15 +272,15 @@ mod tests {
         let reach = |last, shard| t.reach(v(last), ShardId(shard)).version;
         assert_eq!((reach(10, 0), reach(10, 1), reach(10, 2), reach(10, 3)), (10, 10, 11, 13));
         assert_eq!((reach(11, 1), reach(12, 2), reach(13, 3), reach(14, 3)), (12, 13, 13, 14));
-        // Beyond what is known a log counts as it is; so does one that ends before it.
+        // A log that ends after or before the known entries counts as it is.
         assert_eq!((reach(15, 3), reach(9, 3)), (15, 9));
         let with = |n: i8, last: u64| Reach { reach: t.reach(v(last), ShardId(n)), ..shard(n, last, 0) };
         assert!(t.is_sound() && !Touched { since: v(11), ..t.clone() }.is_sound());
         assert!(!Touched { upto: v(13), ..t.clone() }.is_sound());
         assert!(!Touched { entries: t.entries.iter().rev().copied().collect(), ..t.clone() }.is_sound());
-        // Acknowledged: 11 and 12, on the shards that they touch.
+        // Entries 11 and 12 are acknowledged: the shards that they touch have them.
         assert_eq!(chosen(&[with(1, 11), with(2, 12), with(3, 10), with(4, 13)], 4), Some(12));
-        // The version that counts is one at which no log ends.
+        // The chosen version is one at which no log ends.
         assert_eq!(chosen(&[with(1, 11), with(2, 13), with(3, 13), with(4, 13)], 4), Some(12));
     }
 }

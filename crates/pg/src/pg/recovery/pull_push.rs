@@ -119,7 +119,8 @@ impl Pg {
         if !self.peers.urgent.contains(&head) {
             self.peers.urgent.push_back(head.clone());
         }
-        // In the order of arrival: one that was queued for its object's lock comes before those that came later and met the recovery.
+        // The queue is in order of arrival: a plan that waited for its object's lock goes before later plans that met
+        // the recovery first.
         let queue = self.peers.waiting.entry(head).or_default();
         let at = queue.partition_point(|p| p.id < plan.id);
         queue.insert(at, plan);

@@ -221,7 +221,7 @@ impl Pg {
         for e in entries.iter().filter(|e| e.spares(shard).is_none()) {
             lost.insert(e.soid.head(), e.version);
         }
-        // Of entries that spare this shard nothing is read.
+        // Entries that spare this shard read nothing.
         let mut spared = Spared::default();
         for e in entries {
             match (e.spares(shard), lost.get_mut(&e.soid.head())) {
@@ -233,7 +233,7 @@ impl Pg {
         let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
         ops.extend(spared.ops(self.cid));
         match self.submit_with_log(tag, &mut ops, entries, records, trim, store) {
-            // Not even their attributes can be set.
+            // If not even attributes can be set, the spared objects count as missing, too.
             Err(Stop::Errno(EIO)) if entries.iter().any(|e| e.spares(shard).is_some()) => {
                 lost.extend(entries.iter().map(|e| (e.soid.head(), e.version)));
                 let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];

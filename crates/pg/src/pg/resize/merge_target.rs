@@ -36,14 +36,15 @@ use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, ObjectStore, Oid, Op};
 
-/// The shard in the name of the collection that receives the objects of merge sources, of a whole copy.
+/// Shard number in the name of the collection that receives the objects of merge sources, in a replicated PG.
 const INTAKE: ShardId = ShardId(100);
 
-/// The same of a shard: this is added to it. An OSD may have two shards of a PG, and each has sources of its own.
+/// The same in an erasure-coded PG: this is added to the shard number. An OSD may have two shards of a PG, and each has
+/// its own merge sources.
 const INTAKE_OF_SHARD: i8 = 102;
 
-/// True if a collection with this shard in its name receives the objects of merge sources. A start leaves it alone: it is emptied
-/// when the merge is repeated.
+/// True if a collection with this shard number receives the objects of merge sources. The OSD ignores it at start; the
+/// repeated merge empties it.
 #[must_use]
 pub fn is_intake(shard: ShardId) -> bool {
     shard == INTAKE || shard.0 >= INTAKE_OF_SHARD

@@ -1,4 +1,4 @@
-//! A monitor that does not lead: its copy of the state, its sessions, its link to the leader.
+//! A front monitor: its copy of the state, its sessions, and its link to the leader.
 
 use super::{AGAIN, Load, MonsNode, Process, Stage};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service};
@@ -20,13 +20,13 @@ use std::rc::Rc;
 use wire::msg::MRelayClock;
 use wire::{Features, Message, WireMessage as _};
 
-/// In front of whoever leads.
+/// State of a front monitor.
 pub(super) struct InFront {
     pub(super) store: SimulatedStore,
     pub(super) follower: Follower,
     pub(super) auth: FrontAuth,
     pub(super) front: Front,
-    /// The connection to the leader, whom it leads to, and whether it is open.
+    /// The connection to the leader, the leader, and whether the connection is open.
     pub(super) link: Option<(ConnKey, Presence, bool)>,
     pub(super) listening: bool,
     pub(super) next_look: Time,
@@ -122,7 +122,7 @@ impl MonsNode {
         }
         if let Some(fence) = p.elected.take() {
             cx.line(|| format!("mon node {node} is elected"));
-            // All that it had in front ends.
+            // All sessions that it had as a front monitor end.
             cx.net.process_ended(node, p.inc, false, t);
             let load = Load::new(self.handle_of());
             if let Some(p) = &mut self.process {
@@ -147,7 +147,7 @@ impl MonsNode {
 }
 
 impl InFront {
-    /// Connects to whoever leads.
+    /// Connects to the leader.
     fn look(&mut self, leader: Option<&Presence>, node: NodeId, inc: u64, cx: &mut Ctx) {
         let t = cx.now();
         if let Some((k, to, _)) = &self.link

@@ -1,4 +1,4 @@
-//! The monitor that leads: what it reads first, its core, the links of the others.
+//! The leader: its first reading of the state, its core, and the links of the front monitors.
 
 use super::{MonsNode, Stage};
 use crate::net::{Arrival, ConnKey, NodeId, Service};
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::Message;
 
-/// The one that answers.
+/// State of a leader that serves.
 pub(super) struct Leading {
     pub(super) store: SimulatedStore,
     pub(super) core: MonCore,
@@ -31,9 +31,9 @@ pub(super) struct Leading {
     pub(super) next_second: Time,
 }
 
-/// As the leader.
+/// Methods of the leader.
 impl MonsNode {
-    /// Reads the state that it is to lead from.
+    /// Reads the state with which it will lead.
     pub(super) fn load(&mut self, now: Now, cx: &mut Ctx) {
         let t = cx.now();
         let Some(p) = &mut self.process else { return };
@@ -78,7 +78,7 @@ impl MonsNode {
         }
     }
 
-    /// False if its lease has run out: from then on it neither takes nor tells anything.
+    /// False if its lease has expired: from then on it accepts and sends nothing.
     fn may_act(&mut self, now: Now, cx: &mut Ctx) -> bool {
         let Some(p) = &self.process else { return false };
         let Stage::Leads(l) = &p.stage else { return false };
@@ -194,7 +194,7 @@ impl Leading {
         }
     }
 
-    /// Begins a commit if there is something to commit, and carries out effects; why it has to stop, if it has.
+    /// Starts a commit if there are changes, and carries out effects; returns the reason if the monitor has to stop.
     fn carry_out(&mut self, node: NodeId, inc: u64, now: Now, cx: &mut Ctx) -> Option<String> {
         let t = cx.now();
         let mut stop = None;

@@ -1,16 +1,17 @@
-//! Deferred writes: those that leave a member's bytes as they are, and are sent to it later.
+//! Deferred writes: a write that spares a member's shard ([`Touch`]) is sent to that member later.
 //!
-//! A write waits for the shards that it touches. The others get its record, and the attributes it sets, with the next write that touches
-//! them, or [`DEFERRED_MAX`] writes later, or when nothing else goes on, or when something is asked of them that must not be behind. Until
-//! then their logs are a shorter part of the primary's, and their bytes are right all the same: peering bears that
+//! The acknowledgement of a write waits only for the shards that it touches. A spared member gets the record, and the
+//! attributes that the write sets, with the next write that touches its shard. It gets them earlier if it would be
+//! [`DEFERRED_MAX`] writes behind, if the PG is idle, or before a question that needs a complete log. Until then its
+//! log ends before the primary's, while its bytes are current. Peering takes that into account
 //! ([`crate::pg::peering::touched`]).
 //!
 //! Invariants:
 //!  1. A member gets all records, in order and without holes.
-//!  2. Writes are deferred only while the PG is clean and every shard has its member. When it is clean no more, what is deferred is sent
-//!     before anything else.
-//!  3. No record is trimmed that some member has not got.
-//!  4. What is kept for members that are behind is bounded, in writes and in bytes.
+//!  2. Writes are deferred only while the PG is clean and each shard has a member. When that ends, deferred writes are
+//!     sent before anything else.
+//!  3. No record is trimmed before every member has it.
+//!  4. The writes kept for members that are behind are bounded, in number and in bytes.
 
 use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;
@@ -24,15 +25,16 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use store::Op;
 
-/// Writes that a member is behind, at most.
+/// Most writes by which a member may be behind.
 pub(in crate::pg) const DEFERRED_MAX: u64 = 32;
-/// Writes that some member has not acknowledged, beyond which none is deferred: clients then wait for the member, as for a whole copy.
-/// So one that takes nothing, as its disk is full, costs no more memory and log than this.
+/// Most writes that some member has not acknowledged. At this number no further write is deferred, and clients wait for
+/// the member, as in a replicated PG. This bounds memory and log while a member accepts nothing, for example because
+/// its disk is full.
 const UNACKED_MAX: usize = 512;
 /// Largest record that is deferred, in bytes. A batch of records is one transaction, and is kept in memory until it is acknowledged.
 const RECORD_MAX: usize = 8 << 10;
 
-/// A write that was not sent to the members whose shards it leaves as they are.
+/// The record of a write that was not sent to the members it spares.
 #[derive(Debug)]
 pub(in crate::pg) struct Deferred {
     pub soid: HObject,
@@ -43,7 +45,7 @@ pub(in crate::pg) struct Deferred {
 }
 
 impl Pg {
-    /// The part of a write with these entries that may wait on shards that it does not touch.
+    /// The record to defer on spared shards, if the write with these entries may be deferred.
     pub(in crate::pg) fn deferrable(
         &self,
         entries: &[LogEntry],
@@ -64,7 +66,7 @@ impl Pg {
         })
     }
 
-    /// The records of writes after that number, and the changes that they are on a shard they leave as it is.
+    /// The records of the deferred writes after number `sent`, and the changes that they make on a spared shard.
     pub(in crate::pg) fn deferred_since(&self, sent: u64) -> (Records, Vec<Op>) {
         let (mut records, mut spared) = (Records::new(), Spared::default());
         for d in self.peers.unacked.iter().filter(|u| u.seq > sent).filter_map(|u| u.deferred.as_deref()) {
@@ -74,7 +76,7 @@ impl Pg {
         (records, spared.ops(self.cid).collect())
     }
 
-    /// Sends all members what was deferred.
+    /// Sends the deferred writes to all members that are behind.
     pub(in crate::pg) fn send_deferred(&mut self) {
         let seq = self.peers.seq;
         let behind = self.peers.members.iter().filter(|(_, m)| m.sent < seq).map(|(p, m)| (*p, m.sent));
@@ -92,7 +94,8 @@ impl Pg {
         }
     }
 
-    /// The oldest version that a member may have of an object of which `version` is the newest, with the same bytes on its shard.
+    /// The oldest version of an object with which the shard of member `p` has the same bytes as with `version`, its
+    /// newest version.
     pub(in crate::pg) fn same_since(&self, p: PeerId, oid: &HObject, version: Eversion) -> Eversion {
         let Some(m) = self.peers.members.get(&p).filter(|m| m.sent < self.peers.seq) else { return version };
         let mut deferred = self.peers.unacked.iter().filter(|u| u.seq > m.sent).filter_map(|u| u.deferred.as_deref());

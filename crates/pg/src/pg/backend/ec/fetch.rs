@@ -4,10 +4,11 @@
 //! only for the version of the object in the question.
 //!
 //! Invariants:
-//!  1. A question is sent again until it is answered, its plan or the interval ends, or who was asked is gone ([`Pg::ask_others`]).
-//!  2. Bytes of another version of the object are no answer, unless the shard's bytes are the same in both; nor is an answer to an
-//!     earlier question of the same plan.
-//!  3. Only a shard's own store says that its object is lost: a question that can't be right does not.
+//!  1. A question is repeated until it is answered, its plan or the interval ends, or the asked copy is gone
+//!     ([`Pg::ask_others`]).
+//!  2. Bytes of another version of the object are not accepted, unless the shard's bytes are the same in both versions.
+//!     An answer to an earlier question of the same plan is not accepted either.
+//!  3. A shard counts its object as lost only after an error of its own store, never because of an invalid question.
 
 use super::read::{Described, ShardReads, Wanted};
 use crate::effect::Effect;
@@ -135,7 +136,8 @@ impl Pg {
         self.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
     }
 
-    /// Waits no longer for copies that are gone: strays that were told to go, or whose OSD is down. Plans run again, and ask others.
+    /// Drops the questions to copies that are gone: strays that were told to remove their copy, or whose OSD is down.
+    /// Their plans run again and ask other copies.
     pub(in crate::pg) fn ask_others(&mut self) {
         let Some(shard) = self.shard.used().filter(|s| !s.asked.is_empty()) else { return };
         let peers = &self.peers;

@@ -110,7 +110,8 @@ impl Pg {
         }
     }
 
-    /// The log was cut: it has no entry newer than `to`. Objects that those entries set aside are back in their places, or removed.
+    /// Forgets the entries newer than `to`, which the log no longer has. Objects that those entries set aside are
+    /// restored or removed.
     pub(in crate::pg) fn kept_rewind(&mut self, to: Eversion) {
         let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
         k.aside.retain(|(v, _)| *v <= to);
@@ -119,7 +120,7 @@ impl Pg {
         k.dropped = k.dropped.min(to);
     }
 
-    /// Removes all objects that are set aside, of a log of which no entry is undone any more.
+    /// Changes that remove all objects set aside, for a log of which no entry will be undone.
     pub(in crate::pg) fn forget_aside(&self) -> Vec<Op> {
         let cid = self.cid;
         self.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
@@ -128,8 +129,8 @@ impl Pg {
     /// Starts dropping undo data, if a batch is due or no write is in flight.
     pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let k = &self.shard.kept;
-        // Members hear that nothing else goes on when the primary has told them so: it waits as long itself, or each write that comes alone
-        // would be followed by a transaction.
+        // The primary waits until it has told the members that it is idle. Otherwise each isolated write would be
+        // followed by a transaction.
         let told = !self.is_primary() || self.peers.told_stable >= self.peers.seq;
         let idle = k.writes.is_empty() && (told || !k.aside.is_empty());
         let due = k.safe > k.dropped && (k.ready >= BATCH || idle);

@@ -3,19 +3,19 @@
 //! Each shard has the log and info of the PG and all attributes of every object, as a whole copy does. Of an object's
 //! bytes it has its part, whose length follows from the object's size ([`::ec::Layout::shard_len`]).
 //!
-//! - `image`: the bytes of an object as a transaction leaves them, and what of them each shard writes (pure)
-//! - `write`: a logical transaction becomes one for each shard
-//! - `undo`: what an entry of the log replaced, and how it is put back
-//! - `defer`: what members are not sent at once, as their shards are not touched
-//! - `kept`: what may be undone no more is dropped
-//! - `read`: bytes of shards while a plan needs them, and how missing ones are rebuilt
-//! - `fetch`: shards ask each other for bytes
-//! - `recover`: an object for a shard that lacks it
+//! - `image`: the bytes of an object after a transaction, and the part that each shard writes (pure)
+//! - `write`: derives the transaction of each shard from a logical one
+//! - `undo`: the data that a log entry replaced, and its restoration
+//! - `defer`: writes that are sent later to members whose shards they spare
+//! - `kept`: dropping of undo data that is not needed any more
+//! - `read`: bytes of shards for a running plan, and the rebuilding of missing ones
+//! - `fetch`: reads between shards
+//! - `recover`: rebuilding an object for a shard that lacks it
 //!
 //! Invariants:
-//!  1. An entry is acknowledged when every shard of the acting set that it touches has it; until that is known each keeps what it
-//!     replaced.
-//!  2. An object is written only while no member lacks it, so all shards that are there are of one version.
+//!  1. An entry is acknowledged when every shard of the acting set that it touches has it. Until a shard knows that, it
+//!     keeps the data that the entry replaced.
+//!  2. An object is written only while no member lacks it, so all present shards have the same version.
 
 pub(in crate::pg) mod defer;
 pub(in crate::pg) mod fetch;
@@ -60,10 +60,10 @@ pub(in crate::pg) struct ShardState {
     pub questions: u32,
     /// Questions of the primary that wait for writes.
     pub reading: VecDeque<ShardAsk>,
-    /// As primary, while peering: which shards the newest entries touch, and what of that was asked for.
+    /// As primary, while peering: which shards the newest entries touch; `asks_touched` is the open question about it.
     pub touched: Option<Touched>,
     pub asks_touched: Option<(PeerId, Eversion, Eversion)>,
-    /// The version that counts.
+    /// The version that peering has chosen as the newest one.
     pub version: Eversion,
     /// Writes up to this number are acknowledged by all members that they wait for.
     pub acked: u64,

@@ -223,7 +223,7 @@ impl Pg {
         }
         last.undo = encode(&undo);
         if entries.len() > 1 {
-            // One record undoes what several say: they are no overwrite.
+            // A transaction with several entries is no plain overwrite; the last entry undoes all of them.
             entries.iter_mut().for_each(|e| e.touch = None);
         }
         if acts(Bug::StaleUntouchedShard) && shards.iter().any(|ops| changes_bytes(ops)) {
@@ -240,8 +240,9 @@ fn changes_bytes(ops: &[Op]) -> bool {
     ops.iter().any(|o| matches!(o, Op::Write { .. } | Op::Truncate { .. }))
 }
 
-/// The shards that a transaction touches which changes the bytes of an object within its size, and attributes. The primary, and the
-/// coding shards, get every entry: their logs are never behind. `None`: it is more than that, or touches all.
+/// The shards that a transaction touches. The primary and the coding shards count as touched by every entry, so their
+/// logs are never behind. `None` if the transaction touches all shards, or does more than change bytes within one
+/// object's size and set attributes.
 fn touch_of(
     oid: &HObject,
     t: &Target,
@@ -274,7 +275,7 @@ fn touch_of(
     }
     let (n, coding) = (shards.len(), shards.len() - k);
     let small = set.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() <= TOUCH_ATTRS_MAX;
-    // So many that any `k` shards have one of them: whoever peers hears of the entry.
+    // With more than `m` touched shards, any `k` shards include one of them, so peering always finds the entry.
     let heard = touched.count_ones() as usize > coding;
     let spares = (touched.count_ones() as usize) < n;
     (small && heard && spares).then(|| Box::new(Touch { shards: touched, attrs: set }))
