@@ -80,7 +80,7 @@ for m in mons:
     r = ask(at[m][0], SET, timeout=3)
     assert r[0] != 0, ('a session that was open', m, r)
 
-print('== no client breaks the connection of a monitor in front')
+print('== no client breaks the connection of a front monitor')
 other = open_at(front, 'client.admin')
 assert ask(other, STAT)[0] == 0
 def flood(n):

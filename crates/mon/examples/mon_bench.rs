@@ -278,7 +278,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         }
     }
     let replica = Replica::load(&records, 1, "b", &MonOptions::default()).expect("a copy");
-    report("copy of the state in front", 1, start.elapsed());
+    report("copy of the state in a front monitor", 1, start.elapsed());
     println!(
         "    {} KiB of records, {} MiB",
         records.iter().map(|(k, e)| k.len() + e.value.len()).sum::<usize>() >> 10,
@@ -335,7 +335,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         front += start.elapsed();
     }
     report("an OSD comes again: the leader", osds as usize, leader);
-    report("an OSD comes again: a monitor in front", (osds - direct.len() as i32) as usize, front);
+    report("a session of an OSD is resumed: front monitor", (osds - direct.len() as i32) as usize, front);
     println!("    {} MiB more", resident() - before);
 
     for round in 0..3 {
@@ -356,7 +356,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         let front = start.elapsed();
         println!(
             "a change of the map for {told} OSDs ({} KiB): {:.1} ms until the leader has all messages, {:.1} ms more \
-             until they are on links, {:.1} ms in each monitor in front ({heard} sessions)",
+             until they are on links, {:.1} ms in each front monitor ({heard} sessions)",
             bytes >> 10,
             made.as_secs_f64() * 1e3,
             sent.as_secs_f64() * 1e3,

@@ -78,7 +78,7 @@ fn the_caps_are_those_that_the_leader_has() {
     w.import("client.x", &key(1), "allow r");
     let s = w.come("client.x", "allow *", Some(&key(1))).unwrap();
     let set = json!({ "prefix": "osd set", "key": "noout" });
-    assert_eq!(w.c.command(s, &set, "").0, errno::EACCES, "whatever the monitor in front told");
+    assert_eq!(w.c.command(s, &set, "").0, errno::EACCES, "whatever the front monitor told");
     assert_eq!(w.c.command(s, &json!({ "prefix": "osd stat" }), "").0, 0);
     w.c.ok(w.admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
     let s = w.come("client.x", "allow r", Some(&key(1))).unwrap();

@@ -500,7 +500,7 @@ fn check_index(h: &mut Host, all: &BTreeMap<Bytes, u32>) {
 
 /// A snapshot index longer than a transaction is moved with the objects, also if the OSD stops on the way.
 #[test]
-fn a_long_snapshot_index_is_split_and_joined() {
+fn a_long_snapshot_index_is_split_and_merged() {
     for (joins_as, waits, crash_after) in
         [(2, None, usize::MAX), (SAME_SHARD, None, 3), (2, Some(9), usize::MAX), (2, None, 5), (4, None, 12)]
     {
@@ -621,7 +621,7 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
 /// Seed 600708 of the simulator: the records of the PG with lower versions became the older ones of the merged log,
 /// and the next write trimmed them. A resend was then applied twice, over the writes of other clients.
 #[test]
-fn what_each_pg_did_last_is_not_done_again_after_they_were_joined() {
+fn what_each_pg_did_last_is_not_done_again_after_they_were_merged() {
     const KEPT: usize = 30;
     let keep = |h: &mut Host| h.pgs.values_mut().for_each(|p| p.keep_log(KEPT, 1));
     for restarts in [false, true] {

@@ -129,7 +129,7 @@ pub fn held_back(w: &World) -> bool {
 
 /// Number of PGs that still wait for a merge.
 #[must_use]
-pub fn joins(w: &World) -> u32 {
+pub fn merges(w: &World) -> u32 {
     map(w).map_or(0, |m| m.pools.values().map(|p| p.pg_num.saturating_sub(p.pg_num_target)).sum())
 }
 

@@ -30,7 +30,7 @@ const HEAL_MAX: Time = 600 * SEC;
 /// Longest delay of the operator's commands by a slow link.
 const LATE_ORDERS: Time = 10 * SEC;
 /// Time added to [`HEAL_MAX`] for each PG that waits for a merge: there is one merge for each map.
-const JOIN_MAX: Time = 20 * SEC;
+const MERGE_MAX: Time = 20 * SEC;
 /// Longest time of the scrubs of all PGs, without the times for each PG and shard.
 const SCRUB_MAX: Time = 600 * SEC;
 /// Time added to [`SCRUB_MAX`] for each PG: an OSD takes part in one scrub at a time.
@@ -287,7 +287,7 @@ impl Run {
                 && oracle::unclean(w, None).is_none()
                 && several::unwell(w).is_none()
         };
-        let limit = HEAL_MAX + Time::from(oracle::joins(&self.w)) * JOIN_MAX;
+        let limit = HEAL_MAX + Time::from(oracle::merges(&self.w)) * MERGE_MAX;
         self.advance(LATE_ORDERS, &mut whole);
         if oracle::held_back(&self.w) {
             self.faults.restore(&mut self.w);

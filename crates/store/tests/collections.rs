@@ -139,7 +139,7 @@ fn a_join_that_leaves_no_place_for_any_object_is_refused() {
 }
 
 #[test]
-fn collections_that_were_made_apart_are_joined_in_their_shard_only() {
+fn collections_that_were_made_apart_are_merged_in_their_shard_only() {
     let mut w = World::new();
     let half = 1 << 31;
     for (seed, upper) in [(0, 0), (32, half), (1, half)] {
@@ -236,7 +236,7 @@ fn two_splits_of_which_the_second_finds_nothing_are_refused() {
 }
 
 #[test]
-fn what_was_made_beside_another_can_be_joined_to_it_whatever_its_name() {
+fn what_was_made_beside_another_can_be_merged_into_it_whatever_its_name() {
     let mut w = World::new();
     let half = 1 << 31;
     w.write([vec![Op::MakeCollection { cid: pg(0), bits: 1 }], objects(pg(0), 0, 0..50)].concat());
@@ -260,20 +260,20 @@ fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
     let mut w = World::new();
     let (a, b, first) = (pg(0), pg(32), 1 << 31);
     let touch = |cid, upper, n| Op::Touch { cid, oid: oid(upper, n) };
-    let join = Op::Merge { cid: b, dst: a, first, bits: 0 };
+    let merge = Op::Merge { cid: b, dst: a, first, bits: 0 };
     w.write(vec![Op::MakeCollection { cid: a, bits: 0 }]);
     w.write(vec![Op::MakeBeside { cid: b, beside: a, bits: 0 }]);
     w.write(vec![touch(a, 0, 1), touch(b, first, 2)]);
     for wrong in [
-        vec![touch(b, 0, 3), join.clone()],
-        vec![touch(a, first, 3), join.clone()],
-        vec![Op::Clone { cid: b, src: oid(first, 2), dst: oid(0, 4) }, join.clone()],
+        vec![touch(b, 0, 3), merge.clone()],
+        vec![touch(a, first, 3), merge.clone()],
+        vec![Op::Clone { cid: b, src: oid(first, 2), dst: oid(0, 4) }, merge.clone()],
         // After the merge, the target holds both sides, and the source is gone.
-        vec![join.clone(), touch(b, first, 5)],
+        vec![merge.clone(), touch(b, first, 5)],
     ] {
         assert!(w.refused(wrong).is_some());
     }
-    w.write(vec![touch(a, 0, 3), touch(b, first, 4), join, touch(a, first, 5), touch(a, 0, 6)]);
+    w.write(vec![touch(a, 0, 3), touch(b, first, 4), merge, touch(a, first, 5), touch(a, 0, 6)]);
     assert_eq!(w.names(a).len(), 6);
     w.reopen();
     assert_eq!(w.names(a).len(), 6);
@@ -309,8 +309,8 @@ fn a_join_takes_nothing_off_what_is_reserved_for_the_rest() {
         }
     };
     let clone = Op::Clone { cid: a, src: oid(0, 1), dst: oid(0, 2) };
-    let join = Op::Merge { cid: b, dst: a, first: half, bits: 0 };
-    let (alone, both) = (reserved(vec![clone.clone()]), reserved(vec![clone, join]));
+    let merge = Op::Merge { cid: b, dst: a, first: half, bits: 0 };
+    let (alone, both) = (reserved(vec![clone.clone()]), reserved(vec![clone, merge]));
     // The transaction may need a copy of 800 KB.
-    assert!(alone >= 800_000 && both >= alone, "{alone} bytes for the copy, {both} with a join");
+    assert!(alone >= 800_000 && both >= alone, "{alone} bytes for the copy, {both} with a merge");
 }

@@ -216,7 +216,7 @@ impl MonCore {
             listings: super::listings::Listings::default(),
             refusals: super::audit::Refusals::default(),
             replaced_keys: BTreeMap::new(),
-            joins: BTreeMap::new(),
+            merges: BTreeMap::new(),
             sessions: BTreeMap::new(),
             failures: FailureReports::default(),
             beacons: BTreeMap::new(),

@@ -133,7 +133,7 @@ pub struct MonCore {
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
-    joins: BTreeMap<base::PoolId, pg_num::Joins>,
+    merges: BTreeMap<base::PoolId, pg_num::Merges>,
     beacons: BTreeMap<OsdId, Beacon>,
     down_since: BTreeMap<OsdId, Mono>,
     creating_targets: osd::CreatingTargets,
@@ -352,7 +352,7 @@ impl MonCore {
         for (c, m) in self.deferred.take() {
             self.message(c, m);
         }
-        self.advance_joins();
+        self.advance_merges();
     }
 
     /// True if a session has a right. Every message, subscription and item of one is checked here and nowhere else. A

@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_secs(10);
 
 /// The announced merges of a pool (volatile: a new process calls them off or announces them again).
 #[derive(Debug, Default)]
-pub(super) struct Joins {
+pub(super) struct Merges {
     /// The epoch that announced them.
     since: Epoch,
     /// Time of the last progress.
@@ -57,34 +57,35 @@ impl MonCore {
         let announced = (p.pg_num_pending..p.pg_num).contains(&m.pgid.seed) && p.pg_num_pending > 0;
         let now = self.now.mono;
         let (last_change, pool) = (p.last_change, m.pgid.pool);
-        let j = self.joins.entry(pool).or_insert_with(|| Joins { since: last_change, last: now, ..Joins::default() });
-        if !announced || Epoch(u32::try_from(m.paxos.version).unwrap_or(0)) < j.since {
+        let merges =
+            self.merges.entry(pool).or_insert_with(|| Merges { since: last_change, last: now, ..Merges::default() });
+        if !announced || Epoch(u32::try_from(m.paxos.version).unwrap_or(0)) < merges.since {
             return;
         }
         if m.ready {
-            j.ready.insert(m.pgid.seed, m);
-            self.advance_joins();
+            merges.ready.insert(m.pgid.seed, m);
+            self.advance_merges();
         } else {
             self.call_off(pool);
         }
     }
 
     /// Merges the PG with the highest number of each pool if its pair is ready: one pair for each map.
-    pub(super) fn advance_joins(&mut self) {
-        if self.inflight.is_some() || self.joins.is_empty() {
+    pub(super) fn advance_merges(&mut self) {
+        if self.inflight.is_some() || self.merges.is_empty() {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);
-        self.joins.retain(|id, _| map.pool(*id).is_some());
+        self.merges.retain(|id, _| map.pool(*id).is_some());
         let epoch = map.epoch.next();
-        for (id, j) in &mut self.joins {
+        for (id, merges) in &mut self.merges {
             let Some(p) = map.pool(*id) else { continue };
             let source = p.pg_num.saturating_sub(1);
             let changed = self.pending.map(&self.state).pool(*id).is_none_or(|q| q.last_change != p.last_change);
             if p.pg_num_pending >= p.pg_num || p.pg_num_pending == 0 || changed {
                 continue;
             }
-            let Some(m) = j.ready.remove(&source) else { continue };
+            let Some(m) = merges.ready.remove(&source) else { continue };
             let meta = PgMergeMeta {
                 source_pgid: m.pgid,
                 ready_epoch: Epoch(u32::try_from(m.paxos.version).unwrap_or(0)),
@@ -93,9 +94,9 @@ impl MonCore {
                 source_version: m.source_version,
                 target_version: m.target_version,
             };
-            j.last = self.now.mono;
+            merges.last = self.now.mono;
             let name = map.pool_name(*id).unwrap_or_default();
-            let line = format!("pool '{name}' pg_num {} -> {source} ({} joined)", p.pg_num, m.pgid);
+            let line = format!("pool '{name}' pg_num {} -> {source} ({} merged)", p.pg_num, m.pgid);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
             if let Some(p) = self.pending.pool_mut(&self.state, *id) {
                 p.pg_num = source;
@@ -111,9 +112,9 @@ impl MonCore {
     fn call_off(&mut self, id: PoolId) {
         let epoch = self.state.osdmap.epoch.next();
         let now = self.now.mono;
-        let j = self.joins.entry(id).or_default();
-        j.ready.clear();
-        j.rest = now + REST;
+        let merges = self.merges.entry(id).or_default();
+        merges.ready.clear();
+        merges.rest = now + REST;
         if let Some(p) = self.pending.pool_mut(&self.state, id) {
             tracing::info!("mon: pool {} keeps {} PGs for now: PGs to merge were not ready", id.0, p.pg_num);
             p.pg_num_pending = p.pg_num;
@@ -122,12 +123,15 @@ impl MonCore {
     }
 
     /// Announces the next merges of a pool, or calls off those without progress.
-    fn tick_joins(&mut self, id: PoolId, p: &PgPool) {
+    fn tick_merges(&mut self, id: PoolId, p: &PgPool) {
         let now = self.now.mono;
         if p.pg_num_pending < p.pg_num {
-            let j =
-                self.joins.entry(id).or_insert_with(|| Joins { since: p.last_change, last: now, ..Joins::default() });
-            if now.since(j.last) > PATIENCE {
+            let merges = self.merges.entry(id).or_insert_with(|| Merges {
+                since: p.last_change,
+                last: now,
+                ..Merges::default()
+            });
+            if now.since(merges.last) > PATIENCE {
                 self.call_off(id);
             }
             return;
@@ -135,7 +139,7 @@ impl MonCore {
         if p.pg_num_target >= p.pg_num || p.pgp_num > p.pg_num_target {
             return;
         }
-        if self.joins.get(&id).is_some_and(|j| j.rest > now) {
+        if self.merges.get(&id).is_some_and(|m| m.rest > now) {
             return;
         }
         // The sources lie in one power of two, so that no two have the same target.
@@ -143,7 +147,7 @@ impl MonCore {
         let half = 1u32.checked_shl(31 - last.max(1).leading_zeros()).unwrap_or(1);
         let least = p.pg_num_target.max(p.pg_num.saturating_sub(AT_ONCE)).max(half);
         let mut soon = p.pg_num;
-        while soon > least && self.may_join(id, p, soon - 1) {
+        while soon > least && self.may_merge(id, p, soon - 1) {
             soon -= 1;
         }
         let mut moved = false;
@@ -158,15 +162,15 @@ impl MonCore {
     /// Announces that a pool will have `soon` PGs.
     pub(crate) fn announce(&mut self, id: PoolId, soon: u32) {
         let epoch = self.state.osdmap.epoch.next();
-        let j = Joins { since: epoch, last: self.now.mono, ..Joins::default() };
-        self.joins.insert(id, j);
+        let merges = Merges { since: epoch, last: self.now.mono, ..Merges::default() };
+        self.merges.insert(id, merges);
         if let Some(p) = self.pending.pool_mut(&self.state, id) {
             set_pending(p, soon, epoch);
         }
     }
 
     /// True if the source and the target of a merge are clean by the reports.
-    fn may_join(&self, id: PoolId, p: &PgPool, seed: u32) -> bool {
+    fn may_merge(&self, id: PoolId, p: &PgPool, seed: u32) -> bool {
         let target = stable_mod(seed, seed, pg_mask(seed));
         let clean = pg_state::ACTIVE | pg_state::CLEAN;
         let fit = |seed| {
@@ -234,7 +238,7 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         for (id, p) in map.pools.iter() {
             if p.pg_num_pending < p.pg_num || p.pg_num_target < p.pg_num {
-                self.tick_joins(*id, p);
+                self.tick_merges(*id, p);
             }
             let still = p.pg_num_target <= p.pg_num && p.pgp_num_target == p.pgp_num;
             if still || p.pg_num_pending < p.pg_num || p.has_flag(flag::CREATING) {
@@ -302,7 +306,7 @@ pub(crate) fn set_pending(p: &mut PgPool, soon: u32, epoch: Epoch) {
 }
 
 /// True if a PG is about to be merged, as source or target, or is gone by a merge.
-pub(super) fn is_joined(p: &PgPool, seed: u32) -> bool {
+pub(super) fn is_merged(p: &PgPool, seed: u32) -> bool {
     let soon = p.pg_num_pending.min(p.pg_num);
     seed >= soon || soon > 0 && soon < p.pg_num && children(seed, soon, p.pg_num).next().is_some()
 }

@@ -192,11 +192,11 @@ impl MonCore {
                 inc.new_purged_snaps.insert(*pool, queued.clone());
             }
         }
-        let joined = |pg: &PgId| {
+        let merged = |pg: &PgId| {
             let p = inc.new_pools.get(&pg.pool).or_else(|| old.pool(pg.pool).map(|p| &**p));
-            p.is_some_and(|p| super::pg_num::is_joined(p, pg.seed))
+            p.is_some_and(|p| super::pg_num::is_merged(p, pg.seed))
         };
-        let gone = |pg: &PgId| inc.old_pools.contains(&pg.pool) || joined(pg);
+        let gone = |pg: &PgId| inc.old_pools.contains(&pg.pool) || merged(pg);
         let upmap: Vec<PgId> = old.pg_upmap.iter().map(|(k, _)| *k).filter(gone).collect();
         let items: Vec<PgId> = old.pg_upmap_items.iter().map(|(k, _)| *k).filter(gone).collect();
         inc.old_pg_upmap.extend(upmap);

@@ -487,7 +487,7 @@ async fn in_front(
         if !listening && host.ids.left() > 0 {
             super::listen(&endpoint, bind).await?;
             listening = true;
-            tracing::info!("mon.{} serves {public} in front of the leader", o.name);
+            tracing::info!("mon.{} serves {public} as a front monitor", o.name);
         }
         host.look(standing, &replica.borrow(), public, &modes);
         host.front.borrow_mut().expire(clock::now().mono, PATIENCE);

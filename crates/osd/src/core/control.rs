@@ -162,7 +162,7 @@ pub struct Control {
     want_up_thru: Epoch,
     alive_sent: Epoch,
     /// PGs that may be merged with others.
-    to_join: BTreeMap<PgId, Ready>,
+    to_merge: BTreeMap<PgId, Ready>,
     next_beacon: Mono,
     resubscribe_at: Mono,
     leaving: Option<leave::Leaving>,
@@ -209,7 +209,7 @@ impl Control {
             boot_epoch: Epoch(0),
             want_up_thru: Epoch(0),
             alive_sent: Epoch(0),
-            to_join: BTreeMap::new(),
+            to_merge: BTreeMap::new(),
             next_beacon: Mono(0),
             resubscribe_at: Mono(0),
             leaving: None,
@@ -750,19 +750,19 @@ impl Control {
     /// with is ready too.
     pub fn ready_to_merge(&mut self, pg: PgId, r: Ready) {
         let Some(map) = self.maps.current().cloned() else { return };
-        self.to_join.retain(|p, _| map.pool(p.pool).is_some_and(|p| p.pg_num_pending < p.pg_num));
+        self.to_merge.retain(|p, _| map.pool(p.pool).is_some_and(|p| p.pg_num_pending < p.pg_num));
         let (n, soon) = match map.pool(pg.pool) {
             Some(p) if p.pg_num_pending > 0 && p.pg_num_pending < p.pg_num => (p.pg_num, p.pg_num_pending),
             _ => return,
         };
-        self.to_join.insert(pg, r);
+        self.to_merge.insert(pg, r);
         let target = stable_mod(pg.seed, soon, pg_mask(soon));
         for seed in children(target, soon, n) {
             let (source, target) = (PgId { seed, ..pg }, PgId { seed: target, ..pg });
             if source != pg && target != pg {
                 continue;
             }
-            let (Some(s), Some(t)) = (self.to_join.get(&source), self.to_join.get(&target)) else { continue };
+            let (Some(s), Some(t)) = (self.to_merge.get(&source), self.to_merge.get(&target)) else { continue };
             self.mon.send_now(&MOsdPgReadyToMerge {
                 paxos: s.epoch.min(t.epoch).into(),
                 pgid: source,

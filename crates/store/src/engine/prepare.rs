@@ -256,7 +256,7 @@ impl Store {
                 // `prepare_less` may have brought pages for the first operation only; a missing page must not
                 // refuse the merge.
                 needs = needs.or(self.with_meta(tag, |m| m.need_ops(std::slice::from_ref(op)))?);
-                self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be joined"))?;
+                self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be merged"))?;
             }
         }
         let counts = counts_new_blocks(txn, needs);

@@ -8,7 +8,7 @@
 //!     collection.
 //!  2. A collection has at least one part. Its parts ascend and don't overlap, and all are in the collection's
 //!     shard.
-//!  3. Adjacent parts of a collection in the same family are joined.
+//!  3. Adjacent parts of a collection in the same family are merged.
 
 use super::key::{self, Key, object_lo};
 use super::page::Sum;
@@ -57,7 +57,7 @@ fn cut(parts: &Parts, first: u32) -> (Parts, Parts) {
     (below, above)
 }
 
-/// Parts in order, with adjacent ones joined.
+/// Parts in order, with adjacent ones merged.
 fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
     let mut out = Parts::new();
     for p in parts {
@@ -242,14 +242,14 @@ impl Meta {
     /// Merges a collection into another one.
     pub(super) fn merge_coll(&mut self, coll: u32, dst: u32, first: u32, bits: u32) -> Result<(), &'static str> {
         if self.may_merge(coll, dst, first).is_err() {
-            return Err("two collections that are joined are not on either side of a hash");
+            return Err("two collections to be merged are not on either side of a hash");
         }
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
         let (page, usage) = (c.page, c.usage);
         let (_, from) = cut(&c.parts, first);
         let below = self.colls.get(dst as usize).map(|d| cut(&d.parts, first).0).unwrap_or_default();
         if below.is_empty() && from.is_empty() {
-            return Err("two collections that are joined leave nothing");
+            return Err("two collections to be merged have no part");
         }
         self.log_drop(coll);
         self.remove_leaf(page);

@@ -19,7 +19,7 @@ pub struct Workload {
     /// True if logs keep undo records.
     keeps: bool,
     /// A collection made to be merged into another one at a hash.
-    join: Option<(Cid, Cid, u32)>,
+    merge: Option<(Cid, Cid, u32)>,
 }
 
 fn pg(seed: u32) -> Cid {
@@ -51,7 +51,7 @@ impl Workload {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
         let objects = [2, 5, 12, 200][rng.below(4) as usize];
         let size_max = [9000, 40_000, 400_000][rng.below(3) as usize];
-        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), join: None }
+        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), merge: None }
     }
 
     /// Draws new preferences; objects and versions continue.
@@ -171,7 +171,7 @@ impl Workload {
     /// Splits a collection, merges two, or makes one that can be merged soon.
     fn reshape(&mut self, rng: &mut Rng, model: &MemStore, have: &[Cid]) -> Option<Transaction> {
         let mut t = Transaction::new();
-        if let Some((cid, dst, first)) = self.join.take() {
+        if let Some((cid, dst, first)) = self.merge.take() {
             // Earlier operations may be on either side.
             for _ in 0..rng.below(3) {
                 let c = if rng.chance(1, 2) { cid } else { dst };
@@ -229,7 +229,7 @@ impl Workload {
                     t.push(Op::Write { cid, oid, off: 0, data: bytes(rng, len) });
                 }
             }
-            self.join = Some((cid, dst, first));
+            self.merge = Some((cid, dst, first));
         }
         let legal = !t.is_empty() && model.clone().prepare(Tag(0), &t).is_ok();
         legal.then_some(t)
