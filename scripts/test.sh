@@ -52,12 +52,11 @@ for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 17
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --plain
 done
 # Erasure-coded pools only, and seeds that found a bug of theirs.
-# Seed 88 is open (docs/design/simulation.md).
-cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..88}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
-for seed in 810000 810079; do
+cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
+for seed in 810000 810079 920090; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec 4,2 --ops 800 --faults 12
 done
-for seed in 89 610014 610038 610179 610302 720003 500053; do
+for seed in 610014 610038 610179 610302 720003 500053 930063; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec any --ops 800 --faults 12
 done
 step "simulation, fresh seeds"

@@ -51,6 +51,8 @@ pub enum Bug {
     ForgetDeferred,
     /// A parity-delta write takes zeros for the data that it replaces.
     DeltaWithoutOld,
+    /// Recovery gives a shard writes that may have to be undone.
+    RecoverUnstable,
     /// A leader's transactions carry no fence.
     LeaderWithoutFence,
     /// A front monitor continues with a new watch after one was lost, without reading the changes in between.
@@ -129,6 +131,7 @@ pub const ALL: &[Bug] = &[
     Bug::StaleUntouchedShard,
     Bug::ForgetDeferred,
     Bug::DeltaWithoutOld,
+    Bug::RecoverUnstable,
     Bug::LeaderWithoutFence,
     Bug::IgnoreWatchGap,
     Bug::UnknownIsFailure,

@@ -3,8 +3,9 @@
 mod cluster;
 
 use base::HObject;
-use base::errno::EINVAL;
+use base::errno::{EINVAL, ENOENT};
 use cluster::Cluster;
+use cluster::shards::finish;
 use wire::msg::osd_op::PglsArgs;
 use wire::msg::{OpCode, OsdOp};
 use wire::types::{PgNlsReply, pg_state};
@@ -152,4 +153,43 @@ fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
     c.run(40_000);
     assert!(c.answers.contains_key(&tid), "{primary} {}", c.describe(1));
     assert_eq!(list(&mut c, Some(("_c", "x"))), [cluster::object_name(100)]);
+}
+
+/// Of an object of a 2+1 PG two shards are unreadable, the primary's among them or not.
+#[test]
+fn an_object_with_too_few_shards_is_unfound_and_can_be_given_up() {
+    too_few_shards([1, 2]);
+    too_few_shards([0, 1]);
+}
+
+fn too_few_shards(unreadable: [i32; 2]) {
+    let mut c = Cluster::coded(5, 3, (2, 1), 1, 0);
+    c.run(3_000);
+    let run = |c: &mut Cluster, op: OpCode, data: Vec<u8>| {
+        let len = data.len() as u64;
+        let tid = c.ask(0, 1, 10, 0, vec![OsdOp::with_extent(op, 0, len, data.into())]);
+        c.run(5_000);
+        (tid, c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.to_vec())))
+    };
+    let result = |r: (u64, Option<(i32, Vec<u8>)>)| r.1.map(|r| r.0);
+    assert_eq!(result(run(&mut c, OpCode::WRITEFULL, vec![1; 30_000])), Some(0));
+    c.settle();
+    for osd in unreadable {
+        c.damage(osd, 10);
+    }
+    let (read, early) = run(&mut c, OpCode::READ, Vec::new());
+    let (write, late) = run(&mut c, OpCode::WRITE, vec![2; 4_096]);
+    assert_eq!((early, late), (None, None), "both wait for the object");
+    let p = c.primary().unwrap();
+    assert_ne!(p.state_bits() & pg_state::RECOVERY_UNFOUND, 0, "{}", c.describe(0));
+    let unfound = p.unfound_objects();
+    assert!(unfound.len() == 1 && unfound[0].1.version > 0, "{unfound:?}");
+    assert_eq!(c.mark_lost(true).unwrap_err().0, EINVAL);
+    assert_eq!(c.mark_lost(false).unwrap(), "pg has 1 objects unfound and apparently lost marking");
+    c.run(5_000);
+    assert!(c.primary().unwrap().unfound_objects().is_empty());
+    let results = [read, write].map(|tid| c.answers.get(&tid).map(|a| a.result));
+    assert_eq!(results, [Some(ENOENT), Some(0)], "{}", c.describe(0));
+    assert_eq!(run(&mut c, OpCode::READ, Vec::new()).1, Some((0, vec![2; 4_096])));
+    finish(&mut c);
 }

@@ -16,6 +16,7 @@ use crate::pace::Class;
 use crate::pg::ops::commit::{Action, Kind};
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::session::Peers;
+use crate::pg::peering::shards::outlives_any;
 use base::errno::{EAGAIN, EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now, OsdId};
@@ -293,9 +294,13 @@ impl Pg {
             let last = Epoch(since.0.saturating_sub(1));
             let primary = old.mapping.acting_primary;
             let copies = old.mapping.acting(coded).len();
+            // Peering asks for another acting set where an OSD has too many shards.
+            let k = self.map.as_ref().and_then(|m| m.pool.as_ref()?.code).map(|c| usize::from(c.k));
+            let serves = k.is_none_or(|k| old.min_size as usize <= k || outlives_any(&old.mapping.acting, k));
             let maybe_went_rw = primary.0 >= 0
                 && copies > 0
                 && copies >= old.min_size as usize
+                && serves
                 && if old.mapping.primary(coded) == me {
                     self.info.last_epoch_started >= started_before
                 } else {

@@ -303,7 +303,8 @@ impl Pg {
                 self.counters.shards_spared += 1;
             }
         }
-        self.peers.unacked.push_back(Unacked { seq, after, full, bare, bare_for, deferred });
+        let hash = soid.map_or(0, |o| o.hash);
+        self.peers.unacked.push_back(Unacked { seq, after, hash, full, bare, bare_for, deferred });
     }
 
     /// Submits changes that are local to this copy, together with a new info.
@@ -531,8 +532,8 @@ impl Pg {
         }
         self.local = next;
         self.finish_commits(now, store, out);
-        if self.is_coded() && self.is_primary() {
-            self.kept_safe(self.shared_durably());
+        if self.is_primary() {
+            self.writes_settled();
         }
         if next == self.fence && !self.stopping {
             self.settled(now, store, out);
@@ -557,9 +558,16 @@ impl Pg {
         }
         self.count_acked();
         self.finish_commits(now, store, out);
-        if self.is_coded() {
-            self.kept_safe(self.shared_durably());
+        self.writes_settled();
+    }
+
+    /// Writes may have become durable on all shards: they need not be undone.
+    pub(in crate::pg) fn writes_settled(&mut self) {
+        if !self.is_coded() {
+            return;
         }
+        self.kept_safe(self.shared_durably());
+        self.runnable.extend(std::mem::take(&mut self.shard.settling));
     }
 
     /// Counts acknowledgements of members: drops the writes that all members have, and advances over those that every
@@ -595,6 +603,15 @@ impl Pg {
     fn shared_durably(&self) -> u64 {
         let here = self.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq, |c| c.shared - 1);
         here.min(self.stable())
+    }
+
+    /// True if one of the writes up to `seq` that `which` selects may have to be undone: it is not durable here, or some member has not
+    /// acknowledged it. What a shard gets of such a write by recovery or backfill it could not undo.
+    pub(in crate::pg) fn may_be_undone(&self, seq: u64, which: impl Fn(&Unacked) -> bool) -> bool {
+        self.is_coded()
+            && !acts(Bug::RecoverUnstable)
+            && (self.commits.iter().any(|c| c.shared > 0 && c.shared <= seq)
+                || self.peers.unacked.iter().take_while(|u| u.seq <= seq).any(which))
     }
 
     /// Number of the newest write that members may treat as stable. Shards then drop what undoes it, so the write

@@ -266,6 +266,7 @@ impl Pg {
         self.pushed.extend(self.peers.waiting.keys().cloned());
         self.count_acked();
         self.finish_commits(now, store, out);
+        self.writes_settled();
         self.check_activated(now, store, out);
     }
 }

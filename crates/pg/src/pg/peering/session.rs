@@ -59,6 +59,8 @@ pub(in crate::pg) struct Unacked {
     pub seq: u64,
     /// Entries with versions up to this number are older than the write.
     pub after: u64,
+    /// Hash of its object.
+    pub hash: u32,
     pub full: Sent,
     /// The message without changes, for members that get the object later.
     pub bare: Option<(Bytes, Bytes)>,

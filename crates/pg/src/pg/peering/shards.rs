@@ -96,6 +96,7 @@ impl Pg {
         };
         let reach: Vec<Reach> = took_part.iter().map(of).collect();
         let version = version_to_have(&reach, k)?;
+        tracing::debug!(pg = %self.cfg.spg, %version, shards = ?reach, "version chosen");
         // The holder of the authoritative log: a log that has the version; newer entries in it are ignored.
         let (auth, best) = took_part
             .iter()
@@ -153,6 +154,14 @@ impl Pg {
     }
 }
 
+/// True if `k` shards of an acting set remain when any one of its OSDs dies, which may have several. If not, the acting set serves
+/// nobody, unless the pool's `min_size` is `k`.
+pub(in crate::pg) fn outlives_any(acting: &[OsdId], k: usize) -> bool {
+    let there = || acting.iter().copied().filter(|o| *o != OsdId::NONE);
+    let most = there().map(|o| there().filter(|x| *x == o).count()).max().unwrap_or(0);
+    most <= 1 || there().count() - most >= k
+}
+
 /// Leaves places empty until `k` shards remain when any one OSD dies. An OSD may have several shards of earlier
 /// intervals. If it served all of them, its death could take more shards than the pool's `min_size` allows for. Places
 /// at which the up set names the OSD are kept.
@@ -160,10 +169,10 @@ fn spread(want: &mut [OsdId], up: &[OsdId], k: usize) {
     loop {
         let there = || want.iter().copied().filter(|o| *o != OsdId::NONE);
         let of = |osd: OsdId| there().filter(|o| *o == osd).count();
-        let Some(most) = there().max_by_key(|o| (of(*o), Reverse(*o))).filter(|o| of(*o) > 1) else { return };
-        if there().count() - of(most) >= k {
+        if outlives_any(want, k) {
             return;
         }
+        let Some(most) = there().max_by_key(|o| (of(*o), Reverse(*o))) else { return };
         let surplus = (0..want.len()).rev().filter(|i| want[*i] == most).max_by_key(|i| up.get(*i) != Some(&most));
         let Some(hole) = surplus.and_then(|i| want.get_mut(i)) else { return };
         *hole = OsdId::NONE;
@@ -180,6 +189,7 @@ mod tests {
             let of = |all: &[i32]| all.iter().map(|o| if *o < 0 { OsdId::NONE } else { OsdId(*o) }).collect::<Vec<_>>();
             let mut w = of(want);
             spread(&mut w, &of(up), k);
+            assert!(outlives_any(&w, k));
             w.iter().map(|o| if *o == OsdId::NONE { -1 } else { o.0 }).collect::<Vec<_>>()
         };
         let up = [1, 0, 2, 3, 4, 5];

@@ -8,6 +8,8 @@
 //!  1. Writes go to objects up to `upto`, and to those pushed or found equal in the present range. For other objects
 //!     the target gets the log record only; they are pushed later, in their state of then.
 //!  2. An object that is written in the present range before the target's digest arrives counts as different.
+//!  3. A shard is sent, and counts as having, only what no later interval undoes: an object is pushed when its writes are durable on all
+//!     members, and a range ends when the writes are of which the target has the record only. It has nothing to undo them with.
 
 use crate::effect::Effect;
 use crate::exec::Step;
@@ -38,6 +40,9 @@ pub(in crate::pg) struct Backfill {
     todo: Option<BTreeSet<HObject>>,
     /// Objects that are being pushed.
     pushing: BTreeSet<HObject>,
+    /// All objects of the range are there; it ends when no write up to this number of which the target has the record only may have to
+    /// be undone.
+    settles: Option<u64>,
 }
 
 impl Backfill {
@@ -50,6 +55,7 @@ impl Backfill {
             dirty: BTreeSet::new(),
             todo: None,
             pushing: BTreeSet::new(),
+            settles: None,
         }
     }
 
@@ -199,6 +205,9 @@ impl Pg {
     fn pump_target(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let class = self.recovery_class();
         let sent = self.pushes_sent(Some(o));
+        if self.range_settles(o) {
+            return;
+        }
         let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
         if b.range.is_none() {
             if !b.listing {
@@ -214,6 +223,7 @@ impl Pg {
         if todo.is_empty() && b.pushing.is_empty() {
             let Some((end, _)) = b.range.take() else { return };
             b.todo = None;
+            b.settles = None;
             b.upto = end.clone();
             let done = end.max;
             self.tell(o, &Body::Backfilled { upto: end });
@@ -244,6 +254,20 @@ impl Pg {
                 b.put_back(&h);
             }
         }
+    }
+
+    /// True if all objects of the target's range are there, but one of them has a write that may have to be undone and of which the
+    /// target has the record only.
+    fn range_settles(&mut self, o: PeerId) -> bool {
+        let seq = self.peers.seq;
+        let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };
+        let (Some((end, _)), true) =
+            (&b.range, b.pushing.is_empty() && b.todo.as_ref().is_some_and(BTreeSet::is_empty))
+        else {
+            return false;
+        };
+        let (seq, end) = (*b.settles.get_or_insert(seq), if end.max { u32::MAX } else { end.bitwise_key() });
+        self.may_be_undone(seq, |u| u.bare_for.contains(&o) && u.hash.reverse_bits() <= end)
     }
 
     pub(in crate::pg) fn run_backfill_list(

@@ -85,6 +85,8 @@ pub(in crate::pg) struct PushJob {
     pub sent: Option<(Bytes, Bytes)>,
     pub last: bool,
     acked: bool,
+    /// The object's writes up to this number must not have to be undone before it is sent.
+    settles: Option<u64>,
     /// Omap entries that were read and are not in the counters.
     keys: u64,
     /// Counts the object in `osd_recovery_max_active`.
@@ -453,6 +455,7 @@ impl Pg {
             sent: None,
             last: false,
             acked: false,
+            settles: None,
             keys: 0,
             active,
         };
@@ -507,6 +510,12 @@ impl Pg {
                 self.pushed.push(head);
                 return Verdict::Done;
             }
+        }
+        // Later writes of the object wait for the push.
+        let (seq, hash) = (*job.settles.get_or_insert(self.peers.seq), job.head.hash);
+        if job.n == 0 && self.may_be_undone(seq, |u| u.hash == hash) {
+            self.shard.settling.insert(id);
+            return Verdict::Park(Stage::Recovering);
         }
         // Large writes of recovery would delay those of clients at the disk.
         let urgent = job.urgent || self.peers.urgent.contains(&job.head);
@@ -688,10 +697,18 @@ impl Pg {
         }
     }
 
-    /// The unfound objects, with the needed versions.
+    /// The unfound objects, with the needed versions. Of an erasure-coded PG also those of which this shard is here, and too few others
+    /// to rebuild what a member lacks.
     #[must_use]
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
-        self.peers.unfound.iter().map(|h| (h.clone(), self.missing.get(h).copied().unwrap_or_default())).collect()
+        let hopeless = self.peers.damage.hopeless.iter().filter(|_| self.is_coded());
+        self.peers.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
+    }
+
+    /// The version of an object that this copy or a member lacks; zero if none does.
+    pub(in crate::pg) fn version_wanted(&self, head: &HObject) -> Eversion {
+        let members = || self.peers.members.values().filter_map(|m| m.missing.get(head)).max();
+        self.missing.get(head).or_else(members).copied().unwrap_or_default()
     }
 
     /// Number of objects that no copy can give.

@@ -75,7 +75,8 @@ impl Pg {
         if !self.is_primary() {
             return Err((EROFS, "not primary".to_owned()));
         }
-        let unfound = self.peers.unfound.len();
+        let all = self.unfound_objects();
+        let unfound = all.len();
         if unfound == 0 {
             return Ok("pg has no unfound objects".to_owned());
         }
@@ -93,8 +94,7 @@ impl Pg {
             self.peers.lost.todo.extend(self.peers.unfound.iter().cloned());
             self.next_round(now, store, out);
         } else {
-            let all: Vec<HObject> = self.peers.unfound.iter().cloned().collect();
-            for head in all {
+            for (head, _) in all {
                 self.start_work(Work::Lose(head, None), None, now, store, out);
             }
         }
@@ -290,9 +290,11 @@ impl Pg {
         keep: Option<PeerId>,
         store: &mut dyn ObjectStore,
     ) -> Step<bool> {
-        let Some(prior) = self.missing.get(head).copied().filter(|_| self.state == State::Active) else {
+        let hopeless = self.is_coded() && self.peers.damage.hopeless.contains(head);
+        if self.state != State::Active || !hopeless && !self.missing.contains_key(head) {
             return Ok(false);
-        };
+        }
+        let prior = self.version_wanted(head);
         let tag = self.tag(id);
         let version = self.next_version();
         let elsewhere = keep.filter(|o| *o != self.me());
@@ -353,6 +355,9 @@ impl Pg {
             }
         }
         self.peers.unfound.remove(head);
+        if hopeless && let Some(d) = self.peers.damage.used() {
+            d.hopeless.remove(head);
+        }
         self.peers.pulls.remove(head);
         match elsewhere {
             Some(o) => {

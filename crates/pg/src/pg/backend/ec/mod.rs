@@ -40,7 +40,7 @@ use ::ec::{Codec, Layout};
 use base::{Eversion, HObject, Now};
 use smallvec::smallvec;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use store::ObjectStore;
 use wire::msg::MPgPeer;
@@ -67,6 +67,8 @@ pub(in crate::pg) struct ShardState {
     pub version: Eversion,
     /// Writes up to this number are acknowledged by all members that they wait for.
     pub acked: u64,
+    /// Plans of pushes that wait until their object's writes need not be undone.
+    pub settling: BTreeSet<u64>,
 }
 
 impl Part for ShardState {
@@ -81,6 +83,7 @@ impl Part for ShardState {
         asks_touched: None,
         version: kept::NOTHING,
         acked: 0,
+        settling: BTreeSet::new(),
     };
 
     fn is_empty(&self) -> bool {
@@ -136,6 +139,7 @@ impl Pg {
             s.touched = None;
             s.asks_touched = None;
             s.acked = 0;
+            s.settling.clear();
             s.kept.end_interval();
         }
     }

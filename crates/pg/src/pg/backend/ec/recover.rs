@@ -49,9 +49,6 @@ impl Pg {
     ) -> Step<Vec<Op>> {
         let tag = self.tag(id);
         let shard = usize::try_from(job.to.shard.0).map_err(|_| EIO)?;
-        if reads.holders.len() < reads.coder().layout.k() {
-            return Err(EIO.into());
-        }
         if job.family.is_none() {
             let family = if self.missing.contains_key(&job.head) {
                 match reads.family.take() {
@@ -69,6 +66,10 @@ impl Pg {
             job.family = Some(family);
         }
         let family: &[Described] = job.family.as_deref().unwrap_or_default();
+        // What is removed has no bytes.
+        if !family.is_empty() && reads.holders.len() < reads.coder().layout.k() {
+            return Err(EIO.into());
+        }
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
         let (mut ops, mut bytes) = (Vec::new(), 0usize);
         while let Some((hobj, attrs)) = family.get(at).filter(|_| bytes < part) {
