@@ -131,7 +131,7 @@ pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, E
     let host = p.host();
     let conf = format!(
         "# Written by `belemnite up`.\n{}\n[client]\nkeyring = {inside}/keyring\nadmin_socket =\nlog_to_stderr = true\n\
-         log_to_file = false\npid_file =\n\n[{NAME}]\nrgw_frontends = beast endpoint={host}:{}\nrgw_enable_usage_log = true\n",
+         log_to_file = false\npid_file =\n\n[{NAME}]\nrgw_frontends = beast endpoint={host}:{} tcp_nodelay=1\nrgw_enable_usage_log = true\n",
         p.conf_global(),
         s.port
     );
