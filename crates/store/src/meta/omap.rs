@@ -266,13 +266,14 @@ impl Meta {
         }
     }
 
-    /// Calls `f` for entries from `from` on (`after`: behind it) until `f` returns false. `None` if a leaf is
-    /// missing.
+    /// Calls `f` for entries from `from` on (`after`: behind it) until `f` returns false, at the latest for entry number
+    /// `most`. `None` if a leaf is missing.
     pub(crate) fn omap_scan(
         &mut self,
         id: u32,
         from: &[u8],
         after: bool,
+        most: usize,
         mut f: impl FnMut(Entry<'_>) -> bool,
     ) -> Option<()> {
         let below = |k: &[u8]| if after { k <= from } else { k < from };
@@ -282,7 +283,7 @@ impl Meta {
             }
             return Some(());
         };
-        self.scan(shard, &span(nid, from, None), |m, page| {
+        self.scan_some(shard, &span(nid, from, None), Some(most as u64), |m, page| {
             let Some(l) = m.omap_leaf(page) else { return true };
             l.iter_from(l.upto(below)).map(|(k, v)| Entry::Leaf(k, v)).all(&mut f)
         })

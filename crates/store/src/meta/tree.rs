@@ -27,8 +27,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const KIDS_MAX: usize = 128;
 /// Highest plausible level of a stored page.
 pub(crate) const LEVEL_MAX: u8 = 16;
-/// Leaves behind a missing one that a scan requests together with it.
+/// Leaves that a scan requests together, the missing one included, if it is not known how many entries it will visit.
 const READ_AHEAD: usize = 8;
+/// The same for a scan whose number of entries is known.
+const READ_AHEAD_MAX: usize = 16;
 /// Most leaves that a change requests at once.
 const NEED_AHEAD: usize = 256;
 /// Bytes of memory of one kid.
@@ -743,7 +745,20 @@ impl Meta {
 
     /// Calls `f` for every leaf of a span in order until it returns false. `None` if a leaf is missing; some
     /// leaves behind it are then requested too.
-    pub(crate) fn scan(&mut self, shard: u8, span: &Span<'_>, mut f: impl FnMut(&mut Self, u32) -> bool) -> Option<()> {
+    pub(crate) fn scan(&mut self, shard: u8, span: &Span<'_>, f: impl FnMut(&mut Self, u32) -> bool) -> Option<()> {
+        self.scan_some(shard, span, None, f)
+    }
+
+    /// As [`Meta::scan`]. `entries` is the number of entries after which `f` returns false; no leaves are requested that
+    /// such a scan does not reach.
+    pub(crate) fn scan_some(
+        &mut self,
+        shard: u8,
+        span: &Span<'_>,
+        entries: Option<u64>,
+        mut f: impl FnMut(&mut Self, u32) -> bool,
+    ) -> Option<()> {
+        let mut left = entries;
         let mut place = self.first_leaf(shard, &span.first)?;
         while let Some(p) = place {
             if self.ends_before(span, p) {
@@ -754,22 +769,36 @@ impl Meta {
                     if !f(self, leaf) {
                         break;
                     }
+                    if let Some(left) = &mut left {
+                        *left = left.saturating_sub(self.page_sum(leaf).n);
+                    }
                 }
                 None => {
-                    for at in p.at + 1..p.at + READ_AHEAD {
-                        let q = LeafAt { inner: p.inner, at };
-                        let same = self.sep_at(q).is_some_and(|s| s.hi == span.first.hi);
-                        if !same || self.ends_before(span, q) {
-                            break;
-                        }
-                        self.kid(q.inner, q.at);
-                    }
+                    self.request_behind(span, p, left);
                     return None;
                 }
             }
             place = self.next_leaf(p)?;
         }
         Some(())
+    }
+
+    /// Requests leaves behind a missing one: those with the first `left` entries behind it, or a fixed number. The missing
+    /// one does not count, because a scan may begin at its end.
+    fn request_behind(&mut self, span: &Span<'_>, missing: LeafAt, left: Option<u64>) {
+        let most = if left.is_some() { READ_AHEAD_MAX } else { READ_AHEAD };
+        let mut left = left.unwrap_or(u64::MAX);
+        for at in missing.at + 1..missing.at + most {
+            let q = LeafAt { inner: missing.inner, at };
+            let same = self.sep_at(q).is_some_and(|s| s.hi == span.first.hi);
+            if left == 0 || !same || self.ends_before(span, q) {
+                return;
+            }
+            let Some(kid) = self.inner(q.inner).and_then(|n| n.kids.get(q.at)) else { return };
+            let n = if kid.page == NONE { kid.sum.n } else { self.page_sum(kid.page).n };
+            left = left.saturating_sub(n);
+            self.kid(q.inner, q.at);
+        }
     }
 
     /// Drops every leaf that a span covers completely, without reading it. Returns their sums; partly covered
