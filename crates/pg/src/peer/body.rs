@@ -610,6 +610,7 @@ fn not_for_others() -> (Bytes, Bytes) {
 mod tests {
     use super::*;
     use base::PgId;
+    use std::collections::BTreeSet;
     use store::Oid;
 
     fn scrub_bodies(head: &HObject, v: Eversion) -> Vec<Body> {
@@ -638,6 +639,20 @@ mod tests {
         .into_iter()
         .map(|m| Body::Scrub(Box::new(m)))
         .collect()
+    }
+
+    /// Checks that the table of docs/design/osd-peers.md has the names and codes of these bodies, and no others.
+    fn the_document_names_all(bodies: &[Body]) {
+        let doc = include_str!("../../../../docs/design/osd-peers.md");
+        let rows = doc.lines().skip_while(|l| !l.starts_with("| body | code |")).skip(2);
+        let row = |l: &str| {
+            let mut cells = l.split('|').map(str::trim).skip(1);
+            Some((cells.next()?.trim_matches('`').to_owned(), cells.next()?.parse::<u8>().ok()?))
+        };
+        let documented: BTreeSet<(String, u8)> = rows.map_while(row).collect();
+        let name = |b: &Body| format!("{b:?}").chars().take_while(|c| c.is_alphanumeric()).collect::<String>();
+        let coded: BTreeSet<(String, u8)> = bodies.iter().map(|b| (name(b), b.encode().0[0])).collect();
+        assert_eq!(documented, coded);
     }
 
     #[test]
@@ -703,7 +718,8 @@ mod tests {
             Body::Reserve(ReserveMsg::Release { n: 5 }),
             Body::Reserve(ReserveMsg::Released { n: 6 }),
         ];
-        let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).collect();
+        let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).chain([Body::Failed { errno: 5 }]).collect();
+        the_document_names_all(&all);
         for b in all {
             let (body, data) = b.encode();
             assert_eq!(Body::decode(&body, &data, cid).unwrap(), b);
