@@ -37,7 +37,7 @@ fn subjects_of_commits_are_short() {
 }
 
 #[test]
-fn what_is_refused() {
+fn long_and_formless_subjects_are_refused() {
     assert_eq!(fault("pg: split at once"), None);
     assert_eq!(fault(&format!("pg: {}", "x".repeat(68))), None);
     assert_eq!(fault(&format!("pg: {}", "x".repeat(69))), Some("longer than 72 characters"));

@@ -203,7 +203,7 @@ fn files_say_what_lives_in_them() {
 /// A comment names its thing first: one that begins with a pronoun, or with a clause in its place, is a riddle to a new reader.
 #[test]
 fn comments_name_the_thing() {
-    let riddles = ["What", "Who", "Whose", "It", "That", "Which"];
+    let riddles = ["What", "Who", "Whose", "Whom", "Whoever", "Nobody", "Somebody", "It", "That", "Which"];
     let comment = |line: &str| line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::to_owned);
     let mut found = Vec::new();
     for (path, text) in sources() {
@@ -220,6 +220,19 @@ fn comments_name_the_thing() {
         }
     }
     fail_if_any("comments that do not name their thing", found);
+}
+
+/// The name of a function, tests among them, does not begin with a pronoun either.
+#[test]
+fn functions_name_the_thing() {
+    let riddles = ["fn what_", "fn who_", "fn whose_", "fn whoever_", "fn nobody_", "fn somebody_"];
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let bad = |l: &&str| riddles.iter().any(|r| l.starts_with(r) || l.contains(&format!(" {r}")));
+        let code = text.lines().map(str::trim).filter(|l| !l.starts_with("//") && !l.contains('"'));
+        found.extend(code.filter(bad).map(|l| format!("{path}: {l}")));
+    }
+    fail_if_any("functions whose names do not name their thing", found);
 }
 
 #[test]

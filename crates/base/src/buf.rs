@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_freed_when_told() {
+    fn kept_buffers_are_freed_when_told() {
         release();
         drop(AlignedBuf::zeroed(3 * PAGE));
         assert_eq!(POOL.with(|p| p.borrow().bytes), 4 * PAGE);

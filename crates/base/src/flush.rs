@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_is_durable_on_both_kinds_of_devices() {
+    fn flushed_writes_are_durable_on_both_kinds_of_devices() {
         for syncs_all in [false, true] {
             let (mut carried, mut flushes) = (0, 0);
             for seed in 0..80 {

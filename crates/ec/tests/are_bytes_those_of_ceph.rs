@@ -114,7 +114,7 @@ fn a_difference_changes_coding_chunks_as_encoding_anew_does() {
 }
 
 #[test]
-fn what_cannot_be_rebuilt_is_refused() {
+fn too_few_chunks_to_rebuild_are_refused() {
     let codec = Codec::new(Technique::IsaCauchy, 4, 2).unwrap();
     assert!(codec.rebuild(0b000111, 0b001000).is_err(), "three of four");
     assert!(codec.rebuild(0b1000111, 1).is_err(), "no chunk has the number 6");

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rados_bench_prints() {
+    fn output_of_rados_bench() {
         let text = "Maintaining 16 concurrent writes of 4194304 bytes to objects of size 4194304 for up to 3 seconds or 0 objects\n\
             Object prefix: benchmark_data_x_1\n  sec Cur ops   started  finished  avg MB/s  cur MB/s last lat(s)  avg lat(s)\n\
             \x20   0       0         0         0         0         0           -           0\n\
@@ -391,14 +391,14 @@ mod tests {
     }
 
     #[test]
-    fn what_rbd_bench_prints() {
+    fn output_of_rbd_bench() {
         let m = from_rbd("bench  type write\nelapsed: 2   ops: 1024   ops/sec: 512.5   bytes/sec: 2.0 MiB/s\n", 4096.0)
             .unwrap();
         assert_eq!((m.metrics["ops"], m.metrics["iops"]), (1024.0, 512.5));
     }
 
     #[test]
-    fn what_fio_prints() {
+    fn output_of_fio() {
         let text = r#"fio: note
 {"jobs":[{"read":{"io_bytes":4096000,"runtime":2000,"total_ios":1000,"clat_ns":{"mean":250000.5,"max":900000,
 "percentile":{"50.000000":240000,"99.000000":500000},"bins":{"240000":900,"500000":100}}},

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_left_out() {
+    fn malformed_reports_are_left_out() {
         let f = filter();
         let q = f.queries();
         // Malformed reports: too short, a key without parts, a query that was not sent.

@@ -72,7 +72,7 @@ fn arguments_and_permissions_are_those_of_ceph() {
 }
 
 #[test]
-fn what_the_mon_serves_of_ceph_is_served_here() {
+fn commands_of_cephs_mon_are_served_here() {
     // Commands of Pacific's monitor that are left out, with the reason.
     const LEFT_OUT: [(&str, &str); 20] = [
         ("mds set", "obsolete, or for Ceph's own tests"),

@@ -73,7 +73,7 @@ fn keys_configuration_logs_and_health() {
 }
 
 #[test]
-fn what_shows() {
+fn show_commands() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
     replay(&mut c, admin, include_str!("transcripts/shows.jsonl"));
@@ -201,7 +201,7 @@ fn the_number_of_pgs_is_a_target_that_pgp_num_goes_along_with() {
 }
 
 #[test]
-fn what_is_not_supported_says_so_and_changes_nothing() {
+fn unsupported_commands_say_so_and_change_nothing() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
     let epoch = c.map().epoch;

@@ -215,7 +215,7 @@ fn a_rank_is_made_and_taken_over() {
 }
 
 #[test]
-fn nobody_is_replaced_while_the_monitor_hears_nobody_or_was_stalled() {
+fn no_mds_is_replaced_while_the_monitor_hears_none_or_was_stalled() {
     let (mut c, _) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001), Mds::boot(&mut c, "b", 6002)];
     settle(&mut c, &mut d);

@@ -36,7 +36,7 @@ fn beacon(name: &str, gid: u64, available: bool) -> MMgrBeacon {
 }
 
 #[test]
-fn it_becomes_active_reports_and_is_replaced() {
+fn a_manager_becomes_active_reports_and_is_replaced() {
     let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
     let admin = c.admin();
     assert!(!c.core.state.mgrmap.available, "none yet");

@@ -106,7 +106,7 @@ fn a_pool_gets_its_pgs_from_the_primary() {
 }
 
 #[test]
-fn of_an_erasure_coded_pg_the_primarys_shard_is_asked_for() {
+fn the_primarys_shard_of_an_erasure_coded_pg_is_created() {
     let (mut c, admin, osds) = Cluster::with_osds(3);
     for s in &osds {
         c.subscribe(*s, "osd_pg_creates", 0, false);

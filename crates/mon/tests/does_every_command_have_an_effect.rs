@@ -273,7 +273,7 @@ fn a_clock_that_differs_is_named() {
 }
 
 #[test]
-fn what_a_process_is_asked_is_answered_from_what_it_does() {
+fn tell_commands_answer_from_the_process() {
     let (mut c, admin) = cluster();
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "k", "val": "v" }));
     let ask = |c: &mut Cluster, prefix: &str| -> Value {

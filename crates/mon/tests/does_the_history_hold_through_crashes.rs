@@ -231,7 +231,7 @@ impl Run {
 }
 
 #[test]
-fn what_was_told_stays_true() {
+fn answers_stay_true() {
     let mut acknowledged = 0;
     for seed in 0..12u64 {
         println!("seed {seed}");

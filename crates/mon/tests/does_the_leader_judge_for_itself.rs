@@ -89,7 +89,7 @@ fn the_caps_are_those_that_the_leader_has() {
 }
 
 #[test]
-fn who_has_not_signed_in_is_nobody() {
+fn a_session_without_authentication_has_no_entity() {
     let mut w = Way::new();
     let mut p = peer("client.admin", EntityKind::CLIENT, 9100, "");
     p.principal.caps = CapsInfo::all();
@@ -122,7 +122,7 @@ fn a_pending_key_opens_and_takes_the_others_place() {
 }
 
 #[test]
-fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
+fn a_tell_to_a_front_monitor_is_about_that_monitor() {
     let mut w = Way::new();
     let addr = |n: u8| base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, n], 3300).into(), 0));
     let b = cluster::MonInfo { public_addrs: addr(7), ..w.c.core.state.monmap.mons["a"].clone() };
@@ -154,7 +154,7 @@ fn what_a_monitor_in_front_is_told_is_of_that_monitor() {
 
 /// A client without the right to `tell` a front monitor is passed on, and refused here.
 #[test]
-fn what_a_monitor_in_front_does_not_take_is_refused_and_kept() {
+fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     let mut w = Way::new();
     let addrs = base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, 7], 3300).into(), 0));
     let b = cluster::MonInfo { public_addrs: addrs.clone(), ..w.c.core.state.monmap.mons["a"].clone() };

@@ -275,7 +275,7 @@ fn a_stranger_cannot_flood_the_audit_log() {
 }
 
 #[test]
-fn what_is_taken_away_reaches_open_sessions() {
+fn removed_rights_reach_open_sessions() {
     let mut c = Cluster::new();
     let admin = c.admin();
     let make = |c: &mut Cluster, name: &str| {

@@ -286,7 +286,7 @@ fn clients_hear_of_a_short_outage_when_it_is_over() {
 }
 
 #[test]
-fn who_follows_the_log_at_debug_level_gets_a_line_on_pgs() {
+fn a_follower_of_the_debug_log_gets_a_line_on_pgs() {
     let (mut c, _, _) = Cluster::with_osds(1);
     let (all, some) = (c.admin(), c.admin());
     c.subscribe(all, "log-debug", 0, false);

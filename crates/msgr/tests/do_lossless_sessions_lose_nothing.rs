@@ -63,7 +63,7 @@ fn an_open_session_has_cookies_and_acknowledges() {
 }
 
 #[test]
-fn what_is_received_is_acknowledged_by_what_is_said_next_or_once_it_is_much() {
+fn received_messages_are_acknowledged_by_the_next_message_or_once_there_are_many() {
     let mut p = new_pair(Method::CEPHX);
     p.open();
     let get = |p: &mut Pair, n: u64, data: usize| {

@@ -130,7 +130,7 @@ fn said(shard: &mut Shard) -> Vec<(OsdId, Body)> {
 }
 
 #[test]
-fn what_was_asked_is_asked_again_when_the_session_is_reset() {
+fn questions_are_repeated_when_the_session_is_reset() {
     // Found by the simulator (seed 81000806): the question went to a session that the peer had ended.
     let mut maps = Maps::new(2, 2, 1);
     for _ in 0..3 {
@@ -247,7 +247,7 @@ fn a_process_that_the_map_does_not_show_says_nothing() {
 }
 
 #[test]
-fn what_a_gone_instance_said_is_not_heard() {
+fn messages_of_an_ended_instance_are_ignored() {
     let mut maps = Maps::new(2, 2, 1);
     let pg = PgId::new(1, 0);
     let me = maps.now.pg_to_up_acting(pg).acting_primary;
@@ -479,7 +479,7 @@ fn operations_for_a_map_that_never_comes_cost_their_own_session() {
 
 /// The OSD reads the source of a copy with its own key.
 #[test]
-fn nobody_copies_what_he_may_not_read() {
+fn a_copy_needs_the_right_to_read_its_source() {
     let (maps, mut shard, mut store) = alone();
     let copy = |source: i64, nspace: &'static [u8]| {
         let mut w = wire::Writer::new(Features::PACIFIC);
@@ -547,7 +547,7 @@ fn done(shard: &mut Shard, store: &mut MemStore, s: &Arc<SessionInfo>, m: Box<MO
 /// A client with rights on the same pool, even in another namespace, must not use another client's reqid.
 /// Otherwise that client's next operation would be answered as done.
 #[test]
-fn nobody_uses_up_the_operations_of_another_client() {
+fn a_client_cannot_use_up_the_reqids_of_another_one() {
     let (maps, mut shard, mut store) = serving();
     let victim = session_with(4, "client.v", "allow rw");
     let write = |tid, oid: &[u8], nspace: &[u8]| {

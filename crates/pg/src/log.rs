@@ -516,7 +516,7 @@ mod tests {
 
     /// Records of all kinds are added, trimmed, rewound and found as in a plain list.
     #[test]
-    fn what_is_known_is_what_a_list_of_records_knows() {
+    fn the_log_equals_a_list_of_records() {
         for seed in 0..30u64 {
             let mut rng = Rng::new(seed);
             let mut next = |n: u64| rng.below(n);

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_refused_is_named_when_it_is_time() {
+    fn a_refused_caller_is_named_at_the_wake_time() {
         let p = Pacer::default();
         let mut now = Mono(1000 * MS);
         for _ in 0..4000 {

@@ -82,7 +82,7 @@ fn all_are_told_to_go_on_when_the_interval_ends_but_not_those_that_left() {
 }
 
 #[test]
-fn what_waited_for_peering_is_handed_back_when_the_pg_turns_out_to_be_down() {
+fn operations_that_waited_for_peering_get_a_backoff_when_the_pg_is_down() {
     let mut w = World::new();
     w.view.mapping.acting = vec![OsdId(2)];
     w.view.mapping.acting_primary = OsdId(2);

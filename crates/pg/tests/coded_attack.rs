@@ -86,7 +86,7 @@ fn another_version(from: i32, msg: &mut MPgPeer) {
 }
 
 #[test]
-fn what_a_shard_says_of_another_length_or_version_is_rebuilt_from_others() {
+fn bytes_of_another_length_or_version_are_rebuilt_from_other_shards() {
     let lies: [fn(i32, &mut MPgPeer); 4] = [too_short, too_long, none, another_version];
     for (n, lie) in lies.into_iter().enumerate() {
         let mut data = noise(150_000, 1).to_vec();
@@ -232,7 +232,7 @@ fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
 /// The PG moves on before its members have any object; they have a newer log than the shards with the objects. Each
 /// index has two strays then.
 #[test]
-fn of_two_strays_with_one_shard_the_one_that_has_the_object_gives_it() {
+fn the_stray_with_the_object_gives_it_if_two_have_the_shard() {
     for shape in [(2, 1), (3, 2)] {
         let n = i32::from(shape.0 + shape.1);
         let set = |i: i32| i * n..(i + 1) * n;

@@ -236,7 +236,7 @@ fn many(_: i32, m: &mut MPgPeer) {
 
 /// The holder of the longest log gives invalid answers. The PG may wait meanwhile, but loses no acknowledged write.
 #[test]
-fn what_a_shard_says_of_entries_is_not_taken_on_trust() {
+fn a_list_of_touched_shards_is_not_trusted() {
     let lies: [fn(i32, &mut MPgPeer); 8] =
         [fewer, backwards, beyond, of_older_ones, another_end, another_question, no_message, many];
     for (n, lie) in lies.into_iter().enumerate() {

@@ -58,7 +58,7 @@ fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
 
 /// A shard is at most one batch behind, and gets the deferred records with the next write that touches it.
 #[test]
-fn what_is_deferred_comes_with_the_next_write_or_as_a_batch() {
+fn deferred_writes_come_with_the_next_write_or_as_a_batch() {
     let mut r = Rest::new(61, 6, (4, 2));
     for i in 0..5 {
         r.write(0, i);
@@ -83,7 +83,7 @@ fn what_is_deferred_comes_with_the_next_write_or_as_a_batch() {
 
 /// The primary and a coding shard die: with them two of the three that had the newest writes.
 #[test]
-fn what_was_acknowledged_is_there_without_the_primary_and_a_coding_shard() {
+fn acknowledged_writes_survive_the_primary_and_a_coding_shard() {
     for coding in [4, 5] {
         let mut r = Rest::new(62 + coding as u64, 6, (4, 2));
         for i in 0..7 {
@@ -216,7 +216,7 @@ fn a_stray_that_was_spared_gives_its_bytes() {
 
 /// Writes, deaths and reads alternate, with deferred records of many objects.
 #[test]
-fn what_is_deferred_survives_resets_and_restarts_at_any_time() {
+fn deferred_writes_survive_resets_and_restarts_at_any_time() {
     for seed in 200..212 {
         let shape = [(4, 2), (2, 1), (3, 2)][seed as usize % 3];
         let n = i32::from(shape.0 + shape.1);

@@ -119,7 +119,7 @@ fn a_minority_is_found_out_whatever_befell_it() {
 }
 
 #[test]
-fn of_two_copies_the_one_without_an_error_of_its_own_counts_and_else_the_primarys() {
+fn a_copy_without_errors_is_authoritative_and_else_the_primarys() {
     let mut r = Rng::new(5);
     let good = family(&mut r);
     let mut bad = good.clone();

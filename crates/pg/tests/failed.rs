@@ -120,7 +120,7 @@ fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
 
 /// A failed copy may have the newest data, so no older copy serves.
 #[test]
-fn what_a_failed_copy_alone_may_have_is_waited_for() {
+fn writes_that_only_a_failed_copy_may_have_are_waited_for() {
     let mut c = Cluster::new(37, 3, 2, 1, 3, 5);
     c.run(10_000);
     c.crash(1);
@@ -188,7 +188,7 @@ fn copies_that_failed_ask_for_no_other_that_failed() {
 
 /// Unfound objects that a failed copy may have can't be given up.
 #[test]
-fn what_a_failed_copy_may_have_is_not_given_up() {
+fn objects_that_a_failed_copy_may_have_are_not_given_up() {
     let mut c = Cluster::new(40, 3, 2, 1, 6, 8);
     c.run(10_000);
     c.keep_log = (3_000, 100);

@@ -50,7 +50,7 @@ fn up_thru_gates_activation_and_creation_is_told() {
 }
 
 #[test]
-fn what_cannot_be_served_stays_inactive_and_says_why() {
+fn a_pool_that_cannot_be_served_stays_inactive_with_a_reason() {
     let refuse = |change: &dyn Fn(&mut World)| {
         let mut w = World::unmapped(MemStore::new());
         w.settle();

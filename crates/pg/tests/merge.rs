@@ -399,7 +399,7 @@ fn a_crash_at_any_step_leaves_it_to_be_done_again() {
 }
 
 #[test]
-fn what_was_called_off_serves_again() {
+fn a_merge_that_is_called_off_serves_again() {
     let mut h = Host::new(4, MemStore::new());
     h.announce(3);
     let name = (0..).map(|i| format!("w{i}")).find(|n| h.seed_of(n) == 3).unwrap();
@@ -564,7 +564,7 @@ fn a_long_snapshot_index_is_split_and_merged() {
 }
 
 #[test]
-fn what_finds_no_room_is_done_when_there_is_some() {
+fn a_merge_without_room_is_done_when_there_is_room() {
     let mut h = Host::new(2, MemStore::new());
     h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
     h.map();
@@ -621,7 +621,7 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
 /// Seed 600708 of the simulator: the records of the PG with lower versions became the older ones of the merged log,
 /// and the next write trimmed them. A resend was then applied twice, over the writes of other clients.
 #[test]
-fn what_each_pg_did_last_is_not_done_again_after_they_were_merged() {
+fn the_last_writes_of_each_pg_are_not_repeated_after_a_merge() {
     const KEPT: usize = 30;
     let keep = |h: &mut Host| h.pgs.values_mut().for_each(|p| p.keep_log(KEPT, 1));
     for restarts in [false, true] {

@@ -462,7 +462,7 @@ fn old_leases_are_waited_for() {
 }
 
 #[test]
-fn who_is_being_filled_leads_no_pg() {
+fn a_backfill_target_leads_no_pg() {
     check("backfill_leads");
 }
 
@@ -483,13 +483,13 @@ fn a_member_reaches_the_tail_of_who_leads() {
 
 /// Seed 500207 of the simulator's erasure-coded pools: members undid all their entries.
 #[test]
-fn who_was_chosen_is_removed_and_made_anew() {
+fn the_chosen_copy_is_removed_and_created_again() {
     check("anew");
 }
 
 /// Seed 500055 of the simulator: the PG stayed incomplete.
 #[test]
-fn who_has_nothing_may_lead_where_all_of_the_log_is_there() {
+fn an_empty_copy_may_lead_if_the_whole_log_is_there() {
     check("blank");
 }
 

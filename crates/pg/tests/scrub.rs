@@ -103,7 +103,7 @@ fn errors_survive_a_new_primary_and_a_repair_there_ends_them() {
 }
 
 #[test]
-fn what_differs_is_told_by_kind_and_the_majority_counts() {
+fn differences_are_reported_by_kind_and_the_majority_wins() {
     type Case = (&'static str, fn(&HObject) -> Op, u64, u64, bool);
     let cases: [Case; 5] = [
         (
@@ -168,7 +168,7 @@ fn what_differs_is_told_by_kind_and_the_majority_counts() {
 }
 
 #[test]
-fn what_no_copy_can_mend_stays_and_is_said() {
+fn an_object_without_a_good_copy_stays_and_is_reported() {
     let mut c = cluster(31);
     for osd in 0..3 {
         c.osds[osd].disk.spoiled.insert(Oid::new(head(0)));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_burst_needed_is_given_back() {
+    fn memory_of_a_burst_is_given_back() {
         let (tx, mut rx) = channel(100_000);
         let mut cx = Context::from_waker(Waker::noop());
         let mut out = VecDeque::new();

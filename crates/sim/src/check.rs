@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_may_be_either_way() {
+    fn overlapping_operations_may_take_effect_in_either_order() {
         for order in [[1, 2], [2, 1]] {
             let h =
                 [write(1, 0, Some(10), full()), write(2, 0, Some(10), full()), read(3, 11, 12, Some(&state(&order)))];

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_all_the_time_is_named() {
+    fn an_object_that_existed_all_the_time_is_listed() {
         let made = || write(1, 0, Some(1), Step::WriteFull { len: 8 });
         assert_eq!((faults(vec![made()], &[3]), faults(vec![made()], &[])), (0, 1));
         // A removal may happen during the listing.

@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_while_open_is_used_like_the_rest() {
+    fn space_added_while_open_is_used_like_the_rest() {
         for (start, ends) in
             [(70, [5070, 5071, 5200, 9001]), (0, [4096, 8192, 8193, 8256]), (10, [300, 1000, 70_000, 70_001])]
         {

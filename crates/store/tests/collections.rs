@@ -236,7 +236,7 @@ fn two_splits_of_which_the_second_finds_nothing_are_refused() {
 }
 
 #[test]
-fn what_was_made_beside_another_can_be_merged_into_it_whatever_its_name() {
+fn a_collection_made_beside_another_can_be_merged_into_it_whatever_its_name() {
     let mut w = World::new();
     let half = 1 << 31;
     w.write([vec![Op::MakeCollection { cid: pg(0), bits: 1 }], objects(pg(0), 0, 0..50)].concat());

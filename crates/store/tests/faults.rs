@@ -301,7 +301,7 @@ fn labels_are_kept_and_replaced() {
 }
 
 #[test]
-fn what_does_not_read_can_be_removed_or_cut_off_and_written_again_at_once() {
+fn unreadable_data_can_be_removed_or_truncated_and_written_again_at_once() {
     let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, kids_max: 3, ..Config::default() };
     let cid = Cid::Pg(PgId::new(1, 0).into());
     let oid = Oid::new(HObject { oid: Bytes::from_static(b"a"), pool: base::PoolId(1), ..HObject::min() }.head());

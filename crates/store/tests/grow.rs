@@ -277,7 +277,7 @@ fn full_stores_are_writable_when_the_device_has_grown() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_growth_steps_are_refused() {
     let mut r = Rig::new(5);
     let tag = Tag(77);
     let ask = |r: &mut Rig, step| match r.stores[0].grow(tag, step) {

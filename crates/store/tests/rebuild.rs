@@ -348,7 +348,7 @@ fn history(seed: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn what_is_left_is_right_and_what_is_not_is_named() {
+fn repaired_stores_are_right_and_losses_are_named() {
     let mut seen = Seen::default();
     let set = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let only = set("STORE_REBUILD_SEED");

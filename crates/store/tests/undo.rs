@@ -140,7 +140,7 @@ fn entries_are_undone_one_after_the_other_after_any_restart() {
 }
 
 #[test]
-fn what_is_kept_takes_room_until_the_log_is_trimmed_or_rewound() {
+fn undo_records_take_room_until_the_log_is_trimmed_or_rewound() {
     let (mut w, c) = (World::new(), pg(0));
     w.run(vec![write(c, oid(1), 0, data(1, 10))]);
     assert_eq!(w.allocated(), 10 * BLOCK);
@@ -207,7 +207,7 @@ fn clones_and_names_make_no_difference() {
 }
 
 #[test]
-fn it_goes_with_the_objects_of_a_split_and_forbids_a_join() {
+fn undo_records_follow_a_split_and_forbid_a_merge() {
     let (mut w, c, d) = (World::new(), pg(0), pg(32));
     let (low, high) = (oid(5), oid(1 << 31 | 5));
     let old: Vec<Bytes> = (1..3).map(|n| data(n, 300)).collect();

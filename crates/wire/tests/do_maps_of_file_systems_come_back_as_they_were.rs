@@ -41,7 +41,7 @@ fn read_and_written_alike() {
 }
 
 #[test]
-fn what_they_say() {
+fn fields_of_maps() {
     let m = map("t-48");
     let fs = m.fs_by_name("home").unwrap();
     assert!(fs.mds_map.has_flag(fs_flag::ALLOW_STANDBY_REPLAY));

@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_stays_due_over_new_plans() {
+    fn a_due_target_stays_due_over_new_plans() {
         let mut q = Queue::default();
         q.plan(5, [("a", 10), ("b", 20)].into_iter());
         q.plan(12, [("a", 22), ("b", 20), ("c", 30)].into_iter());

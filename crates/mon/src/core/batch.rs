@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_one_transaction_and_the_head_is_in_the_last() {
+    fn a_small_proposal_is_one_transaction_and_the_head_is_in_the_last() {
         let mut b = Batch::default();
         b.put("a", "1");
         b.put("a", "2");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journey_explains_is_no_difference() {
+    fn a_difference_within_the_travel_time_is_no_skew() {
         let near = |d: Difference, skew: f64, latency: f64| {
             assert!((d.skew - skew).abs() < 1e-6 && (d.latency - latency).abs() < 1e-6, "{d:?}");
         };

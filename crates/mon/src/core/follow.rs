@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_while_a_watch_is_broken_is_read() {
+    fn changes_during_a_broken_watch_are_read() {
         let mut h = Here::new();
         h.run(200);
         h.set("debug_ms", "1");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_read_stops() {
+    fn a_follower_that_cannot_read_stops() {
         let mut h = Here::new();
         h.run(200);
         h.cluster.cut(&h.store, true);

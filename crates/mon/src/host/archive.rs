@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_or_changed_is_refused() {
+    fn a_cut_or_changed_archive_is_refused() {
         let line = json!({ "key": b64(b"k"), "value": b64(b"v") }).to_string();
         let sum = base::crc::crc32c(0, line.as_bytes());
         let good = format!("{}\n{line}\n{}\n", json!({ "belemnite_state": 1 }), json!({ "records": 1, "crc32c": sum }));

@@ -177,7 +177,7 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                 }
                 Followed::Leader => standing.leader_changed.notify_one(),
                 Followed::Anew(why) => {
-                    tracing::info!("mon: the watch of the state has ended ({why}); it is read anew");
+                    tracing::info!("mon: the watch of the state has ended ({why}); the state is read again");
                 }
                 Followed::Failed(why) => tracing::warn!("mon: {why}"),
                 Followed::Stop(why) => standing.stop(why),

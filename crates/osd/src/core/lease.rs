@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_shown_down_gets_nothing() {
+    fn an_osd_that_the_map_shows_down_gets_no_lease() {
         let m2 = map();
         let (mut a, mut b) = pair(&m2);
         b.set_peers(&BTreeSet::from([A]), &m2, at(0));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_of_our_map_is_believed() {
+    fn an_osd_with_a_newer_map_gets_a_lease() {
         let m2 = map();
         let m3 = step(&m2, |i| {
             i.new_state.insert(B, cluster::osdmap::osd_state::UP);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_collections_of_a_pg_one_is_taken() {
+    fn one_of_two_collections_of_a_pg_is_taken() {
         let named = |pg: PgId| pg.seed as usize % 2;
         let a = |s| Cid::Pg(PgId::new(1, s).into());
         let b = |s| pg::second_name(a(s));

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_split_off_stays_and_what_is_new_goes_by_its_name() {
+    fn a_split_child_stays_and_a_new_pg_goes_by_its_name() {
         let mut p = Places::new(0, Box::new(|pg| pg.seed as usize % 3), &[]);
         let pg = |seed| PgId { pool: PoolId(1), seed };
         p.follow(&map(2), &map(4));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_forgotten_is_bounded_for_each_and_for_all() {
+    fn forgotten_operations_are_bounded_for_each_session_and_in_total() {
         let mut all = Forgotten::default();
         let mut sessions: Vec<Unanswered<()>> = (0..10).map(|_| Unanswered::default()).collect();
         let each = FORGOTTEN_SESSION_MAX / 2;

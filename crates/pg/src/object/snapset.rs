@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_snapshot_sees() {
+    fn a_snapshot_resolves_to_head_clone_or_nothing() {
         let clone =
             |id, snaps: &[u64]| CloneEntry { id, snaps: snaps.to_vec(), size: 8, overlap: Intervals::one(0, 4) };
         let ss = SnapSet { seq: 9, clones: vec![clone(4, &[4, 3]), clone(8, &[8])] };

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_for_a_move_is_bounded() {
+    fn inputs_held_for_a_move_are_bounded() {
         let op = |session| {
             Late::Op(Box::new(OpRequest {
                 session: SessionId(session),

@@ -477,7 +477,7 @@ impl Pg {
         line(&self.log);
     }
 
-    /// Runs all that is ready. With one copy and nothing to recover that is only plans.
+    /// Runs everything that is ready. With one copy and nothing to recover, only plans are.
     fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
             self.run_plans(now, store, out);

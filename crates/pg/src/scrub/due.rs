@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_follows_the_stamps_flags_and_pool() {
+    fn the_due_scrub_follows_the_stamps_flags_and_pool() {
         let c = ScrubConfig { randomize_ratio: 0.5, ..ScrubConfig::default() };
         let day = 86_400;
         let h =

@@ -286,7 +286,7 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
     let mut out = Rebuilt::default();
     let mut places = Vec::new();
     for root in &roots {
-        out.map_pages += what_is_used(dev, &layout, root, &space, &mut places);
+        out.map_pages += mark_used(dev, &layout, root, &space, &mut places);
     }
     space.recount();
     mark(&space, places);
@@ -342,7 +342,7 @@ fn each_tree(
 
 /// Applies the stored map of used blocks of a ring, as far as it can be read, and adds the places of all its
 /// pages to `places`. Returns the number of unreadable pages.
-fn what_is_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Space, places: &mut Vec<u64>) -> u64 {
+fn mark_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Space, places: &mut Vec<u64>) -> u64 {
     let inside = |b: u64| b >= layout.space_start && b < layout.space_end;
     let mut read = |at: used::BlockPtr, index: bool| {
         let got = dev.read_many(&[(at.block * BLOCK, BLOCK)]).pop()?.ok()?;

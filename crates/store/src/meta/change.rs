@@ -125,7 +125,7 @@ pub(crate) enum Change {
 /// Change of an object itself. Sizes are those after the change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// Maps blocks from `block` on to the blocks of `runs`.
+    /// Maps the object's blocks, from `block` on, to the device blocks of `runs`.
     Map {
         block: u64,
         runs: Runs,

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_order_or_cut_is_refused() {
+    fn unordered_or_cut_leaves_are_refused() {
         let all = [(&b"a"[..], &b"1"[..]), (b"b", b"2")];
         let mut w = Vec::new();
         Leaf::of(all.into_iter()).encode(&mut w);

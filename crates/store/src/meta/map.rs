@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_a_chunk_was_stored_makes_it_as_it_is() {
+    fn stored_changes_restore_the_chunk() {
         let layout = Layout::of(1 << 40).unwrap();
         let mut rng = Rng::new(12);
         for round in 0..500 {

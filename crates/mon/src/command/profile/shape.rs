@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_osds_can_not_encode_is_refused() {
+    fn a_code_that_the_osds_lack_is_refused() {
         for words in [
             &["plugin=lrc", "k=4", "m=2", "l=3"][..],
             &["plugin=clay", "k=4", "m=2"],

@@ -153,7 +153,7 @@ fn a_process_that_was_stopped_blames_nobody() {
 }
 
 #[test]
-fn who_is_down_itself_reports_nobody_until_it_is_up() {
+fn an_osd_that_is_down_reports_no_peer_until_it_is_up() {
     let m = up(6, 1);
     let mut h = watching(&m);
     h.set_reporting(false);

@@ -96,7 +96,7 @@ impl Pg {
     ) -> Step<Sent> {
         let encode = |first: u64, records: &[Bytes], ops: &[Op]| {
             encode_write(first, seq, self.stable_at_members(), trim, records, ops).ok_or_else(|| {
-                tracing::error!(pg = %self.cfg.spg, "a write changes what is not for other OSDs, it is not made");
+                tracing::error!(pg = %self.cfg.spg, "a write has an operation that can't be sent to other OSDs; it fails");
                 EIO.into()
             })
         };

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fills_it_loses_his_own() {
+    fn the_sender_that_fills_it_loses_its_own_operations() {
         let mut h = Held::default();
         for _ in 0..100 {
             assert!(h.push(op(1, 1, 4096)).is_empty());

@@ -37,7 +37,7 @@ pub(in crate::pg) struct Choice {
     pub auth: PeerId,
     /// The chosen version: the log up to it is authoritative, and newer entries are undone.
     pub version: Eversion,
-    /// As maps have it: of copies the primary first, of shards each at its place.
+    /// The wanted acting set: in a replicated PG the primary first, in an erasure-coded PG each shard at its place.
     pub want: Vec<OsdId>,
     /// Members of the up set that need backfill.
     pub backfill: Vec<PeerId>,
@@ -151,7 +151,7 @@ impl Pg {
         }
     }
 
-    /// Goes on when everyone asked has answered.
+    /// Continues peering once all copies that were asked have answered.
     pub(in crate::pg) fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
@@ -206,11 +206,11 @@ impl Pg {
     /// The question for the authoritative log.
     pub(in crate::pg) fn log_wanted(&self) -> Body {
         let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
-        Body::GetLog { last_update, les, upto: self.version_that_counts() }
+        Body::GetLog { last_update, les, upto: self.chosen_version() }
     }
 
-    /// The outcome of peering: the authoritative log and the acting set that is wanted.
-    fn version_that_counts(&self) -> Eversion {
+    /// The newest version of the authoritative log: entries of other logs beyond it are undone.
+    fn chosen_version(&self) -> Eversion {
         let theirs = || self.peers.auth.and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
         if self.is_coded() { self.shard.version } else { theirs().map_or(self.info.last_update, |i| i.last_update) }
     }
@@ -311,7 +311,7 @@ impl Pg {
         }
         // The copy may have been removed and created anew after its answer; its log is then not what was chosen.
         let chosen = self.peers.known.get(&from).and_then(|k| k.as_deref());
-        let version = self.version_that_counts();
+        let version = self.chosen_version();
         let less = |c: &PgInfo| info.last_update < version || info.last_epoch_started < c.last_epoch_started;
         if chosen.is_some_and(less) {
             tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "the copy with the authoritative log has lost it; choosing another one");
@@ -323,7 +323,7 @@ impl Pg {
         self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
     }
 
-    /// Goes on when the primary's log is the authoritative one.
+    /// Continues peering once the primary's log is the authoritative one.
     pub(in crate::pg) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.state = State::WaitUpThru;
         self.check_up_thru(now, store, out);

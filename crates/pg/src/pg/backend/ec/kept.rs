@@ -50,7 +50,7 @@ impl Kept {
         self.aside = all.into();
     }
 
-    /// Gives away what was set aside of some objects.
+    /// Takes out the entries about objects set aside that `which` selects.
     pub(in crate::pg) fn give(&mut self, which: impl Fn(&HObject) -> bool) -> Vec<(Eversion, HObject)> {
         let (gone, stays) = std::mem::take(&mut self.aside).into_iter().partition(|(_, o)| which(o));
         self.aside = stays;

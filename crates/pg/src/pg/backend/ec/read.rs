@@ -53,7 +53,7 @@ pub(crate) struct ShardReads {
     /// The object and its clones as another shard reported them, if this OSD lacks the object.
     pub family: Option<Vec<Described>>,
     pub wants_family: bool,
-    /// Copies that were asked for that and lack the object, too.
+    /// Copies that were asked for the object and its clones, and lack the object, too.
     pub cannot_tell: BTreeSet<PeerId>,
 }
 
