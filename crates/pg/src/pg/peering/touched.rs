@@ -39,6 +39,10 @@ pub(in crate::pg) struct Touched {
     pub entries: Vec<(Eversion, u32)>,
 }
 
+/// Answers about another log than the one that a shard reported, in one interval, after which the shard counts as failed. A log may
+/// change between the two, but not often.
+const CONTRADICTIONS_MAX: u8 = 4;
+
 impl Touched {
     /// True if the entries can be the end of a log: their versions increase, from after `since` to at most `upto`.
     fn is_sound(&self) -> bool {
@@ -148,12 +152,14 @@ impl Pg {
         let asked = self.shard.asks_touched.filter(|a| peers && a.0 == from && a.1 == touched.since);
         let Some((_, _, upto)) = asked else { return };
         self.shard.asks_touched = None;
-        if touched.upto != upto {
+        let other = touched.upto != upto;
+        self.shard.contradictions += u8::from(other);
+        if other && self.shard.contradictions < CONTRADICTIONS_MAX {
             tracing::warn!(pg = %self.cfg.spg, %from, version = %touched.upto, "the log of a shard is not the one that it reported; its state is queried again");
             self.peers.known.remove(&from);
             return self.tell(from, &Body::Query);
         }
-        if !touched.is_sound() {
+        if other || !touched.is_sound() {
             tracing::error!(pg = %self.cfg.spg, %from, "a shard's list of touched shards is invalid; the copy counts as failed");
             return if from == self.me() { self.fail(EIO, out) } else { self.take_failed(from, EIO, now, store, out) };
         }

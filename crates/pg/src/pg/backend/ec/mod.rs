@@ -63,6 +63,8 @@ pub(in crate::pg) struct ShardState {
     /// As primary, while peering: which shards the newest entries touch; `asks_touched` is the open question about it.
     pub touched: Option<Touched>,
     pub asks_touched: Option<(PeerId, Eversion, Eversion)>,
+    /// Answers to it in this interval that were of another log than the one reported.
+    pub contradictions: u8,
     /// The version that peering has chosen as the newest one.
     pub version: Eversion,
     /// Writes up to this number are acknowledged by all members that they wait for.
@@ -81,6 +83,7 @@ impl Part for ShardState {
         reading: VecDeque::new(),
         touched: None,
         asks_touched: None,
+        contradictions: 0,
         version: kept::NOTHING,
         acked: 0,
         settling: BTreeSet::new(),
@@ -138,6 +141,7 @@ impl Pg {
             s.reading.clear();
             s.touched = None;
             s.asks_touched = None;
+            s.contradictions = 0;
             s.acked = 0;
             s.settling.clear();
             s.kept.end_interval();
