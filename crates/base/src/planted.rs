@@ -59,6 +59,8 @@ pub enum Bug {
     IgnoreWatchGap,
     /// A monitor answers a change of unknown outcome as one that failed.
     UnknownIsFailure,
+    /// The addresses of an MDS that loses its rank are not blocklisted.
+    MdsWithoutFence,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -135,6 +137,7 @@ pub const ALL: &[Bug] = &[
     Bug::LeaderWithoutFence,
     Bug::IgnoreWatchGap,
     Bug::UnknownIsFailure,
+    Bug::MdsWithoutFence,
 ];
 
 #[cfg(feature = "planted")]

@@ -18,7 +18,9 @@ use bytes::Bytes;
 use state::simulated::Faults as StateFaults;
 use std::collections::BTreeSet;
 
+mod files;
 mod monitors;
+mod rot;
 
 /// Times a run's pool gets more PGs.
 const PG_GROWTHS_MAX: u64 = 3;
@@ -29,8 +31,6 @@ const PGS_MAX: u32 = 64;
 /// Mean time for which an OSD is isolated: enough for the others to notice and to take over.
 const ISOLATED: Time = 40 * SEC;
 
-/// Most blocks that rot at once.
-const ROTTEN_MAX: u64 = 8;
 /// Most bytes left free on a filled disk: the ratios of the map are 85, 90 and 95 percent.
 const FREE_MAX: u64 = 16 << 20;
 /// Time between two plots, in which the cluster becomes clean.
@@ -108,6 +108,10 @@ impl Faults {
 
     fn until(&mut self, w: &mut World, undo: Undo) {
         let lasts = 100 * MS + self.rng.below(w.ctx.options.fault_lasts);
+        self.lasting(w, undo, lasts);
+    }
+
+    fn lasting(&mut self, w: &mut World, undo: Undo, lasts: Time) {
         self.open.push(Some(undo));
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
     }
@@ -204,6 +208,7 @@ impl Faults {
             Fault::MonPause | Fault::MonApart | Fault::StateCut | Fault::StateGone | Fault::StateLate => {
                 return self.monitors(kind, w);
             }
+            Fault::MdsKill | Fault::MdsPause | Fault::MdsApart | Fault::MdsRanks => return self.files(kind, w),
             Fault::Reset => {
                 let one_in = 1 + self.rng.below(4);
                 w.ctx.net.reset(osd, one_in, now);
@@ -386,46 +391,6 @@ impl Faults {
         self.open.push(Some(Undo::Heal(links)));
         w.ctx.queue.after(lasts, Event::FaultEnd(self.open.len() - 1));
         true
-    }
-
-    /// Flips bits in blocks with object data, always on the same disk. Metadata is spared: the store reports damaged
-    /// metadata too, but then the OSD is lost.
-    fn rot(&mut self, w: &mut World) -> bool {
-        let node = osd_node(self.rotten % w.ctx.options.size.osds);
-        let Node::Osd(o) = &mut w.nodes[node] else { return false };
-        // Data of clients repeats every eight bytes, and metadata does not.
-        let data = |b: &[u8]| b[..8] != [0; 8] && b.iter().zip(&b[8..]).all(|(x, y)| x == y);
-        let blocks = o.disk.find(o.space_start(), data);
-        if blocks.is_empty() {
-            return false;
-        }
-        for _ in 0..=self.rng.below(ROTTEN_MAX) {
-            let block = blocks[self.rng.below(blocks.len() as u64) as usize];
-            let bit = self.rng.below(8 * 4096);
-            o.disk.flips.insert(block, bit);
-            w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: block {block} rots"));
-        }
-        true
-    }
-
-    /// Makes rotten blocks readable and restarts the OSD: the newest version of an object may be on that disk only.
-    pub fn unrot(&mut self, w: &mut World) {
-        let node = osd_node(self.rotten % w.ctx.options.size.osds);
-        w.ctx.trace.line(w.ctx.queue.now(), || format!("node {node}: rotten blocks are readable again"));
-        if let Node::Osd(o) = &mut w.nodes[node] {
-            o.disk.flips.clear();
-        }
-        w.crash(node, false);
-        w.start(node);
-    }
-
-    /// Reverts unfound objects to the newest readable version. Earlier reads of these objects need not hold any more.
-    pub fn revert(&mut self, w: &mut World) {
-        for n in 0..w.ctx.options.size.osds {
-            if let Node::Osd(o) = &mut w.nodes[osd_node(n)] {
-                self.given_up.extend(o.revert_unfound(&mut w.ctx));
-            }
-        }
     }
 
     /// Most OSDs that a plot takes down; for an erasure-coded pool all shards of a PG, which are more than half of

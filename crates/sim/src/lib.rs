@@ -3,8 +3,8 @@
 //!
 //! `options` draws a run's shape from the seed, and `run` carries it out. `node` has the hosts of the machines; `net`
 //! and `queue` are the world around them. `faults` and `plots` break it, and `load` makes the operations. `model`
-//! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster. `trace` records
-//! events, and `study` measures the cost of an OSD's death.
+//! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster, `files` what MDS daemons
+//! do. `trace` records events, and `study` measures the cost of an OSD's death.
 //!
 //! Invariants:
 //!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
@@ -19,6 +19,7 @@ pub mod coded;
 pub mod compare;
 pub mod content;
 pub mod faults;
+pub mod files;
 pub mod listing;
 pub mod load;
 pub mod model;

@@ -67,6 +67,9 @@ struct Args {
     /// Number of monitors over a shared state, instead of the seed's.
     #[arg(long)]
     mons: Option<usize>,
+    /// Number of MDS daemons of a file system, instead of the seed's. `--plain` and erasure-coded pools have none.
+    #[arg(long)]
+    mds: Option<usize>,
     /// Whether PGs move between reactors (`osd_move_pgs`), instead of the seed's choice.
     #[arg(long)]
     moves: Option<bool>,
@@ -159,7 +162,8 @@ fn plant(name: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-fn replay(a: &Args, seed: u64, mons: usize) -> String {
+fn replay(a: &Args, o: &Options) -> String {
+    let seed = o.seed;
     let mut s = format!(
         "cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} --copies {}",
         a.osds, a.ops, a.faults, a.copies
@@ -188,7 +192,7 @@ fn replay(a: &Args, seed: u64, mons: usize) -> String {
     if let Some(n) = a.reactors {
         s += &format!(" --reactors {n}");
     }
-    s += &format!(" --mons {mons}");
+    s += &format!(" --mons {} --mds {}", o.mons, o.mds);
     if let Some(moves) = a.moves {
         s += &format!(" --moves {moves}");
     }
@@ -201,7 +205,7 @@ fn tell(a: &Args, r: &Report) {
     for v in &r.violations {
         println!("  violation: {v}");
     }
-    println!("  again, with a trace to read: {}", replay(a, r.options.seed, r.options.mons));
+    println!("  again, with a trace to read: {}", replay(a, &r.options));
 }
 
 fn tell_study(sizes: &str) -> ExitCode {
@@ -244,6 +248,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
     // Seeds that were found before several monitors were drawn have one.
     let one = a.plain || matches!(a.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.mons.or(one.then_some(1)));
+    o.files(a.mds.or(a.plain.then_some(0)));
     o.objects = a.objects.unwrap_or(o.objects);
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
@@ -268,7 +273,7 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
 fn tell_briefly(r: &Report, took: Duration) {
     println!(
         "seed {}: {} in {:.2} s, {:.0} virtual s ({:.0} to heal), {} events, {} operations ({} unknown), \
-         {}, {} monitors ({} leaders, {} changes), map {}, {} moved, hash {:016x}, {:?}",
+         {}, {} monitors ({} leaders, {} changes), {} MDS ({} takeovers, {} entries), map {}, {} moved, hash {:016x}, {:?}",
         r.options.seed,
         if r.violations.is_empty() { "clean" } else { "FAILED" },
         took.as_secs_f64(),
@@ -281,6 +286,9 @@ fn tell_briefly(r: &Report, took: Duration) {
         r.options.mons,
         r.leaders,
         r.acknowledged,
+        r.options.mds,
+        r.takeovers,
+        r.entries,
         r.epoch,
         r.moved,
         r.hash,

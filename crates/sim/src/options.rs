@@ -82,10 +82,18 @@ pub enum Fault {
     /// The leader cannot renew its lease, and its requests to the state wait on their way. They arrive when another
     /// monitor is elected, before that has written anything.
     StateLate,
+    /// An MDS dies and starts again.
+    MdsKill,
+    /// An MDS stands still.
+    MdsPause,
+    /// No message passes between an MDS and the monitors, though OSDs hear it.
+    MdsApart,
+    /// The file system gets a second rank, and loses it again.
+    MdsRanks,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 36] = [
+pub const FAULTS: [Fault; 40] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -122,10 +130,14 @@ pub const FAULTS: [Fault; 36] = [
     Fault::StateCut,
     Fault::StateGone,
     Fault::StateLate,
+    Fault::MdsKill,
+    Fault::MdsPause,
+    Fault::MdsApart,
+    Fault::MdsRanks,
 ];
 
 /// Kinds that are drawn separately, so that the runs of seeds without them do not change.
-const APART: [Fault; 13] = [
+const APART: [Fault; 17] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -139,11 +151,18 @@ const APART: [Fault; 13] = [
     Fault::StateCut,
     Fault::StateGone,
     Fault::StateLate,
+    Fault::MdsKill,
+    Fault::MdsPause,
+    Fault::MdsApart,
+    Fault::MdsRanks,
 ];
 
 /// Faults of monitors that seeds draw. None of them affects an OSD.
 pub const OF_MONITORS: [Fault; 5] =
     [Fault::MonCrash, Fault::MonPause, Fault::MonApart, Fault::StateCut, Fault::StateGone];
+
+/// Faults of MDS daemons.
+pub const OF_FILES: [Fault; 4] = [Fault::MdsKill, Fault::MdsPause, Fault::MdsApart, Fault::MdsRanks];
 
 /// Faults of several steps against one PG, which are drawn separately.
 pub const PLOTS: [Fault; 3] = [Fault::Turns, Fault::Blackout, Fault::LastWords];
@@ -267,6 +286,8 @@ pub struct Options {
     pub mons: usize,
     /// Faults of the state that several monitors share.
     pub state: state::simulated::Faults,
+    /// MDS daemons of a file system; 0: there is none.
+    pub mds: usize,
 }
 
 /// Bytes of a simulated disk.
@@ -285,6 +306,9 @@ const CODED_OPS_MAX: usize = 800;
 
 /// Monitors of a run at most.
 pub const MONS_MAX: usize = 7;
+
+/// MDS daemons of a run at most.
+pub const MDS_MAX: usize = 7;
 
 /// Copies a PG can have with the machines as they are.
 pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
@@ -465,6 +489,7 @@ impl Options {
             down_out: pick(r, &[20, 60, 600]),
             mons: 1,
             state: state::simulated::Faults::default(),
+            mds: 0,
             size,
         }
     }
@@ -500,6 +525,17 @@ impl Options {
         if self.faults.is_empty() {
             self.faults.push(Fault::MonCrash);
         }
+    }
+
+    /// Sets the number of MDS daemons: the given one, or two or three in an eighth of the seeds whose pool has copies.
+    pub fn files(&mut self, mds: Option<usize>) {
+        let r = &mut Rng::new(self.seed ^ 0x6669_6c65_7300);
+        let drawn = if r.chance(1, 8) { 2 + r.below(2) as usize } else { 0 };
+        self.mds = if self.code.is_some() { 0 } else { mds.unwrap_or(drawn).min(MDS_MAX) };
+        if self.mds == 0 || self.faults.is_empty() || !self.size.only.is_empty() {
+            return;
+        }
+        self.faults.extend(OF_FILES.iter().filter(|_| r.chance(2, 3)));
     }
 
     /// True if all faults are faults of monitors.

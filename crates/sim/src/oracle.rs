@@ -1,5 +1,6 @@
 //! Invariants of the cluster: queues are bounded, and in the end every PG is clean and all copies are equal.
 
+use crate::files;
 use crate::net::{INBOX_MAX, NodeId};
 use crate::node::{Node, osd_node};
 use crate::queue::SEC;
@@ -46,6 +47,7 @@ pub fn sizes(w: &mut World) {
     for what in [several::false_copy(w), several::marked_down(w)].into_iter().flatten() {
         w.ctx.violation(what);
     }
+    files::look(w);
     let limit = 200 + 50 * w.nodes.len() * w.nodes.len();
     if w.ctx.net.connections() > limit {
         let n = w.ctx.net.connections();

@@ -3,11 +3,12 @@
 use crate::check::{self, Wrong};
 use crate::compare;
 use crate::faults::Faults;
+use crate::files;
 use crate::listing;
 use crate::load::{Load, Record};
 use crate::model;
 use crate::net::NodeId;
-use crate::node::osd::{self, ScrubAll};
+use crate::node::osd;
 use crate::node::{Node, osd_node};
 use crate::options::{Fault, Options};
 use crate::oracle;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 mod nodes;
+mod scrubs;
 
 /// Longest time to create a cluster without faults.
 const SETUP_MAX: Time = 300 * SEC;
@@ -31,13 +33,6 @@ const HEAL_MAX: Time = 600 * SEC;
 const LATE_ORDERS: Time = 10 * SEC;
 /// Time added to [`HEAL_MAX`] for each PG that waits for a merge: there is one merge for each map.
 const MERGE_MAX: Time = 20 * SEC;
-/// Longest time of the scrubs of all PGs, without the times for each PG and shard.
-const SCRUB_MAX: Time = 600 * SEC;
-/// Time added to [`SCRUB_MAX`] for each PG: an OSD takes part in one scrub at a time.
-const SCRUB_PG_MAX: Time = 6 * SEC;
-/// Time added to [`SCRUB_MAX`] for each shard of erasure-coded PGs. With as many shards as OSDs all scrubs wait for
-/// each other.
-const SCRUB_SHARD_MAX: Time = 3 * SEC;
 /// Longest time until PGs are on the reactors of their names, without the time for each PG.
 const MOVES_MAX: Time = 120 * SEC;
 /// Time added to [`MOVES_MAX`] for each PG: one moves at a time.
@@ -77,6 +72,10 @@ pub struct Report {
     pub leaders: usize,
     /// With several monitors: the number of changes that were acknowledged to the witness.
     pub acknowledged: usize,
+    /// Times that a rank of a file system got another MDS, and entries of their journals.
+    pub takeovers: usize,
+    /// See there.
+    pub entries: usize,
     /// Virtual time it took.
     pub took: Time,
     /// Virtual time until the cluster was clean after the last fault.
@@ -107,7 +106,7 @@ impl Run {
         let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
         let operator = 1 + o.size.osds + o.clients;
         let faults = Faults::new(o.seed, clients.clone(), operator);
-        let witness = (o.mons > 1).then(|| Witness::new(w.nodes.len() - 1, o.seed));
+        let witness = (o.mons > 1).then(|| Witness::new(operator + o.mons, o.seed));
         Self { w, faults, load, clients, operator, witness, faulty: !o.faults.is_empty(), before_last: 0, undecided: 0 }
     }
 
@@ -219,6 +218,11 @@ impl Run {
         if o.code.is_none() && size > 1 {
             self.command(format!(r#"{{"prefix":"osd pool set","pool":"data","var":"min_size","val":"{min}"}}"#))?;
         }
+        if o.mds > 0 {
+            for c in files::commands(&o) {
+                self.command(c)?;
+            }
+        }
         if !self.advance(SETUP_MAX, |w| oracle::unclean(w, None).is_none()) {
             let why = oracle::unclean(&self.w, None).unwrap_or_default();
             return Err(format!("the new pool does not become clean: {why}"));
@@ -238,6 +242,9 @@ impl Run {
         let o = self.w.ctx.options.clone();
         for c in self.clients.clone() {
             self.w.start(c);
+        }
+        for n in nodes::mds(&o) {
+            self.w.start(n);
         }
         if let Some(x) = &self.witness {
             self.w.start(x.node);
@@ -286,6 +293,7 @@ impl Run {
                 && Self::idle(w, &load.borrow(), &clients)
                 && oracle::unclean(w, None).is_none()
                 && several::unwell(w).is_none()
+                && files::unwell(w).is_none()
         };
         let limit = HEAL_MAX + Time::from(oracle::merges(&self.w)) * MERGE_MAX;
         self.advance(LATE_ORDERS, &mut whole);
@@ -308,14 +316,7 @@ impl Run {
             well = self.advance(limit / 2, &mut whole);
         }
         if !well && self.w.ctx.violations.is_empty() {
-            let unclean = oracle::unclean(&self.w, None).or_else(|| several::unwell(&self.w));
-            let why = unclean.unwrap_or_else(|| "every PG is whole".into());
-            let stuck = self.stuck();
-            let left = self.load.borrow().left();
-            self.w.ctx.violation(format!(
-                "not clean {} s after the last fault: {why}; {stuck}; not begun: {left}",
-                limit / SEC,
-            ));
+            self.not_clean(limit);
         }
         if let Some(what) = self.witness.as_ref().and_then(|x| x.contradicted(&self.w))
             && self.w.ctx.violations.is_empty()
@@ -323,7 +324,22 @@ impl Run {
             self.w.ctx.violation(what);
         }
         several::may_go_down(&mut self.w);
+        if let Some(f) = &mut self.w.ctx.files {
+            f.held = true;
+        }
         self.w.ctx.now() - from
+    }
+
+    /// Reports why the cluster did not become clean.
+    fn not_clean(&mut self, limit: Time) {
+        let w = &self.w;
+        let unclean = oracle::unclean(w, None).or_else(|| several::unwell(w)).or_else(|| files::unwell(w));
+        let why = unclean.unwrap_or_else(|| "every PG is whole".into());
+        let stuck = self.stuck();
+        let left = self.load.borrow().left();
+        self.w
+            .ctx
+            .violation(format!("not clean {} s after the last fault: {why}; {stuck}; not begun: {left}", limit / SEC,));
     }
 
     /// Checks that everything is served while one OSD is missing.
@@ -372,7 +388,7 @@ impl Run {
                         }
                     }
                 }
-                Node::Mon(_) | Node::Mons(_) => {}
+                Node::Mon(_) | Node::Mons(_) | Node::Mds(_) => {}
             }
         }
         out
@@ -399,41 +415,6 @@ impl Run {
         if !self.advance(limit, |w| oracle::astray(w).is_none()) && self.w.ctx.violations.is_empty() {
             let why = oracle::astray(&self.w).unwrap_or_default();
             self.w.ctx.violation(format!("not every PG is on its reactor after {} s: {why}", limit / SEC));
-        }
-    }
-
-    /// Checks that a deep scrub of every PG finds nothing. If disks have rotted, a repair comes first.
-    fn scrub_all(&mut self) {
-        if self.faults.kinds.contains_key(&Fault::Rot) {
-            self.scrub(ScrubAll::Repair);
-            if self.w.ctx.violations.is_empty() && !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) {
-                let why = oracle::unclean(&self.w, None).unwrap_or_default();
-                self.w.ctx.violation(format!("not clean after a repair: {why}"));
-            }
-        }
-        if self.w.ctx.violations.is_empty() {
-            self.scrub(ScrubAll::Look);
-        }
-    }
-
-    fn scrub(&mut self, how: ScrubAll) {
-        for o in 0..self.w.ctx.options.size.osds {
-            if let Node::Osd(x) = &mut self.w.nodes[osd_node(o)]
-                && let Some(p) = &mut x.process
-            {
-                p.scrub_all = Some(how);
-            }
-        }
-        let look = how == ScrubAll::Look;
-        let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
-        let o = &self.w.ctx.options;
-        let each = if o.code.is_some() { o.copies as Time * SCRUB_SHARD_MAX } else { SCRUB_PG_MAX };
-        let limit = SCRUB_MAX + Time::from(pgs) * each;
-        self.advance(limit, |w| oracle::unscrubbed(w, look).is_none() || look && oracle::scrub_errors(w));
-        if self.w.ctx.violations.is_empty()
-            && let Some(why) = oracle::unscrubbed(&self.w, look)
-        {
-            self.w.ctx.violation(format!("scrubs of the healed cluster: {why}"));
         }
     }
 
@@ -577,6 +558,8 @@ pub fn run(o: &Options, words: bool) -> Report {
         moved: r.w.ctx.moved,
         leaders: r.w.ctx.several.as_ref().map_or(0, |s| s.leaders()),
         acknowledged: r.witness.as_ref().map_or(0, Witness::acknowledged),
+        takeovers: r.w.ctx.files.as_ref().map_or(0, |f| f.takeovers),
+        entries: r.w.ctx.files.as_ref().map_or(0, |f| f.entries),
         took,
         healed,
         epoch,

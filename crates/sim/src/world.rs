@@ -1,8 +1,9 @@
 //! The world around the nodes: time, network, and processes that run, are paused or are gone.
 
+use crate::files::{self, Files};
 use crate::net::{Arrival, Net, NetEvent, NodeId};
 use crate::node::promises::Promises;
-use crate::node::{Node, mon_addr};
+use crate::node::{MON, Node, mon_addr};
 use crate::options::Options;
 use crate::queue::{Queue, SEC, Time};
 use crate::several::Several;
@@ -127,6 +128,8 @@ pub struct Ctx {
     pub promises: Promises,
     /// The state that several monitors share, with the records of the oracles.
     pub several: Option<Box<Several>>,
+    /// Record of MDS daemons' actions, if there are any.
+    pub files: Option<Box<Files>>,
     next_inc: u64,
 }
 
@@ -147,6 +150,7 @@ impl Ctx {
             trapped: None,
             promises: Promises::default(),
             several: None,
+            files: (options.mds > 0).then(Box::default),
             next_inc: 0,
             options,
         }
@@ -173,7 +177,7 @@ impl Ctx {
     /// The nodes of monitors.
     #[must_use]
     pub fn mons(&self) -> Vec<NodeId> {
-        self.several.as_ref().map_or_else(|| vec![crate::node::MON], |s| s.nodes.clone())
+        self.several.as_ref().map_or_else(|| vec![MON], |s| s.nodes.clone())
     }
 
     /// Records that a global id was given to a session.
@@ -225,7 +229,7 @@ impl Ctx {
 pub struct World {
     /// The parts that nodes share.
     pub ctx: Ctx,
-    /// The nodes: the monitor, the OSDs, the clients, the operator.
+    /// The nodes: the monitor, the OSDs, the clients, the operator; then what some runs only have.
     pub nodes: Vec<Node>,
     paused: Vec<bool>,
     deferred: Vec<VecDeque<(u64, Input)>>,
@@ -242,6 +246,10 @@ impl World {
     /// Pauses a process, as SIGSTOP does.
     pub fn pause(&mut self, node: NodeId) {
         self.paused[node] = true;
+        if node == MON {
+            self.ctx.monitor_pauses();
+            files::note_daemons(self);
+        }
     }
 
     /// True if the process is paused.
@@ -252,6 +260,9 @@ impl World {
 
     /// Resumes a process, with the events that arrived meanwhile.
     pub fn resume(&mut self, node: NodeId) {
+        if node == MON && self.paused[node] {
+            self.ctx.monitor_goes_on(false);
+        }
         self.paused[node] = false;
         for (inc, input) in std::mem::take(&mut self.deferred[node]) {
             self.give(node, inc, input);
@@ -294,6 +305,10 @@ impl World {
         self.ctx.net.set_off(node, false);
         self.ctx.line(|| format!("node {node}: starts"));
         self.nodes[node].start(&mut self.ctx);
+        if node == MON {
+            self.ctx.monitor_goes_on(true);
+            files::note_daemons(self);
+        }
         self.after(node);
     }
 

@@ -244,6 +244,18 @@ fn an_unknown_outcome_that_is_answered_as_failure() {
     found_of_monitors(Bug::UnknownIsFailure, &[Fault::StateCut]);
 }
 
+/// A daemon that monitors do not hear writes into the journal of a rank that another one has.
+#[test]
+fn a_replaced_mds_that_is_not_kept_out() {
+    let size = Size { osds: 3, ops: 100, faults: 12, copies: 2, only: vec![Fault::MdsApart, Fault::MdsPause] };
+    found_with(Bug::MdsWithoutFence, 8, |seed| {
+        let mut o = Options::plain(seed, size.clone());
+        o.files(Some(2));
+        (o.final_power_cut, o.pgs, o.fault_every) = (false, 1, 8000 * MS);
+        o
+    });
+}
+
 /// A late transaction of a deposed leader is refused by nothing but the fence.
 #[test]
 fn a_leader_without_a_fence() {

@@ -44,7 +44,7 @@ fn clean_run(o: Options) -> Report {
         size.faults,
         size.copies,
         r.options.code.map_or_else(String::new, |c| format!(" --ec {},{}", c.k, c.m))
-            + &format!(" --mons {}", r.options.mons)
+            + &format!(" --mons {} --mds {}", r.options.mons, r.options.mds)
     );
     r
 }
@@ -187,6 +187,24 @@ fn three_monitors_stay_one() {
     assert!(leaders > 6, "leaders change: {leaders}");
 }
 
+/// Ranks get other daemons, with one monitor and with three. In seed 2194 a daemon that stood still hears of its rank
+/// after the next one has it.
+#[test]
+fn ranks_are_taken_over_and_earlier_daemons_are_kept_out() {
+    use sim::options::Fault::{MdsApart, MdsKill, MdsPause, MdsRanks, MonCrash, Partition, Pause, Slow};
+    let only = vec![MdsKill, MdsPause, MdsApart, MdsRanks, MonCrash, Pause, Partition, Slow];
+    let (mut takeovers, mut entries) = (0, 0);
+    for (seed, mons) in [(2194, 1), (2116, 1), (2138, 1), (3017, 3)] {
+        let mut o = Options::draw(seed, Size { ops: 200, faults: 14, only: only.clone(), ..SIZE });
+        o.monitors(Some(mons));
+        o.files(Some(3));
+        let r = clean_run(o);
+        takeovers += r.takeovers;
+        entries += r.entries;
+    }
+    assert!(takeovers > 4 && entries > 100, "{takeovers} takeovers, {entries} entries");
+}
+
 #[test]
 fn erasure_coded_pools_are_clean() {
     for (seed, shape) in [(0, (2, 1)), (4, (4, 2)), (2, (3, 2)), (3, (2, 2))] {
@@ -234,6 +252,7 @@ fn fresh_seeds_are_clean() {
     while Instant::now() < end {
         let mut o = Options::swarm(seed, SIZE);
         o.monitors(None);
+        o.files(None);
         clean_run(o);
         seed += 1;
     }

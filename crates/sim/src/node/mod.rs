@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod fetch;
+pub mod mds;
 pub mod mon;
 pub mod mons;
 pub mod osd;
@@ -48,6 +49,8 @@ pub enum Node {
     Osd(Box<osd::OsdNode>),
     /// A client.
     Client(Box<client::ClientNode>),
+    /// A model of an MDS daemon.
+    Mds(Box<mds::MdsNode>),
 }
 
 impl Node {
@@ -59,6 +62,7 @@ impl Node {
             Self::Mons(n) => n.inc(),
             Self::Osd(n) => n.inc(),
             Self::Client(n) => n.inc(),
+            Self::Mds(n) => n.inc(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Node {
             Self::Mons(n) => n.start(cx),
             Self::Osd(n) => n.start(cx),
             Self::Client(n) => n.start(cx),
+            Self::Mds(n) => n.start(cx),
         }
     }
 
@@ -79,6 +84,7 @@ impl Node {
             Self::Mons(n) => n.crash(),
             Self::Osd(n) => n.crash(power, cx),
             Self::Client(n) => n.crash(cx),
+            Self::Mds(n) => n.crash(),
         }
     }
 
@@ -89,6 +95,7 @@ impl Node {
             Self::Mons(n) => n.handle(input, cx),
             Self::Osd(n) => n.handle(input, cx),
             Self::Client(n) => n.handle(input, cx),
+            Self::Mds(n) => n.handle(input, cx),
         }
     }
 
@@ -97,6 +104,7 @@ impl Node {
         match self {
             Self::Osd(n) => n.wants_to_die(),
             Self::Mons(n) => n.wants_to_die(cx),
+            Self::Mds(n) => n.wants_to_die(cx),
             _ => None,
         }
     }
@@ -108,6 +116,7 @@ impl Node {
             Self::Mons(n) => &mut n.clock,
             Self::Osd(n) => &mut n.clock,
             Self::Client(n) => &mut n.clock,
+            Self::Mds(n) => &mut n.clock,
         }
     }
 }

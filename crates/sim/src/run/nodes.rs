@@ -1,8 +1,9 @@
-//! The nodes of a run: monitors, OSDs, clients, the operator, and with several monitors the witness.
+//! The nodes of a run: monitors, OSDs, clients, the operator, with several monitors the witness, and MDS daemons.
 
 use crate::load::Load;
 use crate::net::NodeId;
 use crate::node::client::ClientNode;
+use crate::node::mds::MdsNode;
 use crate::node::mon::{self, MonNode};
 use crate::node::mons::MonsNode;
 use crate::node::osd::OsdNode;
@@ -46,21 +47,30 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         let number = (n < o.clients).then_some(n);
         nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), number, load.clone()))));
     }
-    let Some((cluster, at)) = monitors else {
-        let ctx = Ctx::new(o.clone(), nodes.len(), words);
-        return (World::new(ctx, nodes), load);
-    };
-    for i in 1..at.len() {
-        nodes.push(several_monitor(Clock::draw(&mut r, o.drift_ppm), i, o, &cluster, &at));
+    if let Some((cluster, at)) = &monitors {
+        for i in 1..at.len() {
+            nodes.push(several_monitor(Clock::draw(&mut r, o.drift_ppm), i, o, cluster, at));
+        }
+        let clock = Clock::draw(&mut r, o.drift_ppm);
+        nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), None, load.clone()))));
     }
-    let clock = Clock::draw(&mut r, o.drift_ppm);
-    nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), None, load.clone()))));
+    for (i, n) in mds(o).enumerate() {
+        let clock = Clock::draw(&mut r, o.drift_ppm);
+        nodes.push(Node::Mds(Box::new(MdsNode::new(clock, n, i))));
+    }
     let mut ctx = Ctx::new(o.clone(), nodes.len(), words);
-    ctx.several = Some(Box::new(Several::new(cluster, at, o.state.lost_lease > 0)));
+    ctx.several = monitors.map(|(cluster, at)| Box::new(Several::new(cluster, at, o.state.lost_lease > 0)));
     (World::new(ctx, nodes), load)
 }
 
-/// The state that several monitors share, and the nodes of the monitors.
+/// Where MDS daemons are: behind everybody else.
+pub(super) fn mds(o: &Options) -> std::ops::Range<NodeId> {
+    let operator = 1 + o.size.osds + o.clients;
+    let first = operator + if o.mons > 1 { o.mons + 1 } else { 1 };
+    first..first + o.mds
+}
+
+/// The state that several monitors share, and where they are.
 fn monitors(o: &Options) -> Option<(Cluster, Vec<NodeId>)> {
     let behind = 1 + o.size.osds + o.clients;
     (o.mons > 1).then(|| {
