@@ -1,7 +1,7 @@
 # The kernel client of CephFS: Debian's kernel in QEMU mounts a file system with ms_mode=prefer-crc, secure and
-# prefer-secure at once. It unpacks and builds a program, each mount sees the other's changes, snapshots show what was,
-# and everything fsync'ed is there after the active MDS was killed twice and an OSD once. Then two mounts are evicted:
-# one gets errors from then on, one recovers (recover_session=clean), and the third goes on undisturbed.
+# prefer-secure at once. It unpacks and builds a program, each mount sees the other's changes, snapshots show the former
+# contents, and everything fsync'ed is there after the active MDS was killed twice and an OSD once. Then two mounts are
+# evicted: one gets errors from then on, one recovers (recover_session=clean), and the third goes on undisturbed.
 #
 # Needs what guest.sh needs, ceph-mds, libc6-dev, and the package tcc, which is only unpacked. The program is Lua, in
 # the sources of the crate lua-src that cargo has fetched for the build (LUA names another directory of .c files).

@@ -44,7 +44,7 @@ planted() {
 
 { head_of client-limit 1 "" 3; printf 'job = "randread"\ndepth = 64\nclient_cores = 0.1\n'; } | planted client-limit client-cpu
 { head_of osd-limit 1 "cores_per_device = 0.1" 3; printf 'job = "randwrite"\ndepth = 32\n'; } | planted osd-limit osd-cpu
-# A scrub of few objects is over before a look: of many, with pauses, it lasts.
+# A scrub of few objects would end between two samples; with many objects and pauses it lasts.
 { head_of scrub 1 "" 3 | sed 's/^pg_num.*/pg_num = 4/; s/^objects.*/objects = 1024/; s/^object_size.*/object_size = "64K"/'
   printf 'job = "randread"\nrate = 100\ndepth = 64\n[observe]\nevery = 0.2\n[options.osd]\nosd_scrub_sleep = "0.3"\n'
   for at in 0 0.25 0.5 0.75; do printf '[[disturb]]\nat = %s\nwhat = "deep-scrub"\n' $at; done

@@ -51,7 +51,7 @@ pub enum Bug {
     ForgetDeferred,
     /// A parity-delta write takes zeros for the data that it replaces.
     DeltaWithoutOld,
-    /// Recovery gives a shard writes that may have to be undone.
+    /// Recovery and backfill give a shard writes that may have to be undone.
     RecoverUnstable,
     /// A leader's transactions carry no fence.
     LeaderWithoutFence,

@@ -94,7 +94,7 @@ pub enum Error {
     #[error("handshake signature mismatch")]
     BadSignature,
     /// The HELLO of the server names another entity type than expected.
-    #[error("dialled a {}, a {} answered", want.word(), got.word())]
+    #[error("dialled a {}, but a {} answered", want.word(), got.word())]
     WrongPeer {
         /// Expected entity type.
         want: EntityKind,

@@ -11,7 +11,7 @@ use msgr::Policies;
 
 /// Refusal of a mode list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{option} = {value}: a list of crc and secure is wanted")]
+#[error("{option} = {value}: expected crc, secure, or both")]
 pub struct BadModes {
     /// The option.
     pub option: &'static str,

@@ -155,7 +155,7 @@ fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
     assert_eq!(list(&mut c, Some(("_c", "x"))), [cluster::object_name(100)]);
 }
 
-/// Of an object of a 2+1 PG two shards are unreadable, the primary's among them or not.
+/// Two shards of an object in a 2+1 PG are unreadable, with and without the primary's.
 #[test]
 fn an_object_with_too_few_shards_is_unfound_and_can_be_given_up() {
     too_few_shards([1, 2]);

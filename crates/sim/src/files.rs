@@ -34,9 +34,9 @@ const STALL: Time = 13 * SEC;
 /// An entry of a rank's journal, which has the newest one only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Epoch in which its daemon got the rank: later daemons have later ones.
+    /// Epoch in which the entry's daemon got the rank; it orders the daemons of a rank.
     pub take: u64,
-    /// Number among the entries of this daemon.
+    /// Number of the entry among those of its daemon.
     pub number: u64,
 }
 
@@ -61,9 +61,9 @@ impl Entry {
 struct Journal {
     /// Newest entry that is durable.
     durable: Option<Entry>,
-    /// Entries without an answer that may be in it.
+    /// Unanswered entries that may be in the journal.
     begun: BTreeSet<Entry>,
-    /// The daemon that read it last, by its epoch, and what it read first.
+    /// The last daemon that read the journal, by its epoch, and the entry that it read first.
     reader: Option<(u64, Entry)>,
 }
 
@@ -72,20 +72,20 @@ struct Journal {
 struct Holder {
     gid: u64,
     addrs: AddrVec,
-    /// Epoch in which it got the rank.
+    /// Epoch in which the daemon got the rank.
     take: u64,
-    /// OSD map with which it began.
+    /// OSD map with which the daemon began to act.
     map: Arc<OsdMap>,
-    /// True if it gave the rank up.
+    /// True if the daemon gave the rank up.
     left: bool,
 }
 
-/// See the module.
+/// The record of MDS daemons and the oracles' state; see the module.
 #[derive(Debug, Default)]
 pub struct Files {
     /// True while daemons write nothing.
     pub held: bool,
-    /// Times that a rank got another daemon.
+    /// Number of times that a rank got another daemon.
     pub takeovers: usize,
     /// Entries that were acknowledged.
     pub entries: usize,
@@ -96,18 +96,18 @@ pub struct Files {
     /// Newest epoch of the committed map, and the daemons in it.
     epoch: Epoch,
     placed: BTreeSet<u64>,
-    /// When a single monitor was paused, and when it began to hear again after a stall.
+    /// Time at which the only monitor was paused, and the time at which it received messages again after a stall.
     paused: Time,
     back: Time,
 }
 
 impl Files {
-    /// A daemon writes an entry, which may be in the journal from now on.
+    /// Records that a daemon writes an entry: it may be in the journal from now on.
     pub fn begins(&mut self, rank: i32, entry: Entry) {
         self.journals.entry(rank).or_default().begun.insert(entry);
     }
 
-    /// An entry was acknowledged. Returns what is wrong with that.
+    /// Checks an acknowledged entry; returns a violation.
     pub fn wrote(&mut self, rank: i32, entry: Entry) -> Option<String> {
         self.entries += 1;
         let j = self.journals.entry(rank).or_default();
@@ -122,7 +122,8 @@ impl Files {
         None
     }
 
-    /// A daemon that got the rank in epoch `take` read its journal. Returns what is wrong with the content.
+    /// Checks the content that a daemon read from its rank's journal; it got the rank in epoch `take`. Returns a
+    /// violation.
     pub fn read(&mut self, rank: i32, take: u64, found: Option<Entry>) -> Option<String> {
         let j = self.journals.entry(rank).or_default();
         let Some(found) = found else {
@@ -130,7 +131,7 @@ impl Files {
         };
         let first = j.reader.is_none_or(|(t, _)| t < take);
         if j.reader.is_some_and(|(t, _)| t > take) {
-            // The answer to a daemon that is replaced tells nothing new.
+            // The answer to a replaced daemon is not evidence.
             return None;
         }
         let known = Some(found) == j.durable || j.begun.contains(&found);
@@ -141,12 +142,12 @@ impl Files {
         if first {
             j.reader = Some((take, found));
         }
-        // What earlier daemons began and is not in it must never be.
+        // Unanswered entries of earlier daemons that are not in the journal now must never appear.
         j.begun.retain(|e| *e > found && e.take == take);
         None
     }
 
-    /// A daemon gives its rank up: it writes nothing any more.
+    /// Records that a daemon gives its rank up and writes nothing any more.
     pub fn leaves(&mut self, rank: i32, gid: u64) {
         for h in self.holders.entry(rank).or_default().iter_mut().filter(|h| h.gid == gid) {
             h.left = true;
@@ -155,7 +156,7 @@ impl Files {
 }
 
 impl Ctx {
-    /// A daemon begins to act for a rank, with this OSD map.
+    /// Records that a daemon begins to act for a rank, with this OSD map; returns a violation.
     pub fn begins_to_act(&mut self, rank: i32, take: u64, gid: u64, addrs: AddrVec, map: Arc<OsdMap>) {
         let Some(f) = &mut self.files else { return };
         let all = f.holders.entry(rank).or_default();
@@ -178,7 +179,7 @@ impl Ctx {
         }
     }
 
-    /// A daemon is told a map of the file system.
+    /// Checks a map of the file system that a daemon gets; returns a violation.
     pub fn told_files(&mut self, map: &MdsMap, encoded: &Bytes) {
         let Some(f) = self.files.as_mut().filter(|_| map.enabled) else { return };
         if f.contents.entry(map.epoch).or_insert_with(|| encoded.clone()) != encoded {
@@ -186,7 +187,7 @@ impl Ctx {
         }
     }
 
-    /// The monitor stands still.
+    /// Records that the monitor is paused.
     pub fn monitor_pauses(&mut self) {
         let now = self.now();
         if let Some(f) = &mut self.files {
@@ -194,7 +195,7 @@ impl Ctx {
         }
     }
 
-    /// The monitor goes on, or has `started`.
+    /// Records that the monitor continues, or has `started`.
     pub fn monitor_goes_on(&mut self, started: bool) {
         let now = self.now();
         if let Some(f) = &mut self.files
@@ -220,7 +221,7 @@ pub fn commands(o: &Options) -> Vec<String> {
     all
 }
 
-/// Notes who is in the committed map: before the monitor stands still, and when it has started.
+/// Notes the daemons of the committed map, before the monitor is paused and when it has started.
 pub fn note_daemons(w: &mut World) {
     let placed = oracle::core(w).map(|c| c.state.fsmap.mds_roles.keys().copied().collect());
     if let Some((f, placed)) = w.ctx.files.as_mut().zip(placed) {
@@ -228,7 +229,7 @@ pub fn note_daemons(w: &mut World) {
     }
 }
 
-/// Looks at the committed map: once a second.
+/// Checks the committed map, once a second.
 pub fn look(w: &mut World) {
     let alive: BTreeSet<u64> = daemons(w).filter_map(|(n, m)| m.place().filter(|_| !w.is_paused(n))).collect();
     let single = w.ctx.options.mons == 1;

@@ -72,7 +72,7 @@ pub struct Report {
     pub leaders: usize,
     /// With several monitors: the number of changes that were acknowledged to the witness.
     pub acknowledged: usize,
-    /// Times that a rank of a file system got another MDS, and entries of their journals.
+    /// Number of times that a rank of a file system got another MDS, and of entries in the ranks' journals.
     pub takeovers: usize,
     /// See there.
     pub entries: usize,

@@ -229,7 +229,7 @@ impl Ctx {
 pub struct World {
     /// The parts that nodes share.
     pub ctx: Ctx,
-    /// The nodes: the monitor, the OSDs, the clients, the operator; then what some runs only have.
+    /// The nodes: the monitor, the OSDs, the clients, the operator; then those that only some runs have.
     pub nodes: Vec<Node>,
     paused: Vec<bool>,
     deferred: Vec<VecDeque<(u64, Input)>>,

@@ -145,7 +145,7 @@ fn coding_shards_made_with_the_wrong_old_data() {
     found_coded(Bug::DeltaWithoutOld, (4, 2), &[Fault::Kill], 3, 40);
 }
 
-/// An object is removed, and before all members have the record, a backfill that needs no push of it is done.
+/// An object is removed. Before all members have the record, a backfill ends that needs no push of the object.
 #[test]
 fn a_backfill_that_gives_a_shard_what_may_have_to_be_undone() {
     let seed = 920_090;
@@ -244,7 +244,7 @@ fn an_unknown_outcome_that_is_answered_as_failure() {
     found_of_monitors(Bug::UnknownIsFailure, &[Fault::StateCut]);
 }
 
-/// A daemon that monitors do not hear writes into the journal of a rank that another one has.
+/// A daemon that is cut off from the monitors writes into the journal of a rank that another daemon has.
 #[test]
 fn a_replaced_mds_that_is_not_kept_out() {
     let size = Size { osds: 3, ops: 100, faults: 12, copies: 2, only: vec![Fault::MdsApart, Fault::MdsPause] };

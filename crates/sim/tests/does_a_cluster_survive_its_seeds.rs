@@ -187,8 +187,8 @@ fn three_monitors_stay_one() {
     assert!(leaders > 6, "leaders change: {leaders}");
 }
 
-/// Ranks get other daemons, with one monitor and with three. In seed 2194 a daemon that stood still hears of its rank
-/// after the next one has it.
+/// Ranks get other daemons, with one monitor and with three. In seed 2194 a paused daemon hears of its rank after
+/// another daemon got it.
 #[test]
 fn ranks_are_taken_over_and_earlier_daemons_are_kept_out() {
     use sim::options::Fault::{MdsApart, MdsKill, MdsPause, MdsRanks, MonCrash, Partition, Pause, Slow};

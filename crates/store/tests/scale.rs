@@ -181,8 +181,8 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
     s.check(&mut dev).unwrap();
 }
 
-/// Lists `pages` pages of `most` entries, each from anywhere in any of 64 shards. Returns the page reads of all,
-/// and of the most expensive one.
+/// Lists `pages` pages of `most` entries, each from a random place in one of 64 shards. Returns the page reads of all
+/// listings, and of the most expensive one.
 fn pages_read(entries: u64, pages: u64, most: u64) -> (u64, u64) {
     const SHARDS: u64 = 64;
     // Less memory than the index needs, and the same for any large one.
@@ -239,8 +239,8 @@ fn a_page_of_a_listing_costs_the_same_in_a_large_index() {
     println!(
         "page reads for {pages} pages, and most for one: {small:?} of 25,000 entries, {large:?} of the large index"
     );
-    // A hundred entries fill two leaves. Half full and begun in their middle they are five, one more may be read in vain,
-    // and the path to them is short.
+    // A hundred entries fill two leaves. If leaves are half full and the scan begins in the middle of one, they are in
+    // five. One more leaf may be read in vain, and the path to them is short.
     assert!(large.0 <= 6 * pages && large.1 <= 12, "{large:?}");
     assert!(small.0 > 2 * pages, "{small:?}: nothing was read");
     // In a large index the path is a page or two longer, and less of it is in memory.
@@ -249,7 +249,8 @@ fn a_page_of_a_listing_costs_the_same_in_a_large_index() {
 
 #[test]
 fn a_short_page_of_a_listing_reads_no_leaves_behind_it() {
-    // As a gateway asks each of 64 shards for a part of a page. A leaf has 26 entries at least, so 20 are in two.
+    // As a gateway does, which asks each of 64 shards for a part of a page. A leaf has at least 26 entries, so 20
+    // entries are in at most two leaves.
     let pages = 300;
     let (reads, most) = pages_read(100_000, pages, 20);
     println!("page reads for {pages} short pages, and most for one: {reads}, {most}");

@@ -228,7 +228,7 @@ pub enum CrushError {
     #[error("{0}")]
     Busy(String),
     /// The change would put a bucket below itself.
-    #[error("{0} would be below itself")]
+    #[error("bucket {0} would be below itself")]
     Loop(String),
     /// Any other invalid argument.
     #[error("{0}")]

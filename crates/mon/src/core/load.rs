@@ -47,7 +47,7 @@ pub enum LoadError {
         got: u64,
     },
     /// A counter is too close to its overflow.
-    #[error("record {key}: no cluster counts to {n}")]
+    #[error("record {key}: {n} is more than any cluster counts")]
     Count {
         /// The key.
         key: String,

@@ -45,7 +45,7 @@ pub enum DiskError {
     #[error("neither a file nor a block device")]
     Kind,
     /// The file does not exist and no size was given to create it.
-    #[error("there is no such file; give its size")]
+    #[error("the file does not exist; to make it, give its size")]
     NoSize,
     /// The file exists and is not empty.
     #[error("exists already and is not empty")]

@@ -12,7 +12,7 @@ use crate::world::World;
 const LASTS_MAX: Time = 50 * SEC;
 
 impl Faults {
-    /// A daemon dies, stands still, is not heard by monitors, or the number of ranks changes.
+    /// Injects a fault: a daemon dies, stands still or is cut off from the monitors, or the number of ranks changes.
     pub(super) fn files(&mut self, kind: Fault, w: &mut World) -> bool {
         let all: Vec<NodeId> = (0..w.nodes.len()).filter(|n| matches!(w.nodes[*n], Node::Mds(_))).collect();
         if all.is_empty() {

@@ -1,4 +1,4 @@
-//! Blocks that rot, and the objects that are given up where nothing else is left.
+//! The fault `Rot`: blocks become unreadable, and objects without a readable copy are given up.
 
 use super::Faults;
 use crate::node::{Node, osd_node};

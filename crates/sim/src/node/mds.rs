@@ -1,6 +1,6 @@
 //! A model of an MDS daemon. It sends beacons, follows its map and walks the states of a rank as `ceph-mds` does. In
 //! place of metadata it keeps a journal, one object of the metadata pool for each rank, through the production
-//! objecter: so OSDs must keep a replaced daemon out.
+//! objecter. So OSDs must refuse the writes of a replaced daemon.
 //!
 //! The model acts until it is told that it lost its rank. A real daemon pauses once its beacons get no answers.
 
@@ -54,7 +54,7 @@ struct Process {
     next_tick: Mono,
     /// Epoch of the newest map.
     epoch: Epoch,
-    /// State and rank that the map gives the daemon.
+    /// State and rank of the daemon in the map.
     state: i32,
     rank: i32,
     /// Epoch in which it got the rank.
@@ -64,26 +64,26 @@ struct Process {
     metadata_pool: PoolId,
     /// OSD map epoch in which the rank's earlier daemons are blocklisted.
     fence: Epoch,
-    /// State that it asks for.
+    /// State that the daemon requests.
     want: i32,
     seq: u64,
     next_beacon: Mono,
-    /// When beacons without an answer were sent.
+    /// Times of unanswered beacons, by sequence number.
     sent: BTreeMap<u64, Time>,
-    /// When the newest answered one was sent.
+    /// Time at which the newest answered beacon was sent.
     heard: Option<Time>,
-    /// True once it may write and read what belongs to the rank.
+    /// True once the daemon may read and write the rank's journal.
     acts: bool,
     /// Newest entry of the journal that it knows.
     entry: Option<files::Entry>,
     pending: Option<Pending>,
-    /// When it goes on with what it does in this state.
+    /// Time of the next step in this state.
     next_step: Time,
-    /// True if it lost its place and starts anew.
+    /// True if the daemon lost its place and restarts.
     respawns: bool,
 }
 
-/// See the module.
+/// A node with an MDS daemon; see the module.
 pub struct MdsNode {
     /// Its clocks.
     pub clock: Clock,
@@ -105,13 +105,13 @@ impl MdsNode {
         self.process.as_ref().map(|p| p.inc)
     }
 
-    /// Its global id, unless it is about to leave its place.
+    /// The daemon's global id, unless it is about to restart.
     #[must_use]
     pub fn place(&self) -> Option<u64> {
         self.process.as_ref().filter(|p| p.want != st::STOPPED && !p.respawns).map(|p| p.gid)
     }
 
-    /// Why it does not do what the map says of it; `None` if it does.
+    /// Reason why the daemon's state differs from the map; `None` if it agrees.
     #[must_use]
     pub fn unwell(&self, info: Option<&MdsInfo>, now: Time) -> Option<String> {
         let Some(p) = &self.process else { return Some("does not run".into()) };
@@ -124,13 +124,13 @@ impl MdsNode {
         late.then(|| "waits for its journal".into())
     }
 
-    /// Its global id, whether it runs or not.
+    /// The daemon's global id, even if it does not run.
     #[must_use]
     pub fn gid(&self) -> Option<u64> {
         self.process.as_ref().map(|p| p.gid)
     }
 
-    /// Starts a process, which nobody knows yet.
+    /// Starts a process with a new global id.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
@@ -168,12 +168,12 @@ impl MdsNode {
         self.handle(Input::Timer, cx);
     }
 
-    /// Kills the process; what it wrote last may happen.
+    /// Kills the process. Its last write may still take effect.
     pub fn crash(&mut self) {
         self.process = None;
     }
 
-    /// Whether it starts anew by itself, and how long after its end.
+    /// If the daemon restarts by itself: the time until it starts.
     pub fn wants_to_die(&mut self, cx: &mut Ctx) -> Option<(bool, Time)> {
         let p = self.process.as_ref().filter(|p| p.respawns)?;
         let gid = p.gid;
@@ -259,7 +259,7 @@ impl MdsNode {
         Ok(())
     }
 
-    /// If it lost its place: its last answered beacon must have been long ago.
+    /// Checks, when the daemon lost its place, that its last answered beacon was long ago.
     fn dismissed(&self, cx: &mut Ctx) {
         let Some(p) = self.process.as_ref().filter(|p| p.respawns && p.want != st::STOPPED) else { return };
         let (now, early) = (cx.now(), cx.options.state.lost_lease > 0);
@@ -282,7 +282,7 @@ impl MdsNode {
         p.mon.got("mdsmap", map.epoch.0.into());
         p.epoch = map.epoch;
         let Some(info) = map.mds_info.get(&p.gid) else {
-            // Before it is in any map it waits; the map that dismisses a daemon has the last epoch.
+            // The daemon waits until it is in a map; the map that dismisses a daemon has the highest epoch.
             p.respawns = p.state != st::BOOT || map.epoch == Epoch(u32::MAX);
             self.dismissed(cx);
             return Ok(());
@@ -304,7 +304,7 @@ impl MdsNode {
         Ok(())
     }
 
-    /// Goes on with what it has to do in its state.
+    /// Does the next step of the daemon's state.
     fn work(&mut self, cx: &mut Ctx) {
         let me = self.addrs();
         let t = cx.now();
@@ -356,7 +356,7 @@ impl MdsNode {
         }
     }
 
-    /// Asks for a state, once the time for the present one is over.
+    /// Requests a state, once the time for the present one is over.
     fn ask(&mut self, state: i32, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
         let Some(p) = &mut self.process else { return };

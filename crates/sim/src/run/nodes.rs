@@ -63,7 +63,7 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
     (World::new(ctx, nodes), load)
 }
 
-/// Where MDS daemons are: behind everybody else.
+/// The nodes of MDS daemons, after all others.
 pub(super) fn mds(o: &Options) -> std::ops::Range<NodeId> {
     let operator = 1 + o.size.osds + o.clients;
     let first = operator + if o.mons > 1 { o.mons + 1 } else { 1 };

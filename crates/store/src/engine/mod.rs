@@ -571,7 +571,7 @@ impl ObjectStore for Store {
         self.with_meta(tag, |m| {
             let mut page = OmapPage::default();
             let mut bytes = 0;
-            // One entry more shows that more follow.
+            // One additional entry shows whether more follow.
             m.omap_scan(id, from, after, max_entries.saturating_add(1), |e: Entry<'_>| {
                 if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
                     page.more = true;

@@ -266,8 +266,8 @@ impl Meta {
         }
     }
 
-    /// Calls `f` for entries from `from` on (`after`: behind it) until `f` returns false, at the latest for entry number
-    /// `most`. `None` if a leaf is missing.
+    /// Calls `f` for entries from `from` on (with `after`: after it), until `f` returns false or for at most `most`
+    /// entries. `None` if a leaf is missing.
     pub(crate) fn omap_scan(
         &mut self,
         id: u32,

@@ -27,9 +27,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const KIDS_MAX: usize = 128;
 /// Highest plausible level of a stored page.
 pub(crate) const LEVEL_MAX: u8 = 16;
-/// Leaves that a scan requests together, the missing one included, if it is not known how many entries it will visit.
+/// Number of leaves, the missing one included, that a scan of unknown length requests together.
 const READ_AHEAD: usize = 8;
-/// The same for a scan whose number of entries is known.
+/// The same for a scan with a known number of entries.
 const READ_AHEAD_MAX: usize = 16;
 /// Most leaves that a change requests at once.
 const NEED_AHEAD: usize = 256;
@@ -783,8 +783,8 @@ impl Meta {
         Some(())
     }
 
-    /// Requests leaves behind a missing one: those with the first `left` entries behind it, or a fixed number. The missing
-    /// one does not count, because a scan may begin at its end.
+    /// Requests leaves after a missing one: as many as hold the next `left` entries, or a fixed number. Entries of the
+    /// missing leaf do not count, because a scan may begin at its end.
     fn request_behind(&mut self, span: &Span<'_>, missing: LeafAt, left: Option<u64>) {
         let most = if left.is_some() { READ_AHEAD_MAX } else { READ_AHEAD };
         let mut left = left.unwrap_or(u64::MAX);

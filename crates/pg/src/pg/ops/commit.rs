@@ -561,7 +561,8 @@ impl Pg {
         self.writes_settled();
     }
 
-    /// Writes may have become durable on all shards: they need not be undone.
+    /// Wakes pushes and backfills after writes have become durable on all shards, so that they can't be undone any
+    /// more.
     pub(in crate::pg) fn writes_settled(&mut self) {
         if !self.is_coded() {
             return;
@@ -605,8 +606,8 @@ impl Pg {
         here.min(self.stable())
     }
 
-    /// True if one of the writes up to `seq` that `which` selects may have to be undone: it is not durable here, or some member has not
-    /// acknowledged it. What a shard gets of such a write by recovery or backfill it could not undo.
+    /// True if one of the writes up to `seq` that `which` selects may have to be undone: it is not durable here, or
+    /// some member has not acknowledged it. A shard that gets such a write by recovery or backfill could not undo it.
     pub(in crate::pg) fn may_be_undone(&self, seq: u64, which: impl Fn(&Unacked) -> bool) -> bool {
         self.is_coded()
             && !acts(Bug::RecoverUnstable)

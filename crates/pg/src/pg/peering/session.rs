@@ -59,7 +59,7 @@ pub(in crate::pg) struct Unacked {
     pub seq: u64,
     /// Entries with versions up to this number are older than the write.
     pub after: u64,
-    /// Hash of its object.
+    /// Hash of the write's object.
     pub hash: u32,
     pub full: Sent,
     /// The message without changes, for members that get the object later.

@@ -154,8 +154,8 @@ impl Pg {
     }
 }
 
-/// True if `k` shards of an acting set remain when any one of its OSDs dies, which may have several. If not, the acting set serves
-/// nobody, unless the pool's `min_size` is `k`.
+/// True if `k` shards of an acting set remain when any one of its OSDs dies; an OSD may have several. Otherwise the
+/// acting set does not serve, unless the pool's `min_size` is `k`.
 pub(in crate::pg) fn outlives_any(acting: &[OsdId], k: usize) -> bool {
     let there = || acting.iter().copied().filter(|o| *o != OsdId::NONE);
     let most = there().map(|o| there().filter(|x| *x == o).count()).max().unwrap_or(0);

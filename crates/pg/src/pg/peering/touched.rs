@@ -39,8 +39,8 @@ pub(in crate::pg) struct Touched {
     pub entries: Vec<(Eversion, u32)>,
 }
 
-/// Answers about another log than the one that a shard reported, in one interval, after which the shard counts as failed. A log may
-/// change between the two, but not often.
+/// Number of answers in one interval about another log than the reported one, after which the shard counts as failed. A
+/// log may change between report and answer, but not often.
 const CONTRADICTIONS_MAX: u8 = 4;
 
 impl Touched {

@@ -40,8 +40,8 @@ pub(in crate::pg) struct Backfill {
     todo: Option<BTreeSet<HObject>>,
     /// Objects that are being pushed.
     pushing: BTreeSet<HObject>,
-    /// All objects of the range are there; it ends when no write up to this number of which the target has the record only may have to
-    /// be undone.
+    /// All objects of the range are on the target. The range ends when the writes up to this number can't be undone any
+    /// more, as far as the target has only their records.
     settles: Option<u64>,
 }
 
@@ -256,8 +256,8 @@ impl Pg {
         }
     }
 
-    /// True if all objects of the target's range are there, but one of them has a write that may have to be undone and of which the
-    /// target has the record only.
+    /// True if all objects of the range are on the target, but one of them has a write that may have to be undone and
+    /// of which the target has only the record.
     fn range_settles(&mut self, o: PeerId) -> bool {
         let seq = self.peers.seq;
         let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };

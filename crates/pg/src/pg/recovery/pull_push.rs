@@ -85,7 +85,7 @@ pub(in crate::pg) struct PushJob {
     pub sent: Option<(Bytes, Bytes)>,
     pub last: bool,
     acked: bool,
-    /// The object's writes up to this number must not have to be undone before it is sent.
+    /// The push waits until the object's writes up to this number can't be undone any more.
     settles: Option<u64>,
     /// Omap entries that were read and are not in the counters.
     keys: u64,
@@ -697,15 +697,15 @@ impl Pg {
         }
     }
 
-    /// The unfound objects, with the needed versions. Of an erasure-coded PG also those of which this shard is here, and too few others
-    /// to rebuild what a member lacks.
+    /// The unfound objects, with the needed versions. In an erasure-coded PG these include objects whose local shard
+    /// exists, if too few other shards are left to rebuild a member's.
     #[must_use]
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
         let hopeless = self.peers.damage.hopeless.iter().filter(|_| self.is_coded());
         self.peers.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
     }
 
-    /// The version of an object that this copy or a member lacks; zero if none does.
+    /// The version of an object that this copy or a member lacks; zero if none lacks it.
     pub(in crate::pg) fn version_wanted(&self, head: &HObject) -> Eversion {
         let members = || self.peers.members.values().filter_map(|m| m.missing.get(head)).max();
         self.missing.get(head).or_else(members).copied().unwrap_or_default()

@@ -63,13 +63,13 @@ pub(in crate::pg) struct ShardState {
     /// As primary, while peering: which shards the newest entries touch; `asks_touched` is the open question about it.
     pub touched: Option<Touched>,
     pub asks_touched: Option<(PeerId, Eversion, Eversion)>,
-    /// Answers to it in this interval that were of another log than the one reported.
+    /// Number of answers to that question in this interval that were about another log than the reported one.
     pub contradictions: u8,
     /// The version that peering has chosen as the newest one.
     pub version: Eversion,
     /// Writes up to this number are acknowledged by all members that they wait for.
     pub acked: u64,
-    /// Plans of pushes that wait until their object's writes need not be undone.
+    /// Plans of pushes that wait until the writes of their object can't be undone any more.
     pub settling: BTreeSet<u64>,
 }
 

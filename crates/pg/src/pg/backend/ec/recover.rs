@@ -66,7 +66,7 @@ impl Pg {
             job.family = Some(family);
         }
         let family: &[Described] = job.family.as_deref().unwrap_or_default();
-        // What is removed has no bytes.
+        // A removed object has no bytes.
         if !family.is_empty() && reads.holders.len() < reads.coder().layout.k() {
             return Err(EIO.into());
         }
