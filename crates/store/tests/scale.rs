@@ -181,12 +181,15 @@ fn overwrites_of_a_large_device_write_shares_of_pages() {
     s.check(&mut dev).unwrap();
 }
 
-/// Lists `pages` pages of `most` entries, each from a random place in one of 64 shards. Returns the page reads of all
-/// listings, and of the most expensive one.
-fn pages_read(entries: u64, pages: u64, most: u64) -> (u64, u64) {
-    const SHARDS: u64 = 64;
-    // Less memory than the index needs, and the same for any large one.
-    let memory = (entries as usize * 40).min(4 << 20);
+/// Shards of an index, as its pages are listed.
+const SHARDS: u64 = 64;
+
+fn key(n: u64) -> Bytes {
+    format!("photos/{n:010}.jpg").into()
+}
+
+/// A store with `entries` entries in the omaps of `shards` objects, and `memory` bytes for metadata.
+fn index(entries: u64, shards: u64, memory: usize) -> (Store, Sparse) {
     let bytes = (entries * 2048).max(DEVICE);
     let cfg = Config { meta_bytes: memory, ..Config::default() };
     let mut dev = Sparse { bytes, blocks: HashMap::new() };
@@ -198,18 +201,27 @@ fn pages_read(entries: u64, pages: u64, most: u64) -> (u64, u64) {
         submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
     }
     // Names come in random order, like uploads; each shard gets the same number.
-    let per = entries / SHARDS;
+    let per = entries / shards;
     let step = (per / 2 + 1..).find(|s| (2..*s).take_while(|d| d * d <= *s).all(|d| !s.is_multiple_of(d))).unwrap();
-    let key = |n: u64| Bytes::from(format!("photos/{n:010}.jpg"));
     let value = Bytes::from(vec![7; 200]);
     for from in (0..per).step_by(50) {
-        for shard in 0..SHARDS {
+        for shard in 0..shards {
             let entries = (from..per.min(from + 50)).map(|n| (key(n * step % per), value.clone())).collect();
             let ops = vec![Op::OmapSet { cid: cid(shard), oid: oid(shard), entries }];
             submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
             while s.poll_event().is_some() {}
         }
     }
+    (s, dev)
+}
+
+/// Lists `pages` pages of `most` entries, each from a random place in one of 64 shards. Returns the page reads of all
+/// listings, and of the most expensive one.
+fn pages_read(entries: u64, pages: u64, most: u64) -> (u64, u64) {
+    // Less memory than the index needs, and the same for any large one.
+    let memory = (entries as usize * 40).min(4 << 20);
+    let per = entries / SHARDS;
+    let (mut s, mut dev) = index(entries, SHARDS, memory);
     let mut rng = Rng::new(9);
     let (before, mut dearest) = (s.counters().page_reads, 0);
     for _ in 0..pages {
@@ -256,4 +268,35 @@ fn a_short_page_of_a_listing_reads_no_leaves_behind_it() {
     println!("page reads for {pages} short pages, and most for one: {reads}, {most}");
     assert!(reads > pages, "{reads}: nothing was read");
     assert!(reads <= 4 * pages && most <= 8, "{reads}, {most}");
+}
+
+#[test]
+fn a_walk_through_a_large_omap_is_not_repeated_for_each_leaf() {
+    // Each time that leaves are missing, a class call that walks through a shard begins anew.
+    let entries = 40_000;
+    let (mut s, mut dev) = index(entries, 1, 4 << 20);
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    drop(s);
+    let mut s = engine::open(&mut dev, &Config { meta_bytes: 64 << 20, ..Config::default() }).unwrap().remove(0);
+    let (mut repeated, before) = (0, s.counters().page_reads);
+    'again: loop {
+        for from in (0..entries).step_by(256) {
+            match s.omap_range(Tag(1), cid(0), &oid(0), &key(from), false, 256, 1 << 20) {
+                Ok(page) => assert_eq!(page.entries.len() as u64, 256.min(entries - from)),
+                Err(ReadError::Wait) => {
+                    drive(&mut s, &mut dev);
+                    repeated += 1;
+                    continue 'again;
+                }
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+        break;
+    }
+    s.release(Tag(1));
+    let reads = s.counters().page_reads - before;
+    println!("{reads} page reads, {repeated} times repeated");
+    assert!(reads > 600, "{reads}: most was in memory");
+    assert!(repeated <= 30, "{repeated} times repeated for {reads} page reads");
 }

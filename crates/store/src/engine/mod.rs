@@ -53,7 +53,7 @@ use crate::layout::BLOCK;
 use crate::meta::Meta;
 use crate::meta::object::Lost;
 use crate::meta::omap::Entry;
-use crate::meta::tree::KIDS_MAX;
+use crate::meta::tree::{Ahead, KIDS_MAX};
 use crate::space::{Space, Stream};
 use crate::superblock::Superblock;
 use crate::txn::Transaction;
@@ -568,11 +568,12 @@ impl ObjectStore for Store {
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError> {
         let id = self.whole_object(tag, cid, oid, |l| l.omap)?;
+        // One additional entry shows whether more follow.
+        let ahead = Ahead { entries: (max_entries as u64).saturating_add(1), leaves: self.leaves_ahead(tag) };
         self.with_meta(tag, |m| {
             let mut page = OmapPage::default();
             let mut bytes = 0;
-            // One additional entry shows whether more follow.
-            m.omap_scan(id, from, after, max_entries.saturating_add(1), |e: Entry<'_>| {
+            m.omap_scan(id, from, after, ahead, |e: Entry<'_>| {
                 if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
                     page.more = true;
                     return false;

@@ -31,6 +31,13 @@ const STAGED_MAX: usize = 4096;
 /// Share of the budget that all plans may bring together, as a divisor. Another three quarters may be dirty.
 const BROUGHT_SHARE: usize = 8;
 
+/// Pages that a plan has brought when it counts as a walk; a page of a bucket's listing needs fewer.
+const WALK_PAGES: usize = 64;
+/// Most leaves that a walk requests at once.
+const AHEAD_MAX: usize = 256;
+/// Bytes of a large leaf, for the share of the budget that leaves take up while they are staged.
+const LEAF_BYTES: usize = 16 << 10;
+
 /// A page being read from the device.
 #[derive(Debug)]
 pub(super) struct Load {
@@ -86,6 +93,15 @@ impl Store {
                 Err(ReadError::Io { what, errno: errno::EIO })
             }
         }
+    }
+
+    /// Leaves that a plan's next scan of an omap requests at once. A plan that has brought many walks through an omap, and
+    /// is repeated from its start whenever a leaf is missing; so the more it has brought, the more it requests. Half of
+    /// what it may have staged at once is the limit.
+    pub(super) fn leaves_ahead(&self, tag: Tag) -> usize {
+        let brought = self.plans.get(&tag).map_or(0, |p| p.pages.len());
+        let room = self.cfg.meta_bytes / BROUGHT_SHARE / 2 / LEAF_BYTES;
+        if brought < WALK_PAGES { 0 } else { (brought / 2).min(room).min(AHEAD_MAX) }
     }
 
     pub(super) fn unpin(&mut self, pages: &[(u32, u64)]) {

@@ -6,7 +6,7 @@ use super::Meta;
 use super::key::{self, Key};
 use super::leaf::Leaf;
 use super::page::{Body, Sum};
-use super::tree::{Leaves, NONE, Seek, Span};
+use super::tree::{Ahead, Leaves, NONE, Seek, Span};
 use crate::codec::{Get, Malformed, Put};
 use crate::txn::Op;
 use base::planted::{Bug, acts};
@@ -266,14 +266,14 @@ impl Meta {
         }
     }
 
-    /// Calls `f` for entries from `from` on (with `after`: after it), until `f` returns false or for at most `most`
-    /// entries. `None` if a leaf is missing.
+    /// Calls `f` for entries from `from` on (with `after`: after it), until `f` returns false or for at most
+    /// [`Ahead::entries`]. `None` if a leaf is missing.
     pub(crate) fn omap_scan(
         &mut self,
         id: u32,
         from: &[u8],
         after: bool,
-        most: usize,
+        ahead: Ahead,
         mut f: impl FnMut(Entry<'_>) -> bool,
     ) -> Option<()> {
         let below = |k: &[u8]| if after { k <= from } else { k < from };
@@ -283,7 +283,7 @@ impl Meta {
             }
             return Some(());
         };
-        self.scan_some(shard, &span(nid, from, None), Some(most as u64), |m, page| {
+        self.scan_some(shard, &span(nid, from, None), Some(ahead), |m, page| {
             let Some(l) = m.omap_leaf(page) else { return true };
             l.iter_from(l.upto(below)).map(|(k, v)| Entry::Leaf(k, v)).all(&mut f)
         })

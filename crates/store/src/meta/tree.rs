@@ -239,6 +239,15 @@ pub(crate) struct Span<'a> {
     pub(crate) end: Option<Key<'a>>,
 }
 
+/// Length of a scan, as far as it is known, and its read-ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// Entries after which it ends.
+    pub(crate) entries: u64,
+    /// Leaves to request at once although it may end before: others will follow it.
+    pub(crate) leaves: usize,
+}
+
 impl Meta {
     pub(crate) fn inner(&self, id: u32) -> Option<&Inner> {
         match self.pages.get(id as usize).map(|p| &p.body) {
@@ -749,16 +758,15 @@ impl Meta {
         self.scan_some(shard, span, None, f)
     }
 
-    /// As [`Meta::scan`]. `entries` is the number of entries after which `f` returns false; no leaves are requested that
-    /// such a scan does not reach.
+    /// As [`Meta::scan`], but requests only leaves that it reaches, and those of [`Ahead::leaves`].
     pub(crate) fn scan_some(
         &mut self,
         shard: u8,
         span: &Span<'_>,
-        entries: Option<u64>,
+        ahead: Option<Ahead>,
         mut f: impl FnMut(&mut Self, u32) -> bool,
     ) -> Option<()> {
-        let mut left = entries;
+        let mut ahead = ahead;
         let mut place = self.first_leaf(shard, &span.first)?;
         while let Some(p) = place {
             if self.ends_before(span, p) {
@@ -769,12 +777,12 @@ impl Meta {
                     if !f(self, leaf) {
                         break;
                     }
-                    if let Some(left) = &mut left {
-                        *left = left.saturating_sub(self.page_sum(leaf).n);
+                    if let Some(a) = &mut ahead {
+                        a.entries = a.entries.saturating_sub(self.page_sum(leaf).n);
                     }
                 }
                 None => {
-                    self.request_behind(span, p, left);
+                    self.request_behind(span, p, ahead);
                     return None;
                 }
             }
@@ -783,21 +791,26 @@ impl Meta {
         Some(())
     }
 
-    /// Requests leaves after a missing one: as many as hold the next `left` entries, or a fixed number. Entries of the
-    /// missing leaf do not count, because a scan may begin at its end.
-    fn request_behind(&mut self, span: &Span<'_>, missing: LeafAt, left: Option<u64>) {
-        let most = if left.is_some() { READ_AHEAD_MAX } else { READ_AHEAD };
-        let mut left = left.unwrap_or(u64::MAX);
-        for at in missing.at + 1..missing.at + most {
-            let q = LeafAt { inner: missing.inner, at };
-            let same = self.sep_at(q).is_some_and(|s| s.hi == span.first.hi);
-            if left == 0 || !same || self.ends_before(span, q) {
+    /// Requests leaves after a missing one: as many as hold the next entries, or a fixed number. Entries of the missing
+    /// leaf do not count, because a scan may begin at its end.
+    fn request_behind(&mut self, span: &Span<'_>, missing: LeafAt, ahead: Option<Ahead>) {
+        let most = ahead.map_or(READ_AHEAD, |a| a.leaves.max(READ_AHEAD_MAX));
+        let sure = ahead.map_or(READ_AHEAD, |a| a.leaves);
+        let mut left = ahead.map_or(0, |a| a.entries);
+        let mut place = missing;
+        for n in 1..most {
+            if n >= sure && left == 0 {
                 return;
             }
-            let Some(kid) = self.inner(q.inner).and_then(|n| n.kids.get(q.at)) else { return };
-            let n = if kid.page == NONE { kid.sum.n } else { self.page_sum(kid.page).n };
-            left = left.saturating_sub(n);
-            self.kid(q.inner, q.at);
+            let Some(Some(next)) = self.next_leaf(place) else { return };
+            if self.ends_before(span, next) {
+                return;
+            }
+            let Some(kid) = self.inner(next.inner).and_then(|i| i.kids.get(next.at)) else { return };
+            let entries = if kid.page == NONE { kid.sum.n } else { self.page_sum(kid.page).n };
+            left = left.saturating_sub(entries);
+            self.kid(next.inner, next.at);
+            place = next;
         }
     }
 
