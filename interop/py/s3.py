@@ -335,15 +335,25 @@ def load(s, bucket, seconds, seed, kind=None, stop=None):
     print(json.dumps({"may": may, "done": done, "failed": failed}))
 
 
+def sha(s, bucket, key):
+    """SHA-256 of an object's contents; `None` if it is not there."""
+    try:
+        return hashlib.sha256(s.get(bucket, key)).hexdigest()
+    except Failed as e:
+        same(key, e.code, "NoSuchKey")
+        return None
+
+
 def verify(s, bucket, path):
     said = json.load(open(path))
     listed = set(s.list(bucket, 100))
     for k, values in said["may"].items():
-        try:
-            got = hashlib.sha256(s.get(bucket, k)).hexdigest()
-        except Failed as e:
-            same(k, e.code, "NoSuchKey")
-            got = None
+        got = sha(s, bucket, k)
+        if got is None and k in listed and None in values:
+            # A gateway that was killed amid the first write of a name with versions leaves it to the next reader to point
+            # to the version. That reader's answer is still that of before (`RGWRados::follow_olh` of Ceph 20.2: it brings
+            # the pointer up to date, and then looks at the attributes that it read earlier).
+            got = sha(s, bucket, k)
         whole = lambda v: content(v) if v >= 0 else content(-v - 1, PART) + content(-v, 1000)
         fits = [v for v in values if (None if v is None else hashlib.sha256(whole(v)).hexdigest()) == got]
         if not fits:
