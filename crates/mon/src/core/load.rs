@@ -416,7 +416,10 @@ impl NewCluster {
         let osdmap = self.first_osdmap(domain);
         let (inc, full) = super::propose::first_epoch(&osdmap)?;
         let mut t = Txn::default();
-        t.compare.push(state::Compare::Modified(Bytes::from_static(key::FORMAT.as_bytes()), 0));
+        // Neither a cluster nor a part of an import.
+        for k in [key::FORMAT, key::IMPORT] {
+            t.compare.push(state::Compare::Modified(Bytes::from_static(k.as_bytes()), 0));
+        }
         t.put(key::FORMAT, value(&FORMAT));
         t.put(key::FSID, value(&self.fsid));
         t.put(key::CREATED, value(&self.now));

@@ -31,6 +31,10 @@ pub mod key {
     pub const CREATED: &str = "meta/created";
     /// Key of the number of times that a monitor began to lead.
     pub const TERM: &str = "meta/term";
+    /// Key of the mark of an import that has not written its last record. Its value names the import.
+    pub const IMPORT: &str = "meta/import";
+    /// Prefix of the records of running monitors.
+    pub const MON: &str = "mon/";
     /// Key of the monmap.
     pub const MONMAP: &str = "monmap";
     /// Key of the manager map.

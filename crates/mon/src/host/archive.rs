@@ -3,6 +3,14 @@
 //! The file has one line of JSON for each record. The first line names the format, and the last one counts the
 //! records and has their checksum, so a truncated or changed file is refused. The file holds the cluster's keys.
 //! Records of running monitors are left out.
+//!
+//! An import takes several transactions. Invariants:
+//!  1. The last one writes the format record, without which a state is no cluster: no monitor serves it, and nothing
+//!     exports it.
+//!  2. The first one removes what an earlier import has left, and marks the state with the import's random name. All
+//!     others compare the mark. So a state has the records of one import, even if two run at a time or a request of an
+//!     earlier one arrives late.
+//!  3. All compare that there is no cluster and that no monitor leads.
 
 use std::io::{BufRead, Write};
 
@@ -12,7 +20,7 @@ use bytes::Bytes;
 use reactor::run_here;
 use serde_json::{Value, json};
 use state::etcd::EtcdOptions;
-use state::{Compare, MAX_TXN_BYTES, Op, Outcome, Range, Txn};
+use state::{Compare, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Change};
 
 use super::{MonError, STATE_FILE, Store};
 use crate::core::records::key;
@@ -125,60 +133,89 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
     if ended { Ok(records) } else { Err(bad("the file is cut short")) }
 }
 
-/// Reads the output of [`export`] into a place that holds no cluster, and returns the number of records.
-pub fn import(to: &Place, input: &mut dyn BufRead) -> Result<usize, MonError> {
-    let records = parse(input)?;
-    // The format record makes a state valid. It is written last, so a partial import is no cluster.
-    let (last, rest): (Vec<_>, Vec<_>) = records.iter().cloned().partition(|(k, _)| k == key::FORMAT);
+/// The transactions of an import, in order; `name` names the import.
+fn plan(records: Vec<(Bytes, Bytes)>, name: [u8; 8]) -> Result<Vec<Txn>, MonError> {
+    if let Some((k, _)) = records.iter().find(|(k, _)| k.starts_with(key::MON.as_bytes()) || k == key::IMPORT) {
+        return Err(bad(format!("the file holds '{}', which no export has", String::from_utf8_lossy(k))));
+    }
+    let (last, rest): (Vec<_>, Vec<_>) = records.into_iter().partition(|(k, _)| k == key::FORMAT);
     if last.len() != 1 {
         return Err(bad("the file holds no cluster"));
     }
-    let mut chunks: Vec<Vec<(Bytes, Bytes)>> = vec![Vec::new()];
+    let of = Bytes::from_static;
+    let mark = of(key::IMPORT.as_bytes());
+    let next = |compare_mark: bool| {
+        let none = [key::FORMAT, key::MON_LEADER].map(|k| Compare::Modified(of(k.as_bytes()), 0));
+        let mut compare = none.to_vec();
+        if compare_mark {
+            compare.push(Compare::Value(mark.clone(), Bytes::copy_from_slice(&name)));
+        }
+        Txn { compare, then: Vec::new() }
+    };
+    let mut first = next(false);
+    // Everything but the mark and the records of running monitors.
+    let (monitors, marked) = (Range::prefix(key::MON.as_bytes()), Range::key(&mark));
+    for r in [
+        Range { start: Bytes::new(), end: Some(marked.start.clone()) },
+        Range { start: marked.end.unwrap_or_default(), end: Some(monitors.start) },
+        Range { start: monitors.end.unwrap_or_default(), end: None },
+    ] {
+        first.then.push(Change::DeleteRange(r));
+    }
+    first.put(mark.clone(), Bytes::copy_from_slice(&name));
+    let mut all = vec![first, next(true)];
     let mut bytes = 0;
     for (k, v) in rest {
         let n = k.len() + v.len();
-        if let Some(chunk) = chunks.last_mut().filter(|c| c.len() < CHUNK && bytes + n < MAX_TXN_BYTES) {
-            chunk.push((k, v));
-            bytes += n;
+        bytes += n;
+        if let Some(t) = all.last_mut().filter(|t| t.then.len() < CHUNK && bytes < MAX_TXN_BYTES) {
+            t.put(k, v);
         } else {
-            chunks.push(vec![(k, v)]);
+            let mut t = next(true);
+            t.put(k, v);
             bytes = n;
+            all.push(t);
         }
     }
-    chunks.push(last);
-    let none = || Compare::Modified(Bytes::from_static(key::FORMAT.as_bytes()), 0);
-    run_here(|_, _| async {
-        let mut store = to.open(true)?;
-        for chunk in chunks {
-            let mut t = Txn { compare: vec![none()], ..Txn::default() };
-            chunk.into_iter().for_each(|(k, v)| t.put(k, v));
-            match store.ask(Op::Txn(t)).await {
-                Ok(Outcome::Committed) => {}
-                Ok(_) => return Err(MonError::Exists(to.shown())),
-                Err(error) => return Err(MonError::Store { path: to.shown(), error }),
-            }
+    let mut end = next(true);
+    last.into_iter().for_each(|(k, v)| end.put(k, v));
+    end.then.push(Change::Delete(mark));
+    all.push(end);
+    Ok(all)
+}
+
+/// Carries out transactions of an import.
+async fn write(store: &mut Store, to: &Place, plan: Vec<Txn>) -> Result<(), MonError> {
+    let failed = |error| MonError::Store { path: to.shown(), error };
+    for t in plan {
+        if store.ask(Op::Txn(t)).await.map_err(failed)? == Outcome::Committed {
+            continue;
         }
-        Ok(())
-    })
-    .map_err(|error| MonError::Io { path: to.shown(), error })??;
-    Ok(records.len())
+        let keys = [key::FORMAT, key::MON_LEADER].map(|k| Bytes::from_static(k.as_bytes()));
+        let Outcome::Values(v) = store.ask(Op::get(keys.to_vec())).await.map_err(failed)? else {
+            return Err(bad("the state store gives a wrong answer"));
+        };
+        return Err(match &v[..] {
+            [Some(_), _] => MonError::Exists(to.shown()),
+            [_, Some(_)] => bad(format!("a monitor leads with its state in {}; stop all monitors", to.shown())),
+            _ => bad(format!("another import into {} has begun", to.shown())),
+        });
+    }
+    Ok(())
+}
+
+/// Reads the output of [`export`] into a place that holds no cluster, and returns the number of records. What an
+/// import that was cut short has left there is removed. All monitors must be stopped.
+pub fn import(to: &Place, input: &mut dyn BufRead) -> Result<usize, MonError> {
+    let records = parse(input)?;
+    let n = records.len();
+    let mut name = [0; 8];
+    auth::Random::fill(&net::OsRandom, &mut name);
+    let plan = plan(records, name)?;
+    run_here(|_, _| async { write(&mut to.open(true)?, to, plan).await })
+        .map_err(|error| MonError::Io { path: to.shown(), error })??;
+    Ok(n)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cut_or_changed_archive_is_refused() {
-        let line = json!({ "key": b64(b"k"), "value": b64(b"v") }).to_string();
-        let sum = base::crc::crc32c(0, line.as_bytes());
-        let good = format!("{}\n{line}\n{}\n", json!({ "belemnite_state": 1 }), json!({ "records": 1, "crc32c": sum }));
-        let read = |s: &str| parse(&mut s.as_bytes());
-        assert_eq!(read(&good).unwrap(), [(Bytes::from_static(b"k"), Bytes::from_static(b"v"))]);
-        assert!(read(&good.replace(&b64(b"v"), &b64(b"w"))).is_err(), "changed");
-        assert!(read(&good[..good.len() - 30]).is_err(), "cut");
-        assert!(read(&good.lines().take(2).collect::<Vec<_>>().join("\n")).is_err(), "without its end");
-        assert!(read(&good.replace("\"belemnite_state\":1", "\"belemnite_state\":9")).is_err(), "of a later version");
-        assert!(read("{}\n").is_err());
-    }
-}
+mod tests;

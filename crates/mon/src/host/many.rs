@@ -504,8 +504,7 @@ async fn in_front(
 }
 
 /// Creates a cluster in etcd, and waits for an etcd that is still starting. Returns the transaction's outcome.
-pub(super) async fn make(etcd: &EtcdOptions, txn: state::Txn) -> Result<Outcome, MonError> {
-    let mut store = Store::etcd(etcd)?;
+pub(super) async fn make(store: &mut Store, txn: state::Txn) -> Result<Outcome, MonError> {
     for left in (0..MAKE_TRIES).rev() {
         match store.ask(Op::get(vec![Bytes::from_static(b"meta/format")])).await {
             Err(state::StateError::Unavailable(_)) if left > 0 => tokio::time::sleep(AGAIN).await,

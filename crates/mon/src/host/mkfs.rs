@@ -7,6 +7,7 @@ use std::path::Path;
 use auth::{CryptoKey, KeyKind, Keyring};
 use base::id::Uuid;
 use base::{AddrVec, AuthName, Utime};
+use bytes::Bytes;
 use net::OsRandom;
 use reactor::{clock, run_here};
 use state::etcd::EtcdOptions;
@@ -15,6 +16,7 @@ use state::{Op, Outcome};
 use super::{MonError, STATE_FILE, Store};
 use crate::core::cluster_state::AuthEntry;
 use crate::core::load::NewCluster;
+use crate::core::records::key;
 
 /// The parameters of a new cluster.
 #[derive(Clone, Debug)]
@@ -77,8 +79,16 @@ pub(super) fn private(path: &Path) -> std::io::Result<()> {
     o.write(true).create(true).truncate(false).mode(0o600).open(path).map(|_| ())
 }
 
-/// Creates the cluster and returns its entities, for the keyring files. Error: [`MonError::Exists`] if there is a
-/// cluster already.
+/// Why a new cluster was not created.
+async fn refused(store: &mut Store, shown: String) -> MonError {
+    match store.ask(Op::get(vec![Bytes::from_static(key::IMPORT.as_bytes())])).await {
+        Ok(Outcome::Values(v)) if v.iter().any(Option::is_some) => MonError::PartOfState(shown),
+        _ => MonError::Exists(shown),
+    }
+}
+
+/// Creates the cluster and returns its entities, for the keyring files. Errors: [`MonError::Exists`] if there is a
+/// cluster already, [`MonError::PartOfState`] if there is part of one.
 pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> {
     let io = |path: &Path, error| MonError::Io { path: path.display().to_string(), error };
     std::fs::create_dir_all(&o.data_dir).map_err(|e| io(&o.data_dir, e))?;
@@ -97,17 +107,28 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
         let shown = "etcd".to_owned();
         let txn =
             new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
-        let outcome = run_here(|_, _| async { super::many::make(etcd, txn).await }).map_err(|e| io(&path, e))??;
-        return if outcome == Outcome::Committed { Ok(entities) } else { Err(MonError::Exists(shown)) };
+        run_here(|_, _| async {
+            let mut store = Store::etcd(etcd)?;
+            match super::many::make(&mut store, txn).await? {
+                Outcome::Committed => Ok(()),
+                _ => Err(refused(&mut store, shown).await),
+            }
+        })
+        .map_err(|e| io(&path, e))??;
+        return Ok(entities);
     }
     // The file holds keys, so its mode is set before the first of them is written.
     private(&path).map_err(|e| io(&path, e))?;
     let shown = path.display().to_string();
     let txn = new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
-    let outcome = run_here(|_, _| async {
+    run_here(|_, _| async {
         let mut store = Store::open(&path)?;
-        store.ask(Op::Txn(txn)).await.map_err(|error| MonError::Store { path: shown.clone(), error })
+        match store.ask(Op::Txn(txn)).await {
+            Ok(Outcome::Committed) => Ok(()),
+            Ok(_) => Err(refused(&mut store, shown).await),
+            Err(error) => Err(MonError::Store { path: shown, error }),
+        }
     })
     .map_err(|e| io(&path, e))??;
-    if outcome == Outcome::Committed { Ok(entities) } else { Err(MonError::Exists(shown)) }
+    Ok(entities)
 }

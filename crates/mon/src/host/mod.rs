@@ -81,6 +81,9 @@ pub enum MonError {
     /// `mkfs` was run where a cluster exists.
     #[error("{0} holds a cluster already")]
     Exists(String),
+    /// `mkfs` was run where an import was cut short.
+    #[error("{0} holds a part of a state, whose import was cut short; import it again")]
+    PartOfState(String),
     /// The monitor cannot listen on an address.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
