@@ -1,7 +1,8 @@
 # Common parts of the interoperability tests; sourced with errexit on.
 #
-# Provides: $W, a new directory that is removed at the end; belemnite; cluster_up ARGS… and cluster_down for a cluster
-# in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT ACTUAL EXPECTED. Processes are ended by pid.
+# Provides: $W, a new directory that is removed at the end (KEEP=1 keeps it, KEEP=failed if the test fails); belemnite;
+# cluster_up ARGS… and cluster_down for a cluster in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT
+# ACTUAL EXPECTED. Processes are ended by pid.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
@@ -41,7 +42,8 @@ finish() {
   for p in "$W"/c/run/*.pid; do
     for _ in $(seq 100); do gone "$p" && break; sleep 0.1; done
   done
-  [ -n "${KEEP:-}" ] || rm -rf "$W"
+  if [ "${KEEP:-}" = failed ] && [ $status = 0 ]; then KEEP=; fi
+  if [ -n "${KEEP:-}" ]; then echo "kept: $W"; else rm -rf "$W"; fi
   exit $status
 }
 trap finish EXIT

@@ -51,6 +51,8 @@ for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 17
   863916204 2604302829 600708 600622 1852665987 7700057 7700124 7710055; do
   cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --plain
 done
+# Several monitors, as drawn.
+cargo run --release --quiet -p belemnite-sim -- --seeds 355157051
 # Erasure-coded pools only, and seeds that found a bug of theirs.
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
 for seed in 810000 810079 920090; do

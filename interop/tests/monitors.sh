@@ -62,7 +62,8 @@ echo "$slowest" >"$1/slowest"
 LOAD
 bash "$W/load.sh" "$W" & load=$!
 PIDS+=($load)
-timeout 120 rados -p p bench 30 write -b 4096 -t 4 >"$W/bench.txt" 2>&1 & bench=$!
+timeout 120 rados -p p bench 30 write -b 4096 -t 4 --debug-ms=1 --debug-objecter=20 --debug-monc=20 \
+  --log-file="$W/bench.log" >"$W/bench.txt" 2>&1 & bench=$!
 PIDS+=($bench)
 
 for round in 1 2; do
@@ -75,7 +76,7 @@ for round in 1 2; do
   wait_for 30 timeout 10 ceph osd pool set p nodelete false
   sleep 1
 done
-wait $bench || { cat "$W/bench.txt"; exit 1; }
+wait $bench || { cat "$W/bench.txt"; grep monclient "$W/bench.log" | tail -n 40; exit 1; }
 # All members at once: nothing can change, and afterwards the state is as before.
 for m in a b c; do kill -KILL "$(pid etcd.$m)"; done
 wait_for 90 timeout 20 ceph osd pool set p nodelete false

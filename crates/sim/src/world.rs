@@ -195,6 +195,15 @@ impl Ctx {
         }
     }
 
+    /// Lets the shared state advance to the present time. What a monitor asks of it counts from then.
+    pub fn state_now(&mut self) {
+        let now = self.now();
+        let wrong = self.several.as_mut().map(|s| s.advance(now));
+        for w in wrong.into_iter().flatten() {
+            self.violation(w);
+        }
+    }
+
     /// Puts the next event of the shared state into the queue.
     pub fn state_events(&mut self) {
         if let Some(s) = &mut self.several
@@ -373,15 +382,12 @@ impl World {
         }
     }
 
-    /// Lets the shared state advance to the present time.
+    /// An event of the shared state.
     fn shared(&mut self) {
-        let now = self.ctx.now();
         let Some(s) = &mut self.ctx.several else { return };
         s.next = None;
-        let (nodes, wrong) = (s.nodes.clone(), s.advance(now));
-        for w in wrong {
-            self.ctx.violation(w);
-        }
+        let nodes = s.nodes.clone();
+        self.ctx.state_now();
         for n in nodes {
             self.hear_state(n);
         }

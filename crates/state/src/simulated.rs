@@ -37,6 +37,9 @@ pub const TIMEOUT: u64 = 2_000_000_000;
 /// Longest delay in nanoseconds of a lost request.
 const LATE: u64 = 10_000_000_000;
 
+/// Divisor for chances in 1000 per second, of nanoseconds.
+const PER_SECOND: u64 = 1_000_000_000_000;
+
 type HandleId = usize;
 
 enum Step {
@@ -143,7 +146,7 @@ impl Cluster {
         self.0.borrow_mut().engine.compact(revision);
     }
 
-    /// Advances the time to `now`.
+    /// Advances the time to `now`. Requests submitted afterwards count from then, so a user calls this before.
     pub fn advance(&self, now: Mono) {
         self.0.borrow_mut().advance(now.0);
     }
@@ -196,18 +199,18 @@ impl World {
         if to <= self.now {
             return;
         }
-        let ms = (to - self.now).div_ceil(1_000_000).min(1000);
+        let ns = (to - self.now).min(1_000_000_000);
         self.now = to;
         let mut out = Vec::new();
         if self.engine.tick(Mono(to)) {
             // The in-memory tree cannot fail.
             let _ = self.engine.expire(&mut self.tree, &mut out);
         }
-        if self.rng.chance(self.faults.compaction * ms, 1_000_000) {
+        if self.rng.chance(self.faults.compaction * ns, PER_SECOND) {
             let back = self.rng.below(20);
             self.engine.compact(self.engine.revision().saturating_sub(back));
         }
-        if self.rng.chance(self.faults.lost_lease * ms, 1_000_000) {
+        if self.rng.chance(self.faults.lost_lease * ns, PER_SECOND) {
             let all = self.engine.lease_ids();
             let pick = self.rng.below(all.len().max(1) as u64) as usize;
             if let Some(l) = all.get(pick) {

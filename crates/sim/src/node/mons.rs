@@ -289,6 +289,7 @@ impl MonsNode {
 
     fn turn(&mut self, cx: &mut Ctx, timer: bool) {
         let now = self.clock.now(cx.now());
+        cx.state_now();
         self.belong(now);
         self.begin(cx);
         self.front_turn(now, timer, cx);
@@ -323,5 +324,26 @@ impl MonsNode {
         if let Some(why) = why {
             self.stop(why);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Options, Size};
+    use crate::several::Several;
+    use state::simulated::Faults;
+
+    #[test]
+    fn requests_after_a_silence_count_from_their_own_time() {
+        let mut cx = Ctx::new(Options::swarm(1, Size::default()), 1, false);
+        let cluster = Cluster::new(1, Faults::default());
+        cx.several = Some(Box::new(Several::new(cluster.clone(), vec![0], false)));
+        cx.queue.at(10 * SEC, Event::Witness);
+        cx.queue.pop();
+        let mut m = MonsNode::new(Clock::draw(&mut Rng::new(1), 0), 0, 0, cluster.clone(), MonOptions::default());
+        m.start(&mut cx);
+        let first = cluster.next_step().expect("the lease is asked for");
+        assert!(first.0 >= 10 * SEC, "a lease that the state counts from {first:?}");
     }
 }
