@@ -1,7 +1,7 @@
 # The laboratory: a killed run resumes without measuring a finished cell again, leaves nothing behind, and its tables
 # can be read.
 source "$(dirname "$0")/../lib.sh"
-cat >"$W/plan.toml" <<'P'
+cat >"$W/plan.toml" <<P
 name = "tiny"
 repetitions = 2
 [cluster]
@@ -11,7 +11,7 @@ osd_size = "2G"
 redundancy = 2
 pg_num = 8
 [[load]]
-name = "reads, \"quoted\""
+name = "reads, \\"quoted\\""
 job = "randread"
 depth = [1, 8]
 objects = 8
@@ -45,11 +45,23 @@ job = "write"
 block = "64K"
 seconds = 1
 warm_up = 0
+[[load]]
+name = "device"
+tool = "fio"
+target = "device"
+device = "$W/device"
+engine = "io_uring"
+image_size = "8M"
+job = "randread"
+depth = 4
+seconds = 1
+warm_up = 0
 P
+truncate -s 8M "$W/device"
 lab() { belemnite lab "$@" --dir "$W/lab"; }
 port=$((PORT + 700))
 expect "errors name the line" "$(sed 's/^pg_num/pgnum/' "$W/plan.toml" >"$W/bad.toml"; lab run "$W/bad.toml" 2>&1 | grep -c 'bad.toml:8: .*did you mean pg_num')" 1
-lab run "$W/plan.toml" --dry-run | grep -q '10 measurements on 1 clusters'
+lab run "$W/plan.toml" --dry-run | grep -q '12 measurements on 1 clusters'
 done_cells() { find "$W/lab/one/cells" -name result.json 2>/dev/null | wc -l; }
 
 "$BIN" lab run "$W/plan.toml" --name one --dir "$W/lab" --port $port >"$W/first.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
@@ -65,7 +77,7 @@ lab clean | grep -q "removed .*lab-$port-$LAB"
 [ -z "$(ls "$W/lab/work")" ]
 
 lab run --resume --port $port >"$W/second.out" || { cat "$W/second.out"; exit 1; }
-expect "cells" "$(done_cells)" 10
+expect "cells" "$(done_cells)" 12
 after=$(cd "$W/lab/one/cells" && stat -c '%n %Y %i' ./*/result.json)
 expect "cells measured again" "$(comm -23 <(echo "$before") <(echo "$after"))" ""
 grep -q ' 0 failed' "$W/second.out"
@@ -76,10 +88,12 @@ python3 - "$W/lab/one" <<'PY'
 import csv, json, sys
 d = sys.argv[1]
 rows = list(csv.DictReader(open(d + '/results.csv')))
-assert len(rows) == 10, rows
-assert {r['load'] for r in rows} == {'reads, "quoted"', 'checked', 'archive', 'rados'}, rows
+assert len(rows) == 12, rows
+assert {r['load'] for r in rows} == {'reads, "quoted"', 'checked', 'archive', 'rados', 'device'}, rows
 for r in rows:
-    assert float(r['iops']) > 0 and float(r['osd_us_per_op']) > 0 and float(r['seconds']) > 0, r
+    assert float(r['iops']) > 0 and float(r['seconds']) > 0, r
+    # The device is none of the cluster's.
+    assert r['load'] == 'device' or float(r['osd_us_per_op']) > 0, r
 checked = [r for r in rows if r['load'] == 'checked']
 assert all(abs(float(r['iops']) - 200) < 20 for r in checked), checked
 archive = [r for r in rows if r['load'] == 'archive']
@@ -89,14 +103,21 @@ for r in archive:
     first = [float(r[f'first_byte_{q}_us']) for q in ('p1', 'p10', 'p25', 'p50', 'p75', 'p90', 'p99', 'max')]
     assert first[0] > 0 and first == sorted(first), first
 assert len(list(csv.DictReader(open(d + '/series.csv')))) >= 6
-assert len(json.load(open(d + '/results.json'))['results']) == 10
+results = json.load(open(d + '/results.json'))['results']
+assert len(results) == 12
+for r in results:
+    if r['load'] == 'rados':
+        # Two OSDs get the client's bytes, and one of them sends them to the other.
+        osds = [p for p in r['processes'] if p['name'].startswith('osd.')]
+        sent = sum(p['received'] for p in osds) / (r['metrics']['ops'] * 65536)
+        assert 1.5 < sent < 3, (sent, r)
 page = open(d + '/report.html').read()
 for bad in ('http:', 'https:', 'src=', 'href=', '<script', 'url('):
     assert bad not in page, bad
 assert page.count('<svg') >= 3
 try:
     import pandas
-    assert len(pandas.read_csv(d + '/results.csv')) == 10
+    assert len(pandas.read_csv(d + '/results.csv')) == 12
 except ImportError:
     pass
 PY
@@ -106,7 +127,7 @@ if command -v chromium >/dev/null; then
 fi
 lab show one | grep -q 'checked'
 lab compare one >/dev/null
-lab list | grep -q 'one .*10 cells'
+lab list | grep -q 'one .*12 cells'
 
 # Ctrl-C stops all daemons; a second run in the same directory is independent.
 "$BIN" lab run "$W/plan.toml" --name two --dir "$W/lab" --port $port >"$W/third.out" 2>&1 & LAB=$!; PIDS+=("$LAB")

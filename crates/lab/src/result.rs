@@ -34,6 +34,12 @@ pub struct Process {
     pub rss_mib: f64,
     /// Bytes it wrote to block devices.
     pub written: f64,
+    /// Bytes that its TCP connections sent; 0 if unknown.
+    #[serde(default)]
+    pub sent: f64,
+    /// Bytes that its TCP connections received; 0 if unknown.
+    #[serde(default)]
+    pub received: f64,
 }
 
 impl Process {
@@ -107,7 +113,7 @@ pub struct CellResult {
 }
 
 /// Figures in the order of tables, with their units.
-pub const METRICS: [(&str, &str); 54] = [
+pub const METRICS: [(&str, &str); 55] = [
     ("iops", "operations per second"),
     ("mib_s", "MiB per second"),
     ("mean_us", "mean latency, µs"),
@@ -159,6 +165,7 @@ pub const METRICS: [(&str, &str); 54] = [
     ("iops_per_osd_core", "operations per second and core of the OSDs"),
     ("osd_rss_mib", "memory of the OSDs, MiB"),
     ("written_per_byte", "bytes written to devices per byte of the client"),
+    ("osd_net_per_op", "bytes that the OSDs sent and received per operation"),
     ("ops", "operations"),
     ("seconds", "measured seconds"),
     ("not_started", "operations that were due and never started"),

@@ -54,6 +54,7 @@ pub fn working_set(c: &Cell) -> u64 {
         ("files", _) => l.int("clients") * l.int("objects") * l.bytes("object_size"),
         // `rados bench` writes new objects for its whole time.
         ("rados", _) => (l.number("seconds") * 100e6) as u64,
+        ("fio", "file") => l.int("clients") * l.bytes("image_size"),
         _ => l.bytes("image_size"),
     }
 }
@@ -91,7 +92,7 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
             secs += POOL;
             served = false;
         }
-        if !served && matches!(c.load.text("tool"), "s3" | "files") {
+        if !served && (c.load.text("tool") == "s3" || c.uses_files()) {
             served = true;
             secs += SERVICE;
         }

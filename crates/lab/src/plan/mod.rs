@@ -113,6 +113,12 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// True if the load works on files of a file system.
+    #[must_use]
+    pub fn uses_files(&self) -> bool {
+        self.load.text("tool") == "files" || self.load.text("tool") == "fio" && self.load.text("target") == "file"
+    }
+
     /// Name of the cell's folder; the same in every run of the plan.
     #[must_use]
     pub fn id(&self) -> String {

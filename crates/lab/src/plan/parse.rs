@@ -309,9 +309,16 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
         if job == "archive" && c.load.int("writers") + c.load.int("readers") == 0 {
             return src.error(0, format!("load {load}: neither writers nor readers"));
         }
-        let needed = match c.load.text("tool") {
+        let (tool, target) = (c.load.text("tool"), c.load.text("target"));
+        if matches!(target, "file" | "device") && tool != "fio" {
+            return src.error(0, format!("load {load}: the target {target} is for fio, not for {tool}"));
+        }
+        if tool == "fio" && target == "device" && (c.load.text("device").is_empty() || c.load.int("clients") > 1) {
+            return src.error(0, format!("load {load}: the target device needs the key device, and has one client"));
+        }
+        let needed = match tool {
             "s3" => Some("endpoint"),
-            "files" => Some("directory"),
+            _ if c.uses_files() => Some("directory"),
             _ => None,
         };
         let existing = c.cluster.text("system").starts_with("existing:");

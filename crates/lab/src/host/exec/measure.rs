@@ -151,10 +151,10 @@ impl Around<'_> {
     /// Prefills, warms up, measures, and repairs the cluster after disturbances.
     pub(super) fn measure(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell) -> Result<CellResult, ExecError> {
         pool.served.prepare(self.t, c, cell)?;
-        if cell.load.text("tool") != "files" || !cell.load.text("directory").is_empty() {
+        if !cell.uses_files() || !cell.load.text("directory").is_empty() {
             return self.with(c, pool, cell, None);
         }
-        if tool::is_read_only(cell) && pool.filled.insert(tool::set_name(cell)) {
+        if tool::is_filled_apart(cell) && pool.filled.insert(tool::set_name(cell)) {
             // The files are made through a separate mount, so that the measured mount has none of them in its cache.
             let dir = pool.served.mount(self.t, c)?;
             let conf = c.conf.clone();
@@ -354,7 +354,7 @@ fn result(
     };
     let (osd, mon, service) = (cpu("osd"), cpu("mon") + cpu("mgr"), cpu("rgw") + cpu("mds"));
     let of = |f: fn(&Process) -> f64| r.processes.iter().filter(|p| p.kind() == "osd").map(f).sum::<f64>();
-    let (rss, written) = (of(|p| p.rss_mib), of(|p| p.written));
+    let (rss, written, net) = (of(|p| p.rss_mib), of(|p| p.written), of(|p| p.sent + p.received));
     r.metrics.extend([
         ("mon_us_per_op".to_owned(), mon / ops * 1e6),
         // The CPU time of a mount counts as the client's.
@@ -370,6 +370,9 @@ fn result(
             ("iops_per_osd_core".to_owned(), ops / osd),
             ("osd_rss_mib".to_owned(), rss),
         ]);
+        if net > 0.0 {
+            r.metrics.insert("osd_net_per_op".into(), net / ops);
+        }
     }
     let job = cell.load.text("job");
     if matches!(job, "write" | "randwrite") {

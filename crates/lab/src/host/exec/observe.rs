@@ -3,11 +3,13 @@
 //! A thread takes a sample every second, or at the plan's interval. The first and the last one give the use between
 //! them.
 
-use super::remote::At;
+use super::remote::{At, SS};
 use crate::host::control::Control;
 use crate::result::{Machine, Process};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ pub(super) struct Look {
     pub(super) rss: u64,
     pub(super) read: u64,
     pub(super) written: u64,
+    /// Bytes sent and received by TCP since the first sample.
+    pub(super) net: [u64; 2],
     /// CPU seconds of each thread.
     threads: BTreeMap<u32, f64>,
 }
@@ -64,10 +68,69 @@ fn field(text: &str, name: &str) -> u64 {
     l.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-fn look_at(p: &At) -> Look {
+/// Bytes sent and received by each TCP connection, by the inode of its socket.
+type Connections = BTreeMap<u64, [u64; 2]>;
+
+fn number_after(line: &str, name: &str) -> Option<u64> {
+    let rest = &line[line.find(name)? + name.len()..];
+    rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+}
+
+/// Reads the output of [`SS`]. A connection without a number has sent, or received, nothing.
+fn connections(text: &str) -> Connections {
+    let of = |l: &str| {
+        let n = |name| number_after(l, name).unwrap_or(0);
+        Some((number_after(l, " ino:")?, [n(" bytes_sent:"), n(" bytes_received:")]))
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// TCP connections of processes: those of this machine are listed once for each network namespace and sample.
+#[derive(Default)]
+struct Network {
+    /// By the namespace, in this sample.
+    listed: BTreeMap<PathBuf, Connections>,
+    /// By the process's name: its connections in the sample before, and what all have sent and received.
+    seen: BTreeMap<String, (Connections, [u64; 2])>,
+}
+
+impl Network {
+    /// Bytes that a process has sent and received since the first sample; `open` are its open files.
+    fn of(&mut self, name: &str, p: &At, open: &str) -> [u64; 2] {
+        let sockets = open.lines().filter_map(|l| l.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        let now: Connections = if p.host.is_some() {
+            let all = connections(open);
+            sockets.filter_map(|ino: u64| Some((ino, *all.get(&ino)?))).collect()
+        } else {
+            let Ok(space) = fs::read_link(format!("/proc/{}/ns/net", p.pid)) else { return [0; 2] };
+            let all = self.listed.entry(space).or_insert_with(|| {
+                let (pid, ss) = (p.pid.to_string(), SS.split(' '));
+                let out = Command::new("nsenter").args(["-t", &pid, "-n"]).args(ss).output();
+                // Without `ss`, or the right to see another namespace, nothing is known of the network.
+                out.map(|o| connections(&String::from_utf8_lossy(&o.stdout))).unwrap_or_default()
+            });
+            sockets.filter_map(|ino: u64| Some((ino, *all.get(&ino)?))).collect()
+        };
+        let first = !self.seen.contains_key(name);
+        let (before, sum) = self.seen.entry(name.to_owned()).or_default();
+        if !first {
+            for (ino, n) in &now {
+                let old = before.get(ino).copied().unwrap_or_default();
+                for i in 0..2 {
+                    sum[i] += n[i].saturating_sub(old[i]);
+                }
+            }
+        }
+        *before = now;
+        *sum
+    }
+}
+
+fn look_at(name: &str, p: &At, network: &mut Network) -> Look {
     // A process that has ended has no files in `/proc`, and counts as idle.
-    let [stat, status, io, threads] = p.look();
+    let [stat, status, io, threads, open] = p.look();
     Look {
+        net: network.of(name, p, &open),
         cpu: stat_cpu(&stat),
         rss: field(&status, "VmRSS:") * 1024,
         read: field(&io, "read_bytes:"),
@@ -121,6 +184,7 @@ impl Watch {
         let (tx, rx) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut pids, begin) = (pids, Instant::now());
+            let mut network = Network::default();
             let mut out: Vec<Sample> = Vec::new();
             let mut next = begin;
             let mut last = false;
@@ -133,9 +197,10 @@ impl Watch {
                         seen
                     },
                 );
+                network.listed.clear();
                 out.push(Sample {
                     at: begin.elapsed().as_secs_f64(),
-                    processes: pids.iter().map(|(n, p)| (n.clone(), look_at(p))).collect(),
+                    processes: pids.iter().map(|(n, p)| (n.clone(), look_at(n, p, &mut network))).collect(),
                     whole: whole(&disk),
                     seen,
                 });
@@ -197,6 +262,8 @@ fn process(name: &str, samples: &[Sample]) -> Option<Process> {
         busiest_thread: busiest.fold(0.0, f64::max) / time,
         rss_mib: last.rss as f64 / 1_048_576.0,
         written: last.written.saturating_sub(first.written) as f64,
+        sent: (last.net[0] - first.net[0]) as f64,
+        received: (last.net[1] - first.net[1]) as f64,
         ..Process::default()
     })
 }
@@ -224,10 +291,11 @@ pub(super) fn sum_up(samples: &[Sample]) -> (Vec<Process>, Machine, BTreeMap<Str
 
 /// Samples as CSV.
 pub(super) fn csv(samples: &[Sample]) -> String {
-    let mut out = "at,process,cpu_seconds,rss_bytes,read_bytes,written_bytes\n".to_owned();
+    let mut out = "at,process,cpu_seconds,rss_bytes,read_bytes,written_bytes,sent_bytes,received_bytes\n".to_owned();
     for s in samples {
         for (n, l) in &s.processes {
-            out += &format!("{:.3},{n},{:.2},{},{},{}\n", s.at, l.cpu, l.rss, l.read, l.written);
+            let [sent, received] = l.net;
+            out += &format!("{:.3},{n},{:.2},{},{},{},{sent},{received}\n", s.at, l.cpu, l.rss, l.read, l.written);
         }
     }
     out
@@ -242,4 +310,17 @@ pub(super) fn states_csv(samples: &[Sample]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections;
+
+    #[test]
+    fn bytes_of_connections_are_read() {
+        let text = "ESTAB 0 0 127.0.0.1:6800 127.0.0.1:40000 ino:4711 sk:3 cgroup:/ <-> cubic rto:204 bytes_sent:12 bytes_acked:12 bytes_received:34 segs_out:1\n\
+            ESTAB 0 0 [::1]:1 [::1]:2 uid:33 ino:5 sk:4 <-> cubic bytes_received:7\nESTAB without an inode\n";
+        let all: Vec<_> = connections(text).into_iter().collect();
+        assert_eq!(all, [(5, [0, 7]), (4711, [12, 34])]);
+    }
 }

@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Word that ends the output of a command in a host's shell, followed by its exit status.
 const MARK: &str = "belemnite-lab-end-of-output";
+/// Lists TCP connections, one a line, with inode and bytes sent and received.
+pub(super) const SS: &str = "ss -HtineO";
 /// Longest output of a command in bytes.
 const OUTPUT_MAX: usize = 16 << 20;
 
@@ -46,21 +48,26 @@ pub(super) struct At {
 }
 
 impl At {
-    /// Contents of `/proc/PID/stat`, `status` and `io`, and `stat` of each thread; empty once the process has ended.
-    pub(super) fn look(&self) -> [String; 4] {
+    /// Contents of `/proc/PID/stat`, `status` and `io`, and `stat` of each thread; empty once the process has ended. The fifth lists the
+    /// process's open files, and on other hosts, in front of that, what `ss` says of the TCP connections there.
+    pub(super) fn look(&self) -> [String; 5] {
         let pid = self.pid;
         let Some(host) = &self.host else {
             let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
             let threads: String = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("stat")).ok()).collect();
-            return [read("stat"), read("status"), read("io"), threads];
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let open = open.filter_map(|f| std::fs::read_link(f.path()).ok());
+            let open: Vec<String> = open.map(|f| f.display().to_string()).collect();
+            return [read("stat"), read("status"), read("io"), threads, open.join("\n")];
         };
         let script = format!(
-            "for f in stat status io; do cat /proc/{pid}/$f 2>/dev/null; echo =; done; cat /proc/{pid}/task/*/stat 2>/dev/null; true"
+            "for f in stat status io; do cat /proc/{pid}/$f 2>/dev/null; echo =; done; cat /proc/{pid}/task/*/stat 2>/dev/null; \
+             echo =; {SS} 2>/dev/null; readlink /proc/{pid}/fd/* 2>/dev/null; true"
         );
         // A host that does not answer shows no process.
         let out = host.run(&script).unwrap_or_default();
-        let mut parts = out.splitn(4, "=\n").map(str::to_owned);
+        let mut parts = out.splitn(5, "=\n").map(str::to_owned);
         std::array::from_fn(|_| parts.next().unwrap_or_default())
     }
 
@@ -251,7 +258,7 @@ mod tests {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         let pid = first.trim().strip_prefix("pid ").unwrap().parse().unwrap();
         let remote = At { pid, host: Some(r) };
-        let [stat, status, _, threads] = remote.look();
+        let [stat, status, _, threads, _] = remote.look();
         assert!(stat.starts_with(&format!("{pid} ")) && status.contains("VmRSS:"), "{stat} {status}");
         assert_eq!(threads.lines().count(), 1);
         assert_eq!(At { pid, host: None }.look()[0].split(' ').next(), Some(pid.to_string().as_str()));

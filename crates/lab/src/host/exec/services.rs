@@ -95,7 +95,7 @@ impl Served {
             "s3" if cell.load.text("endpoint").is_empty() && self.gateway.is_none() => {
                 self.gateway = Some(self.start_gateway(t, c, cell)?);
             }
-            "files" if cell.load.text("directory").is_empty() && !self.files => {
+            _ if cell.uses_files() && cell.load.text("directory").is_empty() && !self.files => {
                 self.start_files(t, c, cell)?;
                 self.files = true;
             }

@@ -37,6 +37,11 @@ pub(super) fn is_read_only(c: &Cell) -> bool {
     matches!(c.load.text("job"), "get" | "head" | "list" | "stat" | "readdir")
 }
 
+/// Whether the load's files are made before it is mounted: it does not make them itself.
+pub(super) fn is_filled_apart(c: &Cell) -> bool {
+    is_read_only(c) || c.load.text("tool") == "fio" && c.load.is("prefill")
+}
+
 /// Whether `belemnite load` makes the load.
 pub(super) fn is_steps(c: &Cell) -> bool {
     matches!(c.load.text("tool"), "s3" | "objects" | "files")
@@ -76,6 +81,8 @@ pub(super) fn set_name(c: &Cell) -> String {
     match l.text("tool") {
         _ if uses_images(c) => format!("images-{}", l.text("image_size")),
         "rados" => format!("rados-{}-{}", l.text("block"), l.text("write_omap")),
+        "fio" if c.uses_files() => format!("fio-files-{}-{}", l.text("clients"), l.text("image_size")),
+        "fio" if l.text("target") == "device" => format!("device-{}", l.text("image_size")),
         "fio" => "fio-objects".into(),
         // Each client has its own files, and all have the same objects.
         "files" => format!("lab-files-{}-{}-{}", l.text("clients"), l.text("objects"), l.text("object_size")),
@@ -222,15 +229,20 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
     let mut line = Line::new("fio", seconds.unwrap_or((l.bytes("image_size") * clients / FILL_SLOWEST) as f64)).add([
         "--output-format=json",
         "--group_reporting",
-        // The engine must come before its options.
-        if uses_images(c) { "--ioengine=rbd" } else { "--ioengine=rados" },
-        "--clientname=admin",
         "--randrepeat=0",
         "--norandommap",
         "--percentile_list=1:10:25:50:75:90:95:99:99.9:99.99",
     ]);
+    line = match l.text("target") {
+        "file" | "device" => line.add([format!("--ioengine={}", l.text("engine")), "--direct=1".to_owned()]),
+        // The engine must come before its options.
+        target => line.add([
+            format!("--ioengine={}", if target == "image" { "rbd" } else { "rados" }),
+            "--clientname=admin".to_owned(),
+            format!("--pool={}", on.pool),
+        ]),
+    };
     line = line.add([
-        format!("--pool={}", on.pool),
         format!("--rw={job}"),
         format!("--bs={block}"),
         format!("--iodepth={depth}"),
@@ -264,6 +276,14 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
         for i in 0..clients {
             line = line.add([format!("--name=c{i}"), format!("--rbdname={}", image(i))]);
         }
+    } else if c.uses_files() {
+        let dir = on.mount.map_or_else(|| l.text("directory").to_owned(), |d| d.display().to_string());
+        line = line.add([format!("--directory={dir}"), format!("--size={}", l.bytes("image_size"))]);
+        // The jobs of a data set have the same names: fio's files are called after them.
+        line = line.add((0..clients).map(|i| format!("--name={}-{i}", set_name(c))));
+    } else if l.text("target") == "device" {
+        line = line.add([format!("--filename={}", l.text("device")), format!("--size={}", l.bytes("image_size"))]);
+        line = line.add(["--name=c0"]);
     } else {
         line = line.add([
             "--conf=".to_owned() + &on.conf.display().to_string(),
@@ -337,7 +357,7 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
         line.run(t, on.conf, |_| ()).map(|_| ())
     };
     match l.text("tool") {
-        "fio" if uses_images(c) => once(fio(c, on, "write", "4M", 8, None)),
+        "fio" if l.text("target") != "object" => once(fio(c, on, "write", "4M", 8, None)),
         // fio makes its objects itself in every run.
         "fio" => Ok(()),
         "rbd" => {
