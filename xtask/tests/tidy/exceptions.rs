@@ -113,6 +113,8 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "with",
         "one decision in the order of its steps, which share what the ones before found",
     ),
+    ("crates/lab/src/host/exec/measure.rs", "result", "the fields of a result, one after the other"),
+    ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
     (
         "crates/mgr/src/host/images/mod.rs",
         "add",
