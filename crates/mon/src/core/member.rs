@@ -8,7 +8,8 @@
 //!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as
 //!     leader.
 //!  2. A deposed leader never leads again in this process, because its state may be stale.
-//!  3. An unknown outcome is looked up: the record of the leader names the process that wrote it.
+//!  3. An unknown outcome is looked up: the record of the leader names the process that wrote it. If it is under an
+//!     earlier lease of this process, it is written again under the present one before this monitor leads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -286,17 +287,19 @@ impl Member {
         }
         self.invalid = invalid;
         let mine = leader.as_ref().is_some_and(|l| l.instance == self.me.instance);
-        if mine && !self.led {
+        // The record may be of a lease that this monitor could not renew. The store may end that one at any time.
+        let outlived = mine && found.as_ref().is_some_and(|e| e.lease != self.lease());
+        if mine && !outlived && !self.led {
             // The answer to this monitor's own transaction was lost.
             return self.elected(found.map_or(0, |e| e.modified), now);
         }
-        if found.is_none()
+        if (found.is_none() || outlived)
             && self.may_lead
             && !self.led
             && let Some(lease) = self.lease()
         {
             let put = Write::Put(key::MON_LEADER.into(), self.me.to_value(), Some(lease));
-            let compare = vec![Compare::Modified(key::MON_LEADER.into(), 0)];
+            let compare = vec![Compare::Modified(key::MON_LEADER.into(), found.map_or(0, |e| e.modified))];
             self.ask(Ask::Stand, Op::Txn(Txn { compare, then: vec![put] }), now);
         }
         if self.leader != leader {
@@ -374,6 +377,49 @@ mod tests {
         m.leader_changed();
         m.tick(at(56));
         assert!(asked(&mut m).is_empty());
+    }
+
+    #[test]
+    fn a_leaders_record_under_an_earlier_lease_is_written_again() {
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let enter = |m: &mut Member, ms: u64, lease: u64| {
+            let grant = tick_for_one(m, ms);
+            assert_eq!(grant.op, Op::Grant(LEASE));
+            m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(lease), LEASE))), at(ms));
+            let present = tick_for_one(m, ms);
+            m.reply(reply(&present, 1, Ok(Outcome::Committed)), at(ms));
+            tick_for_one(m, ms)
+        };
+        let values = |leader: Option<Entry>| Ok(Outcome::Values(vec![leader, None]));
+        let look = enter(&mut m, 0, 7);
+        m.reply(reply(&look, 1, values(None)), at(1));
+        let [stand] = &asked(&mut m)[..] else { panic!("it stands for election") };
+        // The transaction takes effect, but no answer comes while the lease can be used, nor can it be renewed.
+        m.tick(at(3300));
+        asked(&mut m);
+        m.reply(reply(stand, 0, Err(StateError::Unknown("late".into()))), at(3300));
+        let look = enter(&mut m, 3900, 8);
+        let of =
+            |lease| Entry { value: presence("a", 1).to_value(), created: 5, modified: 5, lease: Some(LeaseId(lease)) };
+        m.reply(reply(&look, 5, values(Some(of(7)))), at(3901));
+        assert_eq!(m.leads_until(), None, "lease 7 may end before lease 8");
+        let out = m.take_outputs();
+        let [stand] =
+            &out.iter().filter_map(|o| if let Output::Submit(r) = o { Some(r) } else { None }).collect::<Vec<_>>()[..]
+        else {
+            panic!("it stands again: {out:?}")
+        };
+        let Op::Txn(t) = &stand.op else { panic!("{stand:?}") };
+        assert_eq!(t.compare, [Compare::Modified(key::MON_LEADER.into(), 5)]);
+        assert!(matches!(&t.then[..], [Write::Put(_, _, Some(LeaseId(8)))]), "{t:?}");
+        // This answer is late as well. Now the record is under the present lease.
+        m.reply(reply(stand, 0, Err(StateError::Unknown("late".into()))), at(3950));
+        m.tick(at(4500));
+        let sent = asked(&mut m);
+        let look = sent.iter().find(|r| matches!(r.op, Op::Get { .. })).expect("it looks again, and renews its lease");
+        let again = Entry { modified: 9, ..of(8) };
+        m.reply(reply(look, 9, values(Some(again))), at(4501));
+        assert!(m.take_outputs().contains(&Output::Elected { fence: (key::MON_LEADER.into(), 9) }));
     }
 
     #[test]
