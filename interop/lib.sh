@@ -2,7 +2,7 @@
 #
 # Provides: $W, a new directory that is removed at the end (KEEP=1 keeps it, KEEP=failed if the test fails); belemnite;
 # cluster_up ARGS… and cluster_down for a cluster in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT
-# ACTUAL EXPECTED. Processes are ended by pid.
+# ACTUAL EXPECTED; exact_usage FILE. Processes are ended by pid.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
@@ -78,6 +78,14 @@ cluster_up() {
 cluster_down() {
   kill -TERM "$UP"
   wait "$UP" || { echo "up ended with status $?" >&2; cat "$W/up.out"; return 1; }
+}
+
+# exact_usage FILE: by this output of `radosgw-admin bucket check`, the statistics in the bucket's index equal those counted
+# from its entries. The index keeps categories without entries.
+exact_usage() {
+  local used='def used: with_entries(select(any(.value[]; . != 0)));'
+  jq -e "$used .check_result | (.existing_header.usage | used) == (.calculated_header.usage | used)" "$1" >/dev/null ||
+    { cat "$1"; return 1; }
 }
 
 # real_osd ID: a real ceph-osd with this id in the Belemnite cluster, of device class `real`.

@@ -18,7 +18,7 @@ else
 fi
 consistent() {
   admin bucket check --bucket "$1" >"$W/check"
-  jq -e '.existing_header.usage == .calculated_header.usage' "$W/check" >/dev/null || { cat "$W/check"; return 1; }
+  exact_usage "$W/check"
 }
 shards() { admin bucket stats --bucket "$1" | jq .num_shards; }
 answers() { curl -sf -o /dev/null "http://127.0.0.1:$((PORT + 5))"; }
