@@ -1,5 +1,6 @@
 //! Result of one measurement: figures for tables, series for plots, and facts for findings.
 
+use crate::stats::Sample;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -110,10 +111,23 @@ pub struct CellResult {
     /// Histogram of the times to the first byte, as `histogram`; empty if the tool reports none.
     #[serde(default)]
     pub first_byte: Vec<(f64, u64)>,
+    /// Seconds until each client finished, of a load with an end of its own.
+    #[serde(default)]
+    pub finishes: Vec<f64>,
+    /// Requests per second of each rank of the file system, over the seconds of the measurement.
+    #[serde(default)]
+    pub ranks: BTreeMap<i64, Vec<(f64, f64)>>,
 }
 
 /// Figures in the order of tables, with their units.
-pub const METRICS: [(&str, &str); 55] = [
+pub const METRICS: [(&str, &str); 62] = [
+    ("finish_first_s", "first client finished, s"),
+    ("finish_median_s", "median client finished, s"),
+    ("finish_last_s", "last client finished, s"),
+    ("finish_spread", "last client's time in that of the first"),
+    ("unpack_median_s", "median client unpacked, s"),
+    ("mds_per_second", "requests of the metadata servers per second"),
+    ("busiest_rank_percent", "of these by the busiest rank, %"),
     ("iops", "operations per second"),
     ("mib_s", "MiB per second"),
     ("mean_us", "mean latency, µs"),
@@ -190,6 +204,8 @@ pub struct Measured {
     pub own_cpu: Option<f64>,
     /// Histogram of the times to the first byte.
     pub first_byte: Vec<(f64, u64)>,
+    /// Seconds until each client finished.
+    pub finishes: Vec<f64>,
 }
 
 fn number(v: &Value) -> f64 {
@@ -252,6 +268,29 @@ pub fn from_bench(text: &str) -> Option<Measured> {
     let cpu = v["cpu_seconds"].as_object()?;
     m.cpu = cpu.iter().filter_map(|(pid, s)| Some((pid.parse().ok()?, s.as_f64()?))).collect();
     m.own_cpu = v["own_cpu_seconds"].as_f64();
+    Some(m)
+}
+
+/// Parses the output of `belemnite load build --format json`. An operation is a file of the built trees.
+#[must_use]
+pub fn from_build(text: &str) -> Option<Measured> {
+    let v: Value = serde_json::from_str(text).ok()?;
+    let of = |k: &str| -> Option<Vec<f64>> { Some(v["clients"].as_array()?.iter().map(|c| number(&c[k])).collect()) };
+    let (built, unpacked, clients) = (Sample::new(of("built")?), Sample::new(of("unpacked")?), of("files")?);
+    let ((first, last), ops) = (built.range()?, clients.iter().sum::<f64>());
+    let mut m = Measured { clients, finishes: of("built")?, ..Measured::default() };
+    m.metrics.extend([
+        ("ops".to_owned(), ops),
+        ("seconds".to_owned(), last),
+        ("iops".to_owned(), ops / last.max(1e-9)),
+        ("finish_first_s".to_owned(), first),
+        ("finish_median_s".to_owned(), built.median()?),
+        ("finish_last_s".to_owned(), last),
+        ("finish_spread".to_owned(), last / first.max(1e-9)),
+        ("unpack_median_s".to_owned(), unpacked.median()?),
+    ]);
+    let cpu = v["cpu_seconds"].as_object()?;
+    m.cpu = cpu.iter().filter_map(|(pid, s)| Some((pid.parse().ok()?, s.as_f64()?))).collect();
     Some(m)
 }
 

@@ -3,6 +3,7 @@
 use super::bench::seconds;
 use super::{Error, Target};
 use crate::size;
+use lab::host::build;
 use lab::host::steps::{self, Outcome, Role, Steps, To};
 use lab::load::sigv4::Keys;
 use lab::load::steps::{Mix, Sizes};
@@ -49,6 +50,40 @@ pub(crate) enum LoadCommand {
         #[command(flatten)]
         args: LoadArgs,
     },
+    /// Builds of a source tree, as of a kernel, on a mounted file system; each client has a directory of its own
+    Build(BuildArgs),
+}
+
+/// Arguments of builds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BuildArgs {
+    /// Directories of the file system, in which the clients take turns: one, or a mount for each client
+    #[arg(required = true)]
+    directories: Vec<PathBuf>,
+    /// Archive with the source tree; crate:NAME is that crate's in Cargo's cache
+    #[arg(long, value_name = "FILE")]
+    source: String,
+    /// Shell command that builds the unpacked tree; without it every C file is compiled by itself
+    #[arg(long, default_value = build::COMPILE, hide_default_value = true)]
+    command: String,
+    /// Number of clients
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// Pin the clients' directories to so many ranks in turn
+    #[arg(long, value_name = "RANKS")]
+    pin_ranks: Option<u64>,
+    /// Name of the directory for all clients; it must not exist
+    #[arg(long, default_value = "load", value_name = "NAME")]
+    run_name: String,
+    /// Keep the trees
+    #[arg(long)]
+    keep: bool,
+    /// Process ids of local daemons whose CPU time is reported
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    cpu_of: Vec<u32>,
+    /// Output: lines, or JSON
+    #[arg(long, default_value = "line", value_parser = ["line", "json"])]
+    format: String,
 }
 
 const OBJECT_JOBS: [&str; 7] = ["put", "get", "head", "list", "delete", "mixed", "archive"];
@@ -172,6 +207,7 @@ pub(crate) fn run(t: &Target, c: LoadCommand) -> Result<(), Error> {
         LoadCommand::Objects { pool, job, args } => {
             (To::Pool { options: t.options()?, pool }, args.spec(&job)?, job, args)
         }
+        LoadCommand::Build(a) => return run_builds(a),
         LoadCommand::Files { directory, job, args } => {
             let spec = args.spec(if job == "mixed" { "mixed-files" } else { &job })?;
             (To::Files { dir: directory }, spec, job, args)
@@ -190,6 +226,31 @@ pub(crate) fn run(t: &Target, c: LoadCommand) -> Result<(), Error> {
         _ => lines(&job, &o),
     };
     super::show(std::io::stdout().lock(), &text)
+}
+
+/// Builds, and shows when each client finished.
+fn run_builds(a: BuildArgs) -> Result<(), Error> {
+    let o = build::run(&build::Builds {
+        dirs: a.directories,
+        clients: a.clients,
+        source: build::find_source(&a.source)?,
+        command: a.command,
+        ranks: a.pin_ranks,
+        name: a.run_name,
+        keep: a.keep,
+        cpu_of: a.cpu_of,
+    })?;
+    if a.format == "json" {
+        return super::show(std::io::stdout().lock(), &serde_json::to_string_pretty(&o.to_json())?);
+    }
+    let mut s = format!("{} clients in {:.1} s", o.clients.len(), o.seconds());
+    for (i, c) in o.clients.iter().enumerate() {
+        s += &format!(
+            "\n  client {i}: unpacked after {:.1} s, built after {:.1} s, {} files",
+            c.unpacked, c.built, c.files
+        );
+    }
+    super::show(std::io::stdout().lock(), &s)
 }
 
 fn lines(job: &str, o: &Outcome) -> String {
@@ -246,6 +307,7 @@ mod tests {
         match Line::try_parse_from(all).unwrap().command {
             LoadCommand::S3 { job, args, .. } | LoadCommand::Objects { job, args, .. } => args.spec(&job).unwrap(),
             LoadCommand::Files { job, args, .. } => args.spec(&job).unwrap(),
+            LoadCommand::Build(a) => panic!("no steps: {a:?}"),
         }
     }
 
@@ -258,6 +320,18 @@ mod tests {
         assert_eq!(s.sizes, Sizes::Archive(3072));
         assert_eq!(spec("objects p archive --readers 0").roles.len(), 1);
         assert_eq!(spec("s3 http://h get --depth 2").roles[0].workers, 2);
+    }
+
+    #[test]
+    fn builds_have_directories_and_a_source() {
+        let line = |words: &str| Line::try_parse_from(std::iter::once("load").chain(words.split(' ')));
+        let LoadCommand::Build(a) = line("build /m0 /m1 --source a.tar --clients 4 --pin-ranks 2").unwrap().command
+        else {
+            panic!("builds");
+        };
+        assert_eq!((a.directories.len(), a.clients, a.pin_ranks), (2, 4, Some(2)));
+        assert_eq!(a.command, build::COMPILE);
+        assert!(line("build --source a.tar").is_err() && line("build /m0").is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Built-in plans: the published studies, each at full size and `small`.
 
 /// Name and text of each plan.
-pub const PLANS: [(&str, &str); 12] = [
+pub const PLANS: [(&str, &str); 13] = [
     ("compare", include_str!("../../plans/compare.toml")),
     ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
     ("osds-per-device", include_str!("../../plans/osds-per-device.toml")),
@@ -14,6 +14,7 @@ pub const PLANS: [(&str, &str); 12] = [
     ("small-objects", include_str!("../../plans/small-objects.toml")),
     ("s3", include_str!("../../plans/s3.toml")),
     ("file-metadata", include_str!("../../plans/file-metadata.toml")),
+    ("kernel-build", include_str!("../../plans/kernel-build.toml")),
 ];
 
 /// Text of the built-in plan of that name.

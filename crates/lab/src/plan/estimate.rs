@@ -22,6 +22,12 @@ const LARGE: u64 = 1 << 20;
 const ARCHIVE_MEAN: u64 = 7;
 /// Seconds to start a gateway or a metadata server.
 const SERVICE: f64 = 15.0;
+/// Seconds to start a further metadata server.
+const RANK: f64 = 3.0;
+/// Seconds of a client's build.
+const BUILD: f64 = 10.0;
+/// Bytes of a built tree.
+const TREE: u64 = 16 << 20;
 /// Bytes that an empty OSD uses.
 const EMPTY: u64 = 256 << 20;
 
@@ -51,6 +57,7 @@ pub fn working_set(c: &Cell) -> u64 {
             let mean = if l.text("sizes") == "archive" { ARCHIVE_MEAN } else { 1 };
             l.int("objects") * l.bytes("object_size") * mean
         }
+        ("build", _) => l.int("clients") * TREE,
         ("files", _) => l.int("clients") * l.int("objects") * l.bytes("object_size"),
         // `rados bench` writes new objects for its whole time.
         ("rados", _) => (l.number("seconds") * 100e6) as u64,
@@ -94,7 +101,7 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
         }
         if !served && (c.load.text("tool") == "s3" || c.uses_files()) {
             served = true;
-            secs += SERVICE;
+            secs += SERVICE + (c.pool.int("ranks") - 1) as f64 * RANK;
         }
         let set = (working_set(c) as f64 * overhead(c.pool.text("redundancy"))) as u64;
         if c.load.is("prefill") && fills.insert((cluster, &c.pool, c.load.text("tool"), working_set(c))) {
@@ -111,7 +118,12 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
             set
         };
         space = space.max((osds(c) * EMPTY + stored + set / 2 + written).min(limit));
-        secs += c.load.number("warm_up") + c.load.number("seconds") + CELL;
+        secs += CELL
+            + if c.load.text("tool") == "build" {
+                c.load.int("clients") as f64 * BUILD
+            } else {
+                c.load.number("warm_up") + c.load.number("seconds")
+            };
     }
     Estimate { cells: cells.len(), clusters: clusters.len(), time: Duration::from_secs_f64(secs), space }
 }

@@ -71,6 +71,7 @@ const JOBS: &[&str] = &[
     "rename",
     "unlink",
     "readdir",
+    "build",
 ];
 
 /// Kinds of disturbances of a cluster under load.
@@ -136,14 +137,15 @@ pub const KEYS: &[Key] = &[
     ),
     key("pool", "redundancy", Kind::Redundancy, "3", "copies, or data and coding shards as 4+2"),
     key("pool", "pg_num", Kind::Int(1), "64", "placement groups"),
+    key("pool", "ranks", Kind::Int(1), "1", "active metadata servers of a file system on the pool"),
     key("cluster", "mode", Kind::Word(&["crc", "secure"]), "crc", "how connections are protected, all of them"),
     key("load", "name", Kind::Text, "", "name of the load [the tool and its job]"),
     key(
         "load",
         "tool",
-        Kind::Word(&["bench", "fio", "rados", "rbd", "s3", "objects", "files"]),
+        Kind::Word(&["bench", "fio", "rados", "rbd", "s3", "objects", "files", "build"]),
         "bench",
-        "what makes it: our generator, fio, `rados bench`, `rbd bench`, `belemnite load` on S3, objects or files",
+        "what makes it: our generator, fio, `rados bench`, `rbd bench`, `belemnite load` on S3, objects or files, or builds",
     ),
     key("load", "job", Kind::Word(JOBS), "randwrite", "what is done; `rados` knows write, seq and rand"),
     key(
@@ -215,6 +217,27 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         "",
         "mounted directory for file loads and for fio on files; empty: a file system of the cluster's own",
+    ),
+    key(
+        "load",
+        "source",
+        Kind::Text,
+        "crate:lua-src",
+        "archive of the source tree that is built; crate:NAME: that crate's in Cargo's cache",
+    ),
+    key(
+        "load",
+        "command",
+        Kind::Text,
+        "",
+        "shell command that builds the unpacked tree; empty: every C file is compiled by itself",
+    ),
+    key(
+        "load",
+        "pin",
+        Kind::Bool,
+        "false",
+        "directories of builds are pinned to the ranks in turn; else the balancer moves them",
     ),
     key("load", "write_omap", Kind::Bool, "false", "`rados bench --write-omap`"),
     key("load", "verify", Kind::Bool, "false", "our generator checks every byte"),

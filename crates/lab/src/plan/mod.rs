@@ -116,7 +116,8 @@ impl Cell {
     /// True if the load works on files of a file system.
     #[must_use]
     pub fn uses_files(&self) -> bool {
-        self.load.text("tool") == "files" || self.load.text("tool") == "fio" && self.load.text("target") == "file"
+        let tool = self.load.text("tool");
+        matches!(tool, "files" | "build") || tool == "fio" && self.load.text("target") == "file"
     }
 
     /// Name of the cell's folder; the same in every run of the plan.

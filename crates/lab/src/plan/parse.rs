@@ -294,6 +294,7 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
             "s3" => &["put", "get", "head", "list", "delete", "mixed", "archive"],
             "objects" => &["put", "get", "head", "delete", "archive"],
             "files" => &["create", "stat", "rename", "unlink", "readdir", "mixed"],
+            "build" => &["build"],
             _ => &["read", "write", "randread", "randwrite"],
         };
         let load = c.load_name();

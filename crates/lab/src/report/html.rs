@@ -1,7 +1,7 @@
 //! The report: one self-contained HTML file without scripts.
 
 use super::svg::{self, Lines, escape};
-use super::{Group, figure, groups, metrics, pairs, ratio_text, short, varied};
+use super::{Group, builds, figure, groups, metrics, pairs, ratio_text, short, varied};
 use crate::findings::Finding;
 use crate::result::CellResult;
 use serde_json::Value;
@@ -75,6 +75,7 @@ pub fn html(r: &Report<'_>) -> String {
         "<h2>Figures</h2><p>Medians, with least and greatest of the repetitions.</p><div class=\"wide\">{}</div>",
         table(&g)
     );
+    out += &builds::section(&g);
     let _ = write!(out, "<h2>Latencies</h2><div class=\"plots\">{}</div>", distributions(&g));
     let _ = write!(
         out,

@@ -1,5 +1,6 @@
 //! Reports: tables of medians, ratios between systems, CSV, and one HTML file with everything.
 
+pub mod builds;
 pub mod csv;
 pub mod html;
 pub mod svg;
@@ -10,7 +11,7 @@ use crate::stats::{Ratio, Sample, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Figures of which less is better, by the ends of their names.
-const LESS_IS_BETTER: [&str; 3] = ["_us", "_us_per_op", "rss_mib"];
+const LESS_IS_BETTER: [&str; 7] = ["_us", "_us_per_op", "rss_mib", "first_s", "median_s", "last_s", "finish_spread"];
 
 /// Repetitions of one combination of settings.
 #[derive(Clone, Debug)]

@@ -4,7 +4,20 @@ use super::{Group, figure, metrics, pairs, ratio_text, short, varied};
 use std::fmt::Write as _;
 
 /// Figures in the short tables.
-const SHORT: [&str; 6] = ["iops", "mib_s", "p50_us", "p99_us", "osd_us_per_op", "client_us_per_op"];
+const SHORT: [&str; 12] = [
+    "iops",
+    "mib_s",
+    "p50_us",
+    "p99_us",
+    "finish_first_s",
+    "finish_median_s",
+    "finish_last_s",
+    "finish_spread",
+    "mds_per_second",
+    "busiest_rank_percent",
+    "osd_us_per_op",
+    "client_us_per_op",
+];
 
 fn columns(groups: &[Group<'_>]) -> Vec<(&'static str, &'static str)> {
     metrics(groups).into_iter().filter(|(m, _)| SHORT.contains(m)).collect()

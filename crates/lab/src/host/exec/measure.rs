@@ -3,7 +3,7 @@
 use super::deploy::Cluster;
 use super::observe::{self, Sample, Watch};
 use super::remote::At;
-use super::services::Served;
+use super::services::{self, Served};
 use super::tool::{self, Target};
 use super::{ExecError, Tools, disturb, limits::Group};
 use crate::host::control;
@@ -12,7 +12,7 @@ use crate::result::{CellResult, Measured, OsdOps, Process};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -152,24 +152,26 @@ impl Around<'_> {
     pub(super) fn measure(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell) -> Result<CellResult, ExecError> {
         pool.served.prepare(self.t, c, cell)?;
         if !cell.uses_files() || !cell.load.text("directory").is_empty() {
-            return self.with(c, pool, cell, None);
+            return self.with(c, pool, cell, &[]);
         }
         if tool::is_filled_apart(cell) && pool.filled.insert(tool::set_name(cell)) {
             // The files are made through a separate mount, so that the measured mount has none of them in its cache.
-            let dir = pool.served.mount(self.t, c)?;
+            let dirs = [pool.served.mount(self.t, c, 0)?];
             let conf = c.conf.clone();
-            let filled = tool::prefill(self.t, cell, &self.target(&conf, pool, Some(&dir)));
+            let filled = tool::prefill(self.t, cell, &self.target(&conf, pool, &dirs));
             Served::unmount(c);
             filled?;
         }
-        let dir = pool.served.mount(self.t, c)?;
-        let r = self.with(c, pool, cell, Some(&dir));
+        // Clients that build are programs of several machines.
+        let mounts = if cell.load.text("tool") == "build" { cell.load.int("clients") } else { 1 };
+        let dirs: Result<Vec<PathBuf>, ExecError> = (0..mounts).map(|i| pool.served.mount(self.t, c, i)).collect();
+        let r = dirs.and_then(|dirs| self.with(c, pool, cell, &dirs));
         Served::unmount(c);
         r
     }
 
     /// The target of a load that is not measured.
-    fn target<'t>(&'t self, conf: &'t Path, pool: &'t Pool, mount: Option<&'t Path>) -> Target<'t> {
+    fn target<'t>(&'t self, conf: &'t Path, pool: &'t Pool, mounts: &'t [PathBuf]) -> Target<'t> {
         Target {
             conf,
             pool: &pool.objects,
@@ -178,17 +180,11 @@ impl Around<'_> {
             dir: None,
             seed: self.plan.head.int("seed"),
             gateway: pool.served.gateway.as_ref(),
-            mount,
+            mounts,
         }
     }
 
-    fn with(
-        &self,
-        c: &mut Cluster,
-        pool: &mut Pool,
-        cell: &Cell,
-        mount: Option<&Path>,
-    ) -> Result<CellResult, ExecError> {
+    fn with(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell, mounts: &[PathBuf]) -> Result<CellResult, ExecError> {
         let (t, name) = (self.t, tool::set_name(cell));
         let osds = c.processes();
         // The generator sees only the processes of this machine. If there are others, the CPU time of all is taken from
@@ -206,7 +202,7 @@ impl Around<'_> {
             dir: Some(self.dir),
             seed: self.plan.head.int("seed"),
             gateway: gateway.as_ref(),
-            mount,
+            mounts,
         };
         if is_image {
             // Images of different sizes share their names, so only one size exists at a time.
@@ -214,7 +210,7 @@ impl Around<'_> {
         }
         let fresh = Target { pids: &[], dir: None, ..on };
         // A load that changes whole objects or files makes them itself.
-        let own = mount.is_some() || tool::is_steps(cell) && !tool::is_read_only(cell);
+        let own = !mounts.is_empty() || tool::is_steps(cell) && !tool::is_read_only(cell);
         let fills = cell.load.is("prefill") && !own;
         if fills && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
             tool::prefill(t, cell, &fresh)?;
@@ -230,7 +226,9 @@ impl Around<'_> {
             _ => None,
         };
         let profile = if self.plan.observe.is("profile") { Some(self.profile(&osds)?) } else { None };
-        let watch = Watch::start(osds.clone(), c.control.clone(), self.disk.clone(), every);
+        let ranks = services::ranks_of(c);
+        let sockets = ranks.iter().filter_map(|(name, rank)| Some((*rank, c.socket(name)?))).collect();
+        let watch = Watch::start(osds.clone(), sockets, c.control.clone(), self.disk.clone(), every);
         let adder = watch.adder();
         let own = observe::children_cpu();
         let over = AtomicBool::new(false);
@@ -268,6 +266,8 @@ impl Around<'_> {
         throttled.resize(c.osds as usize, 0.0);
         let client = group.as_ref().map_or(0.0, |g| share(g, (0, 0)));
         let mut r = result(cell, &c.label, &m, &samples, own, &osds);
+        r.ranks = observe::rank_rates(&samples);
+        add_ranks(&mut r, &m);
         r.osds = if m.osds.is_empty() { osd_ops(&before, &after) } else { m.osds };
         r.disturbed = disturbed;
         limits(&mut r, cell, &throttled, client);
@@ -306,6 +306,18 @@ fn limits(r: &mut CellResult, cell: &Cell, throttled: &[f64], client: f64) {
             p.limit = cell.cluster.number("cores_per_device") / per as f64;
             p.throttled = throttled.get(id / per).copied().unwrap_or(0.0);
         }
+    }
+}
+
+/// Adds the finishing times, the rate of all requests to metadata servers, and the share of the busiest rank.
+fn add_ranks(r: &mut CellResult, m: &Measured) {
+    r.finishes.clone_from(&m.finishes);
+    let sums = r.ranks.values().map(|s| s.iter().map(|(_, n)| n).sum::<f64>());
+    let (all, busiest) = sums.fold((0.0, 0.0), |(all, most): (f64, f64), n| (all + n, most.max(n)));
+    let looks = r.ranks.values().map(Vec::len).max().unwrap_or(0);
+    if all > 0.0 {
+        r.metrics.insert("mds_per_second".into(), all / looks as f64);
+        r.metrics.insert("busiest_rank_percent".into(), busiest / all * 100.0);
     }
 }
 

@@ -4,11 +4,11 @@
 //! them.
 
 use super::remote::{At, SS};
-use crate::host::control::Control;
+use crate::host::control::{self, Control};
 use crate::result::{Machine, Process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -45,6 +45,8 @@ pub(super) struct Sample {
     pub(super) processes: BTreeMap<String, Look>,
     whole: Whole,
     pub(super) seen: Vec<String>,
+    /// Requests that each rank of the file system has had.
+    requests: BTreeMap<i64, f64>,
 }
 
 fn stat_cpu(text: &str) -> f64 {
@@ -155,6 +157,11 @@ fn whole(disk: &str) -> Whole {
     Whole { busy: all - idle, all, disk: ticks.unwrap_or(0.0) / 1e3 }
 }
 
+/// Requests that a metadata server has had, by its counters.
+fn requests(socket: &Path) -> Option<f64> {
+    control::ask_daemon(socket, "perf dump").ok()?["mds"]["request"].as_f64()
+}
+
 enum Word {
     /// Also sample the process with this name and id.
     Add(String, At),
@@ -179,8 +186,15 @@ impl Adder {
 }
 
 impl Watch {
-    /// Starts sampling. `disk` is the number of the disk that holds the stores.
-    pub(super) fn start(pids: Vec<(String, At)>, control: Control, disk: String, every: Duration) -> Self {
+    /// Starts sampling. `ranks` are admin sockets of metadata servers, and `disk` is the number of the disk that holds
+    /// the stores.
+    pub(super) fn start(
+        pids: Vec<(String, At)>,
+        ranks: Vec<(i64, PathBuf)>,
+        control: Control,
+        disk: String,
+        every: Duration,
+    ) -> Self {
         let (tx, rx) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut pids, begin) = (pids, Instant::now());
@@ -203,6 +217,7 @@ impl Watch {
                     processes: pids.iter().map(|(n, p)| (n.clone(), look_at(n, p, &mut network))).collect(),
                     whole: whole(&disk),
                     seen,
+                    requests: ranks.iter().filter_map(|(rank, at)| Some((*rank, requests(at)?))).collect(),
                 });
                 if out.last().is_some_and(is_full)
                     && let Some((_, client)) = pids.iter().find(|(n, _)| n == "client")
@@ -287,6 +302,18 @@ pub(super) fn sum_up(samples: &[Sample]) -> (Vec<Process>, Machine, BTreeMap<Str
         }
     }
     (processes, machine, seen)
+}
+
+/// Requests per second of each rank between one sample and the next.
+pub(super) fn rank_rates(samples: &[Sample]) -> BTreeMap<i64, Vec<(f64, f64)>> {
+    let mut out: BTreeMap<i64, Vec<(f64, f64)>> = BTreeMap::new();
+    for (a, b) in samples.iter().zip(samples.iter().skip(1)) {
+        for (rank, n) in &b.requests {
+            let before = a.requests.get(rank).copied().unwrap_or(*n);
+            out.entry(*rank).or_default().push((b.at, (n - before).max(0.0) / (b.at - a.at).max(1e-3)));
+        }
+    }
+    out
 }
 
 /// Samples as CSV.

@@ -9,6 +9,7 @@ use super::{ExecError, Tools, conf, measure};
 use crate::host::command;
 use crate::plan::Cell;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +62,32 @@ fn make_key(c: &Cluster, entity: &str, caps: &str) -> Result<(), ExecError> {
     c.control.run(&json!({"prefix": "auth import"}), ring.as_bytes())?;
     let dir = c.conf.parent().unwrap_or(Path::new("/"));
     deploy::write_private(&dir.join(format!("{entity}.keyring")), &ring)
+}
+
+/// Name of a metadata server, by its number.
+fn mds_name(i: u64) -> String {
+    format!("mds.{}", if i < 26 { char::from(b'a' + i as u8).to_string() } else { format!("m{i}") })
+}
+
+/// Starts a metadata server.
+fn start_mds(t: &Tools<'_>, c: &mut Cluster, name: &str) -> Result<(), ExecError> {
+    let caps = "\tcaps mon = \"allow profile mds\"\n\tcaps osd = \"allow rwx tag cephfs *=*\"\n\tcaps mds = \"allow\"\n\tcaps mgr = \"allow profile mds\"\n";
+    make_key(c, name, caps)?;
+    let data = c.conf.parent().unwrap_or(Path::new("/")).join(name);
+    deploy::io(&data, fs::create_dir_all(&data))?;
+    let id = name.strip_prefix("mds.").unwrap_or(name);
+    let mut args = vec!["-c".to_owned(), c.inside.join("ceph.conf").display().to_string()];
+    args.extend(["-i", id, "-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
+    let (run, args) = program(c, t, "ceph-mds", &args)?;
+    c.serve(name, &run, args)
+}
+
+/// The active ranks of the file system, by the name of the daemon, such as `mds.a`.
+pub(super) fn ranks_of(c: &Cluster) -> BTreeMap<String, i64> {
+    let map = c.control.json(json!({"prefix": "fs get", "fs_name": FS})).unwrap_or_default();
+    let infos = map["mdsmap"]["info"].as_object().into_iter().flatten();
+    let active = infos.filter(|(_, d)| d["state"] == "up:active");
+    active.filter_map(|(_, d)| Some((format!("mds.{}", d["name"].as_str()?), d["rank"].as_i64()?))).collect()
 }
 
 /// Waits until `is` returns a value; fails early if a daemon has ended.
@@ -156,35 +183,33 @@ impl Served {
         let new =
             json!({"prefix": "fs new", "fs_name": FS, "metadata": "labfs.meta", "data": "labfs.data", "force": true});
         c.control.run(&new, &[])?;
-        let caps = "\tcaps mon = \"allow profile mds\"\n\tcaps osd = \"allow rwx tag cephfs *=*\"\n\tcaps mds = \"allow\"\n\tcaps mgr = \"allow profile mds\"\n";
-        make_key(c, "mds.a", caps)?;
-        let data = c.conf.parent().unwrap_or(Path::new("/")).join("mds.a");
-        deploy::io(&data, fs::create_dir_all(&data))?;
-        let mut args = vec!["-c".to_owned(), c.inside.join("ceph.conf").display().to_string()];
-        args.extend(["-i", "a", "-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
-        let (run, args) = program(c, t, "ceph-mds", &args)?;
-        c.serve("mds.a", &run, args)?;
-        wait(t, c, "mds.a", |c| {
-            let map = c.control.json(json!({"prefix": "fs get", "fs_name": FS})).ok()?;
-            let infos = map["mdsmap"]["info"].as_object()?;
-            infos.values().any(|d| d["state"] == "up:active").then_some(())
-        })
+        let ranks = cell.pool.int("ranks").max(1);
+        for i in 0..ranks {
+            start_mds(t, c, &mds_name(i))?;
+        }
+        if ranks > 1 {
+            let set = |var: &str, val: &str| json!({"prefix": "fs set", "fs_name": FS, "var": var, "val": val});
+            c.control.run(&set("max_mds", &ranks.to_string()), &[])?;
+            // Releases that do not know this always balance.
+            let _ = c.control.run(&set("balance_automate", "true"), &[]);
+        }
+        wait(t, c, "mds.a", |c| (ranks_of(c).len() as u64 == ranks).then_some(()))
     }
 
-    /// Mounts the file system; the mount's cache is empty.
-    pub(super) fn mount(&self, t: &Tools<'_>, c: &mut Cluster) -> Result<PathBuf, ExecError> {
-        let dir = c.conf.parent().unwrap_or(Path::new("/")).join("mnt");
+    /// Mounts the file system once more, as mount number `i`; the mount's cache is empty.
+    pub(super) fn mount(&self, t: &Tools<'_>, c: &mut Cluster, i: u64) -> Result<PathBuf, ExecError> {
+        let (dir, name) = (c.conf.parent().unwrap_or(Path::new("/")).join(format!("mnt.{i}")), format!("fuse.{i}"));
         deploy::io(&dir, fs::create_dir_all(&dir))?;
         let args = ["-f".to_owned(), "-c".into(), c.conf.display().to_string(), "-n".into(), "client.admin".into()];
         let args = [args.to_vec(), vec![dir.display().to_string()]].concat();
         let (run, args) = System::Ceph { root: "/".into() }.command(&t.binary, "ceph-fuse", &args)?;
-        c.serve("fuse.0", &run, args)?;
+        c.serve(&name, &run, args)?;
         let point = format!(" {} ", dir.display());
-        wait(t, c, "fuse.0", |_| fs::read_to_string("/proc/mounts").ok()?.contains(&point).then_some(()))?;
+        wait(t, c, &name, |_| fs::read_to_string("/proc/mounts").ok()?.contains(&point).then_some(()))?;
         Ok(dir)
     }
 
-    /// Unmounts the file system.
+    /// Unmounts the file system everywhere.
     pub(super) fn unmount(c: &mut Cluster) {
         if let Some(dir) = c.conf.parent() {
             unmount(dir);

@@ -2,15 +2,18 @@
 
 use super::services::Gateway;
 use super::{ExecError, Tools};
+use crate::host::build;
 use crate::host::command::{self, Output};
 use crate::plan::{Cell, keys};
 use crate::result::{self, Measured};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// Time a tool may take beyond its load: for connecting, prefilling and exiting.
 const GRACE: Duration = Duration::from_secs(600);
+/// Slowest expected build of a client in seconds, for the time limit: that of a kernel beside others.
+const BUILD_SLOWEST: f64 = 3600.0;
 /// Slowest expected prefill rate in bytes per second, for the time limit.
 const FILL_SLOWEST: u64 = 4 << 20;
 
@@ -28,8 +31,15 @@ pub(super) struct Target<'a> {
     pub(super) seed: u64,
     /// The cluster's S3 gateway, if one runs.
     pub(super) gateway: Option<&'a Gateway>,
-    /// Mount point of the cluster's file system, if it is mounted.
-    pub(super) mount: Option<&'a Path>,
+    /// Mount points of the cluster's file system: none, one, or one for each client.
+    pub(super) mounts: &'a [PathBuf],
+}
+
+impl Target<'_> {
+    /// Directory of a load on files.
+    fn directory(&self, c: &Cell) -> String {
+        self.mounts.first().map_or_else(|| c.load.text("directory").to_owned(), |d| d.display().to_string())
+    }
 }
 
 /// Whether a load on whole objects or files leaves them as they are.
@@ -49,7 +59,7 @@ pub(super) fn is_steps(c: &Cell) -> bool {
 
 /// Program of a tool.
 fn program(t: &Tools<'_>, name: &str) -> Result<String, ExecError> {
-    if matches!(name, "bench" | "load") {
+    if matches!(name, "bench" | "load" | "build") {
         return Ok(t.binary.display().to_string());
     }
     let root = Path::new("/");
@@ -84,6 +94,7 @@ pub(super) fn set_name(c: &Cell) -> String {
         "fio" if c.uses_files() => format!("fio-files-{}-{}", l.text("clients"), l.text("image_size")),
         "fio" if l.text("target") == "device" => format!("device-{}", l.text("image_size")),
         "fio" => "fio-objects".into(),
+        "build" => "builds".into(),
         // Each client has its own files, and all have the same objects.
         "files" => format!("lab-files-{}-{}-{}", l.text("clients"), l.text("objects"), l.text("object_size")),
         tool @ ("s3" | "objects") => {
@@ -172,7 +183,7 @@ fn steps(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
     let l = &c.load;
     let mut line =
         Line::new("load", seconds + warm_up).add(["-c", &on.conf.display().to_string(), "load", l.text("tool")]);
-    let place = match (l.text("tool"), on.gateway, on.mount) {
+    let place = match (l.text("tool"), on.gateway, on.mounts.first()) {
         ("s3", Some(g), _) => {
             line.env = vec![("AWS_ACCESS_KEY_ID", g.access.clone()), ("AWS_SECRET_ACCESS_KEY", g.secret.clone())];
             g.endpoint.clone()
@@ -216,6 +227,29 @@ fn steps(c: &Cell, on: &Target<'_>, job: &str, seconds: f64, warm_up: f64) -> Li
         line = line.add(["--cpu-of", &pids.join(",")]);
     }
     line
+}
+
+/// `belemnite load build`.
+fn builds(c: &Cell, on: &Target<'_>) -> Result<Line, ExecError> {
+    let l = &c.load;
+    let source = build::find_source(l.text("source")).map_err(ExecError::Plan)?;
+    let command = if l.text("command").is_empty() { build::COMPILE } else { l.text("command") };
+    let clients = l.int("clients");
+    let mut line = Line::new("build", clients as f64 * BUILD_SLOWEST)
+        .add(["-c", &on.conf.display().to_string(), "load", "build"])
+        .add(["--source", &source.display().to_string(), "--command", command, "--format", "json"])
+        .add(["--clients", &clients.to_string(), "--run-name", &format!("lab-build-{}", c.id())]);
+    if l.is("pin") {
+        line = line.add(["--pin-ranks", c.pool.text("ranks")]);
+    }
+    if !on.pids.is_empty() {
+        let pids: Vec<String> = on.pids.iter().map(u32::to_string).collect();
+        line = line.add(["--cpu-of", &pids.join(",")]);
+    }
+    if on.mounts.is_empty() {
+        return Ok(line.add([l.text("directory")]));
+    }
+    Ok(line.add(on.mounts.iter().map(|d| d.display().to_string())))
 }
 
 /// Formats a duration for fio in milliseconds: fio reads a fraction such as `0.5` as no limit.
@@ -277,7 +311,7 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
             line = line.add([format!("--name=c{i}"), format!("--rbdname={}", image(i))]);
         }
     } else if c.uses_files() {
-        let dir = on.mount.map_or_else(|| l.text("directory").to_owned(), |d| d.display().to_string());
+        let dir = on.directory(c);
         line = line.add([format!("--directory={dir}"), format!("--size={}", l.bytes("image_size"))]);
         // The jobs of a data set have the same names: fio's files are called after them.
         line = line.add((0..clients).map(|i| format!("--name={}-{i}", set_name(c))));
@@ -367,6 +401,7 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
             }
             once(rbd_bench(&full, on))
         }
+        "build" => Ok(()),
         _ if is_steps(c) && !is_read_only(c) => Ok(()),
         _ if is_steps(c) => once(steps(c, on, l.text("job"), 0.01, 0.0)),
         "rados" if l.text("job") == "write" => Ok(()),
@@ -408,6 +443,7 @@ pub(super) fn measure(
         "fio" => fio(c, on, job, l.text("block"), l.int("depth"), Some(seconds)),
         "rados" => rados(c, on, job, seconds),
         "rbd" => rbd_bench(c, on),
+        "build" => builds(c, on)?,
         _ if is_steps(c) => {
             let line = steps(c, on, job, seconds, l.number("warm_up"));
             let line = if is_read_only(c) && l.is("prefill") { line.add(["--no-fill"]) } else { line };
@@ -429,6 +465,7 @@ pub(super) fn measure(
             result::Measured { series, ..m }
         }),
         "rados" => result::from_rados(&out.out),
+        "build" => result::from_build(&out.out),
         "rbd" => result::from_rbd(&format!("{}\n{}", out.out, out.err), l.bytes("block") as f64),
         _ => result::from_bench(&out.out),
     };
