@@ -251,7 +251,8 @@ impl Member {
                 return;
             }
             (Ask::Present, Ok(Outcome::Committed)) => {
-                self.present = true;
+                // Without a lease the record is under one that was lost since; no other is granted before this answer.
+                self.present = self.held.is_some();
                 return;
             }
             (Ask::Stand, Ok(Outcome::Committed)) => self.elected(r.revision, now),
@@ -420,6 +421,22 @@ mod tests {
         let again = Entry { modified: 9, ..of(8) };
         m.reply(reply(look, 9, values(Some(again))), at(4501));
         assert!(m.take_outputs().contains(&Output::Elected { fence: (key::MON_LEADER.into(), 9) }));
+    }
+
+    #[test]
+    fn presence_that_was_written_under_an_earlier_lease_is_written_again() {
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let grant = tick_for_one(&mut m, 0);
+        m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(1));
+        let present = tick_for_one(&mut m, 2);
+        // The answer comes when the lease cannot be used any more.
+        m.tick(at(3300));
+        asked(&mut m);
+        m.reply(reply(&present, 1, Ok(Outcome::Committed)), at(3301));
+        let grant = tick_for_one(&mut m, 3302);
+        m.reply(reply(&grant, 1, Ok(Outcome::Lease(LeaseId(8), LEASE))), at(3303));
+        let Op::Txn(t) = tick_for_one(&mut m, 3304).op else { panic!("it announces itself") };
+        assert!(matches!(&t.then[..], [Write::Put(_, _, Some(LeaseId(8)))]), "{t:?}");
     }
 
     #[test]
