@@ -6,6 +6,8 @@ mod allocator;
 mod cli;
 mod conf;
 mod daemon;
+#[cfg(test)]
+mod documented;
 mod state_cli;
 mod store;
 mod up;

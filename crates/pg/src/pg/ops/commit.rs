@@ -561,8 +561,8 @@ impl Pg {
         self.writes_settled();
     }
 
-    /// Wakes pushes and backfills after writes have become durable on all shards, so that they can't be undone any
-    /// more.
+    /// Marks undo data of writes that are durable on all shards as no longer needed, and wakes the pushes that waited for
+    /// such writes.
     pub(in crate::pg) fn writes_settled(&mut self) {
         if !self.is_coded() {
             return;
