@@ -56,8 +56,9 @@ done
 pages() { sed -nE "s/^$1: .* ([0-9.]+) pages read.*/\\1/p" "$W/pages.$2"; }
 half=$(pages "one shard" $((ENTRIES / 2))) all=$(pages "one shard" "$ENTRIES")
 awk "BEGIN { exit !($all <= $half + 6 && $all <= 1000 / 18 + 8) }" || { echo "a page reads $half pages at half, $all with all entries"; exit 1; }
+# Some 23 entries of each shard are in two leaves, and the path to them is up to three pages long.
 all=$(pages "all shards" "$ENTRIES")
-awk "BEGIN { exit !($all <= 4 * $SHARDS) }" || { echo "a part from each shard reads $all pages"; exit 1; }
+awk "BEGIN { exit !($all <= 5 * $SHARDS) }" || { echo "a part from each shard reads $all pages"; exit 1; }
 read -r sums counted <<<"$(index stats)"
 expect "entries by the headers" "$sums" "$ENTRIES"
 expect "entries counted" "$counted" "$ENTRIES"

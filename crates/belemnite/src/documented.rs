@@ -31,7 +31,8 @@ fn commands(text: &str) -> Vec<String> {
     let spans = text.split('`').skip(1).step_by(2).map(|s| s.split_whitespace().collect::<Vec<_>>().join(" "));
     let all = lines.chain(spans).map(|c| c.split(" #").next().unwrap_or_default().trim().to_owned());
     // Placeholders for several words, choices, and the program's name in another sense.
-    let plain = |c: &String| c.starts_with("belemnite ") && !c.contains(['[', '…', '|', '(']) && !c.contains(" COMMAND");
+    let plain =
+        |c: &String| c.starts_with("belemnite ") && !c.contains(['[', '…', '|', '(']) && !c.contains(" COMMAND");
     all.filter(plain).collect()
 }
 

@@ -237,6 +237,9 @@ impl Run {
                 let mut core = MonCore::load(&records, &r.got, setup, now_of(self.now)).unwrap();
                 if let Some(f) = p.fence.clone().filter(|_| self.fenced) {
                     core.lead(f);
+                    // No monitor counts as down before the list of running ones is read.
+                    core.set_monitors_up(Default::default());
+                    assert_eq!(core.state.quorum(), core.state.monmap.ranks);
                 }
                 p.conn = 0;
                 p.core = Some(Box::new(core));

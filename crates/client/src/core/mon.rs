@@ -23,6 +23,9 @@ use wire::{Decode as _, Features, Message, WireMessage};
 const ROOM: usize = 16;
 /// Time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same while another monitor may answer sooner; it doubles with each round over all of them. As long as Ceph's
+/// `mon_client_hunt_interval`.
+const HUNT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Action for the host.
 #[derive(Debug)]
@@ -91,6 +94,8 @@ pub struct MonSession {
     next_mon: usize,
     state: State,
     backoff: Duration,
+    /// Connection attempts since the last session.
+    attempts: u32,
     monmap_epoch: Epoch,
     fsid: Uuid,
     /// Cluster id in the configuration, if it has one.
@@ -115,6 +120,7 @@ impl MonSession {
             next_mon: (first % n) as usize,
             state: State::Idle { retry_at: Mono(0) },
             backoff: RETRY_MIN,
+            attempts: 0,
             monmap_epoch: Epoch(0),
             fsid: Uuid::ZERO,
             wanted: None,
@@ -183,7 +189,8 @@ impl MonSession {
             State::Idle { retry_at } if now.mono >= retry_at => {
                 if let Some(a) = self.mons.get(self.next_mon % self.mons.len().max(1)).copied() {
                     self.next_mon = (self.next_mon + 1) % self.mons.len();
-                    self.state = State::Connecting { until: now.mono + CONNECT_TIMEOUT };
+                    self.state = State::Connecting { until: now.mono + self.patience() };
+                    self.attempts += 1;
                     self.out.push_back(Output::Connect(a));
                 }
             }
@@ -193,6 +200,15 @@ impl MonSession {
             }
             _ => {}
         }
+    }
+
+    /// Time limit of the next connection attempt.
+    fn patience(&self) -> Duration {
+        let n = u32::try_from(self.mons.len()).unwrap_or(u32::MAX);
+        if n <= 1 {
+            return CONNECT_TIMEOUT;
+        }
+        (HUNT_TIMEOUT * (1 << (self.attempts / n).min(2))).min(CONNECT_TIMEOUT)
     }
 
     fn lost(&mut self, now: Now) {
@@ -205,6 +221,7 @@ impl MonSession {
         self.features = features;
         self.state = State::Open;
         self.backoff = RETRY_MIN;
+        self.attempts = 0;
         self.send(&MMonGetMap::default());
         self.subs_dirty = false;
         self.send_subs();
@@ -391,5 +408,42 @@ impl MonSession {
             self.send(&MMonGetVersion { handle: tid, what: what.to_owned() });
         }
         tid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::EntityAddr;
+
+    fn at(ms: u64) -> Now {
+        Now { mono: Mono(ms * 1_000_000), wall: base::Utime::ZERO }
+    }
+
+    /// The times in milliseconds at which a session gives its first attempts up; no monitor answers.
+    fn given_up(mons: u16, attempts: usize) -> Vec<u64> {
+        let all =
+            (0..mons).map(|i| EntityAddr::msgr2(std::net::SocketAddr::from(([127, 0, 0, 1], 3300 + i)), 0)).collect();
+        let (mut s, mut out, mut began) = (MonSession::new(all, 0, String::new()), Vec::new(), 0);
+        for ms in 0..100_000 {
+            s.tick(at(ms));
+            while let Some(o) = s.poll_output() {
+                match o {
+                    Output::Connect(_) => began = ms,
+                    Output::Close => out.push(ms - began),
+                    _ => {}
+                }
+            }
+            if out.len() == attempts {
+                break;
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn a_monitor_that_does_not_answer_is_left_sooner_while_there_are_others() {
+        assert_eq!(given_up(1, 2), [10_000; 2]);
+        assert_eq!(given_up(3, 7), [3_000, 3_000, 3_000, 6_000, 6_000, 6_000, 10_000]);
     }
 }

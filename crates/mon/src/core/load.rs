@@ -284,12 +284,14 @@ impl MonCore {
     /// Makes this monitor the leader of several: every transaction compares the fence.
     pub fn lead(&mut self, fence: (Bytes, u64)) {
         self.fence = Some(fence);
-        self.state.mons_up = Some([self.state.mon_name.clone()].into());
+        // No monitor counts as down before the list is read.
+        self.state.mons_up = Some(self.state.monmap.ranks.iter().cloned().collect());
     }
 
-    /// Sets the running monitors, from the leader's membership.
+    /// Sets the running monitors, from the leader's membership. An empty list is one that was not read yet: this monitor is
+    /// in it.
     pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
-        if self.state.mons_up.is_some() && self.state.mons_up.as_ref() != Some(&names) {
+        if !names.is_empty() && self.state.mons_up.as_ref().is_some_and(|up| *up != names) {
             self.state.mons_up = Some(names);
         }
     }

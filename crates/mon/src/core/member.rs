@@ -202,6 +202,7 @@ impl Member {
             let put = Write::Put(key::named(key::MON_UP, &self.me.name), self.me.to_value(), Some(lease));
             self.ask(Ask::Present, Op::Txn(Txn { then: vec![put], ..Txn::default() }), now);
         } else if self.leading {
+            self.hurry = false;
             self.ask(Ask::Peers, Op::all(Range::prefix(key::MON_UP.as_bytes())), now);
         } else {
             self.hurry = false;
@@ -316,7 +317,8 @@ impl Member {
         }
         self.led = true;
         self.leading = true;
-        self.hurry = false;
+        // The list of running monitors is read at once.
+        self.hurry = true;
         self.out.push(Output::Elected { fence: (key::MON_LEADER.into(), revision) });
     }
 }
@@ -374,9 +376,12 @@ mod tests {
         let [stand] = &asked(&mut m)[..] else { panic!("it stands for election") };
         m.reply(reply(stand, 3, Ok(Outcome::Committed)), at(55));
         assert!(m.take_outputs().contains(&Output::Elected { fence: (key::MON_LEADER.into(), 3) }));
-        // A leader reads the list of running monitors at its usual interval.
+        // A leader reads the list of running monitors at once, and then at its usual interval.
+        let list = tick_for_one(&mut m, 56);
+        assert!(matches!(list.op, Op::Range { .. }), "{:?}", list.op);
+        m.reply(reply(&list, 4, Ok(Outcome::Entries { entries: Vec::new(), more: false })), at(57));
         m.leader_changed();
-        m.tick(at(56));
+        m.tick(at(58));
         assert!(asked(&mut m).is_empty());
     }
 
