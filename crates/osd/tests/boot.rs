@@ -431,6 +431,10 @@ fn a_failed_store_is_told_once_and_the_osd_is_down_when_nothing_serves() {
     w.osd.store_failed("/dev/x: again", w.now);
     w.reply(&MOsdMarkMeDown { fsid: FSID, target_osd: ME, ..MOsdMarkMeDown::default() }, 0);
     w.run();
+    assert_eq!(w.osd.phase(), Phase::Leaving, "the monitor may not have the line of the log");
+    w.take_seen();
+    w.reply(&MLogAck { fsid: FSID, last: 1000, ..MLogAck::default() }, 0);
+    w.run();
     assert_eq!(w.take_seen(), ["Gone"]);
     assert_eq!(w.osd.failure(), Some("/dev/x: cannot write (EIO)"));
 }

@@ -448,7 +448,7 @@ impl Control {
     }
 
     fn command_done(&mut self, tid: u64, rc: i32, status: &str, now: Now) {
-        let Some(at) = self.commands.iter().position(|(t, _)| *t == tid) else { return };
+        let Some(at) = self.commands.iter().position(|(t, _)| *t == tid) else { return self.report_answered(tid) };
         let (_, what) = self.commands.remove(at);
         // An OSD that has a device class keeps it, so `EBUSY` is no failure.
         if rc < 0 && !(what == Placement::DeviceClass && rc == base::errno::EBUSY) {
@@ -494,6 +494,7 @@ impl Control {
             MLogAck::KIND => {
                 let a = MLogAck::from_message(&m)?;
                 self.log.retain(|e| e.seq > a.last);
+                self.leave_if_told();
             }
             MOsdMarkMeDown::KIND => {
                 self.leave_acknowledged();

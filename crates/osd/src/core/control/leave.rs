@@ -5,7 +5,8 @@
 //!     primary serve without waiting for leases that this OSD may hold.
 //!  2. Each step has a time limit, so neither a reactor that waits for a device nor a silent monitor keeps the
 //!     process alive.
-//!  3. A failed store is reported once, to the cluster log and to the monitor.
+//!  3. A failed store is reported once, to the cluster log and to the monitor, and the process does not end before the
+//!     monitor has the report: it may drop commands of a session that is closed.
 
 use super::{Control, Output, Phase, prio};
 use base::{Mono, Now};
@@ -34,6 +35,10 @@ pub(super) struct Leaving {
     due: bool,
     /// True once the report of a failed store was sent; the session repeats it by itself.
     reported: bool,
+    /// The report's command, until it is answered.
+    report: Option<u64>,
+    /// The monitor has marked this OSD down.
+    acknowledged: bool,
 }
 
 impl Control {
@@ -79,7 +84,8 @@ impl Control {
             return;
         }
         let by = now.mono + if abandon { ABANDON_MAX } else { DRAIN_MAX };
-        self.leaving = Some(Leaving { by, tell, drained: false, due: false, reported: false });
+        self.leaving =
+            Some(Leaving { by, tell, drained: false, due: false, reported: false, report: None, acknowledged: false });
         self.enter(Phase::Leaving);
         self.out.push_back(Output::Stop { abandon });
     }
@@ -111,7 +117,24 @@ impl Control {
     }
 
     pub(super) fn leave_acknowledged(&mut self) {
-        if self.phase == Phase::Leaving && self.leaving.as_ref().is_some_and(|l| l.due) {
+        if let Some(l) = self.leaving.as_mut().filter(|l| l.due) {
+            l.acknowledged = true;
+        }
+        self.leave_if_told();
+    }
+
+    /// Handles the answer to a command. Whatever it is, the monitor has the report.
+    pub(super) fn report_answered(&mut self, tid: u64) {
+        if let Some(l) = &mut self.leaving {
+            l.report.take_if(|t| *t == tid);
+        }
+        self.leave_if_told();
+    }
+
+    /// Ends the process if the monitor has marked this OSD down, and has all reports of a failed store.
+    pub(super) fn leave_if_told(&mut self) {
+        let told = self.leaving.as_ref().is_some_and(|l| l.acknowledged && l.report.is_none());
+        if self.phase == Phase::Leaving && told && (self.failure.is_none() || self.log.is_empty()) {
             self.enter(Phase::Gone);
         }
     }
@@ -128,8 +151,8 @@ impl Control {
         if let Some(why) = self.failure.as_deref().filter(|_| !std::mem::replace(&mut l.reported, true)) {
             let reason = serde_json::Value::from(why);
             let json = format!(r#"{{"prefix":"osd store-failed","id":{},"reason":{reason}}}"#, self.id.whoami.0);
-            // No answer is needed: a monitor that does not know the command has the line in its log.
-            self.mon.command(&json, Bytes::new());
+            // A refusal will do: a monitor that does not know the command has the line in its log.
+            l.report = Some(self.mon.command(&json, Bytes::new()));
         }
         self.send_log();
         let m = MOsdMarkMeDown {
