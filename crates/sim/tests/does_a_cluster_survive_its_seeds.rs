@@ -175,7 +175,7 @@ fn three_monitors_stay_one() {
         (4, vec![]),
         (14, vec![]),
         (0, vec![MonPause, MonApart, StateCut]),
-        (3, vec![MonCrash, MonPause, StateCut, StateGone]),
+        (7, vec![MonCrash, MonPause, StateCut, StateGone]),
     ] {
         let mut o = Options::draw(seed, Size { only, ..SIZE });
         o.monitors(Some(3));
@@ -194,7 +194,7 @@ fn ranks_are_taken_over_and_earlier_daemons_are_kept_out() {
     use sim::options::Fault::{MdsApart, MdsKill, MdsPause, MdsRanks, MonCrash, Partition, Pause, Slow};
     let only = vec![MdsKill, MdsPause, MdsApart, MdsRanks, MonCrash, Pause, Partition, Slow];
     let (mut takeovers, mut entries) = (0, 0);
-    for (seed, mons) in [(2194, 1), (2116, 1), (2138, 1), (3017, 3)] {
+    for (seed, mons) in [(2194, 1), (2116, 1), (2138, 1), (3018, 3)] {
         let mut o = Options::draw(seed, Size { ops: 200, faults: 14, only: only.clone(), ..SIZE });
         o.monitors(Some(mons));
         o.files(Some(3));
