@@ -7,20 +7,33 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All documents by path from the root.
-fn documents() -> Vec<(String, String)> {
-    fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
+/// Files with an extension below a directory of the project, in order.
+fn files_below(dir: &str, extension: &str) -> Vec<PathBuf> {
+    fn walk(dir: &Path, extension: &str, out: &mut Vec<PathBuf>) {
         for e in std::fs::read_dir(dir).unwrap() {
             let p = e.unwrap().path();
             if p.is_dir() {
-                walk(&p, out);
-            } else if p.extension().is_some_and(|x| x == "md") {
+                walk(&p, extension, out);
+            } else if p.extension().is_some_and(|x| x == extension) {
                 out.push(p);
             }
         }
     }
     let mut paths = Vec::new();
-    walk(&root().join("docs"), &mut paths);
+    walk(&root().join(dir), extension, &mut paths);
+    paths.sort();
+    paths
+}
+
+/// Paths from the root, with the texts of the files.
+fn texts(paths: &[PathBuf]) -> Vec<(String, String)> {
+    let name = |p: &PathBuf| p.strip_prefix(root()).unwrap().display().to_string();
+    paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+}
+
+/// All documents by path from the root.
+fn documents() -> Vec<(String, String)> {
+    let mut paths = files_below("docs", "md");
     for e in std::fs::read_dir(root()).unwrap() {
         let p = e.unwrap().path();
         if p.extension().is_some_and(|x| x == "md") {
@@ -28,8 +41,7 @@ fn documents() -> Vec<(String, String)> {
         }
     }
     paths.sort();
-    let name = |p: &PathBuf| p.strip_prefix(root()).unwrap().display().to_string();
-    paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+    texts(&paths)
 }
 
 /// Lines outside code blocks.
@@ -140,21 +152,7 @@ const NOT_IN_DOCUMENTS: [&str; 1] = ["sitting"];
 
 /// Rust sources below `crates`, by path from the root.
 fn sources() -> Vec<(String, String)> {
-    fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
-        for e in std::fs::read_dir(dir).unwrap() {
-            let p = e.unwrap().path();
-            if p.is_dir() {
-                walk(&p, out);
-            } else if p.extension().is_some_and(|x| x == "rs") {
-                out.push(p);
-            }
-        }
-    }
-    let mut paths = Vec::new();
-    walk(&root().join("crates"), &mut paths);
-    paths.sort();
-    let name = |p: &PathBuf| p.strip_prefix(root()).unwrap().display().to_string();
-    paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+    texts(&files_below("crates", "rs"))
 }
 
 #[test]
