@@ -426,7 +426,8 @@ fn way(session: u64) -> usize {
     if Hub::is_relayed(session) { (session & 1) as usize } else { 2 }
 }
 
-/// Messages of the leader go to links, or (to OSDs of its own) away.
+/// Delivers the leader's messages: those of relayed sessions go to their links, those to the leader's own sessions
+/// are dropped.
 fn deliver(c: &mut Cluster, hub: &mut Hub) {
     let out: Vec<(u64, Message)> = std::mem::take(&mut c.out);
     for (k, m) in out {

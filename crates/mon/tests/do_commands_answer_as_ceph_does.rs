@@ -86,7 +86,7 @@ fn erasure_coded_pools() {
 }
 
 #[test]
-fn a_pool_is_what_its_profile_says_and_the_profile_stays() {
+fn a_pool_follows_its_profile_and_a_used_profile_cannot_change() {
     let (mut c, admin) = cluster();
     let profile = |words: &[&str], force: bool| json!({ "prefix": "osd erasure-code-profile set", "name": "p", "profile": words, "force": force });
     c.ok(admin, &profile(&["k=2", "m=1", "stripe_unit=16K"], false));
@@ -139,7 +139,7 @@ fn a_pool_is_what_its_profile_says_and_the_profile_stays() {
 }
 
 #[test]
-fn input_goes_with_keyrings_configuration_and_osd_keys() {
+fn commands_take_keyrings_configuration_and_osd_keys_as_input() {
     let (mut c, admin) = cluster();
     let key = "AQDD1AFrx6mrBRAAoBHvMr8+GcnliTzLVBNWBQ==";
     let ring = format!("[client.imp]\n\tkey = {key}\n\tcaps mon = \"allow r\"\n");
@@ -170,7 +170,7 @@ fn input_goes_with_keyrings_configuration_and_osd_keys() {
 }
 
 #[test]
-fn the_number_of_pgs_is_a_target_that_pgp_num_goes_along_with() {
+fn pg_num_is_a_target_and_pgp_num_follows_it() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
     let set = |var: &str, val: &str| json!({ "prefix": "osd pool set", "pool": "p1", "var": var, "val": val });
@@ -221,7 +221,7 @@ fn unsupported_commands_say_so_and_change_nothing() {
 }
 
 #[test]
-fn tasks_on_images_of_no_pool_are_refused() {
+fn image_tasks_in_a_missing_pool_are_refused() {
     let (mut c, admin) = cluster();
     for action in ["flatten", "remove", "migration execute", "migration commit", "migration abort"] {
         let cmd = json!({ "prefix": format!("rbd task add {action}"), "image_spec": "p/i" });
@@ -231,7 +231,7 @@ fn tasks_on_images_of_no_pool_are_refused() {
 }
 
 #[test]
-fn copies_come_with_the_min_size_ceph_gives_them() {
+fn a_pool_size_sets_the_min_size_that_ceph_sets() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
     let sizes = |c: &Cluster, name: &str| {
@@ -295,7 +295,7 @@ fn capabilities_are_asked_for_each_command() {
 }
 
 #[test]
-fn ranges_of_addresses_are_shut_out_until_their_time() {
+fn address_ranges_are_blocklisted_until_they_expire() {
     let (mut c, admin) = cluster();
     let range =
         |op: &str, addr: &str| json!({ "prefix": "osd blocklist", "range": "range", "blocklistop": op, "addr": addr });
@@ -346,7 +346,7 @@ fn ranges_of_addresses_are_shut_out_until_their_time() {
 }
 
 #[test]
-fn the_module_that_cephfs_top_looks_for_is_enabled() {
+fn the_stats_module_for_cephfs_top_is_enabled() {
     let (mut c, admin) = cluster();
     let enabled = |c: &mut Cluster| -> Value {
         let all: Value =

@@ -257,7 +257,7 @@ fn a_daemon_of_the_same_name_replaces_the_older_one() {
 }
 
 #[test]
-fn requests_that_are_not_allowed_cost_the_place() {
+fn a_daemon_with_a_forbidden_request_is_removed() {
     for (state, why) in [(st::REPLAY, "back"), (st::STOPPED, "too far"), (st::STANDBY, "given up"), (77, "unknown")] {
         let (mut c, _) = with_fs();
         let mut d = vec![Mds::boot(&mut c, "a", 6001)];
@@ -296,7 +296,7 @@ fn an_old_request_is_answered_and_ignored() {
 }
 
 #[test]
-fn a_session_speaks_for_its_own_daemon_only() {
+fn a_session_sends_beacons_for_its_own_daemon_only() {
     let (mut c, _) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
@@ -383,7 +383,7 @@ fn a_damaged_rank_waits_for_repair() {
 }
 
 #[test]
-fn ranks_come_and_go_with_max_mds_and_followers_follow() {
+fn ranks_follow_max_mds_and_standbys_follow_active_ranks() {
     let (mut c, admin) = with_fs();
     let mut d: Vec<Mds> = (0..4).map(|i| Mds::boot(&mut c, &format!("d{i}"), 6001 + i)).collect();
     settle(&mut c, &mut d);
@@ -416,7 +416,7 @@ fn ranks_come_and_go_with_max_mds_and_followers_follow() {
 }
 
 #[test]
-fn daemons_go_where_they_want_and_can() {
+fn daemons_join_the_file_system_they_prefer_and_support() {
     let (mut c, admin) = with_fs();
     for pool in ["m2", "d2"] {
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8 }));
@@ -449,7 +449,7 @@ fn daemons_go_where_they_want_and_can() {
 }
 
 #[test]
-fn warnings_are_shown_and_no_proposal_is_made_of_them() {
+fn warnings_are_shown_without_a_proposal() {
     let (mut c, admin) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
@@ -483,7 +483,7 @@ fn warnings_are_shown_and_no_proposal_is_made_of_them() {
 }
 
 #[test]
-fn snapshots_that_are_gone_are_queued_once_and_answered_after_the_commit() {
+fn removed_snapshots_are_queued_once_and_answered_after_the_commit() {
     let (mut c, admin) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
@@ -516,7 +516,7 @@ fn snapshots_that_are_gone_are_queued_once_and_answered_after_the_commit() {
 }
 
 #[test]
-fn clients_see_the_file_systems_that_are_theirs() {
+fn clients_see_only_the_file_systems_that_their_caps_name() {
     let (mut c, admin) = with_fs();
     for pool in ["m2", "d2"] {
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": 8 }));
@@ -543,7 +543,7 @@ fn clients_see_the_file_systems_that_are_theirs() {
 }
 
 #[test]
-fn the_map_and_its_history_are_there_after_a_restart() {
+fn the_fsmap_and_its_history_survive_a_restart() {
     let (mut c, admin) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
@@ -715,7 +715,7 @@ fn random_histories() {
 }
 
 #[test]
-fn daemons_are_asked_what_clients_do_while_somebody_wants_to_know() {
+fn mds_daemons_get_performance_queries_while_there_are_any() {
     use mgr::files::Filter;
     use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport};
     use wire::types::{MdsPerfMetricReport, MetricConfig, MetricReport, PerfMetricReport};

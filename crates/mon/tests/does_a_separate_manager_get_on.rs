@@ -94,7 +94,7 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
 }
 
 #[test]
-fn beside_the_built_in_role_it_stays_out() {
+fn a_separate_manager_stays_out_while_the_built_in_one_is_active() {
     let mut c = Cluster::new();
     let before = c.core.state.mgrmap.clone();
     let x = manager(&mut c, "x", 71);

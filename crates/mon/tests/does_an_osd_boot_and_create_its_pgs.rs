@@ -149,7 +149,7 @@ fn the_primarys_shard_of_an_erasure_coded_pg_is_created() {
 }
 
 #[test]
-fn a_coded_pool_is_made_where_all_osds_of_its_rule_serve_such_pools() {
+fn an_erasure_coded_pool_needs_osds_that_serve_such_pools() {
     let (mut c, admin, _) = Cluster::with_osds(3);
     c.ok(admin, &json!({ "prefix": "osd erasure-code-profile set", "name": "p", "profile": ["k=2", "m=1"] }));
     let boot = |c: &mut Cluster, nonce: u32, metadata: &[(&str, &str)]| {
@@ -248,7 +248,7 @@ fn a_second_instance_is_first_marked_down_then_up() {
 }
 
 #[test]
-fn a_boot_that_may_not_be_changes_nothing() {
+fn a_refused_boot_changes_nothing() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     c.new_osd(admin, 1, "h1");
     let epoch = c.map().epoch;
@@ -282,7 +282,7 @@ fn a_boot_that_may_not_be_changes_nothing() {
 }
 
 #[test]
-fn goodbye_is_acknowledged_also_when_refused() {
+fn a_shutdown_is_acknowledged_even_if_refused() {
     let (mut c, admin, osds) = Cluster::with_osds(2);
     let bye = |id: i32, epoch| MOsdMarkMeDown {
         fsid: FSID,
@@ -344,7 +344,7 @@ fn health_names_the_device_of_a_failed_store_until_its_osd_is_up_again() {
 }
 
 #[test]
-fn wrongly_marked_down_means_a_new_life_and_a_reputation() {
+fn an_osd_wrongly_marked_down_returns_with_a_laggy_history() {
     let (mut c, admin, osds) = Cluster::with_osds(3);
     c.ok(admin, &json!({ "prefix": "osd down", "ids": ["1"] }));
     assert!(c.map().is_down(OsdId(1)));
@@ -365,7 +365,7 @@ fn wrongly_marked_down_means_a_new_life_and_a_reputation() {
 }
 
 #[test]
-fn up_thru_is_what_the_osd_has_and_never_falls() {
+fn up_thru_rises_to_the_osds_epoch_and_never_falls() {
     let (mut c, _, osds) = Cluster::with_osds(1);
     let e = c.map().epoch;
     c.send(osds[0], &MOsdAlive { paxos: PaxosHeader::from(e), want: Epoch(e.0 - 1) });
@@ -402,7 +402,7 @@ fn fullness_reaches_the_pools() {
 }
 
 #[test]
-fn an_override_lasts_until_it_is_taken_back_or_its_osds_are_gone() {
+fn pg_temp_lasts_until_withdrawn_or_until_its_osds_are_gone() {
     let (mut c, admin, osds) = Cluster::with_osds(3);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4, "pgp_num": 4 }));
     let pg = PgId { pool: c.map().pool_by_name("p").unwrap(), seed: 0 };
@@ -425,7 +425,7 @@ fn an_override_lasts_until_it_is_taken_back_or_its_osds_are_gone() {
 }
 
 #[test]
-fn damaged_real_traffic_is_survived() {
+fn damaged_captured_traffic_does_no_harm() {
     let (mut c, admin, _) = Cluster::with_osds(2);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4, "pgp_num": 4 }));
     let mut rng = base::rng::Rng::new(11);

@@ -48,7 +48,7 @@ fn the_flag_for_several_file_systems_decides_on_a_second_one() {
 }
 
 #[test]
-fn a_balancer_that_is_not_there_says_so() {
+fn balancer_commands_say_that_there_is_none() {
     let (mut c, admin) = cluster();
     refused(&mut c, admin, &json!({ "prefix": "balancer on" }), "does not have it");
     refused(&mut c, admin, &json!({ "prefix": "balancer mode", "mode": "upmap" }), "does not have it");
@@ -62,7 +62,7 @@ fn a_balancer_that_is_not_there_says_so() {
 }
 
 #[test]
-fn modules_that_are_not_there_cannot_be_enabled() {
+fn missing_modules_cannot_be_enabled() {
     let (mut c, admin) = cluster();
     let enable = |name: &str| json!({ "prefix": "mgr module enable", "module": name });
     assert_eq!(c.command(admin, &enable("dashboard"), "").0, -2);
@@ -115,7 +115,7 @@ fn a_scrub_of_monitors_reads_the_state_and_finds_what_differs() {
 }
 
 #[test]
-fn options_that_nothing_looks_at_are_stored_and_called_so() {
+fn options_that_no_daemon_reads_are_stored_with_a_note() {
     let (mut c, admin) = cluster();
     let mut set = |who: &str, name: &str, value: &str| {
         let cmd = json!({ "prefix": "config set", "who": who, "name": name, "value": value });
@@ -148,7 +148,7 @@ fn options_that_nothing_looks_at_are_stored_and_called_so() {
 }
 
 #[test]
-fn parameters_of_pools_that_our_osds_do_not_look_at_are_called_so() {
+fn pool_options_that_no_osd_reads_are_stored_with_a_note() {
     let (mut c, admin) = cluster();
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8 }));
     let mut set = |var: &str, val: &str| {
@@ -163,7 +163,7 @@ fn parameters_of_pools_that_our_osds_do_not_look_at_are_called_so() {
 }
 
 #[test]
-fn crashes_are_those_that_were_posted() {
+fn crash_commands_show_and_archive_posted_reports() {
     let (mut c, admin) = cluster();
     assert_eq!(show(&mut c, admin, "crash ls"), json!([]));
     let post = |c: &mut Cluster, id: &str, at: &str| {
@@ -201,7 +201,7 @@ fn crashes_are_those_that_were_posted() {
 }
 
 #[test]
-fn devices_are_those_that_daemons_told_of() {
+fn devices_are_those_in_daemon_metadata() {
     let (mut c, admin) = cluster();
     assert_eq!(show(&mut c, admin, "device ls"), json!([]));
     let m = c.core.state.osd_metadata.get_mut(&base::OsdId(0)).expect("it has booted");
@@ -222,7 +222,7 @@ fn devices_are_those_that_daemons_told_of() {
 }
 
 #[test]
-fn the_election_epoch_counts_beginnings() {
+fn the_election_epoch_rises_with_each_leader_start() {
     let (mut c, admin) = cluster();
     let epoch = |c: &mut Cluster, admin| show(c, admin, "quorum_status")["election_epoch"].clone();
     assert_eq!(epoch(&mut c, admin), 3);
@@ -238,7 +238,7 @@ fn the_election_epoch_counts_beginnings() {
 }
 
 #[test]
-fn a_clock_that_differs_is_named() {
+fn health_names_a_monitor_whose_clock_differs() {
     let (mut c, admin) = cluster();
     let skew = |c: &mut Cluster, admin| show(c, admin, "time-sync-status")["time_skew_status"].clone();
     assert!(skew(&mut c, admin).is_null(), "alone");
@@ -292,7 +292,7 @@ fn tell_commands_answer_from_the_process() {
 }
 
 #[test]
-fn a_monitor_is_added_where_it_is_said_to_be() {
+fn mon_add_uses_the_given_address_and_location() {
     let (mut c, admin) = cluster();
     c.core.state.mons_up = Some(["a".to_owned()].into());
     let add = json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2", "location": ["rack=r1"] });

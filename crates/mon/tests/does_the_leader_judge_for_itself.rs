@@ -53,7 +53,7 @@ impl Way {
 }
 
 #[test]
-fn a_key_that_was_taken_away_opens_nothing() {
+fn a_removed_key_opens_no_session() {
     let mut w = Way::new();
     w.import("client.x", &key(1), "allow r");
     assert!(w.come("client.x", "allow r", Some(&key(1))).is_some());
@@ -73,7 +73,7 @@ fn a_key_that_was_taken_away_opens_nothing() {
 }
 
 #[test]
-fn the_caps_are_those_that_the_leader_has() {
+fn a_session_gets_the_caps_of_the_leaders_state() {
     let mut w = Way::new();
     w.import("client.x", &key(1), "allow r");
     let s = w.come("client.x", "allow *", Some(&key(1))).unwrap();
@@ -98,7 +98,7 @@ fn a_session_without_authentication_has_no_entity() {
 }
 
 #[test]
-fn a_pending_key_opens_and_takes_the_others_place() {
+fn a_pending_key_opens_a_session_and_replaces_the_key() {
     let mut w = Way::new();
     w.import("client.x", &key(1), "allow r");
     let old = w.come("client.x", "allow r", Some(&key(1))).unwrap();

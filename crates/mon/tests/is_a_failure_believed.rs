@@ -90,7 +90,7 @@ fn reports_about_another_instance_or_from_a_dead_one_are_ignored() {
 }
 
 #[test]
-fn too_few_left_up_stops_the_marking() {
+fn no_osd_is_marked_down_below_the_min_up_ratio() {
     let (mut c, _, osds) = Cluster::with_osds(4);
     for target in [0, 1, 2] {
         let m = report(&c, target, FAILED | IMMEDIATE, 21);
@@ -104,7 +104,7 @@ fn too_few_left_up_stops_the_marking() {
 }
 
 #[test]
-fn no_beacon_for_long_means_down() {
+fn an_osd_without_beacons_is_marked_down() {
     let (mut c, _, osds) = Cluster::with_osds(2);
     c.ticks(1);
     for _ in 0..10 {
@@ -118,7 +118,7 @@ fn no_beacon_for_long_means_down() {
 }
 
 #[test]
-fn down_for_long_means_out_and_back_in_with_the_old_weight() {
+fn an_osd_down_for_long_is_out_and_returns_with_its_old_weight() {
     let (mut c, admin, osds) = Cluster::with_osds(4);
     c.ok(admin, &json!({ "prefix": "osd reweight", "id": "osd.2", "weight": 0.5 }));
     let m = report(&c, 2, FAILED | IMMEDIATE, 21);

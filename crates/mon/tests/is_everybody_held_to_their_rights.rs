@@ -450,7 +450,7 @@ fn is_looked_at(c: &mut Cluster, p: Peer, kind: u16) -> bool {
 }
 
 #[test]
-fn messages_are_taken_from_whom_they_may_come() {
+fn messages_are_accepted_only_from_permitted_senders() {
     let mut wrong = Vec::new();
     for (role, table) in [(Role::Mon, AT_MONITOR), (Role::Mgr, AT_MANAGER)] {
         let mut c = cluster();
@@ -507,7 +507,7 @@ fn topic_allows(topic: Topic, column: &str) -> bool {
 }
 
 #[test]
-fn subscriptions_bring_what_may_be_seen() {
+fn subscriptions_bring_only_permitted_topics() {
     let mut c = cluster();
     let admin = c.admin();
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "mgr/secret", "val": "s" }));

@@ -75,7 +75,7 @@ fn pgs_of_a_new_pool_are_placed_in_turns() {
 }
 
 #[test]
-fn between_two_turns_questions_are_answered_and_no_proposal_begins() {
+fn between_two_turns_queries_are_answered_and_no_proposal_begins() {
     let (mut c, admin, sessions) = cluster(3);
     c.held = Some(Vec::new());
     c.ok_later(admin, &make("p", PGS));
@@ -105,7 +105,7 @@ fn between_two_turns_questions_are_answered_and_no_proposal_begins() {
 }
 
 #[test]
-fn created_pgs_leave_the_queue_and_nothing_else_does() {
+fn only_created_pgs_leave_the_creation_queue() {
     let (mut c, admin, sessions) = cluster(2);
     c.ok(admin, &make("p", 40));
     c.ok(admin, &make("q", 40));
@@ -189,7 +189,7 @@ fn lists_of_pgs_are_made_in_turns() {
 }
 
 #[test]
-fn a_list_lets_others_through_and_ends_with_its_session() {
+fn a_long_list_delays_no_other_command_and_ends_with_its_session() {
     let (mut c, admin, _) = cluster(2);
     c.ok(admin, &make("p", PGS));
     let other = c.admin();

@@ -41,7 +41,7 @@ fn nothing_is_acknowledged_before_it_is_durable() {
 }
 
 #[test]
-fn a_crash_before_the_disk_loses_only_what_nobody_was_told() {
+fn a_crash_before_the_commit_loses_only_unacknowledged_changes() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noscrub" }));
     let epoch = c.map().epoch;
@@ -56,7 +56,7 @@ fn a_crash_before_the_disk_loses_only_what_nobody_was_told() {
 }
 
 #[test]
-fn a_full_disk_refuses_changes_and_answers_questions() {
+fn a_full_disk_refuses_changes_and_answers_queries() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
     let pool = c.map().pool_by_name("p").unwrap();
@@ -86,7 +86,7 @@ fn a_full_disk_refuses_changes_and_answers_questions() {
 }
 
 #[test]
-fn every_kind_of_record_comes_back() {
+fn every_kind_of_record_survives_a_restart() {
     let (mut c, admin, _) = Cluster::with_osds(2);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "pgp_num": 8 }));
     c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "client.new", "caps": ["mon", "allow r"] }));
@@ -197,7 +197,7 @@ fn self_managed_snapshots_are_numbered_removed_and_purged() {
 }
 
 #[test]
-fn pools_by_message_are_those_by_command() {
+fn pool_messages_work_like_pool_commands() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     let create = MPoolOp { fsid: FSID, op: pool_op::CREATE, name: "p".into(), crush_rule: -1, ..MPoolOp::default() };
     c.send(admin, &create);
@@ -223,7 +223,7 @@ fn pools_by_message_are_those_by_command() {
 }
 
 #[test]
-fn quotas_close_a_pool() {
+fn a_reached_quota_makes_a_pool_full() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
     let pool = c.map().pool_by_name("p").unwrap();
@@ -260,7 +260,7 @@ fn the_manager_role_answers_daemons() {
 /// The answer to a transaction is lost, once or several times: the change is made once, and its client gets the
 /// answer.
 #[test]
-fn an_outcome_that_nobody_knows_is_looked_up() {
+fn an_unknown_outcome_is_looked_up() {
     for lost in [&[true][..], &[false], &[false, false, true], &[false, true], &[true, true]] {
         let (mut c, admin, _) = Cluster::with_osds(1);
         let epoch = c.map().epoch;
@@ -279,7 +279,7 @@ fn an_outcome_that_nobody_knows_is_looked_up() {
 
 /// While the store cannot even be read, a client whose change may have been made waits, and gets its answer later.
 #[test]
-fn an_outcome_that_cannot_be_looked_up_yet_is_not_answered() {
+fn an_outcome_that_cannot_be_looked_up_is_not_answered() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     c.lost = [true].into();
     c.failing_reads = 3;
@@ -328,7 +328,7 @@ fn a_proposal_may_need_several_transactions() {
 
 /// The state of an earlier release (a file of a real cluster) opens, shows the same maps, and gets the new layout.
 #[test]
-fn the_layout_of_before_opens() {
+fn the_state_of_an_earlier_release_opens() {
     use std::io::Read as _;
     let dir = std::env::temp_dir().join(format!("belemnite-format-1-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

@@ -33,7 +33,7 @@ fn key_of(c: &Cluster, name: &str) -> Option<AuthEntry> {
 
 /// The purpose of each bootstrap key, as `ceph-volume` and similar tools use it. Ceph 16.2 grants all of it, too.
 #[test]
-fn bootstrap_keys_make_what_they_are_for() {
+fn bootstrap_keys_create_the_keys_they_are_for() {
     let mut c = Cluster::new();
     for (boot, entity, caps) in [
         ("mds", "mds.z", &["mon", "allow profile mds", "osd", "allow rwx", "mds", "allow"][..]),
@@ -63,7 +63,7 @@ fn bootstrap_keys_make_what_they_are_for() {
 
 /// Ceph 16.2 gives the key of client.admin here, because it checks fields that the sender puts beside `caps`.
 #[test]
-fn caps_are_what_is_in_caps() {
+fn only_the_caps_argument_sets_caps() {
     let mut c = Cluster::new();
     let s = c.client("client.bootstrap-rbd", "allow profile bootstrap-rbd");
     let beside = |entity: &str, caps: &[&str]| {
@@ -151,7 +151,7 @@ fn a_refused_subscription_brings_nothing_later() {
 }
 
 #[test]
-fn versions_of_maps_are_for_who_may_read_the_monitor() {
+fn map_versions_need_mon_r() {
     let mut c = Cluster::new();
     let ask = MMonGetVersion { handle: 1, what: "osdmap".into() };
     let s = c.client("client.x", "allow service config-key rwx");
@@ -212,7 +212,7 @@ fn a_session_closes_no_service_of_another() {
 
 /// The address that a peer announces gives no rights.
 #[test]
-fn networks_are_those_of_the_socket() {
+fn network_conditions_use_the_socket_address() {
     let mut c = Cluster::new();
     let from = |c: &mut Cluster, socket: &str, announced: &str| {
         let mut p = peer("client.x", EntityKind::CLIENT, 9000 + c.next_conn, "allow * network 10.1.0.0/16");
@@ -314,7 +314,7 @@ fn removed_rights_reach_open_sessions() {
 }
 
 #[test]
-fn nothing_waits_for_a_commit_without_a_right_and_not_too_much_with_one() {
+fn refused_messages_do_not_wait_for_a_commit_and_others_are_bounded() {
     let mut c = Cluster::new();
     let admin = c.admin();
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p" }));

@@ -139,7 +139,7 @@ fn maps_and_configuration_at_sign_in() {
 }
 
 #[test]
-fn configuration_goes_to_those_it_changes_for_and_whole() {
+fn changed_configuration_is_sent_whole_to_the_affected_sessions() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     let client = c.client("client.x", "allow r");
     for s in [osds[0], client] {
@@ -198,7 +198,7 @@ fn log_lines_and_keys_go_to_their_subscribers() {
 }
 
 #[test]
-fn without_caps_nothing() {
+fn a_session_without_caps_gets_nothing() {
     let (mut c, _, _) = Cluster::with_osds(1);
     let s = c.client("client.none", "");
     c.subscribe(s, "osdmap", 0, false);
@@ -258,7 +258,7 @@ fn hostile_messages_close_the_session_and_nothing_else() {
 }
 
 #[test]
-fn clients_hear_of_a_short_outage_when_it_is_over() {
+fn clients_get_the_maps_of_a_short_outage_when_it_is_over() {
     let (mut c, _, osds) = Cluster::with_osds(2);
     let client = c.client("client.x", "allow r");
     let gone = |c: &mut Cluster, id: i32, addrs| {
@@ -286,7 +286,7 @@ fn clients_hear_of_a_short_outage_when_it_is_over() {
 }
 
 #[test]
-fn a_follower_of_the_debug_log_gets_a_line_on_pgs() {
+fn debug_log_subscribers_get_a_line_on_pgs() {
     let (mut c, _, _) = Cluster::with_osds(1);
     let (all, some) = (c.admin(), c.admin());
     c.subscribe(all, "log-debug", 0, false);
@@ -306,7 +306,7 @@ fn a_follower_of_the_debug_log_gets_a_line_on_pgs() {
 }
 
 #[test]
-fn osds_are_asked_about_images_while_somebody_asks() {
+fn osds_get_performance_queries_while_there_are_any() {
     use mgr::images::rates;
     use wire::types::{MetricReport, PerfMetricReport};
     let (mut c, _, _) = Cluster::with_osds(1);

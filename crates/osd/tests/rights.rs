@@ -68,7 +68,7 @@ fn listens(lane: Lane, message: &str, column: &str) -> bool {
 }
 
 #[test]
-fn messages_are_taken_from_whom_they_may_come() {
+fn messages_are_accepted_only_from_permitted_senders() {
     let mut wrong = Vec::new();
     for (column, name, caps, says) in KEYS {
         let who = principal(name, caps, *says).unwrap();

@@ -141,8 +141,8 @@ impl Args {
     }
 
     /// The values that the conditions of a grant are compared with: every argument as text, and `caps` as one
-    /// `caps_SERVICE` for each service in it. Of several texts for one service the last counts, as for the key that
-    /// is made.
+    /// `caps_SERVICE` for each service in it. If `caps` names a service twice, its last text counts, as it does for
+    /// the key that the command makes.
     #[must_use]
     pub fn for_caps(&self) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();

@@ -138,7 +138,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// A CRUSH error as a command's.
+/// The refusal of a command whose change the CRUSH map refused.
 pub(super) fn refused(e: CrushError) -> Refused {
     Refused::new(e.errno(), e.to_string())
 }
@@ -272,8 +272,8 @@ fn link(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     relocate(c, "linked", "", " in crush map", CrushMap::link_bucket)
 }
 
-/// Puts a named item below a location, unless it is already there. `ending` ends both status lines, `ending_done`
-/// only that of a move or link.
+/// Puts a named item below a location with `f`, unless the item is already there. The status line of a change begins
+/// with `done_word`. `ending` ends the status line in both cases; in that of a change `ending_done` follows it.
 fn relocate(
     c: &mut Ctx<'_>,
     done_word: &str,
@@ -410,7 +410,8 @@ fn set_class(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (mut text, mut updated) = (String::new(), Vec::new());
     for o in list {
         if !map.exists(o) {
-            // An OSD sends this at its first boot; on ENOENT it asks for its number.
+            // A booting OSD sends this command before the map has it. On ENOENT it creates its id (`osd create`) and
+            // repeats the command (`OSD::mon_cmd_maybe_osd_create`).
             if c.session.principal.who.name.kind == base::EntityKind::OSD {
                 return refuse(errno::ENOENT, format!("{o} does not exist. "));
             }

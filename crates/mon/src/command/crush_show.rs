@@ -118,7 +118,7 @@ fn choose_args_tree(crush: &CrushMap) -> J {
     out
 }
 
-/// The whole map.
+/// The whole CRUSH map as a tree, for `osd crush dump`.
 pub(super) fn dump_tree(crush: &CrushMap) -> J {
     let devices: J = (0..crush.max_devices)
         .filter(|d| crush.name_of(*d).is_some())

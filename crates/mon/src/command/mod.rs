@@ -432,8 +432,8 @@ pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
     let Some(candidates) = registry().by_prefix.get(&prefix) else {
         return invalid("command not known");
     };
-    // Of several signatures with one prefix the one that takes most of the arguments given, and of those what is told to a
-    // process only if that is so.
+    // Several signatures may share a prefix. The one that takes the most of the given arguments is chosen; among
+    // equals, one whose `TELL` flag agrees with the role.
     let mut chosen: Option<((usize, bool), &Sig, &Cmd, Args)> = None;
     let mut wrong = None;
     for (sig, c) in candidates.iter().filter_map(|i| registry().commands.get(*i)) {

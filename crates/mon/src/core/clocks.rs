@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_round_says_nothing() {
+    fn an_answer_to_another_round_is_ignored() {
         let mut c = Clocks::default();
         assert_eq!(c.begin(Duration::from_secs(300), at(1000, 0)), Some(1));
         assert_eq!(c.begin(Duration::from_secs(300), at(300_999, 0)), None);

@@ -4,7 +4,7 @@
 //!  1. Each transaction compares the revision of `osdmap/bounds`, which every transaction writes, and the leader's
 //!     fence. So a late transaction, or one of a deposed leader, changes nothing.
 //!  2. An unknown outcome is never answered. The core reads the bounds again, which name the transaction that wrote
-//!     them. If it was another one, the same transaction is submitted once more; it cannot take effect twice.
+//!     them. If they name another transaction, the core submits its own once more; it cannot take effect twice.
 //!  3. Answers and maps that wait for the commit are sent after it, in the order of their requests.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Messages that wait for a commit, bounded in number and bytes. Each session has a share, so that a session over its
-//! share is the only one to suffer.
+//! Messages that wait for a commit, bounded in number and bytes. Each session has a share. A session that exceeds its
+//! share is closed, and other sessions' messages stay.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_a_share_and_loses_only_that() {
+    fn a_session_over_its_share_is_closed_and_others_stay() {
         let mut d = Deferred::default();
         assert_eq!(d.push(1, message(10)), None);
         for _ in 0..SESSION_MESSAGES {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_are_bounded_and_the_heaviest_goes() {
+    fn the_total_is_bounded_and_the_largest_session_is_closed() {
         let mut d = Deferred::default();
         assert_eq!(d.push(0, message(SESSION_BYTES - 64)), None);
         let mut c = 1;

@@ -1,8 +1,8 @@
-//! Decides whether the leader accepts a session that a front monitor let in.
+//! Decides whether the leader accepts a session that a front monitor authenticated.
 //!
 //! The front monitor checked the client against its own copy of keys and caps, which may be stale. The leader's state
-//! decides: the proved key must be one of the entity's keys here, and the session gets the entity's caps here. So a
-//! removed key or cap ends with the commit, through whichever monitor the client connects.
+//! decides: the key that the client proved must be one of the entity's keys in that state, and the session gets the
+//! entity's caps from it. So a removed key or cap ends with the commit, whichever monitor the client connects to.
 
 use auth::CapsInfo;
 use base::EntityKind;
@@ -33,8 +33,8 @@ impl MonCore {
         }
     }
 
-    /// Replaces the caps in a front monitor's report with the caps in this state. Error: the reason why the session
-    /// is refused.
+    /// Replaces the caps in a front monitor's report with the caps in the leader's state. Error: the reason why the
+    /// session is refused.
     fn judged(&self, peer: &mut Peer) -> Result<(), &'static str> {
         let who = &mut peer.principal;
         if !self.state.options.cephx {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn reputation_counts_only_if_it_is_wanted() {
+    fn laggy_history_counts_only_if_the_option_is_set() {
         let mut map = OsdMap::default();
         map.set_max_osd(3).unwrap();
         let mut inc = cluster::Incremental::new(map.fsid, map.epoch.next(), T0);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reporter_that_died_says_nothing() {
+    fn reports_of_an_osd_that_is_down_are_dropped() {
         let mut f = FailureReports::default();
         f.report(OsdId(0), OsdId(1), 1, secs(30), T0, (1, 1));
         f.report(OsdId(2), OsdId(1), 1, secs(30), T0, (1, 1));

@@ -4,7 +4,7 @@
 //! Invariants:
 //!  1. The copy equals the state at the copy's revision. If the watch is lost, compacted, or behind the store for too
 //!     long, the copy is read again at one revision and watched from the next one on.
-//!  2. If the state can't be read for [`DEAF`], the monitor stops, since it does not know which clients may sign in.
+//!  2. If the state can't be read for [`UNREADABLE_MAX`], the monitor stops, since it does not know which clients may sign in.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const LAG: Duration = Duration::from_secs(3);
 /// Pause before a failed read is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time without a successful read after which the monitor stops.
-pub const DEAF: Duration = Duration::from_secs(30);
+pub const UNREADABLE_MAX: Duration = Duration::from_secs(30);
 
 /// An effect of one call.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub enum Output {
     /// The leader's record changed in the store, or may have changed.
     Leader,
     /// A line for the log: why the copy is read again.
-    Anew(String),
+    Reread(String),
     /// A line for the log: why a read failed. It is repeated.
     Failed(String),
     /// The monitor stops.
@@ -64,13 +64,13 @@ impl Lag {
 #[derive(Debug)]
 enum Stage {
     Watching(WatchId, Lag),
-    /// The time since when the copy is read anew.
+    /// The copy is being read again, since this time.
     Reading(Mono, Reading),
-    /// The copy is read again at the second time, having failed since the first.
+    /// Reading has failed since the first time; the next attempt is at the second.
     Paused(Mono, Mono),
 }
 
-/// See the module.
+/// Keeps a front monitor's [`Replica`] current with one watch; see the module.
 pub struct Follower {
     name: String,
     options: MonOptions,
@@ -120,7 +120,7 @@ impl Follower {
         if let Stage::Watching(id, _) = &self.stage {
             let id = *id;
             self.submit(Op::Unwatch(id));
-            self.out.push(Output::Anew(why));
+            self.out.push(Output::Reread(why));
             if acts(Bug::IgnoreWatchGap) {
                 return self.watch(true);
             }
@@ -185,8 +185,9 @@ impl Follower {
                     self.lost(format!("the store has had a newer revision for {} s", LAG.as_secs()), now);
                 }
             }
-            Stage::Reading(since, _) | Stage::Paused(since, _) if now.since(*since) > DEAF => {
-                let why = format!("keys and caps cannot be read from the state store since {} s", DEAF.as_secs());
+            Stage::Reading(since, _) | Stage::Paused(since, _) if now.since(*since) > UNREADABLE_MAX => {
+                let why =
+                    format!("keys and caps could not be read from the state store for {} s", UNREADABLE_MAX.as_secs());
                 self.out.push(Output::Stop(why));
             }
             Stage::Paused(since, at) if now >= *at => {
@@ -276,7 +277,7 @@ mod tests {
                         Output::Stop(_) => self.stopped = true,
                         Output::Leader => self.leader_changes += 1,
                         Output::Failed(why) => self.failures.push(why),
-                        Output::Changed | Output::Anew(_) => {}
+                        Output::Changed | Output::Reread(_) => {}
                     }
                 }
                 self.now += 50_000_000;
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_older_than_what_the_store_remembers_is_read_anew() {
+    fn a_copy_older_than_the_compacted_revision_is_read_again() {
         let mut h = Here::new();
         // Between the first read and the watch the revision that the watch asks for is compacted.
         for n in 0..50 {
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_does_not_decode_is_not_taken_up() {
+    fn a_record_that_does_not_decode_is_not_applied() {
         let mut h = Here::new();
         h.run(200);
         h.set("debug_ms", "1");
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_that_is_forgotten_meanwhile_is_given_up() {
+    fn a_read_at_a_compacted_revision_starts_again() {
         let (mut r, first) = Reading::new(vec![Range::prefix(b"a"), Range::prefix(b"b")], 0, 7);
         let reply = |revision, result| state::Reply { token: 7, revision, result };
         let entries = || Outcome::Entries { entries: Vec::new(), more: false };
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_stays_behind_is_noticed() {
+    fn a_copy_that_stays_behind_is_detected() {
         let at = |ms: u64| Mono(ms * 1_000_000);
         let mut lag = Lag::default();
         assert!(!lag.too_long(10, 10, at(0)));

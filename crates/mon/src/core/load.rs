@@ -288,8 +288,8 @@ impl MonCore {
         self.state.mons_up = Some(self.state.monmap.ranks.iter().cloned().collect());
     }
 
-    /// Sets the running monitors, from the leader's membership. An empty list is one that was not read yet: this monitor is
-    /// in it.
+    /// Sets the running monitors, from the leader's membership. An empty list has not been read yet and changes
+    /// nothing, since a list always names this monitor.
     pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
         if !names.is_empty() && self.state.mons_up.as_ref().is_some_and(|up| *up != names) {
             self.state.mons_up = Some(names);

@@ -283,7 +283,7 @@ impl Member {
         let invalid = found.is_some() && leader.is_none();
         if invalid && !std::mem::replace(&mut self.invalid, invalid) {
             tracing::error!(
-                "mon: '{}' in the state store is invalid; nobody can lead before it is removed",
+                "mon: '{}' in the state store is invalid; no monitor can lead before it is removed",
                 key::MON_LEADER
             );
         }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_gone_is_looked_for_at_once() {
+    fn a_lost_leader_is_replaced_at_once() {
         let mut m = Member::new(presence("a", 1), true, at(0));
         let grant = tick_for_one(&mut m, 0);
         m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(1));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answered_operations_are_shown_for_a_while_and_slow_ones_apart() {
+    fn answered_requests_are_shown_for_a_while_and_slow_ones_separately() {
         let at = |s: u64| Now { mono: Mono(s * 1_000_000_000), wall: Utime { sec: s as u32, nsec: 0 } };
         let mut t = OpTracker::default();
         t.begin(1, 1, at(100), || "quick".into());

@@ -31,13 +31,13 @@ const AUTOSCALE_SECONDS: u64 = 60;
 const AT_ONCE: u32 = 8;
 /// Time without progress after which announced merges are called off.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time after that in which no merge is announced for the pool.
+/// Time after announced merges were called off in which no merge is announced for the pool.
 const REST: Duration = Duration::from_secs(10);
 
 /// The announced merges of a pool (volatile: a new process calls them off or announces them again).
 #[derive(Debug, Default)]
 pub(super) struct Merges {
-    /// The epoch that announced them.
+    /// The epoch that announced the merges.
     since: Epoch,
     /// Time of the last progress.
     last: Mono,

@@ -25,7 +25,7 @@ use super::bridge::Bridge;
 use super::front_admin::{FrontAdmin, Seen};
 use super::{MonError, MonRunOptions, Store, serve};
 use crate::core::cluster_state::Role;
-use crate::core::follow::{DEAF, Follower, Output as Followed};
+use crate::core::follow::{Follower, Output as Followed, UNREADABLE_MAX};
 use crate::core::front::{FrontAuth, FrontIds, Replica};
 use crate::core::member::{LEASE, Member, Output, Presence};
 use crate::core::relay::{Front, FrontEffect, PATIENCE};
@@ -137,8 +137,8 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
             changed = true;
         }
         standing.leads_until.set(member.leads_until());
-        if now.since(member.heard()) > DEAF {
-            standing.stop(format!("the state store has not answered for {} s", DEAF.as_secs()));
+        if now.since(member.heard()) > UNREADABLE_MAX {
+            standing.stop(format!("the state store has not answered for {} s", UNREADABLE_MAX.as_secs()));
         }
         if changed {
             standing.changed.send_replace(());
@@ -176,7 +176,7 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
                     standing.changed.send_replace(());
                 }
                 Followed::Leader => standing.leader_changed.notify_one(),
-                Followed::Anew(why) => {
+                Followed::Reread(why) => {
                     tracing::info!("mon: the watch of the state has ended ({why}); the state is read again");
                 }
                 Followed::Failed(why) => tracing::warn!("mon: {why}"),

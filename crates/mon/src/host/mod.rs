@@ -235,7 +235,7 @@ async fn serve(
 ) -> Result<(), MonError> {
     let failed = |error| MonError::Store { path: shown.to_owned(), error };
     let bad = |error| MonError::Load { path: shown.to_owned(), error };
-    // A revision in which nobody else writes any more: the fence keeps others out.
+    // Reads the state at a revision after which no other monitor writes: the fence refuses their transactions.
     let (records, maps) = loop {
         let mut at = 0;
         let error = match store.read(load::ranges(), &mut at).await {

@@ -10,7 +10,7 @@ use base::Now;
 use base::rng::Rng;
 use bytes::Bytes;
 use mon::core::MonCore;
-use mon::core::follow::DEAF;
+use mon::core::follow::UNREADABLE_MAX;
 use mon::core::front::FrontAuth;
 use mon::core::member::{self, Member, Presence};
 use mon::core::options::MonOptions;
@@ -318,7 +318,7 @@ impl MonsNode {
                 member::Output::Peers(peers) => p.peers = peers,
             }
         }
-        if now.mono.since(p.member.heard()) > DEAF {
+        if now.mono.since(p.member.heard()) > UNREADABLE_MAX {
             why = Some("the state store has not answered".into());
         }
         if let Some(why) = why {

@@ -101,8 +101,8 @@ fn no_such(text: &str) -> String {
     format!("MDS named '{text}' does not exist, or is not up")
 }
 
-/// Refuses the command if the session may not change the file system. A daemon without a rank belongs to none, so
-/// every session may change it.
+/// Refuses the command if the session may not change the file system. A daemon without a rank belongs to no file
+/// system, so every session may change it.
 fn permitted(c: &Ctx<'_>, fscid: i32) -> Res<()> {
     let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap);
     match map.filesystems.get(&fscid) {

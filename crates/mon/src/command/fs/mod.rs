@@ -225,7 +225,7 @@ pub(super) fn is_behind(health: Option<&MdsHealth>) -> bool {
     health.is_some_and(|h| h.metrics.iter().any(|m| m.kind == TRIM || m.kind == CACHE_OVERSIZED))
 }
 
-/// Text of the refusal to fail such an MDS.
+/// The status line that refuses to fail an MDS for which [`is_behind`] is true.
 pub(super) const BEHIND: &str = "MDS has one of two health warnings which could extend recovery: MDS_TRIM or MDS_CACHE_OVERSIZED. MDS failover is not recommended since it might cause unexpected file system unavailability. If you wish to proceed, pass --yes-i-really-mean-it";
 
 fn pool_name(map: &OsdMap, id: PoolId) -> String {

@@ -47,7 +47,7 @@ impl Shape {
         self.k + self.m
     }
 
-    /// The pool's `min_size`: one shard more than a read needs, if `m` is at least 2.
+    /// The pool's `min_size`: `k + 1`, one shard more than a read needs, if `m` is at least 2; else `k`.
     pub(in super::super) fn min_size(self) -> u8 {
         self.k + (self.m - 1).min(1)
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_from_2_1_to_16_4_is_taken_that_its_technique_has() {
+    fn every_shape_from_2_1_to_16_4_is_accepted_if_its_technique_has_it() {
         for (plugin, technique) in
             [("jerasure", "reed_sol_van"), ("jerasure", "reed_sol_r6_op"), ("isa", "reed_sol_van"), ("isa", "cauchy")]
         {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shard_more_than_is_read_must_be_there_where_two_may_be_lost() {
+    fn min_size_is_k_plus_one_if_two_shards_may_be_lost() {
         let all = [(2, 1, 2), (2, 2, 3), (4, 2, 5), (6, 3, 7)];
         for (k, m, min) in all {
             assert_eq!(Shape { k, m }.min_size(), min);

@@ -262,7 +262,8 @@ impl MonCore {
         }
     }
 
-    /// Does all that follows a new map.
+    /// Follows a map that was committed: compares the waiting PGs with it, starts or ends the times since which OSDs
+    /// are down, and drops beacons of and reports about OSDs that are down.
     pub(in super::super) fn after_map_change(&mut self, old: &Arc<OsdMap>, inc: &Incremental) {
         let pools = if places_osds_anew(inc) { self.creating_pools() } else { named_pools(inc) };
         self.walk_creating(Some(Arc::clone(old)), pools);

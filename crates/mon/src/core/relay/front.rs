@@ -259,8 +259,7 @@ impl Front {
         Ok(())
     }
 
-    /// Handles the news whether the leader acknowledges relayed bytes. If it does not, the bytes in flight are
-    /// released.
+    /// Records whether the leader acknowledges relayed bytes. If it does not, the bytes in flight are released.
     fn understood(&mut self, tells: bool) {
         let Some(up) = &mut self.up else { return };
         if up.tells.replace(tells).is_some() || tells {

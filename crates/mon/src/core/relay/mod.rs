@@ -38,7 +38,7 @@ pub use hub::{Hub, HubEffect};
 pub const PATIENCE: Duration = Duration::from_secs(6);
 /// Number of global ids that a front monitor gets at once.
 pub const LINK_IDS: u64 = 1024;
-/// From this version of [`wire::msg::MRelayIds`] on a monitor says what it has taken.
+/// From this version of [`wire::msg::MRelayIds`] on, a monitor acknowledges the relayed bytes that it has received.
 const TELLS_TAKEN: u16 = 2;
 /// Longest front and middle of a relayed message: a frame's bound less the relay's own fields.
 const CARRIED_MAX: usize = msgr::policy::FRONT_BYTES_MAX - 4096;

@@ -195,7 +195,7 @@ fn a_bad_opening_ends_its_session_and_not_the_link() {
 }
 
 #[test]
-fn a_message_that_no_link_carries_ends_its_session_only() {
+fn a_message_too_long_for_a_link_ends_only_its_session() {
     let (mut f, mut h) = linked();
     f.open(5, peer(), Mono(0));
     f.open(6, peer(), Mono(0));
@@ -333,7 +333,7 @@ fn a_share_never_has_more_under_way_than_it_may() {
 }
 
 #[test]
-fn monitors_of_an_earlier_version_are_carried_for() {
+fn monitors_of_an_earlier_version_are_served() {
     // A leader that does not acknowledge bytes: every message goes out, and its bytes are released.
     let mut f = Front::default();
     f.link_open();
@@ -364,7 +364,7 @@ fn monitors_of_an_earlier_version_are_carried_for() {
 }
 
 #[test]
-fn ids_are_asked_for_once() {
+fn ids_are_requested_once() {
     let (mut f, mut h) = linked();
     f.ask_ids();
     f.ask_ids();
@@ -397,7 +397,7 @@ fn ids_are_asked_for_once() {
 }
 
 #[test]
-fn the_leader_hears_what_time_it_is_elsewhere() {
+fn front_monitors_answer_with_their_time() {
     let (mut f, mut h) = linked();
     h.ask_clocks(7);
     let asked = for_clients(&mut f, &mut h);

@@ -215,7 +215,7 @@ fn an_import_into_etcd_is_cut_short() {
 }
 
 #[test]
-fn of_two_imports_at_a_time_the_second_one_stays() {
+fn of_two_concurrent_imports_the_second_one_stays() {
     let s = Scratch::new("two");
     let (one, two) = (s.archive(1, free_port()), s.archive(2, free_port()));
     let (of_one, of_two) = (steps(&one, 1), steps(&two, 2));

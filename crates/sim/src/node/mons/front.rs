@@ -114,7 +114,7 @@ impl MonsNode {
                 follow::Output::Submit(r) => f.store.submit(r),
                 follow::Output::Changed => {}
                 follow::Output::Leader => p.member.leader_changed(),
-                follow::Output::Anew(why) | follow::Output::Failed(why) => {
+                follow::Output::Reread(why) | follow::Output::Failed(why) => {
                     cx.trace.line(t, || format!("mon node {node}: the copy of the state: {why}"));
                 }
                 follow::Output::Stop(why) => stop = Some(why),
