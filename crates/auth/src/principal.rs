@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_see_the_socket_as_ipv4() {
+    fn ipv4_networks_match_ipv4_mapped_sockets() {
         let p = come(EntityKind::CLIENT, "client.x").unwrap();
         assert_eq!(p.socket_addr().sock, Some("10.0.0.7:1234".parse().unwrap()));
         assert!(!p.expired(Utime { sec: 99, nsec: 0 }));

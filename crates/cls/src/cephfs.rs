@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_each_is_kept() {
+    fn the_largest_value_of_each_xattr_is_kept() {
         let mut c = MemCtx::new();
         let add = |c: &mut MemCtx, i, s, m| c.exec("cephfs", "accumulate_inode_metadata", call(i, s, m)).unwrap();
         add(&mut c, 2, 7, -5);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_as_c_reads_them() {
+    fn numbers_parse_as_in_c() {
         for (text, v) in [("", 0.0), (" 10.5", 10.5), ("-1e3", -1000.0), ("+.5", 0.5), ("5.", 5.0), ("0x10", 16.0)] {
             assert_eq!(strtod(text.as_bytes()), Some(v), "{text:?}");
         }
@@ -108,7 +108,7 @@ mod tests {
 
     /// The expected texts come from C's `printf("%.10g")`.
     #[test]
-    fn numbers_as_c_writes_them() {
+    fn numbers_print_as_in_c() {
         for (v, text) in [
             (0.0, "0"),
             (12.0, "12"),

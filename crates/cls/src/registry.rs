@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_sorted_without_doubles() {
+    fn tables_are_sorted_without_duplicates() {
         assert!(CLASSES.is_sorted_by(|a, b| a.0 < b.0));
         for (c, m) in CLASSES {
             assert!(m.is_sorted_by(|a, b| a.name < b.name), "{c}: {m:?}");

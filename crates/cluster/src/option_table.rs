@@ -36,23 +36,23 @@ pub enum Kind {
 /// One option.
 #[derive(Clone, Debug)]
 pub struct Opt {
-    /// Name.
+    /// Name of the option.
     pub name: &'static str,
-    /// Type.
+    /// Type of the value.
     pub kind: Kind,
-    /// Name of the type.
+    /// Ceph's name of the type.
     pub kind_name: &'static str,
-    /// `basic`, `advanced`, `dev`.
+    /// Audience of the option: `basic`, `advanced` or `dev`.
     pub level: &'static str,
     /// True if a running daemon applies a change.
     pub runtime: bool,
-    /// `runtime`, `startup`, `no_mon_update`, ….
+    /// Ceph's flags: `runtime`, `startup`, `no_mon_update`, ….
     pub flags: Vec<&'static str>,
     /// Daemons and clients that use the option.
     pub services: Vec<&'static str>,
-    /// Default.
+    /// Default value, as text.
     pub default: &'static str,
-    /// Default for daemons, if different.
+    /// Default value for daemons, if different; else empty.
     pub daemon_default: &'static str,
     /// Lowest value, empty for none.
     pub min: &'static str,

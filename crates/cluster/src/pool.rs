@@ -270,7 +270,7 @@ pub struct PgPool {
     pub read_tier: i64,
     /// Pool that serves writes, or -1.
     pub write_tier: i64,
-    /// Old free properties.
+    /// Free-form properties of old releases; unused.
     pub properties: BTreeMap<String, String>,
     /// Encoded `HitSet::Params`, kept unparsed (one zero byte: none).
     pub hit_set_params: Bytes,
@@ -280,19 +280,19 @@ pub struct PgPool {
     pub hit_set_count: u32,
     /// Stripe width of an erasure-coded pool.
     pub stripe_width: u32,
-    /// Cache size target.
+    /// Target size of a cache tier, in bytes.
     pub target_max_bytes: u64,
-    /// Cache object target.
+    /// Target size of a cache tier, in objects.
     pub target_max_objects: u64,
-    /// Dirty ratio where flushing begins, in millionths.
+    /// Share of dirty objects from which a cache tier flushes, in millionths.
     pub cache_target_dirty_ratio_micro: u32,
-    /// Ratio where flushing turns fast.
+    /// Share of dirty objects from which a cache tier flushes fast, in millionths.
     pub cache_target_dirty_high_ratio_micro: u32,
-    /// Ratio where eviction begins.
+    /// Share of the target size from which a cache tier evicts, in millionths.
     pub cache_target_full_ratio_micro: u32,
-    /// Seconds before flush.
+    /// Least age of an object in seconds before a cache tier flushes it.
     pub cache_min_flush_age: u32,
-    /// Seconds before eviction.
+    /// Least age of an object in seconds before a cache tier evicts it.
     pub cache_min_evict_age: u32,
     /// Erasure-code profile.
     pub erasure_code_profile: String,

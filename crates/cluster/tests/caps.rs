@@ -433,7 +433,7 @@ fn random_text_never_panics_and_rarely_parses() {
 
 /// Self-managed snapshots belong to the pool, so the namespace of the grant does not matter.
 #[test]
-fn snapshots_of_a_pool_are_for_its_writers() {
+fn writers_of_a_pool_may_take_its_snapshots() {
     let addr = EntityAddr::default();
     let may = |caps: &str, pool: &str| OsdCaps::parse(caps).unwrap().may_write_in(pool, &Apps::new(), &addr);
     for caps in ["allow w", "allow w pool=images", "allow w pool=images namespace=foo", "allow w namespace=foo"] {

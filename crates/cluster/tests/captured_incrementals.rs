@@ -178,7 +178,7 @@ fn applying_shares_what_does_not_change_and_leaves_the_old_map_alone() {
 
 /// Every CRUSH change of a real monitor is reproduced by the edit of the same command.
 #[test]
-fn crush_of_real_monitors_is_made_by_our_edits() {
+fn our_edits_reproduce_the_crush_changes_of_real_monitors() {
     use cluster::CrushMap;
     use cluster::crush::Location;
     let (mut fresh, mut edits) = (0, 0);

@@ -145,7 +145,7 @@ fn objects_in_namespaces_map_as_the_monitor_says() {
 }
 
 #[test]
-fn a_flipped_bit_is_noticed() {
+fn a_flipped_bit_is_detected() {
     let (b, _) = load("pacific", "base");
     let mut seen = 0;
     for at in (0..b.len()).step_by(b.len() / 97) {

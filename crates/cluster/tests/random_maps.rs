@@ -277,7 +277,7 @@ fn blocklist_entries_match_an_instance_or_a_whole_address() {
 }
 
 #[test]
-fn a_blocklisted_range_shuts_out_the_addresses_in_it() {
+fn a_blocklisted_range_blocks_the_addresses_in_it() {
     let cidr = |ip: &str, bits| EntityAddr {
         kind: base::AddrKind::CIDR,
         nonce: bits,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_touches_only_what_it_should() {
+    fn replacing_changes_only_matching_elements() {
         let mut b = of(&[0, 1, 2, 3, 1, 3]);
         assert!(b.replace(1, 3));
         assert_eq!(b, of(&[0, 3, 2, 3, 3, 3]));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_found() {
+    fn a_changed_byte_is_detected() {
         let mut b = Bits::default();
         b.resize(40_000, 1);
         let bytes = b.to_bytes(true);

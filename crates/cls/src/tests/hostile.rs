@@ -95,7 +95,7 @@ fn contexts(rng: &mut Rng) -> MemCtx {
 }
 
 #[test]
-fn random_input_is_survived() {
+fn random_input_causes_no_panic() {
     let mut rng = seeded();
     for (class, methods) in CLASSES {
         for m in *methods {
@@ -117,7 +117,7 @@ fn random_input_is_survived() {
 }
 
 #[test]
-fn damaged_input_and_objects_are_survived() {
+fn damaged_input_and_objects_cause_no_panic() {
     let mut rng = seeded();
     let mut samples = Vec::new();
     for p in recorded::recordings() {

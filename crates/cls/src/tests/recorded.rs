@@ -301,7 +301,7 @@ fn run(c: &mut MemCtx, op: &MOsdOp, names: &Names) -> Result<Answer, Unplayed> {
             break;
         }
     }
-    // A vector that may write and does not is answered as one of reads; of those recorded, only scripts do this.
+    // A vector that may write but did not is answered like a vector of reads. In the recordings only scripts do this.
     let write = write && !(scripts && before.as_ref().is_some_and(|b| c.object == b.0));
     if write && result >= 0 {
         if returnvec {
@@ -405,7 +405,7 @@ fn without_log_ids(b: &[u8]) -> Bytes {
     v.into()
 }
 
-/// A listing in which delete markers do not exist; an OSD lists those as existing that replaced an entry.
+/// Our listing, with `exists` set for those delete markers for which an OSD sets it: markers that replaced an entry.
 fn without_markers(ours: &[u8], theirs: &[u8]) -> Bytes {
     let mut v = ours.to_vec();
     for at in 0..v.len().min(theirs.len()).saturating_sub(2) {
@@ -602,7 +602,7 @@ fn every_answer_is_that_of_a_real_osd() {
 }
 
 #[test]
-fn the_size_of_pages_shows_in_no_answer() {
+fn the_page_size_changes_no_answer() {
     for name in ["log", "rbd", "rbd_cli", "handmade", "sem_set", "user", "journal", "cmpomap"] {
         let p = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../vectors/cls/{name}.rec.gz"));
         let (_, wrong) = play(&p, 2, &mut BTreeSet::new(), &mut |_, _| ());

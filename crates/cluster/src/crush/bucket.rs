@@ -10,13 +10,13 @@ use super::CrushError;
 pub enum BucketAlg {
     /// Items of equal weight.
     Uniform = 1,
-    /// Newest first.
+    /// A list of items, the newest first.
     List = 2,
-    /// Binary tree.
+    /// A binary tree of items.
     Tree = 3,
-    /// Longest straw; superseded.
+    /// Each item draws a straw whose length depends on all weights; superseded by `Straw2`.
     Straw = 4,
-    /// Longest straw with independent weights: the default.
+    /// Each item draws a straw whose length depends on its own weight only: the default.
     Straw2 = 5,
 }
 
@@ -64,31 +64,31 @@ impl BucketAlg {
 /// tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BucketData {
-    /// Weight that all items share.
+    /// Items that all have the same weight.
     Uniform {
         /// Weight of each item.
         item_weight: u32,
     },
-    /// Weights and their running sums.
+    /// Weights of the items and their running sums.
     List {
-        /// Per item.
+        /// Weight of each item.
         item_weights: Vec<u32>,
         /// Sum of the weights up to and with the item.
         sum_weights: Vec<u32>,
     },
     /// Weights of the nodes of a binary tree; item `i` is node `2i + 1`.
     Tree {
-        /// Per node.
+        /// Weight of each node.
         node_weights: Vec<u32>,
     },
-    /// Weights and straw lengths.
+    /// Weights and straw lengths of the items.
     Straw {
         /// Weight of each item.
         item_weights: Vec<u32>,
         /// Straw length of each item.
         straws: Vec<u32>,
     },
-    /// Weights.
+    /// Weights of the items.
     Straw2 {
         /// Weight of each item.
         item_weights: Vec<u32>,
@@ -104,7 +104,7 @@ pub struct Bucket {
     pub kind: u16,
     /// Hash function, 0 = rjenkins1.
     pub hash: u8,
-    /// Sum of the weights of the items.
+    /// Sum of the weights of the items, in 16.16 fixed point.
     pub weight: u32,
     /// Devices (from 0) and buckets (below 0).
     pub items: Vec<i32>,

@@ -35,7 +35,7 @@ pub const MAX_BUCKETS: usize = 1 << 20;
 pub const MAX_RULES: usize = 256;
 /// Type number of devices.
 pub const TYPE_OSD: i32 = 0;
-/// Weight 1.0.
+/// Weight 1.0, in 16.16 fixed point: the unit of all CRUSH weights.
 pub const WEIGHT_ONE: u32 = 0x1_0000;
 /// Key of the weight set that old clients use.
 pub const CHOOSE_ARGS_COMPAT: i64 = -1;

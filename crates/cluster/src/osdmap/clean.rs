@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn temps_go_when_they_say_nothing() {
+    fn temps_without_effect_are_removed() {
         let m = base_map();
         let pg = PgId::new(2, 3);
         let at = m.pg_to_up_acting(pg);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn upmaps_go_with_their_targets() {
+    fn upmaps_are_removed_with_their_targets() {
         let m = base_map();
         let pg = PgId::new(2, 3);
         let (raw, _) = m.pg_to_raw(pg);

@@ -87,7 +87,7 @@ pub struct Incremental {
     pub old_range_blocklist: Vec<AddrKey>,
     /// Cluster addresses of OSDs marked up.
     pub new_up_cluster: BTreeMap<OsdId, AddrVec>,
-    /// Old cluster snapshots.
+    /// Name of a new cluster snapshot, a feature of old releases; empty for none.
     pub cluster_snapshot: String,
     /// Store identities.
     pub new_uuid: BTreeMap<OsdId, Uuid>,
@@ -98,19 +98,19 @@ pub struct Incremental {
     /// Features with which the author encoded its full map. Set by decoding; encoding writes the features in
     /// use.
     pub encode_features: u64,
-    /// New ratio, -1 for unchanged.
+    /// New `nearfull_ratio`, -1 for unchanged.
     pub new_nearfull_ratio: f32,
-    /// New ratio, -1 for unchanged.
+    /// New `full_ratio`, -1 for unchanged.
     pub new_full_ratio: f32,
-    /// New ratio, -1 for unchanged.
+    /// New `backfillfull_ratio`, -1 for unchanged.
     pub new_backfillfull_ratio: f32,
-    /// New release, 0xff for unchanged.
+    /// New `require_min_compat_client`, 0xff for unchanged.
     pub new_require_min_compat_client: u8,
-    /// New release, 0xff for unchanged.
+    /// New `require_osd_release`, 0xff for unchanged.
     pub new_require_osd_release: u8,
-    /// State bits of CRUSH nodes; 0 removes.
+    /// State bits of CRUSH nodes; 0 removes the entry.
     pub new_crush_node_flags: BTreeMap<i32, u32>,
-    /// State bits of device classes; 0 removes.
+    /// State bits of device classes; 0 removes the entry.
     pub new_device_class_flags: BTreeMap<i32, u32>,
     /// New stretch mode.
     pub new_stretch: Option<StretchMode>,

@@ -195,9 +195,9 @@ pub struct OsdMap {
     pub range_blocklist: CowMap<AddrKey, Utime>,
     /// Addresses for other OSDs, by OSD slot.
     pub cluster_addrs: CowVec<AddrVec>,
-    /// Old cluster snapshots.
+    /// Epoch of the last cluster snapshot, a feature of old releases.
     pub cluster_snapshot_epoch: Epoch,
-    /// Old cluster snapshots.
+    /// Name of the last cluster snapshot, a feature of old releases.
     pub cluster_snapshot: String,
     /// Identity of each OSD slot's store.
     pub osd_uuid: CowVec<Uuid>,

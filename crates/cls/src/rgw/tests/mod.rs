@@ -228,7 +228,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn sums_are_those_of_the_entries_whatever_gateways_do() {
+fn statistics_equal_the_entries_whatever_gateways_do() {
     let mut r = Rng::new(seed());
     let mut s = Shard::new();
     // Prepared operations: operation, key, tag.
@@ -294,7 +294,7 @@ fn sums_are_those_of_the_entries_whatever_gateways_do() {
 }
 
 #[test]
-fn versions_are_listed_newest_first_and_sums_hold() {
+fn versions_are_listed_newest_first_and_statistics_hold() {
     let mut r = Rng::new(seed());
     let mut s = Shard::new();
     // Versions by name, newest first, with whether they are delete markers.
@@ -345,7 +345,7 @@ fn versions_are_listed_newest_first_and_sums_hold() {
 }
 
 #[test]
-fn the_null_version_and_its_delete_marker_take_turns() {
+fn the_null_version_and_its_delete_marker_replace_each_other() {
     let mut s = Shard::new();
     let (k, m) = (key("o", ""), Meta { category: 1, size: 10, accounted_size: 10, ..Meta::default() });
     let shown = |s: &mut Shard| {
@@ -429,7 +429,7 @@ fn complete_input(w: &mut Writer, k: &Key, tag: &str, epoch: u64) {
 
 /// The cost of a page depends on its contents, not on the size of the bucket or the omitted entries.
 #[test]
-fn a_page_reads_no_more_of_a_large_bucket() {
+fn the_cost_of_a_page_does_not_grow_with_the_bucket() {
     let read_of = |objects: u32| {
         let mut s = Shard::new();
         let o = s.0.object.as_mut().unwrap();
@@ -500,7 +500,7 @@ fn a_page_of_large_entries_is_bounded() {
 
 /// Calls of a hostile client: each one fails or has its documented effect, and the sums stay equal to the entries.
 #[test]
-fn sums_hold_whatever_a_hostile_client_calls() {
+fn statistics_hold_whatever_a_hostile_client_calls() {
     let mut s = Shard::new();
     let k = key("name", "");
     let before = |s: &Shard| (s.0.object.as_ref().unwrap().header.clone(), s.0.object.as_ref().unwrap().omap.clone());
@@ -580,7 +580,7 @@ fn sums_hold_whatever_a_hostile_client_calls() {
 }
 
 #[test]
-fn writes_wait_for_a_resharding_and_are_noted_in_its_log() {
+fn writes_wait_for_a_resharding_and_are_recorded_in_its_log() {
     let mut s = Shard::new();
     let set = |s: &mut Shard, state: u8| {
         let input = enc(|w| {

@@ -51,7 +51,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "r",
         cf::MGR,
         host,
-        "show what MDS daemons count of clients",
+        "show the client metrics that MDS daemons report",
     ),
     cmd("fs subvolumegroup ls vol_name:String", "mgr", "r", cf::MGR, unsupported, NO_CLIENT),
     cmd("fs subvolumegroup create vol_name:String group_name:String", "mgr", "rw", cf::MGR, unsupported, NO_CLIENT),
