@@ -125,6 +125,6 @@ pub enum Effect {
     /// This copy of the PG failed and takes no part until restart. The primary has been told.
     CopyFailed(Errno),
     /// The copy failed, so the split that [`crate::Pg::promise`] announced can't be done. The promised children fail
-    /// as well ([`crate::Pg::unborn_failed`]).
+    /// as well ([`crate::Pg::fail_with_parent`]).
     SplitFailed(Vec<SpgId>, Errno),
 }

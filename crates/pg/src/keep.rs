@@ -49,9 +49,9 @@ impl LogConfig {
 pub struct Keep {
     /// Records that the log keeps.
     pub records: usize,
-    /// The log is trimmed when it has this many records more...
+    /// The log is trimmed when it has this many records more than `records`.
     pub batch: usize,
-    /// ...by at most this many at once.
+    /// Most records that one write trims.
     pub batch_max: usize,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_drop_something_all_the_same() {
+    fn nonsensical_settings_still_trim_the_log() {
         let d = Division::default();
         d.change(1, &LogConfig { trim_min: 0, trim_max: 0, min: 0, max: 0, dups: 0, ..LogConfig::default() });
         assert_eq!(d.keep(), Keep { records: 0, batch: 1, batch_max: 1 });

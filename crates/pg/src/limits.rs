@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-/// Largest object (`osd_max_object_size`); beyond it writes answer `EFBIG`.
+/// Largest object in bytes (`osd_max_object_size`); writes beyond it answer `EFBIG`.
 pub const OBJECT_SIZE_MAX: u64 = 128 << 20;
-/// Most payload of one write vector (`osd_max_write_size`); beyond it `EMSGSIZE`.
+/// Most payload of one write vector in bytes (`osd_max_write_size`); more answers `EMSGSIZE`.
 pub const WRITE_SIZE_MAX: usize = 90 << 20;
-/// Longest object name or locator key (`osd_max_object_name_len`).
+/// Longest object name or locator key in bytes (`osd_max_object_name_len`).
 pub const OBJECT_NAME_LEN_MAX: usize = 2048;
-/// Longest namespace (`osd_max_object_namespace_len`).
+/// Longest namespace in bytes (`osd_max_object_namespace_len`).
 pub const NAMESPACE_LEN_MAX: usize = 256;
-/// Longest attribute name (`osd_max_attr_name_len`).
+/// Longest attribute name in bytes (`osd_max_attr_name_len`).
 pub const ATTR_NAME_LEN_MAX: usize = 100;
-/// Largest attribute value; Ceph's default is "no limit" (`osd_max_attr_size` 0) with the store's own bound behind it.
+/// Largest attribute value in bytes. Ceph's default is no limit (`osd_max_attr_size` 0), except for the store's own
+/// bound.
 pub const ATTR_SIZE_MAX: usize = 64 << 20;
 /// Most operations of one vector; more answer `EINVAL`.
 pub const OPS_PER_VECTOR_MAX: usize = 4096;
@@ -29,7 +30,7 @@ pub const OBJECT_CONTEXTS_MAX: usize = 512;
 /// Operations held per PG (waiting for a map, space, an object). Beyond it the session with the most is closed, and
 /// its client resends its unanswered operations.
 pub const HELD_OPS_MAX: usize = 16_384;
-/// Bytes of operations held per PG.
+/// Most bytes of operations held per PG.
 pub const HELD_BYTES_MAX: usize = 512 << 20;
 /// Default timeout of a watch (`osd_client_watch_timeout`).
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,23 +40,24 @@ pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Notifies of one PG that wait for acknowledgements; a further one answers `EBUSY`.
 pub const NOTIFIES_MAX: usize = 4096;
-/// Bytes of these notifies, payloads and answers. A notify beyond it answers `EBUSY` (`EMSGSIZE` if it alone is
-/// larger), an acknowledgement beyond it `EMSGSIZE`.
+/// Most bytes of waiting notifies of one PG, with payloads and answers. A notify that would exceed it answers
+/// `EBUSY`, or `EMSGSIZE` if it alone is larger; an acknowledgement that would exceed it answers `EMSGSIZE`.
 pub const NOTIFY_BYTES_MAX: usize = 8 << 20;
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
-/// Cost of one such step, as the transfer of this many bytes ([`crate::pace::cost`]).
+/// Cost of one step of deleting a PG, as the transfer of this many bytes ([`crate::pace::cost`]).
 pub const DELETE_BATCH_COST: usize = 128 << 10;
 /// Time for which a PG must be stable before it moves to another reactor.
 pub const MOVE_SETTLED: Duration = Duration::from_secs(4);
-/// Most bytes of a moving PG that are sent and not durable on the target reactor before objects pause...
+/// Most bytes of a moving PG that are sent and not durable on the target reactor. Beyond it the source sends no
+/// further objects, but still sends changes.
 pub const MOVE_AHEAD: usize = 4 << 20;
-/// ...and most, changes included, before the move is given up.
+/// Most such bytes, objects and changes together, before the move is given up.
 pub const MOVE_BEHIND_MAX: usize = 64 << 20;
-/// Longest time that operations are held so that a moving PG comes to rest; after it the switch is tried again
-/// later...
+/// Longest time that operations are held so that a moving PG comes to rest. After it the PG serves again, and the
+/// switch is tried later.
 pub const MOVE_HOLD: Duration = Duration::from_millis(250);
-/// ...this many times.
+/// Number of times that operations are held in one move; after them the move is given up.
 pub const MOVE_HOLDS_MAX: u32 = 12;
 /// Largest part of an object that a move reads at once, if the object changes between its parts.
 pub const MOVE_PART_MAX: usize = 16 << 20;
@@ -74,15 +76,17 @@ pub const PULLS_MAX: usize = 8;
 pub const PUSHES_MAX: usize = 4;
 /// Objects pushed at once by backfill to its targets.
 pub const BACKFILL_PUSHES_MAX: usize = 4;
-/// Small objects that may be sent and unacknowledged beside those: they only cost the round trip.
+/// Most pushes of small objects that are completely sent and not acknowledged. [`PUSHES_MAX`] and
+/// [`BACKFILL_PUSHES_MAX`] do not count them, because they only cost the round trip.
 pub const PUSHES_SENT_MAX: usize = 32;
-/// Largest object that counts as small, in bytes.
+/// Largest object in bytes that counts as small ([`PUSHES_SENT_MAX`]).
 pub const PUSH_SMALL: usize = 64 << 10;
 /// Fixed cost of an object at its source and at its target, as the transfer of this many bytes.
 pub const PUSH_COST: usize = 32 << 10;
-/// Target size of one part of a pushed object, in bytes (`osd_recovery_max_chunk`)...
+/// Target size of one part of a pushed object in bytes (`osd_recovery_max_chunk`), while the reactor serves no
+/// clients.
 pub const PUSH_BYTES: usize = 1 << 20;
-/// ...and while the reactor serves clients.
+/// Target size of one part of a pushed object in bytes, while the reactor serves clients.
 pub const PUSH_BYTES_BESIDE_CLIENTS: usize = 256 << 10;
 /// Bytes that a push reads at once.
 pub const PUSH_READ: u64 = 512 << 10;
@@ -94,7 +98,7 @@ pub const FAMILY_MAX: usize = 65_536;
 pub const INCOMING_MAX: usize = 1024;
 /// Objects per range of backfill.
 pub const BACKFILL_RANGE: usize = 128;
-/// Cost of listing such a range, as the transfer of this many bytes.
+/// Cost of listing one range of backfill, as the transfer of this many bytes.
 pub const BACKFILL_RANGE_COST: usize = 512 << 10;
 /// Duration of a lease (`osd_heartbeat_grace` times `osd_pool_default_read_lease_ratio`). The holder counts from its
 /// question, the granter from the arrival of the question.
@@ -105,7 +109,7 @@ pub const READ_LEASE: Duration = Duration::from_secs(16);
 pub const READ_LEASE_MARGIN: u32 = 32;
 /// Objects trimmed per step of snapshot trimming.
 pub const TRIM_BATCH: usize = 4;
-/// Cost of one such step, as the transfer of this many bytes.
+/// Cost of one step of snapshot trimming, as the transfer of this many bytes.
 pub const TRIM_BATCH_COST: usize = 128 << 10;
 /// Snap index keys read per step.
 pub const SNAP_INDEX_BATCH: usize = 64;
@@ -113,19 +117,21 @@ pub const SNAP_INDEX_BATCH: usize = 64;
 pub const COPY_CHUNK: u64 = 8 << 20;
 /// Objects listed at once by a scrub.
 pub const SCRUB_RANGE: usize = 64;
-/// Objects held and compared at once, at first and at most; deep scrubs adapt it to [`SCRUB_GROUP_BYTES`].
+/// Objects held and compared at once in the first group of a scrub. Later groups grow or shrink, so that a deep scrub
+/// reads about [`SCRUB_GROUP_BYTES`] per group.
 pub const SCRUB_GROUP: usize = 8;
-/// Upper limit of the adapted group.
+/// Most objects held and compared at once.
 pub const SCRUB_GROUP_MAX: usize = 32;
-/// Bytes that a deep scrub reads per group, about: writes to the group wait for that long.
+/// Bytes that a deep scrub aims to read per group. Writes to the group's objects wait for that long.
 pub const SCRUB_GROUP_BYTES: u64 = 4 << 20;
 /// Bytes that a scrub reads at once.
 pub const SCRUB_READ: u64 = 512 << 10;
 /// Omap entries that a scrub reads at once.
 pub const SCRUB_OMAP_ENTRIES: usize = 1024;
-/// A write that waits longer for a comparison preempts it; the objects are compared again.
+/// Time for which a write waits for a comparison at most. Then the write goes first, and the objects are compared
+/// again.
 pub const SCRUB_HOLD_MAX: Duration = Duration::from_millis(250);
-/// Preemptions per group; after them writes wait.
+/// Most preemptions of one group by writes; after them writes wait for the comparison.
 pub const SCRUB_PREEMPT_MAX: u32 = 5;
 /// Delay before a scrub that could not begin is tried again.
 pub const SCRUB_RETRY: Duration = Duration::from_secs(2);

@@ -493,9 +493,10 @@ mod tests {
         assert_eq!(log.trim_target(Keep { records: 50, ..keep }).unwrap().version, 350);
     }
 
-    /// A log of merged PGs: each of them had 100 records, and the newest 100 less those that came later are known.
+    /// A log of two merged PGs begins with 400 records, although `keep` allows 100. It drops two records for each new
+    /// one.
     #[test]
-    fn a_log_that_is_too_long_at_first_forgets_two_for_each_that_comes() {
+    fn a_log_that_starts_too_long_drops_two_records_per_new_one() {
         let mut log = PgLog::default();
         let keep = Keep { records: 100, batch: 10, batch_max: 1000 };
         (1..=400).for_each(|n| log.push(dup(n)));

@@ -192,7 +192,7 @@ impl Blocklist for NoBlocklist {
 pub trait Osds {
     /// True if the OSD is up.
     fn is_up(&self, osd: OsdId) -> bool;
-    /// Epoch since which the OSD is up, or was up before it went down.
+    /// Epoch at which the OSD was last marked up.
     fn up_from(&self, osd: OsdId) -> Epoch;
     /// Newest epoch at which the monitor knows the OSD to have been alive.
     fn up_thru(&self, osd: OsdId) -> Epoch;

@@ -164,7 +164,7 @@ mod tests {
     use base::PgId;
 
     #[test]
-    fn a_collection_has_two_names_in_turns() {
+    fn a_collection_alternates_between_two_names() {
         for shard in [-1, 0, 1, 31] {
             let spg = SpgId { pg: PgId::new(1, 5), shard: ShardId(shard) };
             let (a, b) = (Cid::Pg(spg), second_name(Cid::Pg(spg)));

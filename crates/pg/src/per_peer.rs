@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_sorted_and_full() {
+    fn is_sorted_without_spare_capacity() {
         let mut m = PerOsd::default();
         for o in [5, 1, 3, 1] {
             m.raise(OsdId(o), o * 10 + i32::try_from(m.0.len()).unwrap());

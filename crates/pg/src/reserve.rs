@@ -412,7 +412,7 @@ impl Reserver {
 
     /// True if a PG of that name is still being removed on any reactor.
     #[must_use]
-    pub fn is_left(&self, spg: SpgId) -> bool {
+    pub fn is_being_removed(&self, spg: SpgId) -> bool {
         self.lock().leavers.contains(&spg)
     }
 
@@ -424,13 +424,13 @@ impl Reserver {
 
     /// Notes that the collection of that name is about to be removed ([`crate::Sweep`]), so that no new one is made
     /// under it.
-    pub fn doom(&self, cid: Cid) {
+    pub fn announce_removal(&self, cid: Cid) {
         self.lock().remains.insert(cid);
     }
 
     /// True if a collection of that name is being removed on any reactor.
     #[must_use]
-    pub fn is_swept(&self, cid: Cid) -> bool {
+    pub fn is_collection_being_removed(&self, cid: Cid) -> bool {
         self.lock().remains.contains(&cid)
     }
 

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_shard_and_holes_are_none() {
+    fn an_index_is_a_shard_and_a_hole_is_no_copy() {
         let list = [OsdId(4), OsdId::NONE, OsdId(2)];
         let s = ShardSet::new(&list, true);
         let at = |osd, shard| PeerId { osd: OsdId(osd), shard: ShardId(shard) };

@@ -37,7 +37,7 @@ fn backoffs(out: &[Effect]) -> Vec<(SessionId, MOsdBackoff)> {
 }
 
 #[test]
-fn a_session_is_told_once_and_its_operations_are_dropped() {
+fn a_session_gets_one_backoff_and_its_operations_are_dropped() {
     let mut w = inactive();
     let r = w.request(1, "a", vec![read(0, 0)]);
     let tid = r.msg.tid;
@@ -58,7 +58,7 @@ fn a_session_is_told_once_and_its_operations_are_dropped() {
 }
 
 #[test]
-fn all_are_told_to_go_on_when_the_interval_ends_but_not_those_that_left() {
+fn backoffs_of_open_sessions_are_released_when_the_interval_ends() {
     let mut w = inactive();
     let mut ids = Vec::new();
     for s in 1..4 {
@@ -104,7 +104,7 @@ fn operations_that_waited_for_peering_get_a_backoff_when_the_pg_is_down() {
 }
 
 #[test]
-fn a_pg_with_too_few_copies_has_its_clients_hold() {
+fn a_pg_with_too_few_copies_sends_backoffs() {
     let mut w = World::new();
     w.pool.min_size = 2;
     w.view.up_thru = w.view.epoch.next();
@@ -125,7 +125,7 @@ fn a_pg_with_too_few_copies_has_its_clients_hold() {
 }
 
 #[test]
-fn a_client_from_before_backoffs_is_held_for() {
+fn operations_of_clients_without_backoffs_are_held() {
     let mut w = inactive();
     let mut r = w.request(1, "a", vec![read(0, 0)]);
     r.features = 0;

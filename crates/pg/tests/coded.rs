@@ -60,7 +60,7 @@ fn repair(c: &mut Cluster) {
 }
 
 #[test]
-fn a_scrub_finds_the_shard_whose_bytes_are_not_those_written_and_repair_rebuilds_it() {
+fn a_scrub_finds_a_shard_with_wrong_bytes_and_repair_rebuilds_it() {
     for osd in 0..6 {
         let (mut c, name, len) = at_rest(20 + osd as u64, (4, 2));
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
@@ -77,7 +77,7 @@ fn a_scrub_finds_the_shard_whose_bytes_are_not_those_written_and_repair_rebuilds
 }
 
 #[test]
-fn a_scrub_finds_shards_of_another_length_or_that_do_not_read() {
+fn a_scrub_finds_shards_of_wrong_length_and_unreadable_ones() {
     for osd in 0..5 {
         let (mut c, name, len) = at_rest(30 + osd as u64, (3, 2));
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
@@ -101,7 +101,7 @@ fn a_scrub_finds_shards_of_another_length_or_that_do_not_read() {
 
 /// With one coding shard the wrong shard can't be named: none is replaced.
 #[test]
-fn shards_that_do_not_fit_and_none_to_blame_stay_inconsistent() {
+fn with_one_coding_shard_a_wrong_shard_is_reported_and_not_replaced() {
     let (mut c, name, _) = at_rest(40, (2, 1));
     let (cid, oid) = (Cid::Pg(c.spg(1)), Oid::new(name.clone()));
     change(&mut c, 1, Op::Write { cid, oid, off: 0, data: Bytes::from_static(b"another") });
@@ -124,7 +124,7 @@ fn a_fresh_pg_goes_active_and_writes_reach_all_shards() {
 }
 
 #[test]
-fn a_shard_that_was_away_gets_what_it_missed_by_log() {
+fn a_shard_recovers_missed_writes_by_log() {
     for away in 0..3 {
         let mut c = Cluster::coded(2, 3, (2, 1), 3, 5);
         c.run(5_000);
@@ -175,7 +175,7 @@ fn a_shard_is_rebuilt_on_another_osd() {
 /// A primary that comes back must not use its stale shard of an object: it takes the shard from the OSD that had it
 /// meanwhile.
 #[test]
-fn a_primary_that_comes_back_takes_its_shard_from_who_had_it_meanwhile() {
+fn a_returning_primary_takes_its_shard_from_the_osd_that_had_it() {
     for seed in 50..56 {
         let mut c = Cluster::coded(seed, 6, (2, 1), 3, 5);
         c.run(5_000);
@@ -226,7 +226,7 @@ fn large_objects_are_rebuilt_part_by_part() {
 
 /// A new primary lacks only what is in its log; the OSD that had its shard before is still up.
 #[test]
-fn a_new_primary_gets_its_shard_from_who_had_it_before() {
+fn a_new_primary_takes_its_shard_from_the_previous_holder() {
     let mut c = Cluster::coded(10, 6, (2, 1), 1, 0);
     c.run(5_000);
     let data = Bytes::from((0..5_000_000u32).map(|i| (i * 7 + i / 253) as u8).collect::<Vec<_>>());
@@ -260,7 +260,7 @@ fn snapshots_are_kept_and_trimmed_on_all_shards() {
 }
 
 #[test]
-fn an_object_that_does_not_read_on_a_shard_is_rebuilt_from_others() {
+fn an_object_unreadable_on_one_shard_is_rebuilt_from_others() {
     // Small objects have all their bytes on the first shard.
     let mut c = Cluster::coded(7, 3, (2, 1), 4, 8);
     c.run(10_000);
@@ -467,7 +467,7 @@ fn whole() -> Vec<u8> {
 }
 
 #[test]
-fn a_read_goes_round_a_shard_that_is_cut_short_and_has_it_replaced() {
+fn a_read_avoids_a_truncated_shard_and_has_it_rebuilt() {
     for osd in 0..6 {
         let (mut c, name, len) = at_rest(70 + osd as u64, (4, 2));
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
@@ -486,7 +486,7 @@ fn a_read_goes_round_a_shard_that_is_cut_short_and_has_it_replaced() {
 }
 
 #[test]
-fn a_read_goes_round_a_shard_that_is_stale_and_scrub_has_it_replaced() {
+fn a_read_avoids_a_stale_shard_and_scrub_has_it_rebuilt() {
     for osd in 1..4 {
         let (mut c, name, _) = at_rest(80 + osd as u64, (4, 2));
         let old = shard(&mut c, osd)[&name].clone();
@@ -520,7 +520,7 @@ fn a_scrub_finds_a_shard_with_the_bytes_of_another_one() {
 
 /// More shards are away than the code tolerates: reads return nothing wrong, and all data is back with the OSD.
 #[test]
-fn rot_of_as_many_shards_as_code_while_an_osd_is_down() {
+fn m_unreadable_shards_while_an_osd_is_down_lose_nothing() {
     for (seed, down, rotten) in [(100, 5, [1, 2]), (101, 1, [2, 3]), (102, 2, [0, 4])] {
         let (mut c, name, _) = at_rest(seed, (4, 2));
         c.crash(down);
@@ -546,7 +546,7 @@ fn rot_of_as_many_shards_as_code_while_an_osd_is_down() {
 
 /// Older versions of shards can't be combined to an object, so unfound objects can only be deleted.
 #[test]
-fn objects_of_shards_are_not_reverted() {
+fn unfound_objects_of_an_erasure_coded_pg_are_not_reverted() {
     let (mut c, ..) = at_rest(110, (2, 1));
     let refused = c.mark_lost(true).unwrap_err();
     assert_eq!(refused, (base::errno::EINVAL, "mode must be 'delete' for ec pool".to_owned()));

@@ -86,7 +86,7 @@ fn another_version(from: i32, msg: &mut MPgPeer) {
 }
 
 #[test]
-fn bytes_of_another_length_or_version_are_rebuilt_from_other_shards() {
+fn answers_of_wrong_length_or_version_are_rebuilt_from_other_shards() {
     let lies: [fn(i32, &mut MPgPeer); 4] = [too_short, too_long, none, another_version];
     for (n, lie) in lies.into_iter().enumerate() {
         let mut data = noise(150_000, 1).to_vec();
@@ -123,7 +123,7 @@ fn larger_than_any(_: i32, msg: &mut MPgPeer) {
 }
 
 #[test]
-fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
+fn an_object_described_as_larger_than_any_is_not_created() {
     let data = noise(100_000, 2);
     let mut c = at_rest(210, &data);
     c.crash(0);
@@ -147,7 +147,7 @@ fn an_object_that_is_said_to_be_larger_than_any_is_not_made_up() {
 /// The shards with the newest version die before others have it. Other shards come back with an older one, enough to
 /// make an object.
 #[test]
-fn an_older_version_is_not_taken_for_what_is_unfound() {
+fn an_older_version_does_not_stand_for_an_unfound_object() {
     let mut c = Cluster::coded(240, 9, (2, 1), 1, 0);
     c.contended = false;
     c.run(3_000);
@@ -202,7 +202,7 @@ fn an_older_version_is_not_taken_for_what_is_unfound() {
 /// A shard comes back and has the log, but lacks an object when the PG moves to empty OSDs. As a stray it is asked,
 /// too.
 #[test]
-fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
+fn a_stray_that_lacks_an_object_is_no_proof_of_its_absence() {
     let mut c = Cluster::coded(250, 10, (3, 2), 1, 0);
     c.contended = false;
     c.run(3_000);
@@ -232,7 +232,7 @@ fn a_stray_that_lacks_an_object_does_not_say_that_there_is_none() {
 /// The PG moves on before its members have any object; they have a newer log than the shards with the objects. Each
 /// index has two strays then.
 #[test]
-fn the_stray_with_the_object_gives_it_if_two_have_the_shard() {
+fn of_two_strays_with_a_shard_the_one_with_the_object_gives_it() {
     for shape in [(2, 1), (3, 2)] {
         let n = i32::from(shape.0 + shape.1);
         let set = |i: i32| i * n..(i + 1) * n;
@@ -329,7 +329,7 @@ fn a_member_serves_no_read() {
 
 /// The primary of a watched object dies. The next primary ends the watch at its timeout, and writes go on.
 #[test]
-fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
+fn a_watch_ends_after_its_primary_died_and_blocks_no_write() {
     let mut c = at_rest(230, &noise(50_000, 5));
     let mut watch = OsdOp::new(OpCode::WATCH);
     watch.set_watch(WatchArgs { cookie: 7, op: WatchArgs::LEGACY_WATCH, timeout: 10, ..WatchArgs::default() });
@@ -356,7 +356,7 @@ fn a_watch_whose_primary_dies_ends_and_keeps_no_write_waiting() {
 
 /// A shard's message still decodes after the changes, so the lies of these tests arrive.
 #[test]
-fn lies_are_told() {
+fn falsified_messages_still_decode() {
     let (body, data) =
         Body::ShardData { id: 1, n: 2, family: None, found: vec![Ok(Bytes::from_static(b"abc")), Err(EIO)] }.encode();
     let mut m = MPgPeer { body, data, ..MPgPeer::default() };

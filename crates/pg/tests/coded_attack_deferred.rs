@@ -35,7 +35,7 @@ fn behind(r: &mut Rest) {
 /// The disk of a spared shard is full. The records kept for it are bounded: at the bound clients wait, as for a full
 /// copy.
 #[test]
-fn a_shard_that_takes_nothing_holds_up_writes_and_not_memory() {
+fn a_full_shard_delays_writes_and_memory_stays_bounded() {
     let mut r = Rest::new(300, 6, (4, 2));
     r.c.osds[1].disk.full = true;
     let mut all = Vec::new();
@@ -57,7 +57,7 @@ fn a_shard_that_takes_nothing_holds_up_writes_and_not_memory() {
 /// Logs have the shortest length that can be set, and the interval ends: copies trim, but no record that one of them
 /// was not sent.
 #[test]
-fn no_shard_trims_what_another_one_was_not_sent() {
+fn no_shard_trims_a_record_that_another_one_was_not_sent() {
     let mut r = Rest::new(301, 6, (4, 2));
     r.c.keep_log = (5, 8);
     for o in &mut r.c.osds {
@@ -88,7 +88,7 @@ fn no_shard_trims_what_another_one_was_not_sent() {
 /// The metadata of an object becomes unreadable on a shard that is to get deferred records: that object is rebuilt
 /// there, and the shard goes on.
 #[test]
-fn metadata_that_rots_on_a_shard_that_is_behind_costs_the_object_there() {
+fn unreadable_metadata_on_a_shard_that_is_behind_costs_only_that_object() {
     for osd in 1..4 {
         let mut r = Rest::new(310 + osd as u64, 6, (4, 2));
         behind(&mut r);
@@ -103,7 +103,7 @@ fn metadata_that_rots_on_a_shard_that_is_behind_costs_the_object_there() {
 /// The same when the primary dies: the records come with its successor's log, or the successor's own metadata is
 /// unreadable.
 #[test]
-fn metadata_that_rots_before_a_log_is_merged_costs_the_object_there() {
+fn unreadable_metadata_before_a_log_merge_costs_only_that_object() {
     for osd in 1..4 {
         let mut r = Rest::new(320 + osd as u64, 6, (4, 2));
         behind(&mut r);
@@ -118,7 +118,7 @@ fn metadata_that_rots_before_a_log_is_merged_costs_the_object_there() {
 
 /// Data becomes unreadable on `m` shards that are behind. A read of the object, or a scrub, finds and rebuilds it.
 #[test]
-fn data_that_rots_on_shards_that_are_behind_is_rebuilt() {
+fn unreadable_data_on_shards_that_are_behind_is_rebuilt() {
     for (seed, scrubs) in [(330, false), (331, true)] {
         let mut r = Rest::new(seed, 6, (4, 2));
         behind(&mut r);
@@ -139,7 +139,7 @@ fn data_that_rots_on_shards_that_are_behind_is_rebuilt() {
 
 /// All OSDs are stopped in order, one after the other, and not all of them come back.
 #[test]
-fn a_cluster_that_is_stopped_in_order_loses_nothing_that_was_deferred() {
+fn a_clean_stop_of_all_osds_loses_no_deferred_write() {
     for gone in 0..6 {
         let mut r = Rest::new(340 + gone as u64, 6, (4, 2));
         behind(&mut r);
@@ -236,7 +236,7 @@ fn many(_: i32, m: &mut MPgPeer) {
 
 /// The holder of the longest log gives invalid answers. The PG may wait meanwhile, but loses no acknowledged write.
 #[test]
-fn a_list_of_touched_shards_is_not_trusted() {
+fn an_invalid_list_of_touched_shards_loses_no_write() {
     let lies: [fn(i32, &mut MPgPeer); 8] =
         [fewer, backwards, beyond, of_older_ones, another_end, another_question, no_message, many];
     for (n, lie) in lies.into_iter().enumerate() {

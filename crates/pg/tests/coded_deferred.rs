@@ -136,7 +136,7 @@ fn lost_on_the_way(_: i32, m: &mut MPgPeer) {
 /// Peering chooses a version at which no log ends: after entries that spare a shard, and before one that was not sent
 /// to it.
 #[test]
-fn a_write_that_one_shard_lacks_is_undone_and_those_before_it_stay() {
+fn a_write_that_one_shard_lacks_is_undone_and_earlier_ones_stay() {
     let mut r = Rest::new(110, 6, (4, 2));
     for i in 0..3 {
         r.write(0, 50 + i);
@@ -164,7 +164,7 @@ fn a_write_that_one_shard_lacks_is_undone_and_those_before_it_stay() {
 
 /// The same, but the primary survives and undoes its own entry.
 #[test]
-fn a_primary_goes_back_before_a_write_that_did_not_get_to_its_shard() {
+fn a_primary_undoes_a_write_that_did_not_reach_the_touched_shard() {
     let mut r = Rest::new(111, 6, (4, 2));
     for i in 0..3 {
         r.write(0, 50 + i);
@@ -188,7 +188,7 @@ fn a_primary_goes_back_before_a_write_that_did_not_get_to_its_shard() {
 /// The last write spared a shard that is not a member any more, and the new member in its place lacks the object: the
 /// stray's bytes are needed.
 #[test]
-fn a_stray_that_was_spared_gives_its_bytes() {
+fn a_spared_stray_gives_its_bytes() {
     // OSDs 1 and 4 alternate as holders of shard 1.
     let mut r = Rest::new(112, 6, (2, 1));
     let order = |first: i32| move |m: &mut cluster::map::Map| m.order = vec![0, first, 2, 1, 4, 3, 5];
@@ -250,7 +250,7 @@ fn deferred_writes_survive_resets_and_restarts_at_any_time() {
 
 /// Attributes are deferred with their records, also those that a client sets beside bytes.
 #[test]
-fn attributes_come_to_spared_shards_later() {
+fn spared_shards_get_attributes_later() {
     let mut r = Rest::new(120, 6, (4, 2));
     let tid = {
         let primary = r.c.map().mapping().acting_primary.0;

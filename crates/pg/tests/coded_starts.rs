@@ -74,11 +74,11 @@ fn append_on_four_shards(speaks: bool) {
 }
 
 #[test]
-fn a_primary_that_did_not_store_that_it_started_served_nobody() {
+fn an_interval_whose_start_was_not_stored_did_not_serve() {
     append_on_four_shards(false);
 }
 
 #[test]
-fn an_interval_that_a_member_is_no_part_of_served_nobody() {
+fn an_interval_in_which_a_member_took_no_part_did_not_serve() {
     append_on_four_shards(true);
 }

@@ -88,7 +88,7 @@ fn spoil(r: &mut Rng, f: &mut Family) -> &'static str {
 }
 
 #[test]
-fn a_minority_is_found_out_whatever_befell_it() {
+fn any_damage_to_a_minority_of_copies_is_found() {
     let seed = std::env::var("PG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     for seed in seed..seed + 3000 {
         let mut r = Rng::new(seed);

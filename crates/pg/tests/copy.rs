@@ -116,7 +116,7 @@ fn wrong_sources() {
 }
 
 #[test]
-fn a_snapshot_of_itself_and_each_other() {
+fn objects_copy_from_their_own_snapshot_and_from_each_other() {
     let mut w = World::new();
     w.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
     w.next_map();
@@ -141,7 +141,7 @@ fn a_snapshot_of_itself_and_each_other() {
 }
 
 #[test]
-fn a_new_interval_cancels_and_the_rest_of_the_vector_follows_the_copy() {
+fn a_new_interval_cancels_a_copy_and_later_operations_follow_it() {
     let mut w = World::new();
     w.op("src", vec![write(0, b"data"), setxattr("k", b"v")]);
     let ops =
@@ -166,9 +166,10 @@ fn a_new_interval_cancels_and_the_rest_of_the_vector_follows_the_copy() {
     w.handle(Event::Fetched(f.id, Ok(late)));
 }
 
-/// Seed 460 of the simulator: a resend copied after the client had heard that the source did not exist.
+/// Seed 460 of the simulator: a resend copied the source after the client had been told that the source did not
+/// exist.
 #[test]
-fn a_copy_that_failed_has_failed_also_for_who_sends_it_again() {
+fn a_failed_copy_fails_for_its_resend_too() {
     let mut w = World::new();
     let first = w.request(1, "dst", vec![copy_from("src", SnapId::HEAD, 0)]);
     let mut again = w.request(1, "dst", vec![copy_from("src", SnapId::HEAD, 0)]);

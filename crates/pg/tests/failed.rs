@@ -62,7 +62,7 @@ fn ends_well(c: &mut Cluster, osd: i32) {
 }
 
 #[test]
-fn a_member_that_fails_is_left_out_and_comes_back_with_its_osd() {
+fn a_failed_member_is_left_out_until_its_osd_restarts() {
     let mut c = Cluster::new(31, 3, 3, 2, 3, 5);
     c.run(10_000);
     spoil(&mut c, 2);
@@ -77,7 +77,7 @@ fn a_member_that_fails_is_left_out_and_comes_back_with_its_osd() {
 }
 
 #[test]
-fn a_primary_that_fails_has_others_serve() {
+fn after_a_primary_fails_another_copy_serves() {
     let mut c = Cluster::new(32, 4, 3, 2, 3, 5);
     c.run(10_000);
     c.may_fail = true;
@@ -94,7 +94,7 @@ fn a_primary_that_fails_has_others_serve() {
 }
 
 #[test]
-fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
+fn a_backfill_target_that_fails_is_not_waited_for() {
     for (seed, at) in [(33, 0), (34, 40), (35, 150), (36, 600)] {
         let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
         c.run(20_000);
@@ -120,7 +120,7 @@ fn one_that_is_being_filled_fails_and_nobody_waits_for_it() {
 
 /// A failed copy may have the newest data, so no older copy serves.
 #[test]
-fn writes_that_only_a_failed_copy_may_have_are_waited_for() {
+fn the_pg_waits_for_writes_that_only_a_failed_copy_may_have() {
     let mut c = Cluster::new(37, 3, 2, 1, 3, 5);
     c.run(10_000);
     c.crash(1);
@@ -137,7 +137,7 @@ fn writes_that_only_a_failed_copy_may_have_are_waited_for() {
 
 /// A stray with an invalid log: the primary goes on without it.
 #[test]
-fn a_log_that_is_none_fails_who_sent_it() {
+fn an_invalid_log_fails_its_sender() {
     let mut c = Cluster::new(38, 3, 3, 2, 3, 5);
     c.run(10_000);
     c.may_fail = true;
@@ -167,7 +167,7 @@ fn a_log_that_is_none_fails_who_sent_it() {
 
 /// Both copies of the up set fail, one after the other, and do not ask for each other without end.
 #[test]
-fn copies_that_failed_ask_for_no_other_that_failed() {
+fn failed_copies_do_not_ask_for_each_other() {
     let mut c = Cluster::new(39, 4, 2, 1, 3, 5);
     c.run(10_000);
     c.may_fail = true;

@@ -91,11 +91,11 @@ fn runs(coded: bool) {
 }
 
 #[test]
-fn any_message_of_a_peer_is_borne() {
+fn no_message_of_a_peer_causes_a_panic() {
     runs(false);
 }
 
 #[test]
-fn any_message_of_a_shard_is_borne() {
+fn no_message_of_a_shard_causes_a_panic() {
     runs(true);
 }

@@ -14,7 +14,7 @@ use wire::msg::MPgPeer;
 use wire::types::pg_state;
 
 #[test]
-fn up_thru_gates_activation_and_creation_is_told() {
+fn activation_waits_for_up_thru_and_creation_is_reported() {
     let mut w = World::unmapped(MemStore::new());
     w.pool.flags |= pool_flags::CREATING;
     w.view.pool = Some(Rc::new(w.pool.clone()));
@@ -100,7 +100,7 @@ fn an_osd_without_the_data_does_not_serve() {
 }
 
 #[test]
-fn a_copy_of_no_use_is_told_of_again_when_its_osd_is_up_again() {
+fn a_stray_notifies_again_after_its_osd_was_down() {
     let mut w = World::new();
     let m = &mut w.view.mapping;
     (m.up, m.acting) = (vec![OsdId(2)], vec![OsdId(2)]);
@@ -165,7 +165,7 @@ fn operations_wait_for_their_map() {
 }
 
 #[test]
-fn a_deleted_pool_goes_in_steps() {
+fn a_deleted_pool_is_removed_in_steps() {
     let mut w = World::new();
     for i in 0..200 {
         w.op(&format!("o{i}"), vec![write(0, b"x")]);
@@ -263,7 +263,7 @@ fn an_operation_for_a_newer_map_survives_maps_in_which_another_osd_leads() {
 /// The message did not know of an interval in which the primary had served alone. The OSD later became primary
 /// without those writes.
 #[test]
-fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
+fn no_copy_is_created_from_a_message_under_an_older_map() {
     let (me, other) = (OsdId(0), OsdId(1));
     let view = |primary: OsdId| {
         let mut v = map_view(20, &pool_view());
@@ -310,7 +310,7 @@ fn a_copy_is_not_made_of_what_was_said_under_an_older_map() {
 
 /// An OSD that is told to stop while its pool grows does not wait for children that will not be split off.
 #[test]
-fn one_that_waits_to_be_split_off_ends_when_told_to() {
+fn a_child_that_waits_for_its_split_stops_at_once() {
     let mut w = World::new();
     let cfg = PgConfig { spg: base::PgId::new(POOL, 1).into(), whoami: OsdId(0), index: 2, seed: 7 };
     let mut child = Pg::promise(cfg, 1);

@@ -63,7 +63,7 @@ fn nothing_is_given_up_while_an_osd_may_have_it() {
 }
 
 #[test]
-fn lost_objects_are_removed_or_go_back_and_a_copy_that_returns_follows() {
+fn lost_objects_are_deleted_or_reverted_and_a_returning_copy_follows() {
     for revert in [true, false] {
         let (mut c, before) = unfound(4);
         let n = c.primary().unwrap().unfound_objects().len();
@@ -123,7 +123,7 @@ fn list(c: &mut Cluster, filter: Option<(&str, &str)>) -> Vec<String> {
 }
 
 #[test]
-fn a_listing_has_what_nobody_has_and_not_what_was_deleted() {
+fn a_list_has_unfound_objects_and_no_deleted_ones() {
     let set = |v: &str| OsdOp::with_xattr(OpCode::SETXATTR, b"c", v.as_bytes(), 0, 0);
     let (mut c, _) = unfound_with(6, |c| {
         // The newest entries of most objects are of a trimmed clone.

@@ -74,7 +74,7 @@ impl Host {
             let cfg = h.config(seed);
             let mut fx = Vec::new();
             let mut pg = Pg::create(cfg, how, now_at(0), &mut h.store, &mut fx);
-            pg.at_pg_num(pg_num);
+            pg.set_coming_pg_num(pg_num);
             h.pgs.insert(seed, pg);
             h.effects(seed, fx);
         }
@@ -156,7 +156,7 @@ impl Host {
                 }
             } else {
                 // A removal pauses now and then.
-                let going = self.leaving.iter().find(|(_, p)| p.is_going()).map(|(s, _)| *s);
+                let going = self.leaving.iter().find(|(_, p)| p.is_deleting()).map(|(s, _)| *s);
                 let Some(seed) = going.filter(|_| self.carried > 0) else { return };
                 self.ms += 1000;
                 self.feed(seed, Event::Tick);
@@ -183,7 +183,7 @@ impl Host {
             for (child, bits) in children {
                 let cfg = self.config(child.pg.seed);
                 let mut p = Pg::promise(cfg, bits);
-                p.at_pg_num(self.pool.pg_num);
+                p.set_coming_pg_num(self.pool.pg_num);
                 self.pgs.insert(child.pg.seed, p);
                 self.feed(child.pg.seed, Event::Map(view.clone()));
             }
@@ -217,7 +217,7 @@ impl Host {
             };
             let info = PgInfo::from_blob(&blob).unwrap();
             let mut pg = Pg::load(cfg, bits, now_at(5), &mut self.store, &mut fx);
-            pg.at_pg_num(info.interval.pg_num);
+            pg.set_coming_pg_num(info.interval.pg_num);
             self.pgs.insert(s.pg.seed, pg);
             self.effects(s.pg.seed, fx);
         }
@@ -352,13 +352,13 @@ fn merged(pg_num: u32, waits: Option<u64>, crash_after: usize) -> Host {
 }
 
 #[test]
-fn two_become_one_by_reference() {
+fn two_pgs_are_merged_by_reference() {
     merged(SAME_SHARD, None, usize::MAX);
     merged(SAME_SHARD, Some(3), usize::MAX);
 }
 
 #[test]
-fn the_last_intervals_of_both_need_not_have_started_together() {
+fn pgs_whose_last_intervals_differ_are_merged() {
     let mut h = Host::new(2, MemStore::new());
     h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
     h.map();
@@ -376,7 +376,7 @@ fn the_last_intervals_of_both_need_not_have_started_together() {
 }
 
 #[test]
-fn two_become_one_by_copying() {
+fn two_pgs_are_merged_by_copying() {
     merged(2, None, usize::MAX);
     merged(3, Some(4), usize::MAX);
     let mut h = merged(8, Some(5), usize::MAX);
@@ -390,7 +390,7 @@ fn two_become_one_by_copying() {
 }
 
 #[test]
-fn a_crash_at_any_step_leaves_it_to_be_done_again() {
+fn a_merge_interrupted_at_any_step_is_done_again() {
     for pg_num in [2, SAME_SHARD] {
         for step in 0..9 {
             merged(pg_num, None, step);
@@ -399,7 +399,7 @@ fn a_crash_at_any_step_leaves_it_to_be_done_again() {
 }
 
 #[test]
-fn a_merge_that_is_called_off_serves_again() {
+fn pgs_of_a_cancelled_merge_serve_again() {
     let mut h = Host::new(4, MemStore::new());
     h.announce(3);
     let name = (0..).map(|i| format!("w{i}")).find(|n| h.seed_of(n) == 3).unwrap();
@@ -418,7 +418,7 @@ fn a_merge_that_is_called_off_serves_again() {
 }
 
 #[test]
-fn a_copy_that_missed_something_is_filled_anew() {
+fn a_copy_that_missed_a_write_counts_as_empty_after_the_merge() {
     for (pg_num, which) in [(2, 0), (2, 1), (SAME_SHARD, 0), (SAME_SHARD, 32)] {
         let mut h = Host::new(pg_num, MemStore::new());
         fill(&mut h);
@@ -436,7 +436,7 @@ fn a_copy_that_missed_something_is_filled_anew() {
 
 /// Seed 80022659 of the simulator: the source stopped serving, and the target waited for it for ever.
 #[test]
-fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_one() {
+fn an_object_unreadable_at_the_source_is_missing_at_the_target() {
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
@@ -451,15 +451,15 @@ fn an_object_that_does_not_read_when_its_pg_is_copied_is_missing_in_the_other_on
 }
 
 #[test]
-fn a_pg_that_is_alone_here_has_nobody_to_give_to_and_one_that_waits_is_told() {
-    // Only the source missed a write.
+fn a_source_or_target_without_the_other_on_its_osd_does_not_wait() {
+    // This OSD has only the source.
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
     h.pgs.remove(&0);
     h.merge();
     assert!(h.leaving.is_empty() && h.pgs.is_empty());
-    // Only the target missed a write.
+    // This OSD has only the target.
     let mut h = Host::new(2, MemStore::new());
     fill(&mut h);
     h.announce(1);
@@ -564,7 +564,7 @@ fn a_long_snapshot_index_is_split_and_merged() {
 }
 
 #[test]
-fn a_merge_without_room_is_done_when_there_is_room() {
+fn a_merge_without_space_waits_for_space() {
     let mut h = Host::new(2, MemStore::new());
     h.pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
     h.map();
@@ -601,7 +601,7 @@ fn a_merge_without_room_is_done_when_there_is_room() {
 /// Seed 863916204 of the simulator: parts of the source's objects did not fit on the target's device as a whole. The
 /// merge waited for ever, although there was space for each object.
 #[test]
-fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
+fn a_part_without_space_as_a_whole_is_stored_in_pieces() {
     for waits in [None, Some(6)] {
         let store = waits.map_or_else(MemStore::new, |seed| MemStore::new().with_waits(seed));
         let mut h = Host::new(2, store);
@@ -621,7 +621,7 @@ fn a_part_that_finds_no_room_as_a_whole_is_put_away_bit_by_bit() {
 /// Seed 600708 of the simulator: the records of the PG with lower versions became the older ones of the merged log,
 /// and the next write trimmed them. A resend was then applied twice, over the writes of other clients.
 #[test]
-fn the_last_writes_of_each_pg_are_not_repeated_after_a_merge() {
+fn resends_of_the_last_writes_of_both_pgs_are_recognised_after_a_merge() {
     const KEPT: usize = 30;
     let keep = |h: &mut Host| h.pgs.values_mut().for_each(|p| p.keep_log(KEPT, 1));
     for restarts in [false, true] {

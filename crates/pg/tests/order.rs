@@ -33,7 +33,7 @@ fn nothing_is_shown_before_it_is_durable() {
 }
 
 #[test]
-fn a_failed_compare_shows_what_it_saw_only_when_durable() {
+fn a_failed_compare_is_answered_only_when_its_data_is_durable() {
     let mut w = World::with_store(MemStore::new().hold_durable());
     w.manual = true;
     let r = w.request(1, "a", vec![write(0, b"new")]);
@@ -128,7 +128,7 @@ fn a_resend_while_the_first_is_under_way_waits_for_it() {
 }
 
 #[test]
-fn a_crash_before_durability_forgets_and_the_resend_applies() {
+fn a_write_lost_in_a_crash_is_applied_by_its_resend() {
     let mut w = World::new();
     w.op("a", vec![append(b"1")]);
     let before = w.store.clone();
@@ -150,7 +150,7 @@ fn a_crash_before_durability_forgets_and_the_resend_applies() {
 }
 
 #[test]
-fn stopping_waits_for_what_was_submitted() {
+fn stopping_waits_for_submitted_writes() {
     let mut w = World::with_store(MemStore::new().hold_durable());
     w.manual = true;
     let r = w.request(1, "a", vec![write(0, b"x")]);

@@ -477,7 +477,7 @@ fn a_split_under_writes() {
 }
 
 #[test]
-fn a_member_reaches_the_tail_of_who_leads() {
+fn the_log_of_each_member_reaches_the_primarys_tail() {
     check("tails");
 }
 
@@ -495,7 +495,7 @@ fn an_empty_copy_may_lead_if_the_whole_log_is_there() {
 
 /// Seed 1795364696 of the simulator: the PG had all its copies, and no acting set served it.
 #[test]
-fn too_few_copies_that_filled_the_up_set_give_way_to_it() {
+fn an_acting_set_that_backfilled_the_up_set_gives_way_to_it() {
     check("too_few");
 }
 

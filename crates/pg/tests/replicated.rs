@@ -8,7 +8,7 @@ mod cluster;
 use cluster::Cluster;
 
 #[test]
-fn a_fresh_pg_goes_active_on_all_and_writes_reach_all() {
+fn a_fresh_pg_goes_active_and_writes_reach_all_copies() {
     let mut c = Cluster::new(1, 4, 3, 2, 3, 5);
     c.run(20_000);
     assert!(c.primary().unwrap().is_clean(), "{}", c.describe(0));
@@ -20,7 +20,7 @@ fn a_fresh_pg_goes_active_on_all_and_writes_reach_all() {
 }
 
 #[test]
-fn a_member_that_was_away_gets_what_it_missed_by_log() {
+fn a_member_recovers_missed_writes_by_log() {
     let mut c = Cluster::new(2, 3, 3, 2, 3, 5);
     c.run(5_000);
     c.crash(2);
@@ -36,7 +36,7 @@ fn a_member_that_was_away_gets_what_it_missed_by_log() {
 /// Seed 80001685 of the simulator. A member misses more records than a transaction takes. They come in several
 /// transactions, and a crash in between leaves a copy that is further behind.
 #[test]
-fn a_member_that_missed_more_than_a_transaction_takes_gets_it_by_log_all_the_same() {
+fn a_log_longer_than_a_transaction_is_merged_in_parts() {
     for seed in 0..8 {
         let mut c = Cluster::new(seed, 3, 3, 2, 3, 5);
         c.keep_log = (5_000, 10);
@@ -90,7 +90,7 @@ fn the_primary_dies_and_another_goes_on() {
 }
 
 #[test]
-fn data_moves_to_other_osds_and_strays_go() {
+fn data_moves_to_other_osds_and_strays_are_removed() {
     let mut c = Cluster::new(5, 6, 3, 2, 5, 7);
     c.run(10_000);
     c.change(|m| m.order = vec![5, 4, 3, 2, 1, 0]);
@@ -124,7 +124,7 @@ fn a_stray_gives_objects_whose_last_records_are_failures() {
 }
 
 #[test]
-fn an_object_that_does_not_read_on_the_primary_is_taken_from_another_copy() {
+fn an_object_unreadable_on_the_primary_is_taken_from_another_copy() {
     let mut c = Cluster::new(7, 3, 3, 2, 4, 8);
     c.run(10_000);
     for round in 0..20 {
@@ -138,7 +138,7 @@ fn an_object_that_does_not_read_on_the_primary_is_taken_from_another_copy() {
 }
 
 #[test]
-fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
+fn an_object_unreadable_during_a_push_is_taken_from_another_copy() {
     for seed in 0..4 {
         let mut c = Cluster::new(seed, 4, 3, 2, 6, 8);
         c.run(5_000);
@@ -163,7 +163,7 @@ fn an_object_that_does_not_read_when_it_is_pushed_is_taken_from_another_copy() {
 
 /// Seeds 1795368429 and 80001005 of the simulator: the PG tried to move again and again.
 #[test]
-fn an_object_that_does_not_read_when_its_pg_moves_is_taken_from_another_copy() {
+fn an_object_unreadable_during_a_move_is_taken_from_another_copy() {
     for osd in 0..3 {
         let mut c = Cluster::new(11, 3, 3, 2, 4, 8);
         c.run(10_000);
@@ -184,7 +184,7 @@ fn an_object_that_does_not_read_when_its_pg_moves_is_taken_from_another_copy() {
 
 /// An object that is unreadable on all copies: the client gets an error, and the PG goes on.
 #[test]
-fn an_object_that_no_copy_reads_is_an_error_and_no_more() {
+fn an_object_unreadable_on_all_copies_gives_an_error_and_the_pg_goes_on() {
     let mut c = Cluster::new(9, 3, 3, 2, 3, 6);
     c.run(10_000);
     c.load = false;
@@ -225,7 +225,7 @@ fn snapshots_are_kept_and_trimmed_on_all_copies() {
 /// If the snapshot index is unreadable, trimming pauses with one line in the cluster log, and goes on under another
 /// primary.
 #[test]
-fn a_snapshot_index_that_does_not_read_is_said_and_another_one_trims() {
+fn an_unreadable_snapshot_index_is_logged_and_another_primary_trims() {
     let mut c = Cluster::new(8, 3, 3, 2, 3, 5);
     c.run(3_000);
     c.take_snapshot();

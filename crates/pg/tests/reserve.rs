@@ -49,7 +49,7 @@ fn restart(c: &mut Cluster) {
 }
 
 #[test]
-fn recovery_waits_for_a_place_on_each_osd_and_gives_all_back() {
+fn recovery_waits_for_a_place_on_each_osd_and_frees_all() {
     for (osd, side) in [(0, Side::Local), (1, Side::Remote), (2, Side::Remote)] {
         let mut c = behind(5 + osd as u64, (10_000, 10));
         let other = foreign(&c, osd, side, 190);
@@ -94,7 +94,7 @@ fn backfill_gives_way_to_recovery_and_goes_on_afterwards() {
 }
 
 #[test]
-fn the_end_of_an_interval_and_of_a_process_give_places_back() {
+fn the_end_of_an_interval_or_process_frees_places() {
     let mut c = behind(21, (10_000, 10));
     let other = foreign(&c, 2, Side::Remote, 190);
     restart(&mut c);
@@ -114,7 +114,7 @@ fn the_end_of_an_interval_and_of_a_process_give_places_back() {
 }
 
 #[test]
-fn an_osd_beyond_the_ratio_is_not_filled_until_there_is_space() {
+fn an_osd_beyond_backfillfull_ratio_is_not_backfilled_until_there_is_space() {
     let mut c = behind(31, (10, 5));
     c.change(|m| m.backfillfull = 1e-12);
     restart(&mut c);
@@ -143,7 +143,7 @@ fn recovery_waits_while_a_member_is_full() {
 }
 
 #[test]
-fn no_places_at_all_hold_back_what_nobody_waits_for_only() {
+fn without_places_only_objects_that_clients_wait_for_recover() {
     let mut c = behind(51, (10_000, 10));
     let none = RecoveryConfig { max_backfills: 0, ..RecoveryConfig::default() };
     c.osds[0].reserver.set(&none);
@@ -195,7 +195,7 @@ fn time_to_recover(keep_log: (usize, usize), objects: usize) -> u64 {
 }
 
 #[test]
-fn small_objects_do_not_wait_for_each_others_answers() {
+fn pushes_of_small_objects_do_not_wait_for_each_others_acknowledgements() {
     let took = [(100_000, 10), (10, 5)].map(|keep| time_to_recover(keep, 240));
     // By log and by backfill, in virtual time.
     assert!(took.iter().all(|ms| *ms < 800), "{took:?} ms");
@@ -204,7 +204,7 @@ fn small_objects_do_not_wait_for_each_others_answers() {
 /// A primary without space for an object asks another OSD when the first one is gone. The parts of both pushes must
 /// not be applied twice, since clients change the object in between.
 #[test]
-fn a_second_transfer_that_waited_for_space_takes_nothing_back() {
+fn a_second_push_that_waited_for_space_undoes_no_newer_write() {
     let mut twice = 0;
     for seed in 0..40 {
         let mut c = Cluster::new(seed, 5, 2, 1, 4, 6);

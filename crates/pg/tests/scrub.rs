@@ -55,7 +55,7 @@ fn state(c: &Cluster) -> u64 {
 }
 
 #[test]
-fn a_block_that_does_not_read_is_found_listed_and_replaced() {
+fn an_unreadable_block_is_found_listed_and_replaced() {
     for osd in 0..3 {
         let mut c = cluster(11 + osd as u64);
         c.osds[osd as usize].disk.spoiled.insert(Oid::new(head(1)));

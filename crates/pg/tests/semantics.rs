@@ -137,7 +137,7 @@ fn vectors_are_atomic() {
 /// Effects of earlier operations that later ones of a vector see: existence and size. Data, attributes and omap are
 /// as before the vector. Ceph 16.2 gives the same results in every case.
 #[test]
-fn a_vector_reads_what_was_there_before_it() {
+fn a_vector_reads_the_state_before_it() {
     fn cmpx(k: &str, v: &[u8]) -> OsdOp {
         OsdOp::with_xattr(OpCode::CMPXATTR, k.as_bytes(), v, 1, 1)
     }

@@ -110,7 +110,7 @@ fn a_read_that_any_member_may_serve_is_always_answered() {
 
 /// A client may have a map before the member that it asks.
 #[test]
-fn a_balanced_read_with_a_newer_map_is_answered_once_that_comes() {
+fn a_balanced_read_with_a_newer_map_is_answered_once_the_map_comes() {
     let mut c = watched();
     c.osds[1].cut = true;
     c.change(|_| {});

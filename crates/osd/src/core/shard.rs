@@ -106,7 +106,7 @@ pub struct Shard {
     /// Results of finished splits, for the child machines that wait for them.
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// Child machines that wait for the split of a failed copy.
-    unborn: Vec<(SpgId, Errno)>,
+    failed_splits: Vec<(SpgId, Errno)>,
     /// Messages that came for PGs during their removal; now no copy is here.
     left: Vec<(OsdId, Box<MPgPeer>)>,
     /// Messages that would create PGs whose names are not free yet.
@@ -151,7 +151,7 @@ impl Shard {
             leaving: BTreeMap::new(),
             kin: VecDeque::new(),
             born: Vec::new(),
-            unborn: Vec::new(),
+            failed_splits: Vec::new(),
             left: Vec::new(),
             later: Vec::new(),
             asked: orphans::Asked::default(),

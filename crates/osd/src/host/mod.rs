@@ -410,7 +410,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
     let reserver: Arc<pg::reserve::Reserver> = Arc::default();
     // Must precede the creation of PGs by any reactor.
-    doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
+    doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
     let start = Arc::new(Start {
         modes,
         found,

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_at_the_end_of_numbers_is_not_kept_empty() {
+    fn no_empty_range_is_kept_at_u64_max() {
         let mut s = Intervals::one(0, 4);
         s.insert(u64::MAX, 5);
         assert_eq!(s.as_slice(), [(0, 4)]);

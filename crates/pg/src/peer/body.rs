@@ -44,9 +44,9 @@ pub type Attrs = Vec<(Bytes, Bytes)>;
 pub struct ReadItem {
     /// The object or clone.
     pub oid: HObject,
-    /// The version that the object must have...
+    /// The newest version of the object. The copy may also have an older one, down to `since`.
     pub version: Eversion,
-    /// ...or an older one, down to this one: the entries in between spare the shard.
+    /// The oldest version with the same bytes: the entries after it, up to `version`, spare the shard.
     pub since: Eversion,
     /// Offset in the shard, in bytes.
     pub off: u64,

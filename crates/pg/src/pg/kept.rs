@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_maps_takes_two() {
+    fn of_equal_maps_the_first_and_the_last_are_kept() {
         let mut kept = Vec::new();
         for epoch in 1..1000 {
             keep_map(&mut kept, map(epoch, i32::from(epoch >= 500) + i32::from(epoch == 700)));

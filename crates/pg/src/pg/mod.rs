@@ -177,7 +177,7 @@ pub struct Pg {
     /// An operator's request to recover the PG before others: 1 recovery, 2 backfill.
     forced: u8,
     /// The running step was started by this PG itself (trim, delete, …), not by a client or a peer.
-    own_step: bool,
+    internal_step: bool,
     /// The cluster log has a line that the PG lacks space.
     room_missed: bool,
     /// The next batch of a deletion waits for the pacer.
@@ -258,9 +258,9 @@ pub struct Pg {
     watches: WatchTable,
 
     // Used seldom.
-    /// Number of hash bits that select the PG, after the splits that were done...
+    /// Number of hash bits that select the PG, after all splits that are done.
     bits: u32,
-    /// ...and after the newest map that the host has told of.
+    /// Number of hash bits that select the PG under the newest map that the host has told of.
     bits_coming: u32,
     /// `pg_num` of the newest map that the host has told of; 0 if unknown.
     pg_num_coming: u32,
@@ -314,7 +314,7 @@ impl Pg {
             leaver: None,
             again_at: None,
             room_missed: false,
-            own_step: false,
+            internal_step: false,
             depart: None,
             arrive: None,
             replay: Default::default(),
@@ -398,7 +398,7 @@ impl Pg {
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
-            Event::Peer { from, msg } if self.is_early() || self.is_going() => {
+            Event::Peer { from, msg } if self.is_early() || self.is_deleting() => {
                 if self.early_peers.len() < EARLY_PEERS_MAX {
                     self.early_peers.push((from, msg));
                 }
@@ -661,9 +661,9 @@ impl Pg {
     }
 
     /// True while the copy is being removed. If this OSD is to hold the PG again, the host creates it anew after
-    /// that, and hands it the messages of [`Pg::unborn`].
+    /// that, and hands it the messages of [`Pg::into_held_messages`].
     #[must_use]
-    pub fn is_going(&self) -> bool {
+    pub fn is_deleting(&self) -> bool {
         self.state == State::Deleting && !self.stopping
     }
 

@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_alone_is_no_news() {
+    fn a_report_that_differs_only_in_times_is_no_news() {
         let t = |sec| Utime { sec, nsec: 0 };
         let mut a = PgStat { reported_seq: 1, last_fresh: t(1), last_active: t(1), ..PgStat::default() };
         let mut b = PgStat { reported_seq: 9, last_fresh: t(5), last_active: t(5), ..PgStat::default() };

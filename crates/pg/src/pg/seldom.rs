@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_taken_by_a_change_and_given_back() {
+    fn a_part_is_allocated_by_a_change_and_freed_when_empty() {
         let mut s = Seldom::<List>::default();
         assert!(s.is_empty() && s.used().is_none() && size_of_val(&s) == size_of::<usize>());
         s.deref_mut().0.push(3);

@@ -13,7 +13,7 @@ fn reserver(max_backfills: u32) -> Arc<Reserver> {
 }
 
 #[test]
-fn places_go_by_priority_then_by_turn_and_are_given_back() {
+fn places_go_by_priority_then_by_age_and_are_freed() {
     let r = reserver(1);
     let a = r.claim(Side::Local, owner(0, 1), 180);
     let b = r.claim(Side::Local, owner(0, 2), 100);
@@ -41,7 +41,7 @@ fn places_go_by_priority_then_by_turn_and_are_given_back() {
 }
 
 #[test]
-fn higher_priority_takes_the_lowest_place_equal_does_not() {
+fn a_higher_priority_preempts_the_lowest_and_an_equal_one_does_not() {
     let r = reserver(2);
     let a = r.claim(Side::Remote, owner(0, 1), 100);
     let b = r.claim(Side::Remote, owner(0, 2), 140);
@@ -65,7 +65,7 @@ fn higher_priority_takes_the_lowest_place_equal_does_not() {
 }
 
 #[test]
-fn a_change_of_the_number_takes_effect_at_once() {
+fn a_change_of_max_backfills_takes_effect_at_once() {
     let r = reserver(0);
     let claims: Vec<Claim> = (1..=3).map(|i| r.claim(Side::Local, owner(0, i), 100 + i as u8)).collect();
     let phases = || claims.iter().map(Claim::phase).collect::<Vec<_>>();
@@ -77,7 +77,7 @@ fn a_change_of_the_number_takes_effect_at_once() {
 }
 
 #[test]
-fn objects_under_way_are_bounded_over_all_pgs() {
+fn objects_in_recovery_are_bounded_over_all_pgs() {
     let r = Arc::new(Reserver::new(&RecoveryConfig { max_active: 2, ..RecoveryConfig::default() }));
     let a = r.start(owner(0, 1));
     let b = r.start(owner(1, 2));

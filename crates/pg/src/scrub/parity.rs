@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_of_what_was_written_fit_and_those_of_anything_else_do_not() {
+    fn digests_of_written_shards_fit_and_those_of_changed_shards_do_not() {
         let mut r = Rng::new(7);
         for (k, m) in [(2, 1), (4, 2), (3, 2), (6, 3)] {
             for technique in [Technique::JerasureVandermonde, Technique::IsaVandermonde, Technique::IsaCauchy] {

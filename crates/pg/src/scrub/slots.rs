@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refusal_nobody_leads_for_a_while_but_members_serve() {
+    fn after_a_refusal_primaries_pause_and_members_serve() {
         let s = Arc::new(ScrubSlots::default());
         s.pause(Mono(100));
         s.pause(Mono(50));

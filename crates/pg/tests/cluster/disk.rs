@@ -21,12 +21,12 @@ pub struct Disk {
     pub rotten: BTreeSet<Oid>,
     /// Most operations in one transaction.
     pub frame: usize,
-    /// Ranges of objects' data that were read, and (`writes`) written by transactions.
+    /// Ranges of objects' data that were read; `writes` has those that transactions wrote.
     pub reads: BTreeSet<(Oid, u64, u64)>,
     pub writes: Vec<(Oid, u64, u64)>,
     /// Transactions that were submitted.
     pub transactions: usize,
-    /// How many parts of objects that come from others there is space for, if it is short.
+    /// Number of further parts of pushed objects for which the disk has space; `None`: no limit.
     pub room: Option<usize>,
     /// The disk has no space for any transaction.
     pub full: bool,

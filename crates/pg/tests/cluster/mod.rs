@@ -127,15 +127,15 @@ pub struct Cluster {
     pub failed: Vec<(i32, base::errno::Errno)>,
     /// The test expects copies to fail.
     pub may_fail: bool,
-    /// Number of messages between OSDs that are recorded...
+    /// Number of messages between OSDs that `spied` records.
     pub spies: usize,
-    /// ...here: sender, receiver, message.
+    /// The recorded messages: sender, receiver, message.
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
     /// Changes the messages that an OSD sends; arguments: sender and message.
     pub lies: Option<fn(i32, &mut MPgPeer)>,
-    /// [`Cluster::ask`] writes with the existing snapshots in its context...
+    /// True if the writes of [`Cluster::ask`] have the existing snapshots in their context.
     pub asks_in_snaps: bool,
-    /// ...and reads at this one.
+    /// The snapshot that the reads of [`Cluster::ask`] read.
     pub asks_at: SnapId,
 }
 

@@ -366,7 +366,7 @@ impl OsdNode {
         let drive = |s: &mut Store| store::engine::device::drive(s, disk);
         let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
         let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
-        doomed.iter().for_each(|(_, cid)| reserver.doom(*cid));
+        doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
         let n_log = cx.options.log_records;
         let short =
             pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };

@@ -19,7 +19,7 @@ impl Shard {
         let spg = pg.spg();
         let id = spg.pg;
         // A stored PG may have seen a newer map than the stored ones.
-        let seen = pg.has_seen(map.epoch);
+        let seen = pg.has_processed(map.epoch);
         if seen || self.is_leaver(spg, i) {
             return;
         }

@@ -67,8 +67,8 @@ impl Shard {
             } else if maps_lost && seen < map.epoch {
                 pg.withdraw(EIO, "maps that it has not seen do not decode", &mut self.effects);
             }
-            pg.at_pg_num(info.map_or(0, |i| i.interval.pg_num));
-            pg.was_at(seen);
+            pg.set_coming_pg_num(info.map_or(0, |i| i.interval.pg_num));
+            pg.set_stored_epoch(seen);
             tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
             all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
         }
@@ -111,7 +111,7 @@ impl Shard {
             return Vec::new();
         }
         let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
-        if pg.has_seen(v.map.epoch) {
+        if pg.has_processed(v.map.epoch) {
             return Vec::new();
         }
         let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
@@ -123,7 +123,7 @@ impl Shard {
             }
             let cfg = self.config(spg);
             let mut child = Pg::promise(cfg, bits);
-            child.at_pg_num(pg_num);
+            child.set_coming_pg_num(pg_num);
             made.push(self.add(cfg, child));
         }
         made
@@ -140,17 +140,17 @@ impl Shard {
         for (from, m) in std::mem::take(&mut self.left) {
             self.handle_peer(from, m, now, store);
         }
-        while let Some((spg, errno)) = self.unborn.pop() {
+        while let Some((spg, errno)) = self.failed_splits.pop() {
             if let Some(i) = self.by_pg.get(spg)
                 && let Some(pg) = self.pgs.get_mut(i)
             {
-                pg.unborn_failed(errno, &mut self.effects);
+                pg.fail_with_parent(errno, &mut self.effects);
                 self.take_effects(i);
             }
         }
         while let Some((spg, child)) = self.born.pop() {
             // The child may leave by a map that came before the split was done.
-            let leaving = self.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_birth));
+            let leaving = self.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_split));
             let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
             match child {
                 Some(c) => {
@@ -163,7 +163,7 @@ impl Shard {
                 None => {
                     // The parent is being removed, so there is no copy here, and waiting peers are told so.
                     self.forget(spg, i);
-                    for (from, m) in self.pgs.remove(i).map(|p| p.unborn()).into_iter().flatten() {
+                    for (from, m) in self.pgs.remove(i).map(|p| p.into_held_messages()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
                     }
                 }
@@ -191,8 +191,8 @@ impl Shard {
     /// removed.
     pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
         let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.reserver.is_swept(*c);
-        [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_left(spg))
+        let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c);
+        [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_being_removed(spg))
     }
 
     /// Creates PGs that belong to this reactor and do not exist yet. For existing ones it repeats the
@@ -231,7 +231,7 @@ impl Shard {
                 bits: map.pool(pg.pool).map_or(0, |p| p.pg_bits(pg.seed)),
             };
             let mut machine = Pg::create(cfg, info, now, store, &mut self.effects);
-            machine.at_pg_num(map.pool(pg.pool).map_or(0, |p| p.pg_num));
+            machine.set_coming_pg_num(map.pool(pg.pool).map_or(0, |p| p.pg_num));
             machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
             self.add(cfg, machine);
         }

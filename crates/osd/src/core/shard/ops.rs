@@ -94,7 +94,7 @@ impl Shard {
     pub(super) fn route(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if let Some(i) = self.by_pg.get(m.pgid)
-            && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_going())
+            && let Some(pg) = self.pgs.get_mut(i).filter(|p| !p.is_deleting())
         {
             let req = OpRequest {
                 session: s.id,
@@ -211,7 +211,7 @@ impl Shard {
                 }
                 Effect::Move(m) => self.move_effect(i, m),
                 Effect::Split(parts) => self.born.extend(parts),
-                Effect::SplitFailed(parts, errno) => self.unborn.extend(parts.into_iter().map(|p| (p, errno))),
+                Effect::SplitFailed(parts, errno) => self.failed_splits.extend(parts.into_iter().map(|p| (p, errno))),
                 Effect::Kin { to, kin } => {
                     if let Some(p) = self.pgs.get(i) {
                         self.kin.push_back((p.spg(), to, Box::new(kin)));
@@ -229,7 +229,7 @@ impl Shard {
                 Effect::Deleted | Effect::Stopped => {
                     if let Some(p) = self.pgs.remove(i) {
                         self.forget(p.spg(), i);
-                        self.left.append(&mut p.unborn());
+                        self.left.append(&mut p.into_held_messages());
                     }
                     self.note_members();
                     self.check_stopped();

@@ -43,7 +43,7 @@ impl Shard {
                 let bits = map.pool(m.spg.pg.pool).map_or(0, |p| p.pg_bits(m.spg.pg.seed));
                 let how = CreateInfo { bits, cid: Some(cid), epoch: map.epoch, ..CreateInfo::default() };
                 let mut machine = Pg::adopt(cfg, how, &theirs, now, store, &mut self.effects);
-                machine.at_pg_num(pg_num);
+                machine.set_coming_pg_num(pg_num);
                 machine.handle(Event::Map(view), now, store, &mut self.effects);
                 machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
                 self.add(cfg, machine);

@@ -87,7 +87,7 @@ impl Shard {
         let doomed = self.transfers.doomed.contains(&cid);
         if doomed {
             tracing::info!(collection = ?cid, "removing a collection that a moved PG left behind");
-            self.reserver.doom(cid);
+            self.reserver.announce_removal(cid);
             self.transfers.begin.push((cid, None, false));
         }
         doomed
@@ -173,8 +173,8 @@ impl Shard {
         let there = |c: &Cid| pg_of(*c) == Some(spg);
         let taken = self.pgs.values().any(|p| p.spg() == spg)
             || self.transfers.arriving.is_some()
-            || self.reserver.is_swept(cid)
-            || self.reserver.is_left(spg)
+            || self.reserver.is_collection_being_removed(cid)
+            || self.reserver.is_being_removed(spg)
             || store.collections().iter().any(|(c, _)| there(c));
         let Some(view) = view.filter(|_| !taken) else {
             return self.out.push_back(Output::Move(from, spg, Box::new(Move::Refuse)));
@@ -220,7 +220,7 @@ impl Shard {
             if granted {
                 self.by_pg.insert(pg.into(), i);
                 if let Some(p) = self.pgs.get_mut(i) {
-                    p.at_pg_num(pg_num);
+                    p.set_coming_pg_num(pg_num);
                 }
             }
             self.feed_pg(i, Event::Move(Box::new(Move::Decided(granted))), now, store);

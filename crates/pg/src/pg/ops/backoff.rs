@@ -105,7 +105,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn pgs_of_a_session_never_share_a_number() {
+    fn pgs_never_share_a_backoff_number() {
         let pgs = (1..4).flat_map(|p| (0..300).map(move |seed| PgId { pool: PoolId(p), seed }));
         let all: Vec<u64> = pgs.flat_map(|pg| (1..5).map(move |n| number(pg, n))).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());

@@ -363,7 +363,7 @@ impl Pg {
             txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
         }
         // Records without changes are refusals, or writes to objects that this member gets later.
-        let own = self.own_step || given == 0;
+        let own = self.internal_step || given == 0;
         let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
         if let Err(e) = ready {
             txn.ops.truncate(given);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_that_fills_it_loses_its_own_operations() {
+    fn the_owner_that_exceeds_the_limit_loses_its_own_sessions() {
         let mut h = Held::default();
         for _ in 0..100 {
             assert!(h.push(op(1, 1, 4096)).is_empty());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_what_is_there() {
+    fn counted_bytes_are_those_of_the_held_operations() {
         let mut h = Held::default();
         for n in 0..10 {
             assert!(h.push(op(1, n % 2, 100)).is_empty());

@@ -272,7 +272,8 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.own_step = !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
+        self.internal_step =
+            !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
         if self.coder.is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
             self.shard.reads = self.shard_reads(&mut plan);
         }

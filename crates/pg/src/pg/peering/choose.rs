@@ -263,12 +263,12 @@ impl Pg {
         let m = &self.info.interval.mapping;
         let map = self.map.as_ref()?;
         let size = self.info.interval.size as usize;
-        // The primary takes over the authoritative log, so its own must reach the tail of that...
+        // The primary takes over the authoritative log, so its own log must reach the tail of that log.
         let up_primary = PeerId::from(m.up_primary);
         let leads = m.up.contains(&m.up_primary) && reaches(up_primary, best.log_tail);
         let primary = if leads { up_primary } else { *auth };
-        // ...and all other logs must reach the tail of the primary's, which stays where it is. (A primary without a
-        // log takes over the authoritative one as a whole.)
+        // All other logs must reach the tail of the primary's log, which does not move. (A primary without a log
+        // takes over the authoritative one as a whole.)
         let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary).unwrap_or(&blank).log_tail };
         let usable = |o: PeerId| reaches(o, tail);
         let (mut want, mut backfill) = (vec![primary], Vec::new());

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_go_back_to_the_oldest_version_but_not_where_too_few_can() {
+    fn the_oldest_version_that_k_shards_can_have_is_chosen() {
         assert_eq!(chosen(&[shard(0, 12, 0), shard(1, 12, 0), shard(2, 10, 0)], 2), Some(10));
         assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 12, 11), shard(2, 10, 0)], 2), Some(12));
         assert_eq!(chosen(&[shard(0, 12, 12), shard(1, 11, 10), shard(2, 10, 0)], 2), Some(10));

@@ -100,18 +100,18 @@ impl Pg {
     }
 
     /// Sets `pg_num` of the newest map that the host has told of.
-    pub fn at_pg_num(&mut self, pg_num: u32) {
+    pub fn set_coming_pg_num(&mut self, pg_num: u32) {
         self.pg_num_coming = pg_num;
     }
 
     /// Sets the epoch of the stored info, at load.
-    pub fn was_at(&mut self, epoch: Epoch) {
+    pub fn set_stored_epoch(&mut self, epoch: Epoch) {
         self.stored_at = epoch;
     }
 
     /// True if the map of that epoch was processed before the PG was loaded.
     #[must_use]
-    pub fn has_seen(&self, epoch: Epoch) -> bool {
+    pub fn has_processed(&self, epoch: Epoch) -> bool {
         epoch < self.stored_at
     }
 

@@ -121,7 +121,7 @@ impl Pg {
     }
 
     /// Fails with the parent, whose copy failed before the split.
-    pub fn unborn_failed(&mut self, errno: base::errno::Errno, out: &mut Vec<Effect>) {
+    pub fn fail_with_parent(&mut self, errno: base::errno::Errno, out: &mut Vec<Effect>) {
         if self.state == State::Creating {
             self.withdraw(errno, "the copy of its parent failed before the split", out);
         }
@@ -129,7 +129,7 @@ impl Pg {
 
     /// True if the machine waits for its split.
     #[must_use]
-    pub fn awaits_birth(&self) -> bool {
+    pub fn awaits_split(&self) -> bool {
         self.state == State::Creating && self.plans.is_empty() && self.commits.is_empty()
     }
 
@@ -144,7 +144,7 @@ impl Pg {
 
     /// Peer messages held by a machine that its split never created, or that came during a removal.
     #[must_use]
-    pub fn unborn(self) -> Vec<(OsdId, Box<MPgPeer>)> {
+    pub fn into_held_messages(self) -> Vec<(OsdId, Box<MPgPeer>)> {
         self.early_peers
     }
 
@@ -180,7 +180,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let there = store.collections();
-        if self.awaited.iter().any(|c| self.reserver.is_left(*c) || self.free_name(*c, &there).is_none()) {
+        if self.awaited.iter().any(|c| self.reserver.is_being_removed(*c) || self.free_name(*c, &there).is_none()) {
             tracing::debug!(pg = %self.cfg.spg, "the split waits: a removed PG of a child's name still has its collection");
             self.again_at = Some(now.mono + SPLIT_RETRY);
             return Verdict::Done;
@@ -202,7 +202,7 @@ impl Pg {
     /// move.
     fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
         let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.reserver.is_swept(*c) && !there.iter().any(|(t, _)| t == c);
+        let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c) && !there.iter().any(|(t, _)| t == c);
         [own, second_name(own)].into_iter().find(free)
     }
 
@@ -481,7 +481,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_cover_what_the_parent_had_and_nothing_else() {
+    fn parent_and_children_cover_exactly_the_parents_range() {
         for old in [1u32, 2, 3, 5, 8, 12] {
             for new in old + 1..40 {
                 let mut seen: Vec<u32> = (0..old).collect();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_are_divided_without_rest() {
+    fn statistics_are_divided_without_remainder() {
         let all = StatSum { num_objects: 10, num_bytes: 1000, num_objects_dirty: 10, num_wr: 33, ..StatSum::default() };
         let mut rest = all;
         let (a, b) = (rest.take(3, 300, 1000), rest.take(7, 700, 700));

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn any_mix_of_writes_leaves_the_shards_of_the_object() {
+    fn any_mix_of_writes_gives_the_shards_of_the_resulting_object() {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let (k, m) = [(2, 1), (4, 2), (3, 2)][rng.below(3) as usize];
