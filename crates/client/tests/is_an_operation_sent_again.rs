@@ -75,13 +75,13 @@ fn when_the_interval_changes_under_the_same_primary_and_when_maps_are_skipped() 
 
     let skipped = next(&next(&other, |_| {}), |_| {});
     o.handle_map(Arc::new(skipped));
-    assert_eq!(sent(&mut o), 1, "who knows what was in the map that is missing");
+    assert_eq!(sent(&mut o), 1, "a map was skipped: the PG may have changed in it");
 }
 
 /// Found by the simulator (seed 3369888778): the objecter requested incremental maps without a full map to apply them
 /// to.
 #[test]
-fn before_the_first_map_the_newest_one_is_asked_for() {
+fn before_the_first_map_the_newest_full_map_is_requested() {
     let mut o = Objecter::new(0);
     o.submit(stat());
     let asked: Vec<Epoch> = std::iter::from_fn(|| o.poll_output())
@@ -123,7 +123,7 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
         let due = o.next_deadline().unwrap();
         longest = longest.max(due - at(ms).mono);
         o.tick(at(ms));
-        assert_eq!(connects(&mut o), 0, "nor earlier than said");
+        assert_eq!(connects(&mut o), 0, "nor before the deadline");
         ms = due.0 / 1_000_000;
         o.tick(at(ms));
         assert_eq!((connects(&mut o), o.next_deadline()), (1, None));
@@ -134,7 +134,7 @@ fn an_osd_that_ends_connections_is_left_alone_for_a_while() {
     // A connection that delivered messages is made again at once, and all operations are resent.
     o.handle_open(OsdId(1), Features::PACIFIC);
     let waiting = sent(&mut o);
-    assert_eq!(waiting, attempts, "all that was submitted");
+    assert_eq!(waiting, attempts, "every submitted operation is sent");
     let reply = MOsdOpReply::default().to_message(Features::PACIFIC).with_tid(tid);
     o.handle_message(OsdId(1), &reply).unwrap();
     o.handle_closed(OsdId(1), at(ms));

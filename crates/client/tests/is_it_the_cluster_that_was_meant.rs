@@ -26,7 +26,7 @@ fn outputs(s: &mut MonSession) -> Vec<Output> {
 }
 
 #[test]
-fn monitors_of_another_cluster_are_left_and_not_believed() {
+fn maps_of_another_clusters_monitors_are_ignored() {
     let (mine, other) = (Uuid([1; 16]), Uuid([2; 16]));
     let mut s = MonSession::new(vec![addr(3300)], 0, "h".into()).of_cluster(Some(mine));
     s.command("{}", bytes::Bytes::new());

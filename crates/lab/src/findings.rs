@@ -83,7 +83,7 @@ fn resources(r: &CellResult, say: &mut impl FnMut(&'static str, String)) {
     let others = r.machine.busy * r.machine.cores - own;
     if !r.processes.is_empty() && others > OTHERS * r.machine.cores {
         let text = format!(
-            "other processes used {others:.1} of the machine's {:.0} cores: repeat it on a quiet machine",
+            "other processes used {others:.1} of the machine's {:.0} cores: repeat the measurement on a quiet machine",
             r.machine.cores
         );
         say("other-load", text);
@@ -91,7 +91,7 @@ fn resources(r: &CellResult, say: &mut impl FnMut(&'static str, String)) {
         say(
             "machine-cpu",
             format!(
-                "the machine's {:.0} cores were {:.0} % busy: clients and servers share what limits them",
+                "the machine's {:.0} cores were {:.0} % busy: clients and servers compete for the CPU",
                 r.machine.cores,
                 r.machine.busy * 100.0
             ),
@@ -126,7 +126,11 @@ fn resources(r: &CellResult, say: &mut impl FnMut(&'static str, String)) {
     if let Some(p) = osds.first().filter(|p| limit > 0.0 && p.written / seconds >= DISK_LIMIT * limit) {
         say(
             "disk-throttled",
-            format!("the disk of {} is limited to {:.1} MB/s, and that was written", p.name, limit / 1e6),
+            format!(
+                "the disk of {} is limited to {:.1} MB/s, and the OSD wrote at about that rate",
+                p.name,
+                limit / 1e6
+            ),
         );
     }
 }
@@ -141,7 +145,7 @@ fn cluster(r: &CellResult, say: &mut impl FnMut(&'static str, String)) {
     let scrub = often(&|s| s.starts_with("pg ") && s.contains("scrubbing"));
     if scrub >= SEEN {
         let plan = by_plan(&["scrub"]);
-        say("scrub", format!("PGs were scrubbed in {:.0} % of the looks{plan}", scrub * 100.0));
+        say("scrub", format!("PGs were scrubbed in {:.0} % of the samples{plan}", scrub * 100.0));
     }
     let moving = often(&|s| {
         s.starts_with("pg ")
@@ -149,18 +153,18 @@ fn cluster(r: &CellResult, say: &mut impl FnMut(&'static str, String)) {
     });
     if moving >= SEEN {
         let plan = by_plan(&["osd-", "pg_num"]);
-        say("recovery", format!("PGs were degraded or moving in {:.0} % of the looks{plan}", moving * 100.0));
+        say("recovery", format!("PGs were degraded or moving in {:.0} % of the samples{plan}", moving * 100.0));
     }
     let laggy = often(&|s| s.starts_with("pg ") && (s.contains("laggy") || s.contains("wait")));
     if laggy > 0.0 {
-        say("laggy", format!("laggy PGs in {:.0} % of the looks", laggy * 100.0));
+        say("laggy", format!("PGs were laggy or waited for a lease in {:.0} % of the samples", laggy * 100.0));
     }
     let down = often(&|s| {
         s.starts_with("pg ")
             && ["down", "incomplete", "peering", "inactive", "unknown", "stale"].iter().any(|w| s.contains(w))
     });
     if down > 0.0 && !asked(&["osd-", "pg_num"]) {
-        say("inactive", format!("PGs did not serve in {:.0} % of the looks", down * 100.0));
+        say("inactive", format!("PGs did not serve in {:.0} % of the samples", down * 100.0));
     }
     if often(&|s| s == "SLOW_OPS") > 0.0 {
         say("slow-ops", "operations took longer than osd_op_complaint_time (SLOW_OPS)".into());
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_clean_runs_give_nothing() {
+    fn twenty_clean_runs_have_no_finding() {
         let quiet = json!({"machine": {"governor": "performance", "deepest_idle_us": 2, "iommu_strict": false, "load_before": 0.1, "cores": 16}});
         for run in 0..20 {
             let all: Vec<CellResult> = (run * 10..run * 10 + 10).map(clean).collect();
@@ -394,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_judged() {
+    fn few_or_unlike_repetitions_are_a_finding() {
         let all: Vec<CellResult> = (0..2).map(clean).collect();
         assert_eq!(kinds(&of_repetitions(&all)), ["too-few"]);
         let mut all: Vec<CellResult> = (0..8).map(clean).collect();
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_noted() {
+    fn facts_of_the_machine_become_notes() {
         let about = json!({"file_system": "ext4 on /dev/vda", "machine": {"governor": "powersave", "deepest_idle_us": 200, "iommu_strict": true, "load_before": 9.0, "cores": 2}});
         let mut r = clean(1);
         r.params.insert("cluster.device_paths".into(), String::new());

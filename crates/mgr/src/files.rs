@@ -34,7 +34,7 @@ pub const NAMES: [&str; 16] = [
     "avg_metadata_latency",
     "stdev_metadata_latency",
 ];
-/// A fact that a client may tell about itself, and the text shown where it does not.
+/// Text shown for a fact that a client did not report about itself.
 const NOT_TOLD: &str = "N/A";
 /// Clients that a report may count.
 const CLIENTS_MAX: usize = 65_536;
@@ -96,13 +96,13 @@ impl Filter {
         self.ranks.iter().map(|r| query(format!("^({r})$"))).collect()
     }
 
-    /// By client.
+    /// The query by client, with all counters.
     fn global(&self) -> PerfMetricQuery {
         let counters = (0..NAMES.len() as u8).map(|kind| PerformanceCounter { kind }).collect();
         PerfMetricQuery { key_descriptor: VarVec(vec![self.clients()]), performance_counters: VarVec(counters) }
     }
 
-    /// The question that MDS daemons have to be asked.
+    /// The queries for MDS daemons that provide the counters this filter asks for.
     #[must_use]
     pub fn queries(&self) -> Vec<PerfMetricQuery> {
         self.ranked().into_iter().chain([self.global()]).collect()
@@ -304,7 +304,7 @@ mod tests {
         {"id": "x"}, {"id": 3}]"#;
 
     #[test]
-    fn filters_are_what_ceph_takes() {
+    fn filters_are_accepted_and_refused_as_by_ceph() {
         let regexes = |f: &Filter| -> Vec<String> {
             f.queries().iter().flat_map(|q| q.key_descriptor.0.iter().map(|k| k.regex.clone())).collect()
         };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_shown_with_what_clients_told_of_themselves() {
+    fn a_report_is_shown_with_the_clients_metadata() {
         let f = filter();
         let q = f.queries();
         let (a, b) = ("client.7 v1:192.0.2.1", "client.8 v1:192.0.2.2");

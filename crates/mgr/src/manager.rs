@@ -56,7 +56,7 @@ pub struct Manager {
     pub services: ServiceMap,
     /// Active image queries to OSDs.
     queries: Queries,
-    /// The question to MDS daemons about clients, and each daemon's last report.
+    /// Queries to MDS daemons about clients.
     mds_queries: Vec<PerfMetricQuery>,
     mds_counted: BTreeMap<String, Rc<Counted>>,
 }
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_its_own_daemons_to_close_and_what_it_tells_is_bounded() {
+    fn only_its_own_session_closes_a_service_and_metadata_is_bounded() {
         let mut m = Manager::new(Utime::ZERO);
         let d = |gid| Daemon { service: "rgw", name: "a", gid };
         let (addr, none) = (EntityAddr::default(), StrMap::new());

@@ -19,7 +19,7 @@ pub struct FirstRank {
     pub fs: String,
     /// Name of the daemon.
     pub daemon: String,
-    /// Global id of the daemon, another one after each restart.
+    /// Global id of the daemon; it changes with each restart.
     pub gid: u64,
     /// Address of the daemon.
     pub addr: EntityAddr,
@@ -39,7 +39,7 @@ pub trait Monitor {
     fn stored_option(&self, who: &str, name: &str) -> Option<String>;
     /// Report period of daemons, in seconds.
     fn report_period(&self) -> u32;
-    /// Adds a query to those that OSDs count.
+    /// Adds a query to those for which OSDs collect counters.
     fn add_query(&self, q: PerfMetricQuery);
     /// Removes a query.
     fn remove_query(&self, q: &PerfMetricQuery);
@@ -47,7 +47,7 @@ pub trait Monitor {
     fn take_reports(&self, q: &PerfMetricQuery) -> Reported;
     /// The active daemons of first ranks.
     fn first_ranks(&self) -> Vec<FirstRank>;
-    /// Replaces the queries that MDS daemons count for. They are sent even if they are unchanged.
+    /// Replaces the queries for which MDS daemons collect counters, and sends them even if they are unchanged.
     fn ask_mds(&self, queries: Vec<PerfMetricQuery>);
     /// The newest report of an MDS daemon, by name.
     fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>>;

@@ -62,6 +62,8 @@ pub enum DecodeError {
 pub type Result<T> = std::result::Result<T, DecodeError>;
 
 /// A cursor over input bytes.
+///
+/// A method that reads fails with [`DecodeError::Truncated`] if the input ends inside the value.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     buf: &'a [u8],
@@ -213,7 +215,7 @@ impl<'a> Reader<'a> {
         self.take_bytes(n, "blob")
     }
 
-    /// Reads a u32 length and that many bytes of UTF-8.
+    /// Reads a u32 length and that many bytes of UTF-8; other bytes are [`DecodeError::NotUtf8`].
     pub fn string(&mut self) -> Result<String> {
         let n = self.u32()? as usize;
         let s = self.take(n, "string")?;
@@ -445,7 +447,7 @@ pub trait Decode: Sized {
     /// Decodes one value.
     fn decode(r: &mut Reader<'_>) -> Result<Self>;
 
-    /// Decodes one value from the start of shared bytes; ignores the rest.
+    /// Decodes one value from the start of shared bytes, and ignores the bytes after it.
     fn from_bytes(b: &Bytes) -> Result<Self> {
         Self::decode(&mut Reader::shared(b))
     }

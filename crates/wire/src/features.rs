@@ -5,7 +5,8 @@
 pub struct Features(pub u64);
 
 impl Features {
-    /// The mask that we announce: exactly Pacific's, so that every client release uses the same encodings.
+    /// The mask that Belemnite announces: exactly Pacific's (16.2), so that every client release uses the same
+    /// encodings (`docs/adr/0002-pacific-feature-mask.md`).
     pub const PACIFIC: Self = Self(0x3f01_cfbd_fffd_ffff);
 
     const SERVER_LUMINOUS: u64 = 1 << 21 | 1 << 57;
@@ -18,25 +19,25 @@ impl Features {
         self.0 & bits == bits
     }
 
-    /// Luminous or newer; the newest that kernel clients announce.
+    /// True if the peer encodes as Luminous (12) or newer. Kernel clients announce no newer release.
     #[must_use]
     pub fn luminous(self) -> bool {
         self.has(Self::SERVER_LUMINOUS)
     }
 
-    /// Mimic or newer.
+    /// True if the peer encodes as Mimic (13) or newer.
     #[must_use]
     pub fn mimic(self) -> bool {
         self.has(Self::SERVER_MIMIC)
     }
 
-    /// Nautilus or newer; every supported userspace client has it.
+    /// True if the peer encodes as Nautilus (14) or newer, as every supported userspace client does.
     #[must_use]
     pub fn nautilus(self) -> bool {
         self.has(Self::SERVER_NAUTILUS)
     }
 
-    /// The peer uses the new address encoding, with marker and version.
+    /// True if the peer uses the newer address encoding, with marker and version (`MSG_ADDR2`).
     #[must_use]
     pub fn msg_addr2(self) -> bool {
         self.has(1 << 59)

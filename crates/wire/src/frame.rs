@@ -56,11 +56,11 @@ impl Message {
 pub trait WireMessage: Sized {
     /// Message type number.
     const KIND: u16;
-    /// Encoding version that we write.
+    /// Version of the encoding that [`WireMessage::encode_front`] writes.
     const VERSION: u16;
-    /// Compat version that we write.
+    /// Oldest version that a decoder of this encoding must know.
     const COMPAT: u16;
-    /// Priority that we write (default 127; 196 for a monitor's replies).
+    /// Priority in the header of sent messages: 127, or 196 for a monitor's replies.
     const PRIORITY: u16 = 127;
 
     /// Encodes the front.

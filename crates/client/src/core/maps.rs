@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::msg::MOsdMap;
 
-/// The maps that follow `current` according to `m`, in order, and the epochs that could not be used. The caller needs
-/// every one: a PG whose interval ended and began again in between has dropped the operations it was sent.
+/// Applies the message `m` to the map `current`. Returns the later maps in order of their epochs, and the epochs that
+/// could not be used, each with its error.
+///
+/// The caller must look at every returned map: a PG whose interval changed in one of them and changed back in a later
+/// one has dropped the operations it was sent.
 #[must_use]
 pub fn advance(current: Option<Arc<OsdMap>>, m: &MOsdMap) -> (Vec<Arc<OsdMap>>, Vec<(Epoch, MapError)>) {
     let mut cur = current;

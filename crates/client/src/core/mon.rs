@@ -23,8 +23,8 @@ use wire::{Decode as _, Features, Message, WireMessage};
 const ROOM: usize = 16;
 /// Time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same while another monitor may answer sooner; it doubles with each round over all of them. As long as Ceph's
-/// `mon_client_hunt_interval`.
+/// Time limit of a connection attempt while another monitor may answer sooner, as long as Ceph's
+/// `mon_client_hunt_interval`. It doubles with each round over all monitors.
 const HUNT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Action for the host.

@@ -115,7 +115,7 @@ pub struct Objecter {
 }
 
 impl Objecter {
-    /// `inc`: incarnation of this client.
+    /// Makes an objecter without a map. `inc` is the incarnation of this client, part of each operation's identity.
     #[must_use]
     pub fn new(inc: i32) -> Self {
         Self { map: None, next_tid: 1, inc, ops: BTreeMap::new(), links: BTreeMap::new(), out: VecDeque::new() }
@@ -321,7 +321,7 @@ impl Objecter {
         } else {
             sets.acting.iter().copied().filter(serves).collect()
         };
-        // Members of the acting set in turn; one that cannot serve the read says so.
+        // Ask the members of the acting set in turn. A member that cannot serve the read answers with an error.
         let turn = tid.checked_rem(members.len() as u64).and_then(|n| members.get(n as usize));
         let osd = turn.copied().or(Some(sets.acting_primary)).filter(serves);
         let up_from = osd.map_or(Epoch(0), |o| map.info(o).up_from);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_end_as_they_do() {
+    fn output_status_and_time_limit_are_reported() {
         let no = Cancel::new(false);
         let long = Duration::from_secs(60);
         assert_eq!(run(sh("echo a; echo b >&2"), long, &no, |_| ()).unwrap().out, "a\n");

@@ -90,13 +90,13 @@ impl Kind {
 /// Use that an operation makes of the numbers of a [`Book`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Adds one.
+    /// Adds a number.
     New,
-    /// Uses one that exists.
+    /// Uses a number that exists.
     Any,
-    /// Removes one.
+    /// Removes a number.
     Taken,
-    /// Removes one and adds another.
+    /// Removes a number and adds another.
     Moved,
     /// Uses no number.
     Nothing,

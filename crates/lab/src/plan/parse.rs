@@ -80,7 +80,9 @@ fn values(src: &Source<'_>, k: &Key, v: &Spanned<DeValue<'_>>, swept: bool) -> R
         }
     };
     match v.get_ref() {
-        DeValue::Array(_) if !swept => src.error(v.span().start, format!("{}: no list here", k.name)),
+        DeValue::Array(_) if !swept => {
+            src.error(v.span().start, format!("{}: expected one value, found a list", k.name))
+        }
         DeValue::Array(a) if a.is_empty() => src.error(v.span().start, format!("{}: an empty list", k.name)),
         DeValue::Array(a) => a.iter().map(one).collect(),
         _ => Ok(vec![one(v)?]),
@@ -302,13 +304,13 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
             return src.error(0, format!("load {load}: {} does {}, not {job}", c.load.text("tool"), knows.join(", ")));
         }
         if c.load.number("seconds") <= 0.0 {
-            return src.error(0, format!("load {load}: seconds: more than 0"));
+            return src.error(0, format!("load {load}: seconds: expected more than 0"));
         }
         if c.load.number("rate") > 0.0 && matches!(c.load.text("tool"), "rados" | "rbd") {
-            return src.error(0, format!("load {load}: {} knows no rate", c.load.text("tool")));
+            return src.error(0, format!("load {load}: {} has no rate", c.load.text("tool")));
         }
         if job == "archive" && c.load.int("writers") + c.load.int("readers") == 0 {
-            return src.error(0, format!("load {load}: neither writers nor readers"));
+            return src.error(0, format!("load {load}: writers and readers are both 0"));
         }
         let (tool, target) = (c.load.text("tool"), c.load.text("target"));
         if matches!(target, "file" | "device") && tool != "fio" {
@@ -328,19 +330,19 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
         }
         let paths = c.cluster.text("device_paths").split(',').filter(|p| !p.is_empty()).count() as u64;
         if paths > 0 && paths != super::estimate::osds(&c) {
-            return src.error(0, format!("cluster: {paths} device_paths: one for each OSD"));
+            return src.error(0, format!("cluster: {paths} device_paths; expected one for each OSD"));
         }
         if keys::hosts(&c.cluster).next().is_some() {
             let limited = c.cluster.number("cores_per_device") > 0.0 || c.cluster.bytes("disk_limit") > 0;
             if c.cluster.int("nodes") > 0 || limited {
-                return src.error(0, "cluster: hosts over ssh know neither nodes nor limits");
+                return src.error(0, "cluster: hosts cannot be combined with nodes, cores_per_device or disk_limit");
             }
             if c.cluster.text("system").contains(':') {
-                return src.error(0, "cluster: hosts over ssh run belemnite or their own ceph");
+                return src.error(0, "cluster: with hosts the system is belemnite, or ceph as the hosts have it");
             }
         }
         if paths > 0 && c.cluster.text("system").starts_with("existing:") {
-            return src.error(0, "cluster: device_paths of an existing cluster");
+            return src.error(0, "cluster: an existing cluster takes no device_paths");
         }
     }
     Ok(plan)
@@ -399,7 +401,7 @@ mod tests {
             error("[pool]\npg_num = [8,\n  0]\n"),
             "p.toml:3: pg_num: \"0\": expected a whole number of at least 1"
         );
-        assert_eq!(error("[observe]\nevery = [1]\n"), "p.toml:2: every: no list here");
+        assert_eq!(error("[observe]\nevery = [1]\n"), "p.toml:2: every: expected one value, found a list");
         assert_eq!(
             error("[cluster]\nsystem = \"hdfs\"\n"),
             "p.toml:2: system: \"hdfs\": expected belemnite, ceph, ceph:ROOT or existing:CEPH_CONF"

@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Most filters at a time.
 const ASKED_MAX: usize = 64;
 
-/// Open questions, and the answers known so far.
+/// Filters that are queried, and the clients known so far.
 #[derive(Default)]
 pub(super) struct Files {
     /// Filters, each with the time of its last use in seconds.
@@ -91,7 +91,7 @@ impl Service {
         let new = {
             let asked = &mut self.files.borrow_mut().asked;
             if asked.len() >= ASKED_MAX && !asked.contains_key(&filter) {
-                return Err((EBUSY, format!("more than {ASKED_MAX} different questions in a minute")));
+                return Err((EBUSY, format!("more than {ASKED_MAX} different filters in a minute")));
             }
             asked.insert(filter.clone(), seconds()).is_none()
         };
@@ -136,7 +136,7 @@ impl Service {
                 clients
             }
             Err(why) => {
-                tracing::warn!("mgr: mds.{} does not say who its clients are: {why}", rank.daemon);
+                tracing::warn!("mgr: cannot list the clients of mds.{}: {why}", rank.daemon);
                 known.map(|(_, clients)| clients).unwrap_or_default()
             }
         }

@@ -136,7 +136,7 @@ fn the_digest_counts_unknown_pgs() {
 }
 
 #[test]
-fn a_byte_of_a_coded_pool_takes_what_its_profile_says() {
+fn raw_space_of_a_coded_pool_follows_its_profile() {
     let mut m = map(&[(1, 8), (2, 8), (3, 8)], 6);
     let mut crush = cluster::CrushMap::fresh("osd");
     for o in 0..6 {

@@ -4,7 +4,8 @@ use crate::macros::message;
 use base::{Epoch, HObject, SpgId};
 
 message! {
-    /// `MOSDBackoff`.
+    /// `MOSDBackoff`: begins, acknowledges or ends a backoff of the objects from `begin` (inclusive) to `end`
+    /// (exclusive). The OSD chooses `id`.
     MOsdBackoff = 61, 1, 1 {
         pgid: SpgId,
         map_epoch: Epoch,

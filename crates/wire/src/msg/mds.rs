@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 message! {
-    /// `MMDSMap`.
+    /// `MMDSMap`: the map of one file system, for subscribers to `mdsmap`.
     MMdsMap = 21, 2, 1 {
         fsid: Uuid,
         epoch: Epoch,
@@ -19,7 +19,7 @@ message! {
         map_fs_name: String => 2,
     }
 
-    /// `MFSMap`.
+    /// `MFSMap`: the maps of all file systems, for subscribers to `fsmap`.
     MFsMap = 45, 1, 1 {
         epoch: Epoch,
         fsmap: FsMap,
@@ -38,7 +38,7 @@ message! {
         snaps: BTreeMap<i32, Vec<SnapId>>,
     }
 
-    /// `MFSMapUser`.
+    /// `MFSMapUser`: ids and names of all file systems, for subscribers to `fsmap.user`.
     MFsMapUser = 103, 1, 1 {
         epoch: Epoch,
         fsmap: FsMapUser,

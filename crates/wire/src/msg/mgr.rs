@@ -46,7 +46,7 @@ message! {
         deep: bool,
     }
 
-    /// `MOSDForceRecovery`.
+    /// `MOSDForceRecovery`: an operator forces recovery or backfill of PGs, or cancels that.
     MOsdForceRecovery = 151, 2, 2 {
         fsid: Uuid,
         forced_pgs: Vec<SpgId>,
@@ -77,7 +77,7 @@ message! {
         metric_config: Option<MetricConfig> => 4,
     }
 
-    /// `MMgrReport`.
+    /// `MMgrReport`: a daemon's periodic report of counters, status and health to the manager.
     MMgrReport = 0x702, 9, 1 {
         daemon_name: String,
         /// Counters that are new on this connection.
@@ -115,7 +115,7 @@ message! {
         client_names: Vec<String> => 11,
     }
 
-    /// `MMgrMap`.
+    /// `MMgrMap`: the manager map, for subscribers to `mgrmap`.
     MMgrMap = 0x704, 1, 1 {
         map: MgrMap,
     }
@@ -136,7 +136,7 @@ message! {
         gid: u64 => 3,
     }
 
-    /// `MServiceMap`.
+    /// `MServiceMap`: the service map, for subscribers to `servicemap`.
     MServiceMap = 0x707, 1, 1 {
         service_map: ServiceMap,
     }

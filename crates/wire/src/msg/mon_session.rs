@@ -15,7 +15,7 @@ message! {
         monmapbl: Bytes,
     }
 
-    /// `MMonGetMap`.
+    /// `MMonGetMap`: requests the monitor map.
     MMonGetMap = 5, 1, 1 {}
 
     /// `MMonGetOSDMap`: ranges of epochs, 0 for none.
@@ -34,7 +34,7 @@ message! {
         data_pool: Option<PoolId> => 2,
     }
 
-    /// `MStatfsReply`.
+    /// `MStatfsReply`: the answer to [`MStatfs`]; space in KiB.
     MStatfsReply = 14, 1, 1 {
         fsid: Uuid,
         version: u64,
@@ -56,7 +56,7 @@ message! {
         fsid: Uuid,
     }
 
-    /// `MAuthReply`.
+    /// `MAuthReply`: the answer to [`MAuth`]; `result` is 0 or a negative errno.
     MAuthReply = 18, 1, 1 {
         protocol: u32,
         result: i32,
@@ -78,7 +78,7 @@ message! {
         oldest_version: u64,
     }
 
-    /// `MPoolOpReply`.
+    /// `MPoolOpReply`: the answer to [`MPoolOp`]. The data is the id of a new self-managed snapshot.
     MPoolOpReply = 48, 1, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -139,14 +139,14 @@ message! {
         data: BTreeMap<String, Option<Bytes>>,
     }
 
-    /// `MGetPoolStats`.
+    /// `MGetPoolStats`: requests the statistics of pools, by name.
     MGetPoolStats = 58, 1, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,
         pools: Vec<String>,
     }
 
-    /// `MGetPoolStatsReply`.
+    /// `MGetPoolStatsReply`: the answer to [`MGetPoolStats`].
     MGetPoolStatsReply = 59, 2, 1 {
         paxos: PaxosHeader,
         fsid: Uuid,

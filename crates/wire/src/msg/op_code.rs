@@ -109,29 +109,29 @@ codes! {
     OMAPRMKEYS = 0x2218, "omap-rm-keys";
     /// Replaces the object with a copy of another object.
     COPY_FROM = 0x221a, "copy-from";
-    /// Cache tier.
+    /// Cache tier: marks the object clean.
     UNDIRTY = 0x221c, "undirty";
-    /// Manifest object.
+    /// Manifest object: redirects the object to another one.
     SET_REDIRECT = 0x2227, "set-redirect";
-    /// Manifest object.
+    /// Manifest object: maps a range of the object to another object.
     SET_CHUNK = 0x2228, "set-chunk";
-    /// Manifest object.
+    /// Manifest object: copies the referenced data into the object.
     TIER_PROMOTE = 0x2229, "tier-promote";
-    /// Manifest object.
+    /// Manifest object: removes the references to other objects.
     UNSET_MANIFEST = 0x222a, "unset-manifest";
-    /// Manifest object.
+    /// Manifest object: writes the object's changed data to the referenced objects.
     TIER_FLUSH = 0x222b, "tier-flush";
     /// Removes a range of omap keys.
     OMAPRMKEYRANGE = 0x222c, "omap-rm-key-range";
     /// Replaces the object with a copy of another object, with a truncate sequence.
     COPY_FROM2 = 0x222d, "copy-from2";
-    /// Manifest object.
+    /// Manifest object: drops the object's data that the referenced objects have.
     TIER_EVICT = 0x222e, "tier-evict";
     /// Hints at the expected size of the object.
     SETALLOCHINT = 0x2223, "set-alloc-hint";
-    /// Cache tier.
+    /// Cache tier: keeps the object in the cache pool.
     CACHE_PIN = 0x2224, "cache-pin";
-    /// Cache tier.
+    /// Cache tier: lets the object leave the cache pool again.
     CACHE_UNPIN = 0x2225, "cache-unpin";
     /// Writes one pattern over a range.
     WRITESAME = 0x2226, "writesame";
@@ -139,11 +139,11 @@ codes! {
     TMAPUP = 0x320a, "tmapup";
     /// Turns a legacy text map into omap.
     TMAP2OMAP = 0x3222, "tmap2omap";
-    /// Cache tier.
+    /// Cache tier: writes the object back to the base pool, and waits for locks.
     CACHE_FLUSH = 0xb21f, "cache-flush";
-    /// Cache tier.
+    /// Cache tier: removes a clean object from the cache pool.
     CACHE_EVICT = 0xb220, "cache-evict";
-    /// Cache tier.
+    /// Cache tier: writes the object back to the base pool, unless that would have to wait for locks.
     CACHE_TRY_FLUSH = 0xb221, "cache-try-flush";
     /// Reads an xattr.
     GETXATTR = 0x1301, "getxattr";

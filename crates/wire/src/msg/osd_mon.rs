@@ -41,7 +41,8 @@ message! {
         want: Epoch,
     }
 
-    /// `MOSDMarkMeDown`; the monitor acknowledges it with the same message.
+    /// `MOSDMarkMeDown`: an OSD asks to be marked down before it stops; the monitor acknowledges it with the same
+    /// message.
     MOsdMarkMeDown = 74, 4, 3 {
         paxos: PaxosHeader,
         fsid: Uuid,
@@ -60,14 +61,14 @@ message! {
         state: u32,
     }
 
-    /// `MMonGetPurgedSnaps`.
+    /// `MMonGetPurgedSnaps`: an OSD requests the snapshots that were purged in a range of epochs.
     MMonGetPurgedSnaps = 76, 1, 1 {
         paxos: PaxosHeader,
         start: Epoch,
         last: Epoch,
     }
 
-    /// `MMonGetPurgedSnapsReply`.
+    /// `MMonGetPurgedSnapsReply`: the answer to [`MMonGetPurgedSnaps`]: ranges of purged snapshots by epoch and pool.
     MMonGetPurgedSnapsReply = 77, 1, 1 {
         paxos: PaxosHeader,
         start: Epoch,
@@ -95,7 +96,7 @@ message! {
         osd_beacon_report_interval: i32 => 3,
     }
 
-    /// `MOSDPGCreated`.
+    /// `MOSDPGCreated`: a primary reports that it has created a PG.
     MOsdPgCreated = 116, 1, 1 {
         paxos: PaxosHeader,
         pgid: PgId,
@@ -109,7 +110,8 @@ message! {
         pg_extra: BTreeMap<SpgId, PgCreateExtra> => 2,
     }
 
-    /// `MOSDPGReadyToMerge`.
+    /// `MOSDPGReadyToMerge`: the primary of a merge's source PG reports that both PGs are ready to merge, or
+    /// (`ready` false) that they are not.
     MOsdPgReadyToMerge = 122, 1, 1 {
         paxos: PaxosHeader,
         pgid: PgId,

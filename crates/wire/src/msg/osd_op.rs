@@ -37,7 +37,7 @@ pub struct OsdOp {
     pub rval: i32,
 }
 
-/// Arguments of reads, writes and truncations.
+/// Arguments of reads, writes and truncations; offsets and sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Offset.
@@ -46,7 +46,7 @@ pub struct Extent {
     pub length: u64,
     /// Object size at the truncation `truncate_seq` (CephFS).
     pub truncate_size: u64,
-    /// Sequence number of the newest truncation that the client knows; 0 for none.
+    /// Number of the newest truncation that the client knows; 0 for none.
     pub truncate_seq: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct ClsArgs {
 /// Arguments of PG listings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PglsArgs {
-    /// Most entries to return.
+    /// Largest number of entries to return.
     pub count: u64,
     /// Map epoch at which the listing started.
     pub start_epoch: u32,
@@ -92,7 +92,7 @@ pub struct WatchArgs {
     pub cookie: u64,
     /// Unused version.
     pub ver: u64,
-    /// Action: [`WatchArgs::UNWATCH`] and the others.
+    /// Action: [`WatchArgs::UNWATCH`], [`WatchArgs::WATCH`] or another constant of this type.
     pub op: u8,
     /// Registration generation.
     pub gen_: u32,
@@ -165,7 +165,7 @@ pub struct ChecksumArgs {
 /// Arguments of COPY_GET.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyGetArgs {
-    /// Most bytes to return.
+    /// Largest number of bytes to return.
     pub max: u64,
     /// Flags.
     pub flags: u8,

@@ -23,7 +23,7 @@ pub mod ping_op {
     pub const PING_REPLY: u8 = 5;
 }
 
-/// `MOSDPing`.
+/// `MOSDPing`: a heartbeat request or reply, or the notice that the receiver is marked down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MOsdPing {
     /// Cluster id.
@@ -36,7 +36,7 @@ pub struct MOsdPing {
     pub ping_stamp: Utime,
     /// Epoch in which the sender came up.
     pub up_from: Epoch,
-    /// Monotonic clock of the requesting OSD at that time.
+    /// Monotonic clock of the requesting OSD when it sent the request; the reply repeats it.
     pub mono_ping_stamp: Span,
     /// Monotonic clock of the sender when it sent this message.
     pub mono_send_stamp: Span,

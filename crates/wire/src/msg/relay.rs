@@ -8,7 +8,7 @@ use crate::frame::{Message, MsgHeader, WireMessage};
 use base::{AddrVec, AuthName, EntityKind, EntityName, Utime};
 use bytes::Bytes;
 
-/// A client has authenticated at the sending monitor.
+/// Opens a relayed session: a client has authenticated at the sending monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayOpen {
     /// Number of the session, chosen by the sending monitor.
@@ -133,7 +133,7 @@ impl WireMessage for MRelayMessage {
     }
 }
 
-/// A relayed session has ended, or shall be closed.
+/// Ends a relayed session: the client's connection has ended, or the leader wants it closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayClose {
     /// Number of the session.
@@ -185,7 +185,7 @@ impl WireMessage for MRelayIds {
     }
 }
 
-/// A client authenticated with its pending key, which shall replace its key.
+/// Reports that a client authenticated with its pending key, which from then on is its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MRelayKeyUsed {
     /// Name of the client.
@@ -244,7 +244,7 @@ impl WireMessage for MRelayTaken {
 /// The leader's request for another monitor's clock, and the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MRelayClock {
-    /// Number of the round.
+    /// Number of the request, which the reply repeats.
     pub round: u64,
     /// In the reply: wall-clock time of the replying monitor.
     pub here: Utime,

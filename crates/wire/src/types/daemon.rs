@@ -76,7 +76,7 @@ versioned! {
         summary: String,
     }
 
-    /// `ServiceMap`.
+    /// `ServiceMap`: services by name (`rgw`, `rbd-mirror`, …), each with its daemons.
     ServiceMap = "ServiceMap", 1, 1 {
         epoch: Epoch,
         modified: Utime,
@@ -94,7 +94,7 @@ versioned! {
         flags: u64,
     }
 
-    /// `MgrMap::ModuleOption`.
+    /// `MgrMap::ModuleOption`: an option of a manager module.
     ModuleOption = "MgrMap::ModuleOption", 1, 1 {
         name: String,
         kind: u8,
@@ -110,7 +110,7 @@ versioned! {
         see_also: Vec<String>,
     }
 
-    /// `MgrMap::ModuleInfo`.
+    /// `MgrMap::ModuleInfo`: a manager module that can be enabled.
     ModuleInfo = "MgrMap::ModuleInfo", 2, 1 {
         name: String,
         can_run: bool,
@@ -118,7 +118,7 @@ versioned! {
         module_options: BTreeMap<String, ModuleOption> => 2,
     }
 
-    /// `MgrMap::StandbyInfo`.
+    /// `MgrMap::StandbyInfo`: a manager that would take over from the active one.
     MgrStandbyInfo = "MgrMap::StandbyInfo", 4, 1 {
         gid: u64,
         name: String,
@@ -127,7 +127,8 @@ versioned! {
         mgr_features: u64 => 4,
     }
 
-    /// `MgrMap`. Without an active manager: gid 0, empty name, not available.
+    /// `MgrMap`: the active manager, standby managers and modules. Without an active manager the gid is 0, the name
+    /// empty, and `available` false.
     MgrMap = "MgrMap", 12, 6 {
         epoch: Epoch,
         active_addrs: AddrVec,
@@ -158,7 +159,7 @@ versioned! {
         unit: u8 => 3,
     }
 
-    /// `DaemonHealthMetric`.
+    /// `DaemonHealthMetric`: a figure from which the manager makes a health check.
     DaemonHealthMetric = "DaemonHealthMetric", 1, 1 {
         /// Type: 0 SLOW_OPS, 1 PENDING_CREATING_PGS.
         kind: u8,

@@ -33,26 +33,26 @@ versioned! {
         compat: CompatSet => 10,
     }
 
-    /// `MirrorInfo::ClusterInfo`.
+    /// `MirrorInfo::ClusterInfo`: a file system of another cluster, and the client name used there.
     MirrorCluster = "MirrorInfo::ClusterInfo", 1, 1 {
         client_name: String,
         cluster_name: String,
         fs_name: String,
     }
 
-    /// `MirrorInfo::Peer`.
+    /// `MirrorInfo::Peer`: a target to which a file system is mirrored.
     MirrorPeer = "MirrorInfo::Peer", 1, 1 {
         uuid: String,
         remote: MirrorCluster,
     }
 
-    /// `MirrorInfo`.
+    /// `MirrorInfo`: whether a file system is mirrored, and to which peers.
     MirrorInfo = "MirrorInfo", 1, 1 {
         mirrored: bool,
         peers: Vec<MirrorPeer>,
     }
 
-    /// `FSMapUser::fs_info_t`.
+    /// `FSMapUser::fs_info_t`: id and name of a file system.
     FsUserInfo = "fs_info_t", 1, 1 {
         cid: i32,
         name: String,
@@ -65,7 +65,7 @@ versioned! {
         filesystems: Vec<FsUserInfo>,
     }
 
-    /// `MDSHealthMetric`.
+    /// `MDSHealthMetric`: one health warning of an MDS daemon.
     MdsHealthMetric = "MDSHealthMetric", 1, 1 {
         kind: u16,
         severity: u8,
@@ -73,7 +73,7 @@ versioned! {
         metadata: StrMap,
     }
 
-    /// `MDSHealth`.
+    /// `MDSHealth`: all health warnings of an MDS daemon.
     MdsHealth = "MDSHealth", 1, 1 {
         metrics: Vec<MdsHealthMetric>,
     }
@@ -140,7 +140,7 @@ pub struct MdsMap {
     pub fs_name: String,
     /// Ranks that are damaged and need repair.
     pub damaged: BTreeSet<i32>,
-    /// Object with the balancer's program.
+    /// Name of the object with the metadata balancer's Lua program; empty for the built-in balancer.
     pub balancer: String,
     /// Number of standby daemons wanted; -1 until one existed.
     pub standby_count_wanted: i32,
@@ -150,13 +150,13 @@ pub struct MdsMap {
     pub min_compat_client: u8,
     /// Required client features, in blocks of 8 bytes.
     pub required_client_features: Bytes,
-    /// Ranks that the balancer uses, in hexadecimal; `-1` for all. Since 17.
+    /// Ranks that the balancer uses, in hexadecimal; `-1` for all. Present if `ev` is at least 17.
     pub bal_rank_mask: String,
-    /// Limit in bytes for all xattrs of an inode. Since 18.
+    /// Limit in bytes for all xattrs of an inode. Present if `ev` is at least 18.
     pub max_xattr_size: u64,
-    /// Global id of the leader of the quiesce database; 0 for none. Since 19.
+    /// Global id of the leader of the quiesce database; 0 for none. Present if `ev` is at least 19.
     pub qdb_leader: u64,
-    /// Global ids of the daemons in the quiesce database. Since 19.
+    /// Global ids of the daemons in the quiesce database. Present if `ev` is at least 19.
     pub qdb_members: Vec<u64>,
 }
 
@@ -396,7 +396,7 @@ pub struct FsMap {
     pub standby_epochs: BTreeMap<u64, Epoch>,
     /// Whether more than one file system was ever allowed.
     pub ever_enabled_multiple: bool,
-    /// Time at which the epoch was made. Since 8 (Tentacle).
+    /// Time at which the epoch was made. Present from version 8 of the map (Tentacle) on.
     pub btime: Option<Utime>,
 }
 

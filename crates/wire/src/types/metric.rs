@@ -61,7 +61,7 @@ versioned! {
         kind: u8,
     }
 
-    /// `OSDPerfMetricQuery`.
+    /// `OSDPerfMetricQuery`: what an OSD counts, and how it groups operations.
     PerfMetricQuery = "OSDPerfMetricQuery", 1, 1 {
         /// Key by which operations are grouped: its parts, in order.
         key_descriptor: VarVec<PerfMetricSubKey>,
@@ -74,7 +74,7 @@ versioned! {
         max_count: u64,
     }
 
-    /// `OSDPerfMetricReport`.
+    /// `OSDPerfMetricReport`: counters of an OSD for one query.
     PerfMetricReport = "OSDPerfMetricReport", 1, 1 {
         performance_counter_descriptors: VarVec<PerformanceCounter>,
         /// Counters by key. A key has the regex captures of each of its parts. The counters follow each other; a
@@ -82,7 +82,7 @@ versioned! {
         group_packed_performance_counters: Vec<(Vec<Vec<Bytes>>, Bytes)>,
     }
 
-    /// `MDSPerfMetricReport`.
+    /// `MDSPerfMetricReport`: counters of an MDS for its queries.
     MdsPerfMetricReport = "MDSPerfMetricReport", 1, 1 {
         reports: Vec<(PerfMetricQuery, PerfMetricReport)>,
         rank_metrics_delayed: Vec<i32>,

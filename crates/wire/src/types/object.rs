@@ -163,7 +163,7 @@ plain! {
         locator: Bytes,
     }
 
-    /// Argument of NOTIFY.
+    /// Argument of NOTIFY: timeout in seconds and payload.
     NotifyArgs {
         /// Always 1.
         prot_ver: u32,

@@ -77,7 +77,7 @@ versioned! {
         intervals: Vec<CompactInterval>,
     }
 
-    /// `pg_hit_set_info_t`.
+    /// `pg_hit_set_info_t`: period and version of one hit set.
     PgHitSetInfo = "pg_hit_set_info_t", 2, 1 {
         begin: Utime,
         end: Utime,
@@ -140,7 +140,7 @@ versioned! {
         interval: Span,
     }
 
-    /// `pg_lease_ack_t`.
+    /// `pg_lease_ack_t`: a replica acknowledges a lease, by its upper bound.
     PgLeaseAck = "pg_lease_ack_t", 1, 1 {
         readable_until_ub: Span,
     }

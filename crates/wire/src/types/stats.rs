@@ -16,11 +16,11 @@ macro_rules! stat_sum {
             $name = $ceph, $v, $c { $($f: $t,)* }
         }
         impl $name {
-            /// Adds another sum.
+            /// Adds another sum, field by field; wraps around on overflow.
             pub fn add(&mut self, o: &Self) {
                 $(self.$f = self.$f.wrapping_add(o.$f);)*
             }
-            /// Subtracts another sum.
+            /// Subtracts another sum, field by field; wraps around on overflow.
             pub fn sub(&mut self, o: &Self) {
                 $(self.$f = self.$f.wrapping_sub(o.$f);)*
             }
@@ -91,7 +91,7 @@ stat_sum! {
 }
 
 versioned! {
-    /// `object_stat_collection_t`.
+    /// `object_stat_collection_t`: an [`ObjectStatSum`] in an envelope of its own.
     ObjectStatCollection = "object_stat_collection_t", 2, 2 {
         sum: ObjectStatSum,
         /// Obsolete sums by category: empty.

@@ -56,8 +56,8 @@ fn act(t: &Tools<'_>, c: &mut Cluster, d: &Disturbance, pool: &str, watch: &Adde
     }
 }
 
-/// Carries out the plan's disturbances until `over` is set; returns a line for each. Times count from the begin of the
-/// measurement.
+/// Carries out the plan's disturbances at their times, counted from the begin of the measurement, until `over` is set.
+/// Returns a line of text for each.
 pub(super) fn run(
     t: &Tools<'_>,
     c: &mut Cluster,
@@ -77,7 +77,7 @@ pub(super) fn run(
         let at = own + d.at * cell.load.number("seconds");
         while begin.elapsed().as_secs_f64() < at {
             if over.load(Ordering::Relaxed) || t.cancel.load(Ordering::Relaxed) {
-                said.push(format!("{} did not come to its turn", d.what));
+                said.push(format!("{} was not carried out: the measurement ended before", d.what));
                 return said;
             }
             std::thread::sleep(LOOK);

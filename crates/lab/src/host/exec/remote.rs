@@ -48,8 +48,8 @@ pub(super) struct At {
 }
 
 impl At {
-    /// Contents of `/proc/PID/stat`, `status` and `io`, and `stat` of each thread; empty once the process has ended. The fifth lists the
-    /// process's open files, and on other hosts, in front of that, what `ss` says of the TCP connections there.
+    /// Five texts about the process, empty once it has ended: `/proc/PID/stat`, `status`, `io`, the `stat` of each
+    /// thread, and the list of open files. On another host the output of [`SS`] stands before that list.
     pub(super) fn look(&self) -> [String; 5] {
         let pid = self.pid;
         let Some(host) = &self.host else {
@@ -168,7 +168,7 @@ impl Remote {
         }
     }
 
-    /// Writes a file that only its owner reads; its text has no line that is the mark.
+    /// Writes a file that only its owner can read. No line of the text may equal [`MARK`].
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), ExecError> {
         let path = quote(&format!("{}/{name}", self.dir));
         self.run(&format!("cat >{path} <<'{MARK}'\n{}\n{MARK}", text.trim_end())).map(|_| ())

@@ -28,7 +28,7 @@ const LEAD: Duration = Duration::from_millis(20);
 /// Most workers of a load.
 const WORKERS_MAX: usize = 4096;
 
-/// Where operations go.
+/// Target of a load's operations.
 #[derive(Clone)]
 pub enum To {
     /// A bucket of an S3 gateway.
@@ -49,23 +49,24 @@ pub enum To {
     },
     /// A directory of a mounted file system.
     Files {
-        /// Its path.
+        /// Path of the directory.
         dir: PathBuf,
     },
 }
 
-/// Workers that do the same.
+/// A group of workers with the same operations and rate.
 #[derive(Clone, Debug)]
 pub struct Role {
-    /// Their operations.
+    /// Operations of these workers.
     pub mix: Mix,
     /// Number of workers of each client.
     pub workers: usize,
-    /// Operations started per second by the workers of all clients together; `None`: one after the other.
+    /// Operations started per second by the workers of all clients together; `None`: each worker starts an operation
+    /// when its previous one has ended.
     pub rate: Option<f64>,
 }
 
-/// A load.
+/// A load of whole objects or files.
 #[derive(Clone, Debug)]
 pub struct Steps {
     /// The workers.

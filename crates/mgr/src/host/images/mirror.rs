@@ -270,7 +270,7 @@ async fn write_state(image: &Image, image_name: &str, snap: u64) -> Step<()> {
     let count = 1 + (head(0).len() + state.len()) / STATE_OBJECT;
     let mut all = head(count as u32).to_vec();
     all.extend_from_slice(&state);
-    // The first object last: its presence means that all are there.
+    // Write the first object last: its presence means that the state is complete.
     for i in (0..count).rev() {
         let end = all.len().min((i + 1) * STATE_OBJECT);
         let part = Bytes::copy_from_slice(&all[(i * STATE_OBJECT).min(end)..end]);
