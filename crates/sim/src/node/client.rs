@@ -1,44 +1,34 @@
 //! A client's host: its monitor session and objecter, which carry out the load's operations or the operator's
 //! commands.
 
-use super::{Timer, addr};
+use super::addr;
+use super::links::{Links, Seen, Told};
 use crate::listing::{Listing, Next};
 use crate::load::{Load, What};
-use crate::net::{Arrival, Card, ConnKey, NodeId, about};
+use crate::net::{Arrival, Card, NodeId, about};
 use crate::queue::{MS, Time};
 use crate::world::{Clock, Ctx, Input};
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Mono, OsdId, PoolId, SnapId};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, PoolId, SnapId};
 use bytes::Bytes;
-use client::core::maps;
-use client::core::mon::{self, MonSession};
-use client::core::objecter::{Objecter, Output, Request};
+use client::core::mon;
+use client::core::objecter::Request;
 use cluster::OsdMap;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use wire::msg::{MOsdMap, MPoolOp, MPoolOpReply, pool_op};
+use wire::msg::{MOsdMap, MOsdOpReply, MPoolOp, MPoolOpReply, pool_op};
 use wire::{Decode as _, Features, Message, WireMessage as _};
 
-/// Longest time between two checks of deadlines, as in the real host.
-const TICK: std::time::Duration = std::time::Duration::from_millis(500);
-
 struct Process {
-    inc: u64,
-    mon: MonSession,
-    mon_conn: Option<ConnKey>,
-    objecter: Objecter,
-    conns: BTreeMap<ConnKey, OsdId>,
-    by_osd: BTreeMap<OsdId, ConnKey>,
+    links: Links,
     /// Operations in flight: the load's number by the objecter's.
     ops: BTreeMap<u64, u64>,
     /// Listings in progress, by the load's number.
     listings: BTreeMap<u64, Listing>,
     pool_ops: BTreeMap<u64, Option<u64>>,
     next_tid: u64,
-    timer: Timer,
     next_op: Time,
-    next_tick: Mono,
     waking: bool,
 }
 
@@ -70,7 +60,7 @@ impl ClientNode {
     /// Number of the running process.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
-        self.process.as_ref().map(|p| p.inc)
+        self.process.as_ref().map(|p| p.links.inc)
     }
 
     /// Number of operations without an answer.
@@ -93,29 +83,21 @@ impl ClientNode {
     /// The client's newest OSD map.
     #[must_use]
     pub fn map(&self) -> Option<&Arc<OsdMap>> {
-        self.process.as_ref().and_then(|p| p.objecter.map())
+        self.process.as_ref().and_then(|p| p.links.map())
     }
 
     /// Starts a new process.
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
-        let mut mon = MonSession::new(cx.mon_addrs(), inc, format!("c{}", self.node));
-        mon.subscribe("osdmap", 0, false);
+        let card = self.card(inc);
         self.process = Some(Process {
-            inc,
-            mon,
-            mon_conn: None,
-            objecter: Objecter::new(0),
-            conns: BTreeMap::new(),
-            by_osd: BTreeMap::new(),
+            links: Links::new(self.node, inc, card, format!("c{}", self.node), &["osdmap"], now, cx),
             ops: BTreeMap::new(),
             listings: BTreeMap::new(),
             pool_ops: BTreeMap::new(),
             next_tid: 1,
-            timer: Timer::default(),
             next_op: cx.now(),
-            next_tick: now.mono,
             waking: false,
         });
         self.handle(Input::Timer, cx);
@@ -129,7 +111,7 @@ impl ClientNode {
     /// Sends a command of the operator; the answer appears in [`ClientNode::answers`].
     pub fn command(&mut self, json: &str, cx: &mut Ctx) -> u64 {
         let Some(p) = &mut self.process else { return 0 };
-        let tid = p.mon.command(json, Bytes::new());
+        let tid = p.links.mon.command(json, Bytes::new());
         self.asked += 1;
         self.drain(cx);
         tid
@@ -144,7 +126,7 @@ impl ClientNode {
     /// Begins a read at the end of a run.
     pub fn submit(&mut self, id: u64, request: Request, cx: &mut Ctx) {
         if let Some(p) = &mut self.process {
-            let tid = p.objecter.submit(request);
+            let tid = p.links.objecter.submit(request);
             p.ops.insert(tid, id);
         }
         self.drain(cx);
@@ -156,12 +138,7 @@ impl ClientNode {
         let Some(p) = &mut self.process else { return };
         match input {
             Input::Timer => {
-                p.timer.fired(cx.queue.now());
-                p.mon.tick(now);
-                p.objecter.tick(now);
-                if now.mono >= p.next_tick {
-                    p.next_tick = now.mono + TICK;
-                }
+                p.links.fired(now, cx);
                 if cx.queue.now() >= p.next_op {
                     p.waking = false;
                 }
@@ -176,56 +153,17 @@ impl ClientNode {
     fn arrival(&mut self, a: Arrival, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
         let Some(p) = &mut self.process else { return };
-        match a {
-            Arrival::Accept(..) => {}
-            Arrival::Opened(k) if p.mon_conn == Some(k) => {
-                self.sessions += 1;
-                p.mon.handle_open(Features::PACIFIC);
-            }
-            Arrival::Opened(k) => {
-                if let Some(o) = p.conns.get(&k) {
-                    p.objecter.handle_open(*o, Features::PACIFIC);
-                }
-            }
-            Arrival::Closed(k, _) if p.mon_conn == Some(k) => {
-                p.mon_conn = None;
-                p.mon.handle_closed(now);
-            }
-            Arrival::Closed(k, _) => {
-                if let Some(o) = p.conns.remove(&k) {
-                    p.by_osd.remove(&o);
-                    p.objecter.handle_closed(o, now);
-                }
-            }
-            Arrival::Message(k, m) => {
-                let r = if p.mon_conn == Some(k) {
-                    p.mon.handle_message(m)
-                } else if let Some(o) = p.conns.get(&k).copied() {
-                    if m.header.kind == MOsdMap::KIND {
-                        MOsdMap::from_message(&m).map(|x| self.maps(&x, cx))
-                    } else {
-                        p.objecter.handle_message(o, &m)
-                    }
-                } else {
-                    Ok(())
-                };
-                if let Err(e) = r {
-                    cx.violation(format!("client {}: message not understood: {e}", self.node));
-                }
-            }
+        match p.links.arrival(a, now) {
+            Ok(Some(Seen::MonOpen)) => self.sessions += 1,
+            Ok(Some(Seen::Maps(m))) => self.maps(&m, cx),
+            Ok(None) => {}
+            Err(e) => cx.violation(format!("client {}: message not understood: {e}", self.node)),
         }
     }
 
     fn maps(&mut self, m: &MOsdMap, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
-        let (new, refused) = maps::advance(p.objecter.map().cloned(), m);
-        for (e, error) in refused {
-            cx.violation(format!("client {}: map {e} refused: {error}", self.node));
-        }
-        for map in new {
-            p.mon.got("osdmap", map.epoch.0.into());
-            p.objecter.handle_map(map);
-        }
+        p.links.maps(m, &format!("client {}", self.node), cx, |_| {});
     }
 
     fn card(&self, inc: u64) -> Card {
@@ -245,72 +183,45 @@ impl ClientNode {
 
     /// Carries out the outputs of monitor session and objecter.
     fn drain(&mut self, cx: &mut Ctx) {
-        let (node, t) = (self.node, cx.now());
-        loop {
-            let Some(p) = &mut self.process else { return };
-            if let Some(o) = p.mon.poll_output() {
-                self.mon_output(o, cx);
-                continue;
-            }
-            let Some(o) = p.objecter.poll_output() else { break };
-            match o {
-                Output::Connect(osd, addrs) => {
-                    if let Some(a) = addrs.msgr2().copied() {
-                        let inc = p.inc;
-                        let card = self.card(inc);
-                        let k = cx.net.connect(node, inc, a, card, t);
-                        if let Some(p) = &mut self.process {
-                            p.conns.insert(k, osd);
-                            p.by_osd.insert(osd, k);
-                        }
-                    }
+        while let Some(told) = self.process.as_mut().and_then(|p| p.links.poll(cx)) {
+            match told {
+                Told::Mon(mon::Event::Command { tid, rc, status, out }) => {
+                    cx.line(|| format!("operator: command {tid} answered {rc} {status}"));
+                    self.answers.insert(tid, (rc, status, out));
                 }
-                Output::Close(osd) => {
-                    if let Some(k) = p.by_osd.remove(&osd) {
-                        p.conns.remove(&k);
-                        cx.net.close(k, node, p.inc, t);
-                    }
-                }
-                Output::Send(osd, m) => {
-                    if let Some(k) = p.by_osd.get(&osd) {
-                        cx.net.send(*k, node, p.inc, m, t);
-                    }
-                }
-                Output::Done(tid, r) => {
-                    if let Some(id) = p.ops.remove(&tid) {
-                        let r = match &r {
-                            Ok(r) => Ok(&**r),
-                            Err(e) => Err(*e),
-                        };
-                        if let Some(l) = p.listings.get_mut(&id) {
-                            let next = match p.objecter.map() {
-                                Some(map) => l.answer(r, map),
-                                None => Next::Over(Err(base::errno::EIO)),
-                            };
-                            self.list(id, next, t);
-                        } else {
-                            self.load.borrow_mut().finish(id, t, r);
-                        }
-                        cx.trace.line(t, || {
-                            let load = self.load.borrow();
-                            let rec = &load.records[id as usize - 1];
-                            let brief = match &rec.outcome {
-                                Some(crate::load::Outcome::Read(o, _)) => crate::model::describe(o.as_deref()),
-                                o => format!("{o:?}"),
-                            };
-                            format!("client {node}: operation {id} on object-{} is answered: {brief}", rec.object)
-                        });
-                    }
-                }
-                Output::NeedMap(e) => p.mon.subscribe("osdmap", e.0.into(), false),
+                Told::Mon(mon::Event::Message(m)) => self.mon_message(&m, cx),
+                Told::Mon(_) => {}
+                Told::Done(tid, r) => self.done(tid, r.as_deref().map_err(|e| *e), cx),
             }
         }
-        let now = self.clock.now(t);
+        if let Some(p) = &mut self.process {
+            p.links.schedule(None, &self.clock, cx);
+        }
+    }
+
+    /// Handles the answer to an operation.
+    fn done(&mut self, tid: u64, r: Result<&MOsdOpReply, i32>, cx: &mut Ctx) {
+        let (node, t) = (self.node, cx.now());
         let Some(p) = &mut self.process else { return };
-        let next = [p.mon.next_deadline(), p.objecter.next_deadline(), Some(p.next_tick)].into_iter().flatten().min();
-        // The real host checks deadlines at least that often.
-        let next = next.map(|d| d.min(now.mono + TICK));
-        p.timer.set(next, &self.clock, node, p.inc, cx);
+        let Some(id) = p.ops.remove(&tid) else { return };
+        if let Some(l) = p.listings.get_mut(&id) {
+            let next = match p.links.map() {
+                Some(map) => l.answer(r, map),
+                None => Next::Over(Err(base::errno::EIO)),
+            };
+            self.list(id, next, t);
+        } else {
+            self.load.borrow_mut().finish(id, t, r);
+        }
+        cx.trace.line(t, || {
+            let load = self.load.borrow();
+            let rec = &load.records[id as usize - 1];
+            let brief = match &rec.outcome {
+                Some(crate::load::Outcome::Read(o, _)) => crate::model::describe(o.as_deref()),
+                o => format!("{o:?}"),
+            };
+            format!("client {node}: operation {id} on object-{} is answered: {brief}", rec.object)
+        });
     }
 
     /// Continues or ends a listing.
@@ -318,44 +229,13 @@ impl ClientNode {
         let Some(p) = &mut self.process else { return };
         match next {
             Next::Ask(request) => {
-                let tid = p.objecter.submit(*request);
+                let tid = p.links.objecter.submit(*request);
                 p.ops.insert(tid, id);
             }
             Next::Over(names) => {
                 p.listings.remove(&id);
                 self.load.borrow_mut().listed(id, now, names);
             }
-        }
-    }
-
-    fn mon_output(&mut self, o: mon::Output, cx: &mut Ctx) {
-        let (node, t) = (self.node, cx.now());
-        let Some(p) = &mut self.process else { return };
-        match o {
-            mon::Output::Connect(a) => {
-                let inc = p.inc;
-                let card = self.card(inc);
-                let k = cx.net.connect(node, inc, a, card, t);
-                if let Some(p) = &mut self.process {
-                    p.mon_conn = Some(k);
-                }
-            }
-            mon::Output::Close => {
-                if let Some(k) = p.mon_conn.take() {
-                    cx.net.close(k, node, p.inc, t);
-                }
-            }
-            mon::Output::Send(m) => {
-                if let Some(k) = p.mon_conn {
-                    cx.net.send(k, node, p.inc, m, t);
-                }
-            }
-            mon::Output::Event(mon::Event::Command { tid, rc, status, out }) => {
-                cx.trace.line(t, || format!("operator: command {tid} answered {rc} {status}"));
-                self.answers.insert(tid, (rc, status, out));
-            }
-            mon::Output::Event(mon::Event::Message(m)) => self.mon_message(&m, cx),
-            mon::Output::Event(_) => {}
         }
     }
 
@@ -384,17 +264,17 @@ impl ClientNode {
     fn snapshot(&mut self, pool: PoolId, remove: Option<u64>, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
         let m = MPoolOp {
-            fsid: p.mon.fsid(),
+            fsid: p.links.mon.fsid(),
             pool: pool.0 as u32,
             op: if remove.is_some() { pool_op::DELETE_UNMANAGED_SNAP } else { pool_op::CREATE_UNMANAGED_SNAP },
             snapid: SnapId(remove.unwrap_or(0)),
             ..MPoolOp::default()
         };
-        if let Some(k) = p.mon_conn.filter(|_| p.mon.is_open()) {
+        if p.links.mon.is_open() {
             let tid = p.next_tid | 1 << 40;
             p.next_tid += 1;
             p.pool_ops.insert(tid, remove);
-            cx.net.send(k, self.node, p.inc, m.to_message(Features::PACIFIC).with_tid(tid), cx.queue.now());
+            p.links.send_mon(m.to_message(Features::PACIFIC).with_tid(tid), cx);
         }
     }
 
@@ -406,14 +286,14 @@ impl ClientNode {
             let wall = self.clock.now(t).wall;
             let Some(p) = &mut self.process else { return };
             let pool = self.load.borrow().pool;
-            let known = pool.is_some_and(|id| p.objecter.map().is_some_and(|m| m.pool(id).is_some()));
+            let known = pool.is_some_and(|id| p.links.map().is_some_and(|m| m.pool(id).is_some()));
             if !known || p.ops.len() >= cx.options.depth {
                 return;
             }
             if t < p.next_op {
                 if !p.waking {
                     p.waking = true;
-                    cx.queue.at(p.next_op, crate::world::Event::Timer(self.node, p.inc));
+                    cx.queue.at(p.next_op, crate::world::Event::Timer(self.node, p.links.inc));
                 }
                 return;
             }
@@ -443,13 +323,13 @@ impl ClientNode {
             };
             if let (Some(most), Some(pool)) = (most, pool) {
                 let listing = Listing::new(pool, most);
-                let first = p.objecter.map().map(|m| listing.ask(m));
+                let first = p.links.map().map(|m| listing.ask(m));
                 p.listings.insert(id, listing);
                 self.list(id, first.unwrap_or(Next::Over(Err(base::errno::EIO))), t);
                 self.drain(cx);
                 continue;
             }
-            let tid = p.objecter.submit(request);
+            let tid = p.links.objecter.submit(request);
             p.ops.insert(tid, id);
             self.drain(cx);
         }

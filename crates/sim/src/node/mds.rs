@@ -4,17 +4,17 @@
 //!
 //! The model acts until it is told that it lost its rank. A real daemon pauses once its beacons get no answers.
 
-use super::{FSID, Timer, addr};
+use super::links::{Links, Seen, Told};
+use super::{FSID, addr};
 use crate::files;
-use crate::net::{Arrival, Card, ConnKey, NodeId};
+use crate::net::{Card, NodeId};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Clock, Ctx, Input};
 use base::errno::{EBLOCKLISTED, ENOENT};
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, OsdId, PoolId, SnapId};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, PoolId, SnapId};
 use bytes::Bytes;
-use client::core::maps;
-use client::core::mon::{self, MonSession};
-use client::core::objecter::{Objecter, Output, Request, What};
+use client::core::mon;
+use client::core::objecter::{Request, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::msg::{MMdsBeacon, MMdsMap, MOsdMap, MOsdOpReply, OpCode, OpVec, OsdOp};
@@ -23,8 +23,6 @@ use wire::{Decode as _, DecodeError, Features, Message, WireMessage as _};
 
 /// `mds_beacon_interval`.
 const BEACON: Duration = Duration::from_secs(4);
-/// Longest time between two checks of deadlines.
-const TICK: Duration = Duration::from_millis(500);
 /// Longest time in a state in which the model has nothing to do.
 const STEP_MAX: Time = 2 * SEC;
 /// Longest pause between two operations on the journal.
@@ -43,15 +41,8 @@ struct Pending {
 }
 
 struct Process {
-    inc: u64,
     gid: u64,
-    mon: MonSession,
-    mon_conn: Option<ConnKey>,
-    objecter: Objecter,
-    conns: BTreeMap<ConnKey, OsdId>,
-    by_osd: BTreeMap<OsdId, ConnKey>,
-    timer: Timer,
-    next_tick: Mono,
+    links: Links,
     /// Epoch of the newest map.
     epoch: Epoch,
     /// State and rank of the daemon in the map.
@@ -102,7 +93,7 @@ impl MdsNode {
     /// Number of the process.
     #[must_use]
     pub fn inc(&self) -> Option<u64> {
-        self.process.as_ref().map(|p| p.inc)
+        self.process.as_ref().map(|p| p.links.inc)
     }
 
     /// The daemon's global id, unless it is about to restart.
@@ -134,19 +125,17 @@ impl MdsNode {
     pub fn start(&mut self, cx: &mut Ctx) {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
-        let mut mon = MonSession::new(cx.mon_addrs(), inc, format!("mds{}", self.node));
-        mon.subscribe("mdsmap", 0, false);
-        mon.subscribe("osdmap", 0, false);
+        let gid = 5000 + inc;
+        let card = Card {
+            kind: EntityKind::MDS,
+            name: AuthName { kind: EntityKind::MDS, id: self.name.clone() },
+            entity: EntityName::new(EntityKind::MDS, gid as i64),
+            addrs: self.addrs(inc),
+            global_id: gid,
+        };
         self.process = Some(Process {
-            inc,
-            gid: 5000 + inc,
-            mon,
-            mon_conn: None,
-            objecter: Objecter::new(0),
-            conns: BTreeMap::new(),
-            by_osd: BTreeMap::new(),
-            timer: Timer::default(),
-            next_tick: now.mono,
+            gid,
+            links: Links::new(self.node, inc, card, format!("mds{}", self.node), &["mdsmap", "osdmap"], now, cx),
             epoch: Epoch(0),
             state: st::BOOT,
             rank: -1,
@@ -187,18 +176,14 @@ impl MdsNode {
         let Some(p) = &mut self.process else { return };
         match input {
             Input::Timer => {
-                p.timer.fired(cx.queue.now());
-                p.mon.tick(now);
-                p.objecter.tick(now);
-                if now.mono >= p.next_tick {
-                    p.next_tick = now.mono + TICK;
-                }
+                p.links.fired(now, cx);
             }
-            Input::Net(a) => {
-                if let Err(e) = self.arrival(a, cx) {
-                    cx.violation(format!("mds.{}: message not understood: {e}", self.name));
-                }
-            }
+            Input::Net(a) => match p.links.arrival(a, now) {
+                Ok(Some(Seen::MonOpen)) => p.next_beacon = now.mono,
+                Ok(Some(Seen::Maps(m))) => self.osd_maps(&m, cx),
+                Ok(None) => {}
+                Err(e) => cx.violation(format!("mds.{}: message not understood: {e}", self.name)),
+            },
             Input::Disk | Input::Inner(_) | Input::State(_) => {}
         }
         self.work(cx);
@@ -206,57 +191,15 @@ impl MdsNode {
         self.drain(cx);
     }
 
-    fn arrival(&mut self, a: Arrival, cx: &mut Ctx) -> Result<(), DecodeError> {
-        let now = self.clock.now(cx.now());
-        let Some(p) = &mut self.process else { return Ok(()) };
-        match a {
-            Arrival::Accept(..) => {}
-            Arrival::Opened(k) if p.mon_conn == Some(k) => {
-                p.mon.handle_open(Features::PACIFIC);
-                p.next_beacon = now.mono;
-            }
-            Arrival::Opened(k) => {
-                if let Some(o) = p.conns.get(&k) {
-                    p.objecter.handle_open(*o, Features::PACIFIC);
-                }
-            }
-            Arrival::Closed(k, _) if p.mon_conn == Some(k) => {
-                p.mon_conn = None;
-                p.mon.handle_closed(now);
-            }
-            Arrival::Closed(k, _) => {
-                if let Some(o) = p.conns.remove(&k) {
-                    p.by_osd.remove(&o);
-                    p.objecter.handle_closed(o, now);
-                }
-            }
-            Arrival::Message(k, m) if p.mon_conn == Some(k) => p.mon.handle_message(m)?,
-            Arrival::Message(k, m) => {
-                if m.header.kind == MOsdMap::KIND {
-                    self.osd_maps(&m, cx)?;
-                } else if let Some(o) = p.conns.get(&k).copied() {
-                    p.objecter.handle_message(o, &m)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn osd_maps(&mut self, m: &Message, cx: &mut Ctx) -> Result<(), DecodeError> {
-        let m = MOsdMap::from_message(m)?;
-        let me = self.addrs();
-        let Some(p) = &mut self.process else { return Ok(()) };
-        let (new, refused) = maps::advance(p.objecter.map().cloned(), &m);
-        for (e, error) in refused {
-            cx.violation(format!("mds.{}: OSD map {e} refused: {error}", self.name));
-        }
-        for map in new {
-            p.mon.got("osdmap", map.epoch.0.into());
-            p.respawns |= me.0.iter().any(|a| map.is_blocklisted(a));
-            p.objecter.handle_map(map);
-        }
+    fn osd_maps(&mut self, m: &MOsdMap, cx: &mut Ctx) {
+        let me = self.inc().map(|inc| self.addrs(inc)).unwrap_or_default();
+        let Some(p) = &mut self.process else { return };
+        let mut blocklisted = false;
+        p.links.maps(m, &format!("mds.{}", self.name), cx, |map| {
+            blocklisted |= me.0.iter().any(|a| map.is_blocklisted(a));
+        });
+        p.respawns |= blocklisted;
         self.dismissed(cx);
-        Ok(())
     }
 
     /// Checks, when the daemon lost its place, that its last answered beacon was long ago.
@@ -279,7 +222,7 @@ impl MdsNode {
         if map.epoch <= p.epoch {
             return Ok(());
         }
-        p.mon.got("mdsmap", map.epoch.0.into());
+        p.links.mon.got("mdsmap", map.epoch.0.into());
         p.epoch = map.epoch;
         let Some(info) = map.mds_info.get(&p.gid) else {
             // The daemon waits until it is in a map; the map that dismisses a daemon has the highest epoch.
@@ -306,14 +249,15 @@ impl MdsNode {
 
     /// Does the next step of the daemon's state.
     fn work(&mut self, cx: &mut Ctx) {
-        let me = self.addrs();
         let t = cx.now();
+        let Some(inc) = self.inc() else { return };
+        let me = self.addrs(inc);
         let Some(p) = &mut self.process else { return };
         if p.respawns || p.rank < 0 || p.want != p.state {
             return;
         }
         if !p.acts {
-            let Some(map) = p.objecter.map().filter(|m| m.epoch >= p.fence).cloned() else { return };
+            let Some(map) = p.links.map().filter(|m| m.epoch >= p.fence).cloned() else { return };
             p.acts = true;
             cx.begins_to_act(p.rank, p.take, p.gid, me, map);
         }
@@ -385,7 +329,7 @@ impl MdsNode {
     fn submit(&mut self, op: OsdOp, entry: Option<files::Entry>, cx: &mut Ctx) {
         let wall = self.clock.now(cx.now()).wall;
         let Some(p) = &mut self.process else { return };
-        let tid = p.objecter.submit(Request {
+        let tid = p.links.objecter.submit(Request {
             what: What::Object {
                 locator: ObjectLocator::new(p.metadata_pool),
                 oid: format!("{:x}.00000000", 0x200 + p.rank).into(),
@@ -466,94 +410,42 @@ impl MdsNode {
             standby_for_fscid: -1,
             ..MMdsBeacon::default()
         };
-        if p.mon.send_now(&m) {
+        if p.links.mon.send_now(&m) {
             p.sent.insert(p.seq, cx.now());
         }
     }
 
-    fn addrs(&self) -> AddrVec {
-        AddrVec(vec![addr(self.node, 6800, self.inc().unwrap_or(0) as u32)])
-    }
-
-    fn card(&self) -> Card {
-        let gid = self.gid().unwrap_or(0);
-        Card {
-            kind: EntityKind::MDS,
-            name: AuthName { kind: EntityKind::MDS, id: self.name.clone() },
-            entity: EntityName::new(EntityKind::MDS, gid as i64),
-            addrs: self.addrs(),
-            global_id: gid,
-        }
+    /// Addresses of process `inc`.
+    fn addrs(&self, inc: u64) -> AddrVec {
+        AddrVec(vec![addr(self.node, 6800, inc as u32)])
     }
 
     /// Carries out the outputs of monitor session and objecter.
     fn drain(&mut self, cx: &mut Ctx) {
-        let (node, t, card) = (self.node, cx.now(), self.card());
-        loop {
-            let Some(p) = &mut self.process else { return };
-            if let Some(o) = p.mon.poll_output() {
-                self.mon_output(o, &card, cx);
-                continue;
-            }
-            let Some(o) = p.objecter.poll_output() else { break };
-            match o {
-                Output::Connect(osd, addrs) => {
-                    if let Some(a) = addrs.msgr2().copied() {
-                        let k = cx.net.connect(node, p.inc, a, card.clone(), t);
-                        p.conns.insert(k, osd);
-                        p.by_osd.insert(osd, k);
+        while let Some(told) = self.process.as_mut().and_then(|p| p.links.poll(cx)) {
+            match told {
+                Told::Mon(mon::Event::Message(m)) => {
+                    if let Err(e) = self.mon_message(&m, cx) {
+                        cx.violation(format!("mds.{}: message of the monitor not understood: {e}", self.name));
                     }
                 }
-                Output::Close(osd) => {
-                    if let Some(k) = p.by_osd.remove(&osd) {
-                        p.conns.remove(&k);
-                        cx.net.close(k, node, p.inc, t);
-                    }
-                }
-                Output::Send(osd, m) => {
-                    if let Some(k) = p.by_osd.get(&osd) {
-                        cx.net.send(*k, node, p.inc, m, t);
-                    }
-                }
-                Output::Done(tid, answer) => self.done(tid, answer, cx),
-                Output::NeedMap(e) => p.mon.subscribe("osdmap", e.0.into(), false),
+                Told::Mon(_) => {}
+                Told::Done(tid, answer) => self.done(tid, answer, cx),
             }
         }
-        let now = self.clock.now(t);
-        let Some(p) = &mut self.process else { return };
-        let deadlines = [p.mon.next_deadline(), p.objecter.next_deadline(), Some(p.next_tick), Some(p.next_beacon)];
-        let next = deadlines.into_iter().flatten().min().map(|d| d.min(now.mono + TICK));
-        p.timer.set(next, &self.clock, node, p.inc, cx);
+        if let Some(p) = &mut self.process {
+            p.links.schedule(Some(p.next_beacon), &self.clock, cx);
+        }
     }
 
-    fn mon_output(&mut self, o: mon::Output, card: &Card, cx: &mut Ctx) {
-        let (node, t) = (self.node, cx.now());
-        let Some(p) = &mut self.process else { return };
-        match o {
-            mon::Output::Connect(a) => p.mon_conn = Some(cx.net.connect(node, p.inc, a, card.clone(), t)),
-            mon::Output::Close => {
-                if let Some(k) = p.mon_conn.take() {
-                    cx.net.close(k, node, p.inc, t);
-                }
-            }
-            mon::Output::Send(m) => {
-                if let Some(k) = p.mon_conn {
-                    cx.net.send(k, node, p.inc, m, t);
-                }
-            }
-            mon::Output::Event(mon::Event::Message(m)) => {
-                let read = match m.header.kind {
-                    MOsdMap::KIND => self.osd_maps(&m, cx),
-                    MMdsMap::KIND => MMdsMap::from_message(&m).and_then(|m| self.mds_map(&m, cx)),
-                    MMdsBeacon::KIND => MMdsBeacon::from_message(&m).map(|m| self.beacon_answered(&m)),
-                    _ => Ok(()),
-                };
-                if let Err(e) = read {
-                    cx.violation(format!("mds.{}: message of the monitor not understood: {e}", self.name));
-                }
-            }
-            mon::Output::Event(_) => {}
+    fn mon_message(&mut self, m: &Message, cx: &mut Ctx) -> Result<(), DecodeError> {
+        match m.header.kind {
+            MOsdMap::KIND => self.osd_maps(&MOsdMap::from_message(m)?, cx),
+            MMdsMap::KIND => self.mds_map(&MMdsMap::from_message(m)?, cx)?,
+            MMdsBeacon::KIND => self.beacon_answered(&MMdsBeacon::from_message(m)?),
+            _ => {}
         }
+        Ok(())
     }
 
     fn beacon_answered(&mut self, m: &MMdsBeacon) {

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod fetch;
+pub mod links;
 pub mod mds;
 pub mod mon;
 pub mod mons;
