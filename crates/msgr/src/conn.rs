@@ -213,6 +213,7 @@ impl Connection {
     fn new(cfg: Rc<Config>, dialled: Option<Dialled>, socket: SocketAddr, policy: Policy) -> Self {
         let lossy = policy.lossy;
         let rx = Rx::new(cfg.pool.clone());
+        let tx = Tx::new(cfg.pool.clone());
         let mut me = Self {
             cfg,
             dialled,
@@ -220,7 +221,7 @@ impl Connection {
             state: State::Banner,
             policy,
             rx,
-            tx: Tx::new(),
+            tx,
             peer: Peer::unknown(socket),
             mode: ConMode::CRC,
             lossy,
@@ -234,7 +235,7 @@ impl Connection {
     /// Restarts the handshake on a new socket to the same address; the session is kept.
     pub fn reconnect(&mut self) {
         self.rx = Rx::new(self.cfg.pool.clone());
-        self.tx = Tx::new();
+        self.tx = Tx::new(self.cfg.pool.clone());
         self.tx.raw(&banner());
         self.state = State::Banner;
         self.extra = None;
@@ -243,7 +244,7 @@ impl Connection {
     /// Handles the loss of the socket; true if the session can be resumed.
     pub fn disconnected(&mut self) -> bool {
         self.rx = Rx::new(self.cfg.pool.clone());
-        self.tx = Tx::new();
+        self.tx = Tx::new(self.cfg.pool.clone());
         self.state = State::Down;
         self.extra = None;
         !self.lossy

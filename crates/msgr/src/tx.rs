@@ -1,7 +1,9 @@
 //! Output of a connection: encodes frames into a queue of slices for vectored writes.
 //!
 //! Small parts (preambles, headers, short fronts, epilogues) are copied into one gathering buffer; large segments are
-//! shared without a copy. In secure mode everything is encrypted in the gathering buffer.
+//! shared without a copy. In secure mode everything is encrypted in the gathering buffer, but for long messages: theirs
+//! are encrypted in buffers of the connection's pool, because a gathering buffer of megabytes would be copied when it
+//! grows and moved down between partial writes.
 //!
 //! Invariant: the concatenation of all slices is the byte stream, in order of the calls.
 
@@ -9,14 +11,18 @@ use crate::Error;
 use crate::frame::{
     EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, HEADER2_LEN, LATE_COMPLETE, Preamble, SEGMENTS_MAX, Tag, segment_crc,
 };
-use crate::secure::{INLINE, Stream, padded};
-use bytes::Bytes;
+use crate::pool::BufPool;
+use crate::secure::{INLINE, Stream, TAG_LEN, padded};
+use bytes::{BufMut, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use wire::{Features, Message, Writer};
 
 /// Segments from this size in bytes are shared instead of copied into the gathering buffer.
 const SHARE_MIN: usize = 2048;
+/// In secure mode, segments 1 to 3 of a message are encrypted in a buffer of their own when they have at least this many
+/// bytes together.
+const OWN_BUFFER_MIN: usize = 64 * 1024;
 /// A gathering buffer larger than this, in bytes, is freed once it is empty.
 const KEEP_MAX: usize = 256 * 1024;
 /// Consumed bytes at the front of the gathering buffer after which the rest is moved down.
@@ -40,13 +46,14 @@ pub struct Tx {
     crypto: Option<Stream>,
     /// All bytes sent so far, recorded for the signature.
     log: Option<Vec<u8>>,
+    pool: BufPool,
 }
 
 impl Tx {
-    /// An empty queue that records its output for the signature.
+    /// An empty queue that records its output for the signature. Long encrypted messages get buffers from `pool`.
     #[must_use]
-    pub fn new() -> Self {
-        Self { log: Some(Vec::new()), ..Self::default() }
+    pub fn new(pool: BufPool) -> Self {
+        Self { log: Some(Vec::new()), pool, ..Self::default() }
     }
 
     /// Number of unwritten bytes.
@@ -125,9 +132,7 @@ impl Tx {
         self.small.extend_from_slice(header);
         if self.crypto.is_some() {
             self.seal_head(from, &p)?;
-            self.seal_tail(&p, [&m.front, &m.middle, &m.data])?;
-            self.committed(from);
-            return Ok(());
+            return self.seal_tail(from, &p, [&m.front, &m.middle, &m.data]);
         }
         self.small.extend_from_slice(&segment_crc(header).to_le_bytes());
         if p.count == 1 {
@@ -170,20 +175,28 @@ impl Tx {
         Ok(())
     }
 
-    fn seal_tail(&mut self, p: &Preamble, segs: [&Bytes; SEGMENTS_MAX - 1]) -> Result<(), Error> {
+    /// Encrypts segments 1 to 3 and the epilogue as one run, and commits the frame, whose head was appended at `from`.
+    fn seal_tail(&mut self, from: usize, p: &Preamble, segs: [&Bytes; SEGMENTS_MAX - 1]) -> Result<(), Error> {
         if p.count == 1 {
+            self.committed(from);
             return Ok(());
         }
-        let at = self.small.len();
-        for s in segs {
-            self.small.extend_from_slice(s);
-            let end = at + padded(self.small.len() - at);
-            self.small.resize(end, 0);
+        let len = segs.iter().map(|s| padded(s.len())).sum::<usize>() + EPILOGUE_SECURE_LEN;
+        if len < OWN_BUFFER_MIN {
+            let at = self.small.len();
+            put_tail(&mut self.small, segs);
+            self.seal_from(at)?;
+            self.committed(from);
+            return Ok(());
         }
-        let end = self.small.len() + EPILOGUE_SECURE_LEN;
-        self.small.push(LATE_COMPLETE);
-        self.small.resize(end, 0);
-        self.seal_from(at)
+        self.committed(from);
+        let mut buf = self.pool.take(len + TAG_LEN);
+        if let (Some(c), Some((run, tag))) = (&mut self.crypto, buf.bytes_mut().split_at_mut_checked(len)) {
+            put_tail(&mut &mut *run, segs);
+            tag[..TAG_LEN].copy_from_slice(&c.seal(run)?);
+        }
+        self.share(&Bytes::from_owner(buf).slice(..len + TAG_LEN));
+        Ok(())
     }
 
     fn seal_from(&mut self, at: usize) -> Result<(), Error> {
@@ -258,6 +271,16 @@ impl Tx {
     }
 }
 
+/// Appends segments 1 to 3, padded to whole blocks, and the epilogue of secure mode.
+fn put_tail(w: &mut impl BufMut, segs: [&Bytes; SEGMENTS_MAX - 1]) {
+    for s in segs {
+        w.put_slice(s);
+        w.put_bytes(0, padded(s.len()) - s.len());
+    }
+    w.put_u8(LATE_COMPLETE);
+    w.put_bytes(0, EPILOGUE_SECURE_LEN - 1);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,7 +296,7 @@ mod tests {
     fn partial_writes_lose_nothing() {
         let seed = 0x7e57;
         let mut rng = Rng::new(seed);
-        let mut tx = Tx::new();
+        let mut tx = Tx::default();
         let mut want = Vec::new();
         let mut got = Vec::new();
         for i in 0..300u64 {

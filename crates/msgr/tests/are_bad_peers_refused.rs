@@ -332,7 +332,7 @@ fn guessing_keys_ends_after_a_few_attempts() {
         server.feed(b.into());
         events(&mut server, NOW).unwrap();
     }
-    let mut tx = msgr::tx::Tx::new();
+    let mut tx = msgr::tx::Tx::new(msgr::BufPool::default());
     for _ in 0..20 {
         tx.control(msgr::frame::Tag::AuthRequest, |w| {
             w.u32(2);
@@ -402,7 +402,7 @@ fn asking_for_challenges_without_end_ends() {
         }
         let mut asked = 0;
         let end = loop {
-            let mut tx = msgr::tx::Tx::new();
+            let mut tx = msgr::tx::Tx::new(msgr::BufPool::default());
             tx.control(msgr::frame::Tag::AuthRequest, |w| {
                 w.u32(2);
                 w.put(&vec![1u32]);

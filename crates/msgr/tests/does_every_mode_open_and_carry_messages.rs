@@ -24,7 +24,7 @@ fn pair(method: Method, kind: KeyKind, mode: ConMode) -> Pair {
     Pair::new(client, server_config(&cluster, Policy::lossy_server(MODES.to_vec())))
 }
 
-const SHAPES: [(usize, usize, usize); 12] = [
+const SHAPES: [(usize, usize, usize); 15] = [
     (0, 0, 0),
     (1, 0, 0),
     (16, 0, 1),
@@ -37,6 +37,9 @@ const SHAPES: [(usize, usize, usize); 12] = [
     (0, 0, 1 << 20),
     (1 << 20, 0, 0),
     (48, 48, 48),
+    (0, 0, 65_504),
+    (0, 0, 65_520),
+    (1, 16, 65_521),
 ];
 
 #[test]
