@@ -20,7 +20,7 @@ fn documents() -> Vec<PathBuf> {
         }
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut out = vec![root.join("README.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
+    let mut out = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|n| root.join(n)).to_vec();
     walk(&root.join("docs"), &mut out);
     out
 }

@@ -78,12 +78,8 @@ pub(crate) struct BuildArgs {
     /// Keep the trees
     #[arg(long)]
     keep: bool,
-    /// Process ids of local daemons whose CPU time is reported
-    #[arg(long, value_delimiter = ',', value_name = "PID")]
-    cpu_of: Vec<u32>,
-    /// Output: lines, or JSON
-    #[arg(long, default_value = "line", value_parser = ["line", "json"])]
-    format: String,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 const OBJECT_JOBS: [&str; 7] = ["put", "get", "head", "list", "delete", "mixed", "archive"];
@@ -145,6 +141,13 @@ pub(crate) struct LoadArgs {
     /// Keep the objects
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+/// Arguments of the report of a load: the processes whose CPU it names, and its form.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
     /// Process ids of local daemons whose CPU time per operation is reported
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     cpu_of: Vec<u32>,
@@ -190,7 +193,7 @@ impl LoadArgs {
             fill: !self.no_fill,
             keep: self.keep,
             seed: self.seed,
-            cpu_of: self.cpu_of.clone(),
+            cpu_of: self.report.cpu_of.clone(),
         })
     }
 }
@@ -214,7 +217,7 @@ pub(crate) fn run(t: &Target, c: LoadCommand) -> Result<(), Error> {
         }
     };
     let o = steps::run(&spec, &to, &mut |_| ())?;
-    let text = match args.format.as_str() {
+    let text = match args.report.format.as_str() {
         "json" => {
             let mut j = o.to_json();
             if let Some(m) = j.as_object_mut() {
@@ -238,9 +241,9 @@ fn run_builds(a: BuildArgs) -> Result<(), Error> {
         ranks: a.pin_ranks,
         name: a.run_name,
         keep: a.keep,
-        cpu_of: a.cpu_of,
+        cpu_of: a.report.cpu_of,
     })?;
-    if a.format == "json" {
+    if a.report.format == "json" {
         return super::show(std::io::stdout().lock(), &serde_json::to_string_pretty(&o.to_json())?);
     }
     let mut s = format!("{} clients in {:.1} s", o.clients.len(), o.seconds());

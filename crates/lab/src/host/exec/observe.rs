@@ -100,19 +100,20 @@ impl Network {
     /// Bytes that a process has sent and received since the first sample; `open` are its open files.
     fn of(&mut self, name: &str, p: &At, open: &str) -> [u64; 2] {
         let sockets = open.lines().filter_map(|l| l.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-        let now: Connections = if p.host.is_some() {
-            let all = connections(open);
-            sockets.filter_map(|ino: u64| Some((ino, *all.get(&ino)?))).collect()
+        let remote;
+        let all = if p.host.is_some() {
+            remote = connections(open);
+            &remote
         } else {
             let Ok(space) = fs::read_link(format!("/proc/{}/ns/net", p.pid)) else { return [0; 2] };
-            let all = self.listed.entry(space).or_insert_with(|| {
+            self.listed.entry(space).or_insert_with(|| {
                 let (pid, ss) = (p.pid.to_string(), SS.split(' '));
                 let out = Command::new("nsenter").args(["-t", &pid, "-n"]).args(ss).output();
                 // Without `ss`, or the right to see another namespace, nothing is known of the network.
                 out.map(|o| connections(&String::from_utf8_lossy(&o.stdout))).unwrap_or_default()
-            });
-            sockets.filter_map(|ino: u64| Some((ino, *all.get(&ino)?))).collect()
+            })
         };
+        let now: Connections = sockets.filter_map(|ino: u64| Some((ino, *all.get(&ino)?))).collect();
         let first = !self.seen.contains_key(name);
         let (before, sum) = self.seen.entry(name.to_owned()).or_default();
         if !first {
