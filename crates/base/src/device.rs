@@ -1,8 +1,8 @@
 //! Interface between a store core and the engine that executes its device I/O.
 //!
 //! The core emits [`IoRequest`]s and later receives one [`IoCompletion`] for each, in any order. Writes may run
-//! in parallel. A [`IoKind::Flush`] covers every write requested before it, also those still in flight, but for
-//! [`IoKind::WriteAhead`].
+//! in parallel. A [`IoKind::Flush`] covers every write requested before it, also those still in flight, except
+//! for [`IoKind::WriteAhead`].
 //!
 //! Invariant: a buffer handed out in a request belongs to the engine until its completion.
 

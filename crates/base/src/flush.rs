@@ -444,7 +444,7 @@ mod tests {
 
     /// The check notices a device whose self-durable write makes less durable than the planner assumes.
     #[test]
-    fn a_device_that_keeps_less_than_it_says_is_noticed() {
+    fn a_device_whose_writes_flush_less_than_assumed_is_detected() {
         assert!((0..20).any(|seed| run(seed, true, false).is_err()));
     }
 

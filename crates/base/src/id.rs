@@ -1,4 +1,5 @@
-//! Identifiers of the cluster's things, each a type of its own so that two meanings never share an integer.
+//! Identifiers: epochs, OSDs, pools, PGs, snapshots, versions, entities, operations. Each is a type of its own, so that
+//! the compiler tells them apart.
 
 use std::fmt;
 

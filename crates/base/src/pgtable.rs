@@ -105,7 +105,7 @@ mod tests {
     use std::hash::{BuildHasherDefault, DefaultHasher};
 
     #[test]
-    fn it_is_a_map() {
+    fn a_table_equals_a_map() {
         let mut rng = Rng::new(3);
         let seed = |rng: &mut Rng, n: u32| match n % 3 {
             0 => rng.below(70) as u32,

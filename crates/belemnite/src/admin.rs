@@ -285,7 +285,7 @@ mod tests {
 
     /// The error has the path and the reason in every case.
     #[test]
-    fn a_keyring_that_gives_no_key_says_which_and_why() {
+    fn errors_of_keyrings_name_the_file_and_the_reason() {
         let dir = std::env::temp_dir().join(format!("belemnite-keyring-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("keyring");

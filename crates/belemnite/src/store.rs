@@ -452,7 +452,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn repair_renews_rotten_copies() {
+    fn a_repair_rewrites_damaged_copies_of_superblock_and_roots() {
         let path = std::env::temp_dir().join(format!("belemnite-repair-{}", std::process::id()));
         let bytes = 64 << 20;
         let o = FormatOptions { uuid: Uuid([4; 16]), reactors: 1, labels: Default::default() };

@@ -174,7 +174,7 @@ fn runs_are_one_part_of_each_shard_for_every_offset_and_length() {
 }
 
 #[test]
-fn costs_are_those_that_users_are_told() {
+fn costs_of_small_writes_equal_the_documented_ones() {
     let l = Layout::new(4, 2, 16_384).unwrap();
     let size = 4 << 20;
     let small = l.plan_write(size, &(8_192..12_288), true);

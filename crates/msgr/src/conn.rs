@@ -107,7 +107,7 @@ pub enum Event {
     AuthFailed(AuthError),
     /// The peer lost the session; unacknowledged messages are lost.
     Reset,
-    /// The peer is about to connect to us: the host closes the socket and waits for that connection for a while.
+    /// The peer is connecting to this process: the host closes the socket and waits for that connection for a while.
     Wait,
     /// The peer answered the keepalive that we sent at this time.
     KeepaliveAck(Utime),

@@ -22,9 +22,9 @@ pub const AUTH_ATTEMPTS_MAX: u32 = 8;
 pub const AUTH_FRAMES_MAX: u32 = 24;
 /// Most bytes before authentication; they are kept for the signature.
 pub const PREAUTH_BYTES_MAX: usize = 128 * 1024;
-/// Most messages that may be unacknowledged before an ACK frame is sent...
+/// Number of received, unacknowledged messages at which an ACK frame is sent at once.
 pub const UNACKED_MAX: u64 = 64;
-/// ...and most bytes of them.
+/// Bytes of received, unacknowledged messages at which an ACK frame is sent at once.
 pub const UNACKED_BYTES_MAX: usize = 256 * 1024;
 /// Data segments from this size in bytes are received into a page-aligned buffer of their own.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -38,11 +38,11 @@ pub const ADDRS_MAX: usize = 32;
 pub struct Policy {
     /// The session ends with its socket: no acknowledgements, no replay, no reconnect.
     pub lossy: bool,
-    /// We accept connections of such peers and never connect to them.
+    /// This process accepts connections of such peers and never connects to them.
     pub server: bool,
     /// A peer that lost the session gets a full reset.
     pub reset_check: bool,
-    /// Supported features that we announce.
+    /// Features that this process supports and announces.
     pub supported: Features,
     /// Required features of a peer.
     pub required: Features,
@@ -52,7 +52,7 @@ pub struct Policy {
     pub modes_option: &'static str,
 }
 
-/// Features required of peers by default: `MSG_ADDR2`, the new address encoding.
+/// Features required of peers by default: `MSG_ADDR2`, the newer address encoding.
 pub const REQUIRED_DEFAULT: Features = Features(0x0800_0000_0000_0000);
 
 impl Policy {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_of_the_table() {
+    fn every_case_of_the_design_documents_table() {
         let d = |r: &Request, e: Option<SessionView>| decide(r, e, true, false, addr(100));
         let i = ident(1);
         assert_eq!(d(&i, None), Verdict::Fresh);

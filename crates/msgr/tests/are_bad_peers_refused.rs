@@ -110,7 +110,7 @@ fn tick(cluster: &Cluster, now: base::Now, seed: u64) {
 
 /// The reason that a daemon logs when it refuses a ticket, and the error that the client gets.
 #[test]
-fn tickets_of_another_time_or_cluster_are_told_as_such() {
+fn refusals_name_a_ticket_of_another_time_or_cluster() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
     let osd = cluster.at(EntityKind::OSD);
     let client = cluster.client("client.x");
@@ -171,7 +171,7 @@ fn a_ticket_is_renewed_on_its_own_session_only() {
 }
 
 #[test]
-fn a_ticket_for_one_service_is_none_for_another() {
+fn a_ticket_for_one_service_is_refused_by_another() {
     let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
     let client = cluster.client("client.x");
     to(&cluster, client.clone()).open();

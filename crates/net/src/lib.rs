@@ -67,7 +67,7 @@ pub(crate) fn add(c: &Cell<u64>, n: usize) {
 
 pub(crate) struct Inner {
     conns: RefCell<Slab<Rc<Conn>>>,
-    /// Tells apart successive users of a slot.
+    /// Generation of the next connection; it distinguishes successive connections in one slot.
     generation: Cell<u32>,
     scratch: RefCell<BytesMut>,
     dirty: RefCell<Vec<Rc<Conn>>>,
@@ -414,7 +414,7 @@ mod tests {
     use super::next_generation;
 
     #[test]
-    fn a_connection_never_has_the_highest_bit() {
+    fn connection_ids_never_have_the_highest_bit() {
         assert_eq!(next_generation(0), 1);
         assert_eq!(next_generation(u32::MAX >> 1), 1, "and zero is nobody's");
         assert_eq!(next_generation((u32::MAX >> 1) - 1), u32::MAX >> 1);

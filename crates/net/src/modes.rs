@@ -126,7 +126,7 @@ mod tests {
         [EntityKind::MON, EntityKind::MGR, EntityKind::OSD, EntityKind::MDS, EntityKind::CLIENT];
 
     #[test]
-    fn options_hold_where_they_hold_on_ceph() {
+    fn options_apply_to_the_same_connections_as_in_ceph() {
         let of = |us| KINDS.map(|them| Modes::option(us, them));
         let daemon =
             ["ms_mon_cluster_mode", "ms_mon_cluster_mode", "ms_cluster_mode", "ms_cluster_mode", "ms_service_mode"];
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_taken_as_they_are_written() {
+    fn lists_keep_their_order_and_unknown_modes_are_refused() {
         let get = |n: &str| (n == "ms_service_mode").then(|| "secure".to_owned());
         let m = Modes::take(get).unwrap();
         assert_eq!(m.between(EntityKind::OSD, EntityKind::CLIENT), [ConMode::SECURE]);

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::{Features, Message};
 
-/// Id of a connection (lossy) or session (lossless) of one [`crate::Net`]. An id is not reused before two
-/// thousand million others. The highest bit is never set.
+/// Id of a connection (lossy) or session (lossless) of one [`crate::Net`]. An id is not reused before 2³¹ others.
+/// The highest bit is never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
@@ -32,7 +32,7 @@ pub struct PeerInfo {
     pub features: Features,
     /// Checksums only (crc) or encryption (secure).
     pub mode: ConMode,
-    /// True if nothing survives the socket.
+    /// True if the session is lossy, so that it ends with its socket.
     pub lossy: bool,
 }
 
@@ -149,7 +149,7 @@ pub struct EndpointConfig {
     pub policies: msgr::Policies,
     /// Authenticates peers that connect; `None` if none may.
     pub auth_host: Option<Rc<dyn auth::AuthHost>>,
-    /// Signs us in where we connect. Shared, so that new tickets reach all connections.
+    /// Authenticates this process to servers. Shared, so that new tickets reach all connections.
     pub auth_client: Option<Rc<RefCell<auth::Client>>>,
     /// Limits.
     pub limits: Limits,

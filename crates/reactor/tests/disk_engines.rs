@@ -249,7 +249,7 @@ fn errors_come_back_as_errnos() {
 
 /// A write and its flush are not affected by an earlier write that fails.
 #[test]
-fn a_commit_behind_a_write_that_fails_is_done_all_the_same() {
+fn a_failed_write_does_not_affect_a_later_write_and_its_flush() {
     for thread in [false, true] {
         let p = path(if thread { "behind-thread" } else { "behind-uring" });
         runtime().block_on(async {

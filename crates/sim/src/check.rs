@@ -20,7 +20,7 @@ pub type Sources = FxHashMap<u64, Vec<Option<Object>>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Plain,
-    /// The write changes nothing. Its version is the object's, which no earlier answer told.
+    /// The write changes nothing. Its answer has the object's version, which no earlier answer had.
     Idle,
     /// The operation copies this element of the source's possible contents.
     Copy(usize),
@@ -420,7 +420,7 @@ mod tests {
     /// A write that changes nothing makes no clone, although its snapshot context is newer than that of a later
     /// write.
     #[test]
-    fn a_write_that_changes_nothing_is_known_by_its_version() {
+    fn a_write_that_changes_nothing_is_recognised_by_its_version() {
         let newer = SnapContext { seq: 3, snaps: vec![3] };
         let what = What::Write { steps: vec![Step::AssertExists], snapc: newer };
         let look = Record { what, outcome: Some(Outcome::Wrote(1)), ..write(2, 2, Some(3), Vec::new()) };
@@ -482,7 +482,7 @@ mod tests {
 
     /// A copy shows a content that its source had while the copy was made, and no other.
     #[test]
-    fn a_copy_is_of_its_time() {
+    fn a_copy_has_a_content_of_its_source_at_the_time_of_the_copy() {
         let source = |id, call, done| Record { object: 7, ..write(id, call, done, full()) };
         let copy = |id, call, done| write(id, call, done, vec![Step::CopyFrom { source: 7 }]);
         let shows = |of: u64, version| {

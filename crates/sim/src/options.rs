@@ -69,7 +69,8 @@ pub enum Fault {
     FailCopy,
     /// All members of a PG are out, and a stray that is asked for its log dies before it gets the request.
     Exile,
-    /// The members of a PG die, except for one that is cut off. Other OSDs tell it first, and the monitor later.
+    /// The members of a PG die, except for one that is cut off. It gets the later maps from other OSDs first, and from
+    /// the monitor later.
     Hearsay,
     /// One of several monitors stands still.
     MonPause,
@@ -182,7 +183,7 @@ pub struct Size {
     pub osds: usize,
     /// Client operations.
     pub ops: usize,
-    /// Faults at least.
+    /// Least number of faults.
     pub faults: usize,
     /// Copies of an object; 0 draws 1 to 3 from the seed.
     pub copies: usize,
@@ -282,11 +283,11 @@ pub struct Options {
     pub without_one: bool,
     /// Seconds for which an OSD is down before it is marked out.
     pub down_out: u64,
-    /// Monitors.
+    /// Number of monitors.
     pub mons: usize,
     /// Faults of the state that several monitors share.
     pub state: state::simulated::Faults,
-    /// MDS daemons of a file system; 0: there is none.
+    /// Number of MDS daemons of the file system; 0: the run has no file system.
     pub mds: usize,
 }
 
@@ -304,13 +305,13 @@ const DRIFT_MAX: u64 = 10_000;
 /// times as much.
 const CODED_OPS_MAX: usize = 800;
 
-/// Monitors of a run at most.
+/// Most monitors of a run.
 pub const MONS_MAX: usize = 7;
 
-/// MDS daemons of a run at most.
+/// Most MDS daemons of a run.
 pub const MDS_MAX: usize = 7;
 
-/// Copies a PG can have with the machines as they are.
+/// Most copies of a PG that the production code supports.
 pub const COPIES_MAX: usize = if mon::command::REPLICATION { 3 } else { 1 };
 
 fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
@@ -575,7 +576,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_quarter_of_the_seeds_has_an_erasure_coded_pool_and_the_others_stay_what_they_were() {
+    fn a_quarter_of_the_seeds_has_an_erasure_coded_pool_and_the_others_keep_their_options() {
         let (mut shapes, mut chunks, mut coded) = (BTreeSet::new(), BTreeSet::new(), 0);
         for seed in 0..400 {
             let o = Options::swarm(seed, Size::default());

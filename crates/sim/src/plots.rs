@@ -142,7 +142,8 @@ fn exile(all: &[NodeId], plot: &mut Plot) {
     plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
 }
 
-/// One member is cut off while the others die; other OSDs tell it first.
+/// One member is cut off while the others die. Its links to other OSDs heal before those to the monitors, so it gets
+/// the later maps from OSDs first.
 fn hearsay(mut all: Vec<NodeId>, plot: &mut Plot, rng: &mut Rng, w: &World) {
     let alone = all.remove(rng.below(all.len() as u64) as usize);
     let both = |o: NodeId| [(alone, o), (o, alone)];

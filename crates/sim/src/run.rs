@@ -72,11 +72,11 @@ pub struct Report {
     pub leaders: usize,
     /// With several monitors: the number of changes that were acknowledged to the witness.
     pub acknowledged: usize,
-    /// Number of times that a rank of a file system got another MDS, and of entries in the ranks' journals.
+    /// Number of times that a rank of a file system got another MDS.
     pub takeovers: usize,
-    /// See there.
+    /// Number of acknowledged entries in the journals of the file system's ranks.
     pub entries: usize,
-    /// Virtual time it took.
+    /// Virtual time that the run took.
     pub took: Time,
     /// Virtual time until the cluster was clean after the last fault.
     pub healed: Time,

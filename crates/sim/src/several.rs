@@ -153,7 +153,7 @@ impl Several {
         if writer == 0 {
             return None;
         }
-        let Some(leader) = self.leader else { return Some("the state changes while nobody leads".into()) };
+        let Some(leader) = self.leader else { return Some("the state changes while no monitor leads".into()) };
         let (by_writer, by_leader) = &mut self.terms;
         let (was, who) = (*by_writer.entry(writer).or_insert(leader), *by_leader.entry(leader).or_insert(writer));
         if was != leader || who != writer {
@@ -171,7 +171,7 @@ impl Several {
         for (all, of) in [(&mut self.incs, &m.incremental_maps), (&mut self.fulls, &m.maps)] {
             for (e, b) in of {
                 if all.entry(*e).or_insert_with(|| b.clone()) != b {
-                    return Some(format!("node {} is told of another map {e} than others", to.0));
+                    return Some(format!("node {} is sent a map {e} that differs from the one sent to others", to.0));
                 }
             }
         }
@@ -192,8 +192,11 @@ impl Several {
     /// before the question.
     pub fn answered(&mut self, epoch: u32, before: u32) -> Option<String> {
         self.newest = self.newest.max(epoch);
-        (epoch < before && !self.early)
-            .then(|| format!("epoch {epoch} is said to be the newest, though {before} was known before that was asked"))
+        (epoch < before && !self.early).then(|| {
+            format!(
+                "epoch {epoch} is reported as the newest, though {before} was sent to a process before the question"
+            )
+        })
     }
 }
 
@@ -207,7 +210,7 @@ pub fn false_copy(w: &World) -> Option<String> {
         let (_, copy) = m.copy().filter(|(revision, _)| *revision >= s.auth_revision)?;
         s.auth.iter().find_map(|(name, e)| {
             let right = copy.entity(name).is_some_and(|c| c.key == e.key && c.caps == e.caps);
-            (!right).then(|| format!("mon node {n} does not know {name} as the state does"))
+            (!right).then(|| format!("mon node {n} has other keys or caps of {name} than the state"))
         })
     })
 }

@@ -24,14 +24,14 @@ enum What {
 
 /// The witness; see the module.
 pub struct Witness {
-    /// Where it is.
+    /// The witness's node.
     pub node: NodeId,
     rng: Rng,
     count: u64,
     /// Open questions by number of the command, each with its session.
     asked: BTreeMap<u64, (What, u64)>,
     acknowledged: Vec<u64>,
-    /// Changes that were reported as failed.
+    /// Numbers of the changes that were reported as failed.
     failed: Vec<u64>,
     /// The witness asks nothing more.
     pub stopped: bool,

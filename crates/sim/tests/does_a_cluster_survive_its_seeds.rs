@@ -88,7 +88,7 @@ fn pools_that_shrink_are_clean() {
 }
 
 #[test]
-fn disks_that_rot_show_nothing_wrong_and_are_mended() {
+fn rot_is_never_returned_to_clients_and_is_repaired() {
     use sim::options::Fault::{CrashAtStep, Kill, PowerCut, Rot, Turns};
     // Seeds 1, 2: a member cannot write a part of an unreadable block. Seed 11: nor can it replace the object.
     for (seed, only) in [(1, vec![Rot]), (2, vec![Rot]), (11, vec![Rot, Kill, PowerCut, CrashAtStep, Turns])] {
@@ -134,7 +134,7 @@ fn copies_that_fail_while_pgs_split_lose_nothing() {
 /// All kinds of client operations run while PGs are split and merged: watches, reads by any member, class calls,
 /// listings, copies.
 #[test]
-fn all_that_clients_do_goes_on_while_pgs_split() {
+fn all_client_operations_work_while_pgs_split() {
     use sim::options::Fault::{Kill, PgNum, PgShrink, Reset};
     for (seed, copies) in [(400, 3), (401, 2)] {
         let o = Options::draw(
@@ -168,7 +168,7 @@ fn pgs_that_move_between_reactors_lose_nothing() {
 
 /// Three monitors over a shared state, with faults of all kinds and with faults of monitors only.
 #[test]
-fn three_monitors_stay_one() {
+fn three_monitors_act_as_one() {
     use sim::options::Fault::{MonApart, MonCrash, MonPause, StateCut, StateGone};
     let mut leaders = 0;
     for (seed, only) in [
@@ -237,7 +237,7 @@ fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
 /// for the other's. Seed 500199: an object was read from strays that had the log and lacked it, although other OSDs
 /// had it.
 #[test]
-fn erasure_coded_pgs_that_waited_for_good_are_clean() {
+fn erasure_coded_pgs_do_not_wait_for_each_other_for_ever() {
     for seed in [500_053, 500_199] {
         clean_run(Options::coded(seed, Size { ops: 800, faults: 12, ..SIZE }, None));
     }

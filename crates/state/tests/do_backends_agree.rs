@@ -117,7 +117,7 @@ fn increments_survive_lost_answers() {
 /// A follower applies a watch and restarts where it is lost. In the end it has the state of the store, and it never saw
 /// a revision twice or out of order.
 #[test]
-fn a_follower_has_the_whole_in_the_end() {
+fn a_follower_of_a_watch_ends_with_the_stores_state() {
     let (mut lost, mut compacted) = (0, 0);
     for seed in 0..40 {
         let faults = Faults { delay_max: 200_000_000, broken_watch: 60, compaction: 8000, ..Faults::default() };

@@ -121,7 +121,7 @@ const HANDS: Hands<'static, EtcdStore> = Hands {
 };
 
 #[test]
-fn the_suite() {
+fn etcd_passes_the_conformance_suite() {
     if !installed("etcd") {
         return;
     }
@@ -143,7 +143,7 @@ fn put(k: &'static str, v: &'static str) -> Op {
 }
 
 #[test]
-fn a_watch_goes_on_where_it_was_when_etcd_starts_again() {
+fn a_watch_resumes_from_its_revision_when_etcd_restarts() {
     if !installed("etcd") {
         return;
     }
@@ -265,7 +265,7 @@ fn no_cert_at(o: &EtcdOptions, url: &str, password: Option<&str>) -> EtcdOptions
 }
 
 #[test]
-fn away_from_this_machine_tls_and_a_name_are_needed() {
+fn other_machines_need_tls_with_a_certificate_or_user() {
     for url in ["http://10.0.0.1:2379", "https://10.0.0.1:2379"] {
         let e = EtcdStore::open(&options(url, ""), Box::new(|| ())).err();
         assert!(matches!(e, Some(StateError::Refused(_))), "{url}: {e:?}");

@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn superblock_survives_itself_only_in_its_slot() {
+    fn a_superblock_decodes_only_in_its_slot() {
         let mut s = Superblock {
             version: FORMAT_VERSION,
             seq: 5,
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn root_survives_itself_only_in_its_slot() {
+    fn a_root_decodes_only_in_its_slot() {
         let layout = Layout::of(1 << 30).unwrap();
         let table = BlobPtr { runs: smallvec::smallvec![(layout.space_start, 2)], len: 5000, crc: 1 };
         let r = Root {

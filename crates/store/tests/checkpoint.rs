@@ -44,7 +44,7 @@ fn run_slowly(s: &mut Store, dev: &mut SimDisk, rng: &mut base::rng::Rng, tag: T
 }
 
 #[test]
-fn a_table_longer_than_a_turn_needs_no_further_push() {
+fn a_checkpoint_longer_than_a_turn_ends_by_itself() {
     let (mut dev, mut s) = fresh();
     for batch in 0..10 {
         let ops = (0..1000).map(|n| Op::MakeCollection { cid: cid(batch * 1000 + n), bits: 1 }).collect();
@@ -65,7 +65,7 @@ fn a_table_longer_than_a_turn_needs_no_further_push() {
 }
 
 #[test]
-fn overwriting_for_ever_takes_no_more_than_it_holds() {
+fn overwriting_for_ever_uses_bounded_space() {
     let (mut dev, mut s) = fresh();
     let oid: Oid = HObject { oid: Bytes::from_static(b"o"), ..HObject::min() }.into();
     run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
@@ -104,7 +104,7 @@ fn a_checkpoint_at_the_end_of_the_ring_opens() {
 
 /// However slow the device is, a restart finds no more log than configured, except for one larger transaction.
 #[test]
-fn the_log_is_kept_to_what_was_allowed() {
+fn the_log_stays_within_its_limit_of_bytes() {
     let cfg = Config { log_bytes_max: 256 << 10, checkpoint_turn_bytes: 4096, ..Config::default() };
     let (mut dev, mut s) = store::testing::fresh(256 << 20, 3, &cfg);
     let mut rng = base::rng::Rng::new(4);
@@ -128,7 +128,7 @@ fn the_log_is_kept_to_what_was_allowed() {
 
 /// Some short records take long to replay: clones of an object with scattered blocks, each of which is counted.
 #[test]
-fn the_log_is_kept_to_what_can_be_replayed_in_time() {
+fn the_log_stays_within_its_limit_of_replay_steps() {
     const BLOCKS: u64 = 512;
     let cfg = Config { replay_steps_max: 20 * BLOCKS, checkpoint_turn_bytes: 4096, ..Config::default() };
     let (mut dev, mut s) = store::testing::fresh(256 << 20, 3, &cfg);
@@ -148,7 +148,7 @@ fn the_log_is_kept_to_what_can_be_replayed_in_time() {
         most = most.max(s.replay_steps());
     }
     assert!(waited > 0 && most > cfg.replay_steps_max / 2, "{waited} waits, {most} steps");
-    assert!(s.replay_bytes() < 2 << 20, "{} bytes of log say so much", s.replay_bytes());
+    assert!(s.replay_bytes() < 2 << 20, "{} bytes of log for these steps", s.replay_bytes());
     let kept = s.replay_steps();
     let mut dev = dev.killed(&mut rng);
     let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
@@ -160,7 +160,7 @@ fn the_log_is_kept_to_what_can_be_replayed_in_time() {
 /// An inner page takes the slot of a former leaf between two checkpoints. It must be stored with its own level,
 /// not with the leaves. Otherwise it refers to pages without a place, and the store does not open.
 #[test]
-fn a_page_in_the_slot_of_a_leaf_waits_for_those_below_it() {
+fn an_inner_page_in_the_slot_of_a_leaf_is_stored_after_the_pages_below_it() {
     let (mut dev, mut s) = fresh();
     let (grown, trimmed) = (cid(1), cid(2));
     let shard = |c| store::layout::shard_for(c, store::layout::SHARDS);

@@ -89,7 +89,7 @@ fn objects(cid: Cid, upper: u32, n: std::ops::Range<u32>) -> Vec<Op> {
 }
 
 #[test]
-fn a_split_counts_and_lists_exactly_and_can_be_taken_back() {
+fn a_split_counts_and_lists_exactly_and_a_merge_reverses_it() {
     let mut w = World::new();
     let (a, b) = (pg(0), pg(32));
     let half = 1 << 31;
@@ -124,7 +124,7 @@ fn a_split_counts_and_lists_exactly_and_can_be_taken_back() {
 }
 
 #[test]
-fn a_join_that_leaves_no_place_for_any_object_is_refused() {
+fn a_merge_that_leaves_a_collection_without_hashes_is_refused() {
     let mut w = World::new();
     let half = 1 << 31;
     let (a, b) = (pg(0), pg(1));
@@ -139,7 +139,7 @@ fn a_join_that_leaves_no_place_for_any_object_is_refused() {
 }
 
 #[test]
-fn collections_that_were_made_apart_are_merged_in_their_shard_only() {
+fn collections_of_two_families_are_merged_only_within_a_shard() {
     let mut w = World::new();
     let half = 1 << 31;
     for (seed, upper) in [(0, 0), (32, half), (1, half)] {
@@ -256,7 +256,7 @@ fn a_collection_made_beside_another_can_be_merged_into_it_whatever_its_name() {
 /// Objects added before a merge in the same transaction count as well. The merge is refused before anything is
 /// done.
 #[test]
-fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
+fn a_merge_is_refused_if_its_transaction_adds_objects_on_the_wrong_side() {
     let mut w = World::new();
     let (a, b, first) = (pg(0), pg(32), 1 << 31);
     let touch = |cid, upper, n| Op::Touch { cid, oid: oid(upper, n) };
@@ -287,7 +287,7 @@ fn objects_added_on_the_wrong_side_of_a_join_in_its_own_transaction() {
 }
 
 #[test]
-fn a_join_takes_nothing_off_what_is_reserved_for_the_rest() {
+fn a_merge_does_not_reduce_what_its_transaction_reserves() {
     let mut w = World::new();
     let (a, b, half) = (pg(0), pg(32), 1 << 31);
     let entries = (0..400u32).map(|i| (i.to_be_bytes().to_vec().into(), vec![7; 2000].into())).collect();

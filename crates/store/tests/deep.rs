@@ -26,7 +26,7 @@ fn shuffle(v: &mut [u64], rng: &mut Rng) {
 /// Each key of the omap has its own leaf. A range is removed, with whole inner pages, and refilled in any
 /// order.
 #[test]
-fn a_range_that_went_is_filled_again() {
+fn a_removed_range_is_filled_again() {
     let cfg = Config { checkpoint_log_bytes: 32 << 20, ..Config::default() };
     let (mut dev, mut s) = store::testing::fresh(1 << 30, 1, &cfg);
     let cid = Cid::Pg(PgId::new(1, 0).into());
@@ -103,7 +103,7 @@ fn stored(dev: &mut SimDisk, s: &mut engine::Store) {
 /// Inner pages that begin amid an omap's keys still do so when the omap was cleared, is inline, and grows into
 /// leaves again.
 #[test]
-fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
+fn a_cleared_omap_that_grows_into_leaves_again_is_found() {
     let (mut dev, mut s) = store::testing::fresh(64 << 20, 2, &deep());
     let cid = Cid::Pg(PgId::new(1, 0).into());
     let named = |name: &'static str| Oid::new(HObject { oid: Bytes::from_static(name.as_bytes()), ..HObject::min() });
@@ -144,7 +144,7 @@ fn an_omap_that_was_cleared_is_found_when_it_has_grown_again() {
 
 /// Removing a key needs only its leaf, even if that is the last of its page and the next page is not in memory.
 #[test]
-fn a_key_goes_whatever_follows_it() {
+fn removing_a_key_reads_no_other_leaf() {
     let (mut dev, mut s) = store::testing::fresh(64 << 20, 3, &deep());
     let cid = Cid::Pg(PgId::new(1, 0).into());
     let oid = Oid::new(HObject { oid: Bytes::from_static(b"o"), ..HObject::min() });
@@ -170,7 +170,7 @@ fn a_key_goes_whatever_follows_it() {
 /// As in stores of earlier versions, some omap keys are found only by listing, and some of these were set
 /// again. The repair puts each in place with its latest value.
 #[test]
-fn keys_that_only_listing_finds_are_moved_by_a_repair() {
+fn a_repair_moves_keys_that_only_a_listing_finds() {
     let cid = Cid::Pg(PgId::new(1, 0).into());
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
@@ -216,7 +216,7 @@ fn keys_that_only_listing_finds_are_moved_by_a_repair() {
             }
         }
         let found = s.fsck(&mut dev, false).errors;
-        assert!(found.iter().any(|e| e.contains(":o1:0 are where")), "seed {seed}: {found:?}");
+        assert!(found.iter().any(|e| e.contains(":o1:0 are in a page where lookups")), "seed {seed}: {found:?}");
         let lacks = engine::rebuild(&mut dev, &cfg, |_| false).unwrap();
         assert!(lacks.moved > 0, "seed {seed}");
         assert_eq!(lacks, engine::Rebuilt { moved: lacks.moved, ..Default::default() }, "seed {seed}");

@@ -119,7 +119,7 @@ fn one(op: Op) -> Transaction {
 }
 
 #[test]
-fn a_failed_write_fails_the_store_and_says_so() {
+fn a_failed_write_fails_the_store_and_its_health_says_so() {
     let mut rng = Rng::new(1);
     let (mut dev, mut s) = fresh(&Config::default());
     let cid = Cid::Pg(PgId::new(1, 0).into());
@@ -270,7 +270,7 @@ fn a_device_that_is_too_large_is_refused_at_once() {
 }
 
 #[test]
-fn formatting_again_forgets_the_store_before() {
+fn formatting_again_makes_the_earlier_store_unreadable() {
     let mut rng = Rng::new(3);
     let (mut dev, mut s) = fresh(&Config::default());
     for n in 0..5 {

@@ -71,11 +71,11 @@ fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
     assert!(all > 1 << 20 && at + all <= (first + blocks) * 4096, "{at} {all}");
     submit(&mut s, &mut dev, Tag(2), write(1, 7)).unwrap();
     let (next, rest) = s.log_ahead(u64::MAX);
-    assert_eq!(next + rest, at + all, "what was written is behind it");
+    assert_eq!(next + rest, at + all, "the new frame is before that place");
     assert!(next > at);
 }
 
-/// The log may continue at the unreadable block or not. Nothing tells, and no frame says that it did.
+/// A log ends at an unreadable block, unless a later frame says that a frame in that block was durable.
 #[test]
 fn a_log_ends_at_a_block_that_cannot_be_read() {
     let first = Layout::of(BYTES).unwrap().ring(0, 1).0;
@@ -124,7 +124,7 @@ fn a_log_ends_at_a_block_that_cannot_be_read() {
 /// Any block of the log or of data rots while the store rests. All acknowledged data is there, or the store
 /// refuses to open.
 #[test]
-fn nothing_that_was_acknowledged_goes_without_a_word_once_the_store_rests() {
+fn rot_in_the_log_of_a_store_at_rest_is_reported() {
     let (mut dev, mut s) = fresh(BYTES);
     let mut rng = Rng::new(1);
     for n in 0..4 {

@@ -188,7 +188,7 @@ fn many_wide_transactions_at_once_stay_within_the_budget() {
 
 /// A plan that keeps its pages forever does not stop others forever.
 #[test]
-fn a_plan_that_never_ends_stops_nobody() {
+fn a_plan_that_never_ends_does_not_stop_others() {
     let (mut dev, mut s) = fresh(64 << 20);
     let value = Bytes::from(vec![7; 500]);
     for batch in 0..80u64 {
@@ -282,7 +282,7 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
 /// Logs are replayed in parallel by all cores, at most four at a time. Each has its share of the restart limits, and a
 /// minimum.
 #[test]
-fn reactors_share_what_a_restart_may_find_in_their_logs() {
+fn reactors_share_the_limits_of_replay() {
     let (log, steps) = (Config::default().log_bytes_max, Config::default().replay_steps_max);
     let of = |reactors, cores| {
         let c = Config::for_memory(reactors, cores, 4 << 30);

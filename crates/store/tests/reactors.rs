@@ -61,7 +61,7 @@ fn submit_at_home(
 /// A PG was merged into another one and split off again on another reactor. Each log names the collection of
 /// its own reactor.
 #[test]
-fn a_collection_goes_in_one_ring_and_comes_in_another() {
+fn a_collection_is_removed_in_one_ring_and_created_in_another() {
     // Opens with as many reactors, with fewer, and with more.
     for (from, then) in [(1u16, 2), (0, 2), (1, 1), (0, 1), (1, 3), (0, 3)] {
         let mut dev = SimDisk::new(64 << 20);
@@ -98,7 +98,7 @@ fn a_collection_goes_in_one_ring_and_comes_in_another() {
 /// Collection names are unique. If two collections share one all the same, the number of reactors stays until
 /// one is removed.
 #[test]
-fn two_collections_of_a_name_are_told_and_one_can_be_removed() {
+fn two_collections_of_one_name_are_reported_and_one_can_be_removed() {
     let mut dev = SimDisk::new(64 << 20);
     let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
     engine::format(&mut dev, &o).unwrap();
@@ -166,7 +166,7 @@ fn a_collection_stays_with_the_reactor_that_made_it() {
 }
 
 #[test]
-fn any_number_finds_what_another_left() {
+fn any_number_of_reactors_opens_what_another_number_wrote() {
     let mut rng = Rng::new(8);
     let mut dev = SimDisk::new(64 << 20);
     let o = FormatOptions { uuid: Uuid([1; 16]), reactors: 2, labels: Default::default() };
@@ -305,10 +305,7 @@ fn logs_are_replayed_in_any_order() {
         }
         assert!(free.iter().all(|f| *f == free[0]), "round {round}: {free:?}");
     }
-    assert!(
-        replayed > 24 * 6 * 2 && written > (5 * contents.len()) << 20,
-        "{replayed} logs, {written} bytes: as meant"
-    );
+    assert!(replayed > 24 * 6 * 2 && written > (5 * contents.len()) << 20, "{replayed} logs, {written} bytes");
     drop(stores);
     engine::open(&mut dev, &config(1)).unwrap()[0].check(&mut dev).unwrap();
 }

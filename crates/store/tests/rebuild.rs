@@ -25,7 +25,7 @@ const KINDS: [(u8, &str); 8] = [
     (5, "log"),
     (6, "references"),
     (7, "inner"),
-    (9, "what logs keep"),
+    (9, "undo records"),
 ];
 
 /// A version newer than every log entry.
@@ -161,7 +161,7 @@ fn rewrite(
     }
     match lost(s, dev, m, cid, oid)? {
         (false, false) => Ok(()),
-        lost => Err(format!("{} was written anew and is still an error: {lost:?}", oid.hobj)),
+        lost => Err(format!("{} was rewritten and still gives errors: {lost:?}", oid.hobj)),
     }
 }
 
@@ -179,7 +179,7 @@ fn verify(
     for (cid, _) in m.collections() {
         if !have.iter().any(|c| c.0 == cid) {
             if !lacks.collections.contains(&cid) && lacks.nameless == 0 {
-                return Err(format!("{cid:?} is gone and nothing says so"));
+                return Err(format!("{cid:?} is gone and the repair did not report it"));
             }
             forget(m, cid);
         }

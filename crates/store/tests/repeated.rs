@@ -67,7 +67,7 @@ fn differ(first: Vec<Op>, second: Vec<Op>) {
 }
 
 #[test]
-fn more_or_fewer_operations_around_the_large_write() {
+fn a_repeated_plan_with_more_or_fewer_operations_around_the_large_write() {
     let (large, small) = (write(0, 600_000, 2), write(0, 4096, 3));
     let trim = Op::LogTrim { cid: CID, to: Eversion { epoch: Epoch(1), version: 1 } };
     let short = vec![large.clone(), small.clone(), log(2)];
@@ -83,7 +83,7 @@ fn more_or_fewer_operations_around_the_large_write() {
 }
 
 #[test]
-fn other_data_another_place_or_none_at_all() {
+fn a_repeated_plan_with_other_data_another_place_or_no_write() {
     let first = vec![write(0, 600_000, 2), log(2)];
     differ(first.clone(), vec![write(0, 600_000, 9), log(2)]);
     differ(first.clone(), vec![write(4096, 600_000, 2), log(2)]);
@@ -95,7 +95,7 @@ fn other_data_another_place_or_none_at_all() {
 /// The first large write can't be early, since a later operation needs one of its blocks. The early data of the
 /// second must not be taken for the first, and be written again each time.
 #[test]
-fn the_same_large_write_twice_with_a_small_one_between() {
+fn two_equal_large_writes_with_a_small_one_between() {
     let all = vec![write(0, 600_000, 2), write(10, 100, 3), write(0, 600_000, 2), log(2)];
     differ(all.clone(), all);
 }

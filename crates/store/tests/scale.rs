@@ -116,7 +116,7 @@ fn together(s: &mut Store, dev: &mut Sparse, txns: Vec<Transaction>) {
 }
 
 #[test]
-fn overwrites_of_a_large_device_write_shares_of_pages() {
+fn overwrites_of_a_large_device_write_less_than_a_page_each() {
     let bytes = var("STORE_DEVICE", DEVICE);
     let objects = bytes / 2 / OBJECT;
     let log = var("STORE_LOG", 1 << 20);

@@ -135,7 +135,7 @@ fn entries_are_undone_one_after_the_other_after_any_restart() {
                 w.crash();
             }
         }
-        assert_eq!(w.allocated(), 40 * BLOCK, "nothing is kept any more");
+        assert_eq!(w.allocated(), 40 * BLOCK, "no undo record is left");
     }
 }
 
@@ -179,7 +179,7 @@ fn undo_records_take_room_until_the_log_is_trimmed_or_rewound() {
 
 /// Clones share blocks with undo records, and the last reference frees a block.
 #[test]
-fn clones_and_names_make_no_difference() {
+fn undo_works_after_clones_and_renames() {
     let (mut w, c) = (World::new(), pg(0));
     let first = data(1, 8);
     w.run(vec![write(c, oid(1), 0, first.clone())]);
@@ -189,7 +189,7 @@ fn clones_and_names_make_no_difference() {
     // Another clone of the object in its present state.
     w.run(vec![Op::Clone { cid: c, src: oid(1), dst: oid(3) }]);
     w.run(vec![Op::Remove { cid: c, oid: oid(2) }]);
-    assert_eq!(w.allocated(), 12 * BLOCK, "what is kept holds them");
+    assert_eq!(w.allocated(), 12 * BLOCK, "the undo record refers to them");
     w.run(vec![Op::Rename { cid: c, src: oid(1), dst: oid(4) }]);
     w.crash();
     assert!(w.kept(c, &oid(4), 1) && !w.kept(c, &oid(3), 1));
@@ -262,7 +262,7 @@ fn a_shared_object_is_written_and_removed_at_once() {
 
 /// Corruption of a block in an undo record does not affect the object it came from.
 #[test]
-fn rot_of_what_is_kept_is_told_apart() {
+fn corruption_in_an_undo_record_is_reported_as_such() {
     let (mut w, c) = (World::new(), pg(0));
     w.run(vec![write(c, oid(1), 0, data(1, 3))]);
     w.run(vec![keep(c, 1), write(c, oid(1), 1, data(2, 1))]);
@@ -284,7 +284,7 @@ fn rot_of_what_is_kept_is_told_apart() {
 /// An object with a partly lost map gives errors until it is rewritten. Undoing the rewrite must give errors
 /// again, not zeros.
 #[test]
-fn undoing_leads_back_to_a_lost_map() {
+fn undoing_a_rewrite_of_a_lost_map_gives_errors_again() {
     let (mut w, c) = (World::new(), pg(0));
     w.run(vec![write(c, oid(1), 0, data(1, 600))]);
     w.allocated();
@@ -310,14 +310,14 @@ fn undoing_leads_back_to_a_lost_map() {
 /// Large writes reach the device before their record. The replaced blocks are kept all the same, without a
 /// copy.
 #[test]
-fn large_writes_are_kept_by_reference() {
+fn undo_records_of_large_writes_keep_blocks_by_reference() {
     let (mut w, c) = (World::new(), pg(0));
     let (old, new) = (data(1, 1024), data(2, 1000));
     w.run(vec![write(c, oid(1), 0, old.clone())]);
     let before = w.store.counters();
     let at = 3 * BLOCK + 5;
     w.run(vec![keep(c, 1), Op::Write { cid: c, oid: oid(1), off: at, data: new.clone() }]);
-    assert!(w.store.counters().data_blocks - before.data_blocks <= 1001, "what is written, and no more");
+    assert!(w.store.counters().data_blocks - before.data_blocks <= 1001, "no block is written twice");
     assert_eq!(w.allocated(), (1024 + 1001) * BLOCK);
     w.crash();
     let got = w.read(c, &oid(1));

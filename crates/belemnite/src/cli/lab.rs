@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_the_time() {
+    fn names_of_runs_have_date_and_time() {
         let n = now();
         assert_eq!(n.len(), 15);
         assert!(n.starts_with("20") && n.as_bytes()[8] == b'-', "{n}");

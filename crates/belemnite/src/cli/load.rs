@@ -34,7 +34,7 @@ pub(crate) enum LoadCommand {
     Objects {
         /// Name of the pool
         pool: String,
-        /// Job, as of `s3` without listings
+        /// Job: as for `s3`, without listings
         #[arg(value_parser = POOL_JOBS)]
         job: String,
         #[command(flatten)]
@@ -117,7 +117,7 @@ pub(crate) struct LoadArgs {
     /// Objects read per second by all readers together, for the job archive
     #[arg(long, value_name = "PER_SECOND")]
     read_rate: Option<f64>,
-    /// Objects that exist when the load begins; of files, in each directory
+    /// Number of objects that exist when the load begins; for files, in each client's directory
     #[arg(long, default_value_t = 256)]
     objects: u64,
     /// Size of each object or file

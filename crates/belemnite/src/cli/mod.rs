@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_is_no_error() {
+    fn a_closed_pipe_is_no_error() {
         let mut out = Vec::new();
         show(&mut out, "a\nb").unwrap();
         assert_eq!(out, b"a\nb\n");

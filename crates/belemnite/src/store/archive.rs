@@ -269,7 +269,7 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
             (_, Some(c)) => c,
             _ => return Err("the file does not begin with a collection record".into()),
         };
-        let oid = || now.clone().ok_or("data of no object");
+        let oid = || now.clone().ok_or("the file has data before its first object");
         let op = match tag {
             INFO => {
                 info = Some(b.bytes()?);
@@ -325,7 +325,7 @@ mod tests {
 
     /// Clones, large omaps, logs, infos, and collections that were split and merged.
     #[test]
-    fn whatever_a_collection_holds_is_there_again() {
+    fn an_import_restores_everything_of_an_exported_collection() {
         let (a, b) = (path("a"), path("b"));
         let (mut from, mut to) = (fresh(&a), fresh(&b));
         let mut model = MemStore::new();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_does_not_read_is_left_out_only_if_told() {
+    fn unreadable_objects_are_left_out_only_with_skip_damaged() {
         let (a, b, file) = (path("rot"), path("sound"), path("pg-rot"));
         let mut from = fresh(&a);
         let cid = Cid::Pg(PgId::new(1, 0).into());
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_shard_in_an_archive_can_not_be_undone() {
+    fn log_entries_of_an_imported_shard_cannot_be_undone() {
         let pg = base::PgId::new(1, 4);
         let info = pg::info::PgInfo { last_update: Eversion::new(3, 4), ..Default::default() };
         let last = Eversion::new(3, 9);

@@ -61,7 +61,7 @@ enum Op {
         /// The write carries a flush (`RWF_DSYNC`).
         sync: bool,
     },
-    /// The planner's count of the writes that the flush covers.
+    /// A flush, with the number of writes that it covers, as the planner counts them.
     Flush(u64),
     Discard {
         off: u64,

@@ -208,7 +208,7 @@ impl MdsNode {
         let (now, early) = (cx.now(), cx.options.state.lost_lease > 0);
         if let Some(heard) = p.heard.filter(|t| !early && now - t < files::GRACE_MIN) {
             cx.violation(format!(
-                "mds.{} ({}) lost its place, though a beacon that it sent {:.3} s ago was answered",
+                "mds.{} ({}) was removed from the map, though a beacon that it sent {:.3} s ago was answered",
                 self.name,
                 p.gid,
                 (now - heard) as f64 / 1e9

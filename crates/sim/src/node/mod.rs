@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Whether it is to die now (by power cut?), and how long after that it starts again.
+    /// If the process is to die now: true for a power cut, and the time until it starts again.
     pub fn wants_to_die(&mut self, cx: &mut Ctx) -> Option<(bool, Time)> {
         match self {
             Self::Osd(n) => n.wants_to_die(),

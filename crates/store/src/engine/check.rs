@@ -113,9 +113,9 @@ struct Walk {
 /// State for the tree of one shard. Objects of different shards never share blocks.
 #[derive(Default)]
 struct OfShard {
-    /// References to data blocks beyond the first, as found.
+    /// By data block: references found beyond the first.
     more: FxHashMap<u64, u64>,
-    /// References beyond the first, as counted in the tree.
+    /// By data block: references beyond the first that the tree's reference counts state.
     counted: FxHashMap<u64, u64>,
     /// Sums of maps and omaps by object number: the value in the onode minus what the leaves hold.
     maps: FxHashMap<u64, i64>,
@@ -224,7 +224,7 @@ impl Store {
                 let name = self
                     .named(dev, nid, &w)
                     .map_or(format!("object number {nid:#x}"), |(c, o)| format!("{c:?} {}", o.hobj));
-                w.report.add(format!("keys of the omap of {name} are where they are not looked for"));
+                w.report.add(format!("omap keys of {name} are in a page where lookups do not find them"));
             }
             self.verify(dev, &mut w);
             w.shard = OfShard::default();
@@ -323,7 +323,7 @@ impl Store {
         }
         match p.body {
             Body::Omap { .. } => drop(w.shard.strays.insert(group)),
-            _ => w.report.add(format!("objects of group {group:#x} are where they are not looked for")),
+            _ => w.report.add(format!("objects of family {group:#x} are in a page where lookups do not find them")),
         }
     }
 
@@ -397,24 +397,24 @@ impl Store {
         for (id, c) in m.colls.iter() {
             let u = w.usage.remove(&(id as u32)).unwrap_or_default();
             if u != c.usage {
-                r.add(format!("usage of {:?}: counted {u:?}, kept {:?}", c.cid, c.usage));
+                r.add(format!("usage of {:?}: counted {u:?}, recorded {:?}", c.cid, c.usage));
             }
         }
         for (_, c) in m.colls.iter() {
             let u = w.undo.remove(&c.num).unwrap_or_default();
             if u != c.undo {
-                r.add(format!("what the log of {:?} keeps: counted {u:?}, kept {:?}", c.cid, c.undo));
+                r.add(format!("undo records of {:?}: counted {u:?}, recorded {:?}", c.cid, c.undo));
             }
         }
         if !w.undo.is_empty() {
-            r.add(format!("records of blocks that {} absent collections keep", w.undo.len()));
+            r.add(format!("undo records of {} absent collections", w.undo.len()));
         }
         if !w.usage.is_empty() {
             r.add(format!("objects of {} absent collections", w.usage.len()));
         }
         let map: Vec<u64> = m.alloc.used.blocks().collect();
         if (pages + map.len() as u64) as i64 != m.alloc.page_blocks() {
-            r.add(format!("metadata blocks: counted {pages} + {}, kept {}", map.len(), m.alloc.page_blocks()));
+            r.add(format!("metadata blocks: counted {pages} + {}, recorded {}", map.len(), m.alloc.page_blocks()));
         }
         let leaving = m.alloc.leaving().chain(self.checkpoint.releasing()).copied();
         let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
@@ -443,7 +443,7 @@ impl Store {
             m.pages.iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
         if mem != m.pages.mem() || dirty != m.pages.dirty_mem() {
             r.add(format!(
-                "memory of pages: counted {mem} ({dirty} dirty), kept {} ({})",
+                "memory of pages: counted {mem} ({dirty} dirty), recorded {} ({})",
                 m.pages.mem(),
                 m.pages.dirty_mem()
             ));

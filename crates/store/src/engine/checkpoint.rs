@@ -72,8 +72,8 @@ pub(super) struct Checkpoint {
     replay_steps_done: u64,
     /// Bytes of metadata in flight.
     pub(super) flight: usize,
-    /// Metadata writes in flight, and completed ones behind one that is not: number of the last piece, and
-    /// whether it is done.
+    /// Metadata writes in flight, and those that completed while an earlier one is in flight: number of the last
+    /// piece, and whether the write has completed.
     writes: VecDeque<(u64, bool)>,
     /// Number of metadata writes begun so far.
     begun: u64,
@@ -219,7 +219,7 @@ impl Store {
         let mut out = self.meta.writeback.take_out();
         if self.meta.alloc.out_of_space() {
             // Some of the metadata found no place.
-            return self.fail("no room for the metadata of a checkpoint".into(), errno::ENOSPC);
+            return self.fail("no free blocks for the metadata of a checkpoint".into(), errno::ENOSPC);
         }
         let (mut first, mut bytes, mut bufs) = (0, 0, Vec::new());
         let mut last = 0;
@@ -276,7 +276,7 @@ impl Store {
         let left = self.meta.alloc.place_used(PLACES_PER_TURN);
         self.count_work(PLACES_PER_TURN - left.unwrap_or(0));
         if self.meta.alloc.out_of_space() {
-            return self.fail("no room for the map of used blocks of a checkpoint".into(), errno::ENOSPC);
+            return self.fail("no free blocks for a checkpoint's map of used blocks".into(), errno::ENOSPC);
         }
         if left.is_some() {
             self.checkpoint.phase = Phase::Used;

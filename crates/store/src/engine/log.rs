@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Most transactions of a commit in flight beside which another commit may start.
 const FEW: usize = 4;
-/// Bytes of data with which a commit may start beside any that has no more transactions, to keep the device
-/// busy.
+/// Bytes of data from which the open frame need not wait for a commit of more than [`FEW`] transactions.
 const MUCH: usize = 256 << 10;
 
 /// A frame in flight.
@@ -72,10 +71,12 @@ impl Log {
         }
     }
 
-    /// True if the open frame may be sent: a commit slot is free, and the newest commit in flight has no more
-    /// transactions than this one and at most [`FEW`] of them. Otherwise large and small commits would
-    /// alternate under load, and a frame costs as much as several transactions. With much data the frame need
-    /// not wait either, since then the device would idle.
+    /// True if the open frame may be sent: no commit is in flight; or fewer than `commits_max` are, and the newest
+    /// of them has no more transactions than the open frame, and at most [`FEW`] unless the open frame has
+    /// [`MUCH`] data.
+    ///
+    /// Without these conditions, large and small commits would alternate under load, and a frame costs as much as
+    /// several transactions. A frame with much data does not wait, because the device would idle meanwhile.
     pub(super) fn may_commit(&self, commits_max: usize) -> bool {
         let Some(c) = self.commits.back() else { return true };
         let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();

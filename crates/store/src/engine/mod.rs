@@ -81,8 +81,8 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Least bytes of whole blocks that a write needs to be written before its transaction enters a frame.
     pub early_bytes: usize,
-    /// Most group commits in flight; above it the next frame waits and grows. A frame also waits while a commit
-    /// with more transactions, or with more than a few, is in flight.
+    /// Most group commits in flight; above it the open frame waits and grows. The frame also waits while the newest
+    /// commit in flight has more transactions than the frame, or more than four.
     pub commits_max: usize,
     /// Log bytes after which a checkpoint starts, at most half of the log's limit.
     pub checkpoint_log_bytes: u64,

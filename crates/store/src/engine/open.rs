@@ -45,7 +45,7 @@ pub enum OpenError {
     /// The log can't be divided among another number of reactors, because two present reactors have a
     /// collection of the same name.
     #[error(
-        "collection {cid:?} is with two of {reactors} reactors; the store opens with {reactors}, and with another number when one is removed"
+        "two of {reactors} reactors have a collection {cid:?}; the store opens with {reactors} reactors only, until one of the two collections is removed"
     )]
     Twice {
         /// Collection that exists twice.
@@ -196,7 +196,9 @@ pub(super) fn with_pages<T>(
         match m.ask(&mut f).0 {
             Answer::Known(t) => return Ok(t),
             Answer::Damaged(what) => return Err(OpenError::Damaged(what)),
-            Answer::Missing(want) if want.is_empty() => return damaged("a tree of metadata has no end"),
+            Answer::Missing(want) if want.is_empty() => {
+                return damaged("a search in a metadata tree ended without a result");
+            }
             Answer::Missing(want) => bring(dev, m, want)?,
         }
     }

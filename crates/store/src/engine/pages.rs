@@ -159,7 +159,10 @@ impl Store {
     /// Starts reading missing pages.
     fn wait_pages(&mut self, tag: Tag, want: Vec<BlobPtr>) -> ReadError {
         if want.is_empty() {
-            return ReadError::Io { what: "a tree of metadata has no end".into(), errno: errno::EIO };
+            return ReadError::Io {
+                what: "a search in a metadata tree ended without a result".into(),
+                errno: errno::EIO,
+            };
         }
         if !self.may_bring(tag, want.iter().map(memory_of).sum()) {
             return ReadError::Wait;

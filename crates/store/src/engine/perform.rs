@@ -140,7 +140,7 @@ impl Store {
         if payload.len() - at > job.log_bytes {
             let (len, room) = (payload.len() - at, job.log_bytes);
             applied =
-                applied.and(Err(format!("its record of {len} bytes is longer than the {room} that were set aside")));
+                applied.and(Err(format!("its record of {len} bytes is longer than the {room} bytes reserved for it")));
         }
         let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
@@ -279,7 +279,7 @@ impl Store {
             Op::DropKept { cid, to } => self.emit(run, Change::DropKept { cid, to }),
             Op::Undo { cid, oid, version } => {
                 let Some(id) = self.find(cid, &oid) else { return Ok(()) };
-                match self.meta.size_kept(id, version).ok_or("what a log entry keeps is not in memory")? {
+                match self.meta.size_kept(id, version).ok_or("an undo record is not in memory")? {
                     Some(size) => self.emit(run, Change::Undo { cid, oid, version, size }),
                     None => Ok(()),
                 }

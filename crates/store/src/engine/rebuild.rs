@@ -54,8 +54,8 @@ pub struct Rebuilt {
     /// Number of unreadable undo records of collections that stay. So many log entries can't be undone in
     /// place. If the store's log had undone part of one, its objects are damaged.
     pub undo_records: u64,
-    /// Number of omap keys that earlier versions of the store had put where lookups do not find them; they are
-    /// in place now.
+    /// Number of omap keys that were in pages where lookups do not find them, and that the repair has moved. An
+    /// early version of the store left such keys.
     pub moved: u64,
 }
 

@@ -64,7 +64,7 @@ impl Meta {
             Change::DropKept { to, .. } => self.drop_records(coll, Side::UpTo(to)),
             Change::Keep { version, .. } => self.start_keeping(coll, version),
             Change::Undo { oid, version, size, .. } => {
-                let id = self.find(coll, &oid).ok_or("an absent object is to be what it was")?;
+                let id = self.find(coll, &oid).ok_or("undo of an absent object")?;
                 if !self.undo(id, version) {
                     self.lost_what_was_kept(id, size)?;
                 }

@@ -276,7 +276,7 @@ impl Meta {
         let key = Key::plain(key::hi(key::COLL, num), 0);
         let Seek::Absent { inner, at, .. } = self.seek(shard, &key) else {
             self.missed();
-            return Err("a collection's record has no place");
+            return Err("no leaf for the record of a new collection");
         };
         let coll = self.add_coll(Coll {
             cid,
@@ -351,7 +351,7 @@ impl Meta {
     pub(super) fn remove_coll(&mut self, coll: u32) -> Result<(), &'static str> {
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
         if c.usage.objects > 0 || c.undo.records > 0 {
-            return Err("removal of a collection that holds objects or what its log keeps");
+            return Err("removal of a collection with objects or undo records");
         }
         let page = c.page;
         self.log_drop(coll);

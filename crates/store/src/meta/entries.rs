@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_a_map_and_survives_encoding() {
+    fn entries_equal_a_map_and_survive_encoding() {
         let (mut rng, mut pieces) = (Rng::new(5), 0);
         for _ in 0..200 {
             let mut e = LogEntries::default();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map() {
+    fn a_leaf_is_an_ordered_map() {
         for seed in 0..30 {
             let mut rng = Rng::new(seed);
             let (mut l, mut m) = (Leaf::default(), BTreeMap::new());

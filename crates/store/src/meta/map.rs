@@ -279,7 +279,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn equals_a_plain_map_and_survives_encoding() {
+    fn a_chunk_equals_a_plain_map_and_survives_encoding() {
         let layout = Layout::of(1 << 40).unwrap();
         let mut rng = Rng::new(11);
         let mut m = Chunk::default();

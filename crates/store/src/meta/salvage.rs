@@ -48,7 +48,7 @@ impl Meta {
     /// map.
     pub(super) fn lost_what_was_kept(&mut self, id: u32, size: u64) -> Result<(), &'static str> {
         if self.salvage.is_none() {
-            return Err("what is not kept is to be put back");
+            return Err("undo without an undo record");
         }
         self.edit(id, |m| {
             let Some(o) = m.objects.get_mut(id as usize) else { return };

@@ -99,7 +99,7 @@ mod tests {
 
     /// Compares searches with those in a sorted list of whole separators.
     #[test]
-    fn they_are_found_as_in_a_plain_row() {
+    fn separators_are_found_as_in_a_sorted_list() {
         let mut rng = Rng::new(11);
         for _ in 0..300 {
             let (mut row, mut seps) = (Vec::<Sep>::new(), Seps::default());

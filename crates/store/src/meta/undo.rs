@@ -394,7 +394,7 @@ impl Meta {
         match decode(e, &self.layout) {
             Ok(items) => Some(Some((leaf, items))),
             Err(e) => {
-                self.damage(format!("what log entry {version} of {:?} keeps: {e}", self.cid_of(coll)));
+                self.damage(format!("undo record {version} of {:?}: {e}", self.cid_of(coll)));
                 None
             }
         }
@@ -553,7 +553,7 @@ impl Meta {
             let records = match self.records(leaf, side) {
                 Ok(r) if r.is_empty() => continue,
                 Ok(r) => r,
-                Err(e) => return self.damage(format!("what log entries of {:?} keep: {e}", self.cid_of(coll))),
+                Err(e) => return self.damage(format!("undo records of {:?}: {e}", self.cid_of(coll))),
             };
             for (_, items) in &records {
                 gone.add(items);
@@ -610,7 +610,7 @@ impl Meta {
         for leaf in leaves {
             let records = match self.records(leaf, Side::ALL) {
                 Ok(r) => r,
-                Err(e) => return self.damage(format!("what log entries of {:?} keep: {e}", self.cid_of(coll))),
+                Err(e) => return self.damage(format!("undo records of {:?}: {e}", self.cid_of(coll))),
             };
             for (version, items) in records {
                 let (go, stay): (Items, Items) = items.into_iter().partition(|i| i.hash >= first);

@@ -196,7 +196,7 @@ mod tests {
     use base::rng::Rng;
 
     #[test]
-    fn turning_over_equals_a_set() {
+    fn toggling_equals_a_set() {
         let mut rng = Rng::new(4);
         let mut u = UsedMap::default();
         let mut set = BTreeSet::new();
