@@ -261,4 +261,32 @@ mod tests {
         assert_eq!(g.report(at(60_000)).unwrap(), "10.0.0.1: 0 refused, 0 closed for room, 95 failed");
         assert!(g.may_log(ip(1), at(60_001)));
     }
+
+    /// The limits of connections in docs/design/msgr.md are those of the code.
+    #[test]
+    fn the_document_has_these_limits() {
+        let doc = include_str!("../../../docs/design/msgr.md");
+        let rows = doc.lines().skip_while(|l| !l.starts_with("| limit of connections |")).skip(2);
+        let row = |l: &'static str| l.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ");
+        let documented: Vec<(&str, &str)> = rows.map_while(row).collect();
+        let l = crate::Limits::default();
+        let (mib, s) = (|n: usize| format!("{} MiB", n >> 20), |d: Duration| format!("{} s", d.as_secs()));
+        let count = |n: usize| if n < 1000 { n.to_string() } else { format!("{},{:03}", n / 1000, n % 1000) };
+        let failures = format!("connections of one address that end without sign-in in {} s", WINDOW.as_secs());
+        let code = [
+            ("delivered, unconsumed bytes of a connection", mib(l.in_flight_bytes_max)),
+            ("bytes queued for a peer", mib(l.output_bytes_max)),
+            ("incoming connections", count(l.connections_max)),
+            ("handshake", s(l.handshake_max)),
+            ("silence of an incoming lossy connection", s(l.idle_max)),
+            ("time for which a lossless session waits for its client", s(l.standby_max)),
+            ("delivered, unconsumed bytes of all connections of a reactor", mib(crate::IN_FLIGHT_BYTES_MAX)),
+            ("connections of one address before sign-in", count(PER_ADDRESS)),
+            ("connections of all addresses before sign-in", count(TOTAL)),
+            (failures.as_str(), count(FAILURES as usize)),
+            ("addresses that are counted separately", count(ADDRESSES)),
+            ("log lines about one address in a minute", LINES.to_string()),
+        ];
+        assert_eq!(documented, code.each_ref().map(|(name, value)| (*name, value.as_str())));
+    }
 }

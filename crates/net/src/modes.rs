@@ -158,4 +158,28 @@ mod tests {
         }
         assert_eq!(parse("ms_cluster_mode", "secure, crc").unwrap(), [ConMode::SECURE, ConMode::CRC]);
     }
+
+    /// The table of options in docs/security.md is that of the code.
+    #[test]
+    fn the_document_names_the_option_of_each_end() {
+        let doc = include_str!("../../../docs/security.md");
+        let rows = doc.lines().skip_while(|l| !l.starts_with("| this end | peer |")).skip(2);
+        let row = |l: &'static str| l.strip_prefix("| ")?.strip_suffix(" |").map(|l| l.split(" | ").collect());
+        let rows: Vec<Vec<&str>> = rows.map_while(row).collect();
+        let word = |k| match k {
+            EntityKind::MON => "monitor",
+            EntityKind::MGR => "manager",
+            EntityKind::OSD => "OSD",
+            EntityKind::MDS => "MDS",
+            _ => "client",
+        };
+        for us in KINDS {
+            for them in KINDS.into_iter().filter(|k| us != EntityKind::CLIENT || *k != EntityKind::CLIENT) {
+                let names = |cell: &str, k| cell.split(", ").any(|w| w == word(k));
+                let row = rows.iter().find(|r| names(r[0], us) && names(r[1], them));
+                let option = row.unwrap_or_else(|| panic!("no row of {us:?} and {them:?}"))[2];
+                assert_eq!(option.trim_matches('`'), Modes::option(us, them), "{us:?} {them:?}");
+            }
+        }
+    }
 }
