@@ -83,7 +83,7 @@ fn banner_preamble_and_message_header() {
 
 #[test]
 fn tags_and_payloads() {
-    let table = rows("tag");
+    let table = rows("number");
     let names: Vec<_> = table.iter().map(|r| (r[0].to_owned(), r[1])).collect();
     let tags = (1..=u8::MAX).map_while(|n| Some((n.to_string(), Tag::from_number(n)?.name())));
     assert_eq!(names, tags.collect::<Vec<_>>());

@@ -1,5 +1,5 @@
 //! Tests that three descriptions of the format agree: field tables above the code, the tables of
-//! docs/design/store-format.md, and the bytes written.
+//! docs/design/store-format.md, and the bytes written. Figures in the document's text are compared with the constants.
 //!
 //! A table is identified by its first heading. `Walk` reads bytes according to a table and must end at their
 //! end. Values of single fields are compared, so that swapped fields of the same form are noticed.
@@ -8,17 +8,19 @@ use crate::api::MAX_OBJECT_SIZE;
 use crate::codec::{Get, Put};
 use crate::key::{Cid, Oid};
 use crate::layout::{
-    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SUPER_BLOCKS,
+    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
+    shard_for,
 };
 use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::key::Sep;
 use crate::meta::map::{Chunk, Ptr};
-use crate::meta::object::Object;
+use crate::meta::object::{Lost, Object};
 use crate::meta::page::Sum;
 use crate::meta::tree::{Inner, Kid};
 use crate::meta::undo::{Item, Run};
 use crate::meta::used::BlockPtr;
 use crate::meta::{Coll, Part, Usage, undo};
+use crate::space::Space;
 use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, ROOT_MAGIC, Root, SUPER_MAGIC, Superblock};
 use crate::wal::{FRAME_BYTES_MAX, HEADER, Header, Kind, MAGIC, Position, Ring};
 use base::{Eversion, HObject, PgId, Uuid};
@@ -481,4 +483,70 @@ fn kinds_of_pages() {
     let names = ["collection", "objects", "omap", "block map", "PG log", "references", "undo records"];
     let code = [COLL, OBJECTS, OMAP, MAP, LOG, REFS, UNDO].iter().zip(names).map(|(k, n)| format!("{k} {n}"));
     assert_eq!(kinds, code.collect::<Vec<_>>());
+}
+
+#[test]
+fn flags_of_onodes() {
+    let flags = |change: &dyn Fn(&mut Object)| {
+        let mut o = Object::new(oid(false), 0, 21);
+        change(&mut o);
+        Walk::over(&encoded(|w| o.encode(w)), &table(DOC, "onode"), &[]).flags
+    };
+    let lost = |map, omap| flags(&|o| o.lost = Lost { map, omap });
+    let paged = || crate::meta::omap::Omap::Paged { keys: 1, bytes: 2 };
+    let code = [
+        (flags(&|o| o.hint = Some((1, 2, 3))), "allocation hint"),
+        (flags(&|o| o.omap = paged()), "omap in leaves"),
+        (flags(&|o| o.paged = true), "map in leaves"),
+        (flags(&|o| o.tail = true), "the last block is mapped and longer than the size"),
+        (flags(&|o| o.shared = true), "was source or target of a clone"),
+        (lost(true, true), "part of its map or omap was lost, see [fault-model.md](fault-model.md)"),
+        (lost(false, true) & !lost(true, true), "with 32: the map is complete"),
+        (lost(true, false) & !lost(true, true), "with 32: the omap is complete"),
+    ];
+    assert_eq!(pairs("flag"), code.map(|(flag, meaning)| (flag.to_string(), meaning.to_owned())));
+}
+
+/// Figures within sentences of the document, with the constants that they state.
+#[test]
+fn figures_in_the_text() {
+    use crate::meta::{blocks, map, numbers, objects, omap, page, refs, tree, used};
+    let c = crate::engine::Config::default();
+    let removals = |bytes: u64| Space::new(0, bytes / BLOCK).for_removals() * BLOCK;
+    let text = DOC.split_whitespace().collect::<Vec<_>>().join(" ");
+    let thousands = |n: u64| format!("{},{:03}", n / 1000, n % 1000);
+    let said = [
+        format!("There are {SHARDS} shards."),
+        format!("onodes; at most {} |", objects::OBJECTS_MAX),
+        format!("ascending; about {} KiB |", omap::PAGE_BYTES_MAX >> 10),
+        format!("chunk of {} blocks", map::CHUNK),
+        format!("range of {} blocks", refs::RANGE),
+        format!("since the leaf was stored, at most {}.", map::LATE_MAX),
+        format!("A page has about {} kids.", tree::KIDS_MAX),
+        format!("an omap of up to {} KiB", omap::INLINE_BYTES_MAX >> 10),
+        format!("the map of an object below {} KiB", blocks::INLINE_BLOCKS * BLOCK >> 10),
+        format!("low {} bits of the record's number", map::VERSION_MASK.count_ones()),
+        format!("the ring in bits {0}–{1}", numbers::NID_RING_SHIFT, numbers::NID_RING_SHIFT + 7),
+        format!("({} blocks each)", thousands(used::SPAN)),
+        format!("pages of {} places and checksums", used::INDEXED),
+        format!("some {} MiB at a time (`checkpoint_flight_bytes`)", c.checkpoint_flight_bytes >> 20),
+        format!("1/64 of the device, {} MiB to {} GiB", removals(64 << 20) >> 20, removals(16 << 40) >> 30),
+        format!("Whole blocks of writes of {} KiB and more", c.early_bytes >> 10),
+        format!("limits the used part: {} MiB for each reactor", c.log_bytes_max >> 20),
+        format!("each at least {} MiB", crate::engine::LOG_BYTES_MIN >> 20),
+        format!("in bytes or in steps, or {} MiB;", c.checkpoint_log_bytes >> 20),
+        format!("A bitmap can be extended {} times", crate::space::EXTENSIONS_MAX),
+    ];
+    for s in said {
+        assert!(text.contains(&s), "the document does not say: {s}");
+    }
+    assert_eq!((c.replay_steps_max, page::PAGE_STEPS, c.commits_max), (4_000_000, 16, 2), "written as words");
+    for (pool, seed) in [(0, 0), (3, 5), (12, 77)] {
+        let cid = Cid::Pg(PgId::new(pool, seed).into());
+        assert_eq!(
+            u64::from(shard_for(cid, SHARDS)),
+            (7 * pool as u64 + u64::from(seed)) % 32,
+            "(7·pool + seed) mod 32"
+        );
+    }
 }

@@ -28,7 +28,7 @@ const GROUP_BLOCKS_MAX: u64 = 1 << 18;
 const GROUPS: u64 = 64 * crate::layout::SHARDS as u64;
 
 /// Most extensions of the space between two openings of a device.
-const EXTENSIONS_MAX: usize = 32;
+pub(crate) const EXTENSIONS_MAX: usize = 32;
 
 /// Block number that stands for no block.
 const NONE: u64 = u64::MAX;

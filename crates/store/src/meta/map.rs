@@ -210,7 +210,7 @@ impl Chunk {
 pub(crate) struct Late([u64; CHUNK as usize / 64]);
 
 /// Most blocks that are stored this way.
-const LATE_MAX: u32 = 48;
+pub(crate) const LATE_MAX: u32 = 48;
 /// Most bytes of one such block.
 const LATE_ENTRY_MAX: usize = 1 + 6 + 4 + 4;
 /// Most bytes of a chunk's changes beside the pointer to its page.

@@ -4,7 +4,7 @@ use crate::key::Cid;
 use crate::layout::{SHARDS, reactor_for, shard_for};
 
 /// Position of the ring in a number. The bits below are a count.
-const NID_RING_SHIFT: u32 = 48;
+pub(crate) const NID_RING_SHIFT: u32 = 48;
 
 /// The reactor's index, the number of reactors, and the count for new numbers.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
 /// Most objects of a leaf before it is split.
-const OBJECTS_MAX: usize = 32;
+pub(crate) const OBJECTS_MAX: usize = 32;
 /// Most bytes of memory of a leaf before it is split.
 const LEAF_BYTES_MAX: usize = 32 << 10;
 

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use std::ops::Range;
 
 /// Largest inline omap, in bytes of keys and values.
-const INLINE_BYTES_MAX: usize = 2048;
+pub(crate) const INLINE_BYTES_MAX: usize = 2048;
 /// Largest [`Leaf::size`] before a leaf is split.
-const PAGE_BYTES_MAX: usize = 12 << 10;
+pub(crate) const PAGE_BYTES_MAX: usize = 12 << 10;
 /// Bytes of memory of an onode's entry besides key and value.
 const ENTRY_BYTES: usize = 64;
 /// Upper bound on the bytes of an omap on any device.

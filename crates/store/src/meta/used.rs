@@ -20,7 +20,7 @@ pub(crate) const WORDS: usize = 512;
 /// Blocks covered by one page of the map.
 pub(crate) const SPAN: u64 = WORDS as u64 * 64;
 /// Pages of the map that one page of the index covers.
-pub(super) const INDEXED: u32 = 340;
+pub(crate) const INDEXED: u32 = 340;
 const ENTRY: usize = 12;
 /// Blocks covered by one page of the index.
 #[cfg(test)]
