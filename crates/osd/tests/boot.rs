@@ -263,7 +263,7 @@ fn first_boot() {
 }
 
 #[test]
-fn without_a_way_to_check_tickets_it_does_not_boot() {
+fn an_osd_that_cannot_check_tickets_does_not_boot() {
     let mut w = World::new();
     w.osd = control(1);
     w.run();
@@ -274,7 +274,7 @@ fn without_a_way_to_check_tickets_it_does_not_boot() {
 }
 
 #[test]
-fn wrongly_marked_down_it_comes_back() {
+fn an_osd_wrongly_marked_down_boots_again() {
     let mut w = World::new();
     w.run();
     w.take_seen();
@@ -289,7 +289,7 @@ fn wrongly_marked_down_it_comes_back() {
 }
 
 #[test]
-fn noup_holds_it_back() {
+fn noup_delays_the_boot() {
     let mut w = World::new();
     w.mon.commit(|i| i.new_flags = (map_flag::SORTBITWISE | map_flag::NOUP) as i32);
     w.run();
@@ -319,7 +319,7 @@ fn a_boot_that_the_monitor_dropped_is_repeated() {
 }
 
 #[test]
-fn an_osd_whose_session_ended_behind_its_boot_hears_of_it_in_the_next_one() {
+fn a_boot_whose_session_ended_takes_effect_in_the_next_session() {
     // Found by the simulator (seed 80039406): the map that shows the OSD up came while it asked for maps again.
     let mut w = unanswered();
     w.mon.up();
@@ -336,7 +336,7 @@ fn an_osd_whose_session_ended_behind_its_boot_hears_of_it_in_the_next_one() {
 }
 
 #[test]
-fn an_osd_that_was_removed_leaves() {
+fn a_removed_osd_ends() {
     let mut w = World::new();
     w.run();
     w.mon.commit(|i| {
@@ -348,7 +348,7 @@ fn an_osd_that_was_removed_leaves() {
 
 /// The monitor's oldest map may precede the OSD, if the OSD is new or has a new disk.
 #[test]
-fn an_osd_that_old_maps_do_not_have_boots() {
+fn an_osd_missing_in_old_maps_boots() {
     let mut w = World::new();
     w.oldest_alone = true;
     w.run();
@@ -359,7 +359,7 @@ fn an_osd_that_old_maps_do_not_have_boots() {
 }
 
 #[test]
-fn a_lost_monitor_is_found_again() {
+fn a_lost_monitor_session_is_reopened() {
     let mut w = World::new();
     w.run();
     w.take_seen();
@@ -382,7 +382,7 @@ fn serving() -> World {
 }
 
 #[test]
-fn a_clean_stop_serves_no_more_before_the_monitor_hears_of_it_and_waits_for_the_word() {
+fn a_clean_stop_ends_service_before_the_monitor_is_told_and_waits_for_its_answer() {
     let mut w = serving();
     w.osd.leave(w.now);
     w.run();
@@ -397,7 +397,7 @@ fn a_clean_stop_serves_no_more_before_the_monitor_hears_of_it_and_waits_for_the_
 }
 
 #[test]
-fn neither_reactors_nor_a_monitor_that_say_nothing_hold_a_stop() {
+fn silent_reactors_or_monitors_do_not_block_a_stop() {
     let mut w = serving();
     w.osd.leave(w.now);
     w.later(2900);
@@ -409,7 +409,7 @@ fn neither_reactors_nor_a_monitor_that_say_nothing_hold_a_stop() {
 }
 
 #[test]
-fn an_osd_without_a_monitor_stops_when_its_reactors_have() {
+fn an_osd_without_a_monitor_ends_once_its_reactors_have_stopped() {
     let mut w = World::new();
     w.osd.leave(w.now);
     w.drain();
@@ -419,7 +419,7 @@ fn an_osd_without_a_monitor_stops_when_its_reactors_have() {
 }
 
 #[test]
-fn a_failed_store_is_told_once_and_the_osd_is_down_when_nothing_serves() {
+fn a_failed_store_is_reported_once_and_the_osd_is_down_after_service_ended() {
     let mut w = serving();
     w.osd.store_failed("/dev/x: cannot write (EIO)", w.now);
     w.osd.store_failed("/dev/x: cannot read (EIO)", w.now);
@@ -440,7 +440,7 @@ fn a_failed_store_is_told_once_and_the_osd_is_down_when_nothing_serves() {
 }
 
 #[test]
-fn a_failed_store_waits_for_a_monitor_that_is_away() {
+fn the_report_of_a_failed_store_waits_for_a_monitor() {
     let mut w = serving();
     w.osd.handle_mon_closed(w.now);
     w.osd.store_failed("why", w.now);
@@ -455,7 +455,7 @@ fn a_failed_store_waits_for_a_monitor_that_is_away() {
 }
 
 #[test]
-fn a_store_that_fails_during_a_stop_ends_the_wait_for_it() {
+fn a_store_failure_during_a_stop_ends_the_wait_for_the_store() {
     let mut w = serving();
     w.osd.leave(w.now);
     w.run();
@@ -469,7 +469,7 @@ fn a_store_that_fails_during_a_stop_ends_the_wait_for_it() {
 }
 
 #[test]
-fn up_thru_is_asked_for_once() {
+fn up_thru_is_requested_once() {
     let mut w = World::new();
     w.run();
     w.take_seen();
@@ -482,7 +482,7 @@ fn up_thru_is_asked_for_once() {
 
 /// Clients and other OSDs may name any epoch. An epoch that does not exist must not delay a boot.
 #[test]
-fn an_epoch_that_a_peer_made_up_keeps_nobody_down() {
+fn a_claim_of_an_epoch_that_does_not_exist_delays_no_boot() {
     let mut w = World::new();
     w.run();
     w.osd.want_map(Epoch(u32::MAX));
@@ -552,7 +552,7 @@ fn full_of(w: &World, epoch: Epoch, trimmed: Epoch) -> MOsdMap {
 }
 
 #[test]
-fn maps_that_leave_out_some_are_taken_of_a_monitor_only_that_has_none_in_between() {
+fn maps_with_a_gap_are_accepted_only_from_a_monitor_that_trimmed_it() {
     let mut w = serving();
     (0..4).for_each(|_| w.mon.commit(|_| {}));
     let newest = w.mon.newest().epoch;
@@ -584,7 +584,7 @@ fn maps_that_leave_out_some_are_taken_of_a_monitor_only_that_has_none_in_between
 }
 
 #[test]
-fn an_osd_that_lies_about_the_newest_map_keeps_nobody_from_booting() {
+fn an_osds_false_claim_of_a_newest_map_delays_no_boot() {
     let mut w = World::new();
     w.osd = control(1);
     w.run();

@@ -589,7 +589,7 @@ fn history(seed: u64, reactors: usize, crashes: u64) -> u64 {
 }
 
 #[test]
-fn reactors_end_even_and_nothing_is_lost() {
+fn reactors_end_up_with_equal_load_and_nothing_is_lost() {
     let seeds = std::env::var("MOVES_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
     let first = std::env::var("MOVES_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     for seed in first..first + seeds {
@@ -637,7 +637,7 @@ fn history_with_full_stores(seed: u64) -> u64 {
 }
 
 #[test]
-fn a_move_without_room_is_given_up_or_waits_and_nothing_is_lost() {
+fn a_move_without_space_is_given_up_or_waits_and_nothing_is_lost() {
     let seeds = std::env::var("MOVES_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);
     for seed in 0..seeds {
         assert!(history_with_full_stores(seed) > 0, "seed {seed}: none moved");
@@ -645,7 +645,7 @@ fn a_move_without_room_is_given_up_or_waits_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_split_waits_for_room() {
+fn a_split_waits_for_space() {
     let mut w = World::new(1, 1);
     w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
     for _ in 0..80 {

@@ -88,7 +88,7 @@ fn messages_are_accepted_only_from_permitted_senders() {
 
 /// The claimed kind of a peer gives no rights: a client that claims to be an OSD gets no session.
 #[test]
-fn a_claim_is_no_name() {
+fn a_claimed_kind_gives_no_rights() {
     for (_, name, caps, says) in KEYS.iter().filter(|k| k.3 == EntityKind::CLIENT) {
         for claim in [EntityKind::OSD, EntityKind::MGR, EntityKind::MON, EntityKind::MDS] {
             let own = AuthName::parse(name).unwrap().kind == claim;

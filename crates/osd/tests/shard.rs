@@ -171,7 +171,7 @@ fn questions_are_repeated_when_the_session_is_reset() {
 }
 
 #[test]
-fn a_pg_whose_stored_info_does_not_decode_makes_no_children_of_nothing() {
+fn a_pg_whose_stored_info_does_not_decode_creates_no_empty_children() {
     let mut maps = Maps::new(1, 1, 1);
     let (mut store, mut one) = (MemStore::new(), shard(OsdId(0)));
     let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
@@ -210,7 +210,7 @@ fn public(osd: OsdId, nonce: u32) -> AddrVec {
 }
 
 #[test]
-fn a_process_that_the_map_does_not_show_says_nothing() {
+fn a_process_that_no_map_shows_sends_no_peer_messages() {
     let mut maps = Maps::new(2, 2, 1);
     maps.next(|_| {});
     let pg = PgId::new(1, 0);
@@ -271,7 +271,7 @@ fn messages_of_an_ended_instance_are_ignored() {
 /// Maps that come together merge a PG into another one, split it off and merge it again. Two PGs of one name
 /// leave at the same time.
 #[test]
-fn two_that_leave_under_one_name_are_kept_apart() {
+fn two_leaving_pgs_of_one_name_are_kept_apart() {
     // Found by the simulator (seed 82019378): the first PG never heard of its merge, and messages waiting for
     // its name waited forever.
     let mut maps = Maps::new(1, 1, 2);
@@ -294,7 +294,7 @@ fn two_that_leave_under_one_name_are_kept_apart() {
 }
 
 #[test]
-fn maps_reach_pgs_a_part_at_a_time_and_what_came_behind_them_waits() {
+fn maps_reach_pgs_in_parts_and_later_inputs_wait() {
     let mut maps = Maps::new(1, 1, 4);
     let (mut store, mut shard) = (MemStore::new(), shard(OsdId(0)));
     let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
@@ -335,7 +335,7 @@ fn maps_reach_pgs_a_part_at_a_time_and_what_came_behind_them_waits() {
 }
 
 #[test]
-fn a_closed_session_is_told_to_those_that_know_it() {
+fn a_closed_session_is_reported_to_the_pgs_that_know_it() {
     let (maps, mut shard, mut store) = alone();
     let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
     shard.create(&[create], at(0), &mut store);
@@ -428,7 +428,7 @@ fn answers(shard: &mut Shard) -> (Vec<i32>, Vec<pg::SessionId>, bool) {
 
 /// Caps are checked for the pool of the PG that executes the operation, not for the pool in the locator.
 #[test]
-fn caps_are_asked_for_the_pool_that_is_written() {
+fn caps_are_checked_for_the_pool_that_is_written() {
     let (maps, mut shard, mut store) = alone();
     let e = maps.now.epoch.0;
     let s = session_with(1, "client.q", "allow rw pool=q");
@@ -444,7 +444,7 @@ fn caps_are_asked_for_the_pool_that_is_written() {
 /// `network` caps apply to the address of the socket (10.0.0.7), not to the one that the client announces
 /// (127.0.0.1).
 #[test]
-fn networks_of_caps_see_the_socket() {
+fn network_caps_use_the_socket_address() {
     let (maps, mut shard, mut store) = alone();
     let e = maps.now.epoch.0;
     for (caps, want) in [("allow rw network 127.0.0.0/8", vec![EPERM]), ("allow rw network 10.0.0.0/24", vec![])] {
@@ -456,7 +456,7 @@ fn networks_of_caps_see_the_socket() {
 /// A session that names a map which does not exist fills its own share, and no other operation is lost. Nothing
 /// is kept for a session without rights.
 #[test]
-fn operations_for_a_map_that_never_comes_cost_their_own_session() {
+fn operations_for_a_map_that_never_comes_close_only_their_own_session() {
     let (maps, mut shard, mut store) = alone();
     let never = u32::MAX;
     for caps in ["", "allow r", "allow * network 127.0.0.0/8"] {
@@ -547,7 +547,7 @@ fn done(shard: &mut Shard, store: &mut MemStore, s: &Arc<SessionInfo>, m: Box<MO
 /// A client with rights on the same pool, even in another namespace, must not use another client's reqid.
 /// Otherwise that client's next operation would be answered as done.
 #[test]
-fn a_client_cannot_use_up_the_reqids_of_another_one() {
+fn a_client_cannot_use_another_clients_reqids() {
     let (maps, mut shard, mut store) = serving();
     let victim = session_with(4, "client.v", "allow rw");
     let write = |tid, oid: &[u8], nspace: &[u8]| {

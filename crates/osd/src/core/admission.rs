@@ -276,7 +276,7 @@ mod tests {
 
     /// On connections opened by peers, only an OSD's own key, used as an OSD, has the rights of an OSD.
     #[test]
-    fn only_osds_speak_as_osds() {
+    fn only_an_osds_own_key_has_the_rights_of_an_osd() {
         let osd = who(EntityKind::OSD, "osd.3", "allow *");
         let others = [
             who(EntityKind::CLIENT, "client.admin", "allow *"),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_monitors_and_managers_count_on_sessions_that_we_opened() {
+    fn messages_of_monitors_and_managers_are_accepted_only_on_sessions_that_we_opened() {
         let socket = ([10, 0, 0, 1], 1).into();
         let dialled = |k| Principal::dialled(k, 7, Method::CEPHX, socket);
         assert!(admit(Lane::Monitor, MOsdMap::KIND, &dialled(EntityKind::MON)).is_ok());

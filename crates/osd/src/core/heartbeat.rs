@@ -156,8 +156,8 @@ impl Heartbeats {
         self.pg_peers = peers;
     }
 
-    /// Peers to watch: all that share PGs, the neighbours by number, and others until there are enough peers
-    /// and hosts.
+    /// Peers to watch: all that share PGs, the next and the previous OSD by number, and others until there are enough
+    /// peers and hosts.
     fn choose(&self, map: &OsdMap) -> BTreeSet<OsdId> {
         let me = self.me;
         let up: Vec<OsdId> = (0..map.max_osd).map(OsdId).filter(|o| *o != me && map.is_up(*o)).collect();

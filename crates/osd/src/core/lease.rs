@@ -334,7 +334,7 @@ mod tests {
     /// With clock rates that differ by a hundredth, the holder's lease ends before the granter's, and before
     /// that of a new primary that waits by its own clock.
     #[test]
-    fn rates_of_clocks_shorten_no_lease_of_the_granter() {
+    fn no_difference_of_clock_rates_lets_a_lease_outlast_the_granters() {
         let m = map();
         for (holder, granter, waiter) in [(990, 1010, 1010), (1010, 990, 1010), (990, 990, 1010), (1000, 1010, 990)] {
             // Reading of a clock with this rate, in thousandths, after some milliseconds.
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_from_when_it_was_asked_for() {
+    fn a_lease_counts_from_its_request() {
         let m = map();
         let (mut a, mut b) = pair(&m);
         b.set_peers(&BTreeSet::from([A]), &m, at(1000));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_granter_assumes_it_granted_until_a_moment_ago() {
+    fn a_restarted_granter_assumes_grants_up_to_its_start() {
         let mut a = Leases::new(FSID);
         a.start(Some(&map()), at(0));
         assert_eq!(a.granted_until(B), at(16_000).mono);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_lease_counts_and_the_granters_own_is_remembered() {
+    fn the_requester_counts_the_shorter_lease_and_the_granter_its_own() {
         let m = map();
         let (mut a, mut b) = pair(&m);
         a.start(None, at(0));
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_another_instance_and_from_the_future_count_for_nothing() {
+    fn grants_to_another_instance_or_from_the_future_are_ignored() {
         let m = map();
         let (mut a, mut b) = pair(&m);
         b.set_peers(&BTreeSet::from([A]), &m, at(0));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_or_granted_while_the_map_shows_us_down() {
+    fn no_lease_is_requested_or_granted_while_the_map_shows_us_down() {
         let m = map();
         let (mut a, mut b) = pair(&m);
         b.set_peers(&BTreeSet::from([A]), &m, at(0));

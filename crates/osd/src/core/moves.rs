@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_at_a_time_in_turns_and_not_across_a_split() {
+    fn one_pg_moves_at_a_time_by_turns_and_not_across_a_split() {
         let pg = |s| PgId::new(1, s);
         let mut m = Moves::new(2);
         assert_eq!(m.offer(0, pg(3), 1), None, "nobody knows what is left of an earlier run");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn two_shards_of_a_pg_are_both_taken() {
+    fn two_shards_of_a_pg_are_both_kept() {
         let shard = |n| Cid::Pg(SpgId { pg: PgId::new(1, 4), shard: base::ShardId(n) });
         let seen = Some(Epoch(9));
         let held = [(0, shard(0), seen), (0, shard(2), seen), (0, pg::second_name(shard(2)), None)];
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_collections_of_a_pg_is_taken() {
+    fn of_two_collections_of_a_pg_one_is_kept() {
         let named = |pg: PgId| pg.seed as usize % 2;
         let a = |s| Cid::Pg(PgId::new(1, s).into());
         let b = |s| pg::second_name(a(s));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_in_order_and_a_refused_one_is_named() {
+    fn transactions_are_submitted_in_order_and_refused_ones_are_returned() {
         let mut store = MemStore::new();
         let mut q = OwnQueue::default();
         let mut t = Transaction::new();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_with_the_map_that_shows_its_instance_no_more() {
+    fn a_session_ends_with_the_first_map_without_its_address() {
         let mut t = PeerTable::default();
         t.opened(1, OSD, addr(7), ());
         assert!(t.age(&map(1, Some(addr(7)))).is_empty());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_the_session_that_came_last() {
+    fn a_message_uses_the_session_registered_last() {
         let mut t = PeerTable::default();
         t.opened(1, OSD, addr(7), ());
         t.accepted(2, OSD, addr(7), ());

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_change_and_nonsense_is_left_out() {
+    fn queries_change_and_invalid_ones_are_left_out() {
         let other = query(&[(key::CLIENT_ID, "^(.*)$")], &[counter::OPS]);
         let bad = [
             query(&[(key::CLIENT_ID, "^.*$")], &[counter::OPS]),

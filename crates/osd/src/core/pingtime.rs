@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_window_counts_what_is_in_it() {
+    fn each_window_counts_its_own_samples() {
         let mut p = PingTimes::default();
         assert_eq!(p.figures(), None);
         let at = |s: u64| Mono(s * 1_000_000_000);

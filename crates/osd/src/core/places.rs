@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_child_stays_and_a_new_pg_goes_by_its_name() {
+    fn a_split_child_stays_and_a_new_pg_is_on_the_reactor_of_its_name() {
         let mut p = Places::new(0, Box::new(|pg| pg.seed as usize % 3), &[]);
         let pg = |seed| PgId { pool: PoolId(1), seed };
         p.follow(&map(2), &map(4));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_says_nothing_of_what_had_seen_it_before_the_start() {
+    fn a_map_moves_no_copy_that_had_seen_it_before_the_start() {
         let pg = |seed| PgId { pool: PoolId(1), seed };
         let named = || -> Box<dyn Fn(PgId) -> usize> { Box::new(|pg| pg.seed as usize % 2) };
         // Map 5 split both off on reactor 0; one of them has moved since.
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_of_one_pg_are_each_where_they_were_found_and_so_is_what_is_split_off_them() {
+    fn each_shard_stays_where_it_was_found_with_its_split_children() {
         let spg = |seed, shard| SpgId { pg: PgId { pool: PoolId(1), seed }, shard: ShardId(shard) };
         let named = || -> Box<dyn Fn(PgId) -> usize> { Box::new(|pg| pg.seed as usize % 3) };
         let found = [(1, 2, 1, 9), (1, 3, 0, 9), (5, 4, 2, 20)];

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_gives_back_once_what_was_not_given_back_before() {
+    fn each_operations_cost_is_given_back_exactly_once() {
         let (mut u, mut all) = (Unanswered::default(), Forgotten::default());
         assert_eq!(u.came(1, 100, "a", at(0), &mut all), 0);
         assert_eq!(u.came(2, 10, "b", at(1), &mut all), 0);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_twice_or_for_good() {
+    fn no_cost_is_counted_twice_or_forever() {
         for seed in 0..50 {
             let (mut rng, mut all) = (Rng::new(seed), Forgotten::default());
             let mut sessions: Vec<(Unanswered<()>, usize)> = (0..3).map(|_| Default::default()).collect();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_over_its_bound_loses_its_own() {
+    fn a_session_over_its_limit_is_closed_alone() {
         let (a, b) = (session(1, "client.a", [10, 0, 0, 1]), session(2, "client.b", [10, 0, 0, 2]));
         let mut w = Waiting::default();
         assert!(w.push(&b, op(0)).is_none());
@@ -154,7 +154,7 @@ mod tests {
 
     /// Many small sessions of one entity do not displace another entity's operations.
     #[test]
-    fn when_all_is_full_the_entity_with_the_most_makes_room() {
+    fn at_the_common_limit_the_entity_with_the_most_loses_a_session() {
         let honest = session(1, "client.h", [10, 0, 0, 9]);
         let mut w = Waiting::default();
         for _ in 0..100 {

@@ -783,7 +783,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_as_long_as_this_machine_replays_in_time() {
+    fn the_log_is_bounded_by_what_this_machine_replays_in_time() {
         let m = 1_000_000;
         assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 1), Some(6 * m));
         assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 3), Some(2 * m));

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn both_dial_at_once_and_one_session_carries_all_in_order() {
+    fn if_both_ends_dial_at_once_one_session_carries_all_in_order() {
         reactor::run_here(|_, _| async {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn small_ones_share_frames_and_keep_their_place() {
+    fn small_messages_share_frames_and_keep_their_order() {
         reactor::run_here(|_, _| async {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_gone_is_forgotten_with_the_map_that_says_so() {
+    fn sessions_end_with_the_map_that_no_longer_shows_their_instance() {
         reactor::run_here(|_, _| async {
             let (a, b) = (osd(0, 11), osd(1, 22));
             let m = map(5, &[&a, &b]);

@@ -221,7 +221,7 @@ mod tests {
     use wire::Features;
 
     #[test]
-    fn the_slowest_of_late_stay() {
+    fn the_slowest_recent_operations_are_kept() {
         let mut h = History::default();
         h.set(HistoryOptions { size: 3, ..HistoryOptions::default() }, Mono::default());
         let start = Mono::default();

@@ -72,7 +72,7 @@ fn failures(h: &mut Heartbeats) -> Vec<(i32, u8)> {
 }
 
 #[test]
-fn peers_are_those_of_the_pgs_the_neighbours_and_another_host() {
+fn peers_share_pgs_or_are_next_by_number_or_on_another_host() {
     let m = up(40, 20);
     let mut h = Heartbeats::new(ME, FSID, 1);
     h.set_pg_peers([OsdId(13), OsdId(17), OsdId(99)].into());
@@ -92,7 +92,7 @@ fn peers_are_those_of_the_pgs_the_neighbours_and_another_host() {
 }
 
 #[test]
-fn the_silent_are_reported_once_and_taken_back_when_they_answer() {
+fn silent_peers_are_reported_once_until_they_answer() {
     let m = up(8, 2);
     let mut h = watching(&m);
     let quiet = OsdId(2);
@@ -110,7 +110,7 @@ fn the_silent_are_reported_once_and_taken_back_when_they_answer() {
 }
 
 #[test]
-fn a_report_about_one_that_is_no_longer_watched_is_withdrawn() {
+fn a_report_is_cancelled_when_its_peer_is_no_longer_watched() {
     let m = up(30, 10);
     let mut h = Heartbeats::new(ME, FSID, 1);
     h.set_pg_peers([OsdId(25)].into());
@@ -133,7 +133,7 @@ fn a_report_about_one_that_is_no_longer_watched_is_withdrawn() {
 }
 
 #[test]
-fn a_process_that_was_stopped_blames_nobody() {
+fn a_process_that_was_suspended_reports_no_peer() {
     let m = up(6, 1);
     let mut h = watching(&m);
     for s in 0..10 {

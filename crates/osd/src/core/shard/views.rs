@@ -133,7 +133,7 @@ mod tests {
     use cluster::osdmap::AddrKey;
 
     #[test]
-    fn a_range_alone_shuts_out() {
+    fn a_blocklisted_range_alone_is_enforced() {
         let mut inc = Incremental::new(Uuid::ZERO, Epoch(1), Utime::ZERO);
         let sock = "10.1.2.0:0".parse().ok();
         inc.new_range_blocklist.insert(AddrKey(EntityAddr { kind: AddrKind::CIDR, nonce: 24, sock }), Utime::ZERO);

@@ -113,7 +113,7 @@ impl Pg {
     ) -> Verdict {
         let Some(theirs) = m.entries() else {
             tracing::error!(pg = %self.cfg.spg, from = %m.from, "the log that a peer sent does not decode or is out of order");
-            return self.log_is_no_log(m, now, store, out);
+            return self.reject_log(m, now, store, out);
         };
         match self.merge(id, m, &theirs, store) {
             Ok(None) if m.undo => {
@@ -164,7 +164,7 @@ impl Pg {
     }
 
     /// Handles an invalid log. If the primary sent it, this copy fails; otherwise the sender counts as failed.
-    fn log_is_no_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    fn reject_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         self.merging = false;
         if m.les.is_some() {
             self.fail(EIO, out);
