@@ -73,7 +73,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
             if parse(&k).is_some() {
                 entries.push((k, v));
             } else {
-                c.log("timeindex.list: a key is of no known form and is left out");
+                c.log("timeindex.list: skipped a key of unknown form");
             }
         }
         if ended || !more {

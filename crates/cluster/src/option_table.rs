@@ -67,7 +67,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("auth_allow_insecure_global_id_reclaim", "let clients take their old global id again without proof"),
     ("mon_allow_pool_delete", "let pools be removed"),
     ("mon_allow_pool_size_one", "let pools keep a single copy"),
-    ("mon_max_pg_per_osd", "most PGs per OSD that making a pool may lead to"),
+    ("mon_max_pg_per_osd", "most PGs per OSD; a pool that would exceed it is refused"),
     ("mon_max_pool_pg_num", "most PGs a pool may have"),
     ("mon_osd_blocklist_default_expire", "seconds until a blocklist entry ends by itself"),
     ("mon_osd_down_out_interval", "seconds until an OSD that is down is marked out; 0 for never"),

@@ -234,7 +234,7 @@ fn an_unreadable_snapshot_index_is_logged_and_another_primary_trims() {
     c.osds[0].disk.spoiled.insert(store::Oid::new(index));
     c.remove_snapshot();
     c.run(20_000);
-    let said = |c: &Cluster| c.log.iter().filter(|l| l.contains("snapshot index on osd.0 does not read (EIO)")).count();
+    let said = |c: &Cluster| c.log.iter().filter(|l| l.contains("snapshot index on osd.0 is unreadable (EIO)")).count();
     let clones = |c: &mut Cluster, n| {
         c.contents(n).keys().filter(|k| k.contains("object") && !k.ends_with(&base::SnapId::HEAD.to_string())).count()
     };

@@ -67,7 +67,7 @@ pub(super) fn update(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let Some(footer) = HEADER_LEN.checked_add(data_len) else { return fail(EINVAL) };
     let stored_crc = c.read(footer + 4, 4)?;
     if stored_crc[..] != crc.to_le_bytes() {
-        c.log("rbd.object_map_update: the header's checksum is wrong");
+        c.log("rbd.object_map_update: the header does not match its checksum");
     }
     if start >= end || end > len {
         return fail(ERANGE);

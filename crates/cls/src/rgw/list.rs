@@ -187,7 +187,7 @@ fn walk(
             let Ok(entry) = stored_as::<DirEntry>(&value) else { return fail(EINVAL) };
             marker = entry.key.clone();
             let Some(name) = keys::listed_name(&key) else {
-                c.log("rgw.bucket_list: a key is no name and is left out");
+                c.log("rgw.bucket_list: skipped a key that is no object name");
                 continue;
             };
             if entry.flags & flags::VER_MARKER != 0 {

@@ -197,7 +197,7 @@ impl CrushMap {
             break;
         }
         let Some(parent) = first.filter(|_| hung) else {
-            return Err(CrushError::Invalid(format!("no place named for '{name}'")));
+            return Err(CrushError::Invalid(format!("the location of '{name}' names no bucket")));
         };
         if item >= self.max_devices {
             self.max_devices = item.saturating_add(1);

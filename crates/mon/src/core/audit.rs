@@ -78,7 +78,7 @@ impl Refusals {
             })
             .collect();
         if last.unlisted > 0 {
-            out.push(format!("{} refusals more within {} s are not listed", last.unlisted, WINDOW.as_secs()));
+            out.push(format!("{} more refusals within {} s are not listed", last.unlisted, WINDOW.as_secs()));
         }
         out
     }
@@ -175,7 +175,7 @@ mod tests {
             r.end(later),
             [
                 "from='10.0.0.1' entity='client.a' x: 5 more times within 60 s",
-                "171 refusals more within 60 s are not listed"
+                "171 more refusals within 60 s are not listed"
             ]
         );
         assert!(r.note(key("client.a", "x"), later), "a new window");

@@ -43,14 +43,14 @@ impl MonCore {
         }
         if who.caps.allow_all {
             return Err(
-                "it has not signed in, and the leader asks for that (is auth_client_required the same at all monitors?)",
+                "it has not authenticated, which the leader requires (is auth_client_required the same at all monitors?)",
             );
         }
-        let Some(entry) = self.state.auth.get(&who.name) else { return Err("the leader does not know the name") };
+        let Some(entry) = self.state.auth.get(&who.name) else { return Err("the leader's state has no such entity") };
         // A monitor of an earlier version does not name the proved key.
         let mark = who.proved.unwrap_or_else(|| entry.key.mark());
         if mark != entry.key.mark() && entry.pending_key.as_ref().is_none_or(|k| k.mark() != mark) {
-            return Err("it proved another key than the leader has for it");
+            return Err("it proved a key that is not the entity's key in the leader's state");
         }
         let text = entry.caps.get(EntityKind::MON.word()).map_or("", String::as_str);
         if text.is_empty() {

@@ -68,7 +68,7 @@ impl MonCore {
         }
         if named.is_some_and(|k| k != kind) {
             return tracing::warn!(
-                "mgr: refusing reports of {} as a {service}: its key is of another kind",
+                "mgr: refusing reports of {} as a {service}: its key belongs to another kind of entity",
                 self.who(c)
             );
         }
@@ -77,7 +77,10 @@ impl MonCore {
         let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.who.name != name;
         if self.sessions.values().any(theirs) {
             let (service, daemon) = daemon;
-            return tracing::warn!("mgr: refusing reports of {} as {service} {daemon}: another entity's", self.who(c));
+            return tracing::warn!(
+                "mgr: refusing reports of {} as {service} {daemon}: another entity reports it",
+                self.who(c)
+            );
         }
         if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
             self.close_service(c);
@@ -101,7 +104,7 @@ impl MonCore {
         let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
         if !own {
             tracing::debug!(
-                "mgr: ignoring that {} closes {} {}: another session reports it",
+                "mgr: ignoring a close by {} of {} {}: another session reports it",
                 self.who(c),
                 service,
                 m.daemon_name

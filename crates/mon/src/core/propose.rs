@@ -72,7 +72,7 @@ impl MonCore {
         for (name, key, older) in std::mem::take(self.used_keys.get_mut()) {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
-                tracing::info!(entity = %name, "mon: the pending key was used and becomes the key");
+                tracing::info!(entity = %name, "mon: the entity's pending key was used and replaces its key");
                 let new = super::cluster_state::AuthEntry { key, pending_key: None, caps };
                 self.replaced_keys.insert(name.clone(), older);
                 self.pending.auth.insert(name, Some(new));

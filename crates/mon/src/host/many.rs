@@ -131,7 +131,7 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
                     continue;
                 }
                 Output::Elected { fence } => *standing.elected.borrow_mut() = Some(fence),
-                Output::Deposed(why) => standing.stop(format!("this monitor leads no more: {why}")),
+                Output::Deposed(why) => standing.stop(format!("this monitor no longer leads: {why}")),
                 Output::Peers(p) => *standing.peers.borrow_mut() = p,
             }
             changed = true;

@@ -233,12 +233,7 @@ impl MapHistory {
                     // This is the oldest existing map, or an older one.
                     let trimmed = from == Source::Monitor && e <= m.cluster_osdmap_trim_lower_bound;
                     if e > next && !trimmed && !acts(Bug::SkipMaps) {
-                        tracing::debug!(
-                            have = self.epoch().0,
-                            epoch = e.0,
-                            ?from,
-                            "OSD map skips epochs and is ignored"
-                        );
+                        tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "OSD map that skips epochs ignored");
                         out.gap = true;
                         continue;
                     }
@@ -246,7 +241,7 @@ impl MapHistory {
                         tracing::warn!(
                             have = self.epoch().0,
                             epoch = e.0,
-                            "the monitor has no maps in between any more"
+                            "OSD map skips epochs that the monitor has trimmed"
                         );
                     }
                     let map = OsdMap::decode_blob(full)?;

@@ -155,7 +155,7 @@ pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
     store::engine::format(&mut dev, &options).map_err(|e| err(e.to_string()))?;
     let mut stores =
         store::engine::open(&mut dev, &store::engine::Config::default()).map_err(|e| err(e.to_string()))?;
-    let Some(store) = stores.first_mut() else { return Err(err("the store opens to nothing".into())) };
+    let Some(store) = stores.first_mut() else { return Err(err("the store has no part for any reactor".into())) };
     let sb = OsdSuperblock {
         cluster_fsid: m.fsid,
         osd_fsid: m.osd_fsid,

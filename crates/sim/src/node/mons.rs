@@ -314,7 +314,7 @@ impl MonsNode {
                 member::Output::Leader(l) => p.leader = l,
                 member::Output::Written(revision) => p.written = revision.max(p.written),
                 member::Output::Elected { fence } => p.elected = Some(fence),
-                member::Output::Deposed(w) => why = Some(format!("this monitor leads no more: {w}")),
+                member::Output::Deposed(w) => why = Some(format!("this monitor no longer leads: {w}")),
                 member::Output::Peers(peers) => p.peers = peers,
             }
         }

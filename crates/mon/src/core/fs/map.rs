@@ -296,32 +296,38 @@ pub fn seal(map: &mut FsMap, now: Utime) {
 pub fn check(map: &FsMap) -> Result<(), String> {
     let ensure = |ok: bool, what: &dyn Fn() -> String| if ok { Ok(()) } else { Err(what()) };
     let legacy = map.legacy_client_fscid;
-    ensure(legacy == NO_FS || map.filesystems.contains_key(&legacy), &|| format!("default {legacy} does not exist"))?;
+    ensure(legacy == NO_FS || map.filesystems.contains_key(&legacy), &|| {
+        format!("the default file system {legacy} does not exist")
+    })?;
     for (gid, i) in &map.standby_daemons {
         let ok = i.global_id == *gid
             && i.state == mds_state::STANDBY
             && i.rank == NO_RANK
             && map.standby_epochs.contains_key(gid)
             && map.mds_roles.get(gid) == Some(&NO_FS);
-        ensure(ok, &|| format!("standby {gid} is none"))?;
+        ensure(ok, &|| format!("mds {gid} is listed as a standby, but its entry is not that of one"))?;
     }
     ensure(map.standby_epochs.keys().all(|g| map.standby_daemons.contains_key(g)), &|| {
-        "epoch of an unknown standby".into()
+        "an epoch is stored for an unknown standby".into()
     })?;
     for (gid, fscid) in &map.mds_roles {
-        ensure(map.daemon(*gid).is_some(), &|| format!("{gid} is not in {fscid}"))?;
+        ensure(map.daemon(*gid).is_some(), &|| format!("mds {gid} has a role in file system {fscid}, but no entry"))?;
     }
     for (id, fs) in &map.filesystems {
         let m = &fs.mds_map;
-        ensure(fs.fscid == *id && m.epoch <= map.epoch, &|| format!("file system {id}"))?;
+        ensure(fs.fscid == *id && m.epoch <= map.epoch, &|| {
+            format!("file system {id} has another id or a later epoch than the map")
+        })?;
         for (gid, i) in &m.mds_info {
             let placed = i.global_id == *gid && map.mds_roles.get(gid) == Some(id) && i.rank >= 0;
-            ensure(placed, &|| format!("{gid} has no place in {id}"))?;
-            ensure(i.compat.writeable(&m.compat), &|| format!("{gid} cannot write {id}"))?;
+            ensure(placed, &|| format!("mds {gid} of file system {id} has another id or role, or no rank"))?;
+            ensure(i.compat.writeable(&m.compat), &|| format!("mds {gid} lacks on-disk features of file system {id}"))?;
             let holds = m.up.get(&i.rank) == Some(gid);
-            ensure(holds != i.is_follower(), &|| format!("{gid} and rank {}", i.rank))?;
+            ensure(holds != i.is_follower(), &|| format!("mds {gid} must either hold rank {} or follow it", i.rank))?;
             if i.is_follower() {
-                ensure(m.has_flag(fs_flag::ALLOW_STANDBY_REPLAY), &|| format!("{gid} must not follow"))?;
+                ensure(m.has_flag(fs_flag::ALLOW_STANDBY_REPLAY), &|| {
+                    format!("mds {gid} follows a rank, which allow_standby_replay forbids")
+                })?;
             }
         }
         for (rank, gid) in &m.up {
@@ -329,16 +335,20 @@ pub fn check(map: &FsMap) -> Result<(), String> {
                 && !m.failed.contains(rank)
                 && !m.damaged.contains(rank)
                 && m.mds_info.contains_key(gid);
-            ensure(ok, &|| format!("rank {rank} of {id} is up"))?;
+            ensure(ok, &|| {
+                format!("rank {rank} of file system {id} is up, but also failed, damaged, not in, or without its mds")
+            })?;
         }
         for rank in &m.ranks_in {
             // No state at all is the result of `mds rmfailed`.
             let states = [m.up.contains_key(rank), m.failed.contains(rank), m.damaged.contains(rank)];
             let one = states.iter().filter(|s| **s).count() <= 1;
-            ensure(one && !m.stopped.contains(rank), &|| format!("rank {rank} of {id} is {states:?}"))?;
+            ensure(one && !m.stopped.contains(rank), &|| {
+                format!("rank {rank} of file system {id} is stopped or in two states (up, failed, damaged): {states:?}")
+            })?;
         }
         let down = m.failed.iter().chain(&m.damaged).all(|r| m.ranks_in.contains(r));
-        ensure(down, &|| format!("a rank of {id} is failed and not in"))?;
+        ensure(down, &|| format!("a rank of file system {id} is failed or damaged and not in"))?;
     }
     Ok(())
 }

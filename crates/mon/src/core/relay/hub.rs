@@ -122,7 +122,7 @@ impl Hub {
             MRelayKeyUsed::KIND => Some(HubEffect::KeyUsed(MRelayKeyUsed::from_message(m).map_err(bad)?)),
             kind => {
                 return Err(format!(
-                    "message {kind} ({}) is none of this program's monitors; monitors of Ceph cannot join",
+                    "message {kind} ({}) is no relay message of Belemnite's monitors; monitors of Ceph cannot join",
                     wire::msg::registry::name(kind)
                 ));
             }

@@ -63,9 +63,9 @@ impl Shard {
             };
             let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
             if info.is_none() && !pg.has_failed() {
-                pg.withdraw(EIO, "its info does not read", &mut self.effects);
+                pg.withdraw(EIO, "its stored info is unreadable", &mut self.effects);
             } else if maps_lost && seen < map.epoch {
-                pg.withdraw(EIO, "maps that it has not seen do not decode", &mut self.effects);
+                pg.withdraw(EIO, "stored OSD maps that it has not processed do not decode", &mut self.effects);
             }
             pg.set_coming_pg_num(info.map_or(0, |i| i.interval.pg_num));
             pg.set_stored_epoch(seen);

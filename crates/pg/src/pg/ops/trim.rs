@@ -126,7 +126,7 @@ impl Pg {
                 // failing in a loop.
                 let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
                 let text = format!(
-                    "{spg}: the snapshot index on {me} does not read ({name}): trimming pauses until another OSD is primary; mark {me} out"
+                    "{spg}: the snapshot index on {me} is unreadable ({name}): trimming pauses until another OSD is primary; mark {me} out"
                 );
                 tracing::error!("{text}");
                 out.push(Effect::Log(LogLevel::Error, text));
