@@ -282,7 +282,8 @@ fn deaths_while_undoing(seed: u64) {
         c.run(20 + r.below(400));
         c.crash(led);
         c.blocked.clear();
-        // Until others notice, and just beyond: the shards that are ahead are told to rewind.
+        // Runs until the primary's death is noticed, and some seconds more: the shards that are ahead are told to
+        // rewind.
         let ahead: Vec<i32> = (0..n).filter(|o| *o != led && !deaf.contains(o)).collect();
         c.run(20_000 + r.below(6_000));
         for _ in 0..3 {

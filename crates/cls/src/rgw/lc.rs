@@ -1,6 +1,6 @@
 //! Lifecycle: the buckets in a shard of the lifecycle list, and the progress of the day's run.
 //!
-//! Stored: omap `<bucket>` → `cls_rgw_lc_entry` (formerly a pair of name and status), omap header
+//! Stored: omap `<bucket>` → `cls_rgw_lc_entry` (in old releases a pair of name and status), omap header
 //! `cls_rgw_lc_obj_head`.
 
 use super::list::page;

@@ -2,9 +2,9 @@
 
 /// Bits of [`crate::OsdMap::flags`].
 pub mod map_flag {
-    /// Some OSD is nearfull (old; pools carry this flag now).
+    /// Some OSD is nearfull. Set in maps of old releases only; newer ones set a flag of the pools.
     pub const NEARFULL: u32 = 1;
-    /// Some OSD is full (old; pools carry this flag now).
+    /// Some OSD is full. Set in maps of old releases only; newer ones set a flag of the pools.
     pub const FULL: u32 = 1 << 1;
     /// Reads wait.
     pub const PAUSERD: u32 = 1 << 2;

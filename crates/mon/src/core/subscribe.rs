@@ -161,8 +161,9 @@ impl MonCore {
         self.send_maps(c, start, sub.onetime);
     }
 
-    /// True shortly after an OSD went down. Clients that lost it ask for one newer map. Told only that the OSD is
-    /// down, they ask again after five seconds at the earliest; told a moment later, they see it up again.
+    /// True shortly after an OSD went down. A client that lost the OSD asks for one newer map. If that map only shows
+    /// the OSD down, the client asks again after five seconds at the earliest. So the answer waits a moment, for a
+    /// map that may show the OSD up again.
     fn an_osd_may_return(&self) -> bool {
         // The OSD's boot may be pending already.
         let coming_up = self.pending.inc().is_some_and(|i| !i.new_up_client.is_empty())

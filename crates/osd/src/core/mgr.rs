@@ -271,7 +271,7 @@ mod tests {
         )]
     }
 
-    /// For each change of queries told to the host, whether there are any.
+    /// For each change of the queries that the host is told, true if there are queries.
     fn told(m: &mut MgrReporter) -> Vec<bool> {
         let queries = |o: Output| if let Output::Queries(q) = o { Some(!q.is_empty()) } else { None };
         m.take_outputs().into_iter().filter_map(queries).collect()

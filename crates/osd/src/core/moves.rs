@@ -128,7 +128,7 @@ impl Moves {
     }
 }
 
-/// PGs with their reactors, and collections that are no PGs any more with theirs.
+/// PGs with their reactors, and collections that no PG owns with their reactors.
 pub type Survey = (Vec<Found>, Vec<(usize, Cid)>);
 
 /// PGs in the stores of an OSD at its start, before it serves. If a PG has two collections, one is chosen and

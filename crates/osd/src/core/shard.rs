@@ -107,7 +107,8 @@ pub struct Shard {
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// Child machines that wait for the split of a failed copy.
     failed_splits: Vec<(SpgId, Errno)>,
-    /// Messages that came for PGs during their removal; now no copy is here.
+    /// Messages that came for PGs while their copies were removed. They are handled as messages for PGs without a
+    /// copy.
     left: Vec<(OsdId, Box<MPgPeer>)>,
     /// Messages that would create PGs whose names are not free yet.
     later: Vec<(OsdId, Box<MPgPeer>)>,

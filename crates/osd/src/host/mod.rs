@@ -320,7 +320,7 @@ struct Start {
     stores: Mutex<Vec<Option<Store>>>,
     /// PGs in the stores, with the reactor of each.
     found: Vec<crate::core::places::Found>,
-    /// Collections that are no PGs any more, with the reactor of each.
+    /// Collections that no PG owns and that are to be removed, with the reactor of each.
     doomed: Vec<(usize, store::Cid)>,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
@@ -367,9 +367,10 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     };
     let begun = Instant::now();
     let opened = match open_stores(&file, &config(o.reactors as u16)) {
-        // One of two valid copies is removed at a start, which dividing the log anew would need beforehand.
+        // The log can't be divided among another number of reactors while a collection exists twice. This start
+        // removes one of the two equal collections.
         Err(store::engine::OpenError::Twice { cid, reactors }) => {
-            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; their number changes at the next start only");
+            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; this start keeps the number of reactors, the next one can change it");
             open_stores(&file, &config(reactors))
         }
         r => r,

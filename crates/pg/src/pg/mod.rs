@@ -260,9 +260,9 @@ pub struct Pg {
     // Used seldom.
     /// Number of hash bits that select the PG, after all splits that are done.
     bits: u32,
-    /// Number of hash bits that select the PG under the newest map that the host has told of.
+    /// Number of hash bits that select the PG under the newest map that the host has announced.
     bits_coming: u32,
-    /// `pg_num` of the newest map that the host has told of; 0 if unknown.
+    /// `pg_num` of the newest map that the host has announced; 0 if unknown.
     pg_num_coming: u32,
     /// Epoch of the stored info at load.
     stored_at: Epoch,

@@ -60,7 +60,7 @@ pub(super) struct Transfers {
     arriving: Option<Arriving>,
     sweeps: BTreeMap<u32, Sweeping>,
     begin: Vec<ToSweep>,
-    /// Collections found at the start that are no PGs any more.
+    /// Collections found at the start that no PG owns and that are to be removed.
     doomed: Vec<Cid>,
     swept_told: bool,
     not_before: BTreeMap<PgId, Mono>,
@@ -75,8 +75,8 @@ pub(crate) fn seen_by(store: &mut dyn ObjectStore, tag: Tag, cid: Cid) -> Result
 }
 
 impl Shard {
-    /// Sets the number of reactors. With `moves`, PGs are offered to the reactors of their names. `doomed`
-    /// lists collections in this store that are no PGs any more.
+    /// Sets the number of reactors. With `moves`, PGs are offered to the reactors of their names. `doomed` lists
+    /// collections in this store that no PG owns and that are to be removed.
     pub fn share_reactors(&mut self, reactors: usize, moves: bool, doomed: Vec<Cid>) {
         (self.transfers.reactors, self.transfers.moves) = (reactors, moves);
         self.transfers.doomed = doomed;

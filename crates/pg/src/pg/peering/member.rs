@@ -40,7 +40,7 @@ impl Pg {
             return;
         }
         if first != self.peers.next_write {
-            // One got lost; the primary sends all again.
+            // A write got lost; the primary sends all unacknowledged writes again.
             tracing::debug!(pg = %self.cfg.spg, first, seq, expected = self.peers.next_write, "gap in writes");
             return;
         }

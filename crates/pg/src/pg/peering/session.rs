@@ -120,8 +120,8 @@ pub(in crate::pg) struct Peers {
     pub damage: Seldom<Damage>,
     pub unacked: VecDeque<Unacked>,
     pub seq: u64,
-    /// Writes up to this number are known as stable: as primary, the members were told; as a member, the primary said
-    /// so.
+    /// Writes up to this number are stable: as primary, the number last sent to the members; as a member, the number
+    /// last received from the primary.
     pub told_stable: u64,
     pub pulls: BTreeMap<HObject, PullJob>,
     /// Pushes in progress, by plan.

@@ -6,10 +6,11 @@
 //!
 //! Invariants:
 //!  1. Writes go to objects up to `upto`, and to those pushed or found equal in the present range. For other objects
-//!     the target gets the log record only; they are pushed later, in their state of then.
+//!     the target gets the log record only; they are pushed later, in the state that they have at that time.
 //!  2. An object that is written in the present range before the target's digest arrives counts as different.
-//!  3. A shard is sent, and counts as having, only what no later interval undoes: an object is pushed when its writes are durable on all
-//!     members, and a range ends when the writes are of which the target has the record only. It has nothing to undo them with.
+//!  3. A shard gets, and counts as having, only what no later interval can undo. So an object is pushed once its writes
+//!     are durable on all members. A range ends once the writes of which the target has only the record are durable on
+//!     all members, because the target has no data to undo them.
 
 use crate::effect::Effect;
 use crate::exec::Step;

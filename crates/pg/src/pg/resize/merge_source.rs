@@ -109,8 +109,8 @@ impl Pg {
         }
     }
 
-    /// Only for a shard: drops all undo data, since nothing is undone any more, and a collection with undo data can't
-    /// be merged. True if that took a transaction.
+    /// Only for a shard: drops all undo data. No entry is undone after the merge, and a collection with undo data
+    /// can't be merged. True if that took a transaction.
     fn forget_undo(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
         if !self.is_coded() {
             return Ok(false);
@@ -223,7 +223,7 @@ impl Pg {
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let own = [self.meta(), self.meta_missing()];
-            // Objects set aside for undo stay behind: no log entry is undone any more.
+            // Objects set aside for undo stay behind: no log entry is undone after the merge.
             let goes = |o: &Oid| !own.contains(o) && o.generation == Oid::NO_GEN;
             c.listed = found.into_iter().filter(goes).rev().collect();
             (c.started, c.next) = (true, next);

@@ -99,7 +99,7 @@ impl Pg {
         }
     }
 
-    /// Sets `pg_num` of the newest map that the host has told of.
+    /// Sets `pg_num` of the newest map that the host has announced.
     pub fn set_coming_pg_num(&mut self, pg_num: u32) {
         self.pg_num_coming = pg_num;
     }
@@ -408,7 +408,7 @@ impl Pg {
             .zip(entries)
             .map(|(i, e)| {
                 let version = Eversion { epoch, version: newest.saturating_sub(n - i) };
-                // All copies had it: it is not undone any more.
+                // All copies have the entry, so it is never undone.
                 LogEntry { version, undo: Bytes::new(), touch: None, ..e }
             })
             .collect();
