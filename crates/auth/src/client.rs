@@ -143,7 +143,8 @@ impl Client {
         Ok(w)
     }
 
-    /// Payload of an `MAuth` message that requests new tickets for the services in `mask`.
+    /// Payload of an `MAuth` message that requests new tickets for the services in `mask`. Error:
+    /// [`AuthError::NoTicket`] without a monitor ticket.
     pub fn renewal_request(&self, mask: u32, random: &dyn Random) -> Result<Bytes, AuthError> {
         let a = self.authorizer(EntityKind::AUTH, random, random.u64(), None)?;
         let mut w = Writer::new(Features::PACIFIC);
@@ -162,7 +163,8 @@ impl Client {
         w.into_bytes()
     }
 
-    /// Handles the payload of an `MAuthReply`; returns rotating secrets if it has them.
+    /// Handles the payload of an `MAuthReply`; returns rotating secrets if it has them. Error: the monitor refused,
+    /// or the reply is malformed or does not decrypt; held tickets then stay unchanged.
     pub fn handle_reply(&mut self, now: Utime, payload: &Bytes) -> Result<Option<RotatingKeys>, AuthError> {
         let mut r = Reader::shared(payload);
         let (request, status) = (r.u16()?, r.i32()?);
@@ -255,7 +257,8 @@ impl Handshake {
         Self { target, state: State::Start }
     }
 
-    /// Returns the payload of AUTH_REQUEST.
+    /// Returns the payload of AUTH_REQUEST. Error: [`AuthError::NoKey`] or [`AuthError::NoTicket`] if the client
+    /// lacks what the target asks for.
     pub fn request(&mut self, client: &Client, random: &dyn Random) -> Result<Bytes, AuthError> {
         let to_mon = self.target == EntityKind::MON;
         if client.method == Method::CEPHX && !to_mon {
@@ -274,7 +277,8 @@ impl Handshake {
         Ok(w.into_bytes())
     }
 
-    /// Handles AUTH_REPLY_MORE; returns the payload of AUTH_REQUEST_MORE.
+    /// Handles AUTH_REPLY_MORE; returns the payload of AUTH_REQUEST_MORE. Error: a malformed or unexpected challenge,
+    /// or one that does not decrypt with the ticket's session key.
     pub fn more(&mut self, client: &Client, random: &dyn Random, payload: &Bytes) -> Result<Bytes, AuthError> {
         match &mut self.state {
             State::Mon { proved } if !*proved => {
@@ -310,7 +314,9 @@ impl Handshake {
         }
     }
 
-    /// Handles AUTH_DONE.
+    /// Handles AUTH_DONE: stores the monitor's tickets and the global id, or checks that a service decrypted our
+    /// ticket. Error: [`AuthError::Refused`], [`AuthError::BadNonce`], or a malformed, undecryptable or unexpected
+    /// payload.
     pub fn done(
         &mut self,
         client: &mut Client,

@@ -60,7 +60,7 @@ impl CryptoKey {
         }
     }
 
-    /// Decrypts raw bytes; `what` names the plaintext in errors.
+    /// Decrypts raw bytes; `what` names the plaintext in errors. Error: [`AuthError::CannotDecrypt`].
     pub fn decrypt(&self, usage: Usage, cipher: &[u8], what: &'static str) -> Result<Vec<u8>, AuthError> {
         match self.kind() {
             KeyKind::Aes => Cbc128Dec::new(&to_array(self.secret()).into(), AES_IV.into())
@@ -81,7 +81,8 @@ impl CryptoKey {
         self.encrypt(usage, random, w.as_slice())
     }
 
-    /// Decrypts and removes the envelope.
+    /// Decrypts and removes the envelope. Error: [`AuthError::CannotDecrypt`] with `what`, for a wrong key or altered
+    /// bytes.
     pub fn open(&self, usage: Usage, cipher: &[u8], what: &'static str) -> Result<Bytes, AuthError> {
         let plain = Bytes::from(self.decrypt(usage, cipher, what)?);
         let mut r = Reader::shared(&plain);

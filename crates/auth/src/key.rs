@@ -77,7 +77,7 @@ pub struct CryptoKey {
 }
 
 impl CryptoKey {
-    /// Makes a key from a secret, which must have the type's length.
+    /// Makes a key from a secret. Error: [`AuthError::BadKey`] unless the secret has the type's length.
     pub fn new(kind: KeyKind, created: Utime, secret: &[u8]) -> Result<Self, AuthError> {
         if secret.len() != kind.secret_len() {
             return Err(AuthError::BadKey("wrong length of secret"));
@@ -125,7 +125,7 @@ impl CryptoKey {
         self.secret.split_at(self.kind.secret_len()).0
     }
 
-    /// Parses the base64 text of a keyring.
+    /// Parses the base64 text of a keyring. Error: text that is not base64, or not exactly one encoded key.
     pub fn from_base64(text: &str) -> Result<Self, AuthError> {
         let raw = BASE64.decode(text.trim()).map_err(|_| AuthError::BadKey("not base64"))?;
         let mut r = Reader::new(&raw);

@@ -57,7 +57,8 @@ impl Keyring {
         Self::default()
     }
 
-    /// Parses the text of a keyring file.
+    /// Parses the text of a keyring file. Lines of old releases, such as `auid`, are ignored. Error: the first line
+    /// that is malformed, or an entity without a key.
     pub fn parse(text: &str) -> Result<Self, KeyringError> {
         let mut me = Self::default();
         let mut section: Option<(AuthName, Option<CryptoKey>, Caps)> = None;

@@ -39,7 +39,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A peer that connected to us, with entity type `claimed` in its HELLO, and authenticated.
+    /// A peer that connected to us, with entity type `claimed` in its HELLO, and authenticated. Error:
+    /// [`AuthError::WrongClaim`] if it claims another daemon type than its name has.
     pub fn incoming(
         claimed: EntityKind,
         granted: &crate::server::Granted,

@@ -297,7 +297,8 @@ impl Handshake {
         }))
     }
 
-    /// Handles AUTH_REQUEST_MORE.
+    /// Handles AUTH_REQUEST_MORE: checks the proof, or the authorizer with the answer to the challenge. Error: the
+    /// proof or authorizer is wrong, malformed, or came out of order.
     pub fn more(
         &mut self,
         host: &dyn AuthHost,

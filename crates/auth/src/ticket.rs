@@ -140,7 +140,7 @@ impl ServiceTicket {
         TicketBlob { secret_id, blob: blob.into() }
     }
 
-    /// Opens a ticket with the service secret that sealed it.
+    /// Opens a ticket with the service secret that sealed it. Error: a wrong secret, or a malformed ticket.
     pub fn open(blob: &TicketBlob, secret: &CryptoKey) -> Result<Self, AuthError> {
         let plain = secret.open(Usage::TicketInfo, &blob.blob, "ticket")?;
         let mut r = Reader::shared(&plain);

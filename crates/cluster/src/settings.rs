@@ -66,7 +66,7 @@ impl Settings {
         [&self.overrides, &self.file, &self.central].into_iter().find_map(|m| m.get(name)).map(String::as_str)
     }
 
-    /// Value in force, in its canonical form.
+    /// Value in force, in its canonical form. Error: ENOENT for an unknown option that no source sets.
     pub fn get(&self, name: &str) -> Result<String, Refusal> {
         let name = canonical(name);
         let o = option_table::find(&name);
@@ -86,7 +86,9 @@ impl Settings {
     }
 
     /// Changes an option at run time and returns Ceph's answer. `observed` tells whether the daemon applies the
-    /// change at once. A change to an option that our daemons do not use is kept, and the answer says so.
+    /// change at once. A change to an option that our daemons do not use is kept, and the answer says so. Error:
+    /// ENOENT for an unknown option, EINVAL for an invalid value or too many changed options, EPERM for an option
+    /// that is read only at start.
     pub fn set(&mut self, name: &str, text: &str, observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let name = canonical(name);
         let fail = |e: Errno, why: &str| (e, format!("error setting '{name}' to '{text}': ({}) {why}", -e));
@@ -123,7 +125,8 @@ impl Settings {
         self.overrides.remove(&canonical(name)).is_some()
     }
 
-    /// Changes options from `--name=value`, `--name value` or `name=value`. Returns the joined answers.
+    /// Changes options from `--name=value`, `--name value`, or `--name` for true. Returns the joined answers. Error:
+    /// EINVAL for a word without `--`, or an error of [`Settings::set`]; earlier changes stay in force.
     pub fn inject(&mut self, words: &[String], observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let words: Vec<&str> = words.iter().flat_map(|w| w.split_whitespace()).collect();
         let mut said = String::new();

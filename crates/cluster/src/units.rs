@@ -102,7 +102,7 @@ pub fn age(seconds: u64) -> String {
 /// Result of a parser. The error is the text for a status line.
 pub type ParseResult<T> = Result<T, String>;
 
-/// A plain integer.
+/// Parses a plain integer.
 pub fn strict_int(s: &str) -> ParseResult<i64> {
     match s.parse::<i64>() {
         Ok(v) => Ok(v),
@@ -113,7 +113,7 @@ pub fn strict_int(s: &str) -> ParseResult<i64> {
     }
 }
 
-/// A plain floating-point number.
+/// Parses a plain finite floating-point number.
 pub fn strict_float(s: &str) -> ParseResult<f64> {
     s.parse::<f64>().ok().filter(|v| v.is_finite()).ok_or_else(|| format!("strict_strtof: expected float, got: '{s}'"))
 }
@@ -158,12 +158,12 @@ fn with_prefix(s: &str, what: &str, binary: bool) -> ParseResult<i64> {
     mult.and_then(|m| n.checked_mul(m)).ok_or_else(|| format!("{what}: the option value '{s}' seems to be too large"))
 }
 
-/// A size with a binary prefix: `1Gi`, `4K` (`strict_iecstrtoll`).
+/// Parses a size with a binary prefix: `1Gi`, `4K` (`strict_iecstrtoll`). Negative sizes are refused.
 pub fn strict_iec(s: &str) -> ParseResult<i64> {
     with_prefix(s, "strict_iecstrtoll", true)
 }
 
-/// A count with a decimal prefix: `10K` (`strict_si_cast`).
+/// Parses a count with a decimal prefix: `10K` (`strict_si_cast`). A negative count may not have a prefix.
 pub fn strict_si(s: &str) -> ParseResult<i64> {
     with_prefix(s, "strict_si_cast", false)
 }

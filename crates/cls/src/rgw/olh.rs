@@ -1,7 +1,11 @@
-//! Versioned objects. Object `foo` with version `BAR` has these entries: the OLH entry (`OlhEntry`), which names the
-//! current version and has the steps that the gateway must still carry out; the entry of the version; the same under
-//! its listing key, newest first; and a plain entry as a placeholder. The null version has no id; as a delete marker it
-//! has an entry besides that of the data.
+//! Versioned objects. Object `foo` with version `BAR` has these entries:
+//!
+//! - the OLH entry (`OlhEntry`): the current version, and the steps that the gateway must still carry out
+//! - the entry of the version
+//! - the same entry under its listing key, which sorts the newest version first
+//! - a plain entry as a placeholder
+//!
+//! The null version has no id; as a delete marker it has an entry besides that of the data.
 //!
 //! All reads return the state before the call, so the order of reads and writes here matters only for the writes.
 

@@ -37,7 +37,7 @@ enum What {
 }
 
 impl MonCaps {
-    /// Parses the capability string of the entity `name`.
+    /// Parses the capability string of the entity `name`. Error: the place where the string is not understood.
     pub fn parse(text: &str, name: &AuthName) -> Result<Self, CapsError> {
         Ok(Self { grants: grants("mon", text, |c| grant(c, name))? })
     }

@@ -104,7 +104,7 @@ struct Spec {
 }
 
 impl OsdCaps {
-    /// Parses a capability string.
+    /// Parses a capability string. Error: the place where the string is not understood.
     pub fn parse(text: &str) -> Result<Self, CapsError> {
         Ok(Self { grants: grants("osd", text, grant)?, all: false })
     }

@@ -165,7 +165,9 @@ impl Bucket {
         (0..self.items.len()).map(|i| self.item_weight(i)).collect()
     }
 
-    /// Replaces the items and their weights, and recomputes the derived data.
+    /// Replaces the items and their weights (16.16 fixed point), and recomputes the derived data. Error: `Invalid` if
+    /// the weights of a uniform bucket differ or their sum exceeds 32 bits; `NoSpace` for too many items in a tree
+    /// bucket.
     pub fn set_items(&mut self, items: Vec<i32>, weights: Vec<u32>, straw_calc_version: u8) -> Result<(), CrushError> {
         debug_assert_eq!(items.len(), weights.len());
         let total = weights.iter().map(|w| u64::from(*w)).sum::<u64>();

@@ -47,7 +47,8 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// `osd crush rm-device-class`. Returns true if the device had a class.
+    /// `osd crush rm-device-class`. Returns true if the device had a class. Error: the shadow trees cannot be
+    /// rebuilt.
     pub fn remove_device_class(&mut self, device: i32) -> Result<bool, CrushError> {
         let had = self.class_map.remove(&device).is_some();
         if had {
@@ -56,7 +57,7 @@ impl CrushMap {
         Ok(had)
     }
 
-    /// `osd crush class create`.
+    /// `osd crush class create`: returns the id of the new class. Error: `Exists`.
     pub fn create_class(&mut self, name: &str) -> Result<i32, CrushError> {
         if self.class_id(name).is_some() {
             return Err(CrushError::Exists(format!("class '{name}'")));
@@ -89,7 +90,7 @@ impl CrushMap {
         Ok(())
     }
 
-    /// `osd crush class rename`.
+    /// `osd crush class rename`. Error: `NoSuchClass`, or `Exists` if the new name is in use.
     pub fn rename_class(&mut self, from: &str, to: &str) -> Result<(), CrushError> {
         let id = self.class_id(from).ok_or_else(|| CrushError::NoSuchClass(from.to_owned()))?;
         if self.class_id(to).is_some() {
@@ -105,7 +106,8 @@ impl CrushMap {
         self.class_map.iter().filter(|(d, c)| **d >= 0 && **c == class).map(|(d, _)| *d).collect()
     }
 
-    /// Rebuilds all shadow trees, with the ids they had.
+    /// Rebuilds all shadow trees, with the ids they had. Error: no bucket id is free, or a sum of weights exceeds 32
+    /// bits.
     pub fn rebuild_shadows(&mut self) -> Result<(), CrushError> {
         if self.class_names.is_empty() && self.class_bucket.is_empty() {
             return Ok(());

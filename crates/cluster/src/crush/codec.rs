@@ -108,7 +108,7 @@ fn get_names(r: &mut Reader<'_>) -> Result<std::collections::BTreeMap<i32, Strin
 }
 
 impl CrushMap {
-    /// Reads a map.
+    /// Decodes a map. Error: malformed bytes, or a map that breaks the invariants of this module.
     pub fn decode_blob(blob: &Bytes) -> Result<Self> {
         let mut r = Reader::shared(blob);
         Self::decode(&mut r)

@@ -1,7 +1,8 @@
 //! Changes of the hierarchy, as the monitor's `osd crush` commands make them.
 //!
 //! Every public function leaves a map with consistent weights and shadow trees. After an error the map may be
-//! changed in part, so callers work on a copy.
+//! changed in part, so callers work on a copy. Besides the errors that a function names, it fails with `NoSpace` if no
+//! bucket id is free, and with `Invalid` if a sum of weights exceeds 32 bits.
 
 use super::bucket::{Bucket, BucketAlg};
 use super::{CrushError, CrushMap, DEFAULT_TYPES, MAX_BUCKETS, TYPE_OSD, Tunables, rules, slot_of};
@@ -78,7 +79,8 @@ impl CrushMap {
         }
     }
 
-    /// Adds an empty bucket without a parent (`osd crush add-bucket`).
+    /// Adds an empty bucket without a parent (`osd crush add-bucket`), and returns its id. Error: `Invalid` for a bad
+    /// name or the type of devices, `Exists`, `NoSuchType`.
     pub fn add_bucket(&mut self, name: &str, type_name: &str) -> Result<i32, CrushError> {
         Self::check_name(name)?;
         if self.id_of(name).is_some() {
@@ -147,8 +149,10 @@ impl CrushMap {
         lowest.and_then(|name| self.bucket(self.id_of(name)?)).is_some_and(|b| b.items.contains(&item))
     }
 
-    /// Adds an item with a weight below the buckets of `loc`, which are created if missing. Adjusts the weights
-    /// above and rebuilds the shadow trees.
+    /// Adds an item with a weight below the buckets of `loc`, which are created if missing. Adjusts the weights above
+    /// and rebuilds the shadow trees. Error: `Invalid` for a bad name, a location that names no bucket, a bucket of
+    /// another type, or one that holds the item already; `NoSuchType`; `Exists` if another item has the name; `Loop`
+    /// if the location is below the item.
     pub fn insert_item(&mut self, item: i32, weight: u32, name: &str, loc: &Location) -> Result<(), CrushError> {
         Self::check_name(name)?;
         for v in loc.values() {
@@ -208,8 +212,8 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// `osd crush create-or-move`: adds a device, or moves an existing one with its weight. Returns true if the
-    /// map changed.
+    /// `osd crush create-or-move`: adds a device, or moves an existing one with its weight. Returns true if the map
+    /// changed. Errors are those of [`CrushMap::insert_item`].
     pub fn create_or_move_item(
         &mut self,
         item: i32,
@@ -233,8 +237,8 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// `osd crush set`/`add`: puts an item with a weight at a location, moving it if needed. Returns true if
-    /// the map changed.
+    /// `osd crush set`/`add`: puts an item with a weight at a location, moving it if needed. Returns true if the map
+    /// changed. Errors are those of [`CrushMap::insert_item`].
     pub fn update_item(&mut self, item: i32, weight: u32, name: &str, loc: &Location) -> Result<bool, CrushError> {
         Self::check_name(name)?;
         if !self.is_at(item, loc) {
@@ -261,7 +265,8 @@ impl CrushMap {
         Ok(changed)
     }
 
-    /// `osd crush move`: moves a bucket or device to a location, keeping its weight.
+    /// `osd crush move`: moves a bucket or device to a location, keeping its weight. Error: `NoSuchItem`, or an error
+    /// of [`CrushMap::insert_item`].
     pub fn move_item(&mut self, id: i32, loc: &Location) -> Result<(), CrushError> {
         let name = self.name_of(id).ok_or_else(|| CrushError::NoSuchItem(id.to_string()))?.to_owned();
         let weight = self.item_weight(id);
@@ -269,7 +274,8 @@ impl CrushMap {
         self.insert_item(id, weight, &name, loc)
     }
 
-    /// `osd crush link`: adds a bucket to a further parent.
+    /// `osd crush link`: adds a bucket to a further parent. Error: `NoSuchItem`, or an error of
+    /// [`CrushMap::insert_item`].
     pub fn link_bucket(&mut self, id: i32, loc: &Location) -> Result<(), CrushError> {
         let name = self.name_of(id).ok_or_else(|| CrushError::NoSuchItem(id.to_string()))?.to_owned();
         let weight = self.item_weight(id);
@@ -324,7 +330,8 @@ impl CrushMap {
         Ok(())
     }
 
-    /// `osd crush rm`: removes an item from everywhere. A bucket must be empty and unused.
+    /// `osd crush rm`: removes an item from everywhere. Error: `NoSuchItem`; `NotEmpty` or `Busy` for a bucket with
+    /// items or one that a rule uses.
     pub fn remove_item(&mut self, item: i32) -> Result<(), CrushError> {
         self.check_removable(item)?;
         if item >= 0 && self.parent_of(item).is_none() && !self.item_names.contains_key(&item) {
@@ -334,8 +341,10 @@ impl CrushMap {
         self.forget(item)
     }
 
-    /// `osd crush rm ITEM ANCESTOR` / `osd crush unlink ITEM [ANCESTOR]`: removes an item from `ancestor` and
-    /// the buckets below it. With its last parent the item itself is removed, unless `unlink_only`.
+    /// `osd crush rm ITEM ANCESTOR` / `osd crush unlink ITEM [ANCESTOR]`: removes an item from `ancestor` and the
+    /// buckets below it. With its last parent the item itself is removed, unless `unlink_only`. Error: `NoSuchItem`
+    /// if the item is not there; unless `unlink_only`, `NotEmpty` or `Busy` for a bucket with items or one that a
+    /// rule uses.
     pub fn remove_item_under(&mut self, item: i32, ancestor: i32, unlink_only: bool) -> Result<(), CrushError> {
         if !unlink_only {
             self.check_removable(item)?;
@@ -356,7 +365,8 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// `osd crush unlink` without an ancestor.
+    /// `osd crush unlink` without an ancestor: removes an item from all its parents. Error: `NoSuchItem` if it has
+    /// none.
     pub fn unlink_item(&mut self, item: i32) -> Result<(), CrushError> {
         if self.parent_of(item).is_none() {
             return Err(CrushError::NoSuchItem(item.to_string()));
@@ -385,7 +395,7 @@ impl CrushMap {
         }
     }
 
-    /// `osd crush rename-bucket`.
+    /// `osd crush rename-bucket`. Error: `Invalid` for a bad name or a device, `NoSuchItem`, `Exists`.
     pub fn rename_bucket(&mut self, from: &str, to: &str) -> Result<(), CrushError> {
         Self::check_name(to)?;
         let id = self.id_of(from).ok_or_else(|| CrushError::NoSuchItem(from.to_owned()))?;
@@ -399,7 +409,8 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// `osd crush swap-bucket`: exchanges the contents and the names of two buckets.
+    /// `osd crush swap-bucket`: exchanges the contents and the names of two buckets. Error: `NoSuchItem`, or
+    /// `Invalid` if one bucket is below the other.
     pub fn swap_buckets(&mut self, a: i32, b: i32) -> Result<(), CrushError> {
         let missing = |id: i32| CrushError::NoSuchItem(id.to_string());
         let (ba, bb) = (self.bucket(a).ok_or_else(|| missing(a))?, self.bucket(b).ok_or_else(|| missing(b))?);

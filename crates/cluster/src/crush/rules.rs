@@ -134,7 +134,8 @@ const INDEP_LEAF_TRIES: i32 = 5;
 const INDEP_TRIES: i32 = 100;
 
 impl CrushMap {
-    /// `osd crush rule create-simple/-replicated/-erasure`: adds a rule with the lowest free number.
+    /// `osd crush rule create-simple/-replicated/-erasure`: adds a rule and returns its number, the lowest free one.
+    /// Error: `Exists`, `NoSuchItem` for the root, `Invalid` for the type or class, `NoSpace`.
     pub fn add_simple_rule(&mut self, spec: &RuleSpec<'_>) -> Result<i32, CrushError> {
         if self.rule_id(spec.name).is_some() {
             return Err(CrushError::Exists(format!("rule '{}'", spec.name)));
@@ -173,7 +174,7 @@ impl CrushMap {
         self.add_rule(spec.name, Rule { ruleset: 0, kind: spec.kind, min_size, max_size, steps })
     }
 
-    /// Adds a rule with the lowest free number.
+    /// Adds a rule and returns its number, the lowest free one. Error: `NoSpace`.
     pub fn add_rule(&mut self, name: &str, mut rule: Rule) -> Result<i32, CrushError> {
         let at = self.rules.iter().position(Option::is_none).unwrap_or(self.rules.len());
         let Ok(ruleset) = u8::try_from(at) else {
@@ -190,7 +191,7 @@ impl CrushMap {
         Ok(at as i32)
     }
 
-    /// `osd crush rule rm`. The caller checks that no pool uses it.
+    /// `osd crush rule rm`. The caller checks that no pool uses the rule. Error: `NoSuchRule`.
     pub fn remove_rule(&mut self, id: i32) -> Result<(), CrushError> {
         let slot = usize::try_from(id).ok().and_then(|i| self.rules.get_mut(i)).filter(|r| r.is_some());
         *slot.ok_or_else(|| CrushError::NoSuchRule(id.to_string()))? = None;
@@ -198,7 +199,7 @@ impl CrushMap {
         Ok(())
     }
 
-    /// `osd crush rule rename`.
+    /// `osd crush rule rename`. Error: `NoSuchRule`, or `Exists` if the new name is in use.
     pub fn rename_rule(&mut self, from: &str, to: &str) -> Result<(), CrushError> {
         let id = self.rule_id(from).ok_or_else(|| CrushError::NoSuchRule(from.to_owned()))?;
         if self.rule_id(to).is_some() {

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Largest weight of one item, 10 million.
 const WEIGHT_MAX: f64 = 10_000_000.0;
 
-/// Converts a weight from a command to 16.16 fixed point.
+/// Converts a weight from a command to 16.16 fixed point. Error: `Invalid` for a negative weight or one above 10
+/// million or what 32 bits hold.
 pub fn weight_from_float(w: f64) -> Result<u32, CrushError> {
     if !w.is_finite() || w < 0.0 {
         return Err(CrushError::Invalid("crush weight must be non-negative".to_owned()));
@@ -72,7 +73,8 @@ impl CrushMap {
         Ok(())
     }
 
-    /// `osd crush reweight`: sets the weight of an item in every bucket that holds it.
+    /// `osd crush reweight`: sets the weight of an item in every bucket that holds it. Error: `NoSuchItem` if none
+    /// does.
     pub fn reweight_item(&mut self, item: i32, weight: u32) -> Result<(), CrushError> {
         let real: Vec<i32> = self.holders(item).into_iter().filter(|p| !self.is_shadow(*p)).collect();
         if real.is_empty() {
@@ -84,8 +86,8 @@ impl CrushMap {
         self.rebuild_shadows()
     }
 
-    /// `osd crush reweight-subtree`: sets the weight of every device below an item. Returns the number of
-    /// devices.
+    /// `osd crush reweight-subtree`: sets the weight of every device below a bucket. Returns the number of devices.
+    /// Error: `NoSuchItem` if there is no such bucket.
     pub fn reweight_subtree(&mut self, root: i32, weight: u32) -> Result<usize, CrushError> {
         if self.bucket(root).is_none() {
             return Err(CrushError::NoSuchItem(root.to_string()));
@@ -102,7 +104,8 @@ impl CrushMap {
         Ok(below.len())
     }
 
-    /// `osd crush reweight-all`: sets every bucket's weight to the sum of its items' weights.
+    /// `osd crush reweight-all`: sets every bucket's weight to the sum of its items' weights. Error: `Invalid` if a
+    /// sum exceeds 32 bits.
     pub fn reweight_all(&mut self) -> Result<(), CrushError> {
         for root in self.roots() {
             self.resum(root, &mut BTreeSet::new(), 0)?;
@@ -155,8 +158,8 @@ impl CrushMap {
         out
     }
 
-    /// `osd crush weight-set create[-compat]`: adds a weight set with the real weights. Returns false if it
-    /// exists.
+    /// `osd crush weight-set create[-compat]`: adds a weight set with the real weights. Returns false if it exists.
+    /// Error: `Invalid` for zero positions.
     pub fn create_weight_set(&mut self, key: i64, positions: usize) -> Result<bool, CrushError> {
         if positions == 0 {
             return Err(CrushError::Invalid("a weight set needs at least one position".to_owned()));
@@ -189,7 +192,8 @@ impl CrushMap {
         self.choose_args.remove(&key).is_some()
     }
 
-    /// `osd crush weight-set reweight[-compat]`: sets an item's weights in a weight set, one per position.
+    /// `osd crush weight-set reweight[-compat]`: sets an item's weights in a weight set, one per position. Error:
+    /// `NoSuchItem` if item or weight set do not exist, `Invalid` for a wrong number of weights.
     pub fn reweight_in_set(&mut self, key: i64, item: i32, weights: &[u32]) -> Result<(), CrushError> {
         let holders = self.holders(item);
         let places: Vec<(i32, usize)> = holders

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use wire::Features;
 
 impl OsdMap {
-    /// Map of the next epoch. It shares unchanged parts with this one.
+    /// Map of the next epoch. It shares unchanged parts with this one. Error: the incremental belongs to another
+    /// epoch or cluster, names an OSD outside the map, or holds parts that do not decode.
     pub fn apply(&self, inc: &Incremental) -> Result<Self, MapError> {
         if inc.epoch != self.epoch.next() {
             return Err(MapError::EpochGap { map: self.epoch, inc: inc.epoch });
@@ -69,7 +70,7 @@ impl OsdMap {
         Ok((m, blob))
     }
 
-    /// Changes the number of OSD slots.
+    /// Changes the number of OSD slots. Error: [`MapError::TooManyOsds`] above [`MAX_OSD_LIMIT`] or below 0.
     pub fn set_max_osd(&mut self, n: i32) -> Result<(), MapError> {
         if !(0..=MAX_OSD_LIMIT).contains(&n) {
             return Err(MapError::TooManyOsds { max: n, limit: MAX_OSD_LIMIT });

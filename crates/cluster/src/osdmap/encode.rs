@@ -324,7 +324,7 @@ impl OsdMap {
         }
     }
 
-    /// Decodes a map and verifies its checksum.
+    /// Decodes a map and verifies its checksum. Error: malformed bytes, an unknown version, or a wrong checksum.
     pub fn decode_blob(blob: &Bytes) -> std::result::Result<Self, MapError> {
         let mut m = Self::default();
         let mut r = Reader::shared(blob);
@@ -551,7 +551,8 @@ impl Incremental {
         }
     }
 
-    /// Decodes an incremental and verifies its own checksum.
+    /// Decodes an incremental and verifies its own checksum. Error: malformed bytes, an unknown version, or a wrong
+    /// checksum.
     pub fn decode_blob(blob: &Bytes) -> std::result::Result<Self, MapError> {
         let mut inc = Self::default();
         let mut r = Reader::shared(blob);

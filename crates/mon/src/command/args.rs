@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Given {
 
 impl Given {
     /// Reads the first JSON value of `text`, and ignores the rest, as Ceph does: `rbd perf image iostat` of 16.2
-    /// sends a quote too many.
+    /// sends a quote too many. Error: EINVAL if it is not a JSON object, or gives an argument twice.
     pub fn parse(text: &str) -> Res<Self> {
         let bad =
             || Refused::new(errno::EINVAL, format!("unparseable JSON {}", text.chars().take(256).collect::<String>()));

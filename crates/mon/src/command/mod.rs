@@ -418,7 +418,8 @@ fn errno_text(rc: i32) -> String {
     format!("({}) {text}", -rc)
 }
 
-/// Parses a command sent to a role.
+/// Parses a command sent to a role. Error: E2BIG for a command longer than [`COMMAND_LEN_MAX`], else EINVAL, with the
+/// status line for the sender.
 pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
     if cmd.iter().map(String::len).sum::<usize>() > COMMAND_LEN_MAX {
         return refuse(errno::E2BIG, "command too long");

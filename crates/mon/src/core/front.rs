@@ -46,7 +46,8 @@ impl Replica {
         prefixes.iter().map(|p| Range::prefix(p.as_bytes())).collect()
     }
 
-    /// A replica from the contents of [`Replica::ranges`] at one revision.
+    /// A replica from the contents of [`Replica::ranges`] at one revision. Error: a missing record, an unknown
+    /// format, or a record that does not decode.
     pub fn load(
         records: &[(Bytes, Entry)],
         revision: u64,

@@ -75,7 +75,8 @@ pub fn ranges() -> Vec<Range> {
     vec![before_maps, after_maps]
 }
 
-/// The ranges to read second: the records of the newest full map, and the incrementals before it.
+/// The ranges to read second, according to the records of the first: those of the newest full map, and the
+/// incrementals before it. Error: the bounds of the epochs are missing or do not decode.
 pub fn map_ranges(records: &[(Bytes, Entry)]) -> Result<Vec<Range>, LoadError> {
     let b = bounds(records)?.0;
     let h = MapHistory::new(&b);
@@ -196,7 +197,8 @@ impl Loaded {
 }
 
 impl MonCore {
-    /// A core from its records (all of [`ranges`]) and maps (all of [`map_ranges`]).
+    /// A core from its records (all of [`ranges`]) and maps (all of [`map_ranges`]). Error: a missing record, an
+    /// unknown format, or a record or map that does not decode.
     pub fn load(
         records: &[(Bytes, Entry)],
         maps: &[(Bytes, Entry)],
@@ -394,12 +396,13 @@ pub struct NewCluster {
 
 impl NewCluster {
     /// The transaction that writes the first records into an empty store; its CRUSH rule puts copies on different
-    /// hosts.
+    /// hosts. Error: the first OSD map cannot be encoded and decoded again.
     pub fn records(&self) -> Result<Txn, MapError> {
         self.records_for(DOMAIN_HOST)
     }
 
-    /// As [`NewCluster::records`], with the failure domain of the first rule as a CRUSH type number.
+    /// As [`NewCluster::records`], with the failure domain of the first rule as a CRUSH type number (0: OSDs, 1:
+    /// hosts).
     pub fn records_for(&self, domain: i32) -> Result<Txn, MapError> {
         let mut monmap = MonMap {
             fsid: self.fsid,

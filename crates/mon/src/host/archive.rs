@@ -76,7 +76,8 @@ fn b64(b: &[u8]) -> String {
 }
 
 /// Writes the state at one revision to `out` and returns the number of records. Monitors over etcd may keep running;
-/// a single monitor must be stopped, because it locks its file.
+/// a single monitor must be stopped, because it locks its file. Error: the state cannot be read, holds no cluster, or
+/// `out` cannot be written.
 pub fn export(from: &Place, out: &mut dyn Write) -> Result<usize, MonError> {
     let io = |error| MonError::Io { path: "archive".into(), error };
     let records = run_here(|_, _| async {
@@ -205,7 +206,9 @@ async fn write(store: &mut Store, to: &Place, plan: Vec<Txn>) -> Result<(), MonE
 }
 
 /// Reads the output of [`export`] into a place that holds no cluster, and returns the number of records. What an
-/// import that was cut short has left there is removed. All monitors must be stopped.
+/// import that was cut short has left there is removed. All monitors must be stopped. Error: a damaged or truncated
+/// archive, a place that holds a cluster or cannot be written, a monitor that leads, or another import that begins
+/// meanwhile.
 pub fn import(to: &Place, input: &mut dyn BufRead) -> Result<usize, MonError> {
     let records = parse(input)?;
     let n = records.len();

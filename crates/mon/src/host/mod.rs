@@ -192,7 +192,8 @@ impl Store {
 /// Token of reads at the start.
 const READ: state::Token = 0;
 
-/// Runs a monitor on this reactor until it is asked to stop.
+/// Runs a monitor on this reactor until it is asked to stop. Error: the reason why it did not start or stopped by
+/// itself.
 pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     if let Some(etcd) = o.etcd.clone() {
         return many::run(cx, o, etcd).await;

@@ -209,7 +209,8 @@ pub enum Refusal {
     Lacks(Right),
 }
 
-/// Judges a message by its type, before it is decoded.
+/// Judges a message by its type, before it is decoded. Error: the lane does not accept the type, or the sender lacks
+/// the right.
 pub fn admit(lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
     let right = right(lane, kind).ok_or(Refusal::NotHere)?;
     if right.is_held_by(who) { Ok(()) } else { Err(Refusal::Lacks(right)) }
@@ -223,7 +224,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Calls [`admit`] and counts the verdict.
+    /// Calls [`admit`] and counts the verdict. Errors are those of [`admit`].
     pub fn admit(&self, lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
         self.count(admit(lane, kind, who))
     }

@@ -370,7 +370,7 @@ impl Control {
         self.mon.handle_closed(now);
     }
 
-    /// Handles a message of the monitor.
+    /// Handles a message of the monitor. Error: the message does not decode, and has no effect.
     pub fn handle_mon_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
         self.mon.handle_message(m)
     }

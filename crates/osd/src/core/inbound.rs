@@ -31,7 +31,8 @@ pub enum NotTaken {
     BadMaps(DecodeError),
 }
 
-/// Admits and decodes a message that came to the public address.
+/// Admits and decodes a message that came to the public address. Error: the sender may not send it, or it does not
+/// decode.
 pub fn from_client(door: &Door, who: &Principal, m: &Message) -> Result<Request, NotTaken> {
     door.admit(Lane::Public, m.header.kind, who).map_err(NotTaken::Refused)?;
     match m.header.kind {

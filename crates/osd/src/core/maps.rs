@@ -69,8 +69,8 @@ pub struct MapFeed {
 }
 
 impl MapFeed {
-    /// Stored maps older than this one, oldest first. At a start they are shown to PGs whose stored info is
-    /// older.
+    /// Stored maps older than this one, oldest first. At a start they are shown to PGs whose stored info is older.
+    /// Error: a stored incremental does not decode or apply.
     pub fn older(&self) -> Result<Vec<Arc<OsdMap>>, MapError> {
         let mut all = Vec::new();
         let mut at = self.base.clone();
@@ -150,7 +150,8 @@ impl MapHistory {
         }
     }
 
-    /// Restores the history from stored maps: the newest full map and the incrementals after it.
+    /// Restores the history from stored maps: a full map and the incrementals after it. Error: one of them does not
+    /// decode or apply.
     pub fn restore(fsid: Uuid, full: &Bytes, incs: &BTreeMap<Epoch, Bytes>) -> Result<Self, MapError> {
         let mut h = Self::new(fsid);
         let mut map = OsdMap::decode_blob(full)?;

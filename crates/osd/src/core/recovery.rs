@@ -82,8 +82,8 @@ impl Shard {
         self.reactor = reactor;
     }
 
-    /// Gives up the unfound objects of a PG on an operator's order. Returns the answer for the operator; `None`
-    /// if the PG is not here.
+    /// Gives up the unfound objects of a PG on an operator's order. Returns the answer for the operator, or the errno
+    /// and text of the refusal ([`Pg::mark_unfound_lost`](pg::Pg::mark_unfound_lost)); `None` if the PG is not here.
     pub fn mark_lost(
         &mut self,
         pg: PgId,

@@ -42,7 +42,8 @@ pub fn owner_of(p: &Principal) -> u64 {
     h.finish()
 }
 
-/// Parses the caps of a principal's ticket: one encoded string or nothing.
+/// Parses the caps of a principal's ticket: one encoded string or nothing. Error: the reason why the caps do not
+/// parse.
 pub fn caps_of(p: &Principal) -> Result<OsdCaps, String> {
     if p.caps.allow_all {
         return Ok(OsdCaps::allow_all());

@@ -141,7 +141,8 @@ fn device_error(path: &std::path::Path) -> impl Fn(String) -> OsdError + use<> {
     move |what| OsdError::Device { path: path.clone(), what }
 }
 
-/// Creates a store for an OSD.
+/// Creates a store for an OSD: formats the device or file, and writes the first superblock. Error: the device cannot
+/// be used, holds other contents (without `force`), or fails.
 pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
     let err = device_error(&m.block);
     let file = disk::prepare(&m.block, m.bytes, m.force).map_err(|e| err(e.to_string()))?;
@@ -351,7 +352,8 @@ fn fill_log(stores: &[Store], file: &DiskFile) {
     }
 }
 
-/// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised).
+/// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised). Error: the reason why the OSD did
+/// not start or ended on its own.
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let modes = modes(&o)?;
     let err = device_error(&o.block);

@@ -73,13 +73,13 @@ impl ScrubObject {
         self.attrs.iter().find(|a| a.name == name)
     }
 
-    /// The object info, decoded; `None` if the copy has none.
+    /// The object info, decoded; `None` if the copy has none. Error: it does not decode.
     #[must_use]
     pub fn info(&self) -> Option<Result<ObjectInfo>> {
         self.attr(OI_ATTR).and_then(|a| a.value.as_ref()).map(ObjectInfo::from_attr)
     }
 
-    /// The snapset, decoded; `None` if the copy has none.
+    /// The snapset, decoded; `None` if the copy has none. Error: it does not decode.
     #[must_use]
     pub fn snapset(&self) -> Option<Result<SnapSet>> {
         self.attr(SS_ATTR).and_then(|a| a.value.as_ref()).map(SnapSet::from_attr)

@@ -59,7 +59,8 @@ impl Part for Lost {
 
 impl Pg {
     /// Gives up all unfound objects: deletes them, or with `revert` goes back to the newest version on any copy.
-    /// Returns the answer to the operator.
+    /// Returns the answer to the operator. Errors, with the text for the operator: EINVAL to revert in an
+    /// erasure-coded pool or before all sources were asked, EROFS on a replica, EAGAIN while the PG is not active.
     pub fn mark_unfound_lost(
         &mut self,
         revert: bool,
