@@ -6,15 +6,17 @@
 # selects the radosgw of the system in it.
 source "$(dirname "$0")/../lib.sh"
 : "${OBJECTS:=20000}" "${OSDS:=3}" "${SEED:=$RANDOM}" "${WRITERS:=4}"
+# Seconds that a command may take: the longest one removes all objects.
+PATIENCE=$((300 + OBJECTS / 50))
 export S3_MOST=4096
 cluster_up --osds "$OSDS" --osd-size 6G --s3 ${GATEWAY_ROOT:+--ceph-root "$GATEWAY_ROOT"}
 wait_for 120 grep -q '^secret key' "$W/up.out" || { cat "$W/up.out"; exit 1; }
 AK=$(sed -n 's/^access key: //p' "$W/up.out") SK=$(sed -n 's/^secret key: //p' "$W/up.out")
 s3() { /usr/bin/python3 "$ROOT/interop/py/s3.py" "127.0.0.1:$((PORT + 5))" "$AK" "$SK" "$@"; }
 if [ -n "${GATEWAY_ROOT:-}" ]; then
-  admin() { timeout 300 chroot "$GATEWAY_ROOT" radosgw-admin -c "/run/belemnite/$(awk '/^fsid/{print $3}' "$CEPH_CONF")/ceph.conf" -n client.rgw.a "$@" 2>>"$W/admin.err"; }
+  admin() { timeout "$PATIENCE" chroot "$GATEWAY_ROOT" radosgw-admin -c "/run/belemnite/$(awk '/^fsid/{print $3}' "$CEPH_CONF")/ceph.conf" -n client.rgw.a "$@" 2>>"$W/admin.err"; }
 else
-  admin() { timeout 300 radosgw-admin "$@" 2>>"$W/admin.err"; }
+  admin() { timeout "$PATIENCE" radosgw-admin "$@" 2>>"$W/admin.err"; }
 fi
 consistent() {
   admin bucket check --bucket "$1" >"$W/check"
