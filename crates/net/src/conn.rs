@@ -43,6 +43,7 @@ pub(crate) struct Conn {
     epoch: Cell<u32>,
     waker: RefCell<Option<Waker>>,
     pub(crate) dirty: Cell<bool>,
+    /// The socket is full. The task waits until it has room, and nothing is written before.
     blocked: Cell<bool>,
     closed: Cell<bool>,
     /// The handler knows the connection: we dialled it or reported it open.
@@ -200,7 +201,7 @@ impl Conn {
     /// Writes queued output. Returns false if the state machine wants the socket closed after it.
     fn write_all(&self, inner: &Inner) -> Result<bool, WriteError> {
         let stream = self.stream.borrow();
-        let Some(stream) = &*stream else { return Ok(true) };
+        let Some(stream) = stream.as_ref().filter(|_| !self.blocked.get()) else { return Ok(true) };
         let mut machine = self.machine.borrow_mut();
         machine.prepare_flush().map_err(WriteError::Protocol)?;
         while machine.unwritten() > 0 {
@@ -343,7 +344,8 @@ impl Conn {
                 }
             }
         }
-        if !self.closed.get() && self.machine.borrow().wants_write() {
+        // With a full socket a turn's end could write nothing, and would wake the task for the next turn.
+        if !self.closed.get() && !self.blocked.get() && self.machine.borrow().wants_write() {
             inner.mark_dirty(self);
         }
     }

@@ -117,6 +117,49 @@ fn a_handler_that_does_not_consume_stops_the_reading() {
 }
 
 #[test]
+fn output_for_a_full_socket_waits_without_turns() {
+    run(|| async {
+        let net = Net::new();
+        let (cp, sp) = lossy();
+        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
+        let limits = Limits { in_flight_bytes_max: 100_000, ..Limits::default() };
+        let (s, addr) = server(&net, sp, limits, sh.clone());
+        s.set_auto_consume(false);
+        let limits = Limits { output_bytes_max: 64 << 20, ..Limits::default() };
+        let conn = client(&net, cp, limits, ch.clone()).connect(target(addr));
+        ch.open().await;
+        let (sconn, _) = sh.open().await;
+        for i in 0..32 {
+            net.send(conn, message(i, 0, 1 << 20)).unwrap();
+        }
+        let first = sh.message().await;
+        // The server reads no further, and the socket fills up.
+        let mut bytes = 0;
+        while net.stats().bytes_out != bytes {
+            bytes = net.stats().bytes_out;
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let turns = reactor::turn::Turn::current().count();
+        for i in 32..36 {
+            net.send(conn, message(i, 0, 1 << 20)).unwrap();
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let turns = reactor::turn::Turn::current().count() - turns;
+        assert!(turns <= 16, "{turns} turns for four messages that nobody takes");
+        net.consumed(sconn, first.cost());
+        for i in 1..36 {
+            let m = sh.message().await;
+            assert_eq!(m.header.tid, i);
+            net.consumed(sconn, m.cost());
+        }
+    });
+}
+
+#[test]
 fn all_connections_together_are_bounded_and_none_starves() {
     run(|| async {
         let net = Net::new();
