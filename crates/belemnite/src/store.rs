@@ -359,7 +359,7 @@ fn is_own(oid: &Oid) -> bool {
     oid.hobj.oid.is_empty()
 }
 
-/// Rebuilds the metadata from its readable pages and reports what is missing; true if anything is.
+/// Rebuilds the metadata from its readable pages and prints the losses; true if there are any.
 fn rebuild(path: &Path) -> Result<bool, Error> {
     let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
     let lacks =

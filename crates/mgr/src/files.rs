@@ -200,7 +200,7 @@ fn unpack(r: &PerfMetricReport, packed: &bytes::Bytes) -> Option<Counters> {
     Some(out)
 }
 
-/// The facts that clients of one file system told of themselves, by `client.123`.
+/// Metadata that the clients of one file system reported about themselves, by `client.123`.
 pub type Clients = BTreeMap<String, Map<String, Value>>;
 
 /// Reads an MDS's list of sessions (`client ls`); entries of another form are left out.

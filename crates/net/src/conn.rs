@@ -562,7 +562,7 @@ impl Conn {
             return;
         }
         inner.remove(self.id);
-        // Returns what the handler still holds: it can't name the connection any more.
+        // Count all bytes that the handler holds as consumed: it cannot return them for a closed connection.
         self.consumed(inner, usize::MAX);
         if let Some(key) = self.session.take() {
             let mut s = self.ep.sessions.borrow_mut();

@@ -32,7 +32,7 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 pub const ADDRESSES: usize = 4096;
 /// Most log lines about one address in a minute.
 const LINES: u32 = 5;
-/// Interval of the line that sums up what was not logged.
+/// Interval of the log line that counts the failures without a line of their own.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// Most addresses that a summary names.
 const NAMED: usize = 5;

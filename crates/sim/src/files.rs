@@ -3,8 +3,8 @@
 //! Oracles:
 //!  1. When a daemon begins to act for a rank, the OSD map with which it does so blocklists all daemons that got the rank
 //!     earlier, except for those that gave it up. Some of these may begin to act later, as they hear of their rank late.
-//!  2. A rank's journal has what the last daemon was told is durable, and nothing that an earlier daemon wrote after a
-//!     later one read it.
+//!  2. A rank's journal has every entry that was acknowledged to the rank's last daemon, and no entry that an earlier
+//!     daemon wrote after a later one read the journal.
 //!  3. A daemon whose beacons are answered keeps its place; so does every daemon after a stall of the monitor, for as
 //!     long as the monitor waits for beacons.
 //!  4. Epochs of the FSMap do not go back, an epoch has one content, and the committed map keeps its invariants.

@@ -159,7 +159,7 @@ pub struct State {
     clones_digest: u64,
     /// The version in the answer to the last write; `None` if that has no answer.
     pub version: Option<u64>,
-    /// The pool's erasure code, which decides what it refuses.
+    /// The pool's erasure code, which determines the operations that the pool refuses.
     pub code: Option<Code>,
 }
 

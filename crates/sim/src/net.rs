@@ -128,7 +128,7 @@ pub struct Net {
     cut: Vec<Vec<u32>>,
     slow: BTreeMap<(NodeId, NodeId), Time>,
     refused: BTreeMap<(NodeId, SocketAddr), Time>,
-    /// Least delay of a message, and the mean of what is added.
+    /// Least delay of a message, and the mean of the random delay added to it.
     delay: (Time, Time),
     slow_message: u64,
     rng: base::rng::Rng,

@@ -232,7 +232,7 @@ pub struct Options {
     pub bursts: bool,
     /// True if all hosts lose power at once at the end, before the contents are read.
     pub final_power_cut: bool,
-    /// Least delay of a message, and the mean of what is added.
+    /// Least delay of a message, and the mean of the random delay added to it.
     pub delay: (Time, Time),
     /// One message in so many takes a hundred times as long; 0 for never.
     pub slow_message: u64,
@@ -293,7 +293,7 @@ pub struct Options {
 
 /// Bytes of a simulated disk.
 const DISK: u64 = 1 << 30;
-/// Bytes of a disk that is filled: as small as a store can be, plus what a run may write.
+/// Bytes of a disk that is filled: the least size of a store, plus the bytes that a run may write.
 const SMALL_DISK: u64 = 96 << 20;
 
 /// Least default of the records that a PG's log keeps.

@@ -1,10 +1,10 @@
 //! The state that several monitors share, and the oracles about them. It keeps the simulated state, all changes in the
-//! order of their effect, and what processes were told.
+//! order of their effect, and the epochs that were sent to processes.
 //!
 //! Oracles:
 //!  1. An epoch has one content, in the state and in all messages.
-//!  2. Monitors tell a process no epoch older than one that they told it before. A question for the newest epoch is
-//!     answered with none older than any epoch that was told before the question.
+//!  2. Monitors send a process no epoch older than one that they sent it before. The answer to a question for the
+//!     newest epoch is not older than any epoch that was sent to any process before the question.
 //!  3. A leader acts before any later leader does, in true time.
 //!  4. Each change of the state is made under the leader that the state names at that time, by one process for each
 //!     leader.
@@ -39,7 +39,7 @@ pub struct Several {
     pub waiting: usize,
     /// Global ids given to sessions.
     pub given: BTreeSet<u64>,
-    /// Newest epoch that any process was told.
+    /// Newest epoch that was sent to any process.
     pub newest: u32,
     /// Leases may end early. Then a deposed leader may tell old epochs, but it changes nothing.
     early: bool,
@@ -188,7 +188,7 @@ impl Several {
         None
     }
 
-    /// Checks an answer to a question for the newest epoch; `before` is the newest epoch that was told to any process
+    /// Checks an answer to a question for the newest epoch; `before` is the newest epoch that was sent to any process
     /// before the question.
     pub fn answered(&mut self, epoch: u32, before: u32) -> Option<String> {
         self.newest = self.newest.max(epoch);

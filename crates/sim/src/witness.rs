@@ -16,7 +16,7 @@ const OPEN_MAX: usize = 8;
 enum What {
     /// `config-key set`.
     Set(u64),
-    /// A question for the newest epoch, with the newest one that was told to any process before.
+    /// A question for the newest epoch, with the newest one that was sent to any process before.
     Epoch(u32),
     /// A new key.
     Key,
@@ -123,7 +123,7 @@ impl Witness {
         }
     }
 
-    /// Differences between what the cluster has and what its answers promised.
+    /// A change that the cluster has, or lacks, contrary to its answer; `None` if there is none.
     #[must_use]
     pub fn contradicted(&self, w: &World) -> Option<String> {
         let core = crate::oracle::core(w)?;

@@ -22,7 +22,7 @@
 //! | [`embedded::EmbeddedStore`] | one file on the local machine |
 //! | [`etcd::EtcdStore`] | an etcd v3 cluster |
 //! | [`memory::MemoryStore`] | tests and the simulator's single monitor |
-//! | [`simulated::SimulatedStore`] | a replicated store with faults, for tests of what is above it |
+//! | [`simulated::SimulatedStore`] | a replicated store with faults, for tests of its users |
 
 #![forbid(unsafe_code)]
 

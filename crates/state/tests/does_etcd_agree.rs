@@ -195,7 +195,7 @@ fn an_etcd_that_is_full_refuses_writes_and_serves_reads() {
     let refused = (0..40).find_map(|n| d.ask(write(n)).result.err().map(|e| (n, e)));
     let Some((n, StateError::Refused(why))) = refused else { panic!("{refused:?}") };
     assert!(n > 0 && why.contains("space"), "{why}");
-    // Nothing of it took effect; what is there can be read, and leases live on.
+    // The refused write had no effect; existing keys can be read, and leases can be renewed.
     let read = d.ask(Op::get(vec![Bytes::from(format!("k{n}")), Bytes::from_static(b"k0")]));
     let Ok(Outcome::Values(v)) = read.result else { panic!("{read:?}") };
     assert!(v[0].is_none() && v[1].as_ref().is_some_and(|e| e.value == large));

@@ -263,7 +263,7 @@ fn a_broken_frame_of_many_blocks_is_told_from_a_torn_one() {
         let e = open(&mut d).err().map(|e| e.to_string());
         assert!(e.as_ref().is_some_and(|e| e.contains("was durable")), "block {block}: {e:?}");
     }
-    // No frame confirms what a crash cut off.
+    // No later frame confirms the frames that a crash cut off.
     let mut d = dev.clone();
     d.flips.insert(head, 100);
     d.misplace(u64::MAX, next);

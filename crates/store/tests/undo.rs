@@ -307,8 +307,8 @@ fn undoing_a_rewrite_of_a_lost_map_gives_errors_again() {
     assert!(matches!(read(&mut w), Err(ReadError::Io { .. })));
 }
 
-/// Large writes reach the device before their record. The replaced blocks are kept all the same, without a
-/// copy.
+/// Large writes reach the device before their record. Their undo record keeps the replaced blocks without a copy
+/// as well.
 #[test]
 fn undo_records_of_large_writes_keep_blocks_by_reference() {
     let (mut w, c) = (World::new(), pg(0));

@@ -157,7 +157,7 @@ pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for the gateway, creates the user, and prints what an S3 client needs.
+/// Waits for the gateway, creates the user, and prints endpoint and keys for S3 clients.
 pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error> {
     let start = tokio::time::Instant::now();
     let mut warned = false;

@@ -115,7 +115,7 @@ impl Service {
         Ok(one_line(&files::report(&filter, &all)))
     }
 
-    /// The facts that clients of a file system told of themselves, not older than a period of reports.
+    /// Metadata that the clients of a file system reported about themselves, not older than a report period.
     async fn clients_of(&self, rank: &FirstRank) -> Rc<Clients> {
         let known = self.files.borrow().clients.get(&rank.gid).cloned();
         if let Some((at, clients)) = &known

@@ -2,7 +2,7 @@
 //! place of metadata it keeps a journal, one object of the metadata pool for each rank, through the production
 //! objecter. So OSDs must refuse the writes of a replaced daemon.
 //!
-//! The model acts until it is told that it lost its rank. A real daemon pauses once its beacons get no answers.
+//! The model acts until a map shows that it lost its rank. A real daemon pauses once its beacons get no answers.
 
 use super::links::{Links, Seen, Told};
 use super::{FSID, addr};
@@ -29,7 +29,7 @@ const STEP_MAX: Time = 2 * SEC;
 const THINK_MAX: Time = SEC;
 /// Pause before a failed read is repeated.
 const AGAIN: Time = SEC;
-/// Pause before a daemon that lost its place starts anew, at least.
+/// Least pause before a daemon that was removed from the map restarts.
 const RESPAWN: Time = 100 * MS;
 
 /// An operation on the journal without an answer.

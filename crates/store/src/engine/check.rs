@@ -117,7 +117,7 @@ struct OfShard {
     more: FxHashMap<u64, u64>,
     /// By data block: references beyond the first that the tree's reference counts state.
     counted: FxHashMap<u64, u64>,
-    /// Sums of maps and omaps by object number: the value in the onode minus what the leaves hold.
+    /// Sums of maps and omaps by object number: the value in the onode minus the sum over the leaves.
     maps: FxHashMap<u64, i64>,
     omaps: FxHashMap<u64, (i64, i64)>,
     /// Numbers of objects with omap keys in a leaf where lookups do not find them.
@@ -294,7 +294,7 @@ impl Store {
             }
             Err(e) => {
                 w.report.add(e.to_string());
-                // The blocks of an unreadable page are in use all the same.
+                // The blocks of an unreadable page count as used, too.
                 blocks_of(&loc.runs).for_each(|b| w.page(b));
                 sum
             }

@@ -116,7 +116,7 @@ impl Store {
     fn may_bring(&mut self, tag: Tag, bytes: usize) -> bool {
         let p = self.plan(tag);
         if std::mem::take(&mut p.let_in) {
-            // The present need counts, not the one when the plan was told to wait.
+            // Count the present need: it may differ from the one at which the plan began to wait.
             let was = std::mem::replace(&mut p.brought, bytes);
             self.needs.brought = self.needs.brought - was + bytes;
             return true;

@@ -175,7 +175,7 @@ fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &m
 }
 
 /// True if the operation does not change what later ones need, except for split pages. This assumes omap keys
-/// inside the onode; [`Needs::leaves`] tells of others.
+/// inside the onode; for an omap in leaves, [`Needs::leaves`] is set.
 fn is_plain(op: &Op) -> bool {
     use Op::{Keep, LogAppend, OmapSet, OmapSetHeader, PgInfo, RmAttr, RmAttrs, SetAllocHint, SetAttrs, Touch, Write};
     matches!(

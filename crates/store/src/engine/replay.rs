@@ -56,7 +56,7 @@ pub(super) struct LogEnd {
 }
 
 impl LogEnd {
-    /// End of a log that begins anew.
+    /// Position of a new, empty log.
     pub(super) fn fresh(lsn: u64) -> Self {
         let head = Position { pos: 0, seq: 1, chain: 0 };
         Self { head, tail: 0, used: 0, lsn, replayed: Replayed::default() }

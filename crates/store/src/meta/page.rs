@@ -430,7 +430,7 @@ impl Meta {
         Some(w)
     }
 
-    /// Drops what a page's body keeps elsewhere.
+    /// Drops the onodes and collection records of a page, which are kept outside its body.
     pub(super) fn forget_body(&mut self, body: &Body) {
         match body {
             Body::Objects { ids } => {

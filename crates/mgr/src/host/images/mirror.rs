@@ -240,7 +240,7 @@ async fn create_locked(image: &Image, image_name: &str, name: &str, peers: &BTre
     place.rbd(&header, "mirror_image_snapshot_set_copy_progress", input).await.map(|_| ())
 }
 
-/// Writes the state objects of a mirror snapshot: what a peer needs besides the data.
+/// Writes the state objects of a mirror snapshot, which have all that a peer needs besides the data.
 async fn write_state(image: &Image, image_name: &str, snap: u64) -> Step<()> {
     let (place, header) = (&image.place, image.header());
     let limit: u64 = match place.rbd_as(&header, "snapshot_get_limit", Bytes::new()).await {
