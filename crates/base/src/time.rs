@@ -17,10 +17,10 @@ impl Utime {
     /// Time zero, "never".
     pub const ZERO: Self = Self { sec: 0, nsec: 0 };
 
-    /// Converts a duration since 1970.
+    /// Converts a duration since 1970; seconds beyond the range become the last one.
     #[must_use]
     pub fn from_unix(d: Duration) -> Self {
-        Self { sec: d.as_secs() as u32, nsec: d.subsec_nanos() }
+        Self { sec: u32::try_from(d.as_secs()).unwrap_or(u32::MAX), nsec: d.subsec_nanos() }
     }
 
     /// Converts to a duration since 1970.
@@ -79,7 +79,7 @@ impl Mono {
 impl Add<Duration> for Mono {
     type Output = Self;
     fn add(self, d: Duration) -> Self {
-        Self(self.0.saturating_add(d.as_nanos() as u64))
+        Self(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -108,5 +108,15 @@ mod tests {
         assert_eq!(Utime { sec: 1_700_000_000, nsec: 123_456_789 }.iso(), "2023-11-14T22:13:20.123456+0000");
         assert_eq!(Utime::ZERO.iso(), "1970-01-01T00:00:00.000000+0000");
         assert_eq!(Utime { sec: 951_782_400, nsec: 0 }.iso(), "2000-02-29T00:00:00.000000+0000");
+    }
+
+    #[test]
+    fn sums_do_not_wrap() {
+        let now = Utime { sec: 1_700_000_000, nsec: 5 };
+        for secs in [u64::from(u32::MAX), 1 << 40, u64::MAX] {
+            assert_eq!(now.plus(Duration::from_secs(secs)).sec, u32::MAX);
+            assert!(now.plus(Duration::from_secs(secs)) > now);
+        }
+        assert_eq!(Mono(7) + Duration::from_secs(u64::MAX), Mono(u64::MAX));
     }
 }
