@@ -6,7 +6,7 @@
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
 use crate::timekey::{PREFIX, head_cmp, marker_or, prefix};
-use crate::util::{enc, fail, input, omap_put, stored};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_put, stored};
 use base::Utime;
 use base::errno::ENODATA;
 use bytes::Bytes;
@@ -120,8 +120,10 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let mut marker = marker_or(marker, from);
     let mut entries = Vec::new();
     let mut last = Bytes::new();
+    let mut bytes = 0;
     let truncated = loop {
         let (page, more) = c.omap_list(&marker, PREFIX, max - entries.len())?;
+        bytes += bytes_of(&page);
         let mut ended = false;
         for (k, v) in page {
             last = k;
@@ -137,7 +139,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if ended || !more {
             break false;
         }
-        if entries.len() >= max {
+        if entries.len() >= max || bytes >= LIST_BYTES {
             break true;
         }
         marker = last.clone();

@@ -6,9 +6,9 @@
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{enc, fail, input, join, omap_opt, omap_put, stored, stored_as};
+use crate::util::{LIST_BYTES, enc, fail, input, join, omap_opt, omap_put, stored, stored_as};
 use base::Utime;
-use base::errno::{EINVAL, ENOENT};
+use base::errno::{E2BIG, EINVAL, ENOENT};
 use bytes::Bytes;
 use ring::hmac;
 use std::collections::BTreeSet;
@@ -252,12 +252,15 @@ fn get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         input(i, |r| r.versioned("cls_otp_get_otp_op", 1, |r, _| Ok((r.bool()?, r.get::<Vec<Bytes>>()?))))?;
     let ids = load_ids(c)?;
     let asked: Vec<Bytes> = if all { ids.iter().cloned().collect() } else { asked };
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for id in asked.iter().filter(|id| ids.contains(*id)) {
-        match load(c, id)? {
-            Some(i) => found.push(i.info),
-            None => return fail(ENOENT),
+        let Some(Instance { info, .. }) = load(c, id)? else { return fail(ENOENT) };
+        // An id may be named many times.
+        bytes += size_of::<Info>() + info.id.len() + info.seed.len() + info.secret.len();
+        if bytes > LIST_BYTES {
+            return fail(E2BIG);
         }
+        found.push(info);
     }
     Ok(enc(|w| w.versioned(1, 1, |w| w.put(&found))).into())
 }

@@ -5,7 +5,7 @@
 //! `cls_queue_urgent_data`.
 
 use crate::ctx::{ClsResult, ObjectCtx};
-use crate::queue::ring::{Head, Marker};
+use crate::queue::ring::{Head, LIST_MAX, Marker};
 use crate::registry::{Method, Output};
 use crate::rgw::gc::{Info, LIST_DEFAULT, list_input, list_output, set_input};
 use crate::util::{enc, fail, input, optional};
@@ -118,11 +118,14 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (marker, max, expired) = list_input(i)?;
     let q = Queue::load(c)?;
     let now = c.now();
-    let (mut found, mut seen) = (Vec::new(), 0);
+    let (mut found, mut seen, mut looks) = (Vec::new(), 0, 0);
     let mut start = Marker::parse(&marker);
     let (next, more) = loop {
         let page = q.head.list(c, start, None, u64::from(max - seen))?;
         let empty = page.entries.is_empty();
+        // A page that ended early has enough bytes for a reply.
+        let enough = (page.entries.len() as u64) < u64::from(max - seen);
+        looks += page.entries.len() as u64;
         for (data, _) in page.entries {
             let info = decode(&data)?;
             if q.deferred(&info.tag).is_some_and(|t| t > info.time) {
@@ -133,7 +136,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
                 found.push(info);
             }
         }
-        if empty || seen >= max || !page.truncated {
+        if empty || enough || looks >= LIST_MAX || seen >= max || !page.truncated {
             break (page.next, page.truncated);
         }
         start = Some(page.next);

@@ -4,7 +4,7 @@
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{OMAP_PAGE, enc, fail, input, join, omap_opt, omap_put, stored};
+use crate::util::{LIST_BYTES, OMAP_PAGE, bytes_of, enc, fail, input, join, omap_opt, omap_put, stored};
 use base::Utime;
 use base::errno::{E2BIG, ENOENT};
 use bytes::Bytes;
@@ -90,12 +90,14 @@ fn reset(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 }
 
 fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
-    let (mut left, mut cursor) = input(i, |r| r.versioned("sem_set::list_op", 1, |r, _| Ok((r.u64()?, r.blob()?))))?;
-    let mut found: BTreeMap<Bytes, u64> = BTreeMap::new();
-    while left > 0 {
+    let (max, mut cursor) = input(i, |r| r.versioned("sem_set::list_op", 1, |r, _| Ok((r.u64()?, r.blob()?))))?;
+    let mut left = usize::try_from(max).map_or(OMAP_PAGE, |m| m.min(OMAP_PAGE));
+    let (mut found, mut bytes): (BTreeMap<Bytes, u64>, _) = (BTreeMap::new(), 0);
+    while left > 0 && bytes < LIST_BYTES {
         let after = [PREFIX, &cursor, b"\x01"].concat();
-        let (page, more) = c.omap_list(&after, PREFIX, left.min(OMAP_PAGE as u64) as usize)?;
-        left = left.saturating_sub(page.len() as u64);
+        let (page, more) = c.omap_list(&after, PREFIX, left)?;
+        left = left.saturating_sub(page.len());
+        bytes += bytes_of(&page);
         for (k, b) in page {
             let value = stored(&b, |r| r.versioned("sem_val", 1, |r, _| r.u64()))?;
             cursor = k.slice(PREFIX.len()..);

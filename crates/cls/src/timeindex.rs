@@ -5,7 +5,7 @@
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
 use crate::timekey::{PREFIX, head_cmp, marker_or, prefix};
-use crate::util::{enc, fail, input, omap_put};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_put};
 use base::Utime;
 use base::errno::ENODATA;
 use bytes::Bytes;
@@ -59,9 +59,10 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let mut after = marker_or(marker, from);
     let mut marker = Bytes::new();
     let mut entries: Vec<(Bytes, Bytes)> = Vec::new();
-    let mut left = max;
+    let (mut left, mut bytes) = (max, 0);
     let truncated = loop {
         let (page, more) = c.omap_list(&after, PREFIX, left)?;
+        bytes += bytes_of(&page);
         left = left.saturating_sub(page.len());
         let mut ended = false;
         for (k, v) in page {
@@ -79,7 +80,7 @@ fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if ended || !more {
             break false;
         }
-        if left == 0 {
+        if left == 0 || bytes >= LIST_BYTES {
             break true;
         }
         after = marker.clone();
@@ -107,9 +108,10 @@ fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     })?;
     let mut after = marker_or(from_marker, from);
     let end = marker_or(to_marker, to);
-    let mut doomed = Vec::new();
-    while doomed.len() < TRIM_MAX {
+    let (mut doomed, mut bytes) = (Vec::new(), 0);
+    while doomed.len() < TRIM_MAX && bytes < LIST_BYTES {
         let (page, more) = c.omap_list(&after, PREFIX, TRIM_MAX - doomed.len())?;
+        bytes += bytes_of(&page);
         let count = page.len();
         doomed.extend(page.into_iter().map(|(k, _)| k).take_while(|k| head_cmp(k, &end) != Ordering::Greater));
         match doomed.last() {

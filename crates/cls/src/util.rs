@@ -10,6 +10,15 @@ use wire::{Decode, Features, Reader, Writer};
 /// Entries per request when a whole omap or prefix is read.
 pub(crate) const OMAP_PAGE: usize = 1024;
 
+/// Bytes of entries after which a page or a listing ends early. Gateways never reach it with their entries; a client
+/// that makes larger ones gets short pages.
+pub(crate) const LIST_BYTES: usize = 16 << 20;
+
+/// Bytes of keys and values.
+pub(crate) fn bytes_of(rows: &[(Bytes, Bytes)]) -> usize {
+    rows.iter().map(|(k, v)| k.len() + v.len()).sum()
+}
+
 /// Ends the method with an errno.
 pub(crate) fn fail<T>(errno: i32) -> ClsResult<T> {
     Err(errno.into())
@@ -92,16 +101,19 @@ pub(crate) fn omap_walk(
     }
 }
 
-/// The first `max` entries after `start_after`, or all if there are fewer; and whether more follow.
+/// The first `max` entries after `start_after`, or all if there are fewer; and whether more follow. Ends early after
+/// [`LIST_BYTES`].
 pub(crate) fn omap_first(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],
     max: usize,
 ) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
     let (mut all, mut more) = c.omap_list(start_after, b"", max)?;
-    while more && all.len() < max {
+    let mut bytes = bytes_of(&all);
+    while more && all.len() < max && bytes < LIST_BYTES {
         let Some((last, _)) = all.last().cloned() else { break };
         let (page, rest) = c.omap_list(&last, b"", max - all.len())?;
+        bytes += bytes_of(&page);
         all.extend(page);
         more = rest;
     }

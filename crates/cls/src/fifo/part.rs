@@ -187,6 +187,11 @@ pub(super) fn push(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if part.is_full() {
         return fail(ERANGE);
     }
+    // The header may come from a hostile client.
+    let fits = |a: u64, b: u64| a.checked_add(b).is_some();
+    if !fits(part.next_ofs, with_overhead) || !fits(part.max_index, entries.len() as u64) {
+        return fail(EIO);
+    }
     if entries.is_empty() || entries.iter().map(|e| e.len() as u64).sum::<u64>() != total {
         return fail(EINVAL);
     }

@@ -4,10 +4,10 @@
 //! An entry is u16 0xBEEF, u64 length, data, and may wrap around the end of the ring. A position is (generation,
 //! offset); each wrap increments the generation. The ring is empty if front equals tail; it is full if the offsets are
 //! equal and the tail is a generation ahead. The head comes from the disk: arithmetic on it is checked, and an
-//! inconsistent head is `EINVAL`.
+//! inconsistent head is `EINVAL`. So is urgent data for which the head has no space: it would overwrite entries.
 
 use crate::ctx::{ClsResult, ObjectCtx};
-use crate::util::{enc, fail, join};
+use crate::util::{LIST_BYTES, enc, fail, join};
 use base::errno::{EEXIST, EINVAL, ENOSPC};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
@@ -22,6 +22,8 @@ const ENTRY_MAGIC: u16 = 0xBEEF;
 pub(crate) const OVERHEAD: u64 = 10;
 /// Bytes read at once while listing entries.
 const READ_AHEAD: u64 = 64 * 1024;
+/// Most entries of one listing; it also ends early after [`LIST_BYTES`].
+pub(crate) const LIST_MAX: u64 = 8192;
 
 /// `cls_queue_marker`: a position in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +130,9 @@ impl Head {
             w.u64(head.len() as u64);
             w.raw(&head);
         });
+        if all.len() as u64 > self.head_max {
+            return fail(EINVAL);
+        }
         c.write(0, &all)
     }
 
@@ -174,29 +179,27 @@ impl Head {
 
     /// Writes entries at the tail; `ENOSPC` unless all fit.
     pub(crate) fn enqueue(&mut self, c: &mut dyn ObjectCtx, entries: &[Bytes]) -> ClsResult<()> {
-        for data in entries {
-            let entry = enc(|w| {
+        let len: u64 = entries.iter().map(|data| OVERHEAD + data.len() as u64).sum();
+        if len > self.free() {
+            return fail(ENOSPC);
+        }
+        let all = enc(|w| {
+            for data in entries {
                 w.u16(ENTRY_MAGIC);
                 w.u64(data.len() as u64);
                 w.raw(data);
-            });
-            let len = entry.len() as u64;
-            if len > self.free() {
-                return fail(ENOSPC);
             }
-            let first = len.min(self.size - self.tail.offset);
-            let (a, b) = entry.split_at(first as usize);
-            c.write(self.tail.offset, a)?;
-            self.tail = self.wrapped(Marker { offset: self.tail.offset + first, ..self.tail });
-            if !b.is_empty() {
-                c.write(self.tail.offset, b)?;
-                self.tail.offset += b.len() as u64;
-            }
+        });
+        // At most two writes, however many entries there are.
+        let (a, b) = all.split_at(len.min(self.size - self.tail.offset) as usize);
+        for part in [a, b].into_iter().filter(|p| !p.is_empty()) {
+            c.write(self.tail.offset, part)?;
+            self.tail = self.wrapped(Marker { offset: self.tail.offset + part.len() as u64, ..self.tail });
         }
         Ok(())
     }
 
-    /// Lists up to `max` entries from `start` (default: the front) to `end` (default: the tail).
+    /// Lists up to `max` entries, at most [`LIST_MAX`], from `start` (default: the front) to `end` (default: the tail).
     pub(crate) fn list(
         &self,
         c: &mut dyn ObjectCtx,
@@ -204,7 +207,8 @@ impl Head {
         end: Option<Marker>,
         max: u64,
     ) -> ClsResult<Found> {
-        let mut entries = Vec::new();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let max = max.min(LIST_MAX);
         let mut at = start.filter(|m| m.offset != 0).unwrap_or(self.front);
         if self.front == self.tail {
             return Ok(Found { entries, next: self.front, truncated: false });
@@ -212,13 +216,14 @@ impl Head {
         let mut reader =
             RingReader { head: self, at: at.offset, left: self.bytes_from(at.offset)?, buf: BytesMut::new() };
         while reader.unread() > 0 && end != Some(at) {
-            if entries.len() as u64 == max {
+            if entries.len() as u64 == max || bytes >= LIST_BYTES {
                 return Ok(Found { entries, next: at, truncated: at != self.tail });
             }
             let header = reader.take(c, OVERHEAD)?;
             let mut r = Reader::new(&header);
             let (Ok(ENTRY_MAGIC), Ok(len)) = (r.u16(), r.u64()) else { return fail(EINVAL) };
             let data = reader.take(c, len)?;
+            bytes += data.len();
             entries.push((data, at));
             at = self.forward(at, OVERHEAD.saturating_add(len));
         }

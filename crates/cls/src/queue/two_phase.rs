@@ -4,7 +4,7 @@
 //! are in xattr `cls_queue_urgent_data`.
 
 use super::init_input;
-use super::ring::{Head, Marker, OVERHEAD};
+use super::ring::{self, Head, Marker, OVERHEAD};
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
 use crate::util::{enc, fail, input, optional};
@@ -120,6 +120,19 @@ impl State {
         match optional(c.getxattr(ATTR))? {
             Some(b) => input(&b, |r| r.get()),
             None => Ok(Reservations::new()),
+        }
+    }
+
+    /// Number of entries from the front to a position.
+    fn count_to(&self, c: &mut dyn ObjectCtx, end: Option<Marker>) -> ClsResult<u32> {
+        let (mut start, mut n) = (None, 0u32);
+        loop {
+            let page = self.head.list(c, start, end, ring::LIST_MAX)?;
+            n = n.saturating_add(page.entries.len() as u32);
+            if page.entries.is_empty() || !page.truncated {
+                return Ok(n);
+            }
+            start = Some(page.next);
         }
     }
 
@@ -267,7 +280,7 @@ fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let end = Marker::parse(&end);
     // Old gateways do not send the number.
     let count = match count {
-        0 => s.head.list(c, None, end, u64::MAX)?.entries.len() as u32,
+        0 => s.count_to(c, end)?,
         n => n,
     };
     s.head.remove(c, end)?;

@@ -9,6 +9,7 @@ use crate::ctx::{ClsResult, ObjectCtx};
 use crate::util::{enc, fail, omap_opt, omap_put, stored_as};
 use base::errno::Errno;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use wire::{Decode, Encode};
 
 /// Operations of a gateway on an object (`RGWModifyOp`).
@@ -35,9 +36,9 @@ const RESHARD_LOG_MAX: u32 = 30_000;
 pub(super) struct Index<'a> {
     pub(super) c: &'a mut dyn ObjectCtx,
     pub(super) header: Header,
-    /// Entries written and removed by the current call, newest last. [`Index::get`] ignores them;
-    /// docs/design/classes.md says which state methods read.
-    changed: Vec<(Bytes, Option<Bytes>)>,
+    /// Entries written and removed by the current call. [`Index::get`] ignores them; docs/design/classes.md says which
+    /// state methods read.
+    changed: BTreeMap<Bytes, Option<Bytes>>,
     /// Entries that the call has added to the change log.
     logged: u32,
 }
@@ -47,7 +48,7 @@ impl<'a> Index<'a> {
     pub(super) fn load(c: &'a mut dyn ObjectCtx) -> ClsResult<Self> {
         let b = c.omap_header()?;
         let header = if b.is_empty() { Header::default() } else { stored_as(&b)? };
-        Ok(Self { c, header, changed: Vec::new(), logged: 0 })
+        Ok(Self { c, header, changed: BTreeMap::new(), logged: 0 })
     }
 
     /// Loads the header; refuses writes while the bucket is being resharded.
@@ -82,8 +83,8 @@ impl<'a> Index<'a> {
 
     /// Reads an entry's bytes in their state after the call's changes so far.
     pub(super) fn get_now(&mut self, idx: &[u8]) -> ClsResult<Option<Bytes>> {
-        match self.changed.iter().rev().find(|(k, _)| k == idx) {
-            Some((_, v)) => Ok(v.clone()),
+        match self.changed.get(idx) {
+            Some(v) => Ok(v.clone()),
             None => omap_opt(self.c, idx),
         }
     }
@@ -92,7 +93,7 @@ impl<'a> Index<'a> {
     pub(super) fn put(&mut self, idx: &Bytes, entry: &impl Encode) -> ClsResult<()> {
         let data = enc(|w| w.put(entry));
         omap_put(self.c, idx.clone(), data.clone())?;
-        self.changed.push((idx.clone(), Some(data.clone())));
+        self.changed.insert(idx.clone(), Some(data.clone()));
         if self.header.resharding == Resharding::IN_LOGRECORD {
             self.note_reshard(BiEntry { kind: bi::INVALID, idx: idx.clone(), data })?;
         }
@@ -102,7 +103,7 @@ impl<'a> Index<'a> {
     /// Removes an entry and, while resharding, adds the removal to the reshard log.
     pub(super) fn remove(&mut self, idx: &Bytes, key: &Key) -> ClsResult<()> {
         self.c.omap_rm(idx)?;
-        self.changed.push((idx.clone(), None));
+        self.changed.insert(idx.clone(), None);
         if self.header.resharding == Resharding::IN_LOGRECORD {
             let data = enc(|w| w.versioned(1, 1, |w| w.put(key)));
             self.note_reshard(BiEntry { kind: bi::RESHARD_DELETED, idx: idx.clone(), data })?;

@@ -9,7 +9,7 @@ use super::keys::{self, AFTER_SPECIAL, SPECIAL, cat};
 use super::types::{DirEntry, Key, flags};
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use crate::registry::Output;
-use crate::util::{enc, fail, input, omap_opt, stored_as};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_opt, stored_as};
 use base::errno::{EFBIG, EINVAL};
 use bytes::Bytes;
 use wire::Reader;
@@ -17,9 +17,6 @@ use wire::codec::Result as Decoded;
 
 /// Most entries that an OSD returns at once (`osd_max_omap_entries_per_request`).
 pub(super) const PAGE_MAX: usize = 1024;
-/// Bytes of entries after which a page or a listing ends early. Gateways never reach it with their entries; a client
-/// that makes larger ones gets short pages.
-pub(super) const PAGE_BYTES: usize = 16 << 20;
 /// Most seeks past omitted entries in one call. Equal to the most pages that Ceph reads, so that listings end where
 /// Ceph's tests expect.
 const SEEKS: usize = 8;
@@ -33,12 +30,8 @@ const FIRST_READ: usize = 8;
 /// Entries in key order.
 pub(super) type Rows = Vec<(Bytes, Bytes)>;
 
-fn bytes_of(rows: &Rows) -> usize {
-    rows.iter().map(|(k, v)| k.len() + v.len()).sum()
-}
-
 /// The first entries after a key with a prefix, and whether more follow: at most `max` and [`PAGE_MAX`] entries, and
-/// none after [`PAGE_BYTES`].
+/// none after [`LIST_BYTES`].
 pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Rows, bool)> {
     let max = max.min(PAGE_MAX);
     if max == 0 {
@@ -46,7 +39,7 @@ pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usiz
         return Ok((Vec::new(), !rows.is_empty()));
     }
     let (mut all, mut more) = c.omap_list(after, prefix, max)?;
-    while more && all.len() < max && bytes_of(&all) < PAGE_BYTES {
+    while more && all.len() < max && bytes_of(&all) < LIST_BYTES {
         let Some((last, _)) = all.last().cloned() else { break };
         let (rows, rest) = c.omap_list(&last, prefix, max - all.len())?;
         more = rest && !rows.is_empty();
@@ -220,7 +213,7 @@ fn walk(
             *after = to;
             (seeks, read) = (seeks + 1, FIRST_READ);
         }
-        if seeks >= SEEKS || looks >= LOOKS || bytes >= PAGE_BYTES {
+        if seeks >= SEEKS || looks >= LOOKS || bytes >= LIST_BYTES {
             return Ok((true, marker));
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of the classes as a whole.
 
+mod bounds;
 mod documented;
 mod hostile;
 mod recorded;

@@ -8,7 +8,7 @@ mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{enc, fail, input, omap_first, omap_opt, omap_put, omap_walk, stored};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_first, omap_opt, omap_put, omap_walk, stored};
 use base::Utime;
 use base::errno::EINVAL;
 use bytes::Bytes;
@@ -98,9 +98,10 @@ fn list_buckets(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     })?;
     let mut left = usize::try_from(max).map_or(LIST_MAX, |m| m.min(LIST_MAX));
     let mut after = marker;
-    let mut entries = Vec::new();
+    let (mut entries, mut bytes) = (Vec::new(), 0);
     let truncated = loop {
         let (page, more) = c.omap_list(&after, b"", left)?;
+        bytes += bytes_of(&page);
         left = left.saturating_sub(page.len());
         let mut ended = false;
         for (k, v) in page {
@@ -117,7 +118,7 @@ fn list_buckets(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if ended || !more {
             break false;
         }
-        if left == 0 {
+        if left == 0 || bytes >= LIST_BYTES {
             break true;
         }
     };
