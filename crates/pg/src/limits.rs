@@ -23,6 +23,8 @@ pub const OMAP_ENTRIES_PER_REQUEST: usize = 1024;
 pub const OMAP_BYTES_PER_REQUEST: usize = 64 << 20;
 /// Most output of a write that returns results (RETURNVEC, `osd_max_write_op_reply_len`), in bytes per operation.
 pub const WRITE_REPLY_LEN_MAX: usize = 64;
+/// Most output of a vector in bytes: that of two reads of the largest object. More is `EMSGSIZE`.
+pub const OUTPUT_MAX: usize = 256 << 20;
 /// Most entries of one PGLS answer (`osd_max_pgls`).
 pub const PGLS_ENTRIES_MAX: usize = 1024;
 /// Object contexts kept decoded per PG.

@@ -552,3 +552,35 @@ fn unfound_objects_of_an_erasure_coded_pg_are_not_reverted() {
     assert_eq!(refused, (base::errno::EINVAL, "mode must be 'delete' for ec pool".to_owned()));
     assert_eq!(c.mark_lost(false).unwrap(), "pg has no unfound objects");
 }
+
+/// Class methods are held to the rules of the pool, as on real OSDs: no omap, and without overwrites no write into an
+/// object.
+#[test]
+fn class_methods_write_only_what_the_pool_allows() {
+    use base::errno::EOPNOTSUPP;
+    let mut c = Cluster::coded(1, 3, (2, 1), 1, 0);
+    c.contended = false;
+    c.run(3_000);
+    let v1 = |body: &[u8]| [&[1, 1][..], &(body.len() as u32).to_le_bytes(), body].concat();
+    let init = v1(&[&4096u64.to_le_bytes()[..], &[0; 12]].concat());
+    let entry = v1(&[1, 0, 0, 0, 1, 0, 0, 0, b'x']);
+    let call = |c: &mut Cluster, object: usize, class: &str, method: &str, input: &[u8]| {
+        let primary = c.map().mapping().acting_primary.0;
+        let tid = c.ask(primary, 1, object, 0, vec![wire::msg::OsdOp::call(class, method, input)]);
+        c.run(1_000);
+        c.answers[&tid].result
+    };
+    let number = [1, 0, 0, 0, b'k', 1, 0, 0, 0, b'1'];
+    for overwrites in [true, false] {
+        c.change(|m| m.overwrites = overwrites);
+        c.run(3_000);
+        let object = 20 + usize::from(overwrites);
+        assert_eq!(call(&mut c, object, "queue", "queue_init", &init), 0);
+        let second = call(&mut c, object, "queue", "queue_enqueue", &entry);
+        assert_eq!(second, if overwrites { 0 } else { EOPNOTSUPP });
+        assert_eq!(call(&mut c, 30, "hello", "record_hello", b""), if overwrites { 0 } else { -17 });
+        assert_eq!(call(&mut c, 30, "hello", "turn_it_to_11", b""), 0, "replaces the whole object");
+        assert_eq!(call(&mut c, 40, "numops", "add", &number), EOPNOTSUPP);
+        assert_eq!(call(&mut c, 30, "rgw", "usage_log_clear", b""), EOPNOTSUPP);
+    }
+}

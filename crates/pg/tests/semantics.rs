@@ -608,6 +608,25 @@ fn classes_run_on_the_vector() {
     assert_eq!(w.op("a", vec![OsdOp::call("hello", "bad_writer", b"")]).result, EIO);
 }
 
+/// A client may name an object thousands of times in one vector of reads.
+#[test]
+fn the_output_of_a_vector_is_bounded() {
+    let mut w = World::new();
+    let size = pg::limits::OUTPUT_MAX / 4;
+    w.op("a", vec![write(0, &vec![7; size])]);
+    assert_eq!(w.op("a", vec![read(0, 0); 4]).result, 0);
+    for flags in [0, op_flags::FAILOK] {
+        let again = OsdOp { flags, ..read(0, 0) };
+        let r = w.op("a", vec![again; 4096]);
+        assert_eq!(r.result, EMSGSIZE);
+        assert!(r.ops.iter().all(|o| o.outdata.is_empty()));
+    }
+    // In a vector with a write, too, nothing is applied.
+    let vector = [vec![write(0, b"x")], vec![read(0, 0); 5]].concat();
+    assert_eq!(w.op("a", vector).result, EMSGSIZE);
+    assert_eq!(w.op("a", vec![read(0, 1)]).ops[0].outdata, &[7][..]);
+}
+
 #[test]
 fn a_class_sees_the_snapset_only_where_there_is_an_object() {
     let mut w = World::new();

@@ -32,10 +32,11 @@ pub(crate) use snap::{index_clone, load_clone_info, load_context, trim_clone};
 pub(crate) use view::{Step, Stop, View};
 pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
 
+use crate::limits::OUTPUT_MAX;
 use crate::object::{Intervals, ObjectContext, ObjectInfo};
 use crate::stats::StatSum;
 use crate::watch::WatchTable;
-use base::errno::{EINVAL, EOPNOTSUPP};
+use base::errno::{EINVAL, EMSGSIZE, EOPNOTSUPP};
 use base::rng::Rng;
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Now, ReqId, SpgId};
 use wire::msg::OpCode;
@@ -173,8 +174,9 @@ impl OpCtx<'_> {
 
     /// Runs the vector. Returns the result of its last operation, or of the first failed one without FAILOK.
     pub(crate) fn run(&mut self, ops: &mut OpVec) -> Step<i32> {
-        let mut result = 0;
-        for (i, op) in ops.iter_mut().enumerate() {
+        let (mut result, mut output) = (0, 0);
+        for i in 0..ops.len() {
+            let Some(op) = ops.get_mut(i) else { break };
             self.index = i as u32;
             op.outdata.clear();
             op.rval = 0;
@@ -187,6 +189,12 @@ impl OpCtx<'_> {
                 return Ok(0);
             }
             op.rval = result;
+            output += op.outdata.len();
+            if output > OUTPUT_MAX {
+                // FAILOK does not excuse it: the rest of the vector might have as much again.
+                ops.iter_mut().for_each(|o| o.outdata.clear());
+                return Err(EMSGSIZE.into());
+            }
             if result < 0 {
                 if op.flags & op_flags::FAILOK != 0 {
                     result = 0;
@@ -198,11 +206,15 @@ impl OpCtx<'_> {
         Ok(result)
     }
 
+    /// Fails for what an erasure-coded pool forbids, of a client or of a class method.
+    fn permits(&self, op: &OsdOp) -> Step<()> {
+        let forbidden = self.env.coded.is_some_and(|c| c.refuses(op, self.oi.size));
+        if forbidden { Err(EOPNOTSUPP.into()) } else { Ok(()) }
+    }
+
     fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
         let code = op.op;
-        if self.env.coded.is_some_and(|c| c.refuses(op, self.oi.size)) {
-            return Err(EOPNOTSUPP.into());
-        }
+        self.permits(op)?;
         if code.is_write() && !is_invisible(code) {
             self.user_modify = true;
         }

@@ -49,11 +49,6 @@ impl OpCtx<'_> {
         self.view.omap_header()
     }
 
-    /// Fails for erasure-coded pools, whose objects have no omap.
-    fn may_have_omap(&self) -> Step<()> {
-        if self.env.coded.is_some() { Err(base::errno::EOPNOTSUPP.into()) } else { Ok(()) }
-    }
-
     fn mark_omap(&mut self) {
         self.create();
         self.oi.flags |= ObjectInfo::OMAP;
@@ -63,7 +58,6 @@ impl OpCtx<'_> {
 
     /// Sets entries, creating the object.
     pub(super) fn set_omap(&mut self, entries: Vec<(Bytes, Bytes)>) -> Step<()> {
-        self.may_have_omap()?;
         self.mark_omap();
         let bytes: usize = entries.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.delta.num_wr_kb += super::kib(bytes as u64);
@@ -74,7 +68,6 @@ impl OpCtx<'_> {
 
     /// Sets the header, creating the object.
     pub(super) fn set_omap_header(&mut self, header: Bytes) -> Step<()> {
-        self.may_have_omap()?;
         self.mark_omap();
         self.view.omap_set_header(header);
         Ok(())
@@ -85,7 +78,6 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
-        self.may_have_omap()?;
         self.view.omap_rm(keys);
         self.delta.num_wr += 1;
         Ok(())
@@ -96,7 +88,6 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
-        self.may_have_omap()?;
         self.view.omap_rm_range(first, last);
         self.modify = true;
         self.delta.num_wr += 1;

@@ -289,12 +289,21 @@ impl<'a> View<'a> {
     }
 
     /// Sets entries.
-    pub(crate) fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) {
+    pub(crate) fn omap_set(&mut self, mut entries: Vec<(Bytes, Bytes)>) {
+        // A class may set thousands of entries one by one; they become one change.
+        if let Some(Op::OmapSet { entries: all, .. }) = self.ops.last_mut() {
+            all.append(&mut entries);
+            return;
+        }
         self.push(Op::OmapSet { cid: self.cid, oid: self.target.clone(), entries });
     }
 
     /// Removes keys.
-    pub(crate) fn omap_rm(&mut self, keys: Vec<Bytes>) {
+    pub(crate) fn omap_rm(&mut self, mut keys: Vec<Bytes>) {
+        if let Some(Op::OmapRmKeys { keys: all, .. }) = self.ops.last_mut() {
+            all.append(&mut keys);
+            return;
+        }
         self.push(Op::OmapRmKeys { cid: self.cid, oid: self.target.clone(), keys });
     }
 

@@ -27,6 +27,8 @@ pub struct Map {
     pub backfillfull: f32,
     /// Data and coding shards, if the pool is erasure-coded. OSD `n` has shard `n % size`.
     pub code: Option<(u8, u8)>,
+    /// Objects of an erasure-coded pool may be written in part.
+    pub overwrites: bool,
 }
 
 /// Bytes of a shard in one stripe.
@@ -106,7 +108,7 @@ impl Map {
             ..PoolView::default()
         };
         pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
-        if self.code.is_some() {
+        if self.code.is_some() && self.overwrites {
             pool.flags |= pg::map::pool_flags::EC_OVERWRITES;
         }
         for s in &self.removed_snaps {

@@ -185,6 +185,7 @@ impl Cluster {
             lost: Vec::new(),
             backfillfull: 0.9,
             code,
+            overwrites: true,
         };
         let mut c = Self {
             rng,
