@@ -17,10 +17,13 @@ impl Utime {
     /// Time zero, "never".
     pub const ZERO: Self = Self { sec: 0, nsec: 0 };
 
-    /// Converts a duration since 1970; seconds beyond the range become the last one.
+    /// Converts a duration since 1970. Times beyond the range become its end.
     #[must_use]
     pub fn from_unix(d: Duration) -> Self {
-        Self { sec: u32::try_from(d.as_secs()).unwrap_or(u32::MAX), nsec: d.subsec_nanos() }
+        match u32::try_from(d.as_secs()) {
+            Ok(sec) => Self { sec, nsec: d.subsec_nanos() },
+            Err(_) => Self { sec: u32::MAX, nsec: 999_999_999 },
+        }
     }
 
     /// Converts to a duration since 1970.

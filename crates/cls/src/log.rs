@@ -165,7 +165,7 @@ fn trim(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     // The marker at the end is removed too, but omap ranges exclude their end.
     let to =
         if to_marker.is_empty() { prefix(to.plus(Duration::from_micros(1))) } else { [&to_marker[..], b"\0"].concat() };
-    let (page, _) = c.omap_list(&from, PREFIX, 1)?;
+    let (page, _) = c.omap_list(&from, b"", 1)?;
     match page.first() {
         Some((first, _)) if to >= *first => c.omap_rm_range(first, &to).map(Output::from),
         _ => fail(ENODATA),

@@ -323,3 +323,38 @@ fn lists_of_large_entries_are_short() {
     let out = exec(&mut c, "user.account_resource_list", &list).unwrap();
     assert!(out.len() < LIST_BYTES + 3 * SIZE, "{}", out.len());
 }
+
+/// A gateway adds a bucket again after it was resharded, without its statistics. As on a 20.2 OSD, these stay, and the
+/// id is that of the new instance.
+#[test]
+fn a_bucket_that_is_added_again_keeps_its_statistics() {
+    let mut c = MemCtx::new();
+    let entry = |w: &mut Writer, id: &[u8], size: u64| {
+        w.versioned(9, 5, |w| {
+            w.blob(b"");
+            w.u64(size);
+            w.u32(5);
+            w.u64(size);
+            w.versioned(9, 8, |w| [&b"b"[..], b"m", id, b"p"].iter().for_each(|f| w.blob(f)));
+            w.u64(size);
+            w.bool(false);
+            w.put(&Utime { sec: 5, nsec: 0 });
+        });
+    };
+    let set = |id: &[u8], size: u64, add: bool| {
+        v1(|w| {
+            w.u32(1);
+            entry(w, id, size);
+            w.bool(add);
+            w.put(&Utime::ZERO);
+        })
+    };
+    exec(&mut c, "user.set_buckets_info", &set(b"1", 0, true)).unwrap();
+    exec(&mut c, "user.set_buckets_info", &set(b"1", 7, false)).unwrap();
+    exec(&mut c, "user.set_buckets_info", &set(b"2", 0, true)).unwrap();
+    let header = exec(&mut c, "user.get_header", &v1(|_| {})).unwrap();
+    assert_eq!(header.slice(18..26), 7u64.to_le_bytes()[..]);
+    let stored = &c.object.as_ref().unwrap().omap[&b"b"[..]];
+    assert_eq!(stored.slice(10..18), 7u64.to_le_bytes()[..]);
+    assert!(stored.windows(5).any(|w| w == b"\x01\0\0\x002"), "the new id");
+}

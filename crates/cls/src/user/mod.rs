@@ -52,8 +52,9 @@ fn set_buckets_info(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let mut header = Header::load(c)?;
     for update in entries {
         let name = update.bucket.name.clone();
-        let mut entry = match load_entry(c, &name)? {
-            Some(e) => e,
+        let known = load_entry(c, &name)?;
+        let mut entry = match &known {
+            Some(e) => e.clone(),
             // Without `add`, an unlisted bucket was removed meanwhile.
             None if !add => continue,
             None => update.clone(),
@@ -61,9 +62,15 @@ fn set_buckets_info(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         if entry.counted {
             header.stats.sub(&entry);
         }
-        entry.size = update.size;
-        entry.size_rounded = update.size_rounded;
-        entry.count = update.count;
+        if known.is_some() && add {
+            // The bucket was resharded, or made anew; the call does not know its statistics.
+            entry.bucket.id = update.bucket.id;
+            entry.created = update.created;
+        } else {
+            entry.size = update.size;
+            entry.size_rounded = update.size_rounded;
+            entry.count = update.count;
+        }
         entry.counted = true;
         omap_put(c, name, enc(|w| entry.encode(w)))?;
         header.stats.add(&entry);

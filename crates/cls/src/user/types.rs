@@ -12,7 +12,7 @@ use wire::{Reader, Writer};
 pub(super) struct Bucket {
     pub(super) name: Bytes,
     marker: Bytes,
-    id: Bytes,
+    pub(super) id: Bytes,
     placement: Bytes,
     data_pool: Bytes,
     index_pool: Bytes,
