@@ -524,7 +524,7 @@ fn figures_in_the_text() {
         format!("since the leaf was stored, at most {}.", map::LATE_MAX),
         format!("A page has about {} kids.", tree::KIDS_MAX),
         format!("an omap of up to {} KiB", omap::INLINE_BYTES_MAX >> 10),
-        format!("the map of an object below {} KiB", blocks::INLINE_BLOCKS * BLOCK >> 10),
+        format!("the map of an object below {} KiB", (blocks::INLINE_BLOCKS * BLOCK) >> 10),
         format!("low {} bits of the record's number", map::VERSION_MASK.count_ones()),
         format!("the ring in bits {0}–{1}", numbers::NID_RING_SHIFT, numbers::NID_RING_SHIFT + 7),
         format!("({} blocks each)", thousands(used::SPAN)),
