@@ -39,6 +39,8 @@ while read -r -u 3 line; do
 done 3< <(sed -n 's/^    //p' "$ROOT/docs/start/first-cluster.md" | sed "s|/mnt/home|$W/home|g")
 [ "$n" -gt 20 ] || { echo "only $n commands were found in the document"; exit 1; }
 expect "the greeting" "$(cat "$W/home/greeting")" hello
+healthy() { [ "$(ceph health)" = HEALTH_OK ]; }
+wait_for 60 healthy || { ceph health detail; exit 1; }
 # The gateway's pools have room beside those that the document has made.
 printed() { grep -q '^S3: ' "$W/up.out"; }
 wait_for 120 printed || { cat up.out; tail -n 30 belemnite-data/log/rgw.a.log; exit 1; }
