@@ -360,3 +360,18 @@ fn the_stats_module_for_cephfs_top_is_enabled() {
     assert_eq!(rc, -95);
     assert!(enabled(&mut c).as_array().unwrap().contains(&json!("stats")));
 }
+
+/// Ceph's manager and metadata servers are in the service map, too, and have a line of their own.
+#[test]
+fn the_status_shows_each_daemon_in_one_line() {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    for name in ["client", "mds", "mgr", "mon", "osd", "rgw"] {
+        let daemons = [("a".to_owned(), wire::types::ServiceDaemon::default())].into();
+        let service = wire::types::Service { daemons, ..Default::default() };
+        c.core.state.mgr.services.services.insert(name.to_owned(), service);
+    }
+    let status = c.ok(admin, &json!({ "prefix": "status" }));
+    let services = status.lines().skip_while(|l| *l != "  services:").skip(1).take_while(|l| !l.trim().is_empty());
+    let names: Vec<&str> = services.filter_map(|l| l.split_once(':')).map(|(name, _)| name.trim()).collect();
+    assert_eq!(names, ["mon", "mgr", "osd", "rgw"], "{status}");
+}

@@ -66,7 +66,8 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     let (names, all) = (c.state.quorum(), &c.state.monmap.ranks);
     let missing: Vec<&str> = all.iter().filter(|n| !names.contains(n)).map(String::as_str).collect();
     let out = if missing.is_empty() { String::new() } else { format!(", out of quorum: {}", missing.join(", ")) };
-    let width = "mon".len().max(c.state.mgr.services.services.keys().map(String::len).max().unwrap_or(0));
+    let services: Vec<_> = c.state.mgr.services.services.iter().filter(|(name, _)| !has_own_line(name)).collect();
+    let width = services.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("mon".len());
     let pad = |n: &str| format!("{n}:{}", " ".repeat(width.saturating_sub(n.len())));
     writeln!(s, " \n  services:")?;
     let quorum = format!("quorum {} (age {}){out}", names.join(","), age(quorum_age(c)));
@@ -93,7 +94,7 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     if !flags.is_empty() {
         writeln!(s, "    {} flags {flags}", " ".repeat(width + 1))?;
     }
-    for (name, svc) in &c.state.mgr.services.services {
+    for (name, svc) in services {
         writeln!(s, "    {} {}", pad(name), service_summary(svc))?;
     }
     writeln!(s, " \n  data:")?;
@@ -103,6 +104,12 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
         writeln!(s, " \n  progress:\n    {}", e.text(c.now.wall))?;
     }
     writeln!(s, " ")
+}
+
+/// True for a service of the map whose daemons the status shows in another line: daemons of Ceph's manager and metadata
+/// server are in the service map, too.
+fn has_own_line(service: &str) -> bool {
+    matches!(service, "osd" | "client" | "mon" | "mds" | "mgr")
 }
 
 /// A service in one line, in the form of Ceph since 16: the number of daemons, named by their `daemon_type`, and the
