@@ -59,13 +59,15 @@ pub(crate) struct OsdArgs {
 }
 
 /// Logs go to standard error, filtered by `RUST_LOG`; the default level is `info` for daemons and `warn` otherwise.
+/// A line that cannot be written, such as one on a full file system, is lost and changes nothing else.
 pub(crate) fn init_logging(daemon: bool) {
     use tracing_subscriber::EnvFilter;
     let default = if daemon { "info" } else { "warn" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let began = filter.to_string();
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(!daemon);
-    let log = log.with_env_filter(filter).with_filter_reloading();
+    // The subscriber would report a lost line with `eprintln!`, which panics for the same reason.
+    let log = log.log_internal_errors(false).with_env_filter(filter).with_filter_reloading();
     let handle = log.reload_handle();
     log.init();
     net::log_filter::install(move |more| {

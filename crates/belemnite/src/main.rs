@@ -14,6 +14,7 @@ mod up;
 
 use base::size;
 use clap::{Parser, Subcommand};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// The global allocator: messages and transactions consist of many small buffers (adr/0008).
@@ -70,6 +71,11 @@ fn on_reactor<F: Future<Output = Result<(), Box<dyn std::error::Error>>>>(
     reactor::runtime::run_here(|_, _| f())?
 }
 
+/// Prints why the program ends. The exit status tells it, too, so a message that cannot be written is lost.
+fn complain(e: &dyn std::error::Error) {
+    let _ = writeln!(std::io::stderr(), "belemnite: {e}");
+}
+
 fn main() -> ExitCode {
     let b = Belemnite::parse();
     let logs_to_file = matches!(b.command, Command::Mon(_) | Command::Osd(_));
@@ -78,7 +84,7 @@ fn main() -> ExitCode {
         Command::Store(c) => match store::run(c) {
             Ok(code) => return code,
             Err(e) => {
-                eprintln!("belemnite: {e}");
+                complain(e.as_ref());
                 return ExitCode::from(2);
             }
         },
@@ -97,7 +103,7 @@ fn main() -> ExitCode {
     match r {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("belemnite: {e}");
+            complain(e.as_ref());
             e.downcast_ref::<osd::host::OsdError>().map_or(ExitCode::FAILURE, |e| e.exit_status().into())
         }
     }

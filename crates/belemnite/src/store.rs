@@ -322,7 +322,7 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
     let mut s = match Offline::open(path) {
         Ok(s) => s,
         Err(e) => {
-            eprintln!("belemnite: {e}");
+            crate::complain(e.as_ref());
             return ExitCode::from(2);
         }
     };

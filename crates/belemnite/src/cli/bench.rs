@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(JOBS.into_iter().chain(calls::NAMES)))]
     job: String,
     /// Measured time in seconds
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, alias = "seconds", default_value_t = 10.0, value_name = "SECONDS")]
     secs: f64,
     /// Unmeasured load before, in seconds [default: a tenth of --secs]
     #[arg(long, value_name = "SECONDS")]

@@ -90,7 +90,7 @@ const FILE_JOBS: [&str; 6] = ["create", "stat", "rename", "unlink", "readdir", "
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// Measured time in seconds
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, alias = "seconds", default_value_t = 10.0, value_name = "SECONDS")]
     secs: f64,
     /// Unmeasured load before, in seconds
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]

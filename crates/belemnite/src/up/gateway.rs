@@ -99,7 +99,7 @@ pub(super) fn plan(a: &Args, p: &Plan) -> Result<Option<S3Plan>, Error> {
         }
     }
     std::net::TcpListener::bind((p.ip, s.port))
-        .map_err(|e| format!("port {} on {}: {e} (choose another with --s3-port)", s.port, p.ip))?;
+        .map_err(|e| super::cannot_listen(p.ip, s.port, &e, "another with --s3-port"))?;
     Ok(Some(s))
 }
 
@@ -184,6 +184,7 @@ pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error
     let url = format!("http://{}:{}", p.host(), s.port);
     say(format_args!(
         "S3:         {url}\naccess key: {}\nsecret key: {}\n\n\
+         With S3 clients (Debian: apt install awscli, or s3cmd):\n\
          \x20   export AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={} AWS_DEFAULT_REGION=us-east-1\n\
          \x20   aws --endpoint-url {url} s3 mb s3://first\n\
          \x20   s3cmd --no-ssl --host {}:{port} --host-bucket {}:{port} --access_key {} --secret_key {} ls\n",

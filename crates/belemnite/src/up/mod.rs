@@ -368,10 +368,18 @@ fn check_ports(p: &Plan) -> Result<(), Error> {
     let mons = (0..p.mons).flat_map(|i| [layout::mon_port(p.port, i), layout::mgr_port_of(p.port, i)]);
     let etcd = (0..p.mons).filter(|_| p.mons > 1).map(|i| layout::etcd_ports(p.port, i));
     for port in mons.chain(etcd.flat_map(|(a, b)| [a, b])) {
-        std::net::TcpListener::bind((p.ip, port))
-            .map_err(|e| format!("port {port} on {}: {e} (choose others with --port)", p.ip))?;
+        std::net::TcpListener::bind((p.ip, port)).map_err(|e| cannot_listen(p.ip, port, &e, "others with --port"))?;
     }
     Ok(())
+}
+
+/// Error of a port that can't be used; `choose` says what to change if the address is one of this machine.
+fn cannot_listen(ip: IpAddr, port: u16, e: &std::io::Error, choose: &str) -> String {
+    let choose = match e.kind() {
+        std::io::ErrorKind::AddrNotAvailable => "an address of this machine with --ip",
+        _ => choose,
+    };
+    format!("port {port} on {ip}: {e} (choose {choose})")
 }
 
 fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error> {

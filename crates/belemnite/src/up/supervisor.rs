@@ -5,7 +5,8 @@
 //!  1. A daemon that lived at least [`HEALTHY`] is restarted at once, and so is one after its first early exit. Each
 //!     further early exit lengthens the pause, up to [`KILLED_MAX`] for a killed daemon. A daemon whose device failed or
 //!     has no space is never restarted at once.
-//!  2. A pid file exists exactly while its daemon runs.
+//!  2. A pid file exists exactly while its daemon runs, if its file system has room for it.
+//!  3. A start that fails is tried again after a pause that grows in the same way.
 
 use super::layout::Layout;
 use std::os::unix::process::ExitStatusExt;
@@ -67,8 +68,17 @@ impl Daemon {
         &self.spec.name
     }
 
-    /// Starts the daemon with its output in `log/<name>.log`.
+    /// Starts the daemon with its output in `log/<name>.log`. After an error [`Daemon::wait`] says when to try again.
     pub(crate) fn start(&mut self) -> std::io::Result<()> {
+        let started = self.spawn();
+        self.due = match &started {
+            Ok(()) => None,
+            Err(_) => Some(Instant::now() + pause(None, Duration::ZERO, &mut self.backoff).max(BACKOFF_MIN)),
+        };
+        started
+    }
+
+    fn spawn(&mut self) -> std::io::Result<()> {
         let path = self.layout.log().join(format!("{}.log", self.spec.name));
         let out = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
         let program = match &self.spec.program {
@@ -85,11 +95,14 @@ impl Daemon {
             .kill_on_drop(true)
             .spawn()?;
         if let Some(pid) = child.id() {
-            std::fs::write(self.layout.pid(&self.spec.name), format!("{pid}\n"))?;
+            let path = self.layout.pid(&self.spec.name);
+            if let Err(error) = std::fs::write(&path, format!("{pid}\n")) {
+                tracing::warn!(%error, path = %path.display(), "no pid file");
+                let _ = std::fs::remove_file(path);
+            }
         }
         let stdin = child.stdin.take();
         self.running = Some(Running { child, stdin, since: Instant::now(), asked: false });
-        self.due = None;
         Ok(())
     }
 
@@ -201,6 +214,38 @@ mod tests {
         assert_eq!(ends(1 << 8, 1, 9), [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         assert_eq!(ends(1 << 8, 10, 3), [0, 0, 0], "an accident");
         assert_eq!(ends(9, 1, 4), [0, 250, 250, 250], "killed by others");
+    }
+
+    #[tokio::test]
+    async fn a_start_that_fails_is_tried_again_after_a_pause() {
+        let dir = std::env::temp_dir().join(format!("belemnite-supervisor-{}", std::process::id()));
+        let layout = Layout { dir: dir.clone() };
+        std::fs::create_dir_all(layout.log()).unwrap();
+        let spec = Spec { name: "osd.0".into(), args: Vec::new(), program: Some(dir.join("missing")) };
+        let mut d = Daemon::new(spec, layout);
+        let pauses: Vec<_> = (0..4)
+            .map(|_| {
+                d.start().unwrap_err();
+                d.due.unwrap().duration_since(Instant::now()) > BACKOFF_MIN / 2
+            })
+            .collect();
+        assert_eq!(pauses, [true; 4]);
+        assert!(d.backoff > BACKOFF_MIN, "{:?}", d.backoff);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_daemon_runs_without_a_pid_file() {
+        let dir = std::env::temp_dir().join(format!("belemnite-no-pid-file-{}", std::process::id()));
+        let layout = Layout { dir: dir.clone() };
+        // There is no directory for pid files, as on a file system without room.
+        std::fs::create_dir_all(layout.log()).unwrap();
+        let spec = Spec { name: "osd.0".into(), args: vec!["60".into()], program: Some("sleep".into()) };
+        let mut d = Daemon::new(spec, layout);
+        d.start().unwrap();
+        assert!(d.running.is_some());
+        assert!(d.stop().await);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -27,8 +27,13 @@ pub(crate) struct Up {
 }
 
 impl Up {
+    /// Directory of the cluster of this name.
+    pub(crate) fn dir(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("belemnite-{name}-{}", std::process::id()))
+    }
+
     pub(crate) fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("belemnite-{name}-{}", std::process::id()));
+        let dir = Self::dir(name);
         let mon = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
         let port = mon.port().to_string();
         let args = ["--port", &port, "--osds", "1", "--osd-size", "1G"];

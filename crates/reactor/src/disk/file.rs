@@ -227,6 +227,9 @@ impl DiskFile {
 pub fn prepare(path: &Path, bytes: Option<u64>, force: bool) -> Result<Arc<DiskFile>, DiskError> {
     let exists = path.exists();
     let is_block = exists && std::fs::metadata(path)?.file_type().is_block_device();
+    if exists && !is_block && !path.is_file() {
+        return Err(DiskError::Kind);
+    }
     if !is_block {
         let size = match (bytes, exists) {
             (Some(b), _) => b / PAGE as u64 * PAGE as u64,
@@ -419,6 +422,9 @@ mod tests {
         std::fs::write(&p, &img).unwrap();
         assert!(matches!(prepare(&p, None, false), Err(DiskError::Foreign(_))));
         assert!(prepare(&p, None, true).is_ok());
+        for other in [d.as_path(), Path::new("/dev/null")] {
+            assert!(matches!(prepare(other, Some(1 << 20), true), Err(DiskError::Kind)), "{}", other.display());
+        }
         std::fs::remove_dir_all(d).unwrap();
     }
 }

@@ -422,7 +422,7 @@ impl Pg {
         self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
         if !std::mem::replace(&mut self.room_missed, true) {
             let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.cfg.spg);
-            tracing::warn!(work = ?std::mem::discriminant(&plan.work), "{text}");
+            tracing::warn!(object = ?plan.head, "{text}");
             out.push(Effect::Log(LogLevel::Warn, text));
         }
     }
