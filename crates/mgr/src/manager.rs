@@ -223,7 +223,8 @@ impl Manager {
 
     // A separate manager
 
-    /// Takes a separate manager's digest; true if the service map changed.
+    /// Takes a separate manager's digest; true if the service map changed. Error: the digest or the service map cannot
+    /// be decoded; in the second case the digest is already taken in.
     pub fn take_digest(&mut self, m: &MMonMgrReport, now: Now) -> Result<bool, DigestError> {
         self.stats.take_digest(m.digest().map_err(DigestError::Digest)?, now);
         let services = m.service_map().map_err(DigestError::Services)?;

@@ -346,7 +346,7 @@ impl Connection {
         self.rx.received(n);
     }
 
-    /// Queues a message.
+    /// Queues a message. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn send(&mut self, m: Message) -> Result<(), Error> {
         if matches!(self.state, State::Open) && self.session.queue.is_empty() {
             self.transmit(m)
@@ -356,14 +356,15 @@ impl Connection {
         }
     }
 
-    /// Queues a keepalive.
+    /// Queues a keepalive. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn keepalive(&mut self, now: Utime) -> Result<(), Error> {
         if matches!(self.state, State::Open) { self.tx.control(Tag::Keepalive2, |w| w.put(&now)) } else { Ok(()) }
     }
 
     // ---- output ----
 
-    /// Prepares the output for a write: adds an acknowledgement if no queued message carries one.
+    /// Prepares the output for a write: adds an acknowledgement if no queued message carries one. Error:
+    /// [`Error::NonceExhausted`] on a secure connection.
     pub fn prepare_flush(&mut self) -> Result<(), Error> {
         if self.owes_ack() {
             let seq = self.session.acknowledge();
@@ -409,7 +410,8 @@ impl Connection {
         self.tx.len()
     }
 
-    /// Returns the next event, parsing input as needed.
+    /// Returns the next event, parsing input as needed. Error: the peer broke the protocol, or one side refuses the
+    /// other; the connection must be closed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
         if let Some(e) = self.extra.take() {
             return Ok(Some(e));

@@ -150,7 +150,7 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    /// Parses and validates a preamble.
+    /// Parses and validates a preamble. Error: [`Error::PreambleCrc`] or [`Error::BadPreamble`].
     pub fn parse(b: &[u8; PREAMBLE_LEN]) -> Result<Self, Error> {
         let (head, crc) = b.split_at(28);
         let want = crc32c(0, head);
@@ -495,7 +495,8 @@ pub fn header2(h: &MsgHeader, seq: u64, ack_seq: u64) -> [u8; HEADER2_LEN] {
     b
 }
 
-/// Decodes a message header; returns it with the acknowledged sequence number.
+/// Decodes a message header; returns it with the acknowledged sequence number. Error: too few bytes, or a malformed
+/// field.
 pub fn read_header2(b: &[u8]) -> DecodeResult<(MsgHeader, u64)> {
     let mut r = Reader::new(b);
     let (seq, tid, kind, priority, version) = (r.u64()?, r.u64()?, r.u16()?, r.u16()?, r.u16()?);

@@ -432,14 +432,16 @@ impl Connection {
         self.tx.control(Tag::ServerIdent, |w| ident.write(w))
     }
 
-    /// Answer to [`Event::Request`]: the session is unknown. The peer then opens a new one on this connection.
+    /// Answer to [`Event::Request`]: the session is unknown. The peer then opens a new one on this connection. Error:
+    /// [`Error::NonceExhausted`] on a secure connection.
     pub fn answer_reset(&mut self, full: bool) -> Result<(), Error> {
         self.tx.control(Tag::SessionReset, |w| w.bool(full))?;
         self.state = State::Ident;
         Ok(())
     }
 
-    /// Answer to [`Event::Request`]: our connection sequence number, with which the peer tries again.
+    /// Answer to [`Event::Request`]: our connection sequence number, with which the peer tries again. Error:
+    /// [`Error::NonceExhausted`] on a secure connection.
     pub fn answer_retry(&mut self, connect_seq: u64) -> Result<(), Error> {
         self.tx.control(Tag::SessionRetry, |w| w.u64(connect_seq))?;
         self.state = State::Ident;
@@ -447,6 +449,7 @@ impl Connection {
     }
 
     /// Answer to [`Event::Request`]: our record of the peer's global sequence number, above which the peer tries again.
+    /// Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn answer_retry_global(&mut self, global_seq: u64) -> Result<(), Error> {
         self.tx.control(Tag::SessionRetryGlobal, |w| w.u64(global_seq))?;
         self.state = State::Ident;
@@ -454,6 +457,7 @@ impl Connection {
     }
 
     /// Answer to [`Event::Request`]: our own connection to the peer wins; this one closes once the answer is written.
+    /// Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn answer_wait(&mut self) -> Result<(), Error> {
         self.tx.control(Tag::Wait, |_| {})?;
         self.state = State::Closing;
@@ -461,7 +465,8 @@ impl Connection {
     }
 
     /// Answer to [`Event::Request`] of `new`: this session continues over the socket of `new`. Input of the old socket
-    /// is dropped; the peer resends it.
+    /// is dropped; the peer resends it. Error: [`Error::UnexpectedFrame`] if `new` awaits no answer, or one of writing
+    /// the output.
     pub fn adopt(&mut self, new: Connection) -> Result<Event, Error> {
         let State::Deciding { request } = new.state else {
             return Err(Error::UnexpectedFrame { tag: "session request", state: new.state.name() });

@@ -133,7 +133,8 @@ impl Rx {
         }
     }
 
-    /// Returns the peer's supported and required protocol features once the banner is complete.
+    /// Returns the peer's supported and required protocol features once the banner is complete. Error:
+    /// [`Error::Msgr1Peer`], [`Error::NotMsgr2`], [`Error::BadBanner`] or [`Error::Malformed`].
     pub fn poll_banner(&mut self) -> Result<Option<(u64, u64)>, Error> {
         let have = self.chunk.len();
         let n = have.min(BANNER.len());
@@ -160,7 +161,8 @@ impl Rx {
         Ok(Some((r.u64().map_err(malformed)?, r.u64().map_err(malformed)?)))
     }
 
-    /// Returns the next frame if it is complete.
+    /// Returns the next frame if it is complete. Error: a preamble, segment or epilogue that is invalid, too long or
+    /// does not decrypt, or [`Error::TooMuchBeforeAuth`].
     pub fn poll_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             // Boxed only while incomplete: most frames arrive as a whole.

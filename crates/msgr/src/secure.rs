@@ -36,7 +36,7 @@ impl std::fmt::Debug for Stream {
 }
 
 /// Derives our sending and receiving streams from a connection secret: key, server's sending nonce, client's sending
-/// nonce.
+/// nonce. Error: [`Error::ShortSecret`].
 pub fn streams(secret: &[u8], we_are_server: bool) -> Result<(Stream, Stream), Error> {
     let short = || Error::ShortSecret(secret.len());
     let key = secret.get(0..16).ok_or_else(short)?;
@@ -65,14 +65,15 @@ impl Stream {
         Ok(Nonce::assume_unique_for_key(n))
     }
 
-    /// Encrypts in place; returns the tag.
+    /// Encrypts in place; returns the tag. Error: [`Error::NonceExhausted`].
     pub fn seal(&mut self, buf: &mut [u8]) -> Result<[u8; TAG_LEN], Error> {
         let nonce = self.nonce()?;
         let tag = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), buf).map_err(|_| Error::NonceExhausted)?;
         tag.as_ref().try_into().map_err(|_| Error::NonceExhausted)
     }
 
-    /// Decrypts in place a run that ends with its tag; returns the length of the plaintext.
+    /// Decrypts in place a run that ends with its tag; returns the length of the plaintext. Error: [`Error::Decrypt`]
+    /// for altered bytes, or [`Error::NonceExhausted`].
     pub fn open(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
         let nonce = self.nonce()?;
         self.key.open_in_place(nonce, Aad::empty(), buf).map(|p| p.len()).map_err(|_| Error::Decrypt)

@@ -105,7 +105,7 @@ impl Tx {
         self.committed(from);
     }
 
-    /// Appends a control frame whose payload `f` writes.
+    /// Appends a control frame whose payload `f` writes. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn control(&mut self, tag: Tag, f: impl FnOnce(&mut Writer)) -> Result<(), Error> {
         let mut w = Writer::new(Features::PACIFIC);
         f(&mut w);
@@ -124,7 +124,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Appends a message whose header is already encoded.
+    /// Appends a message whose header is already encoded. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn message(&mut self, header: &[u8; HEADER2_LEN], m: &Message) -> Result<(), Error> {
         let (p, preamble) = Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
         let from = self.small.len();

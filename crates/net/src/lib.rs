@@ -235,6 +235,8 @@ impl Net {
     }
 
     /// Queues a message; it leaves at the end of this turn. Sending on a connection still in handshake queues it.
+    /// Error: [`SendError::Gone`] if the connection has ended, [`SendError::Full`] if the peer does not read; the
+    /// connection is then closed.
     pub fn send(&self, conn: ConnId, m: Message) -> Result<(), SendError> {
         match self.inner.get(conn) {
             Some(c) => c.send(&self.inner, m),
@@ -319,7 +321,8 @@ fn gone() -> io::Error {
 }
 
 impl Endpoint {
-    /// Listens on `addr` and returns the address with the chosen port. This reactor serves the connections.
+    /// Listens on `addr` and returns the address with the chosen port. This reactor serves the connections. Error: the
+    /// system refuses the address or the socket.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
         let me = self.clone();
         self.listen_with(addr, move |stream, _| {
@@ -333,7 +336,8 @@ impl Endpoint {
         })
     }
 
-    /// Listens and hands every accepted socket to `f`, which passes it to [`Endpoint::adopt`] on some reactor.
+    /// Listens and hands every accepted socket to `f`, which passes it to [`Endpoint::adopt`] on some reactor. Error:
+    /// the system refuses the address or the socket.
     pub fn listen_with(
         &self,
         addr: SocketAddr,
@@ -344,7 +348,8 @@ impl Endpoint {
         Ok(addr)
     }
 
-    /// Serves a socket that another reactor accepted.
+    /// Serves a socket that another reactor accepted. Error: `QuotaExceeded` above a limit on connections,
+    /// `NotConnected` once the network is shut down, or an error of the socket.
     pub fn adopt(&self, stream: std::net::TcpStream) -> io::Result<ConnId> {
         let net = self.net.upgrade().ok_or_else(gone)?;
         conn::accept(&net, &self.inner, stream)

@@ -63,7 +63,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Queues an item if there is room.
+    /// Queues an item if there is room. Error: [`SendError::Full`] or [`SendError::Closed`], with the item.
     pub fn send(&self, item: T) -> Result<(), SendError<T>> {
         self.put(item, self.shared.capacity)
     }

@@ -84,7 +84,7 @@ pub enum Failed {
 }
 
 impl Reactors {
-    /// Starts `count` threads named `name.0`, `name.1`, … and runs `entry` on each.
+    /// Starts `count` threads named `name.0`, `name.1`, … and runs `entry` on each. Error: the system refuses a thread.
     pub fn start<F, Fut>(count: usize, name: &str, entry: F) -> io::Result<Self>
     where
         F: Fn(Context) -> Fut + Clone + Send + 'static,
@@ -119,7 +119,8 @@ impl Reactors {
         &self.metrics
     }
 
-    /// Waits until all entry functions have returned. If one panics, the others are asked to stop.
+    /// Waits until all entry functions have returned. If one panics, the others are asked to stop. Error: the first
+    /// failure, in the order of the threads.
     pub fn join(self) -> Result<(), Failed> {
         let mut first = Ok(());
         for (name, t) in self.threads {
@@ -182,7 +183,7 @@ fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) ->
     Ok(out)
 }
 
-/// Runs one reactor on this thread until `entry`'s future completes.
+/// Runs one reactor on this thread until `entry`'s future completes. Error: the runtime cannot be made.
 pub fn run_here<F, Fut>(entry: F) -> io::Result<Fut::Output>
 where
     F: FnOnce(Context, Stopper) -> Fut,

@@ -47,7 +47,8 @@ pub struct EmbeddedStore {
 
 impl EmbeddedStore {
     /// Opens or creates the store at `path`. The file is locked against other processes. `waker` is called from the
-    /// store's thread when [`StateStore::poll`] has new events.
+    /// store's thread when [`StateStore::poll`] has new events. Error: the file cannot be opened, locked or read, or
+    /// the thread cannot be started.
     pub fn open(path: &Path, waker: Waker) -> Result<Self, StateError> {
         let (db, engine) = open_file(path)?;
         let timed = Arc::new(AtomicBool::new(engine.has_leases()));

@@ -244,7 +244,7 @@ impl MonSession {
         }
     }
 
-    /// Handles a message of the monitor.
+    /// Handles a message of the monitor. Error: the message, or a map in it, cannot be decoded.
     pub fn handle_message(&mut self, m: Message) -> Result<(), wire::DecodeError> {
         if self.state != State::Open {
             // Ignore further messages of another cluster's monitors.

@@ -242,7 +242,7 @@ impl Objecter {
         }
     }
 
-    /// Handles a message of an OSD.
+    /// Handles a message of an OSD. Error: the message cannot be decoded.
     pub fn handle_message(&mut self, osd: OsdId, m: &Message) -> Result<(), wire::DecodeError> {
         match m.header.kind {
             MOsdOpReply::KIND => {

@@ -109,7 +109,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and authenticates to a monitor. Must run on a reactor.
+    /// Connects and authenticates to a monitor. Must run on a reactor. Error: [`ClientError::Auth`] if the monitor
+    /// refuses authentication, [`ClientError::NoMonitor`] if none answers within the time limit of `o`.
     pub async fn connect(o: Options) -> Result<Self, ClientError> {
         let limit = o.timeout;
         let session = Session::start(o);
@@ -126,7 +127,7 @@ impl Client {
         self.session.credentials()
     }
 
-    /// Runs a monitor command given as JSON text.
+    /// Runs a monitor command given as JSON text. Error: [`ClientError::Closed`]; a refusal is in the reply.
     pub async fn mon_command(&self, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
         self.session.command(json, input).await
     }
@@ -144,7 +145,8 @@ impl Client {
         self.session.map().await
     }
 
-    /// Id of a pool; fetches a newer map if the name is unknown.
+    /// Id of a pool; fetches a newer map if the name is unknown. Error: [`ClientError::NoPool`] if the newest map has
+    /// no such pool, or [`ClientError::Closed`].
     pub async fn pool(&self, name: &str) -> Result<PoolId, ClientError> {
         if let Some(p) = self.osdmap().await?.pool_by_name(name) {
             return Ok(p);
@@ -163,7 +165,8 @@ impl Client {
         self.run(what, ops.into_iter().collect()).await
     }
 
-    /// Runs operations on an object at a snapshot.
+    /// Runs operations on an object at a snapshot. Their errors are in the reply. Error: [`ClientError::Errno`] if they
+    /// could not be sent, or [`ClientError::Closed`].
     pub async fn op_at(&self, obj: &ObjectRef, ops: Vec<OsdOp>, snapid: SnapId) -> Result<MOsdOpReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
         let ops = ops.into_iter().collect();
@@ -171,7 +174,8 @@ impl Client {
         Ok(*self.session.op(req).await?)
     }
 
-    /// Runs operations on an object with the snapshot context `snapc`.
+    /// Runs operations on an object with the snapshot context `snapc`. Their errors are in the reply. Error:
+    /// [`ClientError::Errno`] if they could not be sent, or [`ClientError::Closed`].
     pub async fn op_in(
         &self,
         obj: &ObjectRef,
@@ -200,19 +204,23 @@ impl Client {
         Ok(Reader::shared(&done.data).get()?)
     }
 
-    /// Creates a self-managed snapshot and returns its id.
+    /// Creates a self-managed snapshot and returns its id. Error: [`ClientError::Errno`] if the monitor refuses,
+    /// [`ClientError::Decode`] for a malformed answer, or [`ClientError::Closed`].
     pub async fn create_snap(&self, pool: PoolId) -> Result<SnapId, ClientError> {
         let data = self.session.unmanaged_snap(pool, None).await?;
         Ok(Reader::shared(&data).get()?)
     }
 
-    /// Removes a self-managed snapshot; OSDs trim its clones in the background.
+    /// Removes a self-managed snapshot; OSDs trim its clones in the background. Error: [`ClientError::Errno`] if the
+    /// monitor refuses, or [`ClientError::Closed`].
     pub async fn remove_snap(&self, pool: PoolId, snap: SnapId) -> Result<(), ClientError> {
         self.session.unmanaged_snap(pool, Some(snap)).await.map(|_| ())
     }
 
     /// Lists objects of a pool from `cursor` on, in hash order; returns entries and the next cursor. PGs may split and
-    /// merge between two calls, so each call asks the PG that has the cursor's position.
+    /// merge between two calls, so each call asks the PG that has the cursor's position. Error: [`ClientError::Errno`]
+    /// if the pool does not exist or the OSD refuses, [`ClientError::Decode`] for a malformed answer, or
+    /// [`ClientError::Closed`].
     pub async fn list(
         &self,
         pool: PoolId,

@@ -160,7 +160,8 @@ impl Builds {
     }
 }
 
-/// Runs a load of builds. Every client has a thread; all begin at the same time.
+/// Runs a load of builds. Every client has a thread; all begin at the same time. Error: no clients, a file or directory
+/// that cannot be used, or a failed command of a client.
 pub fn run(b: &Builds) -> Result<Outcome, BuildError> {
     if b.clients == 0 {
         return Err(BuildError::Spec("clients: at least 1"));

@@ -68,7 +68,8 @@ fn tail(s: &str) -> String {
     s.get(from..).unwrap_or_default().trim().replace('\n', "; ")
 }
 
-/// Starts a program that the kernel kills when the calling thread ends.
+/// Starts a program that the kernel kills when the calling thread ends. Error: [`CommandError::Start`] if the program
+/// that sets this up cannot be started.
 pub fn start(program: &str, args: &[String], change: impl FnOnce(&mut Command)) -> Result<Child, CommandError> {
     let mut c = Command::new("setpriv");
     c.args(["--pdeathsig", "KILL", program]).args(args).stdin(Stdio::null());
@@ -78,7 +79,8 @@ pub fn start(program: &str, args: &[String], change: impl FnOnce(&mut Command)) 
     c.spawn().map_err(|source| CommandError::Start { program: program.to_owned(), source })
 }
 
-/// Runs a program to completion. `started` is called with its process id.
+/// Runs a program to completion. `started` is called with its process id. Error: the program cannot be started,
+/// exits with an error or exceeds `limit`, or the run is cancelled.
 pub fn run(
     mut c: Command,
     limit: Duration,

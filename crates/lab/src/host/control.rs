@@ -63,7 +63,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects and authenticates to the monitor that `options` name.
+    /// Connects and authenticates to the monitor that `options` name. Error: [`ControlError::Unreachable`].
     pub fn connect(options: client::Options) -> Result<Self, ControlError> {
         let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel::<Request>();
         let (ready, connected) = mpsc::channel();
@@ -91,7 +91,7 @@ impl Control {
         Ok(Self { tx })
     }
 
-    /// Runs a command and returns its output.
+    /// Runs a command and returns its output. Error: [`ControlError::Refused`] or [`ControlError::Unreachable`].
     pub fn run(&self, command: &Value, input: &[u8]) -> Result<Bytes, ControlError> {
         let (answer, rx) = mpsc::channel();
         let name = command["prefix"].as_str().unwrap_or_default().to_owned();
@@ -105,7 +105,8 @@ impl Control {
         Ok(r.out)
     }
 
-    /// Runs a command and reads its output as JSON.
+    /// Runs a command and reads its output as JSON. Error: that of [`Control::run`], or [`ControlError::Answer`] for
+    /// output that is no JSON.
     pub fn json(&self, mut command: Value) -> Result<Value, ControlError> {
         if let Some(m) = command.as_object_mut() {
             m.insert("format".into(), "json".into());
@@ -115,12 +116,13 @@ impl Control {
         serde_json::from_slice(&out).map_err(|_| ControlError::Answer { command: name.to_owned() })
     }
 
-    /// The cluster's status.
+    /// The cluster's status. Errors are those of [`Control::json`].
     pub fn status(&self) -> Result<Status, ControlError> {
         self.json(json!({"prefix": "status"})).map(Status)
     }
 
-    /// Polls the status until `is` accepts it.
+    /// Polls the status until `is` accepts it. Error: [`ControlError::Waited`] after `limit`, or
+    /// [`ControlError::Cancelled`]; a failed poll is repeated.
     pub fn wait(
         &self,
         what: &str,
@@ -187,7 +189,8 @@ impl Status {
     }
 }
 
-/// Sends a command to a daemon's admin socket and returns the answer.
+/// Sends a command to a daemon's admin socket and returns the answer. Error: that of the socket, or `InvalidData` for
+/// an answer that is too long or no JSON.
 pub fn ask_daemon(socket: &Path, prefix: &str) -> std::io::Result<Value> {
     let bad = |e: serde_json::Error| std::io::Error::new(std::io::ErrorKind::InvalidData, e);
     let mut s = UnixStream::connect(socket)?;

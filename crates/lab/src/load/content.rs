@@ -73,7 +73,8 @@ pub fn fill(out: &mut [u8], seed: u64, number: u64, generation: u64) {
     }
 }
 
-/// Verifies a block of `want` bytes; returns its generation.
+/// Verifies a block of `want` bytes; returns its generation. Error: a block of another length, without our header, of
+/// another place, or with altered contents.
 pub fn check(block: &[u8], want: usize, seed: u64, number: u64) -> Result<u64, Wrong> {
     if block.len() != want {
         return Err(Wrong::Short { have: block.len(), want });
@@ -147,7 +148,8 @@ impl Ledger {
         self.state(number).acknowledged
     }
 
-    /// Checks the generation that a read returned.
+    /// Checks the generation that a read returned. Error: [`Wrong::Generation`] if it is older than the read may see or
+    /// newer than any write sent.
     pub fn end_read(&mut self, number: u64, oldest: Option<u64>, have: u64) -> Result<(), Wrong> {
         let s = self.state(number);
         match oldest {

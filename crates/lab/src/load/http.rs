@@ -74,7 +74,7 @@ impl Reply {
         }
     }
 
-    /// Takes in bytes; true once the reply is complete.
+    /// Takes in bytes; true once the reply is complete. Error: a malformed reply, or bytes after its end.
     pub fn feed(&mut self, mut b: &[u8]) -> Result<bool, BadReply> {
         while !b.is_empty() {
             b = match self.state {

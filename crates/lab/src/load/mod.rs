@@ -115,7 +115,7 @@ pub enum BadSpec {
 }
 
 impl Spec {
-    /// Checks that the load can be run.
+    /// Checks that the load can be run. Error: the first reason why not.
     pub fn check(&self) -> Result<(), BadSpec> {
         let zero = [
             ("threads", self.threads as u64),

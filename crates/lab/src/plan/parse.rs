@@ -28,7 +28,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Parses `key=value`; a bare word counts as text.
+    /// Parses `key=value`; a bare word counts as text. Error: text without `=`.
     pub fn parse(s: &str) -> std::result::Result<Self, String> {
         let (key, value) = s.split_once('=').ok_or_else(|| format!("{s}: expected KEY=VALUE"))?;
         let quoted = |v: &str| format!("{v:?}");
@@ -143,7 +143,8 @@ fn texts(src: &Source<'_>, name: &str, t: &DeTable<'_>) -> Result<BTreeMap<Strin
         .collect()
 }
 
-/// Parses a plan. `small` applies its section `[small]`; `changes` apply after it.
+/// Parses a plan. `small` applies its section `[small]`; `changes` apply after it. Error: the first place that is
+/// malformed, in the text or a change, or `small` without such a section.
 pub fn parse(text: &str, file: &str, small: bool, changes: &[Change]) -> Result<Plan> {
     let src = Source { text, file, fixed: None };
     let root = match DeTable::parse(text) {

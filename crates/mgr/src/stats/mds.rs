@@ -35,7 +35,8 @@ pub struct MdsCounters {
 }
 
 impl MdsCounters {
-    /// Handles a report. Counters are declared once per connection; a new connection declares them again.
+    /// Handles a report. Counters are declared once per connection; a new connection declares them again. Error: the
+    /// daemon has declared too many counters, or the packed values cannot be decoded.
     pub fn report(&mut self, name: &str, conn: u64, m: &MMgrReport, now: Mono) -> Result<()> {
         if !self.daemons.contains_key(name) && self.daemons.len() >= MAX_DAEMONS {
             return Ok(());

@@ -83,7 +83,8 @@ impl DiskFile {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Updates and returns the size. Seeking is harmless here, since no other call uses the file position.
+    /// Updates and returns the size. Seeking is harmless here, since no other call uses the file position. Error: that
+    /// of the system.
     pub fn measure(&self) -> Result<u64, Errno> {
         use std::io::{Seek as _, SeekFrom};
         let bytes = (&self.file).seek(SeekFrom::End(0)).map_err(|e| errno(&e))? / PAGE as u64 * PAGE as u64;
@@ -126,7 +127,8 @@ impl DiskFile {
         self.file.as_raw_fd()
     }
 
-    /// Reads `len` bytes at `off`, both multiples of a page.
+    /// Reads `len` bytes at `off`, both multiples of a page. Error: `EIO` for an unreadable sector, or that of the
+    /// system.
     pub fn read(&self, off: u64, len: u64) -> Result<Bytes, Errno> {
         let mut buf = AlignedBuf::dirty(len as usize);
         self.file.read_exact_at(&mut buf, off).map_err(|e| unreadable(errno(&e)))?;
@@ -148,7 +150,8 @@ impl DiskFile {
         })
     }
 
-    /// Writes page-aligned buffers one after another from `off` on.
+    /// Writes page-aligned buffers one after another from `off` on. Error: that of the system; earlier buffers may be
+    /// written.
     pub fn write(&self, mut off: u64, bufs: &[Bytes]) -> Result<(), Errno> {
         for b in bufs {
             self.file.write_all_at(b, off).map_err(|e| errno(&e))?;
@@ -157,13 +160,14 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Makes all writes durable.
+    /// Makes all writes durable. Error: that of the system.
     pub fn sync(&self) -> Result<(), Errno> {
         self.file.sync_data().map_err(|e| errno(&e))
     }
 
-    /// Writes zeros where the file has no blocks in `[off, off + len)`, so that later writes there change only
-    /// data. Does nothing on a block device. Returns the number of bytes written.
+    /// Writes zeros where the file has no blocks in `[off, off + len)`, so that later writes there change only data.
+    /// Does nothing on a block device. Returns the number of bytes written. Error: that of a write or of reading the
+    /// file's metadata.
     pub fn fill_holes(&self, off: u64, len: u64) -> Result<u64, Errno> {
         if !self.file.metadata().map_err(|e| errno(&e))?.is_file() {
             return Ok(0);
@@ -213,7 +217,7 @@ impl DiskFile {
         self.room().map_or(0, |(holes, free)| holes.saturating_sub(free))
     }
 
-    /// Gives a range back to the file system or device.
+    /// Gives a range back to the file system or device. Error: that of the system.
     pub fn discard(&self, off: u64, len: u64) -> Result<(), Errno> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: plain system call on a descriptor we own; no memory is passed.
@@ -252,7 +256,8 @@ pub fn prepare(path: &Path, bytes: Option<u64>, force: bool) -> Result<Arc<DiskF
     Ok(d)
 }
 
-/// Opens a file or block device exclusively.
+/// Opens a file or block device exclusively. Error: [`DiskError::Kind`] for another kind of file, [`DiskError::InUse`]
+/// if another process holds it, or [`DiskError::Io`].
 pub fn open(path: &Path) -> Result<Arc<DiskFile>, DiskError> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -316,7 +321,7 @@ fn is_ext4_or_xfs(file: &File) -> bool {
     kind == libc::EXT4_SUPER_MAGIC || kind == libc::XFS_SUPER_MAGIC
 }
 
-/// Free bytes on the file system that holds `path`.
+/// Free bytes on the file system that holds `path`. Error: a path with a zero byte, or that of the system.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let c = CString::new(path.as_os_str().as_bytes())?;
     let mut s = std::mem::MaybeUninit::<libc::statvfs>::uninit();

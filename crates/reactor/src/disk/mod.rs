@@ -40,7 +40,8 @@ enum Engine {
 }
 
 impl Disk {
-    /// Creates an engine on `file`. `no_io_uring` selects the fallback even where io_uring works.
+    /// Creates an engine on `file`. `no_io_uring` selects the fallback even where io_uring works. Error: the fallback
+    /// cannot be started.
     pub fn new(file: Arc<DiskFile>, no_io_uring: bool) -> io::Result<Self> {
         if !no_io_uring {
             match Uring::new(file.clone()) {

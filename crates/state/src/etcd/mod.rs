@@ -135,7 +135,8 @@ fn tls_of(o: &EtcdOptions) -> Result<Arc<rustls::ClientConfig>, StateError> {
 
 impl EtcdStore {
     /// Makes a handle without contacting etcd. `waker` is called from its threads when [`StateStore::poll`] has new
-    /// events.
+    /// events. Error: a malformed, missing or unprotected endpoint, unusable TLS files, or a thread that cannot be
+    /// started.
     pub fn open(o: &EtcdOptions, waker: Waker) -> Result<Self, StateError> {
         let parse = |s: &String| Endpoint::parse(s).ok_or_else(|| refused(format!("'{s}' is no http(s)://HOST:PORT")));
         let endpoints: Vec<Endpoint> = o.endpoints.iter().map(parse).collect::<Result<_, _>>()?;

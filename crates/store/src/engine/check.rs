@@ -190,8 +190,9 @@ impl Walk {
 }
 
 impl Store {
-    /// Compares every derived count with its source, in all pages. Pages that are not in memory are read from
-    /// `dev`, on which no request may be in flight. Exact for a device that only this store uses.
+    /// Compares every derived count with its source, in all pages. Pages that are not in memory are read from `dev`, on
+    /// which no request may be in flight. Exact for a device that only this store uses. Error: the first difference or
+    /// unreadable page, as text.
     pub fn check(&mut self, dev: &mut dyn Device) -> Result<(), String> {
         let r = self.fsck(dev, false);
         match r.errors.first() {

@@ -11,8 +11,9 @@ use bytes::Bytes;
 /// Most attempts of a waiting transaction; each attempt brings at least one page.
 const TRIES: usize = 1 << 20;
 
-/// Runs a transaction to its end and drops other events of the store. A transaction that can't be prepared
-/// leaves no plan behind.
+/// Runs a transaction to its end and drops other events of the store. A transaction that can't be prepared leaves no
+/// plan behind. Error: preparing failed, or the device refused the transaction ([`ReadError::Io`]); never
+/// [`ReadError::Wait`].
 pub fn submit(store: &mut Store, dev: &mut dyn Device, tag: Tag, txn: Transaction) -> Result<(), ReadError> {
     let mut tries = 0..TRIES;
     while let Err(e) = store.prepare(tag, &txn) {

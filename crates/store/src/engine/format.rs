@@ -72,7 +72,8 @@ fn not_too_large(bytes: u64) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Formats an empty store. All data on the device is lost.
+/// Formats an empty store. All data on the device is lost. Error: [`FormatError::TooSmall`], [`FormatError::TooLarge`],
+/// [`FormatError::Limit`] for the labels or the reactors, or [`FormatError::Io`].
 pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, FormatError> {
     check(&o.labels, o.reactors)?;
     let bytes = dev.bytes() / BLOCK * BLOCK;
@@ -139,8 +140,9 @@ pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), F
     dev.flush().map_err(FormatError::Io)
 }
 
-/// Reads the newest superblock of a device. A copy of a newer, unknown format takes precedence: an older copy
-/// beside it must not be believed.
+/// Reads the newest superblock of a device. A copy of a newer, unknown format takes precedence: an older copy beside it
+/// must not be believed. Error: [`FormatError::None`] without a superblock, [`FormatError::Version`] for another
+/// format, [`FormatError::TooSmall`] if the device is smaller than the store, or [`FormatError::Io`].
 pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let ends = 2 * SUPER_BLOCKS * BLOCK;
@@ -196,8 +198,9 @@ impl Found {
 
 /// Extends a closed store to the whole of an enlarged device. The log keeps its length.
 ///
-/// The second copies of the roots are written at the new end first. The superblock with the new size makes them
-/// valid, so a crash before it leaves the store unchanged.
+/// The second copies of the roots are written at the new end first. The superblock with the new size makes them valid,
+/// so a crash before it leaves the store unchanged. Errors are those of [`probe`], [`FormatError::TooLarge`],
+/// [`FormatError::Limit`] for the size of a root, and [`FormatError::Io`] of a write.
 pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let mut sb = probe(dev)?;
     let bytes = dev.bytes() / BLOCK * BLOCK;
@@ -226,7 +229,8 @@ pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     Ok(sb)
 }
 
-/// Replaces the labels of a closed store.
+/// Replaces the labels of a closed store. Errors are those of [`probe`], [`FormatError::Limit`] for too large labels,
+/// and [`FormatError::Io`] of a write.
 pub fn relabel(dev: &mut dyn Device, labels: Labels) -> Result<Superblock, FormatError> {
     let mut sb = probe(dev)?;
     check(&labels, sb.rings)?;

@@ -74,8 +74,9 @@ impl Store {
         self.sb.size() + (l.blocks - l.space_end) * BLOCK
     }
 
-    /// Takes this store one step further; see the module. A completed step may be repeated. `Begin` with
-    /// another size starts again, until a store has begun to write the superblock.
+    /// Takes this store one step further; see the module. A completed step may be repeated. `Begin` with another size
+    /// starts again, until a store has begun to write the superblock. Error: [`ReadError::Wait`] until the step has
+    /// completed, or [`ReadError::Io`] if the store has failed or the step is not possible yet.
     pub fn grow(&mut self, tag: Tag, step: Growth) -> Result<(), ReadError> {
         if let Some(e) = self.failed() {
             return Err(refuse(e, "the store has failed"));

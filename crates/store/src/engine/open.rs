@@ -74,13 +74,14 @@ pub(super) fn damaged<T>(what: impl Into<String>) -> Result<T, OpenError> {
 /// Function that replays each of some logs, using this handle on the device or others.
 pub type Replay<'a> = &'a mut dyn FnMut(&mut dyn Device, &mut [RingLog<'_>]);
 
-/// Opens a store for `cfg.reactors` reactors: one [`Store`] each, in order.
+/// Opens a store for `cfg.reactors` reactors: one [`Store`] each, in order. Errors are those of [`open_with`].
 pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError> {
     open_with(dev, cfg, &mut |dev, logs| logs.iter_mut().for_each(|l| l.replay(dev)))
 }
 
-/// Like [`open`], with a custom way to replay the logs: `replay` calls [`RingLog::replay`] for each, in
-/// parallel if it can.
+/// Like [`open`], with a custom way to replay the logs: `replay` calls [`RingLog::replay`] for each, in parallel if it
+/// can. Error: [`OpenError::Reactors`]; [`OpenError::Format`] without a usable superblock; [`OpenError::Twice`] if the
+/// number of reactors cannot change; [`OpenError::Damaged`]; [`OpenError::Io`].
 pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Result<Vec<Store>, OpenError> {
     if cfg.reactors == 0 || cfg.reactors > RINGS_MAX {
         return Err(OpenError::Reactors(cfg.reactors));

@@ -13,7 +13,7 @@ pub const TAG: Tag = Tag(u64::MAX);
 /// Number of objects in one listing.
 const LIST: usize = 3;
 
-/// Calls `f` until it does not wait; `pump` drives the store's I/O.
+/// Calls `f` until it does not wait; `pump` drives the store's I/O. Error: that of `f`, never [`ReadError::Wait`].
 pub fn wait<S: ObjectStore, T>(
     s: &mut S,
     pump: &mut dyn FnMut(&mut S),

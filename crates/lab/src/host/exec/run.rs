@@ -34,7 +34,8 @@ impl RunDir {
         self.0.join("cells").join(id)
     }
 
-    /// Contents of the JSON file about the run.
+    /// Contents of the JSON file about the run. Error: [`ExecError::Io`], or [`ExecError::Plan`] for text that is no
+    /// JSON.
     pub fn read_about(&self) -> Result<Value, ExecError> {
         let path = self.about();
         let text = fs::read_to_string(&path).map_err(|source| ExecError::Io { path: path.clone(), source })?;

@@ -169,7 +169,7 @@ enum Word {
 }
 
 impl Steps {
-    /// Checks that the load can be run.
+    /// Checks that the load can be run. Error: [`StepsError::Spec`].
     pub fn check(&self) -> Result<(), StepsError> {
         let workers: usize = self.roles.iter().map(|r| r.workers).sum();
         if self.clients == 0 || workers == 0 || workers.saturating_mul(self.clients) > WORKERS_MAX {
