@@ -101,21 +101,22 @@ pub(crate) fn omap_walk(
     }
 }
 
-/// The first `max` entries after `start_after`, or all if there are fewer; and whether more follow. Ends early after
-/// [`LIST_BYTES`].
+/// The first `max` entries with a prefix after `start_after`, or all if there are fewer; and whether more follow. Ends
+/// early after [`LIST_BYTES`].
 pub(crate) fn omap_first(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],
+    prefix: &[u8],
     max: usize,
 ) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
-    let (mut all, mut more) = c.omap_list(start_after, b"", max)?;
+    let (mut all, mut more) = c.omap_list(start_after, prefix, max)?;
     let mut bytes = bytes_of(&all);
     while more && all.len() < max && bytes < LIST_BYTES {
         let Some((last, _)) = all.last().cloned() else { break };
-        let (page, rest) = c.omap_list(&last, b"", max - all.len())?;
+        let (page, rest) = c.omap_list(&last, prefix, max - all.len())?;
         bytes += bytes_of(&page);
+        more = rest && !page.is_empty();
         all.extend(page);
-        more = rest;
     }
     Ok((all, more))
 }

@@ -234,20 +234,22 @@ impl Connection {
 
     /// Restarts the handshake on a new socket to the same address; the session is kept.
     pub fn reconnect(&mut self) {
-        self.rx = Rx::new(self.cfg.pool.clone());
-        self.tx = Tx::new(self.cfg.pool.clone());
+        self.renew(State::Banner);
         self.tx.raw(&banner());
-        self.state = State::Banner;
-        self.extra = None;
     }
 
     /// Handles the loss of the socket; true if the session can be resumed.
     pub fn disconnected(&mut self) -> bool {
+        self.renew(State::Down);
+        !self.lossy
+    }
+
+    /// Drops everything that belongs to a socket: queued bytes, keys and the progress of the handshake.
+    fn renew(&mut self, state: State) {
         self.rx = Rx::new(self.cfg.pool.clone());
         self.tx = Tx::new(self.cfg.pool.clone());
-        self.state = State::Down;
         self.extra = None;
-        !self.lossy
+        self.state = state;
     }
 
     /// The peer.

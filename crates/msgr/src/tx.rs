@@ -191,10 +191,11 @@ impl Tx {
         }
         self.committed(from);
         let mut buf = self.pool.take(len + TAG_LEN);
-        if let (Some(c), Some((run, tag))) = (&mut self.crypto, buf.bytes_mut().split_at_mut_checked(len)) {
-            put_tail(&mut &mut *run, segs);
-            tag[..TAG_LEN].copy_from_slice(&c.seal(run)?);
-        }
+        let (Some(c), Some((run, tag))) = (&mut self.crypto, buf.bytes_mut().split_at_mut_checked(len)) else {
+            return Err(Error::NonceExhausted);
+        };
+        put_tail(&mut *run, segs);
+        tag[..TAG_LEN].copy_from_slice(&c.seal(run)?);
         self.share(&Bytes::from_owner(buf).slice(..len + TAG_LEN));
         Ok(())
     }
@@ -272,7 +273,7 @@ impl Tx {
 }
 
 /// Appends segments 1 to 3, padded to whole blocks, and the epilogue of secure mode.
-fn put_tail(w: &mut impl BufMut, segs: [&Bytes; SEGMENTS_MAX - 1]) {
+fn put_tail(mut w: impl BufMut, segs: [&Bytes; SEGMENTS_MAX - 1]) {
     for s in segs {
         w.put_slice(s);
         w.put_bytes(0, padded(s.len()) - s.len());

@@ -265,10 +265,7 @@ mod tests {
     /// The limits of connections in docs/design/msgr.md are those of the code.
     #[test]
     fn the_document_has_these_limits() {
-        let doc = include_str!("../../../docs/design/msgr.md");
-        let rows = doc.lines().skip_while(|l| !l.starts_with("| limit of connections |")).skip(2);
-        let row = |l: &'static str| l.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ");
-        let documented: Vec<(&str, &str)> = rows.map_while(row).collect();
+        let documented = crate::documented::rows(include_str!("../../../docs/design/msgr.md"), "limit of connections");
         let l = crate::Limits::default();
         let (mib, s) = (|n: usize| format!("{} MiB", n >> 20), |d: Duration| format!("{} s", d.as_secs()));
         let count = |n: usize| if n < 1000 { n.to_string() } else { format!("{},{:03}", n / 1000, n % 1000) };
@@ -287,6 +284,6 @@ mod tests {
             ("addresses that are counted separately", count(ADDRESSES)),
             ("log lines about one address in a minute", LINES.to_string()),
         ];
-        assert_eq!(documented, code.each_ref().map(|(name, value)| (*name, value.as_str())));
+        assert_eq!(documented, code.each_ref().map(|(name, value)| [*name, value.as_str()]));
     }
 }

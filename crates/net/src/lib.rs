@@ -16,6 +16,8 @@
 pub mod admin_config;
 pub mod admin_socket;
 mod conn;
+#[cfg(test)]
+mod documented;
 pub mod gate;
 mod listen;
 pub mod log_filter;

@@ -162,10 +162,7 @@ mod tests {
     /// The table of options in docs/security.md is that of the code.
     #[test]
     fn the_document_names_the_option_of_each_end() {
-        let doc = include_str!("../../../docs/security.md");
-        let rows = doc.lines().skip_while(|l| !l.starts_with("| this end | peer |")).skip(2);
-        let row = |l: &'static str| l.strip_prefix("| ")?.strip_suffix(" |").map(|l| l.split(" | ").collect());
-        let rows: Vec<Vec<&str>> = rows.map_while(row).collect();
+        let rows = crate::documented::rows(include_str!("../../../docs/security.md"), "this end");
         let word = |k| match k {
             EntityKind::MON => "monitor",
             EntityKind::MGR => "manager",

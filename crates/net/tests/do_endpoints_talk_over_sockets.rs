@@ -5,7 +5,7 @@ mod support;
 use auth::ConMode;
 use base::{EntityAddr, EntityKind, EntityName};
 use msgr::Policy;
-use net::{CloseReason, Limits, Net, SendError};
+use net::{CloseReason, ConnId, Endpoint, Limits, Net, SendError};
 use std::rc::Rc;
 use std::time::Duration;
 use support::*;
@@ -15,6 +15,32 @@ const CRC: [ConMode; 1] = [ConMode::CRC];
 
 fn lossy() -> (Policy, Policy) {
     (Policy::lossy_client(CRC.to_vec()), Policy::lossy_server(CRC.to_vec()))
+}
+
+/// An open connection to a server that gives bytes back only when the test does.
+struct Held {
+    server: Rc<Recorder>,
+    client: Rc<Recorder>,
+    /// The connection as the client and as the server names it.
+    conn: ConnId,
+    sconn: ConnId,
+    _endpoints: [Endpoint; 2],
+}
+
+/// Opens such a connection. The server reads no further while it holds more than `held` bytes, and the client queues at
+/// most `queued` bytes.
+async fn held_back(net: &Net, held: usize, queued: usize) -> Held {
+    let (cp, sp) = lossy();
+    let (server_side, client_side) = (Recorder::new(net), Recorder::new(net));
+    let limits = Limits { in_flight_bytes_max: held, ..Limits::default() };
+    let (s, addr) = server(net, sp, limits, server_side.clone());
+    s.set_auto_consume(false);
+    let limits = Limits { output_bytes_max: queued, ..Limits::default() };
+    let c = client(net, cp, limits, client_side.clone());
+    let conn = c.connect(target(addr));
+    client_side.open().await;
+    let (sconn, _) = server_side.open().await;
+    Held { server: server_side, client: client_side, conn, sconn, _endpoints: [s, c] }
 }
 
 fn lossless() -> (Policy, Policy) {
@@ -85,30 +111,25 @@ fn many_messages_of_a_turn_leave_in_one_write() {
 fn a_handler_that_does_not_consume_stops_the_reading() {
     run(|| async {
         let net = Net::new();
-        let (cp, sp) = lossy();
-        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
-        let limits = Limits { in_flight_bytes_max: 100_000, ..Limits::default() };
-        let (s, addr) = server(&net, sp, limits, sh.clone());
-        s.set_auto_consume(false);
-        let conn = client(&net, cp, Limits::default(), ch.clone()).connect(target(addr));
-        ch.open().await;
-        let (sconn, _) = sh.open().await;
+        let held = held_back(&net, 100_000, Limits::default().output_bytes_max).await;
+        let Held { server: sh, conn, sconn, .. } = &held;
+        let (conn, sconn) = (*conn, *sconn);
         let total = 3000u64;
         for i in 0..total {
             net.send(conn, message(i, 0, 10_000)).unwrap();
         }
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for i in 0..total {
             let m = sh.message().await;
             assert_eq!(m.header.tid, i);
-            held.push(m);
-            if held.len() == 10 {
+            kept.push(m);
+            if kept.len() == 10 {
                 // 107,680 bytes are held: no message may arrive until some are given back.
                 for _ in 0..20 {
                     tokio::task::yield_now().await;
                 }
                 assert!(sh.events.borrow().is_empty());
-                for m in held.drain(..) {
+                for m in kept.drain(..) {
                     net.consumed(sconn, m.cost());
                 }
             }
@@ -120,15 +141,9 @@ fn a_handler_that_does_not_consume_stops_the_reading() {
 fn output_for_a_full_socket_waits_without_turns() {
     run(|| async {
         let net = Net::new();
-        let (cp, sp) = lossy();
-        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
-        let limits = Limits { in_flight_bytes_max: 100_000, ..Limits::default() };
-        let (s, addr) = server(&net, sp, limits, sh.clone());
-        s.set_auto_consume(false);
-        let limits = Limits { output_bytes_max: 64 << 20, ..Limits::default() };
-        let conn = client(&net, cp, limits, ch.clone()).connect(target(addr));
-        ch.open().await;
-        let (sconn, _) = sh.open().await;
+        let held = held_back(&net, 100_000, 64 << 20).await;
+        let Held { server: sh, conn, sconn, .. } = &held;
+        let (conn, sconn) = (*conn, *sconn);
         for i in 0..32 {
             net.send(conn, message(i, 0, 1 << 20)).unwrap();
         }
@@ -223,14 +238,8 @@ fn all_connections_together_are_bounded_and_none_starves() {
 fn a_peer_that_does_not_read_is_closed() {
     run(|| async {
         let net = Net::new();
-        let (cp, sp) = lossy();
-        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
-        let deaf = Limits { in_flight_bytes_max: 1, ..Limits::default() };
-        let (s, addr) = server(&net, sp, deaf, sh.clone());
-        s.set_auto_consume(false);
-        let limits = Limits { output_bytes_max: 4 << 20, ..Limits::default() };
-        let conn = client(&net, cp, limits, ch.clone()).connect(target(addr));
-        ch.open().await;
+        let held = held_back(&net, 1, 4 << 20).await;
+        let (ch, conn) = (&held.client, held.conn);
         let mut result = Ok(());
         for i in 0..100 {
             result = net.send(conn, message(i, 0, 1 << 20));

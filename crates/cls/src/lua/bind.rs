@@ -371,7 +371,7 @@ fn objclass<'s, 'e>(
         "map_get_keys",
         scope.create_function(|lua, (after, max): (Str, i64)| {
             state.check()?;
-            let page = omap_first(&mut **c.borrow_mut(), &after.as_bytes(), most(max));
+            let page = omap_first(&mut **c.borrow_mut(), &after.as_bytes(), b"", most(max));
             let t = lua.create_table()?;
             for (k, _) in state.done(page)?.0 {
                 t.raw_set(lua.create_string(&k)?, true)?;
@@ -383,14 +383,8 @@ fn objclass<'s, 'e>(
         "map_get_vals",
         scope.create_function(|lua, (after, prefix, max): (Str, Str, i64)| {
             state.check()?;
-            let mut all = Vec::new();
-            let r = crate::util::omap_walk(&mut **c.borrow_mut(), &after.as_bytes(), &prefix.as_bytes(), |k, v| {
-                if all.len() < most(max) {
-                    all.push((k, v));
-                }
-                Ok(all.len() < most(max))
-            });
-            state.done(r)?;
+            let page = omap_first(&mut **c.borrow_mut(), &after.as_bytes(), &prefix.as_bytes(), most(max));
+            let (all, _) = state.done(page)?;
             table_of(lua, state, all)
         })?,
     )?;

@@ -9,7 +9,7 @@ use super::keys::{self, AFTER_SPECIAL, SPECIAL, cat};
 use super::types::{DirEntry, Key, flags};
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use crate::registry::Output;
-use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_opt, stored_as};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_first, omap_opt, stored_as};
 use base::errno::{EFBIG, EINVAL};
 use bytes::Bytes;
 use wire::Reader;
@@ -38,14 +38,7 @@ pub(super) fn page(c: &mut dyn ObjectCtx, after: &[u8], prefix: &[u8], max: usiz
         let (rows, _) = c.omap_list(after, prefix, 1)?;
         return Ok((Vec::new(), !rows.is_empty()));
     }
-    let (mut all, mut more) = c.omap_list(after, prefix, max)?;
-    while more && all.len() < max && bytes_of(&all) < LIST_BYTES {
-        let Some((last, _)) = all.last().cloned() else { break };
-        let (rows, rest) = c.omap_list(&last, prefix, max - all.len())?;
-        more = rest && !rows.is_empty();
-        all.extend(rows);
-    }
-    Ok((all, more))
+    omap_first(c, after, prefix, max)
 }
 
 /// As [`page`], but without special entries.

@@ -97,7 +97,7 @@ pub(super) fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 pub(super) fn list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (marker, path_prefix, max) =
         input(i, |r| r.versioned("cls_user_account_resource_list_op", 1, |r, _| Ok((r.blob()?, r.blob()?, r.u32()?))))?;
-    let (page, truncated) = omap_first(c, &marker, (max as usize).min(LIST_MAX))?;
+    let (page, truncated) = omap_first(c, &marker, b"", (max as usize).min(LIST_MAX))?;
     let mut entries = Vec::new();
     let mut last = Bytes::new();
     for (k, v) in page {

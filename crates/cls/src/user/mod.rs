@@ -161,7 +161,7 @@ fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 fn reset_user_stats2(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (time, mut marker, mut stats) =
         input(i, |r| r.versioned("cls_user_reset_stats2_op", 1, |r, _| Ok((r.get()?, r.blob()?, Stats::decode(r)?))))?;
-    let (page, truncated) = omap_first(c, &marker, LIST_MAX)?;
+    let (page, truncated) = omap_first(c, &marker, b"", LIST_MAX)?;
     for (k, v) in page {
         stats.add(&stored(&v, BucketEntry::decode)?);
         marker = k;

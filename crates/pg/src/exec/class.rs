@@ -92,7 +92,7 @@ impl ObjectCtx for ClsCtx<'_, '_> {
 
     fn write(&mut self, off: u64, data: &[u8]) -> ClsResult<()> {
         let op = OsdOp::with_extent(OpCode::WRITE, off, data.len() as u64, own(data));
-        self.0.permits(&op)?;
+        self.0.permits(OpCode::WRITE, off)?;
         self.0.op_write(&op)?;
         Ok(())
     }
@@ -102,13 +102,13 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn truncate(&mut self, size: u64) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::TRUNCATE))?;
+        self.0.permits(OpCode::TRUNCATE, 0)?;
         check_range(size, 0)?;
         Ok(self.0.truncate_to(&Extent { offset: size, ..Extent::default() })?)
     }
 
     fn zero(&mut self, off: u64, len: u64) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::ZERO))?;
+        self.0.permits(OpCode::ZERO, 0)?;
         Ok(self.0.zero_range(off, len)?)
     }
 
@@ -133,8 +133,9 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn omap_set_header(&mut self, header: &[u8]) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::OMAPSETHEADER))?;
-        Ok(self.0.set_omap_header(own(header))?)
+        self.0.permits(OpCode::OMAPSETHEADER, 0)?;
+        self.0.set_omap_header(own(header));
+        Ok(())
     }
 
     fn omap_get(&mut self, key: &[u8]) -> ClsResult<Bytes> {
@@ -146,22 +147,23 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::OMAPSETVALS))?;
-        Ok(self.0.set_omap(entries.to_vec())?)
+        self.0.permits(OpCode::OMAPSETVALS, 0)?;
+        self.0.set_omap(entries.to_vec());
+        Ok(())
     }
 
     fn omap_rm(&mut self, key: &[u8]) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::OMAPRMKEYS))?;
+        self.0.permits(OpCode::OMAPRMKEYS, 0)?;
         Ok(self.0.rm_omap(vec![own(key)])?)
     }
 
     fn omap_rm_range(&mut self, first: &[u8], last: &[u8]) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::OMAPRMKEYRANGE))?;
+        self.0.permits(OpCode::OMAPRMKEYRANGE, 0)?;
         Ok(self.0.rm_omap_range(own(first), own(last))?)
     }
 
     fn omap_clear(&mut self) -> ClsResult<()> {
-        self.0.permits(&OsdOp::new(OpCode::OMAPCLEAR))?;
+        self.0.permits(OpCode::OMAPCLEAR, 0)?;
         Ok(self.0.clear_omap()?)
     }
 

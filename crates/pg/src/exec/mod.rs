@@ -76,9 +76,9 @@ pub(crate) struct Coded {
 }
 
 impl Coded {
-    /// True if Ceph's rules forbid the operation on an object of `size` bytes.
-    fn refuses(self, op: &OsdOp, size: u64) -> bool {
-        match op.op {
+    /// True if Ceph's rules forbid an operation on an object of `size` bytes. `offset` is that of a write.
+    fn refuses(self, code: OpCode, offset: u64, size: u64) -> bool {
+        match code {
             OpCode::OMAPSETVALS
             | OpCode::OMAPSETHEADER
             | OpCode::OMAPCLEAR
@@ -91,10 +91,7 @@ impl Coded {
             | OpCode::MAPEXT
             | OpCode::SYNC_READ => true,
             OpCode::ZERO | OpCode::TRUNCATE | OpCode::TRIMTRUNC => !self.overwrites,
-            OpCode::WRITE => {
-                let off = op.extent().offset;
-                !self.overwrites && (off != size || !off.is_multiple_of(self.stripe_width))
-            }
+            OpCode::WRITE => !self.overwrites && (offset != size || !offset.is_multiple_of(self.stripe_width)),
             OpCode::APPEND => !self.overwrites && !size.is_multiple_of(self.stripe_width),
             OpCode::WRITESAME => !self.overwrites,
             _ => false,
@@ -206,15 +203,16 @@ impl OpCtx<'_> {
         Ok(result)
     }
 
-    /// Fails for what an erasure-coded pool forbids, of a client or of a class method.
-    fn permits(&self, op: &OsdOp) -> Step<()> {
-        let forbidden = self.env.coded.is_some_and(|c| c.refuses(op, self.oi.size));
+    /// Fails if the pool is erasure-coded and forbids the operation of a client or class method; see
+    /// [`Coded::refuses`].
+    fn permits(&self, code: OpCode, offset: u64) -> Step<()> {
+        let forbidden = self.env.coded.is_some_and(|c| c.refuses(code, offset, self.oi.size));
         if forbidden { Err(EOPNOTSUPP.into()) } else { Ok(()) }
     }
 
     fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
         let code = op.op;
-        self.permits(op)?;
+        self.permits(code, op.extent().offset)?;
         if code.is_write() && !is_invisible(code) {
             self.user_modify = true;
         }

@@ -57,20 +57,18 @@ impl OpCtx<'_> {
     }
 
     /// Sets entries, creating the object.
-    pub(super) fn set_omap(&mut self, entries: Vec<(Bytes, Bytes)>) -> Step<()> {
+    pub(super) fn set_omap(&mut self, entries: Vec<(Bytes, Bytes)>) {
         self.mark_omap();
         let bytes: usize = entries.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.delta.num_wr_kb += super::kib(bytes as u64);
         self.bytes_written += bytes as u64;
         self.view.omap_set(entries);
-        Ok(())
     }
 
     /// Sets the header, creating the object.
-    pub(super) fn set_omap_header(&mut self, header: Bytes) -> Step<()> {
+    pub(super) fn set_omap_header(&mut self, header: Bytes) {
         self.mark_omap();
         self.view.omap_set_header(header);
-        Ok(())
     }
 
     /// Removes keys of an existing object.
@@ -191,12 +189,12 @@ impl OpCtx<'_> {
 
     pub(super) fn op_omap_set(&mut self, op: &OsdOp) -> Step<i32> {
         let found = entries(&mut Reader::shared(&op.indata)).map_err(|_| EINVAL)?;
-        self.set_omap(found)?;
+        self.set_omap(found);
         Ok(0)
     }
 
     pub(super) fn op_omap_set_header(&mut self, op: &OsdOp) -> Step<i32> {
-        self.set_omap_header(own(&op.indata))?;
+        self.set_omap_header(own(&op.indata));
         Ok(0)
     }
 

@@ -115,8 +115,8 @@ impl OpCtx<'_> {
         let map = self.text_map()?;
         self.write_full(Bytes::new())?;
         self.clear_omap()?;
-        self.set_omap_header(map.header)?;
-        self.set_omap(map.keys.into_iter().collect())?;
+        self.set_omap_header(map.header);
+        self.set_omap(map.keys.into_iter().collect());
         Ok(0)
     }
 }
