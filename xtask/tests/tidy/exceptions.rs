@@ -7,10 +7,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "crates/auth/src/server.rs",
         "one dialogue: a client's first request, its proof, and the tickets it gets; with its tests",
     ),
-    (
-        "crates/belemnite/src/up/mod.rs",
-        "the steps of `up` in order; plan, supervisor and services are in files beside it",
-    ),
     ("crates/cls/src/rgw/types.rs", "only the structures of the bucket index with their encodings"),
     ("crates/cluster/src/osdmap/encode.rs", "one encoding, written and read, side by side"),
     (

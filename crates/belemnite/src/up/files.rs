@@ -8,6 +8,8 @@ use super::{Args, Error, say};
 use client::Client;
 use serde_json::json;
 
+/// Default name of the file system.
+const DEFAULT_NAME: &str = "home";
 /// Default number of daemons: an active one and a standby.
 const DEFAULT_MDS: u32 = 2;
 /// Most daemons.
@@ -19,9 +21,11 @@ pub(crate) fn decide(a: &Args, have: Option<FsPlan>) -> Result<Option<FsPlan>, E
     if !wanted && have.is_none() {
         return Ok(None);
     }
-    let name = a.fs.clone().or_else(|| have.as_ref().map(|f| f.name.clone())).unwrap_or_else(|| "home".into());
+    // `--fs` without a name is the empty text.
+    let given = a.fs.clone().filter(|n| !n.is_empty());
+    let name = given.or_else(|| have.as_ref().map(|f| f.name.clone())).unwrap_or_else(|| DEFAULT_NAME.into());
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || !name.chars().all(good) {
+    if !name.chars().all(good) {
         return Err(format!("--fs {name}: a name of letters, digits and -_.").into());
     }
     if let Some(f) = have.as_ref().filter(|f| f.name != name) {

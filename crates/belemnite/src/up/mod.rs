@@ -8,6 +8,7 @@ mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
 mod manager;
+mod options;
 pub(crate) mod plan;
 pub(crate) mod supervisor;
 
@@ -15,11 +16,11 @@ use crate::admin;
 use crate::size;
 use client::Client;
 use layout::Layout;
-use plan::{OsdPlan, Plan};
+use plan::Plan;
 use serde_json::json;
 use std::fs;
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::task::Poll;
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     /// Number of OSDs [default: 3, or the number of devices, or as in DIR]
     #[arg(long, value_name = "N")]
     osds: Option<u32>,
-    /// Size of each OSD's file, e.g. 20G [default: an eighth of the free space, at most 64G]
+    /// Size of each new OSD's file, e.g. 20G [default: an eighth of the free space, at most 64G]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<String>,
     /// Block device for an OSD; repeat it for more OSDs
@@ -65,8 +66,8 @@ pub(crate) struct Args {
     /// Port of the gateway [default: the monitor's port plus 5]
     #[arg(long, value_name = "P")]
     s3_port: Option<u16>,
-    /// Make a file system and run Ceph's ceph-mds for it [default name: home]
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "home")]
+    /// Make a file system and run Ceph's ceph-mds for it [default name: home, or as in DIR]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     fs: Option<String>,
     /// Number of MDS daemons [default: 2]
     #[arg(long, value_name = "N")]
@@ -82,10 +83,6 @@ pub(crate) struct Args {
 
 type Error = Box<dyn std::error::Error>;
 
-const DEFAULT_PORT: u16 = 3300;
-const DEFAULT_OSDS: u32 = 3;
-const OSD_SIZE_MAX: u64 = 64 << 30;
-const OSD_SIZE_MIN: u64 = 1 << 30;
 /// Time for the cluster to come up, after which `up` reports a problem (and keeps waiting).
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -121,7 +118,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
     let _lock = lock_dir(&layout)?;
     let fresh = !layout.plan().exists();
-    let (mut plan, added) = if fresh { new_plan(&a, &layout)? } else { old_plan(&a, &layout)? };
+    let (mut plan, added) = options::decide(&a, &layout)?;
     plan.fs = files::decide(&a, plan.fs.take())?;
     let mds = plan.fs.as_ref().map(files::find).transpose()?;
     plan.mgr = manager::decide(&a, plan.mgr.take())?;
@@ -382,25 +379,6 @@ fn cannot_listen(ip: IpAddr, port: u16, e: &std::io::Error, choose: &str) -> Str
     format!("port {port} on {ip}: {e} (choose {choose})")
 }
 
-fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error> {
-    Ok(OsdPlan { id, uuid: admin::new_uuid()?.to_string(), key: admin::new_key()?, device, size })
-}
-
-fn default_osd_size(l: &Layout) -> Result<u64, Error> {
-    let free = reactor::disk::free_space(&l.dir)?;
-    let size = (free / 8).min(OSD_SIZE_MAX) >> 30 << 30;
-    if size < OSD_SIZE_MIN {
-        return Err(format!(
-            "{} has {} free; an OSD needs at least {} (give --osd-size to insist, or --data elsewhere)",
-            l.dir.display(),
-            size::show(free),
-            size::show(OSD_SIZE_MIN)
-        )
-        .into());
-    }
-    Ok(size)
-}
-
 /// Warns if the file system lacks space for the full size of the new files.
 fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
     let files = p.osds.iter().filter(|o| o.device.is_none() && added.contains(&o.id));
@@ -415,109 +393,6 @@ fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
             size::show(free)
         ));
     }
-}
-
-fn wanted_size(a: &Args, l: &Layout) -> Result<u64, Error> {
-    match &a.osd_size {
-        Some(s) => size::parse(s)
-            .filter(|n| *n >= OSD_SIZE_MIN)
-            .ok_or_else(|| format!("--osd-size {s}: not a size of at least {}", size::show(OSD_SIZE_MIN)).into()),
-        None => default_osd_size(l),
-    }
-}
-
-fn new_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
-    let n = match (a.osds, a.device.len() as u32) {
-        (None, 0) => DEFAULT_OSDS,
-        (None, d) => d,
-        (Some(n), d) if d == 0 || d == n => n,
-        (Some(n), d) => return Err(format!("--osds {n} with {d} devices: one device per OSD").into()),
-    };
-    if n == 0 {
-        return Err("--osds 0: a cluster needs an OSD".into());
-    }
-    let pool_size = a.pool_size.unwrap_or(if n >= 3 { 3 } else { 1 });
-    if pool_size == 0 || pool_size > n.min(10) {
-        return Err(format!("--pool-size {pool_size} with {n} OSDs: from 1 to the number of OSDs, at most 10").into());
-    }
-    let size = if a.device.is_empty() { wanted_size(a, l)? } else { 0 };
-    let mut osds = Vec::new();
-    for id in 0..n {
-        osds.push(new_osd(id, a.device.get(id as usize).cloned(), size)?);
-    }
-    let port = a.port.unwrap_or(DEFAULT_PORT);
-    if port == 0 {
-        return Err("--port 0: clients must know the monitor's port; name one".into());
-    }
-    let per = layout::ports_per_osd(plan::reactors_here(n as usize));
-    if u32::from(port) + 10 + n.saturating_mul(per.into()) > 65_535 {
-        return Err(format!("--port {port}: no room for the ports of {n} OSDs above it").into());
-    }
-    let mons = a.mons.as_ref().and_then(|n| n.parse().ok()).unwrap_or(1);
-    if mons > 1 && port <= layout::ETCD_PORTS {
-        return Err(format!("--port {port}: no room for the ports of etcd below it").into());
-    }
-    let plan = Plan {
-        version: plan::VERSION,
-        mons,
-        fsid: admin::new_uuid()?.to_string(),
-        ip: a.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        port,
-        auth: a.auth.clone().unwrap_or_else(|| "cephx".into()),
-        pool_size,
-        osds,
-        s3: None,
-        fs: None,
-        mgr: None,
-    };
-    Ok((plan, (0..n).collect()))
-}
-
-fn old_plan(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
-    let mut p: Plan =
-        serde_json::from_str(&fs::read_to_string(l.plan())?).map_err(|e| format!("{}: {e}", l.plan().display()))?;
-    if p.version > plan::VERSION {
-        return Err(format!("{}: written by a newer belemnite", l.plan().display()).into());
-    }
-    let differs = |what: &str, have: &dyn std::fmt::Display| -> Error {
-        format!("{} holds a cluster with {what} {have}; it cannot be changed by `up`", l.dir.display()).into()
-    };
-    if a.auth.as_ref().is_some_and(|x| *x != p.auth) {
-        return Err(differs("--auth", &p.auth));
-    }
-    if a.pool_size.is_some_and(|x| x != p.pool_size) {
-        return Err(differs("--pool-size", &p.pool_size));
-    }
-    if a.port.is_some_and(|x| x != p.port) {
-        return Err(differs("--port", &p.port));
-    }
-    if a.mons.as_ref().is_some_and(|n| *n != p.mons.to_string()) {
-        return Err(differs("--mons", &p.mons));
-    }
-    if a.ip.is_some_and(|x| x != p.ip) {
-        return Err(differs("--ip", &p.ip));
-    }
-    let have = p.osds.len() as u32;
-    let known = |d: &PathBuf| p.osds.iter().any(|o| o.device.as_ref() == Some(d));
-    let devices: Vec<PathBuf> = a.device.iter().filter(|d| !known(d)).cloned().collect();
-    let want = a.osds.unwrap_or(have + devices.len() as u32);
-    if want < have {
-        return Err(format!(
-            "{} holds {have} OSDs; fewer is not possible here (take OSDs out with `ceph osd out` and `ceph osd purge`)",
-            l.dir.display()
-        )
-        .into());
-    }
-    if !devices.is_empty() && devices.len() as u32 != want - have {
-        return Err(format!("{} more OSDs with {} new devices: one device per OSD", want - have, devices.len()).into());
-    }
-    let size = if want > have && devices.is_empty() { wanted_size(a, l)? } else { 0 };
-    let mut added = Vec::new();
-    for (i, id) in (have..want).enumerate() {
-        p.osds.push(new_osd(id, devices.get(i).cloned(), size)?);
-        added.push(id);
-    }
-    Ok((p, added))
 }
 
 /// Makes the monitor's store with its initial keys.

@@ -1,0 +1,346 @@
+//! The arguments of `up` against the cluster that a directory holds.
+//!
+//! Invariant: no argument is ignored. It takes effect, equals what the cluster has, or is refused with the reason.
+
+use super::layout::{self, Layout};
+use super::plan::{self, OsdPlan, Plan};
+use super::{Args, Error};
+use crate::admin;
+use base::size;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+const DEFAULT_PORT: u16 = 3300;
+const DEFAULT_OSDS: u32 = 3;
+const OSD_SIZE_MAX: u64 = 64 << 30;
+const OSD_SIZE_MIN: u64 = 1 << 30;
+
+/// The cluster that `up` runs, and the ids of the OSDs that it has to make: of the plan in the directory, or a new one.
+///
+/// The file system, the manager and the gateway are decided by their own modules.
+///
+/// # Errors
+/// An argument that is not valid, or that contradicts the cluster in the directory; a plan that cannot be read.
+pub(super) fn decide(a: &Args, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
+    if !a.device.is_empty() && a.osd_size.is_some() {
+        return Err("--osd-size goes with OSDs on files: an OSD on a device uses all of it".into());
+    }
+    let devices = devices(a)?;
+    if l.plan().exists() { old_plan(a, devices, l) } else { new_plan(a, devices, l) }
+}
+
+/// Absolute paths of the devices.
+fn devices(a: &Args) -> Result<Vec<PathBuf>, Error> {
+    let mut out: Vec<PathBuf> = Vec::new();
+    for d in &a.device {
+        let d = layout::absolute(d)?;
+        if let Some(other) = out.iter().find(|o| is_same(o, &d)) {
+            return Err(format!("--device {} is the same device as {}", d.display(), other.display()).into());
+        }
+        out.push(d);
+    }
+    Ok(out)
+}
+
+/// True if both paths lead to one device, by whatever links.
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || fs::canonicalize(a).ok().zip(fs::canonicalize(b).ok()).is_some_and(|(a, b)| a == b)
+}
+
+/// `--osd-size` in bytes.
+fn given_size(a: &Args) -> Result<Option<u64>, Error> {
+    let Some(s) = &a.osd_size else { return Ok(None) };
+    let size = size::parse(s).filter(|n| *n >= OSD_SIZE_MIN);
+    let wrong = || format!("--osd-size {s}: not a size of at least {}", size::show(OSD_SIZE_MIN));
+    Ok(Some(size.ok_or_else(wrong)?))
+}
+
+/// Size of new OSDs' files.
+fn wanted_size(a: &Args, l: &Layout) -> Result<u64, Error> {
+    given_size(a)?.map_or_else(|| default_osd_size(l), Ok)
+}
+
+/// Checks that the ports of so many OSDs exist.
+fn check_range(port: u16, osds: u32) -> Result<(), Error> {
+    let per = layout::ports_per_osd(plan::reactors_here(osds as usize));
+    if u64::from(port) + 10 + u64::from(osds) * u64::from(per) > 65_535 {
+        return Err(format!("port {port} of the monitor has no room for the ports of {osds} OSDs above it").into());
+    }
+    Ok(())
+}
+
+fn new_plan(a: &Args, devices: Vec<PathBuf>, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
+    let n = match (a.osds, devices.len() as u32) {
+        (None, 0) => DEFAULT_OSDS,
+        (None, d) => d,
+        (Some(n), d) if d == 0 || d == n => n,
+        (Some(n), d) => return Err(format!("--osds {n} with {d} devices: one device per OSD").into()),
+    };
+    if n == 0 {
+        return Err("--osds 0: a cluster needs an OSD".into());
+    }
+    let pool_size = a.pool_size.unwrap_or(if n >= 3 { 3 } else { 1 });
+    if pool_size == 0 || pool_size > n.min(10) {
+        return Err(format!("--pool-size {pool_size} with {n} OSDs: from 1 to the number of OSDs, at most 10").into());
+    }
+    let port = a.port.unwrap_or(DEFAULT_PORT);
+    if port == 0 {
+        return Err("--port 0: clients must know the monitor's port; name one".into());
+    }
+    check_range(port, n)?;
+    let size = if devices.is_empty() { wanted_size(a, l)? } else { 0 };
+    let mut osds = Vec::new();
+    for id in 0..n {
+        osds.push(new_osd(id, devices.get(id as usize).cloned(), size)?);
+    }
+    let mons = a.mons.as_ref().and_then(|n| n.parse().ok()).unwrap_or(1);
+    if mons > 1 && port <= layout::ETCD_PORTS {
+        return Err(format!("--port {port}: no room for the ports of etcd below it").into());
+    }
+    let plan = Plan {
+        version: plan::VERSION,
+        mons,
+        fsid: admin::new_uuid()?.to_string(),
+        ip: a.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        port,
+        auth: a.auth.clone().unwrap_or_else(|| "cephx".into()),
+        pool_size,
+        osds,
+        s3: None,
+        fs: None,
+        mgr: None,
+    };
+    Ok((plan, (0..n).collect()))
+}
+
+fn old_plan(a: &Args, mut devices: Vec<PathBuf>, l: &Layout) -> Result<(Plan, Vec<u32>), Error> {
+    let mut p: Plan =
+        serde_json::from_str(&fs::read_to_string(l.plan())?).map_err(|e| format!("{}: {e}", l.plan().display()))?;
+    if p.version > plan::VERSION {
+        return Err(format!("{}: written by a newer belemnite", l.plan().display()).into());
+    }
+    let differs = |what: &str, have: &dyn std::fmt::Display| -> Error {
+        format!("{} holds a cluster with {what} {have}; it cannot be changed by `up`", l.dir.display()).into()
+    };
+    if a.auth.as_ref().is_some_and(|x| *x != p.auth) {
+        return Err(differs("--auth", &p.auth));
+    }
+    if a.pool_size.is_some_and(|x| x != p.pool_size) {
+        return Err(differs("--pool-size", &p.pool_size));
+    }
+    if a.port.is_some_and(|x| x != p.port) {
+        return Err(differs("--port", &p.port));
+    }
+    if a.mons.as_ref().is_some_and(|n| *n != p.mons.to_string()) {
+        return Err(differs("--mons", &p.mons));
+    }
+    if a.ip.is_some_and(|x| x != p.ip) {
+        return Err(differs("--ip", &p.ip));
+    }
+    let have = p.osds.len() as u32;
+    devices.retain(|d| !p.osds.iter().filter_map(|o| o.device.as_ref()).any(|o| is_same(o, d)));
+    let want = a.osds.unwrap_or(have + devices.len() as u32);
+    if want < have {
+        return Err(format!(
+            "{} holds {have} OSDs; fewer is not possible here (take OSDs out with `ceph osd out` and `ceph osd purge`)",
+            l.dir.display()
+        )
+        .into());
+    }
+    if !devices.is_empty() && devices.len() as u32 != want - have {
+        return Err(format!("{} more OSDs with {} new devices: one device per OSD", want - have, devices.len()).into());
+    }
+    check_range(p.port, want)?;
+    if want == have
+        && let Some(size) = given_size(a)?
+    {
+        check_size(&p, size, l)?;
+    }
+    let size = if want > have && devices.is_empty() { wanted_size(a, l)? } else { 0 };
+    let mut added = Vec::new();
+    for (i, id) in (have..want).enumerate() {
+        p.osds.push(new_osd(id, devices.get(i).cloned(), size)?);
+        added.push(id);
+    }
+    Ok((p, added))
+}
+
+/// Checks that an `--osd-size` without new OSDs is the size of the OSDs' files, or of some if their sizes differ.
+fn check_size(p: &Plan, size: u64, l: &Layout) -> Result<(), Error> {
+    let mut sizes: Vec<u64> = p.osds.iter().filter(|o| o.device.is_none()).map(|o| o.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.contains(&size) {
+        return Ok(());
+    }
+    let have = match &sizes[..] {
+        [] => "on devices".to_owned(),
+        s => format!("with files of {}", s.iter().map(|n| size::show(*n)).collect::<Vec<_>>().join(" and ")),
+    };
+    Err(format!(
+        "{} holds OSDs {have}; --osd-size {} is the size of new OSDs' files only (--osds N adds OSDs; to enlarge a \
+         file: `truncate -s`, then `ceph tell osd.N grow`)",
+        l.dir.display(),
+        size::show(size)
+    )
+    .into())
+}
+
+fn new_osd(id: u32, device: Option<PathBuf>, size: u64) -> Result<OsdPlan, Error> {
+    Ok(OsdPlan { id, uuid: admin::new_uuid()?.to_string(), key: admin::new_key()?, device, size })
+}
+
+fn default_osd_size(l: &Layout) -> Result<u64, Error> {
+    let free = reactor::disk::free_space(&l.dir)?;
+    let size = (free / 8).min(OSD_SIZE_MAX) >> 30 << 30;
+    if size < OSD_SIZE_MIN {
+        return Err(format!(
+            "{} has {} free; an OSD needs at least {} (give --osd-size to insist, or --data elsewhere)",
+            l.dir.display(),
+            size::show(free),
+            size::show(OSD_SIZE_MIN)
+        )
+        .into());
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{files, plan::FsPlan};
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Up {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(words: &str) -> Args {
+        Up::try_parse_from(std::iter::once("up").chain(words.split_whitespace())).unwrap().args
+    }
+
+    /// A directory of a cluster, removed at the end.
+    struct Dir(Layout);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("belemnite-options-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Self(Layout { dir })
+        }
+
+        /// Runs the decisions of `up`; their plan is kept in the directory.
+        fn up(&self, words: &str) -> Result<(Plan, Vec<u32>), String> {
+            let (p, added) = decide(&args(words), &self.0).map_err(|e| e.to_string())?;
+            fs::write(self.0.plan(), serde_json::to_string(&p).unwrap()).unwrap();
+            Ok((p, added))
+        }
+
+        #[track_caller]
+        fn refuses(&self, words: &str, reason: &str) {
+            let have = fs::read_to_string(self.0.plan()).ok();
+            let e = self.up(words).map(|(_, added)| added).expect_err(words);
+            assert!(e.contains(reason), "{words}: {e}");
+            assert_eq!(fs::read_to_string(self.0.plan()).ok(), have);
+        }
+
+        #[track_caller]
+        fn adds(&self, words: &str, ids: &[u32]) -> Plan {
+            let (p, added) = self.up(words).unwrap_or_else(|e| panic!("{words}: {e}"));
+            assert_eq!(added, ids, "{words}");
+            p
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0.dir);
+        }
+    }
+
+    #[test]
+    fn the_same_command_starts_a_cluster_again() {
+        for words in [
+            "--osds 3 --osd-size 2G --port 4000 --ip ::1 --pool-size 2 --auth none --mons 3",
+            "--device /dev/one --device /dev/two --force",
+            "--osds 1 --osd-size 1G",
+        ] {
+            let d = Dir::new("again");
+            let n = args(words).osds.unwrap_or(2);
+            let first = d.adds(words, &(0..n).collect::<Vec<_>>());
+            for again in [words, ""] {
+                let p = d.adds(again, &[]);
+                assert_eq!(serde_json::to_value(&p).unwrap(), serde_json::to_value(&first).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_that_contradict_the_cluster_are_refused() {
+        let d = Dir::new("other");
+        d.adds("--osds 3 --osd-size 2G --port 4000", &[0, 1, 2]);
+        for (words, reason) in [
+            ("--auth none", "a cluster with --auth cephx"),
+            ("--pool-size 2", "a cluster with --pool-size 3"),
+            ("--port 4001", "a cluster with --port 4000"),
+            ("--mons 3", "a cluster with --mons 1"),
+            ("--ip 127.0.0.2", "a cluster with --ip 127.0.0.1"),
+            ("--osds 2", "holds 3 OSDs"),
+            ("--osds 4 --device /dev/one --device /dev/two", "one device per OSD"),
+            ("--osd-size 4G", "holds OSDs with files of 2 GiB; --osd-size 4 GiB"),
+            ("--osds 3 --osd-size 4G", "--osd-size 4 GiB"),
+            ("--osd-size 1M", "not a size of at least 1 GiB"),
+            ("--osd-size 2G --device /dev/one", "an OSD on a device uses all of it"),
+            ("--osds 9000 --osd-size 2G", "no room for the ports of 9000 OSDs"),
+        ] {
+            d.refuses(words, reason);
+        }
+        let d = Dir::new("devices");
+        d.refuses("--device /dev/one --device /dev/one", "the same device");
+        d.refuses("--device /dev/one --osd-size 2G", "an OSD on a device uses all of it");
+        d.adds("--device /dev/one", &[0]);
+        d.refuses("--osd-size 2G", "holds OSDs on devices");
+    }
+
+    #[test]
+    fn a_larger_number_adds_osds_with_files_of_the_given_size() {
+        let d = Dir::new("more");
+        d.adds("--osds 1 --osd-size 1G", &[0]);
+        let p = d.adds("--osds 3 --osd-size 2G", &[1, 2]);
+        assert_eq!(p.osds.iter().map(|o| o.size >> 30).collect::<Vec<_>>(), [1, 2, 2]);
+        d.adds("--osds 3 --osd-size 2G", &[]);
+        d.adds("--osd-size 1G", &[]);
+        d.refuses("--osd-size 3G", "files of 1 GiB and 2 GiB");
+        let p = d.adds("--device /dev/one", &[3]);
+        assert_eq!(p.osds[3].device.as_deref(), Some(Path::new("/dev/one")));
+        d.adds("--device /dev/one", &[]);
+    }
+
+    #[test]
+    fn a_device_is_known_by_each_of_its_names() {
+        let d = Dir::new("links");
+        let (device, link) = (d.0.dir.join("device"), d.0.dir.join("link"));
+        fs::write(&device, "").unwrap();
+        std::os::unix::fs::symlink(&device, &link).unwrap();
+        d.adds(&format!("--device {}", device.display()), &[0]);
+        d.adds(&format!("--device {} --force", link.display()), &[]);
+        let both = format!("--device {} --device {}", device.display(), link.display());
+        d.refuses(&both, "the same device");
+    }
+
+    #[test]
+    fn a_file_system_keeps_its_name() {
+        let have = |name: &str| Some(FsPlan { name: name.into(), mds: 1, ceph_root: None });
+        let name = |words: &str, have| files::decide(&args(words), have).map(|f| f.map(|f| (f.name, f.mds)));
+        assert_eq!(name("", None).unwrap(), None);
+        assert_eq!(name("--fs", None).unwrap(), Some(("home".into(), 2)));
+        assert_eq!(name("--fs work", None).unwrap(), Some(("work".into(), 2)));
+        assert_eq!(name("--fs", have("work")).unwrap(), Some(("work".into(), 1)));
+        assert_eq!(name("--fs work --mds 3", have("work")).unwrap(), Some(("work".into(), 3)));
+        assert!(name("--fs other", have("work")).is_err());
+        assert!(name("--fs a/b", None).is_err());
+    }
+}
