@@ -48,6 +48,7 @@ echo end >>"$O/project/holes"
 chown 1234:2345 "$O/project/src"; chmod 2770 "$O/project/src"
 touch -d '2001-02-03 04:05:06' "$O/project/interop/run.sh"
 attribute "$O/project/interop/run.sh" user.colour red
+echo one >"$O/project/twice"; touch -d '2001-02-03 04:05:06.1' "$O/project/twice"
 attribute "$O/limited" ceph.quota.max_bytes 1048576
 mkdir "$O/.snap/monday"
 echo tuesday >"$O/project/src/notes"; rm "$O/project/second_name"
@@ -61,17 +62,19 @@ attribute "$N/limited" ceph.quota.max_bytes "$(attribute "$O/limited" ceph.quota
 (i=0; while true; do i=$((i + 1)); echo $i >>"$O/project/src/log"; echo $i >"$O/project/src/file.$i"; sleep 0.05; done) & WRITER=$!
 PIDS+=("$WRITER")
 for s in monday tuesday; do
-  rsync -aHAXS --delete "$O/.snap/$s/" "$N/"
+  rsync -aHAXS --modify-window=-1 --delete "$O/.snap/$s/" "$N/"
   mkdir "$N/.snap/$s"
 done
 status=0
-rsync -aHAXS --delete "$O/" "$N/" || status=$?
+rsync -aHAXS --modify-window=-1 --delete "$O/" "$N/" || status=$?
 # 24: a file went while it was copied, which a client may do.
 [ $status = 0 ] || expect "status of rsync" "$status" 24
 kill "$WRITER"; wait "$WRITER" 2>/dev/null || true
 echo changed >"$O/project/interop/README"
+# Of the same length and in the same second as the copy.
+echo two >"$O/project/twice"; touch -d '2001-02-03 04:05:06.2' "$O/project/twice"
 rm "$O/project/interop/run.sh"
-rsync -aHAXS --delete "$O/" "$N/"
+rsync -aHAXS --modify-window=-1 --delete "$O/" "$N/"
 
 for d in project limited empty .snap/monday .snap/tuesday; do same $d; done
 expect "names at the top" "$(ls "$N")" "$(ls "$O")"
