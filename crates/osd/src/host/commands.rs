@@ -77,7 +77,9 @@ pub(super) const COMMANDS: &[Command] = &[
 /// Result of a command: output, or an errno and text.
 pub(super) type Answer = Result<Value, (Errno, String)>;
 
-fn descriptions() -> Value {
+/// Descriptions of the commands, as the answer of `get_command_descriptions` has them.
+#[must_use]
+pub fn descriptions() -> Value {
     let mut out = Map::new();
     for (i, c) in COMMANDS.iter().chain(admin_config::COMMANDS).enumerate() {
         // `pg PGID query` carries its argument in the middle, as in Ceph.

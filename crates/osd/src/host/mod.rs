@@ -25,6 +25,7 @@ use auth::server::ServiceHost;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind, OsdId};
 use client::core::mon::MonSession;
+pub use commands::descriptions as command_descriptions;
 use control::ControlHost;
 use ending::Ending;
 use links::{Answerer, Answering};
