@@ -223,7 +223,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Decodes the payload of a control frame with `f`, which must consume all of it.
+    /// Decodes the payload of a control frame with `f`. Bytes that `f` leaves are ignored. Error: [`Error::Malformed`]
+    /// with the type of the frame and the error of `f`.
     pub fn read<T>(&self, f: impl FnOnce(&mut Reader<'_>) -> DecodeResult<T>) -> Result<T, Error> {
         let mut r = Reader::shared(&self.segments[0]);
         f(&mut r).map_err(|error| Error::Malformed { tag: self.tag.name(), error })
@@ -263,7 +264,7 @@ impl Hello {
         w.put(&self.peer_addr);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         Ok(Self { kind: r.get()?, peer_addr: r.get()? })
     }
@@ -288,7 +289,7 @@ impl AuthRequest {
         w.blob(&self.payload);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         Ok(Self { method: Method(r.u32()?), modes: u32_list(r)?, payload: r.blob()? })
     }
@@ -316,7 +317,7 @@ impl AuthBadMethod {
         w.put(&self.modes);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         Ok(Self { method: Method(r.u32()?), result: r.i32()?, methods: u32_list(r)?, modes: u32_list(r)? })
     }
@@ -341,7 +342,7 @@ impl AuthDone {
         w.blob(&self.payload);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         Ok(Self { global_id: r.u64()?, mode: ConMode(r.u32()?), payload: r.blob()? })
     }
@@ -393,7 +394,7 @@ impl ClientIdent {
         write_session(w, self.num, [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie]);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         let (addrs, target) = (addrs(r)?, r.get()?);
         let (num, [global_seq, supported, required, flags, cookie]) = read_session(r)?;
@@ -428,7 +429,7 @@ impl ServerIdent {
         write_session(w, self.num, [self.global_seq, self.supported.0, self.required.0, self.flags, self.cookie]);
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         let addrs = addrs(r)?;
         let (num, [global_seq, supported, required, flags, cookie]) = read_session(r)?;
@@ -463,7 +464,7 @@ impl Reconnect {
         }
     }
 
-    /// Reads the payload.
+    /// Reads the payload. Error: [`DecodeError`] for one that is cut short or has a value above its limit.
     pub fn read(r: &mut Reader<'_>) -> DecodeResult<Self> {
         Ok(Self {
             addrs: addrs(r)?,

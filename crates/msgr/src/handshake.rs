@@ -409,7 +409,7 @@ impl Connection {
         Ok(Some(Event::Request(request)))
     }
 
-    /// Answer to [`Event::Request`]: opens a new session.
+    /// Answer to [`Event::Request`]: opens a new session. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn accept_fresh(&mut self) -> Result<Event, Error> {
         self.session.server_cookie = if self.lossy { 0 } else { self.cfg.random.u64().max(1) };
         self.session.connect_seq = 0;

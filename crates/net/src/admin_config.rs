@@ -88,7 +88,8 @@ fn words(cmd: &Map<String, Value>, key: &str) -> Result<Vec<String>, (Errno, Str
 }
 
 /// Answers one of [`COMMANDS`]; `None` for any other. `observed` tells which options the daemon applies at
-/// once.
+/// once. Error: an errno with a text for the sender, `EINVAL` for a missing argument or a value that is refused, `ENOENT`
+/// for an unknown option, `EPERM` for one that Ceph reads at the start only.
 pub fn answer(
     settings: &mut Settings,
     prefix: &str,

@@ -141,6 +141,9 @@ impl Client {
     }
 
     /// This client's newest OSD map; waits for the first one.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] if the client was closed before the first map.
     pub async fn osdmap(&self) -> Result<Arc<OsdMap>, ClientError> {
         self.session.map().await
     }
@@ -154,12 +157,17 @@ impl Client {
         self.session.newest_map().await?.pool_by_name(name).ok_or_else(|| ClientError::NoPool(name.to_owned()))
     }
 
-    /// Required alignment of writes to an append-only pool (`PgPool::required_alignment`), in bytes.
+    /// Required alignment of writes to an append-only pool (`PgPool::required_alignment`), in bytes. `None` for other
+    /// pools, and for a pool that the map does not have.
+    ///
+    /// # Errors
+    /// As [`Self::osdmap`].
     pub async fn required_alignment(&self, pool: PoolId) -> Result<Option<u64>, ClientError> {
         Ok(self.osdmap().await?.pool(pool).and_then(|p| p.required_alignment()))
     }
 
-    /// Runs operations on an object; their errors are in the reply.
+    /// Runs operations on an object; their errors are in the reply. Error: [`ClientError::Errno`] if they could not be
+    /// sent, or [`ClientError::Closed`].
     pub async fn op(&self, obj: &ObjectRef, ops: Vec<OsdOp>) -> Result<MOsdOpReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
         self.run(what, ops.into_iter().collect()).await
@@ -195,6 +203,11 @@ impl Client {
 
     /// Notifies the watchers of an object and waits until all have answered or `seconds` have passed; returns their
     /// answers and the watchers that did not answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Errno`] if the OSD refuses the notify or it could not be sent, and with `ETIMEDOUT` if the OSD does
+    /// not complete it some seconds after `seconds`; [`ClientError::Decode`] for malformed answers;
+    /// [`ClientError::Closed`].
     pub async fn notify(&self, obj: &ObjectRef, payload: &[u8], seconds: u32) -> Result<NotifyReply, ClientError> {
         let what = What::Object { locator: obj.locator.clone(), oid: obj.oid.clone() };
         let done = self.session.notify(what, payload, seconds).await?;

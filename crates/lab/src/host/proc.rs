@@ -3,6 +3,9 @@
 use std::io;
 
 /// CPU nanoseconds of the live threads of a process; terminated threads no longer count.
+///
+/// # Errors
+/// That of the system if `/proc/PID/task` cannot be listed: `ENOENT` for a process that has ended.
 pub fn cpu_nanos(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))

@@ -135,7 +135,8 @@ impl DiskFile {
         Ok(buf.freeze())
     }
 
-    /// Reads ranges `(offset, length)` in parallel; results in the order of the ranges. For opening and tools.
+    /// Reads ranges `(offset, length)` in parallel; results in the order of the ranges, each with the errors of
+    /// [`Self::read`]. For opening and tools.
     pub fn read_many(&self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
         let one = |r: &(u64, u64)| self.read(r.0, r.1);
         if ranges.len() < 2 * READERS {

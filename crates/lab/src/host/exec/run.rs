@@ -72,7 +72,10 @@ impl RunDir {
         out
     }
 
-    /// Writes a file atomically.
+    /// Writes a file atomically, and makes its directory.
+    ///
+    /// # Errors
+    /// [`ExecError::Io`] with the path of `path`; an existing file is then unchanged.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), ExecError> {
         let io = |source| ExecError::Io { path: path.to_owned(), source };
         if let Some(d) = path.parent() {
@@ -110,6 +113,10 @@ pub fn about_machine(work: &Path) -> Value {
 }
 
 /// Measures every unfinished cell. `say` is called with a line for each.
+///
+/// # Errors
+/// [`ExecError::Cancelled`] once the run was cancelled, [`ExecError::Io`] if a result cannot be written. A cell that fails
+/// is counted and its error is kept ([`RunDir::failures`]); the next cell follows.
 pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) -> Result<Ended, ExecError> {
     fs::create_dir_all(&t.work).map_err(|source| ExecError::Io { path: t.work.clone(), source })?;
     let cells = plan.cells();

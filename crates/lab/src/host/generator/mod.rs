@@ -199,6 +199,9 @@ impl Outcome {
 }
 
 /// Runs a load to its end; `progress` is called each second.
+///
+/// # Errors
+/// [`GeneratorError`]: of an invalid `spec` before anything starts, else the first error of a thread, which ends the load.
 pub fn run(
     options: &client::Options,
     spec: &Spec,

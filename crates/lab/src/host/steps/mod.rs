@@ -464,6 +464,9 @@ impl Begin {
 }
 
 /// Runs a load to its end; `progress` is called each second.
+///
+/// # Errors
+/// [`StepsError`]: of an invalid `spec` before anything starts, else the first error, which ends the load.
 pub fn run(spec: &Steps, to: &To, progress: &mut dyn FnMut(&Second)) -> Result<Outcome, StepsError> {
     spec.check()?;
     let apart = matches!(to, To::Files { .. });
