@@ -12,6 +12,10 @@
 //!
 //! `meta::used` stores the bitmap, and opening builds it from that.
 
+mod stream;
+
+pub(crate) use stream::Stream;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -66,25 +70,6 @@ pub(crate) struct Space {
     metadata: AtomicI64,
     /// A block that was freed while free, or `NONE`.
     freed_twice: AtomicU64,
-}
-
-/// State of one allocation stream.
-#[derive(Debug, Default)]
-pub(crate) struct Stream {
-    group: Option<usize>,
-    pos: u64,
-    /// Prefer used groups that are half empty to fresh ones, for small allocations, which lose little by it.
-    /// The footprint on a sparse file then stays small, and its file system has nothing to allocate.
-    reuse: bool,
-    /// Number of words and groups examined.
-    pub(crate) looked: u64,
-}
-
-impl Stream {
-    /// A stream for small allocations. The default stream is for large ones, which take the emptiest group.
-    pub(crate) fn reusing() -> Self {
-        Self { reuse: true, ..Self::default() }
-    }
 }
 
 impl Space {
@@ -255,100 +240,6 @@ impl Space {
         if n > 0 {
             self.avail.fetch_add(n, Ordering::AcqRel);
         }
-    }
-
-    /// Allocates `n` blocks out of a reservation, continuing at the stream's position, which gives few runs.
-    /// Returns less than `n` only if the reservation did not exist.
-    pub(crate) fn take(&self, stream: &mut Stream, n: u64, out: &mut Runs) -> u64 {
-        let mut need = n;
-        while need > 0 {
-            let Some(g) = stream.group.or_else(|| self.claim(stream)) else { break };
-            let end = ((g as u64 + 1) * self.group_blocks).min(self.end());
-            let group = self.group(g).unwrap_or(&self.nowhere.1);
-            while need > 0 && stream.pos < end {
-                stream.looked += 1;
-                let word = self.word(stream.pos / 64);
-                let bit = stream.pos % 64;
-                let free = !word.load(Ordering::Relaxed) & (u64::MAX << bit);
-                let Some(first) = (free != 0).then(|| u64::from(free.trailing_zeros())) else {
-                    stream.pos = (stream.pos / 64 + 1) * 64;
-                    continue;
-                };
-                let run = u64::from((!(free >> first)).trailing_zeros()).min(need).min(64 - first);
-                let mask = if run == 64 { u64::MAX } else { ((1 << run) - 1) << first };
-                let base = stream.pos / 64 * 64;
-                stream.pos = base + first + run;
-                let mut got = mask & !word.fetch_or(mask, Ordering::AcqRel);
-                while got != 0 {
-                    let at = u64::from(got.trailing_zeros());
-                    let len = u64::from((!(got >> at)).trailing_zeros()).min(64 - at);
-                    got &= if at + len == 64 { (1 << at) - 1 } else { u64::MAX << (at + len) };
-                    group.free.fetch_sub(len as u32, Ordering::Relaxed);
-                    need -= len;
-                    push_run(out, base + at, len as u32);
-                }
-            }
-            if stream.pos >= end {
-                group.claimed.store(false, Ordering::Relaxed);
-                stream.group = None;
-                if !stream.reuse {
-                    self.claim_empty(stream, g + 1);
-                }
-            }
-        }
-        n - need
-    }
-
-    /// Moves a stream back to the first block of space.
-    pub(crate) fn rewind(&self, stream: &mut Stream) {
-        if let Some(g) = stream.group.take().and_then(|g| self.group(g)) {
-            g.claimed.store(false, Ordering::Relaxed);
-        }
-        let Some(g) = self.all_groups().position(|g| g.free.load(Ordering::Relaxed) > 0) else { return };
-        stream.group = Some(g);
-        stream.pos = (g as u64 * self.group_blocks).max(self.start);
-    }
-
-    /// Claims a group if it is completely free, so that a large allocation continues across groups.
-    fn claim_empty(&self, stream: &mut Stream, g: usize) {
-        let Some(group) = self.group(g) else { return };
-        let all = u64::from(group.free.load(Ordering::Relaxed)) == self.group_blocks;
-        if all && !group.claimed.swap(true, Ordering::Relaxed) {
-            group.touched.store(true, Ordering::Relaxed);
-            stream.group = Some(g);
-            stream.pos = g as u64 * self.group_blocks;
-        }
-    }
-
-    /// Group to fill next: by the stream's preference, else any group with a free block.
-    fn claim(&self, stream: &mut Stream) -> Option<usize> {
-        stream.looked += self.groups.len() as u64;
-        // The emptiest group (the first of equals) among reused ones, among unclaimed ones, and among all.
-        let (mut reused, mut unclaimed, mut any) = ((0, None), (0, None), (0, None));
-        for (i, g) in self.all_groups().enumerate() {
-            let free = g.free.load(Ordering::Relaxed);
-            let better = |best: &mut (u32, Option<usize>)| {
-                if free > best.0 {
-                    *best = (free, Some(i));
-                }
-            };
-            better(&mut any);
-            if free <= unclaimed.0.min(reused.0) || g.claimed.load(Ordering::Relaxed) {
-                continue;
-            }
-            better(&mut unclaimed);
-            if u64::from(free) * 2 >= self.group_blocks && g.touched.load(Ordering::Relaxed) {
-                better(&mut reused);
-            }
-        }
-        let reused = reused.1.filter(|_| stream.reuse);
-        let g = reused.or(unclaimed.1).or(any.1)?;
-        let group = self.group(g)?;
-        group.claimed.store(true, Ordering::Relaxed);
-        group.touched.store(true, Ordering::Relaxed);
-        stream.group = Some(g);
-        stream.pos = (g as u64 * self.group_blocks).max(self.start);
-        Some(g)
     }
 
     /// Frees blocks, which are available at once. A block that is free already is not counted again, and
@@ -559,6 +450,31 @@ mod tests {
         assert!(s.reserve(5000));
         s.take(&mut Stream::default(), 5000, &mut runs);
         assert!(runs.len() <= 2, "{runs:?}");
+    }
+
+    #[test]
+    fn offered_places_are_taken_first() {
+        let s = Space::new(70, 70 + 5000);
+        let (mut st, mut other) = (Stream::reusing(), Stream::default());
+        let take = |st: &mut Stream, n: u64| {
+            let mut runs = Runs::new();
+            assert!(s.reserve(n));
+            assert_eq!(s.take(st, n, &mut runs), n);
+            blocks_of(&runs).collect::<Vec<_>>()
+        };
+        assert_eq!(take(&mut st, 3).len(), 3);
+        let there = take(&mut other, 600);
+        let runs = [(there[0], 100), (there[200], 400)];
+        runs.iter().for_each(|r| s.release(r.0, r.1));
+        s.offer(&mut st, &runs);
+        assert_eq!(st.ahead(), 500);
+        // Blocks that another stream took are left out; the place after them lies in two groups.
+        s.word(there[50] / 64).fetch_or(1 << (there[50] % 64), Ordering::Relaxed);
+        let got = take(&mut st, 499);
+        let want: Vec<u64> =
+            there.iter().enumerate().filter(|(i, _)| *i != 50 && (*i < 100 || *i >= 200)).map(|x| *x.1).collect();
+        assert_eq!((got, st.ahead()), (want, 0));
+        assert_eq!(take(&mut st, 1).len(), 1, "the rest comes from a group");
     }
 
     #[test]

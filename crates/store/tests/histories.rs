@@ -12,7 +12,8 @@
 //! runs that many, starting after the last seed in FILE. `STORE_LONG_SEED=n` runs one.
 
 use base::Uuid;
-use base::device::IoRequest;
+use base::buf::AlignedBuf;
+use base::device::{Device as _, IoRequest};
 use base::errno;
 use base::planted::{Bug, STORE, plant};
 use base::rng::Rng;
@@ -71,6 +72,11 @@ struct History {
     rng: Rng,
     dev: SimDisk,
     engine: Engine,
+    /// Ranges that the host has to fill, with their lanes, and when it does so.
+    fills: Vec<(usize, Vec<(u64, u64)>)>,
+    fill_rng: Rng,
+    /// Every third history is of a file that is filled in advance.
+    fill: bool,
     /// Requests that the device gets later.
     late: Vec<(usize, IoRequest)>,
     lanes: Vec<Lane>,
@@ -85,6 +91,8 @@ struct Seen {
     suspensions: u64,
     /// Block maps of which only the changes were stored.
     late: u64,
+    /// Times the host filled blocks.
+    fills: u64,
     /// Openings with rot that had to find the exact state, and those that were refused.
     strict: u64,
     refused: u64,
@@ -180,7 +188,8 @@ impl History {
         dev.set_engine(engine);
         let o = FormatOptions { uuid: Uuid([seed as u8; 16]), reactors, labels: Default::default() };
         engine::format(&mut dev, &o).unwrap();
-        let stores = engine::open(&mut dev, &Config { reactors, ..cfg }).unwrap();
+        let fill = seed.is_multiple_of(3);
+        let stores = engine::open(&mut dev, &Config { reactors, fill, ..cfg }).unwrap();
         let lane = |store| Lane {
             store,
             load: Workload::new(&mut rng),
@@ -191,7 +200,9 @@ impl History {
             next: 1,
         };
         let lanes = stores.into_iter().map(lane).collect();
-        Self { rng, dev, engine, late: Vec::new(), lanes, faults: 0, seen: Seen::default() }
+        let (fills, fill_rng) = (Vec::new(), Rng::new(seed));
+        let (late, seen) = (Vec::new(), Seen::default());
+        Self { rng, dev, engine, fills, fill_rng, fill, late, lanes, faults: 0, seen }
     }
 
     fn turn(&mut self, steps: u64) -> Outcome<()> {
@@ -202,6 +213,15 @@ impl History {
             while let Some(r) = l.store.poll_io() {
                 self.dev.submit_to(i, r);
             }
+            if self.fill
+                && self.fill_rng.chance(1, 2)
+                && let Some(ranges) = l.store.poll_fill()
+            {
+                self.fills.push((i, ranges));
+            }
+        }
+        if self.fill_rng.chance(1, 4) {
+            self.fill_now();
         }
         for _ in 0..steps {
             match self.dev.step_any(&mut self.rng) {
@@ -226,6 +246,16 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// Does what the host does beside the store: writes zeros to the ranges, and says so.
+    fn fill_now(&mut self) {
+        for (i, ranges) in std::mem::take(&mut self.fills) {
+            let zeros = |len: u64| AlignedBuf::zeroed(len as usize).freeze();
+            let ok = ranges.iter().all(|(off, len)| self.dev.write(*off, &[zeros(*len)]).is_ok());
+            self.seen.fills += u64::from(ok);
+            self.lanes[i].store.filled(ok);
+        }
     }
 
     fn transact(&mut self) -> Outcome<()> {
@@ -261,7 +291,7 @@ impl History {
     fn settle(&mut self) -> Outcome<()> {
         for _ in 0..100_000 {
             let at_rest = |l: &Lane| !l.store.has_io() && l.ahead.is_empty() && !l.store.wants_turn();
-            if self.dev.queued() == 0 && self.lanes.iter().all(at_rest) {
+            if self.fills.is_empty() && self.dev.queued() == 0 && self.lanes.iter().all(at_rest) {
                 return Ok(());
             }
             self.turn(20)?;
@@ -295,11 +325,14 @@ impl History {
     }
 
     fn open(&mut self) -> Outcome<()> {
-        let cfg = Config { reactors: self.lanes.len() as u16, ..config(&mut self.rng) };
+        let cfg = Config { reactors: self.lanes.len() as u16, fill: self.fill, ..config(&mut self.rng) };
         let stores = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?;
+        self.fills.clear();
         for (l, s) in self.lanes.iter_mut().zip(stores) {
             self.seen.add(&l.store);
             l.store = s;
+            let part = self.fill_rng.below(64) * 4096;
+            l.store.log_filled(l.store.log_ahead(part).1);
         }
         self.check().map_err(|e| format!("after opening: {e}"))?;
         for (i, l) in self.lanes.iter_mut().enumerate() {
@@ -490,17 +523,19 @@ fn short_set() {
     // Earlier forms of the histories found bugs up to seed 10,000. These have tests of their own: a shared
     // object written and removed in one transaction, an unreadable block that hid that a broken frame had been
     // durable, a merge that leaves nothing, and the same large write twice in one transaction.
-    let (mut suspended, mut late, mut strict, mut refused) = (0, 0, 0, 0);
+    let (mut suspended, mut late, mut fills, mut strict, mut refused) = (0, 0, 0, 0, 0);
     for seed in 1..=8 {
         let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
         suspended += seen.suspensions;
         late += seen.late;
+        fills += seen.fills;
         strict += seen.strict;
         refused += seen.refused;
     }
     assert!(suspended > 100, "only {suspended} transactions missed something while they were applied");
     assert!(late > 100, "only {late} chunks of block maps were stored as changes");
+    assert!(fills > 20, "blocks were filled {fills} times");
     assert!(strict > 5 && refused > 5, "{strict} times opened with rot, {refused} times refused");
 }
 

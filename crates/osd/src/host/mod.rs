@@ -8,6 +8,7 @@ mod commands;
 mod control;
 mod dump;
 mod ending;
+mod fill;
 mod grow;
 mod links;
 pub mod options;
@@ -28,6 +29,7 @@ use client::core::mon::MonSession;
 pub use commands::descriptions as command_descriptions;
 use control::ControlHost;
 use ending::Ending;
+use fill::Fills;
 use links::{Answerer, Answering};
 use msgr::{Policies, Policy};
 use net::modes::Modes;
@@ -327,6 +329,7 @@ struct Start {
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
+    fills: Option<Fills>,
     routes: Routes,
     scrubs: Arc<pg::scrub::ScrubSlots>,
     reserver: Arc<pg::reserve::Reserver>,
@@ -337,11 +340,15 @@ struct Start {
 /// Allocates file blocks where the logs will be written next. A commit into a hole also waits for the file
 /// system's journal, which takes two to three times the CPU for small commits. Only the first round through the
 /// log meets holes; a device has none.
-fn fill_log(stores: &[Store], file: &DiskFile) {
+fn fill_log(stores: &mut [Store], file: &DiskFile) {
+    let each = LOG_FILLED / stores.len() as u64;
     for s in stores {
-        let (off, len) = s.log_ahead(LOG_FILLED / stores.len() as u64);
+        let (off, len) = s.log_ahead(each);
         match file.fill_holes(off, len) {
-            Ok(bytes) => tracing::debug!(bytes, "file blocks allocated ahead of the log"),
+            Ok(bytes) => {
+                tracing::debug!(bytes, "file blocks allocated ahead of the log");
+                s.log_filled(len);
+            }
             Err(errno) => {
                 tracing::warn!(
                     errno = base::errno::name(errno),
@@ -364,9 +371,11 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     }
     has_room(&file, &o)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Only a file has holes. Discarding makes new ones.
+    let fills = file.room().is_some() && disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL);
     let config = |reactors| {
         let config = store::engine::Config::for_memory(reactors, cores, o.store_cache);
-        store::engine::Config { discard: o.discard, ..config }
+        store::engine::Config { discard: o.discard, fill: fills && !o.discard, ..config }
     };
     let begun = Instant::now();
     let opened = match open_stores(&file, &config(o.reactors as u16)) {
@@ -383,8 +392,8 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         err(format!("{e}{hint}"))
     })?;
     bound_log(&mut stores, begun.elapsed());
-    if disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL) {
-        fill_log(&stores, &file);
+    if fills {
+        fill_log(&mut stores, &file);
     }
     let n = stores.len();
     let listen = choose_ports(&o, n)?;
@@ -424,6 +433,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         stores: Mutex::new(stores.into_iter().map(Some).collect()),
         receivers: Mutex::new(rx),
         control_rx: Mutex::new(Some(control_rx)),
+        fills: fills.then(|| Fills::start(file.clone(), tx.clone())).flatten(),
         file,
         routes: Routes { shards: tx, control },
         scrubs: Arc::default(),
@@ -551,6 +561,7 @@ async fn reactor_main(
         store,
         disk,
         device: s.file.clone(),
+        fills: s.fills.clone(),
         routes: s.routes.clone(),
         service: service.clone(),
         public: endpoint_config(s, &s.addrs.public, &service),

@@ -97,6 +97,8 @@ pub(crate) enum ToShard {
     Scrub(Arc<Vec<SpgId>>, bool, bool),
     /// Take the store through a step of growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
+    /// File blocks that the store asked for are there (true), or could not be allocated.
+    Filled(bool),
     /// Finish the operations in flight and stop.
     Stop {
         /// Drop the operations instead, because the store failed.

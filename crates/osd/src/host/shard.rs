@@ -19,6 +19,7 @@ use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::shard::Shard;
 use crate::core::unanswered::Forgotten;
+use crate::host::fill::Fills;
 use crate::host::peers::{PeerEvent, Peers};
 use crate::host::route::{Routes, ToControl, ToShard};
 use crate::host::tracker::History;
@@ -69,6 +70,7 @@ pub(super) struct ShardHost {
     store: RefCell<Store>,
     disk: Disk,
     device: Arc<DiskFile>,
+    fills: Option<Fills>,
     clients: RefCell<FxHashMap<ConnId, Rc<Client>>>,
     routes: Routes,
     service: Rc<ServiceHost>,
@@ -107,6 +109,8 @@ pub(super) struct Parts {
     pub(super) store: Store,
     pub(super) disk: Disk,
     pub(super) device: Arc<DiskFile>,
+    /// Thread that allocates file blocks; `None` for a block device.
+    pub(super) fills: Option<Fills>,
     pub(super) routes: Routes,
     pub(super) service: Rc<ServiceHost>,
     pub(super) public: net::EndpointConfig,
@@ -133,6 +137,7 @@ impl ShardHost {
             store: RefCell::new(p.store),
             disk: p.disk,
             device: p.device,
+            fills: p.fills,
             clients: RefCell::default(),
             routes: p.routes,
             service: p.service,
@@ -321,6 +326,7 @@ impl ShardHost {
                 });
                 return;
             }
+            ToShard::Filled(ok) => self.store.borrow_mut().filled(ok),
             ToShard::Stop { abandon: false } => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
             ToShard::Stop { abandon: true } => {
                 // Reactors share the device, so all have failed.

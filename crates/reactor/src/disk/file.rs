@@ -24,8 +24,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 
-/// Bytes of zeros written at once.
-const FILL_BYTES: u64 = 4 << 20;
+/// Bytes of zeros written at once. While a file system writes into a hole it keeps other writes waiting.
+const FILL_BYTES: u64 = 512 << 10;
 /// Most threads that read at once where many ranges are wanted.
 const READERS: usize = 16;
 

@@ -32,7 +32,7 @@ impl Store {
         // Prepared transactions hold all promised room, and their frame will carry the record.
         let open = self.log.records > 0 || self.log.promised > 0 || self.suspended.is_some();
         let busy = open || !self.log.commits.is_empty() || self.failed().is_some();
-        let room = self.log.ring.free() > RING_SLACK;
+        let room = self.log.free() > RING_SLACK;
         if quiet && !busy && room && self.log.newest_frame > self.log.confirmed && !acts(Bug::StoreForgetConfirm) {
             self.send_frame();
         }

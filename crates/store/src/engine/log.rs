@@ -7,9 +7,10 @@
 //!  1. `commits` are in the order of their frames and complete in that order, whatever order the device has.
 //!  2. All blocks of `pending` are in `inflight` too, so reads find data here until the device has it.
 
+use super::prepare::RING_SLACK;
 use crate::api::Tag;
 use crate::layout::{BLOCK, BLOCK_LEN};
-use crate::wal::Ring;
+use crate::wal::{Ring, frame_blocks};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,6 +50,10 @@ pub(super) struct Log {
     pub(super) last_head: u64,
     /// Log bytes promised to prepared transactions.
     pub(super) promised: usize,
+    /// Part of the ring that the host fills (first block and end); no frame is written there.
+    pub(super) filling: Option<(u64, u64)>,
+    /// Block of the ring up to which it is known to have file blocks, in the first round after opening.
+    pub(super) filled_to: u64,
 }
 
 impl Log {
@@ -56,6 +61,8 @@ impl Log {
     pub(super) fn new(ring: Ring, lsn: u64) -> Self {
         Self {
             durable_upto: ring.head.seq - 1,
+            filling: None,
+            filled_to: ring.head.pos,
             ring,
             lsn,
             payload: Vec::new(),
@@ -81,6 +88,28 @@ impl Log {
         let Some(c) = self.commits.back() else { return true };
         let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();
         self.commits.len() < commits_max && self.tags.len() >= c.tags.len() && (c.tags.len() <= FEW || data() >= MUCH)
+    }
+
+    /// Blocks in which frames may be written.
+    pub(super) fn free(&self) -> u64 {
+        let free = self.ring.free();
+        self.filling.map_or(free, |(first, _)| free.min(first.saturating_sub(self.ring.head.pos)))
+    }
+
+    /// Next part of the ring that the host may fill, if the head is coming close to it: at most `chunk` blocks, not
+    /// in use, and behind the room for all prepared transactions. Only on the first way to the ring's end after
+    /// opening are there holes.
+    pub(super) fn to_fill(&self, ahead: u64, chunk: u64) -> Option<(u64, u64)> {
+        let (first, end) = (self.filled_to, (self.filled_to + chunk).min(self.ring.blocks));
+        let way = first.checked_sub(self.ring.head.pos)?;
+        let unused = self.ring.free() >= way + end - first;
+        (first < end && way < ahead && way >= self.need(self.promised) && unused).then_some((first, end))
+    }
+
+    /// Blocks that the open frame and `promised` more bytes may take. A frame may leave a gap of its own length at
+    /// the ring's end, and the promised records may take several frames.
+    pub(super) fn need(&self, promised: usize) -> u64 {
+        2 * frame_blocks(self.payload.len() + promised) + RING_SLACK
     }
 
     /// Registers the open frame as sent under number `seq`, with `parts` requests.

@@ -7,8 +7,8 @@
 //! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
 //! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
 //! commit and completions), `requests` (device requests), `pages` (pages that plans miss), `fence` (places for
-//! each kind of write), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (repair after
-//! lost metadata pages). Metadata is in `crate::meta`.
+//! each kind of write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`,
+//! `grow`, `rebuild` (repair after lost metadata pages). Metadata is in `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -25,6 +25,7 @@ mod commit;
 pub mod device;
 mod early;
 mod fence;
+mod fill;
 mod format;
 mod grow;
 mod log;
@@ -98,6 +99,9 @@ pub struct Config {
     pub checkpoint_flight_bytes: usize,
     /// Discard freed blocks before they are allocated again.
     pub discard: bool,
+    /// Ask the host to allocate file blocks before small data is written there ([`Store::poll_fill`]). For
+    /// devices that are files.
+    pub fill: bool,
     /// Allocate the lowest free blocks in every turn, so that freed blocks are soon overwritten. For crash
     /// tests.
     pub first_fit: bool,
@@ -121,6 +125,7 @@ impl Default for Config {
             checkpoint_turn_bytes: 256 << 10,
             checkpoint_flight_bytes: 2 << 20,
             discard: false,
+            fill: false,
             first_fit: false,
             kids_max: KIDS_MAX,
             prepare_less: false,
@@ -207,6 +212,7 @@ pub struct Store {
     /// Allocation streams for small and for large writes.
     small: Stream,
     large: Stream,
+    filling: fill::Filling,
     /// Frames, and their contents that are not durable yet.
     log: Log,
     /// Requests to the device.

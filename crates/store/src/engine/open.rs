@@ -344,6 +344,7 @@ impl Store {
             meta,
             small: Stream::reusing(),
             large: Stream::default(),
+            filling: super::fill::Filling::default(),
             log: super::Log::new(ring, end.lsn),
             io: super::Requests::default(),
             events: VecDeque::new(),

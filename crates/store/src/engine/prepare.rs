@@ -361,13 +361,11 @@ impl Store {
         if self.log.payload.len() + promised > self.log.ring.payload_max() {
             self.close_frame();
         }
-        // A frame may leave a gap of its own length at the ring's end, and the promised records may take
-        // several frames.
-        let need = 2 * crate::wal::frame_blocks(self.log.payload.len() + promised) + RING_SLACK;
+        let need = self.log.need(promised);
         // A transaction larger than the log limit waits until little of the log is in use.
         let (used, max) = (self.log.ring.used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
-        if self.log.ring.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
+        if self.log.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
             return Err(self.park(tag));
         }
         Ok(())

@@ -147,6 +147,12 @@ impl ShardHost {
             while let Some(r) = store.poll_io() {
                 self.disk.submit(r);
             }
+            if let Some(fills) = &self.fills
+                && let Some(ranges) = store.poll_fill()
+                && !fills.fill(self.index, ranges)
+            {
+                store.filled(false);
+            }
             if store.wants_turn() {
                 tokio::task::spawn_local(another_turn(self.me.clone()));
             }
