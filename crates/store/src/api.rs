@@ -142,6 +142,11 @@ pub trait ObjectStore {
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError>;
     /// Data of `[off, off + len)`, cut at the object's end. Holes read as zeros.
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError>;
+    /// Like [`ObjectStore::read`], and what is on the device is read there even if the store has it in memory: for
+    /// scrub, which looks for rot. Holds for the tag until its release.
+    fn read_device(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        self.read(tag, cid, oid, off, len)
+    }
     /// Ranges within `[off, off + len)` that hold data (not holes), as `(offset, length)`, ascending, merged.
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
     /// Value of one attribute; `Ok(None)` if the object has no such attribute.

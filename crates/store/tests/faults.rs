@@ -364,3 +364,56 @@ fn a_block_that_cannot_be_read_hides_nothing_of_the_log_before_it() {
         assert!(e.as_ref().is_some_and(|e| e.contains("was durable")), "block {bad}: {e:?}");
     }
 }
+
+#[test]
+fn blocks_read_stay_in_memory_and_scrub_reads_the_device() {
+    let (mut dev, mut s) = fresh(&Config { cache_bytes: 1 << 20, ..Config::default() });
+    let mut rng = Rng::new(7);
+    let oid = Oid::new(HObject { oid: "o".into(), ..HObject::default() });
+    let data = |n: u8| Bytes::from(vec![n; 3 * 4096]);
+    let mut t = Transaction::new();
+    t.push(Op::MakeCollection { cid: Cid::Meta, bits: 0 });
+    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(1) });
+    run(&mut dev, &mut s, &mut rng, Tag(1), t).unwrap();
+    let mut next = 10;
+    let mut read = |dev: &mut SimDisk, s: &mut Store, scrub: bool, off: u64, len: u64| {
+        next += 1;
+        let tag = Tag(next);
+        let r = loop {
+            let r = if scrub {
+                s.read_device(tag, Cid::Meta, &oid, off, len)
+            } else {
+                s.read(tag, Cid::Meta, &oid, off, len)
+            };
+            if !matches!(r, Err(ReadError::Wait)) {
+                break r;
+            }
+            turn(dev, s, &mut rng);
+        };
+        s.release(tag);
+        while s.poll_event().is_some() {}
+        r
+    };
+    // What is in flight is in memory as well.
+    s.confirm();
+    for (off, len) in [(0, 3 * 4096), (100, 50), (4096, 4096), (5000, 4096)] {
+        let reads = s.counters().reads;
+        assert_eq!(read(&mut dev, &mut s, false, off, len).unwrap(), data(1).slice(..len as usize));
+        assert_eq!(s.counters().reads - reads, u64::from(len == 3 * 4096), "{off} {len}");
+    }
+    let reads = s.counters().reads;
+    assert_eq!(read(&mut dev, &mut s, true, 0, 3 * 4096).unwrap(), data(1));
+    assert_eq!(s.counters().reads - reads, 1);
+    // All that was ever written rots. A client still gets the right data; scrub sees the rot.
+    dev.written().into_iter().for_each(|b| {
+        dev.flips.insert(b, 77);
+    });
+    assert_eq!(read(&mut dev, &mut s, false, 0, 3 * 4096).unwrap(), data(1));
+    assert!(matches!(read(&mut dev, &mut s, true, 0, 3 * 4096), Err(ReadError::Io { .. })));
+    assert!(matches!(read(&mut dev, &mut s, true, 100, 50), Err(ReadError::Io { .. })));
+    // New contents replace what is in memory.
+    let mut t = Transaction::new();
+    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(2) });
+    run(&mut dev, &mut s, &mut Rng::new(8), Tag(2), t).unwrap();
+    assert_eq!(read(&mut dev, &mut s, false, 0, 3 * 4096).unwrap(), data(2));
+}

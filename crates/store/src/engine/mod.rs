@@ -192,6 +192,8 @@ pub struct Counters {
     pub bad_pages: u64,
     /// Blocks whose checksum did not match.
     pub bad_blocks: u64,
+    /// Blocks of reads that were answered from memory.
+    pub cached_blocks: u64,
     /// Times a transaction waited for log or space.
     pub stalls: u64,
     /// Times a transaction missed a page or block while it was applied.
@@ -513,6 +515,11 @@ impl ObjectStore for Store {
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
         let o = self.obj(tag, cid, oid)?;
         Ok(ObjectStat { size: o.size, allocated: o.mapped * BLOCK, omap: o.omap.bytes() })
+    }
+
+    fn read_device(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        self.plan(tag).from_device = true;
+        self.read(tag, cid, oid, off, len)
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {

@@ -6,7 +6,7 @@
 
 use super::early::Early;
 use super::suspend::wake;
-use super::{Role, Store};
+use super::{Role, Store, cache};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::map::{Ptr, block_crc};
@@ -59,6 +59,8 @@ pub(super) struct Plan {
     pub(super) brought: usize,
     pub(super) let_in: bool,
     retries: u8,
+    /// Data comes from the device even if it is in memory.
+    pub(super) from_device: bool,
     /// Slot of the object that was read last, so that a repeated plan need not look it up.
     pub(super) object: Option<u32>,
     /// Blocks reserved by `prepare`.
@@ -182,10 +184,15 @@ impl Store {
                 }
             }
         }
-        match self.cache.get(ptr) {
+        match self.cached(tag, ptr) {
             Some(b) if good(&b) => Resident::Data(b),
             _ => Resident::Missing(false),
         }
+    }
+
+    /// A block of the cache, not verified.
+    fn cached(&mut self, tag: Tag, ptr: Ptr) -> Option<Bytes> {
+        if self.plans.get(&tag).is_some_and(|p| p.from_device) { None } else { self.cache.get(ptr) }
     }
 
     /// Pins a block for a plan.
@@ -277,8 +284,8 @@ impl Store {
     fn read_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Result<Bytes, ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
         let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.0.is_empty()) else {
-            if n == 1 && self.cache.get(ptr).is_some() {
-                return None;
+            if let Some(b) = self.cached_run(tag, birth, b0, map) {
+                return Some(Ok(b));
             }
             self.fetch(tag, ptr.phys(), n);
             return Some(Err(ReadError::Wait));
@@ -292,7 +299,41 @@ impl Store {
                 return None;
             }
         }
+        if n <= cache::READ_BLOCKS_MAX && !p.from_device {
+            self.keep(map, &data);
+        }
         Some(Ok(data))
+    }
+
+    /// A whole run from the cache.
+    fn cached_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Bytes> {
+        if map.len() as u64 > cache::READ_BLOCKS_MAX {
+            return None;
+        }
+        let mut out = BytesMut::new();
+        for (b, (ptr, crc)) in (b0..).zip(map) {
+            let data = self.cached(tag, *ptr)?;
+            if block_crc(birth, b, ptr.version(), &data) != *crc {
+                return None;
+            }
+            if map.len() == 1 {
+                self.counters.cached_blocks += 1;
+                return Some(data);
+            }
+            out.reserve((map.len() * BLOCK_LEN).saturating_sub(out.len()));
+            out.extend_from_slice(&data);
+        }
+        self.counters.cached_blocks += map.len() as u64;
+        Some(out.freeze())
+    }
+
+    /// Adds blocks that were read and verified to the cache, if it wants them.
+    fn keep(&mut self, map: &[(Ptr, u32)], data: &[u8]) {
+        for ((ptr, _), block) in map.iter().zip(data.chunks_exact(BLOCK_LEN)) {
+            if self.cache.wants(*ptr) {
+                self.cache.put(*ptr, block);
+            }
+        }
     }
 
     /// General path: any mixture of holes, data in flight and data on the device.
@@ -318,10 +359,6 @@ impl Store {
                 Resident::Data(d) => {
                     if missing.is_empty() {
                         out.extend_from_slice(&d);
-                    }
-                    // A small read is likely to be repeated: a header, or a growing tail.
-                    if map.len() == 1 && end - off < BLOCK && self.plans.contains_key(&tag) {
-                        self.cache.put(ptr, &d);
                     }
                 }
                 Resident::Missing(true) => under_way = true,

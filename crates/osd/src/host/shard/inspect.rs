@@ -75,7 +75,7 @@ impl ShardHost {
                         "data_writes": s.data_writes, "reads": s.reads, "flushes": s.flushes,
                         "checkpoints": s.checkpoints, "page_blocks": s.page_blocks, "page_reads": s.page_reads,
                         "evictions": s.evictions, "bad_pages": s.bad_pages, "bad_blocks": s.bad_blocks,
-                        "stalls": s.stalls,
+                        "stalls": s.stalls, "cached_blocks": s.cached_blocks,
                     },
                 })
             }

@@ -157,7 +157,8 @@ impl Pg {
         let tag = self.tag(id);
         while r.off < r.object.size {
             let len = SCRUB_READ.min(r.object.size - r.off);
-            let Some(data) = or_bad(store.read(tag, self.cid, oid, r.off, len))?.filter(|d| d.len() as u64 == len)
+            let Some(data) =
+                or_bad(store.read_device(tag, self.cid, oid, r.off, len))?.filter(|d| d.len() as u64 == len)
             else {
                 r.object.errors |= READ_ERROR;
                 return Ok(());
