@@ -1,5 +1,6 @@
 //! Access of class methods to their object.
 
+use crate::parts::{Parts, Room};
 use base::errno::Errno;
 use base::{EntityAddr, EntityName, Utime};
 use bytes::Bytes;
@@ -103,6 +104,10 @@ pub trait ObjectCtx {
     /// begin with `prefix`; and whether more follow. May return fewer than `max` although more follow, but at least
     /// one.
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
+    /// Omap entries as [`ObjectCtx::omap_list`] returns them, with room for at least one.
+    fn omap_part(&mut self, start_after: &[u8], prefix: &[u8], room: Room) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
+    /// Progress of the vector's long calls.
+    fn parts(&mut self) -> &mut Parts;
     /// Sets omap entries.
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()>;
     /// Removes an omap key if present.

@@ -3,6 +3,7 @@
 //! As in Ceph, queries of existence, size and time do not count as reads.
 
 use crate::ctx::{ClsResult, ObjectCtx, Watcher};
+use crate::parts::{Parts, Room};
 use base::{EntityAddr, EntityName, Utime};
 use bytes::Bytes;
 
@@ -68,6 +69,8 @@ impl ObjectCtx for Guard<'_> {
         writes omap_set_header(header: &[u8]) -> ClsResult<()>;
         reads omap_get(key: &[u8]) -> ClsResult<Bytes>;
         reads omap_list(start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
+        reads omap_part(start_after: &[u8], prefix: &[u8], room: Room) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)>;
+        asks parts() -> &mut Parts;
         writes omap_set(entries: &[(Bytes, Bytes)]) -> ClsResult<()>;
         writes omap_rm(key: &[u8]) -> ClsResult<()>;
         writes omap_rm_range(first: &[u8], last: &[u8]) -> ClsResult<()>;

@@ -11,6 +11,7 @@
 
 pub mod ctx;
 mod guard;
+pub mod parts;
 pub mod registry;
 mod util;
 
@@ -43,4 +44,5 @@ pub mod testing;
 mod tests;
 
 pub use ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
+pub use parts::{Parts, Room};
 pub use registry::{Method, MethodFlags, Output, find};

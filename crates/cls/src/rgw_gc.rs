@@ -8,9 +8,9 @@ use crate::ctx::{ClsResult, ObjectCtx};
 use crate::queue::ring::{Head, LIST_MAX, Marker};
 use crate::registry::{Method, Output};
 use crate::rgw::gc::{Info, LIST_DEFAULT, list_input, list_output, set_input};
-use crate::util::{enc, fail, input, optional};
+use crate::util::{ENTRIES_MAX, enc, fail, input, optional};
 use base::Utime;
-use base::errno::ENOSPC;
+use base::errno::{E2BIG, ENOSPC};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wire::{Decode, Writer};
@@ -150,11 +150,15 @@ fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     // List one entry more: its position is the end of the removed range.
     let want = (if n == 0 { u64::from(LIST_DEFAULT) } else { n }).saturating_add(1);
     let mut q = Queue::load(c)?;
-    let (mut seen, mut start, mut attr_changed) = (0, None, false);
+    let (mut seen, mut looks, mut start, mut attr_changed) = (0, 0, None, false);
     let end = loop {
         let page = q.head.list(c, start, None, want - seen)?;
         let Some((_, last)) = page.entries.last() else { break None };
         let last = *last;
+        looks += page.entries.len();
+        if looks > ENTRIES_MAX {
+            return fail(E2BIG);
+        }
         for (data, _) in &page.entries {
             let info = decode(data)?;
             if let Some(t) = q.deferred(&info.tag) {

@@ -5,6 +5,7 @@
 //! state before the vector; existence and size are current.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx, Watcher};
+use crate::parts::{Parts, Room};
 use crate::registry::find;
 use base::errno::{EEXIST, EFBIG, ENODATA, ENOENT, EOPNOTSUPP, Errno};
 use base::rng::Rng;
@@ -26,6 +27,16 @@ pub struct MemObject {
     pub omap: BTreeMap<Bytes, Bytes>,
     /// Time of the last change.
     pub mtime: Utime,
+}
+
+/// The long calls of a running vector. Nothing runs in a context that is cloned.
+#[derive(Debug, Default)]
+struct Running(Parts);
+
+impl Clone for Running {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// An object and its environment. The fields are public for tests to set.
@@ -53,6 +64,15 @@ pub struct MemCtx {
     pub page: usize,
     /// Entries that `omap_list` has returned so far.
     pub rows_read: usize,
+    /// Room of the parts of a long call.
+    pub room: Room,
+    /// Most entries that one part of a long call has listed for it so far.
+    pub part_max: usize,
+    /// Parts of long calls that ended before the call did.
+    pub pauses: usize,
+    /// Entries listed for a long call in the present part.
+    listed: usize,
+    parts: Running,
     /// Whether log lines are suppressed.
     pub quiet: bool,
     /// The object before the running vector.
@@ -79,6 +99,11 @@ impl Default for MemCtx {
             snapc: (0, Vec::new()),
             page: 3,
             rows_read: 0,
+            room: Room::default(),
+            part_max: 0,
+            pauses: 0,
+            listed: 0,
+            parts: Running::default(),
             quiet: false,
             before: None,
             rng: Rng::new(1),
@@ -120,7 +145,20 @@ impl MemCtx {
         }
         let before = self.object.clone();
         self.before = Some(before.clone());
-        let r = m.run(self, &input.into());
+        let input = input.into();
+        let random = self.rng.clone();
+        self.parts = Running::default();
+        let r = loop {
+            self.listed = 0;
+            self.parts.0.begin(self.room);
+            let r = m.run(self, &input);
+            if !(r == Err(ClsError::Wait) && self.parts.0.paused()) {
+                break r;
+            }
+            // As on an OSD, the next part runs the vector anew.
+            self.pauses += 1;
+            (self.object, self.rng) = (before.clone(), random.clone());
+        };
         self.before = None;
         if r.is_err() {
             self.object = before;
@@ -269,6 +307,22 @@ impl ObjectCtx for MemCtx {
         let more = it.next().is_some();
         self.rows_read += page.len();
         Ok((page, more))
+    }
+    fn omap_part(&mut self, after: &[u8], prefix: &[u8], room: Room) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+        let (mut rows, mut more) = self.omap_list(after, prefix, room.entries)?;
+        let (mut bytes, mut n) = (0, 0);
+        while n < rows.len() && bytes < room.bytes {
+            bytes += rows[n].0.len() + rows[n].1.len();
+            n += 1;
+        }
+        more |= n < rows.len();
+        rows.truncate(n);
+        self.listed += rows.len();
+        self.part_max = self.part_max.max(self.listed);
+        Ok((rows, more))
+    }
+    fn parts(&mut self) -> &mut Parts {
+        &mut self.parts.0
     }
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {
         self.nested += 1;

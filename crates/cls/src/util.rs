@@ -3,7 +3,7 @@
 //! Ceph's strings are byte strings and are kept as [`Bytes`], so that any name is preserved.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
-use base::errno::{EINVAL, EIO, ENODATA, ENOENT};
+use base::errno::{E2BIG, EINVAL, EIO, ENODATA, ENOENT};
 use bytes::Bytes;
 use wire::{Decode, Features, Reader, Writer};
 
@@ -13,6 +13,12 @@ pub(crate) const OMAP_PAGE: usize = 1024;
 /// Bytes of entries after which a page or a listing ends early. Gateways never reach it with their entries; a client
 /// that makes larger ones gets short pages.
 pub(crate) const LIST_BYTES: usize = 16 << 20;
+
+/// Most entries that a call collects or goes through within one turn of a reactor: about 50 ms.
+pub(crate) const ENTRIES_MAX: usize = 65_536;
+
+/// Most bytes of such entries.
+pub(crate) const ENTRIES_BYTES: usize = 128 << 20;
 
 /// Bytes of keys and values.
 pub(crate) fn bytes_of(rows: &[(Bytes, Bytes)]) -> usize {
@@ -78,7 +84,9 @@ pub(crate) fn omap_put(c: &mut dyn ObjectCtx, key: impl Into<Bytes>, value: impl
     c.omap_set(&[(key.into(), value.into())])
 }
 
-/// Calls `f` for every entry whose key begins with `prefix` and lies after `start_after`, until `f` returns false.
+/// Calls `f` for every entry whose key begins with `prefix` and lies after `start_after`, until `f` returns false. More
+/// than [`ENTRIES_MAX`] entries or [`ENTRIES_BYTES`] are `E2BIG`: where there may be as many, a method uses
+/// [`crate::parts::omap_fold`].
 pub(crate) fn omap_walk(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],
@@ -86,10 +94,16 @@ pub(crate) fn omap_walk(
     mut f: impl FnMut(Bytes, Bytes) -> ClsResult<bool>,
 ) -> ClsResult<()> {
     let mut after = Bytes::copy_from_slice(start_after);
+    let (mut entries, mut bytes) = (0, 0);
     loop {
         let (page, more) = c.omap_list(&after, prefix, OMAP_PAGE)?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = last.clone();
+        entries += page.len();
+        bytes += bytes_of(&page);
+        if entries > ENTRIES_MAX || bytes > ENTRIES_BYTES {
+            return fail(E2BIG);
+        }
         for (k, v) in page {
             if !f(k, v)? {
                 return Ok(());

@@ -577,3 +577,65 @@ fn a_client_cannot_use_another_clients_reqids() {
     proxied.reqid = base::ReqId { name: victim.entity, tid: 2, inc: 0 };
     assert_eq!(done(&mut shard, &mut store, &Arc::new(osd), proxied), (0, second), "it is the one that was done");
 }
+
+/// Class calls on large omaps in several PGs: each turn runs one part, whatever the number of calls.
+#[test]
+fn long_calls_of_all_pgs_share_the_turns() {
+    const PGS: u32 = 4;
+    const IMAGES: usize = 1000;
+    let mut maps = Maps::new(1, 1, PGS);
+    let (mut store, mut shard) = (MemStore::new(), shard(OsdId(0)));
+    shard.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
+    let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
+    shard.create(&[0, 1, 2, 3].map(create), at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    let alive = maps.next(|i| i.new_up_thru = [(OsdId(0), Epoch(2))].into());
+    shard.handle_maps(&[alive], maps.feed(), at(20_002), &mut store);
+    settle(&mut shard, &mut store, 20_002);
+    assert!(shard.pgs().all(pg::Pg::is_active));
+    let client = session_with(1, "client.a", "allow *");
+    let op = |tid: u64, seed: u32, ops: Vec<OsdOp>| {
+        let mut m = write(tid, 1, maps.now.epoch.0, 1);
+        (m.pgid, m.hash, m.ops) = (PgId::new(1, seed).into(), seed, ops.into_iter().collect());
+        m
+    };
+    let image = {
+        let mut w = wire::Writer::new(Features::PACIFIC);
+        w.versioned(2, 1, |w| {
+            w.blob(b"global");
+            w.u8(1);
+            w.u8(1);
+        });
+        w.into_bytes()
+    };
+    let all: std::collections::BTreeMap<bytes::Bytes, bytes::Bytes> =
+        (0..IMAGES).map(|i| (format!("image_{i:06}").into(), image.clone())).collect();
+    let set = OsdOp::with_indata(OpCode::OMAPSETVALS, wire::Encode::to_bytes(&all, Features::PACIFIC));
+    for seed in 0..PGS {
+        shard.op(&client, op(u64::from(seed), seed, vec![set.clone()]), at(40_000), &mut store);
+    }
+    settle(&mut shard, &mut store, 40_000);
+
+    let summary = OsdOp::call("rbd", "mirror_image_status_get_summary", b"");
+    let calls: u32 = 3 * PGS;
+    for n in 0..calls {
+        let mut m = op(100 + u64::from(n), n % PGS, vec![summary.clone()]);
+        m.flags = msg_flags::READ;
+        shard.op(&client, m, at(70_000), &mut store);
+    }
+    assert_eq!(answers(&mut shard).0, [0; 0]);
+    let room = cls::Room::default().entries;
+    let (mut turns, mut results) = (0, Vec::new());
+    while shard.has_part() {
+        let before = store.omap_rows;
+        shard.next_part(at(70_000), &mut store);
+        // A list reads one entry more, to see whether it goes on.
+        assert!(store.omap_rows - before <= room + 1, "{}", store.omap_rows - before);
+        turns += 1;
+        // Others are served in between.
+        shard.op(&client, op(1000 + turns, (turns % 4) as u32, vec![OsdOp::new(OpCode::STAT)]), at(70_000), &mut store);
+        results.extend(answers(&mut shard).0);
+    }
+    assert_eq!(turns as usize, calls as usize * (IMAGES.div_ceil(room) - 1));
+    assert_eq!(results.len(), turns as usize + calls as usize);
+}

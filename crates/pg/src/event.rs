@@ -94,6 +94,8 @@ pub enum Event {
     Scrub(ScrubRequest),
     /// Result of a fetch.
     Fetched(FetchId, Result<Fetched, Errno>),
+    /// The turn of a long call: its next part runs ([`crate::LongCalls`]).
+    Part(u64),
     /// The deadline given by [`crate::Pg::next_deadline`] has come (early is harmless).
     Tick,
     /// The OSD stops: take nothing new. The PG answers [`crate::Effect::Stopped`] when all submitted writes are

@@ -45,6 +45,10 @@ pub const NOTIFIES_MAX: usize = 4096;
 /// Most bytes of waiting notifies of one PG, with payloads and answers. A notify that would exceed it answers
 /// `EBUSY`, or `EMSGSIZE` if it alone is larger; an acknowledgement that would exceed it answers `EMSGSIZE`.
 pub const NOTIFY_BYTES_MAX: usize = 8 << 20;
+/// Long calls of a reactor of which something is kept between their parts ([`crate::LongCalls`]); further ones wait.
+pub const LONG_CALLS_MAX: usize = 64;
+/// Cost of one part of a long call, as an operation with this many bytes ([`crate::pace::cost`]).
+pub const LONG_PART_COST: usize = 384 << 10;
 /// Objects removed per step of deleting a PG (`osd_target_transaction_size`).
 pub const DELETE_BATCH: usize = 64;
 /// Cost of one step of deleting a PG, as the transfer of this many bytes ([`crate::pace::cost`]).

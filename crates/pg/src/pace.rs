@@ -13,6 +13,7 @@
 //!  1. The floor is never zero: clients can't starve any class.
 //!  2. [`Pacer::waiting`] names every refused caller at [`Pacer::wake`], at the latest `WAIT_MAX` after the refusal.
 
+use crate::long::LongCalls;
 use base::Mono;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -101,6 +102,8 @@ pub struct Pacer {
     refused: [Cell<u64>; 2],
     wake: Cell<Option<Mono>>,
     waiting: RefCell<BTreeSet<u32>>,
+    /// The reactor's long calls, which take turns with each other.
+    pub long: LongCalls,
 }
 
 impl Pacer {

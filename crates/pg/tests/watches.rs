@@ -123,3 +123,31 @@ fn a_balanced_read_with_a_newer_map_is_answered_once_the_map_comes() {
     c.run(2_000);
     assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
 }
+
+/// A member applies writes without regard to the reads that it serves, so it serves none in parts.
+#[test]
+fn a_member_serves_no_long_call() {
+    let mut c = watched();
+    let image = {
+        let mut w = wire::Writer::new(wire::Features::PACIFIC);
+        w.versioned(2, 1, |w| {
+            w.blob(b"global");
+            w.u8(1);
+            w.u8(1);
+        });
+        w.into_bytes()
+    };
+    let summary = || vec![OsdOp::call("rbd", "mirror_image_status_get_summary", b"")];
+    for (object, images, result) in [(0, 100, 0), (1, 1000, base::errno::EAGAIN)] {
+        let all: std::collections::BTreeMap<bytes::Bytes, bytes::Bytes> =
+            (0..images).map(|i| (format!("image_{i:06}").into(), image.clone())).collect();
+        let set = OsdOp::with_indata(OpCode::OMAPSETVALS, wire::Encode::to_bytes(&all, wire::Features::PACIFIC));
+        let t = c.ask(0, 3, object, 0, vec![set]);
+        // Members hear that the write is stable.
+        c.run(7_000);
+        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0));
+        let t = c.ask(1, 2, object, msg_flags::BALANCE_READS, summary());
+        c.run(100);
+        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(result), "{images} images");
+    }
+}

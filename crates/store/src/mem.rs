@@ -40,6 +40,8 @@ pub struct MemStore {
     held: VecDeque<Tag>,
     events: VecDeque<Event>,
     failed: Option<Errno>,
+    /// Omap entries that reads have returned, for tests that count the work of a step.
+    pub omap_rows: usize,
 }
 
 impl Default for MemStore {
@@ -64,6 +66,7 @@ impl MemStore {
             held: VecDeque::new(),
             events: VecDeque::new(),
             failed: None,
+            omap_rows: 0,
         }
     }
 
@@ -434,6 +437,7 @@ impl ObjectStore for MemStore {
             bytes += k.len() + v.len();
             page.entries.push((k.clone(), v.clone()));
         }
+        self.omap_rows += page.entries.len();
         Ok(page)
     }
 

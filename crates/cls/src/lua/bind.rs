@@ -15,6 +15,8 @@ use std::rc::Rc;
 
 /// Most entries of one listing (`osd_max_omap_entries_per_request`).
 const LIST_MAX: usize = 1024;
+/// Instructions that count for each entry or value that a script reads of the object.
+const ENTRY_COST: usize = 10;
 /// Most values returned by one `table.unpack`.
 const UNPACK_MAX: usize = 4096;
 /// Longest log line in bytes.
@@ -91,6 +93,18 @@ impl State {
     /// Fails if the script has been ended.
     pub(super) fn check(&self) -> mlua::Result<()> {
         self.ended.get().map_or(Ok(()), |why| Err(Error::runtime(why)))
+    }
+
+    /// Counts `n` instructions for the work of a function.
+    fn spend(&self, n: usize) -> mlua::Result<()> {
+        self.check()?;
+        match self.instructions.get().checked_sub(n as u64) {
+            Some(left) => {
+                self.instructions.set(left);
+                Ok(())
+            }
+            None => Err(self.end("the script runs too long")),
+        }
     }
 
     fn take_room(&self, n: usize) -> mlua::Result<()> {
@@ -338,7 +352,7 @@ fn objclass<'s, 'e>(
             t.set(
                 $name,
                 scope.create_function(|_, $args: $ty| {
-                    state.check()?;
+                    state.spend(ENTRY_COST)?;
                     let bytes = {
                         let mut object = c.borrow_mut();
                         let $o = &mut **object;
@@ -364,6 +378,7 @@ fn objclass<'s, 'e>(
         scope.create_function(|lua, (): ()| {
             state.check()?;
             let all = state.done(c.borrow_mut().getxattrs())?;
+            state.spend(ENTRY_COST * (1 + all.len()))?;
             table_of(lua, state, all)
         })?,
     )?;
@@ -372,8 +387,10 @@ fn objclass<'s, 'e>(
         scope.create_function(|lua, (after, max): (Str, i64)| {
             state.check()?;
             let page = omap_first(&mut **c.borrow_mut(), &after.as_bytes(), b"", most(max));
+            let (all, _) = state.done(page)?;
+            state.spend(ENTRY_COST * (1 + all.len()))?;
             let t = lua.create_table()?;
-            for (k, _) in state.done(page)?.0 {
+            for (k, _) in all {
                 t.raw_set(lua.create_string(&k)?, true)?;
             }
             Ok(t)
@@ -385,6 +402,7 @@ fn objclass<'s, 'e>(
             state.check()?;
             let page = omap_first(&mut **c.borrow_mut(), &after.as_bytes(), &prefix.as_bytes(), most(max));
             let (all, _) = state.done(page)?;
+            state.spend(ENTRY_COST * (1 + all.len()))?;
             table_of(lua, state, all)
         })?,
     )?;

@@ -255,6 +255,12 @@ impl ObjectCtx for Waits {
     fn omap_list(&mut self, a: &[u8], p: &[u8], m: usize) -> crate::ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
         self.inner.omap_list(a, p, m)
     }
+    fn omap_part(&mut self, a: &[u8], p: &[u8], r: crate::Room) -> crate::ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+        self.inner.omap_part(a, p, r)
+    }
+    fn parts(&mut self) -> &mut crate::Parts {
+        self.inner.parts()
+    }
     fn omap_set(&mut self, e: &[(Bytes, Bytes)]) -> crate::ClsResult<()> {
         self.inner.omap_set(e)
     }

@@ -7,9 +7,9 @@ use super::init_input;
 use super::ring::{self, Head, Marker, OVERHEAD};
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{enc, fail, input, optional};
+use crate::util::{ENTRIES_MAX, enc, fail, input, optional};
 use base::Utime;
-use base::errno::{EAGAIN, EINVAL, ENOENT, ENOSPC};
+use base::errno::{E2BIG, EAGAIN, EINVAL, ENOENT, ENOSPC};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wire::codec::Result as Decoded;
@@ -123,12 +123,15 @@ impl State {
         }
     }
 
-    /// Number of entries from the front to a position.
+    /// Number of entries from the front to a position; `E2BIG` above [`ENTRIES_MAX`].
     fn count_to(&self, c: &mut dyn ObjectCtx, end: Option<Marker>) -> ClsResult<u32> {
         let (mut start, mut n) = (None, 0u32);
         loop {
             let page = self.head.list(c, start, end, ring::LIST_MAX)?;
             n = n.saturating_add(page.entries.len() as u32);
+            if n as usize > ENTRIES_MAX {
+                return fail(E2BIG);
+            }
             if page.entries.is_empty() || !page.truncated {
                 return Ok(n);
             }

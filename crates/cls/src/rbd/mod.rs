@@ -25,7 +25,7 @@ mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
 use crate::registry::{Method, Output};
-use crate::util::{OMAP_PAGE, bytes_of, enc, fail, join, omap_opt, omap_put, stored_as};
+use crate::util::{ENTRIES_BYTES, ENTRIES_MAX, OMAP_PAGE, bytes_of, enc, fail, join, omap_opt, omap_put, stored_as};
 use base::errno::{E2BIG, ENOENT};
 use bytes::Bytes;
 use wire::{Decode, Encode};
@@ -202,9 +202,6 @@ mod op_feature {
     pub(super) const ALL: u64 = CLONE_PARENT | CLONE_CHILD | GROUP | SNAP_TRASH;
 }
 
-/// Most bytes of entries that a listing collects; no client stores entries of that size.
-const ENTRIES_BYTES: usize = 128 << 20;
-
 /// Value of a key; `None` if absent.
 fn get<T: Decode>(c: &mut dyn ObjectCtx, key: &[u8]) -> ClsResult<Option<T>> {
     omap_opt(c, key)?.map(|b| stored_as(&b)).transpose()
@@ -244,7 +241,8 @@ fn valid_id(id: &[u8]) -> bool {
 }
 
 /// Up to `max` entries with keys after `prefix + start_after` that begin with `prefix`; the prefix is removed from the
-/// keys. Callers take fewer than `max` for the end of the list, so more than [`ENTRIES_BYTES`] are `E2BIG`.
+/// keys. Callers take fewer than `max` for the end of the list, so more than [`ENTRIES_MAX`] with
+/// [`ENTRIES_BYTES`] are `E2BIG`.
 fn entries(c: &mut dyn ObjectCtx, prefix: &[u8], start_after: &[u8], max: u64) -> ClsResult<Vec<(Bytes, Bytes)>> {
     let mut after = join(prefix, start_after);
     let (mut all, mut bytes) = (Vec::new(), 0);
@@ -254,7 +252,7 @@ fn entries(c: &mut dyn ObjectCtx, prefix: &[u8], start_after: &[u8], max: u64) -
         let Some((last, _)) = page.last() else { break };
         after = last.clone();
         bytes += bytes_of(&page);
-        if bytes > ENTRIES_BYTES {
+        if bytes > ENTRIES_BYTES || all.len() + page.len() > ENTRIES_MAX {
             return fail(E2BIG);
         }
         all.extend(page.into_iter().map(|(k, v)| (k.slice(prefix.len()..), v)));

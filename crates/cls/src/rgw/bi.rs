@@ -5,8 +5,9 @@ use super::keys::{self, INSTANCES, Kind, LAST, OLHS, RESHARD_LOG, SPECIAL};
 use super::list::{PAGE_MAX, Rows, page, page_from};
 use super::types::{BiEntry, DirEntry, Header, Key, OlhEntry, Stats, bi};
 use crate::ctx::{ClsResult, ObjectCtx};
+use crate::parts::omap_fold;
 use crate::registry::Output;
-use crate::util::{enc, fail, input, omap_put, omap_walk, stored_as};
+use crate::util::{enc, fail, input, omap_put, stored_as};
 use base::errno::{E2BIG, EINVAL, EIO, ENODATA};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -243,11 +244,11 @@ fn recount(x: &mut Index<'_>) -> ClsResult<Header> {
     // Names below the special entries, versions, names above.
     let parts = [(&b""[..], &[SPECIAL][..], bi::PLAIN), (INSTANCES, OLHS, bi::INSTANCE), (LAST, b"", bi::PLAIN)];
     for (after, end, kind) in parts {
-        omap_walk(x.c, after, b"", |idx, data| {
+        h = omap_fold(x.c, after, b"", h, |_, h, idx, data| {
             if !end.is_empty() && &idx[..] >= end {
                 return Ok(false);
             }
-            if let Some((category, s)) = counted(kind, &data).map_err(|_| EIO)? {
+            if let Some((category, s)) = counted(kind, data).map_err(|_| EIO)? {
                 h.of(category).add(&s);
             }
             Ok(true)

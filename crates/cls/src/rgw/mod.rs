@@ -16,7 +16,7 @@ mod objects;
 mod olh;
 mod reshard;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod types;
 mod usage;
 

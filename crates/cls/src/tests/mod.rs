@@ -3,4 +3,5 @@
 mod bounds;
 mod documented;
 mod hostile;
+mod parts;
 mod recorded;

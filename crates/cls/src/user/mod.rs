@@ -7,8 +7,9 @@ mod account;
 mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
+use crate::parts::omap_fold;
 use crate::registry::{Method, Output};
-use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_first, omap_opt, omap_put, omap_walk, stored};
+use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_first, omap_opt, omap_put, stored};
 use base::Utime;
 use base::errno::EINVAL;
 use bytes::Bytes;
@@ -148,12 +149,11 @@ fn get_header(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
 /// Recomputes the statistics from all buckets in one call.
 fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let time = input(i, |r| r.versioned("cls_user_reset_stats_op", 1, |r, _| r.get()))?;
-    let mut header = Header { last_update: time, ..Header::default() };
-    omap_walk(c, b"", b"", |_, v| {
-        header.stats.add(&stored(&v, BucketEntry::decode)?);
+    let stats = omap_fold(c, b"", b"", Stats::default(), |_, stats, _, v| {
+        stats.add(&stored(v, BucketEntry::decode)?);
         Ok(true)
     })?;
-    save_header(c, &header).map(Output::from)
+    save_header(c, &Header { stats, last_update: time, ..Header::default() }).map(Output::from)
 }
 
 /// Recomputes the statistics from a part of the buckets per call; the caller passes the sums on until the last call

@@ -88,6 +88,8 @@ pub(super) struct ShardHost {
     pacing: Cell<bool>,
     /// True while a task shows new maps to more PGs in the next turn.
     walking: Cell<bool>,
+    /// A task will run the next part of a long call.
+    in_parts: Cell<bool>,
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
@@ -150,6 +152,7 @@ impl ShardHost {
             history: RefCell::default(),
             pacing: Cell::new(false),
             walking: Cell::new(false),
+            in_parts: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
             release_memory: p.release_memory,

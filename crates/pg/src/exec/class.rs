@@ -2,11 +2,12 @@
 
 use super::data::check_range;
 use super::{OpCtx, Step, Stop};
+use crate::limits::OMAP_BYTES_PER_REQUEST;
 use base::errno::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
 use base::{EntityAddr, EntityName, Utime};
 use bytes::Bytes;
 use cls::ctx::{ClsResult, Watcher};
-use cls::{ClsError, ObjectCtx};
+use cls::{ClsError, ObjectCtx, Parts, Room};
 use wire::msg::osd_op::Extent;
 use wire::msg::{OpCode, OsdOp};
 
@@ -143,7 +144,15 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn omap_list(&mut self, start_after: &[u8], prefix: &[u8], max: usize) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
-        Ok(self.0.list_omap(start_after, prefix, max.min(LIST_MAX))?)
+        Ok(self.0.list_omap(start_after, prefix, max.min(LIST_MAX), OMAP_BYTES_PER_REQUEST)?)
+    }
+
+    fn omap_part(&mut self, start_after: &[u8], prefix: &[u8], room: Room) -> ClsResult<(Vec<(Bytes, Bytes)>, bool)> {
+        Ok(self.0.list_omap(start_after, prefix, room.entries, room.bytes)?)
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        &mut self.0.parts
     }
 
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {

@@ -2,7 +2,7 @@
 //! applies the content. All OSDs are Belemnite's, so the chunk has an encoding of its own.
 
 use super::{OpCtx, Step, kib};
-use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
+use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_BYTES_PER_REQUEST, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
 use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP, Errno};
 use base::{SnapId, Utime};
@@ -241,7 +241,8 @@ impl OpCtx<'_> {
             cursor.data_done = cursor.data >= self.oi.size;
         }
         if cursor.data_done && left > 0 {
-            let (entries, more) = self.list_omap(&cursor.omap, b"", OMAP_ENTRIES_PER_REQUEST)?;
+            let (entries, more) =
+                self.list_omap(&cursor.omap, b"", OMAP_ENTRIES_PER_REQUEST, OMAP_BYTES_PER_REQUEST)?;
             if let Some((k, _)) = entries.last() {
                 cursor.omap = k.clone();
             }

@@ -144,6 +144,8 @@ pub(crate) struct OpCtx<'a> {
     pub index: u32,
     pub bytes_read: u64,
     pub bytes_written: u64,
+    /// Progress of the vector's long calls.
+    pub parts: cls::Parts,
 }
 
 impl OpCtx<'_> {

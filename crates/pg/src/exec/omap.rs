@@ -26,11 +26,17 @@ fn entries(r: &mut Reader<'_>) -> Decoded<Vec<(Bytes, Bytes)>> {
 
 impl OpCtx<'_> {
     /// Entries after `after` with `prefix`, and whether more follow; none without omap.
-    pub(super) fn list_omap(&mut self, after: &[u8], prefix: &[u8], max: usize) -> Step<(Vec<(Bytes, Bytes)>, bool)> {
+    pub(super) fn list_omap(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: usize,
+        max_bytes: usize,
+    ) -> Step<(Vec<(Bytes, Bytes)>, bool)> {
         if !self.omap {
             return Ok((Vec::new(), false));
         }
-        self.view.omap_list(after, prefix, max, OMAP_BYTES_PER_REQUEST)
+        self.view.omap_list(after, prefix, max, max_bytes)
     }
 
     /// The value of one key.
@@ -110,7 +116,8 @@ impl OpCtx<'_> {
         let mut r = Reader::new(&op.indata);
         let decoded = (|| -> Decoded<_> { Ok((r.blob()?, r.u64()?)) })();
         let (after, max) = decoded.map_err(|_| EINVAL)?;
-        let (found, more) = self.list_omap(&after, b"", max.min(OMAP_ENTRIES_PER_REQUEST as u64) as usize)?;
+        let (found, more) =
+            self.list_omap(&after, b"", max.min(OMAP_ENTRIES_PER_REQUEST as u64) as usize, OMAP_BYTES_PER_REQUEST)?;
         let mut w = Writer::with_capacity(Features::PACIFIC, 64 + found.len() * 32);
         w.seq(found.iter(), |w, (k, _)| w.blob(k));
         w.bool(more);
@@ -123,7 +130,8 @@ impl OpCtx<'_> {
         let mut r = Reader::new(&op.indata);
         let decoded = (|| -> Decoded<_> { Ok((r.blob()?, r.u64()?, r.blob()?)) })();
         let (after, max, prefix) = decoded.map_err(|_| EINVAL)?;
-        let (found, more) = self.list_omap(&after, &prefix, max.min(OMAP_ENTRIES_PER_REQUEST as u64) as usize)?;
+        let (found, more) =
+            self.list_omap(&after, &prefix, max.min(OMAP_ENTRIES_PER_REQUEST as u64) as usize, OMAP_BYTES_PER_REQUEST)?;
         let bytes: usize = found.iter().map(|(k, v)| k.len() + v.len() + 8).sum();
         let mut w = Writer::with_capacity(Features::PACIFIC, bytes + 8);
         w.seq(found.iter(), |w, (k, v)| {

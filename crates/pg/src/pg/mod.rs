@@ -416,8 +416,10 @@ impl Pg {
                 self.watches.session_closed(session, now);
                 // The client resends on a new session what it still wants.
                 self.held.forget(session);
+                self.drop_long_calls(session, out);
                 self.forget_backoff(session);
             }
+            Event::Part(id) => self.handle_part(id),
             Event::Tick => self.handle_tick(now, store, out),
             Event::Stop => self.handle_stop(now, store, out),
         }
@@ -562,7 +564,7 @@ impl Pg {
         self.reactor = reactor;
     }
 
-    /// Sets the pacer of background work.
+    /// Sets the pacer of background work and long calls.
     pub fn use_pacer(&mut self, pacer: Rc<Pacer>) {
         self.pacer = pacer;
     }

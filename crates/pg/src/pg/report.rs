@@ -29,13 +29,15 @@ pub(super) enum Stage {
     NoRoom,
     Recovering,
     Scrubbing,
+    /// Waits for the turn of its next part.
+    NextPart,
 }
 
 impl Stage {
     fn text(self) -> &'static str {
         match self {
             Self::Queued => "waiting for rw locks",
-            Self::Reading => "started",
+            Self::Reading | Self::NextPart => "started",
             Self::Fetching => "copying from another object",
             Self::Shards => "waiting for sub ops",
             Self::WaitingForSpace | Self::NoRoom => "waiting for space",

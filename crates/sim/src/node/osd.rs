@@ -495,6 +495,7 @@ impl OsdNode {
         p.fetcher.tick(now);
         for r in &mut p.reactors {
             r.shard.walk_on(now, &mut r.store);
+            r.shard.next_part(now, &mut r.store);
             if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
                 r.shard.pace(now, &mut r.store);
             }
@@ -718,7 +719,7 @@ impl OsdNode {
             }
         }
         let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
-        let walks = p.reactors.iter().any(|r| r.shard.is_walking());
+        let walks = p.reactors.iter().any(|r| r.shard.is_walking() || r.shard.has_part());
         let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.walk.1));
         let fetches = p.fetcher.next_deadline();
         let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();

@@ -6,11 +6,15 @@ use super::types::{
 };
 use super::{GLOBAL, IMAGE, REMOTE_STATUS, STATUS};
 use crate::ctx::{ClsResult, ObjectCtx};
+use crate::parts::omap_fold;
 use crate::registry::Output;
-use crate::util::{OMAP_PAGE, enc, fail, input, join, omap_walk, optional, stored_as};
-use base::errno::{ENOENT, ESTALE};
+use crate::util::{ENTRIES_MAX, enc, fail, input, join, omap_walk, optional, stored_as};
+use base::errno::{E2BIG, ENOENT, ESTALE};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most reports that one call removes.
+const STALE_MAX: usize = 8192;
 
 /// `remote_status_global_<global id>_`.
 fn remote_prefix(global: &[u8]) -> Bytes {
@@ -141,31 +145,26 @@ pub(in crate::rbd) fn get_summary(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult
         }
     }
     let up = watchers(c)?;
-    let mut after = Bytes::new();
-    let mut states: BTreeMap<u8, i32> = BTreeMap::new();
-    loop {
-        let page = entries(c, IMAGE, &after, OMAP_PAGE as u64)?;
-        let Some((last, _)) = page.last() else { break };
-        after = last.clone();
-        for (_, b) in &page {
-            let image: Image = stored_as(b)?;
-            let s = load(c, &image.global_id, &up)?.unwrap_or_default();
-            *states.entry(summary(direction, &tx_peers, &s)).or_default() += 1;
-        }
-    }
+    let states = omap_fold(c, IMAGE, IMAGE, BTreeMap::<u8, i32>::new(), |c, states, _, b| {
+        let image: Image = stored_as(b)?;
+        let s = load(c, &image.global_id, &up)?.unwrap_or_default();
+        c.parts().count(s.remote.len());
+        *states.entry(summary(direction, &tx_peers, &s)).or_default() += 1;
+        Ok(true)
+    })?;
     answer(&states)
 }
 
-/// Removes reports whose reporters are down.
+/// Removes reports whose reporters are down, at most [`STALE_MAX`] at once.
 pub(in crate::rbd) fn remove_down(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Output> {
     let up = watchers(c)?;
     let mut stale = Vec::new();
     for prefix in [STATUS, REMOTE_STATUS] {
-        omap_walk(c, prefix, prefix, |k, b| {
-            if !up.contains(&stored_as::<StoredStatus>(&b)?.origin) {
+        stale = omap_fold(c, prefix, prefix, stale, |_, stale, k, b| {
+            if !up.contains(&stored_as::<StoredStatus>(b)?.origin) {
                 stale.push(k);
             }
-            Ok(true)
+            Ok(stale.len() < STALE_MAX)
         })?;
     }
     stale.iter().try_for_each(|k| c.omap_rm(k)).map(Output::from)
@@ -186,23 +185,20 @@ pub(in crate::rbd) fn instance_get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResul
 pub(in crate::rbd) fn instance_list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (after, max) = input(i, |r| Ok((r.blob()?, r.u64()?)))?;
     let up = watchers(c)?;
-    let mut found = BTreeMap::new();
-    let mut after = after;
-    while (found.len() as u64) < max {
-        let page = entries(c, IMAGE, &after, OMAP_PAGE as u64)?;
-        let Some((last, _)) = page.last() else { break };
-        after = last.clone();
-        for (id, b) in page {
-            let image: Image = stored_as(&b)?;
-            match instance(c, &image.global_id, &up) {
-                Err(crate::ClsError::Wait) => return Err(crate::ClsError::Wait),
-                Err(_) => {}
-                Ok(who) if (found.len() as u64) < max => {
-                    found.insert(id, who);
-                }
-                Ok(_) => break,
+    if max == 0 {
+        return answer(&BTreeMap::<Bytes, Instance>::new());
+    }
+    let found = omap_fold(c, &join(IMAGE, &after), IMAGE, BTreeMap::new(), |c, found, k, b| {
+        let image: Image = stored_as(b)?;
+        match instance(c, &image.global_id, &up) {
+            Err(crate::ClsError::Wait) => return Err(crate::ClsError::Wait),
+            Err(_) => {}
+            Ok(_) if found.len() >= ENTRIES_MAX => return fail(E2BIG),
+            Ok(who) => {
+                found.insert(k.slice(IMAGE.len()..), who);
             }
         }
-    }
+        Ok((found.len() as u64) < max)
+    })?;
     answer(&found)
 }

@@ -18,6 +18,12 @@ fn enc(f: impl FnOnce(&mut Writer)) -> Bytes {
     w.into_bytes()
 }
 
+/// An existing object's entry as it is stored.
+pub(crate) fn stored_entry(name: &str, category: u8, size: u64) -> Bytes {
+    let meta = Meta { category, size, accounted_size: size, ..Meta::default() };
+    enc(|w| w.put(&DirEntry { key: key(name, ""), exists: true, meta, ..DirEntry::default() }))
+}
+
 fn key(name: &str, instance: &str) -> Key {
     Key { name: Bytes::copy_from_slice(name.as_bytes()), instance: Bytes::copy_from_slice(instance.as_bytes()) }
 }

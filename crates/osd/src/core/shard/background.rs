@@ -1,8 +1,8 @@
-//! Time-driven work: deadlines, the pacer's turns, release of memory.
+//! Time-driven work: deadlines, the pacer's turns, parts of long calls, release of memory.
 
 use super::{HELD, Output, REST_EVERY, ROOM, Shard};
 use base::{Mono, Now};
-use pg::limits::PUSH_COST;
+use pg::limits::{LONG_PART_COST, PUSH_COST};
 use pg::pace::{Class, Profile};
 use pg::{Event, Lane, Pg};
 use store::ObjectStore;
@@ -64,6 +64,25 @@ impl Shard {
             if !self.sweep_event(i, None, now, store) {
                 self.feed_pg(i, Event::Tick, now, store);
             }
+        }
+    }
+
+    /// Sets the room of the parts of long calls.
+    pub fn set_part(&mut self, room: cls::Room) {
+        self.pacer.long.set_room(room);
+    }
+
+    /// True if [`Shard::next_part`] must be called in another turn.
+    #[must_use]
+    pub fn has_part(&self) -> bool {
+        self.pacer.long.is_due()
+    }
+
+    /// Runs the next part of a long call.
+    pub fn next_part(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        if let Some((i, id)) = self.pacer.long.take() {
+            self.pacer.client(LONG_PART_COST, now.mono);
+            self.feed_pg(i, Event::Part(id), now, store);
         }
     }
 

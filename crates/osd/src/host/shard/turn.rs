@@ -52,6 +52,15 @@ pub(super) async fn walk(s: Weak<ShardHost>) {
     host.pump();
 }
 
+/// Runs the next part of a long call in a separate turn, after input of sockets and disk.
+pub(super) async fn part(s: Weak<ShardHost>) {
+    tokio::task::yield_now().await;
+    let Some(host) = s.upgrade() else { return };
+    host.in_parts.set(false);
+    host.core.borrow_mut().next_part(clock::now(), &mut *host.store.borrow_mut());
+    host.pump();
+}
+
 /// True if the load average per CPU is below the threshold, or can't be read.
 pub(super) fn load_below(threshold: f64) -> bool {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -202,6 +211,9 @@ impl ShardHost {
         }
         if self.core.borrow().is_walking() && !self.walking.replace(true) {
             tokio::task::spawn_local(walk(self.me.clone()));
+        }
+        if self.core.borrow().has_part() && !self.in_parts.replace(true) {
+            tokio::task::spawn_local(part(self.me.clone()));
         }
     }
 

@@ -2,7 +2,7 @@
 //! for peering, or for the leases of other members, which are checked here.
 
 use crate::effect::Effect;
-use crate::event::{OpRequest, SessionId};
+use crate::event::{FetchId, OpRequest, SessionId};
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
@@ -91,6 +91,29 @@ impl Pg {
         let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
         plan.bypass = bypass;
         self.start(plan, now, store, out);
+    }
+
+    /// Refuses a plan whose client was blocklisted while it waited: nothing of that client may take effect after this
+    /// map. Returns any other plan.
+    pub(in crate::pg) fn refuse_fenced(
+        &mut self,
+        mut plan: Box<Plan>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) -> Option<Box<Plan>> {
+        let map = self.map.as_ref().filter(|m| !m.blocklist.is_empty());
+        let Work::Client(req, access) = &mut plan.work else { return Some(plan) };
+        if map.is_none_or(|m| !m.blocklist.contains(&req.addr)) {
+            return Some(plan);
+        }
+        self.reply_error(req, EBLOCKLISTED, Kind::of(access), now, out);
+        if plan.copy.is_some() {
+            out.push(Effect::CancelFetch(FetchId(plan.id)));
+        }
+        store.release(self.tag(plan.id));
+        self.unlock(&plan);
+        None
     }
 
     pub(in crate::pg) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {

@@ -90,6 +90,7 @@ impl Pg {
             || self.backoffs.told.contains_key(&session)
             || self.held.iter().any(|r| r.session == session)
             || self.watches.knows(session)
+            || self.has_long_call(session)
     }
 
     /// Drops the backoff of a session that ended.

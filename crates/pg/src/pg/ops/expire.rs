@@ -75,6 +75,7 @@ impl Pg {
             index: 0,
             bytes_read: 0,
             bytes_written: 0,
+            parts: cls::Parts::default(),
         };
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });

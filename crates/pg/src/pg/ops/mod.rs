@@ -4,6 +4,7 @@
 //! - `backoff`: telling clients to hold operations that can't be served
 //! - `held`: operations that wait for the map or the PG, limited per sender
 //! - `plan`: order per object, and waiting for the store
+//! - `long`: class calls that run in parts
 //! - `vector`: from duplicate check to transaction
 //! - `commit`: submission, and replies when durable
 //! - `expire`: removal of watches
@@ -14,6 +15,7 @@ pub(in crate::pg) mod backoff;
 pub(in crate::pg) mod commit;
 pub(in crate::pg) mod expire;
 pub(in crate::pg) mod held;
+pub(in crate::pg) mod long;
 pub(in crate::pg) mod plan;
 pub(in crate::pg) mod trim;
 pub(in crate::pg) mod vector;

@@ -13,6 +13,7 @@ use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::ShardReads;
 use crate::pg::ops::commit::Action;
+use crate::pg::ops::long::LongCall;
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::pull_push::PushJob;
 use crate::pg::report::Stage;
@@ -130,6 +131,8 @@ pub(in crate::pg) struct Plan {
     pub reads: Option<Box<ShardReads>>,
     pub copy: Option<Box<CopyState>>,
     pub copied: Option<Box<CopyDone>>,
+    /// State of a long call between its parts.
+    pub long: Option<Box<LongCall>>,
 }
 
 /// Lock of an object with parked plans.
@@ -185,6 +188,7 @@ impl Plan {
             reads: None,
             copy: None,
             copied: None,
+            long: None,
         })
     }
 }
@@ -249,17 +253,31 @@ impl Pg {
     pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(id) = self.runnable.pop_front() {
             match self.plans.remove(&id) {
-                Some(plan) if plan.holds && plan.stage == Stage::Queued => self.run_queued(plan, now, store, out),
-                Some(plan) if plan.holds => self.run(plan, now, store, out),
-                Some(plan) => self.start(plan, now, store, out),
+                Some(plan) => self.resume(plan, now, store, out),
                 None => {}
             }
         }
     }
 
-    /// Runs a plan that has got the lock of its object for the first time. While the plan was queued, a member may have
-    /// come to lack the object; or the plan was queued behind a push to one of several members. In both cases the plan
-    /// waits for recovery, as a new plan would.
+    /// Runs a plan that waited.
+    pub(in crate::pg) fn resume(
+        &mut self,
+        plan: Box<Plan>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(plan) = self.refuse_fenced(plan, now, store, out) else { return };
+        match plan.stage {
+            Stage::Queued | Stage::NextPart if plan.holds => self.run_queued(plan, now, store, out),
+            _ if plan.holds => self.run(plan, now, store, out),
+            _ => self.start(plan, now, store, out),
+        }
+    }
+
+    /// Runs a plan that has got the lock of its object for the first time, or the next part of a long call. While the
+    /// plan waited, a member may have come to lack the object; or the plan was queued behind a push to one of several
+    /// members. In both cases the plan waits for recovery, as a new plan would.
     fn run_queued(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         match self.recovers_first(&plan) {
             None => self.run(plan, now, store, out),
@@ -364,8 +382,10 @@ impl Pg {
                 }
                 let stage = if asks && stage == Stage::Reading { Stage::Shards } else { stage };
                 plan.reads = reads;
-                if stage == Stage::NoRoom {
-                    self.lacks_room(&plan, now, store, out);
+                match stage {
+                    Stage::NoRoom => self.lacks_room(&plan, now, store, out),
+                    Stage::NextPart => self.queue_part(&plan, store),
+                    _ => {}
                 }
                 self.park(plan, stage);
             }
@@ -560,5 +580,6 @@ impl Pg {
         self.counters.dropped += self.held.clear() as u64;
         self.locks.clear();
         self.runnable.clear();
+        self.pacer.long.forget(self.cfg.index, |_| false);
     }
 }

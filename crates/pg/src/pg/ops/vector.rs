@@ -11,6 +11,7 @@ use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
 use crate::pg::Pg;
 use crate::pg::ops::commit::{Action, Kind, Timing};
+use crate::pg::ops::long::LongCall;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
 use crate::stats::StatSum;
@@ -32,7 +33,9 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Plan { id, work: Work::Client(req, access), head, copy, copied, .. } = plan else { return Verdict::Done };
+        let Plan { id, work: Work::Client(req, access), head, copy, copied, long, .. } = plan else {
+            return Verdict::Done;
+        };
         let (id, may_write) = (*id, access.may_write());
         let reqid = req.reqid();
         if self.state != crate::pg::State::Active
@@ -57,7 +60,7 @@ impl Pg {
                 return Verdict::Done;
             }
         };
-        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), now, store, out) {
+        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), long, now, store, out) {
             Ok(Ran::Finished(v)) => v,
             Ok(Ran::Copy(request)) => {
                 let state = CopyState::new(request);
@@ -65,6 +68,12 @@ impl Pg {
                 *copy = Some(Box::new(state));
                 Verdict::Park(Stage::Fetching)
             }
+            Ok(Ran::Paused) if self.state != crate::pg::State::Active => {
+                // A replica applies writes without regard to plans.
+                self.reply_error(req, base::errno::EAGAIN, kind, now, out);
+                Verdict::Done
+            }
+            Ok(Ran::Paused) => Verdict::Park(Stage::NextPart),
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(EIO)) if self.can_heal(head) => Verdict::Damaged(head.clone()),
             // There is no room even for the record of a refusal.
@@ -182,6 +191,7 @@ impl Pg {
         kind: Kind,
         before: &Rc<ObjectContext>,
         copied: Option<&CopyDone>,
+        long: &mut Option<Box<LongCall>>,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
@@ -227,6 +237,7 @@ impl Pg {
         let env = self.env(req, &pool.removed_snaps, reqid, now);
         let oi = oi.unwrap_or_else(|| before.oi.clone());
         let had = oi.size;
+        let (parts, place) = self.take_parts(long, before.oi.version);
         let mut ctx = OpCtx {
             view: View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had),
             env: &env,
@@ -251,14 +262,17 @@ impl Pg {
             index: 0,
             bytes_read: 0,
             bytes_written: 0,
+            parts,
         };
-        let mut result = match ctx.run(&mut ops) {
+        let ran = ctx.run(&mut ops);
+        let paused = self.keep_parts(long, std::mem::take(&mut ctx.parts), before.oi.version, place);
+        let mut result = match ran {
             Ok(r) => r,
             Err(s) => {
                 req.msg.ops = ops;
                 drop(ctx);
                 self.give_reads(reads);
-                return Err(s);
+                return if paused { Ok(Ran::Paused) } else { Err(s) };
             }
         };
         req.msg.ops = ops;
@@ -505,6 +519,8 @@ impl Pg {
 enum Ran {
     Finished(Verdict),
     Copy(crate::exec::CopyRequest),
+    /// The part of a long call is over.
+    Paused,
 }
 
 fn returns(req: &OpRequest) -> Vec<OpReturn> {

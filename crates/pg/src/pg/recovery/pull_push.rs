@@ -148,7 +148,7 @@ impl Pg {
         self.peers.urgent.retain(|h| h != head);
         for plan in queue {
             // A plan that must still wait is queued again, and so are those behind it.
-            self.start(plan, now, store, out);
+            self.resume(plan, now, store, out);
         }
     }
 

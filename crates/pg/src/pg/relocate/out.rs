@@ -275,7 +275,12 @@ impl Pg {
     #[must_use]
     pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
         let rests = self.stamps.since_change(now) >= MOVE_SETTLED;
-        rests && self.is_whole() && self.depart.is_none() && !self.stopping && !self.has_no_space_to_move(store)
+        rests
+            && self.is_whole()
+            && !self.has_long_calls()
+            && self.depart.is_none()
+            && !self.stopping
+            && !self.has_no_space_to_move(store)
     }
 
     /// True while the PG moves to another reactor.

@@ -166,6 +166,7 @@ impl Scrub {
             Some(r) => match r.at {
                 At::Pause => Some(r.resume),
                 At::Scan if r.preempted < SCRUB_PREEMPT_MAX => Some(r.held_since + SCRUB_HOLD_MAX),
+                At::Hold if !r.holds.is_empty() => Some(r.held_since + SCRUB_HOLD_MAX),
                 _ => None,
             },
         }
@@ -504,6 +505,7 @@ impl Pg {
                 return false;
             }
             run.held.clear();
+            run.held_since = now.mono;
             let group = run.group.clone();
             let ids: Vec<u64> = group.iter().map(|_| self.new_plan_id()).collect();
             if let Some(run) = &mut self.peers.scrub.run {
@@ -515,6 +517,13 @@ impl Pg {
         }
         let Some(run) = &mut self.peers.scrub.run else { return false };
         if run.held.len() < run.holds.len() {
+            if now.mono >= run.held_since + SCRUB_HOLD_MAX {
+                // Some object is busy for long. The writes that wait for the others go first.
+                run.held_since = now.mono;
+                if self.is_group_waited_for() {
+                    self.let_go();
+                }
+            }
             return false;
         }
         run.held_since = now.mono;
@@ -549,6 +558,12 @@ impl Pg {
         }
     }
 
+    /// True if a plan waits for an object of the group.
+    fn is_group_waited_for(&self) -> bool {
+        let Some(run) = &self.peers.scrub.run else { return false };
+        run.group.iter().any(|h| self.locks.get(h).is_some_and(crate::pg::ops::plan::ObjectLock::is_waited_for))
+    }
+
     /// Lets a write go first that has waited too long for a held object.
     fn preempt(&mut self, now: Now) {
         let Some(run) = &self.peers.scrub.run else { return };
@@ -556,8 +571,7 @@ impl Pg {
         if !late || run.preempted >= SCRUB_PREEMPT_MAX {
             return;
         }
-        let waited_for =
-            run.group.iter().any(|h| self.locks.get(h).is_some_and(crate::pg::ops::plan::ObjectLock::is_waited_for));
+        let waited_for = self.is_group_waited_for();
         let Some(run) = &mut self.peers.scrub.run else { return };
         if !waited_for {
             run.held_since = now.mono;
