@@ -1,6 +1,7 @@
-//! Do the commands that documents print exist, with their options?
+//! Do the commands that documents print exist, with their options, and are the limits in documents those of the code?
 
 mod ceph;
+mod limits;
 
 use crate::Belemnite;
 use clap::Parser as _;
