@@ -66,6 +66,8 @@ pub(crate) struct Space {
     avail: AtomicU64,
     /// Blocks that all stores together reserve for their checkpoints.
     headroom: AtomicU64,
+    /// Blocks that hosts fill for the stores: allocated, but soon free again.
+    lent: AtomicU64,
     /// Metadata blocks of all stores, as of the ends of their turns.
     metadata: AtomicI64,
     /// A block that was freed while free, or `NONE`.
@@ -87,6 +89,7 @@ impl Space {
             nowhere: (AtomicU64::new(u64::MAX), Group::default()),
             avail: AtomicU64::new(end - start),
             headroom: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             metadata: AtomicI64::new(0),
             freed_twice: AtomicU64::new(NONE),
         };
@@ -195,6 +198,21 @@ impl Space {
     /// Free, unreserved blocks.
     pub(crate) fn unreserved(&self) -> u64 {
         self.avail.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that the host has `n` allocated blocks that will be free again.
+    pub(crate) fn lend(&self, n: u64) {
+        self.lent.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Takes note that `n` blocks with the host are free again.
+    pub(crate) fn returned(&self, n: u64) {
+        self.lent.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Blocks with the host.
+    pub(crate) fn lent(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// Changes one store's share of the reserve for checkpoints.

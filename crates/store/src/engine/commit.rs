@@ -1,10 +1,11 @@
 //! Group commit: one frame with its data and one flush per turn, acknowledged in order.
 
+use super::log::Log;
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::Event;
 use crate::layout::BLOCK;
-use crate::wal::Kind;
+use crate::wal::{Kind, frame_blocks};
 use base::device::IoKind;
 use base::errno;
 use base::planted::{Bug, acts};
@@ -40,8 +41,11 @@ impl Store {
 
     fn send_frame(&mut self) {
         let first_lsn = self.log.lsn - u64::from(self.log.records);
-        let closed =
-            self.log.ring.close(Kind::Commit, &self.log.payload, self.log.records, first_lsn, self.log.durable_upto);
+        let log = &mut self.log;
+        // The host would overwrite a frame in the part that it fills.
+        let room = log.free() >= frame_blocks(log.payload.len());
+        let close = |l: &mut Log| l.ring.close(Kind::Commit, &l.payload, l.records, first_lsn, l.durable_upto);
+        let closed = room.then(|| close(log)).flatten();
         self.log.confirmed = self.log.confirmed.max(self.log.durable_upto);
         self.log.payload.clear();
         self.log.records = 0;

@@ -55,6 +55,7 @@ impl Store {
         }
         let got = self.space.take(&mut self.filling.stream, n, &mut self.filling.runs);
         self.space.unreserve(n - got);
+        self.space.lend(got);
         (got > 0).then(|| self.filling.runs.iter().map(|(first, n)| (first * BLOCK, u64::from(*n) * BLOCK)).collect())
     }
 
@@ -69,10 +70,18 @@ impl Store {
         let runs = std::mem::take(&mut self.filling.runs);
         for (first, n) in &runs {
             self.space.release(*first, *n);
+            self.space.returned(u64::from(*n));
         }
         if ok {
             self.space.offer(&mut self.small, &runs);
         }
+        // Plans may wait for these blocks.
+        self.unpark();
+    }
+
+    /// Blocks for data that the host fills for this store.
+    pub(super) fn with_host(&self) -> u64 {
+        self.filling.runs.iter().map(|r| u64::from(r.1)).sum()
     }
 
     /// Takes note that the host has filled the next `bytes` of the log ([`Store::log_ahead`]). Without it, the store
@@ -190,5 +199,134 @@ mod tests {
             assert!(parts < 10_000);
         }
         assert_eq!(s.log.filled_to, s.log.ring.blocks);
+    }
+
+    fn attrs(n: u64) -> Transaction {
+        let oid = Oid::new(HObject { oid: format!("o{n}").into(), hash: n as u32, ..HObject::default() });
+        let mut t = Transaction::new();
+        t.push(Op::SetAttrs { cid: Cid::Meta, oid, attrs: vec![(Bytes::from_static(b"a"), vec![1; 40].into())] });
+        t
+    }
+
+    #[test]
+    fn prepared_transactions_that_get_a_frame_each_stay_before_the_log_being_filled() {
+        let (mut dev, mut s) = fresh(64 << 20, 1, &Config { fill: true, ..Config::default() });
+        write(&mut s, &mut dev, 0);
+        s.log_filled(s.log_ahead(64 * BLOCK).1);
+        let log = s.poll_fill().unwrap();
+        assert!(inside(&log, (s.log.ring.start + s.log.filled_to) * BLOCK));
+        let n = (1..).find(|n| s.prepare(Tag(*n), &attrs(*n)) == Err(ReadError::Wait)).unwrap();
+        assert!(n > 20, "{n}");
+        for i in 1..n {
+            s.submit(Tag(i), attrs(i));
+            s.end_turn();
+            while let Some(r) = s.poll_io() {
+                if let IoKind::Write { off, .. } = &r.kind {
+                    assert!(!inside(&log, *off), "frame {i} where the host fills");
+                }
+                dev.submit(r);
+            }
+            drive(&mut s, &mut dev);
+            let mut rng = base::rng::Rng::new(i);
+            while let Some(c) = dev.step(&mut rng) {
+                s.handle_io(c);
+            }
+        }
+        let durable = std::iter::from_fn(|| s.poll_event()).filter(|e| matches!(e, Event::Durable(_, Ok(())))).count();
+        assert_eq!(durable as u64, n - 1);
+        s.filled(true);
+        drop(s);
+        let s = crate::engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        assert_eq!(s.collection_usage(Cid::Meta).0, n);
+    }
+
+    /// Prepares a write of `n` blocks and gives it up again.
+    fn fits(s: &mut Store, dev: &mut SimDisk, n: u64) -> Result<(), ReadError> {
+        let tag = Tag(77_000 + n);
+        let mut t = Transaction::new();
+        let data = Bytes::from(vec![3; (n * BLOCK) as usize]);
+        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data });
+        let r = loop {
+            let r = s.prepare(tag, &t);
+            if r != Err(ReadError::Wait) || s.parked.contains(&tag) {
+                break r;
+            }
+            drive(s, dev);
+        };
+        drive(s, dev);
+        s.release(tag);
+        drive(s, dev);
+        r
+    }
+
+    #[test]
+    fn blocks_with_the_host_count_as_free_and_a_write_that_needs_them_waits() {
+        let (mut dev, mut s) = fresh(64 << 20, 1, &Config { fill: true, early_bytes: 1 << 30, ..Config::default() });
+        write(&mut s, &mut dev, 0);
+        let all = s.statfs().available / BLOCK;
+        let (mut most, mut too_many) = (0, all);
+        while too_many - most > 1 {
+            let n = u64::midpoint(most, too_many);
+            *(if fits(&mut s, &mut dev, n).is_ok() { &mut most } else { &mut too_many }) = n;
+        }
+        // The reserve for checkpoints varies by a few blocks.
+        let most = most - 16;
+        let before = (s.statfs(), s.space.unreserved());
+        let ranges = s.poll_fill().unwrap();
+        let blocks = ranges.iter().map(|r| r.1 / BLOCK).sum::<u64>();
+        assert_eq!((s.statfs(), s.space.unreserved()), (before.0, before.1 - blocks));
+        assert_eq!(fits(&mut s, &mut dev, most - blocks), Ok(()));
+        assert_eq!(fits(&mut s, &mut dev, most), Err(ReadError::Wait));
+        let mut t = Transaction::new();
+        let data = Bytes::from(vec![3; (most * BLOCK) as usize]);
+        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data });
+        while s.poll_event().is_some() {}
+        assert_eq!(s.prepare(Tag(1), &t), Err(ReadError::Wait));
+        drive(&mut s, &mut dev);
+        s.filled(true);
+        assert!(std::iter::from_fn(|| s.poll_event()).any(|e| e == Event::Ready(Tag(1))));
+        assert_eq!((s.statfs(), s.space.unreserved()), before);
+        submit(&mut s, &mut dev, Tag(1), t).unwrap();
+        assert!(s.poll_fill().is_none(), "an eighth stays free");
+        s.check(&mut dev).unwrap();
+    }
+
+    #[test]
+    fn a_device_that_grows_or_fails_meanwhile() {
+        use crate::engine::{Growth, open};
+        use crate::{Health, Tag};
+        let cfg = Config { fill: true, ..Config::default() };
+        let (mut dev, mut s) = fresh(64 << 20, 1, &cfg);
+        write(&mut s, &mut dev, 0);
+        s.log_filled(s.log_ahead(64 * BLOCK).1);
+        let bytes = (192 << 20) + 8192;
+        dev.grow(bytes);
+        let total = s.statfs().total;
+        for (n, step) in [Growth::Begin(bytes), Growth::Name, Growth::Switch, Growth::Use].into_iter().enumerate() {
+            let ranges = s.poll_fill().unwrap();
+            while s.grow(Tag(100), step) == Err(ReadError::Wait) {
+                drive(&mut s, &mut dev);
+            }
+            s.release(Tag(100));
+            s.request_checkpoint();
+            drive(&mut s, &mut dev);
+            let got = places(&mut s, &mut dev, 1 + 50 * n as u64, 50);
+            assert!(got.iter().all(|off| !inside(&ranges, *off)));
+            s.filled(true);
+        }
+        assert!(s.statfs().total > 2 * total);
+        s.check(&mut dev).unwrap();
+        // A crash forgets what the host does.
+        s.poll_fill().unwrap();
+        let mut s = open(&mut dev, &cfg).unwrap().remove(0);
+        assert_eq!(s.collection_usage(Cid::Meta).0, 201);
+        s.check(&mut dev).unwrap();
+        // So does a failure.
+        let free = s.space.unreserved();
+        s.poll_fill().unwrap();
+        s.fail("test".into(), base::errno::EIO);
+        s.filled(true);
+        assert_eq!(s.space.unreserved(), free);
+        assert!(s.poll_fill().is_none() && matches!(s.health(), Health::Failed { .. }));
     }
 }

@@ -48,8 +48,9 @@ pub(super) struct Log {
     pub(super) confirmed: u64,
     /// Number of the next frame at the last call of [`Store::confirm`](super::Store::confirm).
     pub(super) last_head: u64,
-    /// Log bytes promised to prepared transactions.
+    /// Log bytes promised to prepared transactions, and the number of these.
     pub(super) promised: usize,
+    pub(super) promises: u64,
     /// Part of the ring that the host fills (first block and end); no frame is written there.
     pub(super) filling: Option<(u64, u64)>,
     /// Block of the ring up to which it is known to have file blocks, in the first round after opening.
@@ -75,6 +76,7 @@ impl Log {
             confirmed: 0,
             last_head: 0,
             promised: 0,
+            promises: 0,
         }
     }
 
@@ -103,13 +105,19 @@ impl Log {
         let (first, end) = (self.filled_to, (self.filled_to + chunk).min(self.ring.blocks));
         let way = first.checked_sub(self.ring.head.pos)?;
         let unused = self.ring.free() >= way + end - first;
-        (first < end && way < ahead && way >= self.need(self.promised) && unused).then_some((first, end))
+        (first < end && way < ahead && way >= self.need(self.promised, self.promises) && unused).then_some((first, end))
     }
 
-    /// Blocks that the open frame and `promised` more bytes may take. A frame may leave a gap of its own length at
-    /// the ring's end, and the promised records may take several frames.
-    pub(super) fn need(&self, promised: usize) -> u64 {
-        2 * frame_blocks(self.payload.len() + promised) + RING_SLACK
+    /// Blocks that the open frame and `promised` more bytes of `plans` transactions may take. A frame may leave a gap
+    /// of its own length at the ring's end, and each of the transactions may get a frame of its own.
+    pub(super) fn need(&self, promised: usize, plans: u64) -> u64 {
+        2 * frame_blocks(self.payload.len() + promised) + plans + RING_SLACK
+    }
+
+    /// Changes the log bytes promised to a transaction.
+    pub(super) fn promise(&mut self, old: usize, new: usize) {
+        self.promised = self.promised - old + new;
+        self.promises = self.promises - u64::from(old > 0) + u64::from(new > 0);
     }
 
     /// Registers the open frame as sent under number `seq`, with `parts` requests.

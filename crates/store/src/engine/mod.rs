@@ -656,13 +656,13 @@ impl ObjectStore for Store {
     }
 
     fn statfs(&self) -> Statfs {
-        let (total, avail) = (self.space.total() * BLOCK, self.space.available() * BLOCK);
+        let (total, lent) = (self.space.total() * BLOCK, self.space.lent() * BLOCK);
         let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring.blocks) * BLOCK;
-        let used = total - self.space.unreserved() * BLOCK;
+        let used = total.saturating_sub(self.space.unreserved() * BLOCK + lent);
         let usage = self.meta.usage();
         Statfs {
             total,
-            available: avail,
+            available: self.space.available() * BLOCK + lent,
             allocated: used.saturating_sub(self.space.metadata() * BLOCK),
             stored: usage.stored,
             omap: usage.omap,

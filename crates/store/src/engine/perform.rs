@@ -71,7 +71,7 @@ impl Store {
         });
         let (reserved, for_meta, (pool, early), sure, log) = taken.unwrap_or_default();
         self.meta_held += for_meta;
-        self.log.promised -= log;
+        self.log.promise(log, 0);
         if self.log.payload.len() + log > self.log.ring.payload_max() {
             self.close_frame();
         }

@@ -273,7 +273,7 @@ impl Store {
         self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes, needs), effect)?;
         let p = self.plan(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
-        self.log.promised = self.log.promised - before + bytes;
+        self.log.promise(before, bytes);
         if counts {
             self.take_pool(tag, txn, blocks)?;
         }
@@ -357,11 +357,12 @@ impl Store {
 
     /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
-        let promised = self.log.promised - self.plans.get(&tag).map_or(0, |p| p.log_bytes) + bytes;
+        let own = self.plans.get(&tag).map_or(0, |p| p.log_bytes);
+        let (promised, plans) = (self.log.promised - own + bytes, self.log.promises + u64::from(own == 0));
         if self.log.payload.len() + promised > self.log.ring.payload_max() {
             self.close_frame();
         }
-        let need = self.log.need(promised);
+        let need = self.log.need(promised, plans);
         // A transaction larger than the log limit waits until little of the log is in use.
         let (used, max) = (self.log.ring.used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
@@ -389,8 +390,8 @@ impl Store {
         if more > 0 {
             if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
                 // Blocks that become free once everything is stored: freed ones, and the headroom for dirty
-                // pages.
-                let coming = self.meta.alloc.freed_blocks() + self.checkpoint.to_release();
+                // pages. Those that the host fills come back as well.
+                let coming = self.meta.alloc.freed_blocks() + self.checkpoint.to_release() + self.with_host();
                 let coming = coming + self.meta.alloc.headroom().saturating_sub(self.meta.alloc.headroom_least());
                 if self.space.spare() + coming >= more + leave {
                     return Err(self.park(tag));

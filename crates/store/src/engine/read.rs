@@ -105,7 +105,7 @@ impl Store {
     pub(super) fn end_plan(&mut self, tag: Tag) {
         if let Some(p) = self.plans.remove(&tag) {
             self.space.unreserve(p.reserved + p.for_meta);
-            self.log.promised -= p.log_bytes;
+            self.log.promise(p.log_bytes, 0);
             for (first, n) in p.pool {
                 self.space.release(first, n);
             }
