@@ -433,7 +433,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         stores: Mutex::new(stores.into_iter().map(Some).collect()),
         receivers: Mutex::new(rx),
         control_rx: Mutex::new(Some(control_rx)),
-        fills: fills.then(|| Fills::start(file.clone(), tx.clone())).flatten(),
+        fills: fills.then(|| Fills::start(file.clone(), FREE_TO_FILL, tx.clone())).flatten(),
         file,
         routes: Routes { shards: tx, control },
         scrubs: Arc::default(),

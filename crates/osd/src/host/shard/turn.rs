@@ -158,9 +158,8 @@ impl ShardHost {
             }
             if let Some(fills) = &self.fills
                 && let Some(ranges) = store.poll_fill()
-                && !fills.fill(self.index, ranges)
             {
-                store.filled(false);
+                fills.fill(self.index, ranges);
             }
             if store.wants_turn() {
                 tokio::task::spawn_local(another_turn(self.me.clone()));
