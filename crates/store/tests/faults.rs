@@ -417,3 +417,123 @@ fn blocks_read_stay_in_memory_and_scrub_reads_the_device() {
     run(&mut dev, &mut s, &mut Rng::new(8), Tag(2), t).unwrap();
     assert_eq!(read(&mut dev, &mut s, false, 0, 3 * 4096).unwrap(), data(2));
 }
+
+/// Reads an object, past the cache if `scrub`.
+fn read(dev: &mut SimDisk, s: &mut Store, oid: &Oid, scrub: bool) -> Result<Bytes, ReadError> {
+    read_at(dev, s, oid, scrub, 0, 1 << 20)
+}
+
+fn read_at(dev: &mut SimDisk, s: &mut Store, oid: &Oid, scrub: bool, off: u64, len: u64) -> Result<Bytes, ReadError> {
+    let tag = Tag(1 << 40);
+    let r = loop {
+        let cid = Cid::Meta;
+        let r = if scrub { s.read_device(tag, cid, oid, off, len) } else { s.read(tag, cid, oid, off, len) };
+        if !matches!(r, Err(ReadError::Wait)) {
+            break r;
+        }
+        turn(dev, s, &mut Rng::new(1));
+    };
+    s.release(tag);
+    while s.poll_event().is_some() {}
+    r
+}
+
+#[test]
+fn repair_of_a_rotten_object_that_is_in_memory_ends_the_rot() {
+    let data = Bytes::from([vec![1; 4096], vec![2; 4096], vec![3; 4096]].concat());
+    let whole = |oid: &Oid| Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data.clone() };
+    let part = |oid: &Oid, block: u64| {
+        let off = block * 4096 + 10;
+        let data = data.slice(off as usize..off as usize + 20);
+        Op::Write { cid: Cid::Meta, oid: oid.clone(), off, data }
+    };
+    type Repair<'a> = &'a dyn Fn(&Oid) -> Vec<Op>;
+    let remove = |o: &Oid| vec![Op::Remove { cid: Cid::Meta, oid: o.clone() }, whole(o)];
+    let truncate = |o: &Oid| vec![Op::Truncate { cid: Cid::Meta, oid: o.clone(), size: 0 }, whole(o)];
+    let overwrite = |o: &Oid| vec![whole(o)];
+    let pieces = |o: &Oid| (0..3).map(|b| part(o, b)).collect();
+    let repairs: [Repair<'_>; 4] = [&remove, &truncate, &overwrite, &pieces];
+    for (n, repair) in repairs.into_iter().enumerate() {
+        let (mut dev, mut s) = fresh(&Config { cache_bytes: 1 << 20, ..Config::default() });
+        let mut rng = Rng::new(n as u64);
+        let (head, clone) = (oid(1), oid(2));
+        let make = Op::MakeCollection { cid: Cid::Meta, bits: 0 };
+        let shared = Op::Clone { cid: Cid::Meta, src: head.clone(), dst: clone.clone() };
+        let t = Transaction { ops: vec![make, whole(&head), shared] };
+        run(&mut dev, &mut s, &mut rng, Tag(1), t).unwrap();
+        s.confirm();
+        turn(&mut dev, &mut s, &mut rng);
+        assert_eq!(read(&mut dev, &mut s, &head, false).unwrap(), data);
+        for b in dev.find(0, |b| b.iter().all(|x| (1..=3).contains(x))) {
+            dev.flips.insert(b, 99);
+        }
+        // Client and recovery get the right data of both objects from memory, and scrub sees the rot of both.
+        for o in [&head, &clone] {
+            assert_eq!(read(&mut dev, &mut s, o, false).unwrap(), data);
+            assert!(matches!(read(&mut dev, &mut s, o, true), Err(ReadError::Io { .. })));
+        }
+        run(&mut dev, &mut s, &mut rng, Tag(2), Transaction { ops: repair(&head) }).unwrap();
+        assert_eq!(read(&mut dev, &mut s, &head, true).unwrap(), data, "repair {n}");
+        assert!(matches!(read(&mut dev, &mut s, &clone, true), Err(ReadError::Io { .. })));
+        // What memory knew dies with the process.
+        drop(s);
+        let mut dev = dev.killed(&mut rng);
+        let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        assert_eq!(read(&mut dev, &mut s, &head, false).unwrap(), data);
+        assert!(matches!(read(&mut dev, &mut s, &clone, false), Err(ReadError::Io { .. })));
+    }
+}
+
+#[test]
+fn caches_of_any_size_give_right_data_beside_writes_and_misplaced_blocks() {
+    // None, fewer blocks than a read, as many, and more than there are.
+    for blocks in [0, 1, 2, 15, 16, 4096] {
+        let (mut dev, mut s) = fresh(&Config { cache_bytes: blocks * 4096, first_fit: true, ..Config::default() });
+        let mut rng = Rng::new(blocks as u64);
+        let mut model: Vec<Vec<u8>> = vec![Vec::new(); 6];
+        let make = Op::MakeCollection { cid: Cid::Meta, bits: 0 };
+        run(&mut dev, &mut s, &mut rng, Tag(1), Transaction { ops: vec![make] }).unwrap();
+        let mut errors = 0;
+        for n in 2..300 {
+            let i = rng.below(6) as usize;
+            let (off, len) = (rng.below(20) * 4096 + rng.below(2) * 77, (rng.below(9) + 1) * 2048);
+            let data = vec![n as u8; len as usize];
+            let m = &mut model[i];
+            m.resize(m.len().max((off + len) as usize), 0);
+            m[off as usize..(off + len) as usize].copy_from_slice(&data);
+            let op = Op::Write { cid: Cid::Meta, oid: oid(i as u64), off, data: data.into() };
+            run(&mut dev, &mut s, &mut rng, Tag(n), one(op)).unwrap();
+            s.request_checkpoint();
+            turn(&mut dev, &mut s, &mut rng);
+            for o in [i, rng.below(6) as usize] {
+                let (off, len) = (rng.below(20) * 4096 + rng.below(2) * 9, rng.below(4) * 4096 + 2048);
+                let m = &model[o];
+                let m = &m[m.len().min(off as usize)..m.len().min((off + len) as usize)];
+                // The second time comes from the cache.
+                for _ in 0..3 {
+                    match read_at(&mut dev, &mut s, &oid(o as u64), rng.chance(1, 8), off, len) {
+                        Ok(got) => assert_eq!(got, m, "cache of {blocks}, step {n}"),
+                        Err(ReadError::NoObject) => assert!(m.is_empty()),
+                        Err(e) => panic!("{e:?}"),
+                    }
+                }
+            }
+            // The device gives one block instead of another for a while.
+            let good = dev.clone();
+            let plain = |b: &[u8]| b[5] == b[9] && b[5] == b[4000] && b[5] > 0;
+            let wrong = dev.find(0, |b| plain(b) && b[5] != n as u8);
+            let right = dev.find(0, |b| plain(b) && b[5] == n as u8);
+            if let (Some(from), Some(to)) = (wrong.last(), right.last()) {
+                dev.misplace(*from, *to);
+                match read(&mut dev, &mut s, &oid(i as u64), false) {
+                    Ok(got) => assert_eq!(got, model[i]),
+                    Err(ReadError::Io { .. }) => errors += 1,
+                    Err(e) => panic!("{e:?}"),
+                }
+                dev = good;
+            }
+        }
+        let cached = s.counters().cached_blocks;
+        assert!(if blocks < 15 { errors > 10 } else { cached > 100 }, "cache of {blocks}: {errors} errors, {cached}");
+    }
+}
