@@ -3,6 +3,8 @@
 //!
 //! `STORE_FULL=n` runs that many seeds, `STORE_FULL_SEED=n` one.
 
+use base::buf::AlignedBuf;
+use base::device::Device as _;
 use base::rng::Rng;
 use base::{Eversion, HObject, PgId, errno};
 use bytes::Bytes;
@@ -34,6 +36,9 @@ struct World {
     rng: Rng,
     dev: SimDisk,
     store: Store,
+    /// Ranges that the host fills with zeros, and the number of times it did.
+    with_host: Option<Vec<(u64, u64)>>,
+    filled: u64,
     model: MemStore,
     version: u64,
     /// Numbers of objects that may exist.
@@ -53,6 +58,7 @@ fn config(rng: &mut Rng) -> Config {
         first_fit: rng.chance(1, 2),
         prepare_less: rng.chance(1, 4),
         kids_max: [3, 6, 128][rng.below(3) as usize],
+        fill: true,
         ..Config::default()
     }
 }
@@ -65,6 +71,8 @@ impl World {
             rng,
             dev,
             store,
+            with_host: None,
+            filled: 0,
             model: MemStore::new(),
             version: 0,
             objects: Vec::new(),
@@ -73,6 +81,7 @@ impl World {
             kept: Vec::new(),
             why: String::new(),
         };
+        w.store.log_filled(w.store.log_ahead(1 << 20).1);
         w.run(vec![Op::MakeCollection { cid: cid(), bits: 0 }]).unwrap();
         w
     }
@@ -96,7 +105,7 @@ impl World {
                     while self.model.poll_event().is_some() {}
                     return self.wait();
                 }
-                Err(ReadError::Wait) => pump(&mut self.dev, &mut self.rng, &mut self.store, 50),
+                Err(ReadError::Wait) => self.turn(50),
                 Err(ReadError::Io { errno: errno::ENOSPC, what }) => {
                     self.store.release(Tag(1));
                     self.why = what;
@@ -108,6 +117,22 @@ impl World {
         Err("prepare waits for ever".into())
     }
 
+    /// A turn, in which the host may begin or end to fill blocks.
+    fn turn(&mut self, steps: u64) {
+        pump(&mut self.dev, &mut self.rng, &mut self.store, steps);
+        match self.with_host.take() {
+            None => self.with_host = self.store.poll_fill(),
+            Some(ranges) if self.rng.chance(1, 3) => {
+                for (off, len) in ranges {
+                    self.dev.write(off, &[AlignedBuf::zeroed(len as usize).freeze()]).unwrap();
+                }
+                self.filled += 1;
+                self.store.filled(true);
+            }
+            with_host => self.with_host = with_host,
+        }
+    }
+
     fn wait(&mut self) -> Result<bool, String> {
         for _ in 0..100_000 {
             while let Some(e) = self.store.poll_event() {
@@ -117,7 +142,7 @@ impl World {
                     _ => {}
                 }
             }
-            pump(&mut self.dev, &mut self.rng, &mut self.store, 20);
+            self.turn(20);
         }
         Err("never durable".into())
     }
@@ -241,10 +266,10 @@ impl World {
         let (dev, rng) = (&mut self.dev, &mut self.rng);
         same(&mut self.store, &mut self.model, &mut |s| pump(dev, rng, s, 20), false)?;
         for _ in 0..100_000 {
-            if self.dev.queued() == 0 && !self.store.has_io() {
+            if self.dev.queued() == 0 && !self.store.has_io() && self.with_host.is_none() {
                 break;
             }
-            pump(&mut self.dev, &mut self.rng, &mut self.store, 50);
+            self.turn(50);
         }
         self.store.check(&mut self.dev)
     }
@@ -254,6 +279,8 @@ impl World {
             if self.rng.chance(1, 2) { self.dev.power_cut(&mut self.rng) } else { self.dev.killed(&mut self.rng) };
         let cfg = config(&mut self.rng);
         self.store = engine::open(&mut self.dev, &cfg).map_err(|e| format!("does not open: {e}"))?.remove(0);
+        self.with_host = None;
+        self.store.log_filled(self.store.log_ahead(1 << 20).1);
         self.compare()
     }
 }
@@ -301,6 +328,9 @@ fn history(seed: u64) -> Result<(), String> {
             w.objects.push(n);
         }
     }
+    if w.filled < 5 {
+        return Err(format!("blocks were filled {} times", w.filled));
+    }
     Ok(())
 }
 
@@ -340,7 +370,7 @@ fn an_osd_goes_on_where_clients_find_no_room() {
                     while w.model.poll_event().is_some() {}
                     return w.wait().unwrap();
                 }
-                Err(ReadError::Wait) => pump(&mut w.dev, &mut w.rng, &mut w.store, 50),
+                Err(ReadError::Wait) => w.turn(50),
                 Err(_) => {
                     w.store.release(Tag(1));
                     return false;
