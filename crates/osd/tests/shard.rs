@@ -639,3 +639,70 @@ fn long_calls_of_all_pgs_share_the_turns() {
     assert_eq!(turns as usize, calls as usize * (IMAGES.div_ceil(room) - 1));
     assert_eq!(results.len(), turns as usize + calls as usize);
 }
+
+/// Caps that name a class, or pools by a tag of their application, decide about each method by what it does.
+#[test]
+fn class_calls_need_the_rights_of_the_pool_that_its_tag_gives() {
+    let (mut maps, mut shard, mut store) = alone();
+    let create = |pool| PgCreate { pgid: PgId::new(pool, 0).into(), stamp: Default::default(), extra: None };
+    shard.create(&[1, 2].map(create), at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    let tagged = |maps: &mut Maps, value: &str| {
+        let mut p = (*maps.now.pools[&POOL]).clone();
+        let tag = [("data".to_owned(), value.to_owned())].into();
+        (p.application_metadata, p.last_change) = ([("cephfs".to_owned(), tag)].into(), maps.now.epoch.next());
+        maps.next(|i| {
+            i.new_pools.insert(POOL, p);
+            i.new_up_thru = [(OsdId(0), Epoch(3))].into();
+        })
+    };
+    let map = tagged(&mut maps, "files");
+    shard.handle_maps(&[map], maps.feed(), at(20_002), &mut store);
+    settle(&mut shard, &mut store, 20_002);
+    assert!(shard.pgs().all(pg::Pg::is_active));
+
+    let mut tid = 0;
+    let mut ask = |shard: &mut Shard, store: &mut MemStore, epoch: Epoch, caps: &str, pool: i64, method: &str| {
+        tid += 1;
+        let mut m = write(tid, pool, epoch.0, pool);
+        let (class, method) = method.split_once('.').unwrap();
+        m.ops = [OsdOp::call(class, method, b"")].into_iter().collect();
+        shard.op(&session_with(tid, "client.a", caps), m, at(50_000), store);
+        for ms in [50_000, 50_001] {
+            store.end_turn();
+            while let Some(e) = store.poll_event() {
+                shard.store_event(e, at(ms), store);
+            }
+        }
+        let (results, ..) = answers(shard);
+        assert_eq!(results.len(), 1, "{caps}, pool {pool}, {method}: {results:?}");
+        results[0] != EPERM
+    };
+    let epoch = maps.now.epoch;
+    // A method that writes, and one that reads.
+    let (writes, reads) = ("hello.record_hello", "hello.say_hello");
+    for (caps, may_write, may_read) in [
+        ("allow rwx tag cephfs data=files", true, true),
+        ("allow rwx tag cephfs data=*", true, true),
+        ("allow rwx tag cephfs *=*", true, true),
+        ("allow rwx tag cephfs data=other", false, false),
+        ("allow rwx tag rbd data=files", false, false),
+        ("allow rw tag cephfs data=files", false, false),
+        ("allow class-read tag cephfs data=files", false, true),
+        ("allow class-write tag cephfs data=files", true, false),
+        ("allow tag cephfs data=files class hello", true, true),
+        ("allow tag cephfs data=files class hello say_hello", false, true),
+        ("allow tag cephfs data=files class lock", false, false),
+    ] {
+        let got = [writes, reads].map(|m| ask(&mut shard, &mut store, epoch, caps, 1, m));
+        assert_eq!(got, [may_write, may_read], "{caps}");
+        let other = [writes, reads].map(|m| ask(&mut shard, &mut store, epoch, caps, 2, m));
+        assert_eq!(other, [false, false], "{caps}, on a pool without the tag");
+    }
+    // The map that changes the tag changes the rights.
+    let caps = "allow rwx tag cephfs data=files";
+    let map = tagged(&mut maps, "other");
+    shard.handle_maps(&[map], maps.feed(), at(60_000), &mut store);
+    settle(&mut shard, &mut store, 60_000);
+    assert!(!ask(&mut shard, &mut store, maps.now.epoch, caps, 1, writes));
+}

@@ -192,6 +192,50 @@ fn input_as_json() {
     assert_eq!(j(&deep).unwrap_err(), EINVAL.into());
 }
 
+/// A page of large values ends early; the script goes on after its last key.
+#[test]
+fn a_script_gets_large_values_in_short_pages() {
+    const SIZE: usize = 4 << 20;
+    let mut c = MemCtx::new();
+    c.quiet = true;
+    let omap = (0..10).map(|i| (format!("k{i}").into(), vec![7; SIZE].into())).collect();
+    c.object = Some(MemObject { omap, ..MemObject::default() });
+    let page = "local n, last = 0, ''
+        for k, v in pairs(objclass.map_get_vals(input:str(), '', 100)) do
+            n = n + 1
+            assert(#v:str() == 4 << 20)
+            if k > last then last = k end
+        end
+        output:append(last)
+        return n";
+    let (mut after, mut pages) = (Bytes::new(), Vec::new());
+    while pages.iter().sum::<usize>() < 10 {
+        let o = run_on(&mut c, page, &after).unwrap();
+        assert!(o.ret > 0, "{pages:?}");
+        pages.push(o.ret as usize);
+        after = o.out;
+    }
+    assert!(pages.len() > 1 && pages.iter().all(|n| n * SIZE < crate::util::LIST_BYTES + 3 * SIZE), "{pages:?}");
+    assert_eq!((pages.iter().sum::<usize>(), &after[..]), (10, &b"k9"[..]));
+}
+
+/// The time that a script takes on its reactor includes the entries that it reads, also those without a value.
+#[test]
+fn a_script_may_list_a_bounded_number_of_entries() {
+    let mut c = MemCtx::new();
+    (c.quiet, c.page) = (true, usize::MAX);
+    let omap = (0..2000).map(|i| (format!("k{i:04}").into(), Bytes::new())).collect();
+    c.object = Some(MemObject { omap, ..MemObject::default() });
+    for list in ["map_get_keys('', 1000)", "map_get_vals('', '', 1000)"] {
+        c.rows_read = 0;
+        let once = run_on(&mut c, &format!("objclass.{list}"), b"");
+        assert!(once.is_ok() && c.rows_read == 1000, "{once:?}");
+        c.rows_read = 0;
+        assert_eq!(run_on(&mut c, &format!("while true do objclass.{list} end"), b""), Err(EIO));
+        assert!(c.rows_read <= 101_000, "{}", c.rows_read);
+    }
+}
+
 /// An object whose data is never in memory.
 struct Waits {
     inner: MemCtx,

@@ -177,10 +177,10 @@ impl Head {
         }
     }
 
-    /// Writes entries at the tail; `ENOSPC` unless all fit.
+    /// Writes entries at the tail; `ENOSPC` unless all fit, and for a full ring also without entries, as in Ceph.
     pub(crate) fn enqueue(&mut self, c: &mut dyn ObjectCtx, entries: &[Bytes]) -> ClsResult<()> {
         let len: u64 = entries.iter().map(|data| OVERHEAD + data.len() as u64).sum();
-        if len > self.free() {
+        if self.is_full() || len > self.free() {
             return fail(ENOSPC);
         }
         let all = enc(|w| {

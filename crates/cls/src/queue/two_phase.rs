@@ -1,7 +1,8 @@
 //! Class `2pc_queue`: a queue whose writers first reserve space and then commit or abort.
 //!
 //! Stored in the head's urgent data: `cls_2pc_urgent_data` (sums and reservations). Reservations that do not fit there
-//! are in xattr `cls_queue_urgent_data`.
+//! are in xattr `cls_queue_urgent_data`. OSDs of 20.2 write the urgent data as version 3, with the fields of version 2.
+//! Older ones end after the reservations or after the sign for the xattr, whatever their version.
 
 use super::init_input;
 use super::ring::{self, Head, Marker, OVERHEAD};
@@ -32,6 +33,9 @@ pub(crate) const METHODS: &[Method] = &[
 const ATTR: &[u8] = b"cls_queue_urgent_data";
 /// Space for reservations in the head, in bytes: about a thousand reservations.
 const URGENT_MAX: u64 = 23_552;
+
+/// Version of the urgent data that is written.
+const URGENT_VERSION: u8 = 3;
 
 /// `cls_2pc_reservation`.
 #[derive(Clone, Debug)]
@@ -82,14 +86,14 @@ impl State {
         let head = Head::load(c)?;
         let urgent = head.urgent.clone();
         input(&urgent, |r| {
-            r.versioned("cls_2pc_urgent_data", 2, |r, v| {
+            r.versioned("cls_2pc_urgent_data", URGENT_VERSION, |r, _| {
                 Ok(Self {
                     head,
                     reserved: r.u64()?,
                     last_id: r.u32()?,
                     reservations: r.get()?,
-                    spilled: r.bool()?,
-                    committed: if v >= 2 { r.u32()? } else { 0 },
+                    spilled: !r.is_empty() && r.bool()?,
+                    committed: if r.is_empty() { 0 } else { r.u32()? },
                 })
             })
         })
@@ -97,7 +101,7 @@ impl State {
 
     fn encode(&self) -> Bytes {
         enc(|w| {
-            w.versioned(2, 1, |w| {
+            w.versioned(URGENT_VERSION, 1, |w| {
                 w.u64(self.reserved);
                 w.u32(self.last_id);
                 w.put(&self.reservations);
@@ -166,7 +170,7 @@ fn store_spilled(c: &mut dyn ObjectCtx, spilled: &Reservations) -> ClsResult<()>
 fn init(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (size, _, _) = init_input(i)?;
     let empty = enc(|w| {
-        w.versioned(2, 1, |w| {
+        w.versioned(URGENT_VERSION, 1, |w| {
             w.u64(0);
             w.u32(0);
             w.put(&Reservations::new());
@@ -289,4 +293,83 @@ fn remove(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     s.head.remove(c, end)?;
     s.committed = s.committed.saturating_sub(count);
     s.store(c).map(Output::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MemCtx;
+
+    fn v1(f: impl FnOnce(&mut Writer)) -> Bytes {
+        enc(|w| w.versioned(1, 1, f))
+    }
+
+    fn queue(size: u64) -> MemCtx {
+        let mut c = MemCtx::new();
+        let init = v1(|w| {
+            w.u64(size);
+            w.u64(0);
+            w.blob(b"");
+        });
+        c.exec("2pc_queue", "2pc_queue_init", init).unwrap();
+        c
+    }
+
+    fn reserve(c: &mut MemCtx, size: u64, entries: u32) -> Bytes {
+        let input = v1(|w| {
+            w.u64(size);
+            w.u32(entries);
+        });
+        c.exec("2pc_queue", "2pc_queue_reserve", input).unwrap()
+    }
+
+    /// The urgent data of the queue.
+    fn urgent(c: &mut MemCtx) -> Bytes {
+        Head::load(c).unwrap().urgent
+    }
+
+    /// Heads of queues on an OSD of 20.2.4: empty, and after a reservation of 100 bytes in three entries.
+    #[test]
+    fn urgent_data_has_the_form_of_ceph() {
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+        };
+        let mut c = queue(4096);
+        assert_eq!(urgent(&mut c), hex("030115000000000000000000000000000000000000000000000000"));
+        c.now = Utime { sec: 0x6b09_0984, nsec: 0x04d6_1c80 };
+        reserve(&mut c, 100, 3);
+        let want = "0301330000008200000000000000010000000100000001000000\
+                    020114000000640000000000000084090\
+                    96b801cd604030000000000000000";
+        assert_eq!(urgent(&mut c), hex(&want.replace(' ', "")));
+    }
+
+    /// Urgent data of older OSDs: without the number of committed entries, and without the sign for the xattr.
+    #[test]
+    fn urgent_data_of_older_versions_is_read() {
+        for (version, fields) in [(1, 3), (1, 4), (2, 4), (2, 5), (3, 5)] {
+            let mut c = queue(4096);
+            let mut head = Head::load(&mut c).unwrap();
+            head.urgent = enc(|w| {
+                w.versioned(version, 1, |w| {
+                    w.u64(110);
+                    w.u32(7);
+                    w.put(&Reservations::from([(7, Reservation { size: 100, time: Utime::ZERO, entries: 1 })]));
+                    if fields > 3 {
+                        w.bool(false);
+                    }
+                    if fields > 4 {
+                        w.u32(5);
+                    }
+                });
+            });
+            head.store(&mut c).unwrap();
+            let s = State::load(&mut c).unwrap();
+            let committed = if fields > 4 { 5 } else { 0 };
+            assert_eq!((s.reserved, s.last_id, s.reservations.len(), s.committed), (110, 7, 1, committed));
+            assert_eq!(s.encode()[0], 3, "it is written in the newest form");
+            reserve(&mut c, 10, 1);
+            assert_eq!(State::load(&mut c).unwrap().reservations.len(), 2);
+        }
+    }
 }

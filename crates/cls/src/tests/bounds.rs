@@ -358,3 +358,17 @@ fn a_bucket_that_is_added_again_keeps_its_statistics() {
     assert_eq!(stored.slice(10..18), 7u64.to_le_bytes()[..]);
     assert!(stored.windows(5).any(|w| w == b"\x01\0\0\x002"), "the new id");
 }
+
+/// As on a 20.2 OSD: nothing may be added to a full queue, not even no entry.
+#[test]
+fn a_full_queue_refuses_also_an_empty_enqueue() {
+    let mut c = MemCtx::new();
+    exec(&mut c, "queue.queue_init", &queue_init(120, 0, b"")).unwrap();
+    let add = |c: &mut MemCtx, entries: &[Bytes]| exec(c, "queue.queue_enqueue", &enqueue(entries)).map(|_| ());
+    assert_eq!(add(&mut c, &[vec![b'z'; 100].into()]), Ok(()));
+    assert_eq!(add(&mut c, &[]), Ok(()));
+    assert_eq!(add(&mut c, &[Bytes::new()]), Ok(()), "the last ten bytes");
+    for entries in [&[][..], &[Bytes::new()]] {
+        assert_eq!(add(&mut c, entries), Err(base::errno::ENOSPC));
+    }
+}
