@@ -39,6 +39,7 @@ pub mod stats;
 mod sweep;
 pub mod watch;
 
+pub use cls::Room;
 pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op_access};

@@ -32,6 +32,7 @@ pub mod queue;
 pub mod run;
 pub mod several;
 pub mod study;
+pub mod sums;
 pub mod trace;
 pub mod witness;
 pub mod world;

@@ -142,6 +142,7 @@ fn must_be(writes: &[(&Record, &[Step])], l: &Record) -> Option<bool> {
 fn makes_an_object(s: &Step) -> bool {
     match s {
         Step::Zero { .. } | Step::Truncate { .. } | Step::Remove => false,
+        Step::Sums(c) => !c.needs_object(),
         Step::Watch { .. }
         | Step::AssertExists
         | Step::CompareAttr { .. }

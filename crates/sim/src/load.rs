@@ -4,6 +4,7 @@ use crate::coded::Code;
 use crate::model::{self, KEYS, Seen, SnapContext, Step};
 use crate::options::Options;
 use crate::queue::Time;
+use crate::sums::{BUCKETS, Change};
 use base::rng::Rng;
 use base::{PoolId, SnapId, Utime};
 use bytes::Bytes;
@@ -19,6 +20,17 @@ const OFFSET_MAX: u64 = 40_000;
 const WRITE_MAX: u64 = 12_000;
 /// Most snapshots alive at once.
 const SNAPS_MAX: usize = 6;
+
+/// True if clients of such a run use bucket lists.
+#[must_use]
+pub fn has_bucket_lists(o: &Options) -> bool {
+    bucket_lists(o) > 0
+}
+
+/// Number of objects that are bucket lists: two in half of the runs with class calls. Erasure-coded pools have no omap.
+fn bucket_lists(o: &Options) -> usize {
+    if o.calls && o.code.is_none() && Rng::new(o.seed ^ 0x6c69_7374_7375_6d73).chance(1, 2) { 2 } else { 0 }
+}
 
 /// The object number of operations on all objects.
 pub const ALL: usize = usize::MAX;
@@ -86,6 +98,10 @@ pub struct Load {
     calls: bool,
     lists: bool,
     sources: usize,
+    /// Number of objects that are bucket lists.
+    bucket_lists: usize,
+    /// Random numbers for the operations on them.
+    sums: Rng,
     /// All operations so far.
     pub records: Vec<Record>,
     objects: usize,
@@ -115,6 +131,8 @@ impl Load {
             calls: o.calls,
             lists: o.lists,
             sources: o.sources,
+            bucket_lists: bucket_lists(o),
+            sums: Rng::new(o.seed ^ 0x7375_6d73),
             records: Vec::new(),
             objects: o.objects,
             readers: o.readers,
@@ -129,6 +147,16 @@ impl Load {
             held: true,
             refused: 0,
         }
+    }
+
+    /// Number of successful recounts of bucket lists, each a long call.
+    #[must_use]
+    pub fn recounts(&self) -> usize {
+        let recounts = |r: &&Record| match (&r.what, &r.outcome) {
+            (What::Write { steps, .. }, Some(Outcome::Wrote(_))) => steps.contains(&Step::Sums(Change::Recount)),
+            _ => false,
+        };
+        self.records.iter().filter(recounts).count()
     }
 
     /// Number of operations not begun yet.
@@ -148,10 +176,10 @@ impl Load {
         format!("object-{object}").into_bytes().into()
     }
 
-    /// Number of objects. Sources of copies have the highest numbers.
+    /// Number of objects. Sources of copies, and behind them bucket lists, have the highest numbers.
     #[must_use]
     pub fn objects(&self) -> usize {
-        self.objects + self.sources
+        self.objects + self.sources + self.bucket_lists
     }
 
     /// Number of the object with this name.
@@ -160,8 +188,39 @@ impl Load {
         std::str::from_utf8(name).ok()?.strip_prefix("object-")?.parse().ok()
     }
 
+    /// An operation on a bucket list.
+    fn on_list(&mut self, client: usize) -> Option<(usize, What)> {
+        let r = &mut self.sums;
+        if self.bucket_lists == 0 || !r.chance(1, 4) {
+            return None;
+        }
+        let object = self.objects + self.sources + r.below(self.bucket_lists as u64) as usize;
+        if client < self.readers || r.chance(1, 4) {
+            return Some((object, What::Read { snap: 0, anywhere: false, notify: false }));
+        }
+        let bucket = r.below(BUCKETS as u64) as u8;
+        let mut steps = vec![Step::Sums(match r.below(10) {
+            0..4 => Change::Add(bucket),
+            4 => Change::Update(bucket),
+            5 => Change::Remove(bucket),
+            6 => Change::Spoil,
+            _ => Change::Recount,
+        })];
+        if r.chance(1, 4) {
+            let key = r.below(KEYS as u64) as u8;
+            steps.insert(r.below(2) as usize, Step::SetAttr { key });
+        }
+        if r.chance(1, 60) {
+            steps = vec![Step::Remove];
+        }
+        Some((object, What::Write { steps, snapc: self.snapc.clone() }))
+    }
+
     /// An operation of the kinds that only some runs have: class calls, listings, copies.
     fn rarer(&mut self, client: usize) -> Option<(usize, What)> {
+        if let Some(o) = self.on_list(client) {
+            return Some(o);
+        }
         let r = &mut self.more;
         if self.lists && r.chance(1, 60) {
             let most = [1, 3, 100][r.below(3) as usize];
@@ -250,7 +309,7 @@ impl Load {
         let (ops, snapid, snapc) = match &what {
             What::Read { snap, notify, .. } => {
                 let snapid = if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) };
-                (model::read_ops(self.calls, *notify), snapid, None)
+                (model::read_ops(self.calls, self.bucket_lists > 0, *notify), snapid, None)
             }
             What::Write { steps, snapc } => {
                 let pool = self.pool.unwrap_or(PoolId(-1));

@@ -5,6 +5,7 @@
 use crate::coded::Code;
 use crate::content::{Content, fill};
 use crate::load::Load;
+use crate::sums::{self, Change, Sums};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ pub enum Step {
     Count {
         at_most: Option<u64>,
     },
+    /// Changes a user's bucket list.
+    Sums(Change),
     /// Makes the object a copy of another one.
     CopyFrom {
         source: usize,
@@ -94,6 +97,8 @@ pub struct Object {
     pub omap: Values,
     /// The count of class `version`.
     pub count: u64,
+    /// The bucket list of class `user`.
+    pub sums: Sums,
 }
 
 /// The state of an object in a client's answer.
@@ -107,6 +112,8 @@ pub struct Seen {
     pub omap: Values,
     /// The count of class `version`, if the read asked for it.
     pub count: Option<u64>,
+    /// The bucket list of class `user`.
+    pub sums: Sums,
 }
 
 impl Object {
@@ -115,6 +122,7 @@ impl Object {
     pub fn is(&self, seen: &Seen) -> bool {
         self.attrs == seen.attrs
             && self.omap == seen.omap
+            && self.sums == seen.sums
             && seen.count.is_none_or(|c| c == self.count)
             && self.data.is(&seen.data)
     }
@@ -122,11 +130,17 @@ impl Object {
     /// The object in the form of a client's answer.
     #[must_use]
     pub fn seen(&self) -> Seen {
-        Seen { data: self.data.bytes().into(), attrs: self.attrs, omap: self.omap, count: Some(self.count) }
+        Seen {
+            data: self.data.bytes().into(),
+            attrs: self.attrs,
+            omap: self.omap,
+            count: Some(self.count),
+            sums: self.sums.clone(),
+        }
     }
 
     fn digest(&self) -> u64 {
-        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count]))
+        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count]).chain(self.sums.numbers()))
     }
 }
 
@@ -273,6 +287,7 @@ impl Step {
             }
             Self::AssertExists => OsdOp::new(OpCode::STAT),
             Self::Count { at_most } => OsdOp::call(COUNTER, "inc_conds", &conditions(*at_most)),
+            Self::Sums(c) => c.op(id),
             Self::CopyFrom { source } => {
                 let mut w = Writer::new(f);
                 w.blob(&Load::name(*source));
@@ -349,6 +364,8 @@ impl Step {
                 }
                 o.get_or_insert_default().count = have + 1;
             }
+            Self::Sums(c) if o.is_none() && c.needs_object() => {}
+            Self::Sums(c) => o.get_or_insert_default().sums.apply(id, c),
             Self::CopyFrom { .. } => *o = Some(copied.ok_or(ENOENT)?.clone()),
             Self::AssertExists | Self::Watch { .. } => {
                 o.as_ref().ok_or(ENOENT)?;
@@ -443,9 +460,10 @@ impl State {
     }
 }
 
-/// The operations that read a whole object, and notify its watchers if wanted.
+/// The operations that read a whole object, in a run with `calls` the count of class `version`, in a run with bucket
+/// `lists` the sum of class `user`, and notify its watchers if wanted.
 #[must_use]
-pub fn read_ops(calls: bool, notify: bool) -> Vec<OsdOp> {
+pub fn read_ops(calls: bool, lists: bool, notify: bool) -> Vec<OsdOp> {
     use wire::Encode as _;
     let all = ((String::new(), 1000u64), String::new()).to_bytes(wire::Features::PACIFIC);
     let mut ops = vec![
@@ -455,6 +473,9 @@ pub fn read_ops(calls: bool, notify: bool) -> Vec<OsdOp> {
     ];
     if calls {
         ops.push(OsdOp::call(COUNTER, "read", b""));
+    }
+    if lists {
+        ops.push(sums::read_op());
     }
     if notify {
         let args = NotifyArgs { prot_ver: 1, timeout_seconds: 3, payload: Bytes::from_static(b"sim") };
@@ -483,13 +504,19 @@ pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     use wire::Decode as _;
     let [data, attrs, omap, rest @ ..] = ops else { return None };
     let attrs = BTreeMap::<Bytes, Bytes>::from_bytes(&attrs.outdata).ok()?;
-    let (omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
+    let (mut omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
     (!more).then_some(())?;
-    let count = match rest.first().filter(|o| o.op == OpCode::CALL) {
+    let mut sums = Sums::default();
+    omap.retain(|k, v| !sums.take(k, v));
+    let mut calls = rest.iter().filter(|o| o.op == OpCode::CALL);
+    let count = match calls.next() {
         Some(o) => Some(counted(&o.outdata)?),
         None => None,
     };
-    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count })
+    if let Some(o) = calls.next() {
+        sums.take_sum(&o.outdata)?;
+    }
+    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count, sums })
 }
 
 /// A short description of an object.
@@ -512,12 +539,13 @@ pub fn describe(o: Option<&Seen>) -> String {
         there.map(|(k, id)| if *id == FOREIGN { format!("?.{k}") } else { format!("{id:08x}.{k}") }).collect()
     };
     format!(
-        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?} count {:?}",
+        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?} count {:?} {:?}",
         o.data.len(),
         base::crc::crc32c(0, &o.data),
         runs.join(" "),
         words(&o.attrs),
         words(&o.omap),
-        o.count
+        o.count,
+        o.sums
     )
 }

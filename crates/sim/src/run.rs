@@ -68,6 +68,8 @@ pub struct Report {
     pub faults: BTreeMap<Fault, usize>,
     /// Number of PGs that moved between reactors of their OSD.
     pub moved: u64,
+    /// Number of successful long class calls.
+    pub recounts: usize,
     /// With several monitors: the number of leaders.
     pub leaders: usize,
     /// With several monitors: the number of changes that were acknowledged to the witness.
@@ -556,6 +558,7 @@ pub fn run(o: &Options, words: bool) -> Report {
         undecided: r.undecided,
         faults: r.faults.kinds.clone(),
         moved: r.w.ctx.moved,
+        recounts: load.recounts(),
         leaders: r.w.ctx.several.as_ref().map_or(0, |s| s.leaders()),
         acknowledged: r.witness.as_ref().map_or(0, Witness::acknowledged),
         takeovers: r.w.ctx.files.as_ref().map_or(0, |f| f.takeovers),

@@ -156,6 +156,49 @@ fn all_client_operations_work_while_pgs_split() {
     }
 }
 
+/// Options with class calls and bucket lists, of the first seed from `from` on that has lists.
+fn with_calls(from: u64, size: &Size) -> Options {
+    let all = (from..).map(|seed| Options { calls: true, anywhere: true, ..Options::draw(seed, size.clone()) });
+    all.into_iter().find(sim::load::has_bucket_lists).expect("half of the seeds have them")
+}
+
+/// Class calls, short ones and those in parts, while PGs split and merge, OSDs die or are cut off and intervals change.
+#[test]
+fn class_calls_survive_splits_and_deaths() {
+    use sim::options::Fault::{CrashAtStep, Kill, MarkDown, Partition, PgNum, PgShrink, Reset, Restart, Reweight};
+    use sim::queue::{MS, SEC};
+    let all = [
+        (500, 3, vec![PgNum, PgShrink, Kill, Reset]),
+        (510, 2, vec![PgNum, CrashAtStep, MarkDown, Reweight]),
+        (520, 3, vec![Kill, Restart, Partition, MarkDown, Reset]),
+    ];
+    let mut seen = std::collections::BTreeSet::new();
+    for (from, copies, only) in all {
+        let size = Size { osds: 4, copies, ops: 900, faults: 14, only };
+        // Time enough between two parts for other clients.
+        let (walk, think, fault_every) = ((1, 3 * MS), 4 * MS, SEC / 4);
+        let o = Options { pgs: 4, snapshots: true, walk, think, fault_every, ..with_calls(from, &size) };
+        let r = clean_run(o);
+        assert!(r.recounts > 10, "{} recounts", r.recounts);
+        seen.extend(r.faults.into_keys());
+    }
+    assert!([PgNum, PgShrink, Kill, MarkDown].iter().all(|f| seen.contains(f)), "{seen:?}");
+}
+
+/// Class calls while blocks rot, and while hosts lose power.
+#[test]
+fn class_calls_survive_rot_and_power_cuts() {
+    use sim::options::Fault::{CrashAtStep, Kill, PowerCut, Rot};
+    let mut seen = std::collections::BTreeSet::new();
+    for (from, only) in [(600, vec![Rot, PowerCut]), (610, vec![PowerCut, CrashAtStep]), (620, vec![Rot, Kill])] {
+        let size = Size { osds: 4, copies: 3, ops: 400, faults: 12, only };
+        let r = clean_run(Options { final_power_cut: true, ..with_calls(from, &size) });
+        assert!(r.recounts > 10, "{} recounts", r.recounts);
+        seen.extend(r.faults.into_keys());
+    }
+    assert_eq!(seen, [Rot, PowerCut, CrashAtStep, Kill].into());
+}
+
 #[test]
 fn pgs_that_move_between_reactors_lose_nothing() {
     // One seed lost writes; in the other a copy stayed on its OSD.

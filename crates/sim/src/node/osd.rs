@@ -384,6 +384,8 @@ impl OsdNode {
             let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
             shard.share_reactors(n, cx.options.moves, doomed);
             shard.set_walk_step(cx.options.walk.0);
+            // So that the calls of clients are long.
+            shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
             shard.load(control.feed(), now, &mut store);
             let pg_peers = shard.pg_peers();
             control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
