@@ -27,6 +27,8 @@ pub const WRITE_REPLY_LEN_MAX: usize = 64;
 pub const OUTPUT_MAX: usize = 256 << 20;
 /// Most entries of one PGLS answer (`osd_max_pgls`).
 pub const PGLS_ENTRIES_MAX: usize = 1024;
+/// Objects that one PGLS looks at; beyond it the page ends early, even without an entry, and the client goes on.
+pub const PGLS_LOOKS_MAX: usize = 8192;
 /// Object contexts kept decoded per PG.
 pub const OBJECT_CONTEXTS_MAX: usize = 512;
 /// Operations held per PG (waiting for a map, space, an object). Beyond it the session with the most is closed, and

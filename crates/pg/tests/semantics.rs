@@ -436,6 +436,36 @@ fn list_pg(w: &mut World, nspace: &'static [u8]) -> Bytes {
     r.ops[0].outdata.clone()
 }
 
+/// A list of a namespace with few objects in a PG with many looks at a bounded number of them at once.
+#[test]
+fn a_list_that_finds_nothing_ends_its_page() {
+    let mut w = World::new();
+    let n = 2 * pg::limits::PGLS_LOOKS_MAX + 100;
+    for i in 0..n {
+        let mut r = w.request(1, &format!("o{i}"), vec![write(0, b"")]);
+        r.msg.locator.nspace = Bytes::from_static(if i % 9000 == 17 { b"few" } else { b"many" });
+        assert_eq!(w.call(r).result, 0);
+    }
+    let (mut found, mut pages, mut from) = (Vec::new(), 0, base::HObject::min());
+    loop {
+        let mut op = encoded(OpCode::PGNLS, &from);
+        op.set_pgls(wire::msg::osd_op::PglsArgs { count: 100, start_epoch: 0 });
+        let mut r = w.request(1, "", vec![op]);
+        r.msg.hash = 0;
+        r.msg.locator.nspace = Bytes::from_static(b"few");
+        let r = w.call(r);
+        let page: PgNlsReply = decode(&r.ops[0].outdata);
+        found.extend(page.entries.into_iter().map(|e| e.oid));
+        pages += 1;
+        if r.result == 1 {
+            break;
+        }
+        from = page.handle;
+    }
+    found.sort();
+    assert_eq!((found, pages), (vec![bytes(b"o17"), bytes(b"o9017")], 3));
+}
+
 /// Input of a list with filter: two ignored names, the filter's type and its arguments.
 fn filter_of(kind: &str, args: &impl wire::Encode) -> Bytes {
     let f = [

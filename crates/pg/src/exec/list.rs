@@ -6,7 +6,7 @@
 //! filter.
 
 use super::{Env, Step};
-use crate::limits::PGLS_ENTRIES_MAX;
+use crate::limits::{PGLS_ENTRIES_MAX, PGLS_LOOKS_MAX};
 use base::errno::{EINVAL, EOPNOTSUPP};
 use base::{HObject, PgId, SnapId};
 use bytes::Bytes;
@@ -195,7 +195,7 @@ fn one(
 
     let mut entries = Vec::new();
     let mut at = Some(Oid::new(if from.is_min() { HObject { pool: env.spg.pg.pool, ..HObject::min() } } else { from }));
-    let mut next = HObject::max();
+    let (mut next, mut looks) = (HObject::max(), 0);
     'scan: while let Some(start) = at {
         if start.hobj.max {
             break;
@@ -205,6 +205,7 @@ fn one(
             Err(ReadError::NoObject) => break,
             Err(e) => return Err(e.into()),
         };
+        looks += found.len();
         for (h, here) in heads(found, &start.hobj, more.as_ref().map(|o| &o.hobj), lacking) {
             if !(all || h.nspace == *nspace) {
                 continue;
@@ -228,6 +229,11 @@ fn one(
             }
         }
         at = more;
+        if looks >= PGLS_LOOKS_MAX
+            && let Some(o) = at.take()
+        {
+            next = o.hobj;
+        }
     }
     let end = next.max;
     if end {
