@@ -145,14 +145,6 @@ fn coding_shards_made_with_the_wrong_old_data() {
     found_coded(Bug::DeltaWithoutOld, (4, 2), &[Fault::Kill], 3, 40);
 }
 
-/// An object is removed. Before all members have the record, a backfill ends that needs no push of the object.
-#[test]
-fn a_backfill_that_gives_a_shard_what_may_have_to_be_undone() {
-    let seed = 920_090;
-    let o = Options::coded(seed, Size { ops: 800, faults: 12, ..Size::default() }, Some((4, 2)));
-    found_once(Bug::RecoverUnstable, &o);
-}
-
 /// A shard's acknowledgement counts although a power cut loses the entry.
 #[test]
 fn a_shard_that_says_durable_too_early() {
