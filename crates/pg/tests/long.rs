@@ -244,7 +244,7 @@ fn parts_leave_no_trace() {
             let a = r.answer(key);
             after.push((a.result, a.user_version, a.ops.iter().map(|o| o.outdata.clone()).collect::<Vec<_>>()));
         }
-        let stats = r.w.pg.info().stats.clone();
+        let stats = r.w.pg.info().stats;
         after.push((0, r.w.pg.info().last_user_version, vec![format!("{stats:?}").into()]));
     }
     let (first, rest) = after.split_at(4);

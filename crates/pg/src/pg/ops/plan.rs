@@ -252,9 +252,8 @@ impl Pg {
     /// Runs all plans that are ready.
     pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while let Some(id) = self.runnable.pop_front() {
-            match self.plans.remove(&id) {
-                Some(plan) => self.resume(plan, now, store, out),
-                None => {}
+            if let Some(plan) = self.plans.remove(&id) {
+                self.resume(plan, now, store, out);
             }
         }
     }
