@@ -1,6 +1,6 @@
 //! Long calls: methods that go through more omap entries than one turn of a reactor may take run in parts.
 //!
-//! Each part is a run of the whole vector. A method goes through the omap with [`omap_fold`], which pauses with
+//! Each part is a run of the whole vector. A method goes through the omap with `omap_fold`, which pauses with
 //! [`ClsError::Wait`] when the part has taken its entries, and goes on where it stopped when the vector is run again.
 //! The caller keeps [`Parts`] between the runs, and makes sure that the object does not change meanwhile.
 //!
