@@ -184,15 +184,16 @@ impl Store {
                 }
             }
         }
-        match self.cached(tag, ptr) {
+        let cached = if self.reads_device(tag) { None } else { self.cache.get(ptr) };
+        match cached {
             Some(b) if good(&b) => Resident::Data(b),
             _ => Resident::Missing(false),
         }
     }
 
-    /// A block of the cache, not verified.
-    fn cached(&mut self, tag: Tag, ptr: Ptr) -> Option<Bytes> {
-        if self.plans.get(&tag).is_some_and(|p| p.from_device) { None } else { self.cache.get(ptr) }
+    /// True if a plan reads past the cache.
+    fn reads_device(&self, tag: Tag) -> bool {
+        self.plans.get(&tag).is_some_and(|p| p.from_device)
     }
 
     /// Pins a block for a plan.
@@ -305,26 +306,18 @@ impl Store {
         Some(Ok(data))
     }
 
-    /// A whole run from the cache.
+    /// A whole run from the cache. Nothing is copied unless all of it is there.
     fn cached_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Bytes> {
-        if map.len() as u64 > cache::READ_BLOCKS_MAX {
+        if map.len() as u64 > cache::READ_BLOCKS_MAX || self.reads_device(tag) {
             return None;
         }
-        let mut out = BytesMut::new();
+        let mut blocks: SmallVec<[Bytes; 4]> = SmallVec::new();
         for (b, (ptr, crc)) in (b0..).zip(map) {
-            let data = self.cached(tag, *ptr)?;
-            if block_crc(birth, b, ptr.version(), &data) != *crc {
-                return None;
-            }
-            if map.len() == 1 {
-                self.counters.cached_blocks += 1;
-                return Some(data);
-            }
-            out.reserve((map.len() * BLOCK_LEN).saturating_sub(out.len()));
-            out.extend_from_slice(&data);
+            let data = self.cache.get(*ptr).filter(|d| block_crc(birth, b, ptr.version(), d) == *crc)?;
+            blocks.push(data);
         }
-        self.counters.cached_blocks += map.len() as u64;
-        Some(out.freeze())
+        self.counters.cached_blocks += blocks.len() as u64;
+        Some(if blocks.len() == 1 { blocks.remove(0) } else { blocks.concat().into() })
     }
 
     /// Adds blocks that were read and verified to the cache, if it wants them.
