@@ -293,7 +293,14 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
         let c = cid(&mut s, pg)?;
         return s.each_object(c, |s, o| {
             let st = s.read(|s, t| s.stat(t, c, o))?;
-            println!("{:12} {:12} {}", st.size, st.allocated, o.hobj);
+            let info = s.read(|s, t| s.attr(t, c, o, pg::object::OI_ATTR))?;
+            let cut = match info.and_then(|i| pg::object::ObjectInfo::as_stored(&i).ok()) {
+                Some(i) if i.truncate_seq > 0 => {
+                    format!(" truncation {} at {}", i.truncate_seq, i.truncate_size as i64)
+                }
+                _ => String::new(),
+            };
+            println!("{:12} {:12} {}{cut}", st.size, st.allocated, o.hobj);
             Ok(())
         });
     }

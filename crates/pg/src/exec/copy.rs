@@ -297,6 +297,7 @@ impl OpCtx<'_> {
     fn apply_copy(&mut self, c: &CopyDone, truncate: Option<(u32, u64)>) {
         let mut data = c.data.clone();
         let (seq, size) = truncate.unwrap_or((c.truncate_seq, c.truncate_size));
+        let (seq, kept_size) = super::truncation(seq, size);
         if let Some((_, size)) = truncate {
             data.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         }
@@ -330,7 +331,7 @@ impl OpCtx<'_> {
         self.oi.watchers = watchers;
         self.oi.size = data.len() as u64;
         self.oi.truncate_seq = seq;
-        self.oi.truncate_size = size;
+        self.oi.truncate_size = kept_size;
         self.oi.flags = self.oi.flags & !ObjectInfo::OMAP | if c.has_omap { ObjectInfo::OMAP } else { 0 };
         self.omap = c.has_omap;
         self.copied_version = Some(c.user_version);

@@ -14,8 +14,27 @@ use wire::{Encode, Features, Reader, Writer};
 /// Base of a CMPEXT result: `-(MAX_ERRNO + index)` for the first byte that differs.
 const MAX_ERRNO: i64 = 4095;
 
-/// `truncate_size` of a file that was never truncated (`Striper::object_truncate_size`).
-const NEVER_TRUNCATED: u64 = u64::MAX;
+/// Number and size of the truncation of a file that was never truncated, as CephFS clients send them. They count as
+/// none: (0, 0).
+const NEVER_TRUNCATED: (u32, u64) = (1, u64::MAX);
+
+/// The number and size of a truncation, or (0, 0) for that of a file that was never truncated.
+#[must_use]
+pub(crate) fn truncation(seq: u32, size: u64) -> (u32, u64) {
+    if (seq, size) == NEVER_TRUNCATED { (0, 0) } else { (seq, size) }
+}
+
+/// Gives an operation the form in which the OSD runs it and replies to it, before anything looks at it.
+pub(super) fn normalize(op: &mut OsdOp) {
+    if !op.op.has_extent() {
+        return;
+    }
+    let e = op.extent();
+    let (truncate_seq, truncate_size) = truncation(e.truncate_seq, e.truncate_size);
+    if truncate_seq != e.truncate_seq {
+        op.set_extent(Extent { truncate_seq, truncate_size, ..e });
+    }
+}
 
 /// Checks a range against the largest object, as Ceph does.
 pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
@@ -78,10 +97,20 @@ impl OpCtx<'_> {
         if a.chunk_size > 0 && (a.length == 0 || !a.length.is_multiple_of(u64::from(a.chunk_size))) {
             return Err(EINVAL.into());
         }
+        let size = self.oi.size;
+        let mut len = a.length;
+        if (a.offset, a.length) == (0, 0) {
+            len = size;
+        } else if a.offset >= size {
+            return Ok(0);
+        } else if len > size - a.offset {
+            len = size - a.offset;
+            if a.chunk_size > 0 && !len.is_multiple_of(u64::from(a.chunk_size)) {
+                return Err(EINVAL.into());
+            }
+        }
         let kind = checksum::Kind::new(a.kind, &op.indata).ok_or(EINVAL)?;
-        let e = Extent { offset: a.offset, length: a.length, ..Extent::default() };
-        let (_, len) = self.read_range(&e);
-        let data = self.view.read(a.offset, len, self.oi.size)?;
+        let data = self.view.read(a.offset, len, size)?;
         self.count_read(data.len());
         let chunk = if a.chunk_size > 0 { a.chunk_size as usize } else { data.len() };
         let count = data.len().checked_div(chunk).unwrap_or(0);
@@ -98,10 +127,10 @@ impl OpCtx<'_> {
 
     pub(super) fn op_cmpext(&mut self, op: &mut OsdOp) -> Step<i32> {
         let e = op.extent();
-        let data = if op.indata.is_empty() {
+        let data = if e.length == 0 {
             Bytes::new()
         } else {
-            let (_, len) = self.read_range(&Extent { length: op.indata.len() as u64, ..e });
+            let (_, len) = self.read_range(&e);
             match self.view.read(e.offset, len, self.oi.size) {
                 Err(Stop::Errno(ENOENT)) => Bytes::new(),
                 r => r?,
@@ -149,7 +178,8 @@ impl OpCtx<'_> {
         if e.length != op.indata.len() as u64 {
             return Err(EINVAL.into());
         }
-        e.offset = self.oi.size;
+        // An append is never older than the object's last truncation.
+        (e.offset, e.truncate_seq, e.truncate_size) = (self.oi.size, self.oi.truncate_seq, self.oi.truncate_size);
         let mut data = op.indata.clone();
         self.write_at(&mut e, &mut data)?;
         Ok(0)
@@ -164,9 +194,8 @@ impl OpCtx<'_> {
             data.truncate(e.length as usize);
         }
         if e.truncate_seq > seq {
-            // The client knows of a truncation that has not arrived here. A file that was never truncated has
-            // sequence 1 and this size; then there is nothing to cut or extend.
-            if self.exists && e.truncate_size != NEVER_TRUNCATED {
+            // The client knows of a truncation that has not arrived here.
+            if self.exists {
                 if e.truncate_size > OBJECT_SIZE_MAX {
                     return Err(EFBIG.into());
                 }

@@ -25,6 +25,7 @@ mod watch;
 pub use access::{ClassCall, OpAccess, op_access};
 pub use copy::copy_source;
 pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
+pub(crate) use data::truncation;
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};
 pub use snap::index_key;
@@ -213,6 +214,7 @@ impl OpCtx<'_> {
     }
 
     fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
+        data::normalize(op);
         let code = op.op;
         self.permits(code, op.extent().offset)?;
         if code.is_write() && !is_invisible(code) {

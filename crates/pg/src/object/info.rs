@@ -110,12 +110,24 @@ impl ObjectInfo {
         w.into_bytes()
     }
 
-    /// Decodes the stored form.
+    /// Decodes the stored form. The truncation of a file that was never truncated counts as none, although it may be
+    /// stored.
     ///
     /// # Errors
     ///
     /// If the format is unknown or the bytes are too short.
     pub fn from_attr(b: &Bytes) -> Result<Self, DecodeError> {
+        let mut oi = Self::as_stored(b)?;
+        (oi.truncate_seq, oi.truncate_size) = crate::exec::truncation(oi.truncate_seq, oi.truncate_size);
+        Ok(oi)
+    }
+
+    /// Decodes the stored form with its truncation as it is stored; see [`ObjectInfo::from_attr`].
+    ///
+    /// # Errors
+    ///
+    /// If the format is unknown or the bytes are too short.
+    pub fn as_stored(b: &Bytes) -> Result<Self, DecodeError> {
         let mut r = Reader::shared(b);
         let format = r.u8()?;
         if format != Self::FORMAT {
