@@ -37,6 +37,15 @@ pub struct DaemonHealth {
     pub pending_creating: u64,
 }
 
+/// The newest report of an OSD, also of one that is out.
+#[derive(Clone, Copy, Debug)]
+struct LastReport {
+    at: Mono,
+    /// The OSD's `up_from` at the report: a report of an earlier run says nothing about the present one.
+    up_from: Epoch,
+    num_pgs: u32,
+}
+
 /// All statistics of PGs, pools and OSDs.
 #[derive(Debug, Default)]
 pub struct PgStats {
@@ -48,7 +57,7 @@ pub struct PgStats {
     osds: BTreeMap<OsdId, OsdStat>,
     /// Health metrics from the manager sessions of OSDs.
     pub health: BTreeMap<OsdId, DaemonHealth>,
-    last_report: BTreeMap<OsdId, Mono>,
+    last_report: BTreeMap<OsdId, LastReport>,
     statfs: BTreeMap<(PoolId, OsdId), StoreStatfs>,
     pools: BTreeMap<PoolId, PoolStat>,
     num_by_pool: BTreeMap<PoolId, i64>,
@@ -81,7 +90,8 @@ impl PgStats {
     ) {
         self.version += 1;
         self.stamp = now.wall;
-        self.last_report.insert(osd, now.mono);
+        let last = LastReport { at: now.mono, up_from: map.info(osd).up_from, num_pgs: stat.num_pgs };
+        self.last_report.insert(osd, last);
         if map.is_in(osd) {
             self.osds.insert(osd, stat.clone());
         }
@@ -305,7 +315,15 @@ impl PgStats {
     /// Time of an OSD's last report.
     #[must_use]
     pub fn last_report(&self, id: OsdId) -> Option<Mono> {
-        self.last_report.get(&id).copied()
+        self.last_report.get(&id).map(|r| r.at)
+    }
+
+    /// Number of PGs that an OSD holds by its newest report, also if the OSD is out. `None` if the OSD is down or has
+    /// not reported since it came up.
+    #[must_use]
+    pub fn held_pgs(&self, id: OsdId, map: &OsdMap) -> Option<u32> {
+        let last = self.last_report.get(&id)?;
+        (map.is_up(id) && last.up_from == map.info(id).up_from).then_some(last.num_pgs)
     }
 
     /// Sums of a pool; zero if nothing was reported yet.

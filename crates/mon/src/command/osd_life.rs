@@ -45,16 +45,16 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "osd",
         "rw",
         cf::HIDDEN,
-        destroy,
+        |c| destroy(c, yes(c)),
         "destroy an OSD, keep its id",
     ),
-    cmd("osd purge-actual id:OsdName yes_i_really_mean_it:Bool?", "osd", "rw", cf::HIDDEN, purge, "purge an OSD"),
+    cmd("osd purge-actual id:OsdName yes_i_really_mean_it:Bool?", "osd", "rw", cf::HIDDEN, |c| purge(c, yes(c)), "purge an OSD"),
     cmd(
         "osd purge-new id:OsdName yes_i_really_mean_it:Bool?",
         "osd",
         "rw",
         0,
-        purge,
+        |c| purge(c, yes(c)),
         "purge an OSD that was just created",
     ),
     cmd(
@@ -431,9 +431,10 @@ fn affinity(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set {o} primary-affinity to {} ({v:x})", short(w)))
 }
 
-fn doom_check(c: &mut Ctx<'_>) -> Res<OsdId> {
+/// The OSD of a command that destroys it. Error: EPERM without the confirmation, EBUSY while the OSD is up.
+fn doom_check(c: &mut Ctx<'_>, confirmed: bool) -> Res<OsdId> {
     let o = c.args.osd("id")?;
-    if !c.args.flag("yes_i_really_mean_it") {
+    if !confirmed {
         return refuse(
             errno::EPERM,
             "Are you SURE?  Did you verify with 'ceph osd safe-to-destroy'?  This will mean real, permanent data loss, as well as deletion of cephx and lockbox keys. Pass --yes-i-really-mean-it if you really do.",
@@ -450,11 +451,11 @@ fn drop_key(c: &mut Ctx<'_>, o: OsdId) {
     c.pending.auth.insert(AuthName { kind: EntityKind::OSD, id: o.0.to_string() }, None);
 }
 
-fn destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let o = doom_check(c)?;
+fn destroy(c: &mut Ctx<'_>, confirmed: bool) -> Res<CommandOutcome> {
+    let o = doom_check(c, confirmed)?;
     let map = c.map();
     if !map.exists(o) {
-        return refuse(errno::ENOENT, format!("{o} does not exist"));
+        return done(format!("{o} does not exist"));
     }
     if map.state(o) & osd_state::DESTROYED != 0 {
         return done(format!("destroyed {o}"));
@@ -468,8 +469,8 @@ fn destroy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("destroyed {o}"))
 }
 
-fn purge(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let o = doom_check(c)?;
+fn purge(c: &mut Ctx<'_>, confirmed: bool) -> Res<CommandOutcome> {
+    let o = doom_check(c, confirmed)?;
     let map = c.map();
     if !map.exists(o) {
         return done(format!("{o} does not exist"));
@@ -484,19 +485,17 @@ fn purge(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("purged {o}"))
 }
 
-fn safely(c: &mut Ctx<'_>, run: fn(&mut Ctx<'_>) -> Res<CommandOutcome>) -> Res<CommandOutcome> {
+fn yes(c: &Ctx<'_>) -> bool {
+    c.args.flag("yes_i_really_mean_it")
+}
+
+/// Runs a command that destroys an OSD if it is safe to destroy, or if the operator insists.
+fn safely(c: &mut Ctx<'_>, run: fn(&mut Ctx<'_>, bool) -> Res<CommandOutcome>) -> Res<CommandOutcome> {
     let o = c.args.osd("id")?;
-    if !c.args.flag("force") && c.map().exists(o) && !c.args.flag("yes_i_really_mean_it") {
-        let n = super::osd_safe::mapped(c, o);
-        if n > 0 {
-            return refuse(
-                errno::EBUSY,
-                format!(
-                    "OSD(s) {} have {n} pgs currently mapped to them. \nYou can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.",
-                    o.0
-                ),
-            );
-        }
+    let insists = c.args.flag("force") || yes(c);
+    if !insists && let Err(e) = super::osd_safe::check_destroy(c.state, o) {
+        let text = "You can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.";
+        return refuse(e.rc, format!("{}\n{text}", e.rs));
     }
-    run(c)
+    run(c, true)
 }

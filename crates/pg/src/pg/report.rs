@@ -3,6 +3,7 @@
 use super::{Pg, State};
 use crate::event::OpRequest;
 use crate::pg::ops::plan::Work;
+use crate::pg::peering::session::Member;
 use crate::pg::recovery::reserve::Kind;
 use base::{EntityName, Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
@@ -261,8 +262,8 @@ impl Pg {
         if let State::Down(osds) = &self.state {
             s.blocked_by.clone_from(osds);
         }
-        if active {
-            s.avail_no_missing = vec![PgShard { osd: self.cfg.whoami, shard: self.cfg.spg.shard }];
+        if active && s.state() & pg_state::CLEAN == 0 {
+            s.avail_no_missing = self.complete_copies();
         }
         let (c, sum) = (&self.info.stats, &mut s.stats.sum);
         sum.num_bytes = c.num_bytes;
@@ -301,6 +302,16 @@ impl Pg {
             self.stamps.last_active = now.wall;
         }
         s
+    }
+
+    /// Members of the acting set that have all objects, as far as the primary knows.
+    fn complete_copies(&self) -> Vec<PgShard> {
+        let me = PgShard { osd: self.cfg.whoami, shard: self.cfg.spg.shard };
+        let acting = self.acting_set();
+        let whole = |p: &Member| p.activated && p.missing.is_empty() && p.backfill.is_none();
+        let others = self.peers.members.iter().filter(|(o, p)| whole(p) && acting.contains(**o));
+        let others = others.map(|(o, _)| PgShard { osd: o.osd, shard: o.shard });
+        self.missing.is_empty().then_some(me).into_iter().chain(others).collect()
     }
 
     /// True if the report differs from earlier ones in more than times that advance by themselves. A change is news
