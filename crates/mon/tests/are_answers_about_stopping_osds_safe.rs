@@ -359,6 +359,7 @@ fn destroying_needs_a_safe_osd_or_insistence() {
     f.admin = f.c.admin();
     f.mark("osd down", 1);
     assert_eq!(f.life("osd purge", 1, "").0, errno::EAGAIN);
+    assert_eq!(f.life("osd purge", 3, ""), (0, "osd.3 does not exist".into()), "scripts repeat themselves");
     assert_eq!(f.life("osd purge", 1, "force"), (0, "purged osd.1".into()));
 }
 

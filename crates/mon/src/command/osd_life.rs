@@ -48,7 +48,14 @@ pub(super) const COMMANDS: &[Cmd] = &[
         |c| destroy(c, yes(c)),
         "destroy an OSD, keep its id",
     ),
-    cmd("osd purge-actual id:OsdName yes_i_really_mean_it:Bool?", "osd", "rw", cf::HIDDEN, |c| purge(c, yes(c)), "purge an OSD"),
+    cmd(
+        "osd purge-actual id:OsdName yes_i_really_mean_it:Bool?",
+        "osd",
+        "rw",
+        cf::HIDDEN,
+        |c| purge(c, yes(c)),
+        "purge an OSD",
+    ),
     cmd(
         "osd purge-new id:OsdName yes_i_really_mean_it:Bool?",
         "osd",
@@ -494,7 +501,8 @@ fn safely(c: &mut Ctx<'_>, run: fn(&mut Ctx<'_>, bool) -> Res<CommandOutcome>) -
     let o = c.args.osd("id")?;
     let insists = c.args.flag("force") || yes(c);
     if !insists && let Err(e) = super::osd_safe::check_destroy(c.state, o) {
-        let text = "You can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.";
+        let text =
+            "You can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.";
         return refuse(e.rc, format!("{}\n{text}", e.rs));
     }
     run(c, true)

@@ -74,20 +74,14 @@ fn complete(map: &OsdMap, s: &PgStat) -> Vec<OsdId> {
 /// True if a PG has all its copies, and serves clients.
 fn is_settled(map: &OsdMap, s: &PgStat) -> bool {
     const WANT: u64 = pg_state::ACTIVE | pg_state::CLEAN;
-    s.state() & (WANT | pg_state::STALE) == WANT
-        && s.acting.iter().all(|o| *o == OsdId::NONE || alive(map, s, *o))
+    s.state() & (WANT | pg_state::STALE) == WANT && s.acting.iter().all(|o| *o == OsdId::NONE || alive(map, s, *o))
 }
 
 /// PGs of the map that have not reported since this monitor leads.
 fn unknown(state: &ClusterState) -> impl Iterator<Item = PgId> + '_ {
     let stats = &state.mgr.stats;
     let silent = move |pg: &PgId| stats.pg(*pg).is_none_or(|s| s.state() == 0);
-    state
-        .osdmap
-        .pools
-        .iter()
-        .flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed }))
-        .filter(silent)
+    state.osdmap.pools.iter().flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed })).filter(silent)
 }
 
 /// The effect of stopping a PG's OSDs.
@@ -247,11 +241,12 @@ struct Destroy {
 impl Destroy {
     /// Error: EAGAIN while PGs are unknown.
     fn check(state: &ClusterState, osds: &BTreeSet<OsdId>) -> Res<Self> {
+        let map = &state.osdmap;
         let silent = unknown(state).count();
-        if silent > 0 {
+        // OSDs that do not exist hold nothing, whatever the PGs' states.
+        if silent > 0 && osds.iter().any(|o| map.exists(*o)) {
             return refuse(errno::EAGAIN, format!("{silent} pgs have unknown state; cannot draw any conclusions"));
         }
-        let map = &state.osdmap;
         let mut mapped: BTreeMap<OsdId, usize> = BTreeMap::new();
         let mut settled = true;
         for (_, s) in state.mgr.stats.pgs() {
