@@ -138,3 +138,41 @@ wait $LAB && exit 1
 grep -q 'lab run --resume' "$W/third.out"
 ! pgrep -f "lab-$port-$LAB" >/dev/null
 [ -z "$(ls "$W/lab/work")" ]
+
+# On an existing cluster the laboratory leaves the user's pools alone and its own behind in no case: not after its end,
+# not after Ctrl-C, and after a kill until the run is resumed.
+cluster_up --osds 2 --pool-size 2 --osd-size 2G
+ceph config set mon mon_allow_pool_delete true
+for n in 1 2; do
+  ceph osd pool create lab$n 8 >/dev/null
+  rados -p lab$n put mine /etc/hostname
+done
+pools=$(ceph osd pool ls | sort)
+cat >"$W/theirs.toml" <<P
+name = "theirs"
+repetitions = 2
+[cluster]
+system = "existing:$W/c/ceph.conf"
+[pool]
+redundancy = [1, 2]
+pg_num = 8
+[[load]]
+job = "randwrite"
+objects = 8
+object_size = "64K"
+seconds = 1
+warm_up = 0
+P
+theirs() { "$BIN" lab run "$@" --dir "$W/lab" --port $port; }
+own_pool() { ceph osd pool ls | grep -q '^lab-'; }
+for signal in INT KILL; do
+  theirs "$W/theirs.toml" --name "existing-$signal" >"$W/$signal.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
+  wait_for 60 own_pool
+  kill -$signal $LAB
+  wait $LAB || true
+  [ $signal = INT ] && expect "pools after SIGINT" "$(ceph osd pool ls | sort)" "$pools"
+done
+own_pool
+theirs --resume existing-KILL >"$W/resumed.out" 2>&1 || { cat "$W/resumed.out"; exit 1; }
+expect "pools after the end" "$(ceph osd pool ls | sort)" "$pools"
+for n in 1 2; do rados -p lab$n get mine - | cmp - /etc/hostname; done

@@ -16,6 +16,7 @@ const REQUESTS: usize = 7;
 struct Seen {
     objects: BTreeMap<String, Vec<u8>>,
     methods: BTreeSet<String>,
+    bucket: bool,
     /// Requests without the headers of a signature.
     unsigned: usize,
     /// Number that is added to the last byte of each object read.
@@ -57,7 +58,15 @@ fn serve(stream: TcpStream, seen: &Mutex<Seen>) -> Option<()> {
         s.methods.insert(if query.is_empty() { method.clone() } else { "LIST".into() });
         let is_bucket = !path[1..].contains('/');
         let (status, out) = match method.as_str() {
-            "PUT" if is_bucket => ("200 OK", Vec::new()),
+            "PUT" if is_bucket => {
+                s.bucket = true;
+                ("200 OK", Vec::new())
+            }
+            "HEAD" if is_bucket && s.bucket => ("200 OK", Vec::new()),
+            "DELETE" if is_bucket => {
+                s.bucket = false;
+                ("204 No Content", Vec::new())
+            }
             "PUT" => {
                 s.objects.insert(path.into(), body);
                 ("200 OK", Vec::new())
@@ -123,6 +132,17 @@ fn steps(job: &str) -> Steps {
         keep: false,
         seed: 3,
         cpu_of: Vec::new(),
+    }
+}
+
+#[test]
+fn only_a_bucket_that_the_load_made_is_removed() {
+    for before in [false, true] {
+        let g = Gateway::start();
+        g.seen.lock().unwrap().bucket = before;
+        g.run(&steps("put")).map_err(|e| e.to_string()).unwrap();
+        let s = g.seen.lock().unwrap();
+        assert_eq!((s.bucket, s.objects.len()), (before, 0));
     }
 }
 

@@ -8,6 +8,7 @@
 use super::conf::{Conf, OsdConf};
 use super::daemon::{Daemon, spawn, spawn_on, stop_all};
 use super::limits::{self, Group};
+use super::made::Made;
 use super::nodes::{self, Nodes};
 use super::remote::{self, At, Remote};
 use super::system::System;
@@ -49,6 +50,8 @@ pub(super) struct Cluster {
     pub(super) inside: PathBuf,
     /// Address of the monitor.
     pub(super) ip: String,
+    /// Pools and profiles that the run has made.
+    pub(super) made: Made,
     dir: Option<PathBuf>,
     _nodes: Option<Nodes>,
     _hosts: Vec<Arc<Remote>>,
@@ -65,6 +68,11 @@ pub(super) fn write_private(path: &Path, text: &str) -> Result<(), ExecError> {
 
 pub(super) fn new_key() -> String {
     auth::CryptoKey::generate(auth::KeyKind::Aes, reactor::clock::read().wall, &net::OsRandom).to_base64()
+}
+
+/// Random part of the names of a run's pools.
+fn new_tag() -> String {
+    new_uuid().chars().filter(char::is_ascii_hexdigit).take(16).collect()
 }
 
 fn new_uuid() -> String {
@@ -95,17 +103,22 @@ struct Making<'a> {
     groups: Vec<Group>,
 }
 
-/// Makes and starts a cluster.
+/// Makes and starts a cluster, or connects to an existing one. `record` is the file that names what the run has made in an
+/// existing cluster; what an earlier run of the same folder left there is removed first.
 pub(super) fn make(
     t: &Tools<'_>,
     settings: &Settings,
     options: &BTreeMap<String, BTreeMap<String, String>>,
     port: u16,
+    record: &Path,
 ) -> Result<Cluster, ExecError> {
     let system = System::parse(settings.text("system"));
     if let System::Existing { conf } = &system {
         let control = Control::connect((t.connect)(conf).map_err(ExecError::Plan)?)?;
         let osds = control.status()?.up();
+        if let Some(left) = Made::of_record(record) {
+            left.remove_all(&control)?;
+        }
         return Ok(Cluster {
             label: format!("existing ({})", conf.display()),
             conf: conf.clone(),
@@ -116,6 +129,7 @@ pub(super) fn make(
             system,
             inside: PathBuf::new(),
             ip: String::new(),
+            made: Made::theirs(&new_tag(), record.to_owned()),
             dir: None,
             _nodes: None,
             _hosts: Vec::new(),
@@ -211,6 +225,7 @@ impl Making<'_> {
             inside: self.inside.clone(),
             ip,
             dir: (!self.t.keep).then(|| self.dir.clone()),
+            made: Made::own(&new_tag()),
             _nodes: self.nodes.take(),
             _hosts: std::mem::take(&mut self.hosts),
         })
@@ -556,8 +571,20 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Removes from an existing cluster what the run has made in it.
+    ///
+    /// # Errors
+    /// Of the monitor; what stays is in the record of the run's folder.
+    pub(super) fn leave(&self) -> Result<(), ExecError> {
+        self.made.remove_all(&self.control)
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // Already done by `Cluster::leave`, unless a failure or a panic led here. The record names what stays.
+        let _ = self.made.remove_all(&self.control);
         stop_all(&mut self.daemons);
         if let Some(d) = &self.dir {
             super::services::unmount(d);

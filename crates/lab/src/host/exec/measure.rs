@@ -40,7 +40,8 @@ fn command(c: &Cluster, v: &Value) -> Result<(), ExecError> {
 
 /// Makes a pool of copies.
 pub(super) fn copied_pool(c: &Cluster, copies: u64, name: &str, pg_num: u64) -> Result<(), ExecError> {
-    command(c, &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num}))?;
+    let create = json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num});
+    c.made.pool(&c.control, name, &create)?;
     let size = json!({"prefix": "osd pool set", "pool": name, "var": "size", "val": copies.to_string(), "yes_i_really_mean_it": true});
     command(c, &size)
 }
@@ -50,15 +51,14 @@ pub(super) fn data_pool(c: &Cluster, cell: &Cell, name: &str, pg_num: u64) -> Re
     let Some((k, m)) = tool::shards(cell) else {
         return copied_pool(c, cell.pool.text("redundancy").parse().unwrap_or(3), name, pg_num);
     };
-    let profile = format!("lab-{k}-{m}");
+    let profile = c.made.name(&format!("{k}-{m}"));
     let domain = if cell.cluster.int("nodes") >= u64::from(k + m) { "host" } else { "osd" };
     let words = [format!("k={k}"), format!("m={m}"), format!("crush-failure-domain={domain}")];
-    command(c, &json!({"prefix": "osd erasure-code-profile set", "name": profile, "profile": words}))?;
-    command(
-        c,
-        &json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num,
-            "pool_type": "erasure", "erasure_code_profile": profile}),
-    )?;
+    let set = json!({"prefix": "osd erasure-code-profile set", "name": profile, "profile": words});
+    c.made.profile(&c.control, &profile, &set)?;
+    let create = json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num,
+        "pool_type": "erasure", "erasure_code_profile": profile});
+    c.made.pool(&c.control, name, &create)?;
     command(c, &json!({"prefix": "osd pool set", "pool": name, "var": "allow_ec_overwrites", "val": "true"}))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn wait_clean(t: &Tools<'_>, c: &Cluster) -> Result<(), ExecError> {
 
 /// Makes the pool of a cell. `number` makes its name unique within the cluster.
 pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) -> Result<Pool, ExecError> {
-    let (pg_num, name) = (cell.pool.int("pg_num"), format!("lab{number}"));
+    let (pg_num, name) = (cell.pool.int("pg_num"), c.made.name(&number.to_string()));
     let mut names = vec![name.clone()];
     let mut images = (name.clone(), None);
     let mut objects = name.clone();
@@ -99,11 +99,11 @@ pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) 
 /// Removes a pool and the services on it.
 pub(super) fn remove_pool(t: &Tools<'_>, c: &mut Cluster, mut p: Pool) -> Result<(), ExecError> {
     p.names.extend(p.served.stop(c)?);
-    for n in p.names {
-        command(c, &json!({"prefix": "osd pool rm", "pool": n, "pool2": n, "yes_i_really_really_mean_it": true}))?;
+    c.made.remove(&c.control, &p.names)?;
+    if !c.made.is_theirs() {
+        let gone = |s: &control::Status| s.0["pgmap"]["num_pgs"].as_u64().unwrap_or(0) < 64;
+        c.control.wait("the pool to be removed", POOL_LIMIT, t.cancel, gone)?;
     }
-    c.control
-        .wait("the pool to be removed", POOL_LIMIT, t.cancel, |s| s.0["pgmap"]["num_pgs"].as_u64().unwrap_or(0) < 64)?;
     std::thread::sleep(SETTLE);
     Ok(())
 }

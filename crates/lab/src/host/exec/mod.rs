@@ -12,6 +12,7 @@ mod deploy;
 mod disturb;
 mod facts;
 mod limits;
+mod made;
 mod measure;
 mod nodes;
 mod observe;

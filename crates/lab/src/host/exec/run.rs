@@ -28,6 +28,12 @@ impl RunDir {
         self.0.join("run.json")
     }
 
+    /// Path of the record of pools that the run has made in an existing cluster and not removed.
+    #[must_use]
+    pub fn made(&self) -> PathBuf {
+        self.0.join("made.json")
+    }
+
     /// Folder of a cell.
     #[must_use]
     pub fn cell(&self, id: &str) -> PathBuf {
@@ -132,6 +138,10 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
         let factor = if i == 0 { 1.0 } else { begin.elapsed().as_secs_f64() / done.max(1.0) };
         Duration::from_secs_f64(rest * factor)
     };
+    if let Some(cell) = cells.first().filter(|_| open.is_empty() && dir.made().exists()) {
+        // Removes what the record names.
+        deploy::make(t, &cell.cluster, &plan.options, t.port, &dir.made())?;
+    }
     for (i, cell) in open.iter().enumerate() {
         let head = format!("[{}/{}] ", ended.before + i + 1, cells.len());
         let what = describe(plan, cell);
@@ -146,16 +156,20 @@ pub fn run(t: &Tools<'_>, plan: &Plan, dir: &RunDir, say: &mut dyn FnMut(&str)) 
                 ended.measured += 1;
                 say(&format!("{head}{what}: {}; {} left", figures(&result), estimate::duration(left(i + 1))));
             }
-            Err(e) if e.is_cancelled() => return Err(ExecError::Cancelled),
+            Err(e) if e.is_cancelled() => {
+                r.leave(say);
+                return Err(ExecError::Cancelled);
+            }
             Err(e) => {
                 ended.failed += 1;
                 dir.write(&folder.join("error.txt"), &e.to_string())?;
                 say(&format!("{head}{what}: failed: {e}"));
                 // The cluster's state is unknown after a failure: the next cell starts with a new one.
-                (r.pool, r.cluster) = (None, None);
+                r.leave(say);
             }
         }
     }
+    r.leave(say);
     Ok(ended)
 }
 
@@ -187,14 +201,22 @@ fn figures(r: &CellResult) -> String {
 }
 
 impl Running<'_> {
+    /// Ends the cluster, or leaves an existing one as it was.
+    fn leave(&mut self, say: &mut dyn FnMut(&str)) {
+        self.pool = None;
+        let Some((_, _, cluster)) = self.cluster.take() else { return };
+        if let Err(e) = cluster.leave() {
+            say(&format!("pools of this run stay in the cluster ({e}); `belemnite lab run --resume` removes them"));
+        }
+    }
+
     fn cell(&mut self, cell: &Cell, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<CellResult, ExecError> {
         let same = |c: &(u64, Settings, Cluster)| c.0 == cell.round && c.1 == cell.cluster;
         if !self.cluster.as_ref().is_some_and(same) {
-            self.pool = None;
             // Remove the old cluster's files before making those of the new one.
-            self.cluster = None;
+            self.leave(say);
             let begin = Instant::now();
-            let c = deploy::make(self.t, &cell.cluster, &self.plan.options, self.t.port)?;
+            let c = deploy::make(self.t, &cell.cluster, &self.plan.options, self.t.port, &self.dir.made())?;
             say(&format!("{} with {} OSDs is up after {:.1} s", c.label, c.osds, begin.elapsed().as_secs_f64()));
             self.cluster = Some((cell.round, cell.cluster.clone(), c));
         }

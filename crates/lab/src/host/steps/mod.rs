@@ -429,14 +429,14 @@ impl Begin {
         Ok(shared.tally.take())
     }
 
-    /// Makes the bucket.
-    async fn prepare(&self) -> Result<(), StepsError> {
+    /// Makes the bucket if there is none, and returns whether it made one.
+    async fn prepare(&self) -> Result<bool, StepsError> {
         let place = async { Place::open(&self.spec, &self.to, 0).await?.prepare().await };
         place.await.map_err(|e| StepsError::Place(e.0))
     }
 
-    /// Removes all objects.
-    async fn clean(&self) -> Result<(), StepsError> {
+    /// Removes all objects, and the bucket if the load made it.
+    async fn clean(&self, made: bool) -> Result<(), StepsError> {
         for client in 0..self.spec.clients {
             let mut place = Place::open(&self.spec, &self.to, client).await.map_err(|e| StepsError::Place(e.0))?;
             let kind = if matches!(place, Place::Files { .. }) { Kind::Unlink } else { Kind::Delete };
@@ -457,7 +457,7 @@ impl Begin {
                 let r = t.await.map_err(|_| StepsError::Gone)?;
                 r.map_err(|e| StepsError::Operation { kind: kind.name(), number: 0, why: e.0 })?;
             }
-            place.remove().await;
+            place.remove(made).await;
         }
         Ok(())
     }
@@ -482,7 +482,7 @@ pub fn run(spec: &Steps, to: &To, progress: &mut dyn FnMut(&Second)) -> Result<O
         apart,
     };
     let b = begin.clone();
-    reactor::runtime::run_here(|_, _| async move { b.prepare().await })??;
+    let made = reactor::runtime::run_here(|_, _| async move { b.prepare().await })??;
     let threads = if apart { workers(spec).len() } else { 1 };
     let (tx, rx) = mpsc::channel();
     let (start, started) = tokio::sync::watch::channel(None);
@@ -503,7 +503,7 @@ pub fn run(spec: &Steps, to: &To, progress: &mut dyn FnMut(&Second)) -> Result<O
     if out.is_ok() {
         running.join().map_err(|e| std::io::Error::other(e.to_string()))?;
         if !spec.keep {
-            reactor::runtime::run_here(|_, _| async move { begin.clean().await })??;
+            reactor::runtime::run_here(|_, _| async move { begin.clean(made).await })??;
         }
     }
     out

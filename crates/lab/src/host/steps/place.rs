@@ -82,21 +82,27 @@ impl Place {
         }
     }
 
-    /// Makes the bucket if it does not exist.
-    pub(super) async fn prepare(&mut self) -> Result<(), StepError> {
+    /// Makes the bucket if it does not exist, and returns whether it made one.
+    pub(super) async fn prepare(&mut self) -> Result<bool, StepError> {
         if let Self::Bucket { conn, bucket, .. } = self {
             let path = format!("/{bucket}");
+            let (there, _) = conn.call(&Call { method: "HEAD", path: &path, query: "", body: &[], keep: 0 }).await?;
+            if (200..300).contains(&there.status) {
+                return Ok(false);
+            }
             let (r, _) = conn.call(&Call { method: "PUT", path: &path, query: "", body: &[], keep: 0 }).await?;
             if !(200..300).contains(&r.status) && r.status != 409 {
                 return Err(s3::refusal(&r));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Removes the bucket or directory that [`Place::prepare`] and [`Place::open`] made, if it is empty.
-    pub(super) async fn remove(&mut self) {
+    /// Removes the directory that [`Place::open`] made and, if `made` says that the load made it, the bucket; each only if
+    /// it is empty.
+    pub(super) async fn remove(&mut self, made: bool) {
         match self {
+            Self::Bucket { .. } if !made => {}
             Self::Bucket { conn, bucket, .. } => {
                 let path = format!("/{bucket}");
                 // A bucket with the objects of another load stays.
