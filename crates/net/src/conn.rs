@@ -28,6 +28,9 @@ const READ_BUF: usize = 256 * 1024;
 const READ_MIN: usize = 32 * 1024;
 /// Most reads in one poll of a task, so that other tasks get their turn.
 const READS_PER_POLL: usize = 8;
+/// Most messages that a connection delivers in one poll of its task, so that the messages of other connections are not
+/// delivered after thousands of its own.
+pub const MESSAGES_PER_POLL: usize = 256;
 /// Slices per vectored write. Small writes use the small array, since filling the array has a cost.
 const SLICES_FEW: usize = 8;
 const SLICES_MANY: usize = 256;
@@ -54,6 +57,10 @@ pub(crate) struct Conn {
     unproven: Cell<bool>,
     pub(crate) dialling: Cell<bool>,
     in_flight: Cell<usize>,
+    /// The host wants no messages at present.
+    held: Cell<bool>,
+    /// Bound of unsent output at which the host wants to be told.
+    pub(crate) drained_at: Cell<Option<usize>>,
     /// The connection is in the list of those waiting for room ([`Inner::waiting`]).
     waiting: Cell<bool>,
     pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
@@ -84,6 +91,8 @@ impl Conn {
             unproven: Cell::new(false),
             dialling: Cell::new(false),
             in_flight: Cell::new(0),
+            held: Cell::new(false),
+            drained_at: Cell::new(None),
             waiting: Cell::new(false),
             peer: RefCell::new(None),
             target,
@@ -99,10 +108,26 @@ impl Conn {
         self.stream.borrow().is_some()
     }
 
-    /// True while the handler holds more unconsumed bytes than this connection may have.
+    /// True while no message of this connection is delivered: the host holds it, or it holds more bytes here than it
+    /// may have.
     pub(crate) fn paused(&self, inner: &Inner) -> bool {
-        let own = self.in_flight.get();
-        own > self.ep.limits.in_flight_bytes_max || (own > 0 && inner.in_flight.get() > inner.in_flight_max.get())
+        let delivered = self.in_flight.get();
+        self.held.get()
+            || delivered + self.unsent() > self.ep.limits.in_flight_bytes_max
+            || (delivered > 0 && inner.in_flight.get() > inner.in_flight_max.get())
+    }
+
+    /// Unsent output that counts against this connection: what an accepted, lossy one does not take. A peer must go on
+    /// reading what the other end sends while its own output waits, else two that wait for each other never end.
+    fn unsent(&self) -> usize {
+        let m = self.machine.borrow();
+        if m.is_incoming() && m.is_lossy() { m.output_bytes() } else { 0 }
+    }
+
+    pub(crate) fn hold(&self, held: bool) {
+        if self.held.replace(held) && !held {
+            self.wake();
+        }
     }
 
     /// Like [`Conn::paused`], and lists the connection to be resumed when other connections give room.
@@ -198,6 +223,22 @@ impl Conn {
         }
     }
 
+    /// Continues with what waited for the peer to take output. Runs at the turn's end, in no call of the host.
+    pub(crate) fn after_flush(&self, inner: &Inner) {
+        if self.waiting.get() && !self.paused(inner) {
+            self.wake();
+        }
+        if self.drained() {
+            self.drained_at.set(None);
+            self.ep.handler.drained(self.id);
+        }
+    }
+
+    /// True if the host waits for the present amount of unsent output.
+    fn drained(&self) -> bool {
+        !self.closed.get() && self.drained_at.get().is_some_and(|n| self.machine.borrow().output_bytes() <= n)
+    }
+
     /// Writes queued output. Returns false if the state machine wants the socket closed after it.
     fn write_all(&self, inner: &Inner) -> Result<bool, WriteError> {
         let stream = self.stream.borrow();
@@ -231,9 +272,9 @@ impl Conn {
 
     // ---- reading ----
 
-    fn poll(self: &Rc<Self>, inner: &Rc<Inner>, epoch: u32, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: &Rc<Self>, inner: &Rc<Inner>, epoch: u32, cx: &mut Context<'_>) -> Poll<Step> {
         if self.closed.get() || self.epoch.get() != epoch {
-            return Poll::Ready(());
+            return Poll::Ready(Step::End);
         }
         clock::expire();
         {
@@ -253,11 +294,15 @@ impl Conn {
                 inner.mark_dirty(self);
             }
         }
+        let mut messages = MESSAGES_PER_POLL;
         for _ in 0..READS_PER_POLL {
             // This also parses input left over by a pause.
-            self.process(inner);
+            self.process(inner, &mut messages);
             if self.closed.get() || self.epoch.get() != epoch {
-                return Poll::Ready(());
+                return Poll::Ready(Step::End);
+            }
+            if messages == 0 {
+                break;
             }
             if self.pause(inner) {
                 return Poll::Pending;
@@ -266,7 +311,7 @@ impl Conn {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(0)) => {
                     self.fail(inner, CloseReason::Peer);
-                    return Poll::Ready(());
+                    return Poll::Ready(Step::End);
                 }
                 Poll::Ready(Ok(n)) => {
                     self.last_heard.set(clock::now().mono);
@@ -275,13 +320,12 @@ impl Conn {
                 }
                 Poll::Ready(Err(e)) => {
                     self.fail(inner, CloseReason::Io(e.to_string()));
-                    return Poll::Ready(());
+                    return Poll::Ready(Step::End);
                 }
             }
         }
-        self.process(inner);
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        self.process(inner, &mut messages);
+        Poll::Ready(Step::Yield)
     }
 
     fn read(&self, inner: &Inner, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -320,10 +364,11 @@ impl Conn {
         r
     }
 
-    /// Parses input and hands out events until the input is used up or the handler is full.
-    fn process(self: &Rc<Self>, inner: &Rc<Inner>) {
+    /// Parses input and hands out events until the input is used up, the handler is full, or `messages` of them are
+    /// delivered.
+    fn process(self: &Rc<Self>, inner: &Rc<Inner>, messages: &mut usize) {
         loop {
-            if self.closed.get() || self.paused(inner) {
+            if self.closed.get() || *messages == 0 || self.paused(inner) {
                 break;
             }
             let event = self.machine.borrow_mut().poll_event(clock::now());
@@ -331,6 +376,7 @@ impl Conn {
                 Ok(None) => break,
                 Ok(Some(Event::Message(m))) => {
                     add(&inner.counters.messages_in, 1);
+                    *messages -= 1;
                     if !self.ep.auto_consume.get() {
                         self.in_flight.set(self.in_flight.get() + m.cost());
                         inner.in_flight.set(inner.in_flight.get() + m.cost());
@@ -345,7 +391,8 @@ impl Conn {
             }
         }
         // With a full socket a turn's end could write nothing, and would wake the task for the next turn.
-        if !self.closed.get() && !self.blocked.get() && self.machine.borrow().wants_write() {
+        let writes = !self.closed.get() && !self.blocked.get() && self.machine.borrow().wants_write();
+        if writes || self.drained() {
             inner.mark_dirty(self);
         }
     }
@@ -502,10 +549,16 @@ impl Conn {
         let epoch = self.epoch.get().wrapping_add(1);
         self.epoch.set(epoch);
         let (me, net) = (self.clone(), Rc::downgrade(inner));
-        tokio::task::spawn_local(poll_fn(move |cx| match net.upgrade() {
-            Some(inner) => me.poll(&inner, epoch, cx),
-            None => Poll::Ready(()),
-        }));
+        tokio::task::spawn_local(async move {
+            let step = |cx: &mut Context<'_>| match net.upgrade() {
+                Some(inner) => me.poll(&inner, epoch, cx),
+                None => Poll::Ready(Step::End),
+            };
+            // A wake-up of the task alone would keep the reactor from looking at other sockets.
+            while poll_fn(step).await == Step::Yield {
+                tokio::task::yield_now().await;
+            }
+        });
         inner.mark_dirty(self);
     }
 
@@ -622,6 +675,15 @@ fn write_some<const N: usize>(stream: &TcpStream, machine: &Connection) -> io::R
     let mut slices = [IoSlice::new(&[]); N];
     let n = machine.slices(&mut slices);
     stream.try_write_vectored(slices.get(..n).unwrap_or_default())
+}
+
+/// Next step of a socket's task after a poll.
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// The socket is not this connection's any more.
+    End,
+    /// More input may be there: other sockets get their turn first.
+    Yield,
 }
 
 enum WriteError {

@@ -25,6 +25,7 @@ pub mod modes;
 mod sweep;
 mod types;
 
+pub use conn::MESSAGES_PER_POLL;
 pub use types::{
     CloseReason, ConnEvent, ConnId, EndpointConfig, Handler, Limits, NetStats, OsRandom, PeerInfo, SendError, Target,
 };
@@ -143,6 +144,7 @@ impl Inner {
         for c in batch.drain(..) {
             c.dirty.set(false);
             c.flush(self);
+            c.after_flush(self);
         }
         // Keeps the allocation, unless a handler queued output meanwhile.
         let mut d = self.dirty.borrow_mut();
@@ -260,6 +262,33 @@ impl Net {
         if let Some(c) = self.inner.get(conn) {
             c.consumed(&self.inner, bytes);
         }
+    }
+
+    /// Stops delivering messages of a connection, and reading its socket, until [`Net::release`]. The handler may call
+    /// this while it handles a message: the next one waits. A held connection answers no keepalive, takes no
+    /// acknowledgement and does not notice that its peer has gone; so this is for lossy connections, and for a time
+    /// that ends by itself (monitors' clients look for another monitor after 30 s). No effect on an unknown id.
+    pub fn hold(&self, conn: ConnId) {
+        if let Some(c) = self.inner.get(conn) {
+            c.hold(true);
+        }
+    }
+
+    /// Ends [`Net::hold`]. Messages that have arrived meanwhile are delivered in a later turn, never within this call.
+    pub fn release(&self, conn: ConnId) {
+        if let Some(c) = self.inner.get(conn) {
+            c.hold(false);
+        }
+    }
+
+    /// Asks for one call of [`Handler::drained`] when [`Net::output_bytes`] of the connection is at most `bytes`. It comes at
+    /// the end of a turn, also if that is the case already; never within this call. A second call replaces the
+    /// bound of the first. Error: [`SendError::Gone`] if the connection has ended.
+    pub fn report_drained(&self, conn: ConnId, bytes: usize) -> Result<(), SendError> {
+        let c = self.inner.get(conn).ok_or(SendError::Gone)?;
+        c.drained_at.set(Some(bytes));
+        self.inner.mark_dirty(&c);
+        Ok(())
     }
 
     /// Sets the bound on bytes of messages that handlers hold, over all connections. Above it, a connection

@@ -92,12 +92,16 @@ pub enum ConnEvent {
 pub trait Handler {
     /// Handles one event of one connection.
     fn event(&self, conn: ConnId, event: ConnEvent);
+
+    /// Handles the answer to [`crate::Net::report_drained`]: the connection's unsent output has fallen to the bound.
+    fn drained(&self, _conn: ConnId) {}
 }
 
 /// Limits of an endpoint. The defaults suit daemons.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most bytes of delivered, unconsumed messages of a connection. Above it, the socket is not read.
+    /// Most bytes that a connection holds here: delivered, unconsumed messages, and for an accepted lossy connection
+    /// also its unsent output. Above it, the socket is not read, and no message is delivered.
     pub in_flight_bytes_max: usize,
     /// Most bytes queued for a peer. Above it, the connection is closed.
     pub output_bytes_max: usize,

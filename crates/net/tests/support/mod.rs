@@ -51,6 +51,8 @@ pub(crate) struct Recorder {
     pub(crate) echo: Cell<bool>,
     pub(crate) events: RefCell<VecDeque<(ConnId, Seen)>>,
     pub(crate) notify: Notify,
+    /// Connections whose output has drained.
+    pub(crate) drained: RefCell<Vec<ConnId>>,
 }
 
 impl Handler for Recorder {
@@ -69,6 +71,10 @@ impl Handler for Recorder {
         };
         self.events.borrow_mut().push_back((conn, seen));
         self.notify.notify_one();
+    }
+
+    fn drained(&self, conn: ConnId) {
+        self.drained.borrow_mut().push(conn);
     }
 }
 
@@ -111,7 +117,16 @@ impl Recorder {
     }
 }
 
-pub(crate) fn server(net: &Net, policy: Policy, limits: Limits, handler: Rc<Recorder>) -> (Endpoint, EntityAddr) {
+/// A handler made of a function.
+pub(crate) struct With<F>(pub(crate) F);
+
+impl<F: Fn(ConnId, ConnEvent)> Handler for With<F> {
+    fn event(&self, conn: ConnId, event: ConnEvent) {
+        (self.0)(conn, event);
+    }
+}
+
+pub(crate) fn server(net: &Net, policy: Policy, limits: Limits, handler: Rc<dyn Handler>) -> (Endpoint, EntityAddr) {
     let ep = net.endpoint(
         EndpointConfig {
             kind: EntityKind::OSD,
