@@ -15,6 +15,7 @@ pub mod planted;
 mod prefetch;
 pub mod rng;
 pub mod size;
+pub mod sizes;
 pub mod time;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};

@@ -11,11 +11,11 @@ pub const FRAME_BYTES_MAX_PREAUTH: usize = 64 * 1024;
 /// Largest control frame payload in bytes, idents included.
 pub const CONTROL_BYTES_MAX: usize = 64 * 1024;
 /// Largest front segment of a message in bytes.
-pub const FRONT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const FRONT_BYTES_MAX: usize = base::sizes::FRONT_MAX;
 /// Largest middle segment of a message in bytes.
 pub const MIDDLE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Largest data segment of a message in bytes: librados' default operation limit of 90 MiB plus overhead.
-pub const DATA_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Largest data segment of a message in bytes.
+pub const DATA_BYTES_MAX: usize = base::sizes::DATA_MAX;
 /// Most failed authentication attempts on one connection.
 pub const AUTH_ATTEMPTS_MAX: u32 = 8;
 /// Most AUTH_REQUEST and AUTH_REQUEST_MORE frames on one connection, failed or not.

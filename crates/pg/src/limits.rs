@@ -1,11 +1,12 @@
 //! All bounds of a PG. Reaching one leads to an errno, a wait or an eviction, never to growth.
 
+use base::sizes;
 use std::time::Duration;
 
 /// Largest object in bytes (`osd_max_object_size`); writes beyond it answer `EFBIG`.
-pub const OBJECT_SIZE_MAX: u64 = 128 << 20;
+pub const OBJECT_SIZE_MAX: u64 = sizes::OBJECT_MAX;
 /// Most payload of one write vector in bytes (`osd_max_write_size`); more answers `EMSGSIZE`.
-pub const WRITE_SIZE_MAX: usize = 90 << 20;
+pub const WRITE_SIZE_MAX: usize = sizes::WRITE_INPUT_MAX;
 /// Longest object name or locator key in bytes (`osd_max_object_name_len`).
 pub const OBJECT_NAME_LEN_MAX: usize = 2048;
 /// Longest namespace in bytes (`osd_max_object_namespace_len`).
@@ -14,9 +15,9 @@ pub const NAMESPACE_LEN_MAX: usize = 256;
 pub const ATTR_NAME_LEN_MAX: usize = 100;
 /// Largest attribute value in bytes. Ceph's default is no limit (`osd_max_attr_size` 0), except for the store's own
 /// bound.
-pub const ATTR_SIZE_MAX: usize = 64 << 20;
+pub const ATTR_SIZE_MAX: usize = sizes::VALUE_MAX;
 /// Most operations of one vector; more answer `EINVAL`.
-pub const OPS_PER_VECTOR_MAX: usize = 4096;
+pub const OPS_PER_VECTOR_MAX: usize = sizes::VECTOR_OPS_MAX;
 /// Most omap entries of one answer (`osd_max_omap_entries_per_request`).
 pub const OMAP_ENTRIES_PER_REQUEST: usize = 1024;
 /// Most omap bytes of one answer; Ceph allows 1 GiB (`osd_max_omap_bytes_per_request`), a message holds less.
@@ -24,7 +25,7 @@ pub const OMAP_BYTES_PER_REQUEST: usize = 64 << 20;
 /// Most output of a write that returns results (RETURNVEC, `osd_max_write_op_reply_len`), in bytes per operation.
 pub const WRITE_REPLY_LEN_MAX: usize = 64;
 /// Most output of a vector in bytes: that of two reads of the largest object. More is `EMSGSIZE`.
-pub const OUTPUT_MAX: usize = 256 << 20;
+pub const OUTPUT_MAX: usize = sizes::OUTPUT_MAX;
 /// Most entries of one PGLS answer (`osd_max_pgls`).
 pub const PGLS_ENTRIES_MAX: usize = 1024;
 /// Objects that one PGLS looks at; beyond it the page ends early, even without an entry, and the client goes on.

@@ -24,7 +24,7 @@ pub(crate) const HEADER: usize = 64;
 
 /// Most bytes of a frame, which the transaction of the largest message needs. After a break in the log, opening
 /// searches that far for later frames.
-pub(crate) const FRAME_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const FRAME_BYTES_MAX: u64 = base::sizes::FRAME_MAX as u64;
 /// Largest plausible record number.
 const LSN_MAX: u64 = 1 << 62;
 
