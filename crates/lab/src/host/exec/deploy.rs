@@ -10,13 +10,13 @@ use super::daemon::{Daemon, spawn, spawn_on, stop_all};
 use super::limits::{self, Group};
 use super::made::Made;
 use super::nodes::{self, Nodes};
+use super::random::{new_key, new_tag, new_uuid};
 use super::remote::{self, At, Remote};
 use super::system::System;
 use super::{ExecError, Tools};
 use crate::host::command::{self, CommandError};
 use crate::host::control::Control;
 use crate::plan::{Settings, keys};
-use auth::Random as _;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,21 +64,6 @@ pub(super) fn io<T>(path: &Path, r: std::io::Result<T>) -> Result<T, ExecError> 
 pub(super) fn write_private(path: &Path, text: &str) -> Result<(), ExecError> {
     let f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     io(path, f.and_then(|mut f| std::io::Write::write_all(&mut f, text.as_bytes())))
-}
-
-pub(super) fn new_key() -> String {
-    auth::CryptoKey::generate(auth::KeyKind::Aes, reactor::clock::read().wall, &net::OsRandom).to_base64()
-}
-
-/// Random part of the names of a run's pools.
-fn new_tag() -> String {
-    new_uuid().chars().filter(char::is_ascii_hexdigit).take(16).collect()
-}
-
-fn new_uuid() -> String {
-    let mut b = [0; 16];
-    net::OsRandom.fill(&mut b);
-    base::id::Uuid::from_random(b).to_string()
 }
 
 const ADMIN_CAPS: &str =

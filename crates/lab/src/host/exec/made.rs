@@ -40,7 +40,7 @@ struct Left {
     profiles: Vec<String>,
 }
 
-/// What a run has made in a cluster and not removed.
+/// Pools and profiles that a run has made in a cluster and not removed.
 #[derive(Debug)]
 pub(super) struct Made {
     /// Random part of all names.
@@ -172,7 +172,7 @@ impl Made {
         Ok(())
     }
 
-    /// What an earlier, killed run of the same folder left, as its record says.
+    /// Pools and profiles that an earlier, killed run of the same folder left, by its record.
     pub(super) fn of_record(record: &Path) -> Option<Self> {
         let v: Value = serde_json::from_str(&fs::read_to_string(record).ok()?).ok()?;
         let pool = |p: &Value| Some(MadePool { id: p["id"].as_i64()?, name: p["name"].as_str()?.to_owned() });
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_removed_by_its_record() {
+    fn leftovers_of_a_killed_run_are_removed_by_its_record() {
         let (m, file) = (Monitor::default(), record("killed"));
         m.make("theirs");
         let made = Made::theirs("x", file.clone());

@@ -16,6 +16,7 @@ mod made;
 mod measure;
 mod nodes;
 mod observe;
+mod random;
 mod remote;
 pub mod run;
 mod services;

@@ -4,6 +4,7 @@
 //! service starts with the first load of a pool that needs it, and is removed with the pool.
 
 use super::deploy::{self, Cluster};
+use super::random;
 use super::system::System;
 use super::{ExecError, Tools, conf, measure};
 use crate::host::command;
@@ -49,7 +50,7 @@ pub(super) struct Served {
 
 /// A word of random letters and digits.
 fn word() -> String {
-    deploy::new_key().chars().filter(char::is_ascii_alphanumeric).take(20).collect()
+    random::new_key().chars().filter(char::is_ascii_alphanumeric).take(20).collect()
 }
 
 fn program(c: &Cluster, t: &Tools<'_>, name: &str, args: &[String]) -> Result<(String, Vec<String>), ExecError> {
@@ -58,7 +59,7 @@ fn program(c: &Cluster, t: &Tools<'_>, name: &str, args: &[String]) -> Result<(S
 
 /// Imports a key with its capabilities, and writes its keyring into the cluster's directory.
 fn make_key(c: &Cluster, entity: &str, caps: &str) -> Result<(), ExecError> {
-    let ring = format!("[{entity}]\n\tkey = {}\n{caps}", deploy::new_key());
+    let ring = format!("[{entity}]\n\tkey = {}\n{caps}", random::new_key());
     c.control.run(&json!({"prefix": "auth import"}), ring.as_bytes())?;
     let dir = c.conf.parent().unwrap_or(Path::new("/"));
     deploy::write_private(&dir.join(format!("{entity}.keyring")), &ring)
