@@ -103,8 +103,11 @@ pub const PUSH_READ: u64 = 512 << 10;
 pub const PUSH_OMAP_ENTRIES: usize = 1024;
 /// Most clones of one object that recovery looks at; more than any snapshot schedule makes.
 pub const FAMILY_MAX: usize = 65_536;
-/// Transfers into a PG that are remembered, to recognise a repeated part.
+/// Most pushes into a PG that have begun and are not complete. A further one waits.
 pub const INCOMING_MAX: usize = 1024;
+/// Complete pushes into a PG that are remembered, to acknowledge a repeated part: several times as many as one sender
+/// has in flight.
+pub const INCOMING_DONE: usize = 256;
 /// Objects per range of backfill.
 pub const BACKFILL_RANGE: usize = 128;
 /// Cost of listing one range of backfill, as the transfer of this many bytes.

@@ -4,6 +4,7 @@ use crate::object::Intervals;
 use crate::shards::{PeerId, ShardSet};
 use base::{EntityAddr, Epoch, OsdId, PoolId};
 use std::rc::Rc;
+use wire::msg::PeerFeatures;
 
 /// Up and acting sets of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -206,6 +207,10 @@ pub trait Osds {
     /// True if the OSD has no space left.
     fn is_full(&self, _osd: OsdId) -> bool {
         false
+    }
+    /// Messages between PGs that the OSD understands.
+    fn peer_features(&self, _osd: OsdId) -> PeerFeatures {
+        PeerFeatures::OURS
     }
     /// The fill ratio from which an OSD refuses backfill.
     fn backfillfull_ratio(&self) -> f32 {

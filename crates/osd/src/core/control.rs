@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
     MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdLease, MOsdMap, MOsdMarkMeDead,
-    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp,
+    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp, PeerFeatures,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
 use wire::{Features, Message, WireMessage as _};
@@ -681,7 +681,7 @@ impl Control {
             boot_epoch: self.boot_epoch,
             hb_front_addrs: self.id.addrs.hb_front.clone(),
             metadata: self.id.metadata.clone(),
-            osd_features: Features::PACIFIC.0,
+            osd_features: Features::PACIFIC.0 | PeerFeatures::OURS.bits(),
         };
         self.mon.send_now(&boot);
     }

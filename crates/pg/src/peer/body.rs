@@ -30,6 +30,8 @@ const REWIND: u8 = 48;
 /// Codes of [`Body::GetTouched`] and its answer.
 const GET_TOUCHED: u8 = 49;
 const TOUCHED: u8 = 50;
+/// Code of [`Body::PushStop`].
+const PUSH_STOP: u8 = 51;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -173,6 +175,15 @@ pub enum Body {
         id: u64,
         /// Number of the part.
         n: u32,
+    },
+    /// Answer to `Push`: the part can't be used. Only to an OSD with [`wire::msg::PeerFeatures::PARTS`].
+    PushStop {
+        /// Number of the transfer.
+        id: u64,
+        /// Number of the part.
+        n: u32,
+        /// Begin anew, since earlier parts are not there; otherwise the object is not wanted.
+        again: bool,
     },
     /// Primary to a backfill target: list your objects after `begin`, up to and including `end`.
     Scan {
@@ -364,6 +375,12 @@ impl Body {
                 w.u64(*id);
                 w.u32(*n);
             }
+            Self::PushStop { id, n, again } => {
+                w.u8(PUSH_STOP);
+                w.u64(*id);
+                w.u32(*n);
+                w.bool(*again);
+            }
             Self::Scan { begin, end } => {
                 w.u8(14);
                 w.put(begin);
@@ -517,6 +534,7 @@ impl Body {
                 ops: decode_ops(r, cid, data)?,
             },
             13 => Self::PushAck { id: r.u64()?, n: r.u32()? },
+            PUSH_STOP => Self::PushStop { id: r.u64()?, n: r.u32()?, again: r.bool()? },
             14 => Self::Scan { begin: r.get()?, end: r.get()? },
             15 => Self::Digest {
                 begin: r.get()?,
@@ -683,6 +701,7 @@ mod tests {
             Body::NoPull { head: head.clone() },
             Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },
             Body::PushAck { id: 4, n: 1 },
+            Body::PushStop { id: 4, n: 1, again: true },
             Body::Scan { begin: HObject::min(), end: HObject::max() },
             Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },
             Body::Backfilled { upto: head.clone() },

@@ -76,6 +76,7 @@ impl Pg {
         p.lost.rest();
         p.damage.rest();
         p.reservation.rest();
+        p.incoming.rest();
         queue(&mut p.unacked);
         queue(&mut p.apply);
         queue(&mut p.urgent);
@@ -83,7 +84,6 @@ impl Pg {
         tree(&mut p.pushes);
         tree(&mut p.waiting);
         tree(&mut p.unstable);
-        tree(&mut p.incoming);
         for m in p.members.values_mut() {
             tree(&mut m.missing);
         }

@@ -41,6 +41,11 @@ impl<T: Part> DerefMut for Seldom<T> {
 }
 
 impl<T: Part> Seldom<T> {
+    /// A part with this content.
+    pub(super) fn of(t: T) -> Self {
+        Self(if t.is_empty() { None } else { Some(Box::new(t)) })
+    }
+
     /// The part, if it is allocated.
     pub(super) fn used(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()

@@ -10,6 +10,44 @@ use crate::frame::WireMessage;
 use base::{Epoch, ShardId, SpgId};
 use bytes::Bytes;
 
+/// Parts of the protocol between PGs that an OSD understands beyond version 4.
+///
+/// An OSD announces it with its boot, as bits of its feature mask that Ceph's daemons do not use; the OSD map carries
+/// the mask. A sender uses only what the receiver announces, and a receiver understands all that it announces. So OSDs
+/// of neighbouring versions serve the same PG.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerFeatures(u64);
+
+impl PeerFeatures {
+    /// Nothing beyond version 4.
+    pub const NONE: Self = Self(0);
+    /// Bulk metadata in the data segment; logs, missing sets and attributes in parts; refused parts of pushes; numbered
+    /// messages that are repeated until they are heard.
+    pub const PARTS: Self = Self(1 << 55);
+    /// All that this build understands.
+    pub const OURS: Self = Self::PARTS;
+    /// The bits of a feature mask that are reserved for this.
+    const MASK: u64 = 0x7f << 49;
+
+    /// The part of an OSD's feature mask in the OSD map that concerns these messages.
+    #[must_use]
+    pub const fn of_mask(mask: u64) -> Self {
+        Self(mask & Self::MASK)
+    }
+
+    /// The bits that an OSD adds to its feature mask when it boots.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// True if all of `what` is understood.
+    #[must_use]
+    pub const fn has(self, what: Self) -> bool {
+        self.0 & what.0 == what.0
+    }
+}
+
 /// A message between two shards of a PG. The receiver keeps it until it has the sender's map, and drops it if its
 /// interval is newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,9 +77,9 @@ impl MPgPeer {
 impl WireMessage for MPgPeer {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4200;
-    /// Version 4 may defer writes. Version 3 sends every write to every shard, version 2 lacks the sender's shard,
-    /// version 1 its instance. OSDs with different versions refuse each other's messages.
-    const VERSION: u16 = 4;
+    /// Version 5 may have bodies that only OSDs with [`PeerFeatures`] get. Version 4 may defer writes. Version 3 sends
+    /// every write to every shard, version 2 lacks the sender's shard, version 1 its instance; these are refused.
+    const VERSION: u16 = 5;
     const COMPAT: u16 = 4;
 
     fn encode_front(&self, w: &mut Writer) {
@@ -94,9 +132,8 @@ pub struct MPgPeers {
 impl WireMessage for MPgPeers {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4201;
-    /// Version 4 may defer writes. Version 3 sends every write to every shard, version 2 lacks the sender's shard,
-    /// version 1 its instance. OSDs with different versions refuse each other's messages.
-    const VERSION: u16 = 4;
+    /// As of [`MPgPeer`].
+    const VERSION: u16 = 5;
     const COMPAT: u16 = 4;
 
     fn encode_front(&self, w: &mut Writer) {

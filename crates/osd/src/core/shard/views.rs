@@ -10,6 +10,7 @@ use pg::{MapView, PoolView};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use wire::msg::PeerFeatures;
 
 pub(super) struct MapBlocklist(Arc<OsdMap>);
 
@@ -39,6 +40,9 @@ impl Osds for MapOsds {
     }
     fn is_full(&self, osd: OsdId) -> bool {
         self.0.state(osd) & osd_state::FULL != 0
+    }
+    fn peer_features(&self, osd: OsdId) -> PeerFeatures {
+        PeerFeatures::of_mask(self.0.xinfo(osd).features)
     }
     fn backfillfull_ratio(&self) -> f32 {
         self.0.backfillfull_ratio

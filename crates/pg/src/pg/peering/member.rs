@@ -7,7 +7,7 @@
 
 use crate::effect::{Effect, Lane};
 use crate::exec::{Step, Stop};
-use crate::limits::{FAMILY_MAX, INCOMING_MAX};
+use crate::limits::FAMILY_MAX;
 use crate::log::{LogEntry, LogKind};
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
@@ -15,7 +15,8 @@ use crate::peer::Body;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
-use crate::pg::peering::session::{Apply, Incoming};
+use crate::pg::peering::session::Apply;
+use crate::pg::recovery::incoming::Answer;
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
@@ -26,6 +27,7 @@ use base::{Eversion, HObject, Now, SnapId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid, Op, ReadError};
+use wire::msg::PeerFeatures;
 
 impl Pg {
     pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, write: Apply) {
@@ -60,28 +62,21 @@ impl Pg {
         ops: Vec<Op>,
     ) {
         let wanted = self.peers.member || self.peers.pulls.get(&head).is_some_and(|p| p.source == Some(from));
-        let known = self.peers.incoming.contains_key(&(from, id));
-        if !known && (!wanted || n != 0) {
-            return;
+        let refuses = self.understands(from, PeerFeatures::PARTS);
+        if !wanted && !self.peers.incoming.knows(from, id, &head) {
+            // The primary has the object, or asked another copy for it.
+            return match self.is_primary() {
+                true if refuses => self.tell(from, &Body::PushStop { id, n, again: false }),
+                true => self.tell(from, &Body::PushAck { id, n }),
+                false => {}
+            };
         }
-        if !known {
-            if self.peers.incoming.len() >= INCOMING_MAX {
-                // The push with the lowest number is long over: repetitions arrive before later pushes.
-                let oldest = self.peers.incoming.keys().copied().min_by_key(|(_, id)| *id);
-                if let Some(k) = oldest {
-                    self.peers.incoming.remove(&k);
-                }
-            }
-            self.peers.incoming.insert((from, id), Incoming::default());
+        match self.peers.incoming.take(from, id, n, &head) {
+            Answer::Apply => {}
+            Answer::Acknowledge => return self.tell(from, &Body::PushAck { id, n }),
+            Answer::Again if refuses => return self.tell(from, &Body::PushStop { id, n, again: true }),
+            Answer::Again | Answer::Later => return,
         }
-        let Some(i) = self.peers.incoming.get_mut(&(from, id)) else { return };
-        if n < i.durable {
-            return self.tell(from, &Body::PushAck { id, n });
-        }
-        if n != i.next {
-            return;
-        }
-        i.next += 1;
         self.peers.apply.push_back(Apply::Push { from, id, n, last, background, head, ops });
     }
 
@@ -118,11 +113,9 @@ impl Pg {
                 self.writes_stable(*stable);
                 self.apply_write(id, *seq, *trim, records, ops, store)
             }
-            Apply::Push { from, id: push, n, head, .. } if self.passes_over(*from, *push, *n, head) => {
+            Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
-                if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
-                    i.durable = n + 1;
-                }
+                self.peers.incoming.durable(from, id, n, *last, head);
                 self.tell(from, &Body::PushAck { id, n });
                 self.peers.applying = false;
                 return Verdict::Done;
@@ -356,9 +349,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        if let Some(i) = self.peers.incoming.get_mut(&(from, id)) {
-            i.durable = n + 1;
-        }
+        self.peers.incoming.durable(from, id, n, last, head);
         // The primary sends the next part after this acknowledgement.
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.tell_on(lane, from, Body::PushAck { id, n }.encode());

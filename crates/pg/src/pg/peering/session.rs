@@ -21,6 +21,7 @@ use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::backfill::Backfill;
+use crate::pg::recovery::incoming::Incoming;
 use crate::pg::recovery::pull_push::{PullJob, PushJob, Pushing};
 use crate::pg::recovery::reserve::{Lent, Reservation};
 use crate::pg::recovery::unfound::Lost;
@@ -34,7 +35,7 @@ use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ObjectStore, Op};
-use wire::msg::MPgPeer;
+use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::PgHistory;
 
 /// A copy that gets every write of the interval.
@@ -82,15 +83,6 @@ pub(in crate::pg) enum Apply {
     Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
     Push { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
-}
-
-/// A push that this copy receives.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::pg) struct Incoming {
-    /// Number of the part expected next.
-    pub next: u32,
-    /// Parts before this one are durable.
-    pub durable: u32,
 }
 
 /// State of one interval that concerns the other copies; laid out as [`Pg`] is.
@@ -152,7 +144,7 @@ pub(in crate::pg) struct Peers {
     pub durable_write: u64,
     /// Objects with writes that may not be durable on all members, with the number of the last one.
     pub unstable: BTreeMap<HObject, u64>,
-    pub incoming: BTreeMap<(PeerId, u64), Incoming>,
+    pub incoming: Seldom<Incoming>,
 }
 
 impl Pg {
@@ -160,6 +152,11 @@ impl Pg {
     pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
         let encoded = body.encode();
         self.tell_encoded(to, encoded);
+    }
+
+    /// True if the OSD of a copy understands `what`.
+    pub(in crate::pg) fn understands(&self, p: PeerId, what: PeerFeatures) -> bool {
+        self.map.as_ref().is_some_and(|m| p == self.me() || m.osds.peer_features(p.osd).has(what))
     }
 
     pub(in crate::pg) fn tell_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
@@ -269,6 +266,7 @@ impl Pg {
             Body::Lacks { objects } if leads => self.members_lost(from, objects, now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
+            Body::PushStop { id, n, again } => self.push_refused(from, id, n, again),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
             Body::ShardRead { id, n, seq, family, items } if from_primary => {
                 self.take_shard_read(ShardAsk { to: from, id, n, seq, family, items });

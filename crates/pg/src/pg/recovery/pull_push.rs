@@ -93,6 +93,15 @@ pub(in crate::pg) struct PushJob {
     active: Option<Active>,
 }
 
+impl PushJob {
+    /// Goes back to before the first part.
+    fn begin_anew(&mut self) {
+        (self.objects, self.family, self.sent) = (None, None, None);
+        (self.at, self.cursor, self.n, self.keys) = (0, Cursor::Start, 0, 0);
+        (self.last, self.acked) = (false, false);
+    }
+}
+
 /// A push in progress.
 #[derive(Debug)]
 pub(in crate::pg) struct Pushing {
@@ -357,6 +366,9 @@ impl Pg {
     pub(in crate::pg) fn check_sources(&mut self) {
         let Some(map) = &self.map else { return };
         self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
+        if let Some(i) = self.peers.incoming.used() {
+            i.keep_senders(|p| map.osds.is_up(p.osd));
+        }
         for p in self.peers.pulls.values_mut() {
             if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
                 p.ask_another();
@@ -474,6 +486,31 @@ impl Pg {
             && !j.acked
         {
             j.acked = true;
+            self.runnable.push_back(id);
+        }
+    }
+
+    /// Handles the receiver's answer that it can't use a part: the push begins anew, or ends because the object is not
+    /// wanted there.
+    pub(in crate::pg) fn push_refused(&mut self, from: PeerId, id: u64, n: u32, again: bool) {
+        if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
+            && j.to == from
+            && j.n == n
+            && j.sent.is_some()
+            && !j.acked
+        {
+            if again {
+                tracing::info!(pg = %self.cfg.spg, object = %j.head, to = %from, part = n, "the receiver lacks earlier parts of an object; sending it anew");
+                j.begin_anew();
+            } else if j.need.is_some() {
+                (j.last, j.acked) = (true, true);
+            } else {
+                // Only a primary declines an object, one that it asked for.
+                return;
+            }
+            if let Some(p) = self.peers.pushes.get_mut(&id) {
+                p.sent = false;
+            }
             self.runnable.push_back(id);
         }
     }

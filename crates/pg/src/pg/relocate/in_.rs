@@ -21,6 +21,7 @@ use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::session::{Member, Peers};
 use crate::pg::relocate::out::late;
 use crate::pg::report::Stage;
+use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, PgConfig, State};
 use base::{Epoch, Now};
 use std::collections::VecDeque;
@@ -263,7 +264,7 @@ impl Pg {
             durable_write: m.durable_write,
             serves: m.serves,
             unstable: m.unstable,
-            incoming: m.incoming,
+            incoming: Seldom::of(m.incoming),
             ..Peers::default()
         };
         self.state = if m.leads { State::Active } else { State::ReplicaActive };

@@ -22,7 +22,7 @@ use crate::moving::{Handover, Late, Move, second_name};
 use crate::pace::Class;
 use crate::pg::kept;
 use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::session::Incoming;
+use crate::pg::recovery::incoming::Incoming;
 use crate::pg::report::{Stage, Stamps};
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
@@ -51,7 +51,7 @@ pub(crate) struct MemberState {
     pub(in crate::pg) durable_write: u64,
     pub(in crate::pg) serves: bool,
     pub(in crate::pg) unstable: BTreeMap<HObject, u64>,
-    pub(in crate::pg) incoming: BTreeMap<(PeerId, u64), Incoming>,
+    pub(in crate::pg) incoming: Incoming,
     pub(in crate::pg) stamps: Stamps,
 }
 
@@ -566,7 +566,7 @@ impl Pg {
                 durable_write: p.durable_write,
                 serves: p.serves,
                 unstable: p.unstable.clone(),
-                incoming: p.incoming.clone(),
+                incoming: Incoming::clone(&p.incoming),
                 stamps: self.stamps.clone(),
             },
             counters: self.counters,
