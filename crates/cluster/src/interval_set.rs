@@ -28,6 +28,17 @@ impl IntervalSet {
         self.ranges.iter().map(|(s, l)| (*s, *l))
     }
 
+    /// Ranges that begin in `first..=last`, ascending.
+    pub fn starting_in(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        (first <= last).then(|| self.ranges.range(first..=last)).into_iter().flatten().map(|(s, l)| (*s, *l))
+    }
+
+    /// The last range that begins at or below `x`.
+    #[must_use]
+    pub fn last_up_to(&self, x: u64) -> Option<(u64, u64)> {
+        self.ranges.range(..=x).next_back().map(|(s, l)| (*s, *l))
+    }
+
     /// Number of ranges.
     #[must_use]
     pub fn num_intervals(&self) -> usize {
@@ -150,6 +161,10 @@ mod tests {
                 // Adjacent ranges are joined: no range ends where the next begins.
                 let v: Vec<_> = s.iter().collect();
                 assert!(v.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0), "seed {seed}");
+                let (a, b) = (rng.below(220), rng.below(220));
+                let within: Vec<_> = v.iter().copied().filter(|(s, _)| (a..=b).contains(s)).collect();
+                assert_eq!(s.starting_in(a, b).collect::<Vec<_>>(), within, "seed {seed}");
+                assert_eq!(s.last_up_to(a), v.iter().copied().rfind(|(s, _)| *s <= a), "seed {seed}");
             }
         }
     }

@@ -6,9 +6,12 @@
 
 mod support;
 
+use mon::core::cluster_state::Role;
 use mon::core::options::MonOptions;
 use serde_json::{Value, json};
 use support::*;
+use wire::msg::MPgStats;
+use wire::types::{PgStat, pg_state};
 
 fn cluster() -> (Cluster, u64) {
     let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
@@ -32,6 +35,23 @@ fn with_pools(c: &mut Cluster, admin: u64) {
     for p in ["x2", "x3"] {
         let rm = json!({ "prefix": "osd pool rm", "pool": p, "pool2": p, "yes_i_really_really_mean_it": true });
         c.ok(admin, &rm);
+    }
+}
+
+/// Opens the OSDs' sessions with the manager role and reports all PGs, so that OSDs take requests for scrubs.
+fn with_reports(c: &mut Cluster) {
+    let map = c.map().clone();
+    let up: Vec<i32> = map.osds().filter(|o| map.is_up(*o)).map(|o| o.0).collect();
+    for osd in up {
+        let mgr = c.osd_session(osd, osd_addr(osd), Role::Mgr);
+        let of_pool = |(id, p): (&base::PoolId, &std::sync::Arc<cluster::PgPool>)| {
+            (0..p.pg_num).map(|seed| base::PgId { pool: *id, seed }).collect::<Vec<_>>()
+        };
+        let mine = map.pools.iter().flat_map(of_pool).filter(|pg| map.pg_to_up_acting(*pg).acting_primary.0 == osd);
+        let mut stat = PgStat { reported_seq: 1, acting_primary: base::OsdId(osd), ..PgStat::default() };
+        stat.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+        let pg_stat = mine.map(|pg| (pg, stat.clone())).collect();
+        c.send(mgr, &MPgStats { fsid: FSID, pg_stat, ..MPgStats::default() });
     }
 }
 
@@ -69,6 +89,7 @@ fn osds_flags_placement_and_crush() {
 fn keys_configuration_logs_and_health() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
+    with_reports(&mut c);
     replay(&mut c, admin, include_str!("transcripts/auth_and_config.jsonl"));
 }
 

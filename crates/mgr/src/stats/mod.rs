@@ -333,6 +333,23 @@ impl PgStats {
         pools.get(&id).cloned().unwrap_or_default()
     }
 
+    /// True if the sums of a pool are complete: each of its `pg_num` PGs has reported, or a separate manager sums up.
+    #[must_use]
+    pub fn is_complete(&self, id: PoolId, pg_num: u32) -> bool {
+        self.foreign.is_some() || self.num_by_pool.get(&id).is_some_and(|n| *n >= i64::from(pg_num))
+    }
+
+    /// PGs of the map that have not reported since the process started, at most `most`.
+    #[must_use]
+    pub fn silent_pgs(&self, map: &OsdMap, most: usize) -> Vec<PgId> {
+        let silent = map.pools.iter().filter(|(id, p)| !self.is_complete(**id, p.pg_num));
+        silent
+            .flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed }))
+            .filter(|pg| !self.pgs.contains_key(pg))
+            .take(most)
+            .collect()
+    }
+
     /// Sums of all PGs.
     #[must_use]
     pub fn sum(&self) -> &PoolStat {

@@ -47,12 +47,6 @@ fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(s) = p.snap_by_name(&snap).map(|s| s.snapid) else {
         return done(format!("pool {pool} snap {snap} does not exist"));
     };
-    let epoch = c.state.osdmap.epoch.next();
-    if let Some(p) = c.pending.pool_mut(c.state, id) {
-        p.snaps.remove(&s.0);
-        p.snap_seq = SnapId(p.snap_seq.0 + 1);
-        p.snap_epoch = epoch;
-    }
-    c.inc().new_removed_snaps.entry(id).or_default().insert(s.0, 1);
+    c.pending.remove_snap(c.state, id, s);
     committed(format!("removed pool {pool} snap {snap}"))
 }

@@ -4,7 +4,7 @@ use super::args::parse_osd;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use base::{OsdId, PgId, errno};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::WireMessage;
 use wire::msg::{MOsdForceRecovery, MOsdScrub2};
 use wire::types::{PgStat, pg_state};
@@ -112,6 +112,28 @@ fn send(c: &Ctx<'_>, kind: Kind, by: BTreeMap<OsdId, Vec<PgId>>) -> Vec<CommandE
         .collect()
 }
 
+/// Most PGs without a report that a request looks up in the map; with more, it is refused at once.
+const SILENT_PGS: usize = 1024;
+
+/// Refuses a request to OSDs of which one has no session with the manager role, as Ceph does.
+fn connected<'a>(c: &Ctx<'_>, osds: impl IntoIterator<Item = &'a OsdId>) -> Res<()> {
+    match osds.into_iter().find(|o| !c.state.mgr_osds.contains_key(o)) {
+        Some(o) => refuse(errno::EAGAIN, format!("primary {o} is not currently connected; try again")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a request while PGs that it is about have not reported, since the manager role does not know them.
+fn reported(c: &Ctx<'_>, about: impl Fn(PgId, OsdId) -> bool) -> Res<()> {
+    let map = &c.state.osdmap;
+    let silent = c.state.mgr.stats.silent_pgs(map, SILENT_PGS);
+    let many = silent.len() == SILENT_PGS;
+    if many || silent.iter().any(|pg| about(*pg, map.pg_to_up_acting(*pg).acting_primary)) {
+        return refuse(errno::EAGAIN, "placement groups have not reported to the manager yet; try again");
+    }
+    Ok(())
+}
+
 /// The PGs that `keep` selects, by primary; PGs whose primary is down are left out.
 fn by_primary(c: &Ctx<'_>, keep: impl Fn(&PgId, &PgStat) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
     let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
@@ -135,9 +157,18 @@ fn osd(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
             Some(o) => vec![o],
         }
     };
-    let by = by_primary(c, |_, s| list.contains(&s.acting_primary));
-    let names: Vec<String> = list.iter().map(|o| o.0.to_string()).collect();
-    let mut out = CommandOutcome::done(format!("instructed osd(s) {} to {}", names.join(","), kind.word()));
+    let (here, gone): (Vec<OsdId>, Vec<OsdId>) = list.into_iter().partition(|o| c.state.mgr_osds.contains_key(o));
+    let names = |l: &[OsdId]| l.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(",");
+    if here.is_empty() {
+        return refuse(errno::EAGAIN, format!("osd(s) {} are not connected", names(&gone)));
+    }
+    reported(c, |_, primary| here.contains(&primary))?;
+    let by = by_primary(c, |_, s| here.binary_search(&s.acting_primary).is_ok());
+    let mut rs = format!("instructed osd(s) {} to {}", names(&here), kind.word());
+    if !gone.is_empty() {
+        rs += &format!("; osd(s) {} were not connected", names(&gone));
+    }
+    let mut out = CommandOutcome::done(rs);
     out.effects = send(c, kind, by);
     Ok(out)
 }
@@ -154,6 +185,9 @@ fn pg(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     let primary = c.state.osdmap.pg_to_up_acting(id).acting_primary;
     if primary.0 < 0 {
         return refuse(errno::EAGAIN, format!("pg {id} has no primary osd"));
+    }
+    if !c.state.mgr_osds.contains_key(&primary) {
+        return refuse(errno::EAGAIN, format!("pg {id} primary {primary} is not currently connected"));
     }
     let mut out = CommandOutcome::done(format!("instructing pg {id} on {primary} to {}", kind.word()));
     out.effects = send(c, kind, [(primary, vec![id])].into());
@@ -175,7 +209,9 @@ fn pools(c: &Ctx<'_>) -> Res<Vec<base::PoolId>> {
 
 fn pool(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     let pools = pools(c)?;
+    reported(c, |id, _| pools.contains(&id.pool))?;
     let by = by_primary(c, |id, _| pools.contains(&id.pool));
+    connected(c, by.keys())?;
     let mut out = CommandOutcome::done("");
     out.effects = send(c, kind, by);
     Ok(out)
@@ -188,6 +224,7 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
     let mut rc = 0;
     if by_pool {
         let pools = pools(c)?;
+        reported(c, |id, _| pools.contains(&id.pool))?;
         ids.extend(c.state.mgr.stats.pgs().map(|(id, _)| *id).filter(|id| pools.contains(&id.pool)));
     } else {
         for w in c.args.list("pgid") {
@@ -206,16 +243,19 @@ fn force(c: &mut Ctx<'_>, options: u8, by_pool: bool) -> Res<CommandOutcome> {
     } else {
         ("backfilling", pg_state::DEGRADED | pg_state::BACKFILL_WAIT | pg_state::BACKFILLING)
     };
-    let mut chosen = Vec::new();
+    let mut chosen = BTreeSet::new();
     for id in ids {
-        let state = c.state.mgr.stats.pg(id).map_or(0, PgStat::state);
-        if state & busy == 0 {
+        let Some(stat) = c.state.mgr.stats.pg(id) else {
+            return refuse(errno::EAGAIN, format!("pg {id} has not reported to the manager yet; try again"));
+        };
+        if stat.state() & busy == 0 {
             rs += &format!("pg {id} doesn't require {what}; ");
         } else {
-            chosen.push(id);
+            chosen.insert(id);
         }
     }
     let by = by_primary(c, |id, _| chosen.contains(id));
+    connected(c, by.keys())?;
     let effects = by
         .into_iter()
         .map(|(o, pgs)| {

@@ -3,7 +3,7 @@
 //! Invariants:
 //!  1. The head (map epochs, their bounds, and records that must change with them) is one transaction, and makes the
 //!     proposal visible. Earlier transactions hold records that mean nothing without the head, or that are valid
-//!     alone. Later ones remove records that the head made obsolete.
+//!     alone. Later ones remove records that the head made obsolete, or write records that may be lost.
 //!  2. No key is changed twice: the last change of a key counts.
 
 use std::collections::BTreeMap;
@@ -27,6 +27,7 @@ pub(super) struct Batch {
     head: Writes,
     ranges: Vec<Range>,
     rest: Writes,
+    rest_ranges: Vec<Range>,
 }
 
 /// The transactions of a proposal, in order.
@@ -65,9 +66,24 @@ impl Batch {
         self.head.insert(k.into(), v);
     }
 
+    /// Writes a record that is valid without the head, or removes it.
+    pub(super) fn put_or_delete(&mut self, k: Bytes, v: Option<Bytes>) {
+        self.records.insert(k, v);
+    }
+
+    /// Writes or removes a record after the head.
+    pub(super) fn after(&mut self, k: Bytes, v: Option<Bytes>) {
+        self.rest.insert(k, v);
+    }
+
     /// Removes a record that the head makes obsolete.
     pub(super) fn delete_after(&mut self, k: impl Into<Bytes>) {
         self.rest.insert(k.into(), None);
+    }
+
+    /// Removes a range of records that the head makes obsolete.
+    pub(super) fn remove_range_after(&mut self, r: Range) {
+        self.rest_ranges.push(r);
     }
 
     /// Removes a range with the head.
@@ -92,18 +108,22 @@ impl Batch {
     pub(super) fn into_parts(self) -> Parts {
         let sum = |w: &Writes| w.iter().map(|(k, v)| cost(k, v.as_ref())).sum::<usize>();
         let head_bytes = sum(&self.head);
-        let small = self.records.len() + self.rest.len() + self.head.len() + self.ranges.len() <= PART_OPS
+        let ranges = self.ranges.len() + self.rest_ranges.len();
+        let small = self.records.len() + self.rest.len() + self.head.len() + ranges <= PART_OPS
             && head_bytes + sum(&self.records) + sum(&self.rest) <= PART_BYTES;
         let mut head: Vec<Write> = self.ranges.into_iter().map(Write::DeleteRange).collect();
         head.extend(self.head.into_iter().map(write));
         if small {
             head.extend(self.records.into_iter().chain(self.rest).map(write));
+            head.extend(self.rest_ranges.into_iter().map(Write::DeleteRange));
             return Parts { parts: vec![head], head: 0 };
         }
         let mut parts = split(self.records);
         let at = parts.len();
         parts.push(head);
         parts.extend(split(self.rest));
+        let ranges: Vec<Write> = self.rest_ranges.into_iter().map(Write::DeleteRange).collect();
+        parts.extend(ranges.chunks(PART_OPS).map(<[Write]>::to_vec));
         Parts { parts, head: at }
     }
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, Utime};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
@@ -154,10 +154,12 @@ pub struct ClusterState {
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs that no OSD has created yet.
     pub creating: BTreeMap<PgId, CreatingPg>,
-    /// Snapshots that every PG of a pool has purged, by pool.
+    /// Snapshot ids by pool that every PG has purged, or that removals took for themselves.
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
     /// State of the manager role: statistics, services (volatile).
     pub mgr: Manager,
+    /// Sessions of OSDs with the manager role, by OSD (volatile). Requests go to the newest.
+    pub mgr_osds: BTreeMap<OsdId, BTreeSet<u64>>,
     /// Open sessions by connection (volatile).
     pub sessions: BTreeMap<u64, SessionSummary>,
     /// Number of times that a monitor began to lead this cluster, including this time.
@@ -237,6 +239,10 @@ pub struct Pending {
     pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
     /// PGs that OSDs reported as created.
     pub created_pgs: Vec<PgId>,
+    /// Snapshot ids that removals took for themselves, by pool; they count as purged.
+    pub taken_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Pools whose purged snapshots move from the record of an earlier build to the present ones.
+    pub moved_purged: BTreeSet<PoolId>,
     /// New rotating service keys.
     pub service_keys: Option<auth::ServiceKeys>,
     /// End of the next batch of global ids.
@@ -263,6 +269,8 @@ impl Pending {
             && self.mds_metadata.is_empty()
             && self.osd_metadata.is_empty()
             && self.created_pgs.is_empty()
+            && self.taken_snaps.is_empty()
+            && self.moved_purged.is_empty()
             && self.service_keys.is_none()
             && self.global_id_end.is_none()
             && self.term.is_none()
@@ -332,6 +340,19 @@ impl Pending {
         let current = self.map(state).pool(pool).cloned()?;
         let inc = self.inc_mut(state);
         Some(inc.new_pools.entry(pool).or_insert_with(|| PgPool::clone(&current)))
+    }
+
+    /// Queues a snapshot of a pool for removal. As in Ceph the removal takes the pool's next snapshot id. That id
+    /// counts as purged at once, so that it leaves no gap between purged snapshots.
+    pub fn remove_snap(&mut self, state: &ClusterState, pool: PoolId, snap: SnapId) {
+        let epoch = state.osdmap.epoch.next();
+        let Some(p) = self.pool_mut(state, pool) else { return };
+        p.snaps.remove(&snap.0);
+        p.snap_seq = SnapId(p.snap_seq.0 + 1);
+        p.snap_epoch = epoch;
+        let taken = p.snap_seq.0;
+        self.taken_snaps.entry(pool).or_default().insert(taken, 1);
+        self.inc_mut(state).new_removed_snaps.entry(pool).or_default().insert(snap.0, 1);
     }
 
     /// A `config-key` entry with pending changes.

@@ -202,11 +202,7 @@ impl MonCore {
         for e in effects {
             match e {
                 CommandEffect::ToOsd(osd, m) => {
-                    let conn = self
-                        .sessions
-                        .iter()
-                        .find(|(_, s)| s.role == Role::Mgr && s.osd() == Some(osd))
-                        .map(|(c, _)| *c);
+                    let conn = self.state.mgr_osds.get(&osd).and_then(|all| all.last()).copied();
                     match conn {
                         Some(c) => self.send(c, m),
                         None => tracing::warn!("mgr: dropping a request to {osd}, which has no manager session"),

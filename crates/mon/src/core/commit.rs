@@ -191,7 +191,9 @@ impl MonCore {
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
         }
-        self.state.purged_snaps.extend(done.purged);
+        for (pool, snaps) in done.purged {
+            self.state.purged_snaps.entry(pool).or_default().union_of(&snaps);
+        }
         if let Some(m) = done.map {
             self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
             for id in &m.inc.old_pools {

@@ -24,6 +24,7 @@ use super::global_id::GlobalIds;
 use super::log::ClusterLog;
 use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
+use super::purged;
 use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
 
 /// Number of incrementals read at start; older ones are read on demand.
@@ -122,6 +123,8 @@ pub(super) struct Loaded {
     global_ids: GlobalIds,
     bounds_revision: u64,
     format: u32,
+    /// Pools whose purged snapshots are in the record of an earlier build.
+    moved_purged: BTreeSet<PoolId>,
 }
 
 impl Loaded {
@@ -168,6 +171,7 @@ impl Loaded {
             creating: BTreeMap::new(),
             purged_snaps: BTreeMap::new(),
             mgr: mgr::Manager::new(now.wall),
+            mgr_osds: BTreeMap::new(),
             sessions: BTreeMap::new(),
             term: 0,
             mgr_metadata: BTreeMap::new(),
@@ -180,9 +184,7 @@ impl Loaded {
         };
         let global_ids = GlobalIds::default();
         let mut service_keys = ServiceKeys::default();
-        for (k, e) in records {
-            load_record(&mut state, k, &e.value, &global_ids, &mut service_keys)?;
-        }
+        let moved_purged = load_records(&mut state, records, &global_ids, &mut service_keys)?;
         // A removed pool may have left records.
         let map = Arc::clone(&state.osdmap);
         state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
@@ -192,7 +194,7 @@ impl Loaded {
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
-        Ok(Self { state, service_keys, global_ids, bounds_revision, format })
+        Ok(Self { state, service_keys, global_ids, bounds_revision, format, moved_purged })
     }
 }
 
@@ -206,7 +208,7 @@ impl MonCore {
         now: Now,
     ) -> Result<Self, LoadError> {
         let loaded = Loaded::read(records, maps, setup.name, setup.options, setup.random, now)?;
-        let Loaded { state, service_keys, global_ids, bounds_revision, format } = loaded;
+        let Loaded { state, service_keys, global_ids, bounds_revision, format, moved_purged } = loaded;
         let mut instance = [0; 8];
         state.random.fill(&mut instance);
         let mut core = Self {
@@ -246,6 +248,7 @@ impl MonCore {
             commits: (0, 0),
             now,
         };
+        core.pending.moved_purged = moved_purged;
         core.start(setup.mgr_addrs, now);
         Ok(core)
     }
@@ -260,6 +263,7 @@ impl MonCore {
         // The term is durable before any client is served (`is_ready`).
         self.state.term += 1;
         self.pending.term = Some(self.state.term);
+        self.close_purged_gaps();
         self.tick_auth();
         if let Some(addrs) = mgr_addrs {
             let name = self.state.mon_name.clone();
@@ -280,6 +284,20 @@ impl MonCore {
         if self.state.mgrmap.active_gid == super::global_id::FIRST - 1 {
             *self.pending.mgrmap_mut(&self.state) =
                 MgrMap { epoch: self.state.mgrmap.epoch.next(), ..MgrMap::default() };
+        }
+    }
+
+    /// Adds ids that no snapshot has to the purged snapshots of pools whose record is of an earlier build.
+    fn close_purged_gaps(&mut self) {
+        for (pool, purged) in &self.state.purged_snaps {
+            if !self.pending.moved_purged.contains(pool) {
+                continue;
+            }
+            let app = self.state.osdmap.pool(*pool).is_some_and(|p| p.application_metadata.contains_key("cephfs"));
+            let gaps = purged::unused(&self.state.osdmap, *pool, purged, app || self.state.fsmap.uses_pool(*pool));
+            if !gaps.is_empty() {
+                self.pending.taken_snaps.insert(*pool, gaps);
+            }
         }
     }
 
@@ -331,6 +349,21 @@ fn count(k: &Bytes, n: u64) -> Result<u64, LoadError> {
 /// Upper bound of stored counters.
 const COUNT_MAX: u64 = 1 << 62;
 
+/// Loads all records; the result are the pools whose purged snapshots are in the record of an earlier build.
+fn load_records(
+    s: &mut ClusterState,
+    records: &[(Bytes, Entry)],
+    ids: &GlobalIds,
+    service_keys: &mut ServiceKeys,
+) -> Result<BTreeSet<PoolId>, LoadError> {
+    let mut moved = BTreeSet::new();
+    for (k, e) in records {
+        moved.extend(load_purged(s, k, &e.value)?);
+        load_record(s, k, &e.value, ids, service_keys)?;
+    }
+    Ok(moved)
+}
+
 fn load_record(
     s: &mut ClusterState,
     k: &Bytes,
@@ -363,8 +396,6 @@ fn load_record(
         s.mds_metadata.insert(n, decode(k, v)?);
     } else if let Some(n) = hex(key::CREATING) {
         decode::<CreatingPool>(k, v)?.add_to(PoolId(n as i64), &mut s.creating);
-    } else if let Some(n) = hex(key::PURGED_POOL) {
-        s.purged_snaps.insert(PoolId(n as i64), decode::<IntervalSet>(k, v)?);
     } else if text == key::SERVICE_KEYS {
         *service_keys = decode(k, v)?;
     } else if text == key::TERM {
@@ -373,6 +404,17 @@ fn load_record(
         ids.loaded(count(k, decode(k, v)?)?);
     }
     Ok(())
+}
+
+/// Loads a record of purged snapshots; the result is the pool whose snapshots are in the record of an earlier build.
+fn load_purged(s: &mut ClusterState, k: &Bytes, v: &Bytes) -> Result<Option<PoolId>, LoadError> {
+    let Some(rest) = std::str::from_utf8(k).ok().and_then(|t| t.strip_prefix(key::PURGED_POOL)) else {
+        return Ok(None);
+    };
+    let (pool, block) = rest.split_once('/').map_or((rest, None), |(p, b)| (p, Some(b)));
+    let Ok(pool) = u64::from_str_radix(pool, 16).map(|n| PoolId(n as i64)) else { return Ok(None) };
+    s.purged_snaps.entry(pool).or_default().union_of(&decode::<IntervalSet>(k, v)?);
+    Ok(block.is_none().then_some(pool))
 }
 
 /// CRUSH type of hosts.

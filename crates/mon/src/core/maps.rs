@@ -131,6 +131,12 @@ impl MapHistory {
         }
     }
 
+    /// The first epoch that the store still holds records of; 0 if there is none.
+    #[must_use]
+    pub fn first_kept(&self) -> Epoch {
+        self.checkpoints.first().copied().unwrap_or_default()
+    }
+
     /// Drops epochs below `oldest`.
     pub fn trim(&mut self, oldest: Epoch) {
         self.oldest = oldest;
@@ -166,12 +172,14 @@ fn incs(first: Epoch, last: Epoch) -> Range {
     Range { start: key::inc(first), end: Some(key::inc(last.next())) }
 }
 
-/// The ranges to remove when `first` becomes the first checkpoint: earlier full maps, and incrementals up to its own.
+/// The ranges to remove when `first` becomes the first checkpoint: earlier full maps, incrementals up to its own,
+/// and the earlier records of purged snapshots.
 #[must_use]
 pub fn below(first: Epoch) -> Vec<Range> {
     let full = Range { start: key::full(Epoch(0)), end: Some(key::full(first)) };
     let inc = Range { start: key::inc(Epoch(0)), end: Some(key::inc(first.next())) };
-    vec![full, inc]
+    let purged = Range { start: key::purged_snaps(Epoch(0)), end: Some(key::purged_snaps(first)) };
+    vec![full, inc, purged]
 }
 
 /// Maps read from the store.

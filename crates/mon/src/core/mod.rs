@@ -35,6 +35,7 @@ mod perf;
 pub(crate) mod pg_num;
 mod poolop;
 mod propose;
+mod purged;
 mod query;
 pub mod reading;
 pub mod records;
@@ -221,6 +222,9 @@ impl MonCore {
             self.state.sessions.insert(c, session.summary());
         }
         let mgr = session.role == Role::Mgr;
+        if let Some(osd) = session.osd().filter(|_| mgr) {
+            self.state.mgr_osds.entry(osd).or_default().insert(c);
+        }
         self.sessions.insert(c, session);
         if mgr {
             self.mgr_opened(c);
@@ -229,7 +233,15 @@ impl MonCore {
 
     fn closed(&mut self, c: ConnKey) {
         self.close_service(c);
-        self.sessions.remove(&c);
+        let osd = self.sessions.remove(&c).and_then(|s| s.osd());
+        if let Some(osd) = osd
+            && let Some(all) = self.state.mgr_osds.get_mut(&osd)
+        {
+            all.remove(&c);
+            if all.is_empty() {
+                self.state.mgr_osds.remove(&osd);
+            }
+        }
         self.state.sessions.remove(&c);
         self.ops.forget(c);
         self.deferred.forget(c);

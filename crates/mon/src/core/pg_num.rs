@@ -211,11 +211,17 @@ impl MonCore {
         {
             return;
         }
+        let stats = &self.state.mgr.stats;
+        if map.osds().any(|o| map.is_up(o) && map.is_in(o) && stats.osd(o).is_none()) {
+            // Space and sizes are not known yet.
+            return;
+        }
         let per_osd = crate::command::pool::pgs_per_osd(&self.state);
         for (id, s) in mgr::stats::autoscale::sizes(&self.state.mgr.stats, &map, per_osd) {
             let Some(p) = map.pool(id) else { continue };
             let still = p.pg_num == p.pg_num_target && p.pg_num_pending == p.pg_num && p.pgp_num == p.pgp_num_target;
-            let may = still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);
+            let known = self.state.mgr.stats.is_complete(id, p.pg_num);
+            let may = known && still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);
             let n = s.pg_num.min(self.state.options.max_pool_pg_num);
             if !s.would_adjust || p.pg_autoscale_mode != autoscale::ON || !may || n == p.pg_num {
                 continue;

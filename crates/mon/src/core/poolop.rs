@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{PoolId, SnapId, errno};
+use base::{Epoch, PoolId, SnapId, errno};
 use bytes::Bytes;
 use cluster::caps::{Need, OsdCaps};
 use cluster::pool::{PoolSnap, flag};
@@ -95,7 +95,6 @@ impl MonCore {
 
     fn snap_op(&mut self, m: &MPoolOp) -> Result<Option<Bytes>, i32> {
         let id = PoolId(m.pool.into());
-        let now = self.now.wall;
         let epoch = self.state.osdmap.epoch.next();
         let pool = Arc::clone(self.pending.map(&self.state).pool(id).ok_or(errno::ENOENT)?);
         if pool.is_tier() {
@@ -120,43 +119,37 @@ impl MonCore {
             }
             _ => {}
         }
+        match (m.op, named) {
+            (pool_op::DELETE_SNAP, Some(snap)) => self.pending.remove_snap(&self.state, id, snap),
+            (pool_op::DELETE_UNMANAGED_SNAP, _) => self.pending.remove_snap(&self.state, id, m.snapid),
+            _ => return self.new_snap(id, m, epoch),
+        }
+        Ok(None)
+    }
+
+    /// Adds a snapshot to a pool; the result is the answer's payload.
+    fn new_snap(&mut self, id: PoolId, m: &MPoolOp, epoch: Epoch) -> Result<Option<Bytes>, i32> {
+        let stamp = self.now.wall;
         let p = self.pending.pool_mut(&self.state, id).ok_or(errno::ENOENT)?;
         p.snap_epoch = epoch;
-        let mut removed = None;
-        let mut data = None;
-        match m.op {
-            pool_op::CREATE_SNAP => {
-                p.flags |= flag::POOL_SNAPS;
-                let s = SnapId(p.snap_seq.0 + 1);
-                p.snap_seq = s;
-                p.snaps.insert(s.0, PoolSnap { snapid: s, stamp: now, name: m.name.0.clone() });
-            }
-            pool_op::DELETE_SNAP => {
-                removed = named;
-                p.snaps.retain(|_, s| s.name != m.name.0);
-                p.snap_seq = SnapId(p.snap_seq.0 + 1);
-            }
-            pool_op::CREATE_UNMANAGED_SNAP => {
-                p.flags |= flag::SELFMANAGED_SNAPS;
-                // The first id of a pool is 2: 1 marks a pool that never had any.
-                p.snap_seq = SnapId(p.snap_seq.0.max(1) + 1);
-                data = Some(p.snap_seq.0.to_bytes(Features::PACIFIC));
-            }
-            _ => {
-                removed = Some(m.snapid);
-                p.snap_seq = SnapId(p.snap_seq.0 + 1);
-            }
+        if m.op == pool_op::CREATE_SNAP {
+            p.flags |= flag::POOL_SNAPS;
+            let s = SnapId(p.snap_seq.0 + 1);
+            p.snap_seq = s;
+            p.snaps.insert(s.0, PoolSnap { snapid: s, stamp, name: m.name.0.clone() });
+            return Ok(None);
         }
-        if let Some(s) = removed {
-            self.pending.inc_mut(&self.state).new_removed_snaps.entry(id).or_default().insert(s.0, 1);
-        }
-        Ok(data)
+        p.flags |= flag::SELFMANAGED_SNAPS;
+        // The first id of a pool is 2: 1 marks a pool that never had any.
+        p.snap_seq = SnapId(p.snap_seq.0.max(1) + 1);
+        Ok(Some(p.snap_seq.0.to_bytes(Features::PACIFIC)))
     }
 
     /// True if the snapshot is being removed or was removed.
     pub(super) fn is_removed_snap(&self, pool: PoolId, snap: SnapId) -> bool {
         self.state.osdmap.removed_snaps_queue.get(&pool).is_some_and(|q| q.contains(snap.0))
             || self.state.purged_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
+            || self.pending.taken_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
             || self.pending.inc().is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::{Epoch, OsdId, PgId, PoolId, errno};
 use bytes::Bytes;
 use cluster::osdmap::{CANONICAL, osd_state};
-use cluster::{Incremental, IntervalSet, MapError, OsdMap};
+use cluster::{Incremental, MapError, OsdMap};
 use wire::types::LogEntry;
 
 use super::MonCore;
@@ -21,6 +21,7 @@ use super::cluster_state::{ConfigChange, CreatingPg, Pending};
 use super::commit::Attempt;
 use super::log::LOG_KEEP;
 use super::maps::below;
+use super::purged;
 use super::records::{Bounds, CreatingPool, FORMAT, key, value};
 use super::waiter::Waiter;
 
@@ -55,8 +56,8 @@ pub(super) struct Inflight {
     pub(super) oldest: Epoch,
     pub(super) waiters: Vec<Waiter>,
     pub(super) creating: Queues,
-    /// All purged snapshots of each pool in which this proposal purges some.
-    pub(super) purged: BTreeMap<PoolId, IntervalSet>,
+    /// Snapshot ids that the proposal adds to the purged ones of each pool.
+    pub(super) purged: purged::Sets,
 }
 
 impl Inflight {
@@ -105,6 +106,7 @@ impl MonCore {
             Err(e) => {
                 tracing::error!("mon: dropping a map change that does not apply: {e}");
                 fail_commands(&mut waiters, &e);
+                changes.taken_snaps.clear();
                 None
             }
         };
@@ -112,7 +114,8 @@ impl MonCore {
         if std::mem::take(&mut self.old_format) {
             b.head(key::FORMAT, Some(value(&FORMAT)));
         }
-        let purged = self.put_map(&mut b, map.as_ref(), &mut creating);
+        self.put_map(&mut b, map.as_ref(), &mut creating);
+        let purged = self.put_purged(&mut b, map.as_ref(), &mut changes);
         let bounds = self.new_bounds(&mut b, map.as_ref(), changes.trim_to);
         put_creating(&mut b, &creating);
         self.put_small(&mut b, &changes);
@@ -221,9 +224,9 @@ impl MonCore {
         Ok(())
     }
 
-    /// Writes a map epoch and its records, and returns all purged snapshots of the pools that it purges snapshots of.
-    fn put_map(&self, b: &mut Batch, map: Option<&NewMap>, creating: &mut Queues) -> BTreeMap<PoolId, IntervalSet> {
-        let Some(m) = map else { return BTreeMap::new() };
+    /// Writes a map epoch and its records.
+    fn put_map(&self, b: &mut Batch, map: Option<&NewMap>, creating: &mut Queues) {
+        let Some(m) = map else { return };
         let e = m.map.epoch;
         b.head_blob(key::inc(e), m.inc_blob.clone());
         if m.checkpoint {
@@ -238,21 +241,28 @@ impl MonCore {
         }
         for id in &m.inc.old_pools {
             creating.insert(*id, None);
-            b.delete_after(key::purged_pool(*id));
+            purged::remove(b, *id);
         }
-        let mut purged = m.inc.new_purged_snaps.clone();
-        purged.retain(|p, _| !m.inc.old_pools.contains(p));
-        if !purged.is_empty() {
-            b.put(key::purged_snaps(e), value(&purged));
+    }
+
+    /// Writes the purged snapshots of a proposal, and returns what it adds to those of each pool: the snapshots that
+    /// the map takes off the removal queue, and the ids that removals took for themselves.
+    fn put_purged(&self, b: &mut Batch, map: Option<&NewMap>, c: &mut Pending) -> purged::Sets {
+        let mut add = std::mem::take(&mut c.taken_snaps);
+        if let Some(m) = map {
+            let mut purged = m.inc.new_purged_snaps.clone();
+            purged.retain(|p, _| !m.inc.old_pools.contains(p));
+            if !purged.is_empty() {
+                b.put(key::purged_snaps(m.map.epoch), value(&purged));
+            }
+            add.retain(|p, _| !m.inc.old_pools.contains(p));
+            for (pool, snaps) in purged {
+                add.entry(pool).or_default().union_of(&snaps);
+            }
         }
-        let mut all_purged = BTreeMap::new();
-        for (pool, snaps) in purged {
-            let mut all = self.state.purged_snaps.get(&pool).cloned().unwrap_or_default();
-            all.union_of(&snaps);
-            b.put(key::purged_pool(pool), value(&all));
-            all_purged.insert(pool, all);
-        }
-        all_purged
+        purged::put_moved(b, &self.state.purged_snaps, &add, &c.moved_purged);
+        purged::put(b, &self.state.purged_snaps, &add, &c.moved_purged);
+        add
     }
 
     /// The bounds of the stored epochs after the proposal; adds the removal of lower epochs to the batch.

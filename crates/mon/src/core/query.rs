@@ -26,6 +26,8 @@ use mgr::stats::space;
 const MAX_MAPS_ASKED: u32 = 100;
 /// Most epochs of purged snapshots in one answer.
 const PURGED_EPOCHS_PER_REPLY: usize = 1000;
+/// Most ranges of purged snapshots of past epochs in one answer. An OSD only looks for leaked objects with them.
+const PURGED_RANGES_PER_REPLY: usize = 65_536;
 /// Most lines taken from one LOG message.
 const MAX_LOG_LINES: usize = 10_000;
 /// Number of newest log lines among which a repeated line is recognised.
@@ -141,6 +143,16 @@ impl MonCore {
                 if entries.len() >= PURGED_EPOCHS_PER_REPLY {
                     reached = epoch;
                 }
+            }
+        }
+        if start < self.state.history.first_kept() {
+            // The records of older epochs are removed with their maps; the sets of the pools hold them all.
+            let all = purged_snaps.entry(start).or_default();
+            let mut left = PURGED_RANGES_PER_REPLY;
+            for (pool, set) in &self.state.purged_snaps {
+                let ranges: Vec<(u64, u64)> = set.iter().take(left).collect();
+                left -= ranges.len();
+                all.insert(*pool, ranges);
             }
         }
         let r = MMonGetPurgedSnapsReply { paxos: PaxosHeader::default(), start, last: reached, purged_snaps };

@@ -127,10 +127,20 @@ pub mod key {
     pub fn creating(p: PoolId) -> Bytes {
         format!("{CREATING}{:016x}", p.0).into()
     }
-    /// Key of the snapshots of a pool that all its PGs purged.
+    /// Key of all purged snapshots of a pool, in one record. States of earlier builds have it.
     #[must_use]
     pub fn purged_pool(p: PoolId) -> Bytes {
         format!("{PURGED_POOL}{:016x}", p.0).into()
+    }
+    /// Prefix of the records of a pool's purged snapshots.
+    #[must_use]
+    pub fn purged_blocks(p: PoolId) -> Bytes {
+        format!("{PURGED_POOL}{:016x}/", p.0).into()
+    }
+    /// Key of the purged snapshots of a pool in one block of ids.
+    #[must_use]
+    pub fn purged_block(p: PoolId, block: u64) -> Bytes {
+        format!("{PURGED_POOL}{:016x}/{block:016x}", p.0).into()
     }
     /// Key of the snapshots that an epoch took off the removal queue.
     #[must_use]

@@ -10,7 +10,7 @@ use auth::server::AUTH_TICKET_TTL;
 use base::{Epoch, OsdId, PoolId};
 use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
-use cluster::{IntervalSet, OsdMap};
+use cluster::{IntervalSet, OsdMap, PgPool};
 
 use super::cluster_state::Role;
 use super::log::Prio;
@@ -191,7 +191,7 @@ impl MonCore {
                     bits |= tight.get(o).copied().unwrap_or(0);
                 }
             }
-            let quota = self.quota_reached(*id, pool.quota_max_bytes, pool.quota_max_objects);
+            let quota = self.quota_reached(*id, pool);
             let mut want = 0;
             if quota {
                 want |= flag::FULL | flag::FULL_QUOTA;
@@ -222,13 +222,19 @@ impl MonCore {
         }
     }
 
-    fn quota_reached(&self, id: PoolId, max_bytes: u64, max_objects: u64) -> bool {
+    /// True if a pool has reached a quota. Until all its PGs have reported, a pool that had reached its quota counts as
+    /// if it still had: sums that are not complete prove that much is stored, and never that little is.
+    fn quota_reached(&self, id: PoolId, p: &PgPool) -> bool {
+        let (max_bytes, max_objects) = (p.quota_max_bytes, p.quota_max_objects);
         if max_bytes == 0 && max_objects == 0 {
             return false;
         }
-        let sum = self.state.mgr.stats.pool(id).stats.sum;
+        let stats = &self.state.mgr.stats;
+        let sum = stats.pool(id).stats.sum;
         let at = |n: i64, max: u64| max > 0 && u64::try_from(n).unwrap_or(0) >= max;
-        at(sum.num_bytes, max_bytes) || at(sum.num_objects, max_objects)
+        at(sum.num_bytes, max_bytes)
+            || at(sum.num_objects, max_objects)
+            || p.has_flag(flag::FULL_QUOTA) && !stats.is_complete(id, p.pg_num)
     }
 
     /// Takes snapshots that every PG of a pool has purged off the removal queue.

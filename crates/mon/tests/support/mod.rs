@@ -67,6 +67,8 @@ pub(crate) struct Cluster {
     pub(crate) options: MonOptions,
     pub(crate) next_conn: u64,
     pub(crate) next_tid: u64,
+    /// Number of writes of transactions, and their bytes of keys and values.
+    pub(crate) written: (usize, usize),
 }
 
 pub(crate) fn ask(store: &mut MemoryStore, op: Op) -> Outcome {
@@ -147,6 +149,7 @@ impl Cluster {
             options,
             next_conn: 1,
             next_tid: 1,
+            written: (0, 0),
         };
         me.pump();
         me
@@ -168,6 +171,9 @@ impl Cluster {
             let effects = self.core.take_effects();
             let mut idle = effects.is_empty() && !self.core.has_more();
             for e in effects {
+                if let Effect::Submit(Request { op: Op::Txn(t), .. }) = &e {
+                    self.count_writes(t);
+                }
                 match e {
                     Effect::Send(c, m) => self.out.push((c, m)),
                     Effect::Close(c, why) => self.closed.push((c, why)),
@@ -217,6 +223,16 @@ impl Cluster {
         if !self.unchecked {
             self.check_history();
         }
+    }
+
+    fn count_writes(&mut self, t: &state::Txn) {
+        let bytes = |w: &state::Write| match w {
+            state::Write::Put(k, v, _) => k.len() + v.len(),
+            state::Write::Delete(k) => k.len(),
+            state::Write::DeleteRange(r) => r.start.len(),
+        };
+        self.written.0 += t.then.len();
+        self.written.1 += t.then.iter().map(bytes).sum::<usize>();
     }
 
     /// Checks the map history as a real OSD does.
