@@ -133,6 +133,40 @@ pub(crate) fn options(conf_path: &Path, user: &str, keyring: Option<&Path>) -> R
     Ok(Options { mons, name, key, fsid, timeout: CONNECT_TIMEOUT, modes, mds: false })
 }
 
+/// Client options to connect as `mon.`, with the key of the monitors in `keyring`.
+pub(crate) fn options_as_monitor(conf_path: &Path, keyring: &Path) -> Result<Options, Error> {
+    let conf = Conf::load(conf_path)?;
+    let get = |k: &str| conf.get("client", "admin", k);
+    let mons = mon_addrs(&get("mon_host").ok_or_else(|| format!("{}: no mon_host", conf_path.display()))?)?;
+    let name = AuthName::parse("mon.").ok_or("not a name")?;
+    let key = Some(key_from(keyring, "mon.")?);
+    let modes = net::modes::Modes::take(get)?;
+    Ok(Options { mons, name, key, fsid: None, timeout: CONNECT_TIMEOUT, modes, mds: false })
+}
+
+/// Identity of an OSD's store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreLabels {
+    /// Id of the OSD.
+    pub(crate) whoami: u32,
+    /// The cluster.
+    pub(crate) fsid: String,
+    /// Uuid of the OSD.
+    pub(crate) uuid: String,
+}
+
+/// The identity of the OSD's store on a file or device that no daemon has open.
+pub(crate) fn store_labels(path: &Path) -> Result<StoreLabels, Error> {
+    let mut dev = crate::store::Plain(reactor::disk::open(path)?);
+    let sb = ::store::engine::probe(&mut dev)?;
+    let label = |k: &str| {
+        let text = sb.labels.get(k).map(|v| String::from_utf8_lossy(v).into_owned());
+        text.ok_or_else(|| format!("the store has no label {k}; it is of no OSD"))
+    };
+    let whoami = label("whoami")?.parse().map_err(|_| "the store's label whoami is no number")?;
+    Ok(StoreLabels { whoami, fsid: label("ceph_fsid")?, uuid: label("osd_uuid")? })
+}
+
 /// Makes the monitor's store of a cluster that `up` creates.
 pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
     let read = |path: PathBuf| std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()));

@@ -1,11 +1,13 @@
 //! `belemnite mon` and `belemnite osd`: single daemons, configured by a `ceph.conf`.
 
 use crate::cli::Target;
+use crate::cli::operate::{DaemonCommand, OsdCommand};
 use crate::conf::Conf;
 use crate::{admin, size};
 use base::OsdId;
 use base::id::Uuid;
 use osd::host::options::OsdOptions;
+use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,10 +19,13 @@ const PORTS: (u16, u16) = (6800, 7300);
 
 /// Arguments of `belemnite mon`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct MonArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<DaemonCommand>,
     /// Name of the monitor, without `mon.`
-    #[arg(long, short = 'i', value_name = "ID")]
-    id: String,
+    #[arg(long, short = 'i', value_name = "ID", required = true)]
+    id: Option<String>,
     /// Make the monitor's store from the configuration and the keyrings, then exit
     #[arg(long)]
     mkfs: bool,
@@ -31,10 +36,13 @@ pub(crate) struct MonArgs {
 
 /// Arguments of `belemnite osd`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct OsdArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<OsdCommand>,
     /// Id of the OSD
-    #[arg(long, short = 'i', value_name = "N")]
-    id: i32,
+    #[arg(long, short = 'i', value_name = "N", required = true)]
+    id: Option<i32>,
     /// Make the OSD's store, then exit
     #[arg(long)]
     mkfs: bool,
@@ -58,14 +66,15 @@ pub(crate) struct OsdArgs {
     supervised: bool,
 }
 
-/// Logs go to standard error, filtered by `RUST_LOG`; the default level is `info` for daemons and `warn` otherwise.
-/// A line that cannot be written, such as one on a full file system, is lost and changes nothing else.
+/// Logs go to standard error, filtered by `RUST_LOG`. The default level is `info` for daemons. Commands report errors by
+/// themselves, so theirs is `error`. A line that cannot be written, such as one on a full file system, is lost and changes nothing else.
 pub(crate) fn init_logging(daemon: bool) {
     use tracing_subscriber::EnvFilter;
-    let default = if daemon { "info" } else { "warn" };
+    let default = if daemon { "info" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let began = filter.to_string();
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(!daemon);
+    let log =
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(!daemon && std::io::stderr().is_terminal());
     // The subscriber would report a lost line with `eprintln!`, which panics for the same reason.
     let log = log.log_internal_errors(false).with_env_filter(filter).with_filter_reloading();
     let handle = log.reload_handle();
@@ -106,11 +115,12 @@ fn ip(conf: &Conf, id: &str, key: &str, network: &str) -> Result<Option<IpAddr>,
 /// Runs (or makes) a monitor.
 pub(crate) fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
+    let id = a.id.ok_or("--id names the monitor")?;
     if a.mkfs {
-        return admin::mon_mkfs_from_conf(&conf, &a.id);
+        return admin::mon_mkfs_from_conf(&conf, &id);
     }
-    shift_clock(&conf, "mon", &a.id)?;
-    let options = admin::mon_options(&conf, &a.id)?;
+    shift_clock(&conf, "mon", &id)?;
+    let options = admin::mon_options(&conf, &id)?;
     reactor::run_here(|cx, stopper| async move {
         tokio::task::spawn_local(stop_when_told(a.supervised, stopper));
         mon::host::run(cx, options).await
@@ -154,7 +164,8 @@ const FILE_MIN_FREE: u64 = 256 << 20;
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
-    let id = a.id.to_string();
+    let whoami = a.id.ok_or("--id names the OSD")?;
+    let id = whoami.to_string();
     let get = |k: &str| conf.get("osd", &id, k);
     let fsid = get("fsid").ok_or("the configuration names no fsid")?;
     let fsid = Uuid::parse(&fsid).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?;
@@ -201,7 +212,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         discard: yes("bdev_enable_discard"),
         grow_at_start: yes("bdev_grow_at_start"),
-        whoami: OsdId(a.id),
+        whoami: OsdId(whoami),
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
         key,
@@ -228,7 +239,7 @@ pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     let options = osd_options(&conf, &a)?;
     if !a.mkfs {
-        shift_clock(&conf, "osd", &a.id.to_string())?;
+        shift_clock(&conf, "osd", &options.whoami.0.to_string())?;
         return Ok(osd::host::run(options)?);
     }
     let uuid = match &a.osd_uuid {

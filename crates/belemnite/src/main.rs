@@ -34,15 +34,22 @@ struct Belemnite {
 enum Command {
     /// Create or start a cluster on this machine and keep it running
     Up(up::Args),
-    /// Run a monitor
+    /// Run a monitor; with a command: stop, start or restart a monitor of `up`
     Mon(daemon::MonArgs),
-    /// Run an OSD
+    /// Run an OSD; with a command: stop, start, restart, add, remove or replace an OSD of `up`
     Osd(daemon::OsdArgs),
-    /// Run a radosgw that stops at the end of standard input
-    #[command(hide = true)]
+    /// Stop, start or restart the S3 gateway of `up`
     Gateway(up::gateway::GatewayArgs),
+    /// Stop a cluster that `up` runs, or daemons of it
+    Stop(cli::operate::StopArgs),
+    /// Start daemons of a running `up`
+    Start(cli::operate::StartArgs),
+    /// Restart daemons of a running `up`, or with --rolling all of them one after the other
+    Restart(cli::operate::RestartArgs),
+    /// Show the daemons of a running `up`
+    Daemons(cli::operate::DaemonsArgs),
     /// Show the status of the cluster
-    Status,
+    Status(cli::StatusArgs),
     /// Create, list and remove pools
     #[command(subcommand)]
     Pool(cli::PoolCommand),
@@ -78,8 +85,12 @@ fn complain(e: &dyn std::error::Error) {
 
 fn main() -> ExitCode {
     let b = Belemnite::parse();
-    let logs_to_file = matches!(b.command, Command::Mon(_) | Command::Osd(_));
-    daemon::init_logging(logs_to_file);
+    let is_daemon = match &b.command {
+        Command::Mon(a) => a.command.is_none(),
+        Command::Osd(a) => a.command.is_none(),
+        _ => false,
+    };
+    daemon::init_logging(is_daemon);
     let r = match b.command {
         Command::Store(c) => match store::run(c) {
             Ok(code) => return code,
@@ -90,10 +101,23 @@ fn main() -> ExitCode {
         },
         Command::State(c) => state_cli::run(&b.target, c),
         Command::Up(a) => on_reactor(|| up::run(a)),
+        Command::Mon(daemon::MonArgs { command: Some(c), .. }) => {
+            on_reactor(|| async move { cli::operate::daemon(&b.target, "mon", c).await })
+        }
+        Command::Osd(daemon::OsdArgs { command: Some(c), .. }) => {
+            on_reactor(|| async move { cli::operate::osd_command(&b.target, c).await })
+        }
+        Command::Gateway(up::gateway::GatewayArgs { command: Some(c), .. }) => {
+            on_reactor(|| async move { cli::operate::daemon(&b.target, "rgw", c).await })
+        }
         Command::Mon(a) => daemon::mon(&b.target, a),
         Command::Osd(a) => daemon::osd(&b.target, a),
         Command::Gateway(a) => on_reactor(|| up::gateway::run(a)),
-        Command::Status => on_reactor(|| async move { cli::status(&b.target).await }),
+        Command::Stop(a) => on_reactor(|| async move { cli::operate::stop(&b.target, a).await }),
+        Command::Start(a) => on_reactor(|| async move { cli::operate::start(&b.target, a).await }),
+        Command::Restart(a) => on_reactor(|| async move { cli::operate::restart(&b.target, a).await }),
+        Command::Daemons(a) => on_reactor(|| async move { cli::operate::daemons(&b.target, a).await }),
+        Command::Status(a) => on_reactor(|| async move { cli::status(&b.target, &a).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
         Command::Bench(a) => cli::bench(&b.target, &a),
@@ -104,6 +128,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             complain(e.as_ref());
+            if let Some(status) = cli::operate::exit_status(e.as_ref()) {
+                return status.into();
+            }
             e.downcast_ref::<osd::host::OsdError>().map_or(ExitCode::FAILURE, |e| e.exit_status().into())
         }
     }

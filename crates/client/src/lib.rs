@@ -9,4 +9,4 @@
 pub mod core;
 pub mod host;
 
-pub use host::{Client, ClientError, ObjectRef, Options};
+pub use host::{Client, ClientError, CommandReply, ObjectRef, Options};

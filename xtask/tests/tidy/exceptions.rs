@@ -67,7 +67,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one decision in order of its steps, which share the results of earlier steps",
     ),
     ("crates/belemnite/src/store/bench.rs", "run", "not yet divided: one measurement, with what it prints"),
-    ("crates/belemnite/src/up/mod.rs", "run", "the steps of `up`, in order"),
     ("crates/cls/src/lua/bind.rs", "objclass", "the table of functions that scripts may call, one after the other"),
     (
         "crates/cls/src/rgw/objects.rs",

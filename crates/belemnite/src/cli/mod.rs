@@ -4,6 +4,8 @@ mod bench;
 pub(crate) mod lab;
 pub(crate) mod load;
 mod objects;
+pub(crate) mod operate;
+mod osds;
 
 pub(crate) use bench::BenchArgs;
 
@@ -40,9 +42,14 @@ impl Target {
     }
 
     async fn connect(&self) -> Result<Client, Error> {
-        admin::connect(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref()).await
+        let o = self.options()?;
+        check_refused(&o).await?;
+        Ok(Client::connect(o).await?)
     }
 }
+
+/// Time for a connection to a monitor to be refused.
+const KNOCK_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// `belemnite pool …`
 #[derive(Debug, clap::Subcommand)]
@@ -122,8 +129,30 @@ fn show(mut to: impl Write, text: &str) -> Result<(), Error> {
 }
 
 /// `belemnite status`
-pub(crate) async fn status(t: &Target) -> Result<(), Error> {
-    plain(&t.connect().await?, json!({"prefix": "status"})).await
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Form of the output
+    #[arg(long, short = 'f', value_name = "FORM", value_parser = ["plain", "json", "json-pretty"], default_value = "plain")]
+    format: String,
+}
+
+/// `belemnite status`
+pub(crate) async fn status(t: &Target, a: &StatusArgs) -> Result<(), Error> {
+    plain(&t.connect().await?, json!({"prefix": "status", "format": a.format})).await
+}
+
+/// Checks that a monitor's machine does not refuse connections, so that a cluster that does not run is reported at once.
+async fn check_refused(o: &client::Options) -> Result<(), Error> {
+    let mut refused = Vec::new();
+    for addr in o.mons.iter().filter_map(|m| m.sock) {
+        let tried = tokio::time::timeout(KNOCK_MAX, tokio::net::TcpStream::connect(addr)).await;
+        match tried {
+            Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused => refused.push(addr.to_string()),
+            // A monitor listens, or the network is slow.
+            _ => return Ok(()),
+        }
+    }
+    Err(format!("no monitor listens at {}; is the cluster running? See `belemnite up`", refused.join(", ")).into())
 }
 
 /// `belemnite pool`

@@ -5,10 +5,11 @@
 //! stops it. In a root it sees only the root's files, so its files are below `ROOT/var/lib/belemnite/FSID`; otherwise
 //! they are in the cluster's directory.
 
+use super::Error;
+use super::dir::write_private;
 use super::layout::Layout;
 use super::plan::Plan;
 use super::supervisor::Spec;
-use super::{Error, write_private};
 use client::Client;
 use serde_json::json;
 use std::fs;

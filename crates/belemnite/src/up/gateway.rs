@@ -4,9 +4,10 @@
 //! With `--ceph-root` it runs in that root, with its files in `ROOT/run/belemnite/FSID`. Invariant: secret keys are
 //! passed in files and pipes, and in arguments only to `radosgw-admin`, which has no other way.
 
+use super::dir::write_private;
 use super::layout::Layout;
 use super::plan::{Plan, S3Plan};
-use super::{Args, Error, keyring, say, write_private};
+use super::{Args, Error, keyring, say};
 use crate::admin;
 use client::Client;
 use serde_json::json;
@@ -15,20 +16,26 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Arguments of `belemnite gateway`, which `up` runs: a `radosgw` that stops at the end of standard input.
+/// Arguments of `belemnite gateway`: a command, or those with which `up` runs a `radosgw` that stops at the end of
+/// standard input.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<crate::cli::operate::DaemonCommand>,
     /// Root directory to run in
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide = true)]
     root: Option<PathBuf>,
     /// Path of its configuration in that root
-    #[arg(long, value_name = "FILE")]
-    gateway_conf: PathBuf,
+    #[arg(long, value_name = "FILE", hide = true, required = true)]
+    gateway_conf: Option<PathBuf>,
     /// Name of the gateway
-    #[arg(long, value_name = "NAME")]
-    name: String,
+    #[arg(long, value_name = "NAME", hide = true, required = true)]
+    name: Option<String>,
 }
 
+/// Name of the daemon.
+pub(super) const DAEMON: &str = "rgw.a";
 /// Entity name of the gateway.
 const NAME: &str = "client.rgw.a";
 /// Id of the user.
@@ -145,8 +152,14 @@ pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, E
     Ok(args)
 }
 
-/// Creates the gateway's key with its caps.
-pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
+/// Takes up the gateway's key if the monitor has one, and registers it with its caps otherwise. True if the key is
+/// another one than before.
+pub(super) async fn register(c: &Client, s: &mut S3Plan) -> Result<bool, Error> {
+    if let Some(key) = super::make::key_of(c, NAME).await? {
+        let changed = s.key != key;
+        s.key = key;
+        return Ok(changed);
+    }
     let caps = ["mon", "allow rw", "osd", "allow rwx", "mgr", "allow rw"];
     let import = json!({"prefix": "auth import"}).to_string();
     let ring = keyring(NAME, &s.key, &[(caps[0], caps[1]), (caps[2], caps[3]), (caps[4], caps[5])]);
@@ -154,7 +167,7 @@ pub(super) async fn register(c: &Client, s: &S3Plan) -> Result<(), Error> {
     if r.rc < 0 {
         return Err(format!("the gateway's key: {}", r.status).into());
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Waits for the gateway, creates the user, and prints endpoint and keys for S3 clients.
@@ -203,10 +216,13 @@ pub(super) async fn report(p: &Plan, s: &S3Plan, l: &Layout) -> Result<(), Error
 
 /// Runs a `radosgw` until it exits or standard input ends.
 pub(crate) async fn run(a: GatewayArgs) -> Result<(), Error> {
+    let (Some(conf), Some(name)) = (&a.gateway_conf, &a.name) else {
+        return Err("--gateway-conf and --name are needed".into());
+    };
     let mut child = program(a.root.as_deref(), "radosgw")
         .arg("-c")
-        .arg(&a.gateway_conf)
-        .args(["-n", &a.name, "-f"])
+        .arg(conf)
+        .args(["-n", name, "-f"])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()

@@ -34,6 +34,24 @@ impl Layout {
         self.dir.join("cluster.json")
     }
 
+    /// Note of a change of the cluster that is under way: [`super::dir::Change`] as JSON.
+    #[must_use]
+    pub(crate) fn change(&self) -> PathBuf {
+        self.dir.join("cluster.json.new")
+    }
+
+    /// Directory of the socket at which `up` takes commands; open to its owner only.
+    #[must_use]
+    pub(crate) fn control_dir(&self) -> PathBuf {
+        self.dir.join("control")
+    }
+
+    /// Socket at which `up` takes commands.
+    #[must_use]
+    pub(crate) fn control(&self) -> PathBuf {
+        self.control_dir().join("up.sock")
+    }
+
     /// Lock file, locked while an `up` runs in the directory.
     #[must_use]
     pub(crate) fn lock(&self) -> PathBuf {
@@ -100,6 +118,12 @@ pub(crate) const ETCD_PORTS: u16 = 6;
 #[must_use]
 pub(crate) fn ports_per_osd(reactors: usize) -> u16 {
     PORTS_PER_OSD.max(PORTS_BESIDE_REACTORS.saturating_add(u16::try_from(reactors).unwrap_or(u16::MAX)))
+}
+
+/// Number of ports that an OSD with so many reactors listens on: for clients, for OSDs, and for two kinds of heartbeats.
+#[must_use]
+pub(crate) fn ports_needed(reactors: usize) -> usize {
+    3 + reactors
 }
 
 /// First and last port of an OSD.

@@ -1,31 +1,37 @@
 //! `belemnite up`: a cluster on this machine, with each daemon as a process.
 //!
-//! Makes or reads the [`plan::Plan`] and writes the files for clients and daemons. Starts the monitor, registers new
-//! OSDs by the usual commands, starts the OSDs, and supervises all until it is stopped.
+//! [`dir`] finds the description of the cluster ([`plan::Plan`]), [`options`] compares it with the arguments, [`make`]
+//! makes stores and keys, and [`cluster`] runs the daemons until the end. [`control`] takes an operator's commands.
 
+mod cluster;
+pub(crate) mod control;
+mod detach;
+pub(crate) mod dir;
 mod files;
 mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
+mod make;
 mod manager;
 mod options;
 pub(crate) mod plan;
+mod recover;
 pub(crate) mod supervisor;
 
-use crate::admin;
 use crate::size;
 use client::Client;
+use cluster::{Cluster, Programs};
+use dir::{Change, Holds};
 use layout::Layout;
+use make::Permit;
 use plan::Plan;
-use serde_json::json;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::task::Poll;
+use std::path::PathBuf;
 use std::time::Duration;
-use supervisor::{Change, Daemon, Spec};
+use supervisor::{Program, Spec};
+use tokio::sync::mpsc;
 
 /// Arguments of `belemnite up`.
 #[derive(Debug, clap::Args)]
@@ -79,6 +85,12 @@ pub(crate) struct Args {
     /// Root directory (debootstrap) with Ceph daemons of another release [default: this machine's]
     #[arg(long, value_name = "DIR")]
     ceph_root: Option<PathBuf>,
+    /// Return once the cluster is up, and keep it running in the background, with the output in DIR/log/up.log
+    #[arg(long)]
+    detach: bool,
+    /// Make a lost or damaged cluster.json anew from the stores, keyrings and ceph.conf in DIR, then start the cluster
+    #[arg(long)]
+    recover: bool,
 }
 
 type Error = Box<dyn std::error::Error>;
@@ -89,19 +101,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn say(text: impl std::fmt::Display) {
     // Serving continues if the terminal is closed.
     let _ = writeln!(std::io::stdout(), "{text}");
-}
-
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    let tmp = path.with_extension("tmp");
-    // A file of an earlier run may be readable by other users, or be a link.
-    match fs::remove_file(&tmp) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut f = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&tmp)?;
-    f.write_all(text.as_bytes())?;
-    f.sync_all()?;
-    fs::rename(tmp, path)
 }
 
 fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
@@ -115,131 +114,108 @@ fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
 /// Runs a cluster until it is stopped.
 pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let layout = Layout { dir: layout::absolute(&a.data)? };
-    fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
-    let _lock = lock_dir(&layout)?;
-    let fresh = !layout.plan().exists();
-    let (mut plan, added) = options::decide(&a, &layout)?;
-    plan.fs = files::decide(&a, plan.fs.take())?;
-    let mds = plan.fs.as_ref().map(files::find).transpose()?;
-    plan.mgr = manager::decide(&a, plan.mgr.take())?;
-    let mgr = plan.mgr.as_ref().map(manager::find).transpose()?;
-    let etcd = (plan.mons > 1).then(|| foreign::Foreign::find(None, "etcd", "etcd-server")).transpose()?;
-    check_ports(&plan)?;
-    plan.s3 = gateway::plan(&a, &plan)?;
-    let plan = plan;
-    for d in [layout.run(), layout.log()] {
-        fs::create_dir_all(d)?;
+    control::check_length(&layout)?;
+    if a.detach {
+        return detach::run(&layout);
     }
-    warn_of_space(&plan, &added, &layout);
-    let mut daemons = Vec::new();
-    for spec in etcd.iter().flat_map(|e| etcd_specs(&plan, &layout, e)) {
-        if fresh && layout.data(&spec.name).exists() {
-            // Made by an `up` that was killed before it wrote its plan.
-            fs::remove_dir_all(layout.data(&spec.name))?;
-        }
-        let mut d = Daemon::new(spec, layout.clone());
-        d.start()?;
-        daemons.push(d);
-    }
-    if fresh {
-        say(format_args!("creating a cluster in {}", layout.dir.display()));
-        make_monitor(&plan, &layout)?;
-    } else {
-        say(format_args!("starting the cluster in {}", layout.dir.display()));
-    }
-    let have = fs::read_to_string(layout.conf()).unwrap_or_default();
-    write_private(&layout.conf(), &plan.conf_beside(&layout, &have))?;
-    for id in &added {
-        make_osd(&plan, *id, &layout, a.force)?;
-    }
-    // Write the plan last: everything that it names has been made.
-    write_private(&layout.plan(), &serde_json::to_string_pretty(&plan)?)?;
-    for i in 0..plan.mons {
-        let mut d = Daemon::new(daemon_spec("mon", &plan::mon_name(i), &layout), layout.clone());
-        d.start()?;
-        daemons.push(d);
-    }
-    let control = daemons.len();
-    for o in &plan.osds {
-        daemons.push(Daemon::new(daemon_spec("osd", &o.id.to_string(), &layout), layout.clone()));
-    }
+    let program = Program::of_this_process()?;
     let mut stop = Stop::new()?;
-    if let Some(program) = &mgr {
-        daemons.push(Daemon::new(manager::spec(&plan, &layout, program), layout.clone()));
+    let made = Made::new(&layout)?;
+    let _lock = lock_dir(&layout)?;
+    if a.recover {
+        recover::rebuild(&a, &layout)?;
     }
-    if let Some((f, program)) = plan.fs.as_ref().zip(mds.as_ref()) {
-        for spec in files::specs(&plan, f, &layout, program) {
-            daemons.push(Daemon::new(spec, layout.clone()));
-        }
-    }
-    let ready = {
-        let up = bring_up(&plan, &layout, mds.as_ref(), mgr.as_ref());
-        tokio::pin!(up);
-        loop {
-            tokio::select! {
-                r = &mut up => break r,
-                () = stop.wait() => { stop_all(&mut daemons).await; return Ok(()); }
-                (i, c) = any_change(&mut daemons[..control]) => {
-                    if plan.mons == 1 {
-                        let log = layout.log();
-                        break Err(format!("the monitor did not start ({c:?}); see {}/mon.a.log", log.display()).into());
-                    }
-                    handle_change(&mut daemons[i], c);
-                }
-            }
-        }
+    let (before, unfinished) = match dir::look(&layout)? {
+        Holds::Nothing(c) => (None, c.map(|c| *c)),
+        Holds::Cluster(p, c) => (Some(*p), c.map(|c| *c)),
     };
-    if let Err(e) = ready {
-        stop_all(&mut daemons).await;
-        return Err(e);
-    }
-    for d in &mut daemons[control..] {
-        d.start()?;
-    }
-    let report = report_when_up(&plan, &layout);
-    tokio::pin!(report);
-    let gateway_up = async {
-        match &plan.s3 {
-            Some(s) => gateway::report(&plan, s, &layout).await,
-            None => Ok(()),
-        }
+    let resumed = unfinished.as_ref().filter(|_| before.is_some()).map(|c| (c.plan.clone(), c.makes.clone()));
+    let have = resumed.or_else(|| before.clone().map(|p| (p, Vec::new())));
+    let (mut plan, makes) = options::decide(&a, &layout, have)?;
+    plan.fs = files::decide(&a, plan.fs.take())?;
+    plan.mgr = manager::decide(&a, plan.mgr.take())?;
+    let programs = Programs {
+        mds: plan.fs.as_ref().map(files::find).transpose()?,
+        mgr: plan.mgr.as_ref().map(manager::find).transpose()?,
+        etcd: (plan.mons > 1).then(|| foreign::Foreign::find(None, "etcd", "etcd-server")).transpose()?,
     };
-    tokio::pin!(gateway_up);
-    let (mut reported, mut gateway_reported) = (false, false);
-    loop {
-        tokio::select! {
-            () = stop.wait() => break,
-            r = &mut report, if !reported => {
-                reported = true;
-                match r {
-                    Err(e) => say(format_args!("cannot get the status of the cluster: {e}")),
-                    // The gateway makes its pools when it starts, which needs OSDs.
-                    Ok(()) => match start_gateway(&plan, &layout) {
-                        Ok(d) => daemons.extend(d),
-                        Err(e) => say(format_args!("the gateway cannot be started: {e}")),
-                    },
-                }
-            }
-            r = &mut gateway_up, if reported && !gateway_reported => {
-                gateway_reported = true;
-                if let Err(e) = r {
-                    say(format_args!("the gateway is not ready: {e}"));
-                }
-            }
-            (i, change) = any_change(&mut daemons) => handle_change(&mut daemons[i], change),
-        }
+    check_ports(&plan).await?;
+    plan.s3 = gateway::plan(&a, &plan)?;
+    for d in [layout.run(), layout.log()] {
+        fs::create_dir_all(&d).map_err(|e| format!("{}: {e}", d.display()))?;
     }
-    stop_all(&mut daemons).await;
-    Ok(())
+    let (ask, mut requests) = mpsc::channel(16);
+    let _control = control::serve(&layout, ask)?;
+    made.keep();
+    warn_of_space(&plan, &makes, &layout);
+
+    let change = Change { creates: before.is_none(), makes, plan: plan.clone() };
+    let permit = Permit { force: a.force, unfinished, given_up: None };
+    let mut cluster = Cluster::new(plan, layout.clone(), programs, program);
+    let made = prepare(&change, before.as_ref(), &permit, &layout, &mut cluster);
+    let ran = match made {
+        Ok(()) => cluster.run(&mut requests, stop.wait()).await,
+        Err(e) => Err(e),
+    };
+    cluster.stop_all().await;
+    ran
 }
 
-/// Starts the gateway if the plan has one.
-fn start_gateway(p: &Plan, l: &Layout) -> Result<Option<Daemon>, Error> {
-    let Some(s) = &p.s3 else { return Ok(None) };
-    let spec = Spec { name: "rgw.a".into(), args: gateway::prepare(p, s, l)?, program: None };
-    let mut d = Daemon::new(spec, l.clone());
-    d.start()?;
-    Ok(Some(d))
+/// Makes the stores of a change, with the members of etcd running that a monitor's state needs.
+fn prepare(
+    change: &Change,
+    before: Option<&Plan>,
+    permit: &Permit,
+    l: &Layout,
+    cluster: &mut Cluster,
+) -> Result<(), Error> {
+    make::check(change, l, permit)?;
+    let dir = l.dir.display();
+    match (&permit.unfinished, before) {
+        (Some(c), None) => {
+            say(format_args!("the creation of a cluster in {dir} was interrupted; it begins anew"));
+            make::clear(c, l)?;
+        }
+        (Some(_), Some(_)) => say(format_args!("finishing an interrupted change of the cluster in {dir}")),
+        _ => {}
+    }
+    say(format_args!("{} the cluster in {dir}", if change.creates { "creating" } else { "starting" }));
+    if change.creates || !change.makes.is_empty() {
+        change.begin(l)?;
+    }
+    cluster.start_etcd()?;
+    make::carry_out(change, before, l, permit)
+}
+
+/// A directory that `up` made. It is removed again, if `up` refuses to make a cluster in it.
+struct Made<'a> {
+    layout: &'a Layout,
+    remove: bool,
+}
+
+impl<'a> Made<'a> {
+    fn new(layout: &'a Layout) -> Result<Self, Error> {
+        let remove = !layout.dir.exists();
+        fs::create_dir_all(&layout.dir).map_err(|e| format!("--data {}: {e}", layout.dir.display()))?;
+        Ok(Self { layout, remove })
+    }
+
+    fn keep(mut self) {
+        self.remove = false;
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if self.remove {
+            // A directory with anything else in it stays.
+            let l = self.layout;
+            let _ = fs::remove_file(l.lock());
+            for d in [l.run(), l.log(), l.control_dir(), l.dir.clone()] {
+                let _ = fs::remove_dir(d);
+            }
+        }
+    }
 }
 
 fn daemon_spec(kind: &str, id: &str, l: &Layout) -> Spec {
@@ -283,52 +259,6 @@ fn etcd_specs(p: &Plan, l: &Layout, program: &foreign::Foreign) -> Vec<Spec> {
     (0..p.mons).map(spec).collect()
 }
 
-fn handle_change(d: &mut Daemon, c: Change) {
-    match c {
-        Change::Ended { status, restart_in } => {
-            let how = supervisor::how(status);
-            if restart_in.is_zero() {
-                say(format_args!("{} ended ({how}); starting it again", d.name()));
-            } else {
-                say(format_args!("{} ended ({how}); starting it again in {restart_in:?}", d.name()));
-            }
-        }
-        Change::Due => {
-            if let Err(e) = d.start() {
-                say(format_args!("{} cannot be started: {e}", d.name()));
-            }
-        }
-    }
-}
-
-/// Waits for the first change of any daemon.
-async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
-    let mut waits: Vec<_> = daemons.iter_mut().map(|d| Box::pin(d.wait())).collect();
-    std::future::poll_fn(|cx| {
-        for (i, w) in waits.iter_mut().enumerate() {
-            if let Poll::Ready(c) = w.as_mut().poll(cx) {
-                return Poll::Ready((i, c));
-            }
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-async fn stop_all(daemons: &mut [Daemon]) {
-    say("stopping");
-    // An MDS takes seconds to stop, so all are asked first.
-    for d in daemons.iter_mut().rev().filter(|d| !d.name().starts_with("etcd.")) {
-        d.ask_foreign_to_stop().await;
-    }
-    // OSDs first: they report their shutdown to the monitor.
-    for d in daemons.iter_mut().rev() {
-        if !d.stop().await {
-            say(format_args!("{} did not stop in time and was killed", d.name()));
-        }
-    }
-}
-
 /// Waits for Ctrl-C or SIGTERM.
 struct Stop {
     int: tokio::signal::unix::Signal,
@@ -361,11 +291,45 @@ fn lock_dir(l: &Layout) -> Result<fs::File, Error> {
     }
 }
 
-fn check_ports(p: &Plan) -> Result<(), Error> {
+/// Time that processes of an earlier `up` get to free the ports of this cluster.
+const PORTS_MAX: Duration = Duration::from_secs(8);
+
+/// Checks that the daemons' ports can be used. Ports that are in use may become free in time.
+async fn check_ports(p: &Plan) -> Result<(), Error> {
+    let end = tokio::time::Instant::now() + PORTS_MAX;
+    loop {
+        match ports(p) {
+            Err((e, true)) if tokio::time::Instant::now() >= end => return Err(e.into()),
+            Err((_, true)) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err((e, false)) => return Err(e.into()),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// Tries the daemons' ports. Error: the text, and true if a port is only in use.
+fn ports(p: &Plan) -> Result<(), (String, bool)> {
+    let listen = |port| std::net::TcpListener::bind((p.ip, port));
+    let in_use = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AddrInUse;
     let mons = (0..p.mons).flat_map(|i| [layout::mon_port(p.port, i), layout::mgr_port_of(p.port, i)]);
     let etcd = (0..p.mons).filter(|_| p.mons > 1).map(|i| layout::etcd_ports(p.port, i));
     for port in mons.chain(etcd.flat_map(|(a, b)| [a, b])) {
-        std::net::TcpListener::bind((p.ip, port)).map_err(|e| cannot_listen(p.ip, port, &e, "others with --port"))?;
+        listen(port).map_err(|e| (cannot_listen(p.ip, port, &e, "others with --port"), in_use(&e)))?;
+    }
+    let reactors = plan::reactors_here(p.osds.len());
+    let needed = layout::ports_needed(reactors);
+    for o in &p.osds {
+        let (lo, hi) = layout::osd_ports(p.port, o.id, reactors);
+        // All are held until they are counted.
+        let free = (lo..=hi).map(listen).filter(Result::is_ok).count();
+        if free < needed {
+            let text = format!(
+                "osd.{} needs {needed} ports of {lo}-{hi} on {}, and {free} are free; end the programs that use them (`ss \
+                 -ltnp` names them)",
+                o.id, p.ip
+            );
+            return Err((text, true));
+        }
     }
     Ok(())
 }
@@ -395,84 +359,6 @@ fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
     }
 }
 
-/// Makes the monitor's store with its initial keys.
-fn make_monitor(p: &Plan, l: &Layout) -> Result<(), Error> {
-    let admin = admin::new_key()?;
-    let mon = admin::new_key()?;
-    let all: [(&str, &str); 4] = [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
-    write_private(&l.admin_keyring(), &keyring("client.admin", &admin, &all))?;
-    let data = l.data("mon.a");
-    // A directory of an `up` that was killed before it wrote its plan has nothing of value.
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data)?;
-    write_private(&data.join("keyring"), &keyring("mon.", &mon, &[("mon", "allow *")]))?;
-    admin::mon_mkfs(p, l)?;
-    Ok(())
-}
-
-/// Makes an OSD's store and keyring. [`bring_up`] registers it with the monitor.
-fn make_osd(p: &Plan, id: u32, l: &Layout, force: bool) -> Result<(), Error> {
-    let Some(o) = p.osds.iter().find(|o| o.id == id) else { return Err("no such OSD in the plan".into()) };
-    let name = format!("osd.{id}");
-    let data = l.data(&name);
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data)?;
-    write_private(&data.join("keyring"), &keyring(&name, &o.key, &[]))?;
-    match &o.device {
-        Some(d) => say(format_args!("{name}: preparing {}", d.display())),
-        None => say(format_args!("{name}: preparing a file of {}", size::show(o.size))),
-    }
-    admin::osd_mkfs(p, o, l, force)
-}
-
-/// Waits for the monitor and registers OSDs that it does not know.
-async fn bring_up(
-    p: &Plan,
-    l: &Layout,
-    mds: Option<&foreign::Foreign>,
-    mgr: Option<&foreign::Foreign>,
-) -> Result<(), Error> {
-    let c = admin::connect(&l.conf(), "admin", None).await?;
-    let known = known_osds(&c).await?;
-    for o in &p.osds {
-        if known.iter().any(|(id, uuid)| *id == u64::from(o.id) && *uuid == o.uuid) {
-            continue;
-        }
-        let secret = json!({ "cephx_secret": o.key }).to_string();
-        let cmd = json!({"prefix": "osd new", "uuid": o.uuid, "id": o.id});
-        let r = c.mon_command(&cmd.to_string(), secret.into_bytes().into()).await?;
-        if r.rc < 0 {
-            return Err(format!("osd.{} could not be registered: {}", o.id, r.status).into());
-        }
-    }
-    if let Some(s) = &p.s3 {
-        gateway::register(&c, s).await?;
-    }
-    if let Some(program) = mgr {
-        manager::prepare(&c, p, l, program).await?;
-    }
-    match p.fs.as_ref().zip(mds) {
-        Some((f, program)) => files::prepare(&c, p, f, l, program).await,
-        None => Ok(()),
-    }
-}
-
-async fn known_osds(c: &Client) -> Result<Vec<(u64, String)>, Error> {
-    let r = c.mon_command(r#"{"prefix":"osd dump","format":"json"}"#, Default::default()).await?;
-    if r.rc < 0 {
-        return Err(format!("osd dump: {}", r.status).into());
-    }
-    let v: serde_json::Value = serde_json::from_slice(&r.out)?;
-    Ok(v["osds"]
-        .as_array()
-        .map(|a| a.iter().filter_map(|o| Some((o["osd"].as_u64()?, o["uuid"].as_str()?.to_owned()))).collect())
-        .unwrap_or_default())
-}
-
 async fn up_osds(c: &Client) -> Result<u64, Error> {
     let r = c.mon_command(r#"{"prefix":"osd stat","format":"json"}"#, Default::default()).await?;
     let v: serde_json::Value = serde_json::from_slice(&r.out)?;
@@ -481,14 +367,15 @@ async fn up_osds(c: &Client) -> Result<u64, Error> {
 
 /// Waits until all OSDs are up, then prints how to use the cluster.
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
-    let c = admin::connect(&l.conf(), "admin", None).await?;
+    let c = make::connect(l).await?;
     let want = p.osds.len() as u64;
-    let mut shown = u64::MAX;
+    let mut shown = 0;
     let start = tokio::time::Instant::now();
     let mut warned = false;
     loop {
         let up = up_osds(&c).await?;
-        if up != shown {
+        // At a restart the map shows OSDs up that have ended, until the monitor notices.
+        if up > shown {
             say(format_args!("{up} of {want} OSDs up"));
             shown = up;
         }
@@ -508,7 +395,7 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     }
     let conf = l.conf();
     say(format_args!(
-        "\nThe cluster is up. Stop it with Ctrl-C; the same command starts it again.\n\n\
+        "\nThe cluster is up. Stop it with Ctrl-C or `belemnite stop`; the same command starts it again.\n\n\
          ceph.conf:  {}\nkeyring:    {}\n\n\
          With Ceph's clients (Debian: apt install ceph-common):\n\
          \x20   export CEPH_CONF={}\n\

@@ -21,6 +21,9 @@ pub(crate) struct OsdPlan {
     pub(crate) device: Option<PathBuf>,
     /// Size of the file in bytes.
     pub(crate) size: u64,
+    /// Whether the monitor was told of this OSD. Such an OSD that the monitor does not know any more was purged.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub(crate) registered: bool,
 }
 
 /// An S3 gateway of the cluster.
@@ -67,6 +70,15 @@ pub(crate) struct Plan {
     /// Ceph's manager, if it has the manager role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mgr: Option<MgrPlan>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_yes(b: &bool) -> bool {
+    *b
 }
 
 fn one() -> u32 {
@@ -235,10 +247,14 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn plan() -> Plan {
+    pub(crate) fn osd(id: u32, uuid: &str) -> OsdPlan {
+        OsdPlan { id, uuid: uuid.into(), key: String::new(), device: None, size: 1 << 30, registered: true }
+    }
+
+    pub(crate) fn plan() -> Plan {
         Plan {
             version: VERSION,
             fsid: "6c3f4e2a-0000-4000-8000-000000000000".into(),

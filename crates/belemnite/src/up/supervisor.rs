@@ -7,9 +7,16 @@
 //!     has no space is never restarted at once.
 //!  2. A pid file exists exactly while its daemon runs, if its file system has room for it.
 //!  3. A start that fails is tried again after a pause that grows in the same way.
+//!  4. A daemon that an operator stopped stays down until it is started.
+//!  5. Daemons of this program start from its file as it is at that moment, so a replaced file takes effect with the next
+//!     start of each daemon. If the file is gone or cannot be run, they start from the program that this process runs.
 
 use super::layout::Layout;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, ChildStdin, Command};
@@ -25,6 +32,54 @@ const KILLED_MAX: Duration = Duration::from_millis(250);
 /// Time limit for a daemon to stop before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
+/// The kernel's name for the program that this process runs. It works after the file was removed, too.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+/// Bytes at the end of a log in which the reason of an exit is looked for.
+const TAIL: u64 = 8 << 10;
+/// Most characters of a reason that are shown.
+const REASON_MAX: usize = 300;
+
+/// The program file of the daemons.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// Path at the time when this process began.
+    path: PathBuf,
+    /// Device and inode that this process runs.
+    own: (u64, u64),
+}
+
+/// Program from which a daemon was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// The file that this process runs, too.
+    Same,
+    /// A file that has replaced it.
+    Replaced,
+    /// The program that this process runs, because its file is gone or cannot be run.
+    Kept,
+}
+
+impl Program {
+    /// The program of this process.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub(crate) fn of_this_process() -> std::io::Result<Self> {
+        let m = std::fs::metadata(OWN_PROGRAM)?;
+        Ok(Self { path: std::env::current_exe()?, own: (m.dev(), m.ino()) })
+    }
+
+    /// Path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if another file has taken its place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|m| m.is_file() && (m.dev(), m.ino()) != self.own)
+    }
+}
+
 /// Start command of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
@@ -33,7 +88,7 @@ pub(crate) struct Spec {
     /// Arguments to the program.
     pub(crate) args: Vec<String>,
     /// Program, if not this one. Such a program ignores its standard input and is stopped by SIGTERM.
-    pub(crate) program: Option<std::path::PathBuf>,
+    pub(crate) program: Option<PathBuf>,
 }
 
 struct Running {
@@ -43,23 +98,28 @@ struct Running {
     since: Instant,
     /// Whether SIGTERM was sent.
     asked: bool,
+    /// Size of the log at the start.
+    log_from: u64,
 }
 
 /// One supervised daemon.
 pub(crate) struct Daemon {
     spec: Spec,
     layout: Layout,
+    program: Program,
     running: Option<Running>,
     backoff: Duration,
     /// Time of the next start, while it is down.
     due: Option<Instant>,
+    /// Time at which a daemon that was told to stop is killed.
+    kill_at: Option<Instant>,
 }
 
 impl Daemon {
     /// A daemon, not started yet.
     #[must_use]
-    pub(crate) fn new(spec: Spec, layout: Layout) -> Self {
-        Self { spec, layout, running: None, backoff: Duration::ZERO, due: None }
+    pub(crate) fn new(spec: Spec, layout: Layout, program: Program) -> Self {
+        Self { spec, layout, program, running: None, backoff: Duration::ZERO, due: None, kill_at: None }
     }
 
     /// Name: `osd.0`.
@@ -68,32 +128,58 @@ impl Daemon {
         &self.spec.name
     }
 
+    /// Path of its log.
+    #[must_use]
+    pub(crate) fn log(&self) -> PathBuf {
+        self.layout.log().join(format!("{}.log", self.spec.name))
+    }
+
+    /// Process id while it runs.
+    #[must_use]
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().and_then(|r| r.child.id())
+    }
+
+    /// True if it is down because an operator stopped it, or was never started.
+    #[must_use]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.running.is_none() && self.due.is_none()
+    }
+
     /// Starts the daemon with its output in `log/<name>.log`. After an error [`Daemon::wait`] says when to try again.
-    pub(crate) fn start(&mut self) -> std::io::Result<()> {
+    pub(crate) fn start(&mut self) -> std::io::Result<From> {
         let started = self.spawn();
+        self.kill_at = None;
         self.due = match &started {
-            Ok(()) => None,
+            Ok(_) => None,
             Err(_) => Some(Instant::now() + pause(None, Duration::ZERO, &mut self.backoff).max(BACKOFF_MIN)),
         };
         started
     }
 
-    fn spawn(&mut self) -> std::io::Result<()> {
-        let path = self.layout.log().join(format!("{}.log", self.spec.name));
-        let out = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        let program = match &self.spec.program {
-            Some(p) => p.clone(),
-            None => std::env::current_exe()?,
-        };
-        let mut child = Command::new(program)
-            .args(&self.spec.args)
+    fn command(&self, program: &Path, out: &File) -> std::io::Result<Command> {
+        let mut c = Command::new(program);
+        c.args(&self.spec.args)
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
-            .stderr(out)
+            .stderr(out.try_clone()?)
             // Ctrl-C in a terminal must reach only `up`, which then stops the daemons in order.
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        Ok(c)
+    }
+
+    fn spawn(&mut self) -> std::io::Result<From> {
+        let out = std::fs::OpenOptions::new().create(true).append(true).open(self.log())?;
+        let log_from = out.metadata()?.len();
+        let (mut child, from) = match &self.spec.program {
+            Some(p) => (self.command(p, &out)?.spawn()?, From::Same),
+            None => match self.command(&self.program.path, &out)?.spawn() {
+                Ok(c) if self.program.is_replaced() => (c, From::Replaced),
+                Ok(c) => (c, From::Same),
+                Err(_) => (self.command(Path::new(OWN_PROGRAM), &out)?.arg0("belemnite").spawn()?, From::Kept),
+            },
+        };
         if let Some(pid) = child.id() {
             let path = self.layout.pid(&self.spec.name);
             if let Err(error) = std::fs::write(&path, format!("{pid}\n")) {
@@ -102,20 +188,33 @@ impl Daemon {
             }
         }
         let stdin = child.stdin.take();
-        self.running = Some(Running { child, stdin, since: Instant::now(), asked: false });
-        Ok(())
+        self.running = Some(Running { child, stdin, since: Instant::now(), asked: false, log_from });
+        Ok(from)
     }
 
     /// Waits until the daemon exits or its restart is due. Cancel-safe.
     pub(crate) async fn wait(&mut self) -> Change {
         if let Some(r) = &mut self.running {
-            let status = r.child.wait().await;
-            let lived = r.since.elapsed();
+            let status = match self.kill_at {
+                None => r.child.wait().await,
+                Some(at) => match tokio::time::timeout_at(at.into(), r.child.wait()).await {
+                    Ok(s) => s,
+                    Err(_) => {
+                        let _ = r.child.start_kill();
+                        r.child.wait().await
+                    }
+                },
+            };
+            let (lived, from) = (r.since.elapsed(), r.log_from);
             self.running = None;
             let _ = std::fs::remove_file(self.layout.pid(&self.spec.name));
+            if let Some(at) = self.kill_at.take() {
+                self.backoff = Duration::ZERO;
+                return Change::Stopped { in_time: Instant::now() < at };
+            }
             let wait = pause(status.as_ref().ok(), lived, &mut self.backoff);
             self.due = Some(Instant::now() + wait);
-            return Change::Ended { status: status.ok(), restart_in: wait };
+            return Change::Ended { status: status.ok(), reason: last_words(&self.log(), from), restart_in: wait };
         }
         match self.due {
             Some(at) => {
@@ -124,6 +223,25 @@ impl Daemon {
             }
             None => std::future::pending().await,
         }
+    }
+
+    /// Tells the daemon to stop and to stay down; [`Daemon::wait`] reports when it has. False if it is down already.
+    pub(crate) async fn begin_stop(&mut self) -> bool {
+        self.due = None;
+        if self.running.is_none() {
+            return false;
+        }
+        self.ask_foreign_to_stop().await;
+        if let Some(r) = &mut self.running {
+            drop(r.stdin.take());
+            self.kill_at.get_or_insert(Instant::now() + STOP_GRACE);
+        }
+        true
+    }
+
+    /// Keeps a daemon down that has ended by itself.
+    pub(crate) fn give_up(&mut self) {
+        self.due = None;
     }
 
     /// Sends SIGTERM, once, to a daemon that ignores its standard input.
@@ -153,6 +271,18 @@ impl Daemon {
     }
 }
 
+/// The reason that a daemon of this program printed as its last line, in the part of its log after `from`.
+fn last_words(log: &Path, from: u64) -> Option<String> {
+    let mut f = File::open(log).ok()?;
+    let end = f.metadata().ok()?.len();
+    f.seek(SeekFrom::Start(from.max(end.saturating_sub(TAIL)))).ok()?;
+    let mut tail = Vec::new();
+    f.take(TAIL).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    let line = tail.lines().rev().find_map(|l| l.strip_prefix("belemnite: "))?;
+    Some(line.chars().filter(|c| !c.is_control()).take(REASON_MAX).collect())
+}
+
 /// True if a daemon exited because its device failed (74) or has no space (75).
 fn is_of_device(status: ExitStatus) -> bool {
     matches!(status.code(), Some(74 | 75))
@@ -174,14 +304,16 @@ fn pause(status: Option<&ExitStatus>, lived: Duration, backoff: &mut Duration) -
     wait
 }
 
-/// Description of a daemon's exit.
+/// Description of a daemon's exit, with the reason from its log.
 #[must_use]
-pub(crate) fn how(status: Option<ExitStatus>) -> String {
-    match status {
-        Some(s) if s.code() == Some(74) => format!("{s}: its device failed"),
-        Some(s) if s.code() == Some(75) => format!("{s}: its file system is full"),
-        Some(s) => s.to_string(),
-        None => "ended".to_owned(),
+pub(crate) fn how(status: Option<ExitStatus>, reason: Option<&str>) -> String {
+    let status = status.map_or_else(|| "ended".to_owned(), |s| s.to_string());
+    let of_device = |code| status == ExitStatus::from_raw(code << 8).to_string();
+    match reason {
+        Some(r) => format!("{status}: {r}"),
+        None if of_device(74) => format!("{status}: its device failed"),
+        None if of_device(75) => format!("{status}: its file system is full"),
+        None => status,
     }
 }
 
@@ -192,8 +324,15 @@ pub(crate) enum Change {
     Ended {
         /// Exit status.
         status: Option<ExitStatus>,
+        /// Reason that it printed.
+        reason: Option<String>,
         /// Pause before the restart.
         restart_in: Duration,
+    },
+    /// The process has exited after it was told to stop.
+    Stopped {
+        /// False if it had to be killed.
+        in_time: bool,
     },
     /// The restart is due.
     Due,
@@ -222,7 +361,7 @@ mod tests {
         let layout = Layout { dir: dir.clone() };
         std::fs::create_dir_all(layout.log()).unwrap();
         let spec = Spec { name: "osd.0".into(), args: Vec::new(), program: Some(dir.join("missing")) };
-        let mut d = Daemon::new(spec, layout);
+        let mut d = Daemon::new(spec, layout, Program::of_this_process().unwrap());
         let pauses: Vec<_> = (0..4)
             .map(|_| {
                 d.start().unwrap_err();
@@ -241,7 +380,7 @@ mod tests {
         // There is no directory for pid files, as on a file system without room.
         std::fs::create_dir_all(layout.log()).unwrap();
         let spec = Spec { name: "osd.0".into(), args: vec!["60".into()], program: Some("sleep".into()) };
-        let mut d = Daemon::new(spec, layout);
+        let mut d = Daemon::new(spec, layout, Program::of_this_process().unwrap());
         d.start().unwrap();
         assert!(d.running.is_some());
         assert!(d.stop().await);
@@ -252,6 +391,84 @@ mod tests {
     fn a_device_that_fails_is_not_tried_again_at_once() {
         assert_eq!(ends(74 << 8, 1, 4), [500, 1000, 2000, 4000]);
         assert_eq!(ends(75 << 8, 3600, 3), [500, 500, 500]);
-        assert!(how(Some(ExitStatus::from_raw(74 << 8))).ends_with("its device failed"));
+        let said = |code: i32, reason| how(Some(ExitStatus::from_raw(code << 8)), reason);
+        assert!(said(74, None).ends_with("its device failed"));
+        assert!(said(75, None).ends_with("its file system is full"));
+        assert_eq!(said(1, Some("no free port")), "exit status: 1: no free port");
+    }
+
+    fn dir(name: &str) -> Layout {
+        let dir = std::env::temp_dir().join(format!("belemnite-{name}-{}", std::process::id()));
+        let layout = Layout { dir };
+        std::fs::create_dir_all(layout.log()).unwrap();
+        std::fs::create_dir_all(layout.run()).unwrap();
+        layout
+    }
+
+    /// A program file that prints a word and the reason why it ends.
+    fn script(path: &Path, word: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let new = path.with_extension("new");
+        std::fs::write(&new, format!("#!/bin/sh\necho {word}\necho belemnite: no room >&2\nexit 3\n")).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_replaced_program_file_is_used_and_a_missing_one_is_not_needed() {
+        let layout = dir("program");
+        let path = layout.dir.join("belemnite");
+        script(&path, "first");
+        let m = std::fs::metadata(&path).unwrap();
+        let program = Program { path: path.clone(), own: (m.dev(), m.ino()) };
+        let spec = Spec { name: "osd.0".into(), args: vec!["--version".into()], program: None };
+        let mut d = Daemon::new(spec, layout.clone(), program.clone());
+        assert_eq!(d.start().unwrap(), From::Same);
+        let Change::Ended { status, reason, .. } = d.wait().await else { panic!("it ends by itself") };
+        assert_eq!((status.unwrap().code(), reason.as_deref()), (Some(3), Some("no room")));
+        script(&path, "second");
+        assert!(program.is_replaced());
+        assert_eq!(d.start().unwrap(), From::Replaced);
+        d.wait().await;
+        assert!(std::fs::read_to_string(d.log()).unwrap().contains("second"));
+        // The file is gone, or is no program: the test's own program takes its place.
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(d.start().unwrap(), From::Kept);
+        d.wait().await;
+        std::fs::write(&path, "not a program").unwrap();
+        assert_eq!(d.start().unwrap(), From::Kept);
+        d.wait().await;
+        std::fs::remove_dir_all(&layout.dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stopped_daemon_stays_down_until_it_is_started() {
+        let layout = dir("stopped");
+        // `cat` ends with its input.
+        let program = Program { path: "/bin/cat".into(), own: (0, 0) };
+        let spec = Spec { name: "osd.0".into(), args: Vec::new(), program: None };
+        let mut d = Daemon::new(spec, layout.clone(), program);
+        assert!(!d.begin_stop().await, "it does not run");
+        d.start().unwrap();
+        assert!(d.pid().is_some() && !d.is_stopped());
+        assert!(d.begin_stop().await);
+        assert!(matches!(d.wait().await, Change::Stopped { in_time: true }));
+        assert!(d.is_stopped());
+        assert!(tokio::time::timeout(Duration::from_millis(1), d.wait()).await.is_err(), "nothing is due");
+        d.start().unwrap();
+        assert!(d.stop().await);
+        std::fs::remove_dir_all(&layout.dir).unwrap();
+    }
+
+    #[test]
+    fn a_reason_is_looked_for_in_the_newest_start_only() {
+        let layout = dir("words");
+        let log = layout.log().join("osd.0.log");
+        std::fs::write(&log, "belemnite: old\nnoise\n").unwrap();
+        assert_eq!(last_words(&log, 15), None);
+        std::fs::write(&log, format!("belemnite: old\nbelemnite: new\x1b[0m{}\nnoise\n", "x".repeat(400))).unwrap();
+        let said = last_words(&log, 15).unwrap();
+        assert!(said.starts_with("new[0mxx") && said.chars().count() == REASON_MAX, "{said}");
+        std::fs::remove_dir_all(&layout.dir).unwrap();
     }
 }

@@ -12,17 +12,25 @@
 //!     earlier one arrives late.
 //!  3. All compare that there is no cluster and that no monitor leads.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
+use base::AddrVec;
+use base::id::Uuid;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use cluster::MonMap;
 use reactor::run_here;
 use serde_json::{Value, json};
 use state::etcd::EtcdOptions;
 use state::{Compare, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Change};
 
+use wire::Decode as _;
+
 use super::{MonError, STATE_FILE, Store};
+use crate::core::cluster_state::AuthEntry;
+use crate::core::load::LoadError;
 use crate::core::records::key;
 
 /// Version of the file format.
@@ -101,6 +109,56 @@ pub fn export(from: &Place, out: &mut dyn Write) -> Result<usize, MonError> {
     writeln!(out, "{}", json!({ "records": records.len(), "crc32c": sum })).map_err(io)?;
     out.flush().map_err(io)?;
     Ok(records.len())
+}
+
+/// Facts of a state that a cluster's directory can be described by.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The cluster's id.
+    pub fsid: Uuid,
+    /// The monitors' addresses by name.
+    pub mons: BTreeMap<String, AddrVec>,
+    /// Keys in keyring format by entity.
+    keys: BTreeMap<String, String>,
+}
+
+impl Facts {
+    /// The key of an entity in keyring format.
+    #[must_use]
+    pub fn key(&self, entity: &str) -> Option<String> {
+        self.keys.get(entity).cloned()
+    }
+}
+
+/// Reads facts of a state. A single monitor must be stopped. Error: the state cannot be read, or holds no cluster.
+pub fn facts(from: &Place) -> Result<Facts, MonError> {
+    let io = |error| MonError::Io { path: from.shown(), error };
+    let failed = |error| MonError::Store { path: from.shown(), error };
+    let bad = |error| MonError::Load { path: from.shown(), error };
+    let records = run_here(|_, _| async {
+        let mut store = from.open(false)?;
+        let wanted = [key::FORMAT, key::FSID, key::MONMAP].map(|k| Range::key(k.as_bytes()));
+        let wanted = wanted.into_iter().chain([Range::prefix(key::AUTH.as_bytes())]).collect();
+        store.read(wanted, &mut 0).await.map_err(failed)
+    })
+    .map_err(io)??;
+    let found = |k: &'static str| {
+        let e = records.iter().find(|(x, _)| x == k).map(|(_, e)| e);
+        e.map(|e| e.value.clone()).ok_or_else(|| bad(LoadError::Missing(k)))
+    };
+    let wrong = |k: &str, error| bad(LoadError::Record { key: k.to_owned(), error });
+    found(key::FORMAT)?;
+    let monmap = MonMap::from_bytes(&found(key::MONMAP)?).map_err(|e| wrong(key::MONMAP, e))?;
+    let fsid = Uuid::from_bytes(&found(key::FSID)?).map_err(|e| wrong(key::FSID, e))?;
+    let mut keys = BTreeMap::new();
+    for (k, e) in &records {
+        let Some(name) = k.strip_prefix(key::AUTH.as_bytes()) else { continue };
+        let name = String::from_utf8_lossy(name).into_owned();
+        let entry = AuthEntry::from_bytes(&e.value).map_err(|e| wrong(&name, e))?;
+        keys.insert(name, entry.key.to_base64());
+    }
+    let mons = monmap.mons.into_iter().map(|(n, m)| (n, m.public_addrs)).collect();
+    Ok(Facts { fsid, mons, keys })
 }
 
 fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {

@@ -1,0 +1,450 @@
+//! Commands about the daemons of a running `up`: `stop`, `start`, `restart`, `daemons`, `osd …`, `mon …`, `gateway …`.
+//!
+//! These commands ask the monitor whether a step is safe, and `up` to take it. Each step is durable by itself, so a
+//! command that was interrupted goes on where it stopped when it is run again.
+//!
+//! Exit status: 0 done; 1 refused or failed, with nothing destroyed; 3 no `up` serves the directory.
+
+use super::Target;
+use super::osds::{make, osd, remove, replace};
+use crate::admin;
+use crate::up::control::{AskError, Request, Seen, ask};
+use crate::up::layout::{self, Layout};
+use client::{Client, CommandReply};
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+type Error = Box<dyn std::error::Error>;
+
+/// Pause between two questions while a command waits.
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Time in which a restarted daemon must be back.
+const BACK_MAX: Duration = Duration::from_secs(120);
+
+/// Selects the cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Place {
+    /// Directory of the cluster [default: that of the configuration file, else belemnite-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Place {
+    fn layout(&self, t: &Target) -> Result<Layout, Error> {
+        let dir = match &self.data {
+            Some(d) => d.clone(),
+            None => {
+                let conf = admin::find_conf(t.conf_path()).ok();
+                let beside = conf.and_then(|c| c.parent().map(|d| d.to_owned()));
+                let dir = beside.filter(|d| d.join("cluster.json").exists());
+                dir.unwrap_or_else(|| "belemnite-data".into())
+            }
+        };
+        Ok(Layout { dir: layout::absolute(&dir)? })
+    }
+}
+
+/// `belemnite stop`
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Daemons to stop, such as osd.0; without any, the whole cluster stops and `up` ends
+    daemons: Vec<String>,
+    /// Stop an OSD even if PGs then cannot serve
+    #[arg(long)]
+    force: bool,
+}
+
+/// `belemnite start`
+#[derive(Debug, clap::Args)]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Daemons to start, such as osd.0
+    #[arg(required = true)]
+    daemons: Vec<String>,
+}
+
+/// `belemnite restart`
+#[derive(Debug, clap::Args)]
+pub(crate) struct RestartArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Daemons to restart, such as osd.0
+    #[arg(required_unless_present = "rolling", conflicts_with = "rolling")]
+    daemons: Vec<String>,
+    /// Restart all daemons, one after the other, and wait after each OSD until all PGs are active+clean. They start from
+    /// the program file as it is now
+    #[arg(long)]
+    rolling: bool,
+    /// Restart an OSD even if PGs cannot serve meanwhile
+    #[arg(long, conflicts_with = "rolling")]
+    force: bool,
+}
+
+/// `belemnite daemons`
+#[derive(Debug, clap::Args)]
+pub(crate) struct DaemonsArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `belemnite mon` and `belemnite gateway` with a command.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// Stop it; it stays down until it is started, or until the next `up`
+    Stop(NameArgs),
+    /// Start it
+    Start(NameArgs),
+    /// Stop it and start it again, from the program file as it is now
+    Restart(NameArgs),
+}
+
+/// Names a daemon of `up`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NameArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Its id
+    #[arg(default_value = "a")]
+    id: String,
+}
+
+/// `belemnite osd` with a command.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum OsdCommand {
+    /// Stop an OSD of `up`; it stays down until it is started, or until the next `up`
+    Stop(OneOsd),
+    /// Start an OSD of `up`
+    Start(OneOsd),
+    /// Stop an OSD of `up` and start it again, from the program file as it is now
+    Restart(OneOsd),
+    /// Add an OSD to a running `up`
+    Add {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Move all data off an OSD of `up`, then remove it with its file and its place in the maps
+    Remove {
+        #[command(flatten)]
+        place: Place,
+        /// Id of the OSD
+        id: u32,
+        #[command(flatten)]
+        risk: Risk,
+    },
+    /// Give an OSD of `up` an empty store under the same id, for a disk that failed. Refused while its data is needed
+    Replace {
+        #[command(flatten)]
+        place: Place,
+        /// Id of the OSD
+        id: u32,
+        #[command(flatten)]
+        store: StoreArgs,
+        /// First move all data to other OSDs, which must have room for it
+        #[arg(long, conflicts_with_all = ["degraded", "yes_i_really_mean_it"])]
+        drain: bool,
+        #[command(flatten)]
+        risk: Risk,
+    },
+}
+
+/// Where a new store is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Block device for the store [default: a file, or the device that the OSD had]
+    #[arg(long, value_name = "PATH", conflicts_with = "size")]
+    pub(super) device: Option<PathBuf>,
+    /// Size of the store's file, e.g. 20G
+    #[arg(long, value_name = "SIZE")]
+    pub(super) size: Option<String>,
+    /// Overwrite a device that has a partition table, a file system or another store
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+/// How much redundancy may be given up.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Risk {
+    /// Do not wait for other copies of the data: the copies on other OSDs are enough to serve. They must be complete
+    #[arg(long)]
+    pub(super) degraded: bool,
+    /// Destroy the store without any check. Data that is nowhere else is lost
+    #[arg(long, conflicts_with = "degraded")]
+    pub(super) yes_i_really_mean_it: bool,
+}
+
+/// Names an OSD of `up`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneOsd {
+    #[command(flatten)]
+    place: Place,
+    /// Id of the OSD
+    id: u32,
+    /// Stop it even if PGs then cannot serve
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn print(text: &str) {
+    // What was done stays done if nobody reads it.
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// Sends a request without blocking the reactor.
+pub(super) async fn tell(l: &Layout, r: Request) -> Result<String, Error> {
+    let l = l.clone();
+    let (done, answer) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || done.send(ask(&l, &r)));
+    Ok(answer.await.map_err(|_| "the request was lost")??)
+}
+
+pub(super) async fn seen(l: &Layout) -> Result<Seen, Error> {
+    Ok(serde_json::from_str(&tell(l, Request::Daemons).await?)?)
+}
+
+pub(super) async fn connect(l: &Layout) -> Result<Client, Error> {
+    admin::connect(&l.conf(), "admin", None).await
+}
+
+pub(super) async fn command(c: &Client, cmd: Value) -> Result<CommandReply, Error> {
+    Ok(c.mon_command(&cmd.to_string(), Default::default()).await?)
+}
+
+/// Runs a monitor command that must succeed.
+pub(super) async fn must(c: &Client, cmd: Value) -> Result<Vec<u8>, Error> {
+    let r = command(c, cmd.clone()).await?;
+    if r.rc < 0 {
+        return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());
+    }
+    Ok(r.out.to_vec())
+}
+
+pub(super) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error> {
+    cmd["format"] = "json".into();
+    Ok(serde_json::from_slice(&must(c, cmd).await?)?)
+}
+
+/// Exit status of a command that failed.
+pub(crate) fn exit_status(e: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    e.downcast_ref::<AskError>().map(|e| if matches!(e, AskError::NotRunning(_)) { 3 } else { 1 })
+}
+
+/// Checks that PGs serve without an OSD.
+async fn check_stop(l: &Layout, id: u32) -> Result<(), Error> {
+    let c = connect(l).await?;
+    if !osd(&c, id).await?.is_some_and(|o| o["up"] == 1) {
+        return Ok(());
+    }
+    let r = command(&c, json!({"prefix": "osd ok-to-stop", "ids": [id.to_string()]})).await?;
+    if r.rc < 0 {
+        return Err(format!("osd.{id}: {}; --force stops it anyway", r.status).into());
+    }
+    Ok(())
+}
+
+fn osd_id(daemon: &str) -> Option<u32> {
+    daemon.strip_prefix("osd.")?.parse().ok()
+}
+
+/// `belemnite stop`
+pub(crate) async fn stop(t: &Target, a: StopArgs) -> Result<(), Error> {
+    let l = a.place.layout(t)?;
+    for d in &a.daemons {
+        // An unknown name is refused by `up`, before the monitor is asked.
+        if let Some(id) = osd_id(d).filter(|_| !a.force) {
+            seen(&l).await?;
+            check_stop(&l, id).await?;
+        }
+        print(&tell(&l, Request::Stop { daemon: d.clone() }).await?);
+    }
+    if !a.daemons.is_empty() {
+        return Ok(());
+    }
+    tell(&l, Request::Shutdown).await?;
+    // `up` holds the lock until all daemons have ended.
+    let lock = std::fs::File::open(l.lock())?;
+    while let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    print("stopped");
+    Ok(())
+}
+
+/// `belemnite start`
+pub(crate) async fn start(t: &Target, a: StartArgs) -> Result<(), Error> {
+    let l = a.place.layout(t)?;
+    for daemon in a.daemons {
+        print(&tell(&l, Request::Start { daemon }).await?);
+    }
+    Ok(())
+}
+
+/// `belemnite restart`
+pub(crate) async fn restart(t: &Target, a: RestartArgs) -> Result<(), Error> {
+    let l = a.place.layout(t)?;
+    if a.rolling {
+        return rolling(&l).await;
+    }
+    for daemon in a.daemons {
+        if let Some(id) = osd_id(&daemon).filter(|_| !a.force) {
+            seen(&l).await?;
+            check_stop(&l, id).await?;
+        }
+        print(&tell(&l, Request::Restart { daemon }).await?);
+    }
+    Ok(())
+}
+
+/// `belemnite daemons`
+pub(crate) async fn daemons(t: &Target, a: DaemonsArgs) -> Result<(), Error> {
+    let l = a.place.layout(t)?;
+    if a.json {
+        print(&tell(&l, Request::Daemons).await?);
+        return Ok(());
+    }
+    let s = seen(&l).await?;
+    for d in &s.daemons {
+        let pid = d.pid.map_or_else(|| "-".to_owned(), |p| p.to_string());
+        print(&format!("{:<8} {:<8} {pid}", d.name, d.state));
+    }
+    if s.replaced {
+        print(&format!(
+            "{} is a new program file; `belemnite restart --rolling` restarts the daemons with it",
+            s.program.display()
+        ));
+    }
+    Ok(())
+}
+
+/// `belemnite mon stop` and its like, of daemons of type `kind`.
+pub(crate) async fn daemon(t: &Target, kind: &str, c: DaemonCommand) -> Result<(), Error> {
+    let (name, request): (NameArgs, fn(String) -> Request) = match c {
+        DaemonCommand::Stop(n) => (n, |daemon| Request::Stop { daemon }),
+        DaemonCommand::Start(n) => (n, |daemon| Request::Start { daemon }),
+        DaemonCommand::Restart(n) => (n, |daemon| Request::Restart { daemon }),
+    };
+    let l = name.place.layout(t)?;
+    print(&tell(&l, request(format!("{kind}.{}", name.id))).await?);
+    Ok(())
+}
+
+/// `belemnite osd stop` and its like.
+pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> {
+    match c {
+        OsdCommand::Stop(o) => {
+            let daemons = vec![format!("osd.{}", o.id)];
+            stop(t, StopArgs { place: o.place, daemons, force: o.force }).await
+        }
+        OsdCommand::Start(o) => start(t, StartArgs { place: o.place, daemons: vec![format!("osd.{}", o.id)] }).await,
+        OsdCommand::Restart(o) => {
+            let daemons = vec![format!("osd.{}", o.id)];
+            restart(t, RestartArgs { place: o.place, daemons, rolling: false, force: o.force }).await
+        }
+        OsdCommand::Add { place, store } => {
+            let l = place.layout(t)?;
+            print(&tell(&l, make(None, &store)?).await?);
+            Ok(())
+        }
+        OsdCommand::Remove { place, id, risk } => remove(&place.layout(t)?, id, &risk).await,
+        OsdCommand::Replace { place, id, store, drain, risk } => {
+            replace(&place.layout(t)?, id, &store, drain, &risk).await
+        }
+    }
+}
+
+pub(super) async fn wait_up(c: &Client, id: u32) -> Result<(), Error> {
+    let end = tokio::time::Instant::now() + BACK_MAX;
+    while !osd(c, id).await?.is_some_and(|o| o["up"] == 1) {
+        if tokio::time::Instant::now() > end {
+            return Err(format!("osd.{id} is not up after {BACK_MAX:?}; see its log").into());
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Number of PGs that are not active+clean, with a text about them.
+async fn unclean(c: &Client) -> Result<Option<String>, Error> {
+    let stat = must_json(c, json!({"prefix": "status"})).await?;
+    let states = stat["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
+    let counted: u64 = states.iter().filter_map(|s| s["count"].as_u64()).sum();
+    let all = stat["pgmap"]["num_pgs"].as_u64().unwrap_or_default();
+    let clean = |s: &Value| s["state_name"].as_str().is_some_and(|n| n.starts_with("active+clean"));
+    let bad: Vec<String> = states
+        .iter()
+        .filter(|s| !clean(s))
+        .map(|s| format!("{} {}", s["count"], s["state_name"].as_str().unwrap_or_default()))
+        .collect();
+    if bad.is_empty() && counted >= all {
+        return Ok(None);
+    }
+    Ok(Some(if bad.is_empty() { "some PGs have no statistics".into() } else { bad.join(", ") }))
+}
+
+async fn wait_clean(c: &Client) -> Result<(), Error> {
+    let mut said = String::new();
+    let mut clean = 0;
+    // The second look is after a report of the restarted OSD's PGs.
+    while clean < 2 {
+        match unclean(c).await? {
+            None => clean += 1,
+            Some(text) => {
+                clean = 0;
+                if text != said {
+                    print(&format!("  waiting: {text}"));
+                    said = text;
+                }
+            }
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// `belemnite restart --rolling`
+async fn rolling(l: &Layout) -> Result<(), Error> {
+    let s = seen(l).await?;
+    if !s.ready {
+        return Err("the cluster is still starting".into());
+    }
+    print(&format!("restarting with {}", s.program.display()));
+    let running = |kind: &str| {
+        let names = s.daemons.iter().filter(|d| d.state != "stopped" && d.state != "purged").map(|d| d.name.clone());
+        names.filter(|n| n.split('.').next() == Some(kind)).collect::<Vec<_>>()
+    };
+    if let Some(why) = unclean(&connect(l).await?).await? {
+        return Err(format!("not all PGs are active+clean ({why}); nothing was restarted").into());
+    }
+    for daemon in running("mon") {
+        print(&tell(l, Request::Restart { daemon }).await?);
+        // The next one waits until this one serves.
+        connect(l).await?;
+    }
+    for daemon in running("osd") {
+        let Some(id) = osd_id(&daemon) else { continue };
+        let c = connect(l).await?;
+        let r = command(&c, json!({"prefix": "osd ok-to-stop", "ids": [id.to_string()]})).await?;
+        if r.rc < 0 {
+            return Err(format!("{daemon}: {}; the OSDs from here on were not restarted", r.status).into());
+        }
+        print(&tell(l, Request::Restart { daemon }).await?);
+        wait_up(&c, id).await?;
+        wait_clean(&c).await?;
+    }
+    for kind in ["mgr", "mds", "rgw"] {
+        for daemon in running(kind) {
+            print(&tell(l, Request::Restart { daemon }).await?);
+        }
+    }
+    print("all daemons were restarted; `up` itself runs the program that it was started with");
+    Ok(())
+}

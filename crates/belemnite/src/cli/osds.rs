@@ -1,0 +1,169 @@
+//! `belemnite osd add|remove|replace`: stores of a running `up`, with the checks that keep data.
+
+use super::operate::{ASK_EVERY, Risk, StoreArgs, command, connect, must, must_json, print, seen, tell, wait_up};
+use crate::size;
+use crate::up::control::Request;
+use crate::up::layout::{self, Layout};
+use client::Client;
+use serde_json::{Value, json};
+
+type Error = Box<dyn std::error::Error>;
+
+pub(super) fn make(osd: Option<u32>, s: &StoreArgs) -> Result<Request, Error> {
+    let size = match &s.size {
+        Some(text) => Some(size::parse(text).ok_or_else(|| format!("--size {text}: not a size"))?),
+        None => None,
+    };
+    let device = s.device.as_ref().map(|d| layout::absolute(d)).transpose()?;
+    Ok(Request::Make { osd, device, size, force: s.force })
+}
+
+/// An OSD as the map shows it; `None` if the map does not have it.
+pub(super) async fn osd(c: &Client, id: u32) -> Result<Option<Value>, Error> {
+    let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
+    Ok(dump["osds"].as_array().and_then(|a| a.iter().find(|o| o["osd"] == id)).cloned())
+}
+
+fn is_destroyed(o: &Value) -> bool {
+    o["state"].as_array().is_some_and(|s| s.iter().any(|w| w == "destroyed"))
+}
+
+/// Checks that the other OSDs can hold all copies of every pool.
+async fn check_places(c: &Client, id: u32) -> Result<(), Error> {
+    let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
+    let list = |k: &str| dump[k].as_array().cloned().unwrap_or_default();
+    let left = list("osds").iter().filter(|o| o["osd"] != id && o["in"] == 1 && o["up"] == 1).count() as u64;
+    let largest = list("pools").into_iter().max_by_key(|p| p["size"].as_u64().unwrap_or_default());
+    if let Some(p) = largest.filter(|p| p["size"].as_u64().unwrap_or_default() > left) {
+        return Err(format!(
+            "osd.{id} cannot be emptied: pool {} has {} copies or shards, and {left} other OSDs are up and in. Add an OSD \
+             first (`belemnite osd add`), lower the pool's size, or add --degraded",
+            p["pool_name"].as_str().unwrap_or_default(),
+            p["size"]
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// Moves all data off an OSD: marks it out and waits until it is safe to destroy.
+async fn drain(c: &Client, id: u32) -> Result<(), Error> {
+    check_places(c, id).await?;
+    must(c, json!({"prefix": "osd out", "ids": [id.to_string()]})).await?;
+    print(&format!("osd.{id} is out; waiting until its data is elsewhere (`ceph osd in {id}` takes it back)"));
+    let mut said = String::new();
+    loop {
+        let r = command(c, json!({"prefix": "osd safe-to-destroy", "ids": [id.to_string()]})).await?;
+        if r.rc == 0 {
+            return Ok(());
+        }
+        if r.status != said {
+            print(&r.status);
+            said = r.status;
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// Checks that the copies of an OSD's data on other OSDs are complete, and enough to serve.
+async fn check_degraded(c: &Client, id: u32) -> Result<(), Error> {
+    let r = command(c, json!({"prefix": "osd ok-to-stop", "ids": [id.to_string()]})).await?;
+    if r.rc < 0 {
+        return Err(format!("osd.{id}: {}", r.status).into());
+    }
+    let stat = must_json(c, json!({"prefix": "status"})).await?;
+    let states = stat["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
+    for s in &states {
+        let name = s["state_name"].as_str().unwrap_or_default();
+        let moving = ["recover", "backfill", "unfound", "peer", "stale", "incomplete", "inconsistent", "unknown"];
+        if !name.contains("active") || moving.iter().any(|m| name.contains(m)) {
+            return Err(format!(
+                "{} PGs are {name}: the other copies may not be complete; wait, and try again",
+                s["count"]
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the data of an OSD is not needed.
+async fn check_safe(c: &Client, id: u32, other_way: &str) -> Result<(), Error> {
+    let r = command(c, json!({"prefix": "osd safe-to-destroy", "ids": [id.to_string()]})).await?;
+    if r.rc < 0 {
+        return Err(format!("osd.{id} is not safe to destroy: {} {other_way}", r.status).into());
+    }
+    Ok(())
+}
+
+/// Waits until the map shows an OSD down, which it is stopped already.
+async fn take_down(c: &Client, l: &Layout, id: u32) -> Result<(), Error> {
+    tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
+    must(c, json!({"prefix": "osd down", "ids": [id.to_string()]})).await?;
+    Ok(())
+}
+
+/// Checks that `up` has an OSD.
+async fn check_here(l: &Layout, id: u32) -> Result<(), Error> {
+    let s = seen(l).await?;
+    if !s.ready {
+        return Err("the cluster is still starting".into());
+    }
+    if !s.daemons.iter().any(|d| d.name == format!("osd.{id}")) {
+        return Err(format!("no osd.{id} here").into());
+    }
+    Ok(())
+}
+
+/// `belemnite osd remove`
+pub(super) async fn remove(l: &Layout, id: u32, risk: &Risk) -> Result<(), Error> {
+    check_here(l, id).await?;
+    let c = connect(l).await?;
+    if let Some(o) = osd(&c, id).await? {
+        match risk {
+            _ if is_destroyed(&o) => {}
+            Risk { yes_i_really_mean_it: true, .. } => {}
+            Risk { degraded: true, .. } => check_degraded(&c, id).await?,
+            Risk { .. } => drain(&c, id).await?,
+        }
+        take_down(&c, l, id).await?;
+        must(&c, json!({"prefix": "osd purge", "id": id, "yes_i_really_mean_it": true})).await?;
+    } else {
+        tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
+    }
+    print(&tell(l, Request::Erase { osd: id }).await?);
+    Ok(())
+}
+
+/// `belemnite osd replace`
+pub(super) async fn replace(l: &Layout, id: u32, store: &StoreArgs, drained: bool, risk: &Risk) -> Result<(), Error> {
+    check_here(l, id).await?;
+    let request = make(Some(id), store)?;
+    let c = connect(l).await?;
+    let mut out = true;
+    if let Some(o) = osd(&c, id).await? {
+        match risk {
+            _ if is_destroyed(&o) => {}
+            Risk { yes_i_really_mean_it: true, .. } => {}
+            Risk { degraded: true, .. } => check_degraded(&c, id).await?,
+            _ if drained => drain(&c, id).await?,
+            _ => {
+                let ways =
+                    "--drain moves its data to other OSDs first; --degraded relies on the other copies meanwhile";
+                check_safe(&c, id, ways).await?;
+            }
+        }
+        out = o["in"] != 1 || drained;
+        take_down(&c, l, id).await?;
+        must(&c, json!({"prefix": "osd destroy", "id": id, "yes_i_really_mean_it": true})).await?;
+    } else {
+        tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
+    }
+    print(&tell(l, request).await?);
+    wait_up(&c, id).await?;
+    if out {
+        must(&c, json!({"prefix": "osd in", "ids": [id.to_string()]})).await?;
+    }
+    print(&format!("osd.{id} is up with an empty store; `ceph -s` shows how its data comes back"));
+    Ok(())
+}

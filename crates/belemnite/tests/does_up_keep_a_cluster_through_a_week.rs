@@ -1,0 +1,310 @@
+//! Does `up` keep data through an operator's commands: OSDs stopped, removed, added, replaced and purged, a lost
+//! description, kills in the middle of changes?
+
+mod support;
+
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// A directory with at most one `up` on it.
+struct Week {
+    dir: PathBuf,
+    port: String,
+    up: Option<(Child, Receiver<String>)>,
+}
+
+impl Week {
+    fn new(name: &str) -> Self {
+        let dir = support::Up::dir(name);
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
+        Self { dir, port, up: None }
+    }
+
+    fn spawn(&mut self, args: &[&str]) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_belemnite"))
+            .args(["up", "--data"])
+            .arg(&self.dir)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let err = BufReader::new(child.stderr.take().unwrap());
+        for input in [Box::new(out) as Box<dyn std::io::BufRead + Send>, Box::new(err)] {
+            let tell = tell.clone();
+            std::thread::spawn(move || input.lines().map_while(Result::ok).all(|l| tell.send(l).is_ok()));
+        }
+        self.up = Some((child, lines));
+    }
+
+    /// Waits for a line of `up` with this text.
+    fn says(&self, text: &str) {
+        let (_, lines) = self.up.as_ref().unwrap();
+        let end = Instant::now() + support::PATIENCE;
+        let mut seen = Vec::new();
+        while let Ok(l) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if l.contains(text) {
+                return;
+            }
+            seen.push(l);
+        }
+        panic!("`up` does not say '{text}': {seen:#?}");
+    }
+
+    fn up(&mut self, args: &[&str]) {
+        self.spawn(args);
+        self.says("The cluster is up");
+    }
+
+    /// Runs `up`, which must refuse with this text.
+    fn refuses(&mut self, args: &[&str], text: &str) {
+        self.spawn(args);
+        self.says(text);
+        assert!(!self.end().success());
+    }
+
+    fn end(&mut self) -> std::process::ExitStatus {
+        self.up.take().unwrap().0.wait().unwrap()
+    }
+
+    /// Kills `up` as the kernel does.
+    fn kill(&mut self) {
+        self.up.as_mut().unwrap().0.kill().unwrap();
+        self.end();
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_belemnite"));
+        c.arg("--conf").arg(self.dir.join("ceph.conf")).args(args).output().unwrap()
+    }
+
+    /// Runs a command that must succeed.
+    #[track_caller]
+    fn does(&self, args: &[&str]) -> String {
+        let o = self.run(args);
+        assert!(o.status.success(), "{args:?}: {o:?}");
+        String::from_utf8(o.stdout).unwrap()
+    }
+
+    /// Runs a command that must be refused with this text.
+    #[track_caller]
+    fn does_not(&self, args: &[&str], status: i32, text: &str) {
+        let o = self.run(args);
+        let said = String::from_utf8(o.stderr).unwrap();
+        assert!(o.status.code() == Some(status) && said.contains(text), "{args:?}: {:?} {said}", o.status);
+    }
+
+    /// Runs monitor commands with the administrator's key; returns the output of the last.
+    fn mon(&self, cmds: &[Value]) -> String {
+        let mon = format!("127.0.0.1:{}", self.port).parse().unwrap();
+        let text = std::fs::read_to_string(self.dir.join("ceph.client.admin.keyring")).unwrap();
+        let name = base::AuthName::parse("client.admin").unwrap();
+        let key = auth::Keyring::parse(&text).unwrap().key(&name).unwrap().clone();
+        let cmds = cmds.to_vec();
+        let o = client::Options {
+            mons: vec![base::EntityAddr::msgr2(mon, 0)],
+            name,
+            key: Some(key),
+            fsid: None,
+            timeout: support::PATIENCE,
+            modes: net::modes::Modes::default(),
+            mds: false,
+        };
+        reactor::run_here(|_, _| async move {
+            let c = client::Client::connect(o).await.unwrap();
+            let mut out = String::new();
+            for cmd in cmds {
+                out = support::run(&c, cmd, "").await;
+            }
+            out
+        })
+        .unwrap()
+    }
+
+    /// Waits until all PGs are active+clean.
+    fn clean(&self) {
+        let end = Instant::now() + support::PATIENCE;
+        loop {
+            let s: Value = serde_json::from_str(&self.does(&["status", "-f", "json"])).unwrap();
+            let m = &s["pgmap"];
+            let states = m["pgs_by_state"].as_array().unwrap();
+            if states.len() == 1 && states[0]["state_name"] == "active+clean" && states[0]["count"] == m["num_pgs"] {
+                return;
+            }
+            assert!(Instant::now() < end, "{s}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn put(&self, objects: std::ops::Range<u32>) {
+        for i in objects {
+            std::fs::write(self.file(), format!("object {i}").repeat(100)).unwrap();
+            self.does(&["put", "p", &format!("o{i}"), self.file().to_str().unwrap()]);
+        }
+    }
+
+    /// Reads objects back and compares them.
+    fn has(&self, objects: std::ops::Range<u32>) {
+        for i in objects {
+            assert_eq!(self.does(&["get", "p", &format!("o{i}"), "-"]), format!("object {i}").repeat(100));
+        }
+    }
+
+    fn daemons(&self) -> Vec<(String, String)> {
+        let v: Value = serde_json::from_str(&self.does(&["daemons", "--json"])).unwrap();
+        let of = |d: &Value, k: &str| d[k].as_str().unwrap().to_owned();
+        v["daemons"].as_array().unwrap().iter().map(|d| (of(d, "name"), of(d, "state"))).collect()
+    }
+
+    fn state(&self, name: &str) -> Option<String> {
+        self.daemons().into_iter().find(|(n, _)| n == name).map(|(_, s)| s)
+    }
+}
+
+impl Drop for Week {
+    fn drop(&mut self) {
+        if let Some((mut c, _)) = self.up.take() {
+            // The daemons end with `up`, whose pipe is their standard input.
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut out = Vec::new();
+    for e in std::fs::read_dir(dir).unwrap().flatten() {
+        let m = e.metadata().unwrap();
+        let ignored = ["lock", "log", "run", "control"].iter().any(|n| e.file_name() == *n);
+        match () {
+            () if ignored => {}
+            () if m.is_dir() => out.extend(files(&e.path())),
+            () => out.push((e.path(), m.len())),
+        }
+    }
+    out.sort();
+    out
+}
+
+#[test]
+fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
+    let mut w = Week::new("week-osds");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "3", "--osd-size", "1G", "--pool-size", "2"]);
+    w.does(&["pool", "create", "p", "4"]);
+    w.clean();
+    w.put(0..6);
+
+    w.does(&["osd", "stop", "1"]);
+    assert_eq!(w.state("osd.1").as_deref(), Some("stopped"));
+    w.put(6..8);
+    w.does(&["osd", "start", "1"]);
+    w.does_not(&["osd", "stop", "9"], 1, "no daemon osd.9");
+    w.clean();
+
+    // An OSD that holds copies is not given up without a word.
+    w.does_not(&["osd", "replace", "1"], 1, "not safe to destroy");
+    w.does(&["osd", "replace", "1", "--degraded"]);
+    w.clean();
+    w.has(0..8);
+
+    w.does(&["osd", "remove", "0"]);
+    assert!(!w.dir.join("osd.0").exists());
+    w.has(0..8);
+    w.does_not(&["osd", "remove", "0"], 1, "no osd.0");
+    // Pools with two copies need the two OSDs that are left.
+    w.does_not(&["osd", "remove", "1"], 1, "cannot be emptied");
+    assert!(w.does(&["osd", "add", "--size", "1G"]).contains("osd.0"), "the id is used again");
+    w.clean();
+
+    // Purged behind the back of `up`, which is killed then.
+    w.does(&["osd", "stop", "0"]);
+    w.mon(&[
+        json!({ "prefix": "osd down", "ids": ["0"] }),
+        json!({ "prefix": "osd purge", "id": 0, "yes_i_really_mean_it": true }),
+    ]);
+    w.kill();
+    w.up(&[]);
+    assert_eq!(w.state("osd.0").as_deref(), Some("purged"));
+    w.does_not(&["osd", "start", "0"], 1, "not in the monitor's map");
+    w.does(&["osd", "remove", "0"]);
+    assert_eq!(w.state("osd.0"), None);
+    w.has(0..8);
+    assert_eq!(w.does(&["stop"]), "stopped\n");
+    assert!(w.end().success());
+    w.does_not(&["stop"], 3, "no `belemnite up` serves");
+    w.does_not(&["status"], 1, "no monitor listens");
+}
+
+#[test]
+fn a_lost_description_is_refused_and_recovered() {
+    let mut w = Week::new("week-lost");
+    let port = w.port.clone();
+    let create = ["--port", &port, "--osds", "2", "--osd-size", "1G", "--pool-size", "2"];
+    w.up(&create);
+    w.does(&["pool", "create", "p", "4"]);
+    w.put(0..4);
+    w.does_not(&["restart"], 2, "DAEMONS");
+    // A second `up` is refused, and takes nothing from the first.
+    let second = Command::new(env!("CARGO_BIN_EXE_belemnite")).args(["up", "--data"]).arg(&w.dir).output().unwrap();
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another `belemnite up`"), "{second:?}");
+    assert_eq!(w.state("osd.1").as_deref(), Some("running"));
+    w.does(&["stop"]);
+    w.end();
+
+    let description = w.dir.join("cluster.json");
+    let whole = std::fs::read_to_string(&description).unwrap();
+    let before: Vec<_> = files(&w.dir).into_iter().filter(|(p, _)| *p != description).collect();
+    std::fs::remove_file(&description).unwrap();
+    w.refuses(&create, "--recover");
+    assert_eq!(files(&w.dir), before);
+    std::fs::write(&description, &whole[..whole.len() / 2]).unwrap();
+    w.refuses(&create, "--recover");
+    // Lost as well: the administrator's and an OSD's keyrings, and the configuration.
+    std::fs::remove_file(w.dir.join("ceph.client.admin.keyring")).unwrap();
+    std::fs::remove_file(w.dir.join("osd.1/keyring")).unwrap();
+    std::fs::remove_file(w.dir.join("ceph.conf")).unwrap();
+    w.up(&["--recover", "--pool-size", "2"]);
+    let plan = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(plan(&std::fs::read_to_string(&description).unwrap()), plan(&whole));
+    w.has(0..4);
+    w.does(&["stop"]);
+    w.end();
+    w.refuses(&["--recover"], "nothing to recover");
+}
+
+#[test]
+fn an_interrupted_creation_begins_anew_and_a_left_over_store_stays() {
+    let mut w = Week::new("week-kill");
+    let port = w.port.clone();
+    let create = ["--port", &port, "--osds", "2", "--osd-size", "1G"];
+    w.spawn(&create);
+    w.says("osd.0: preparing");
+    w.kill();
+    w.up(&create);
+    w.does(&["stop"]);
+    w.end();
+    // A store that the description does not name: of a purged OSD, or of a newer description.
+    let left = w.dir.join("osd.2");
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("block"), "data").unwrap();
+    w.refuses(&["--osds", "3", "--osd-size", "1G"], "does not name");
+    assert_eq!(std::fs::read_to_string(left.join("block")).unwrap(), "data");
+    // A refusal leaves nothing behind.
+    let other = w.dir.join("other");
+    let mut o = Week { dir: other.clone(), port: String::new(), up: None };
+    o.refuses(&["--ip", "0.0.0.0"], "one of this machine's own");
+    assert!(!other.exists());
+}
