@@ -13,7 +13,7 @@
 
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
-use crate::policy::{Policies, Policy, UNACKED_BYTES_MAX, UNACKED_MAX};
+use crate::policy::{FrameLimits, Policies, Policy, UNACKED_BYTES_MAX, UNACKED_MAX, WINDOW_BYTES};
 use crate::pool::BufPool;
 use crate::rx::{Phase, Rx};
 use crate::session::{Request, Session, SessionView};
@@ -54,6 +54,8 @@ pub struct Config {
     pub global_seq: Cell<u64>,
     /// Buffers for large frames.
     pub pool: BufPool,
+    /// Limits of messages from peers other than monitors, which may send up to [`FrameLimits::default`].
+    pub frames: FrameLimits,
 }
 
 impl Config {
@@ -212,7 +214,7 @@ impl Connection {
 
     fn new(cfg: Rc<Config>, dialled: Option<Dialled>, socket: SocketAddr, policy: Policy) -> Self {
         let lossy = policy.lossy;
-        let rx = Rx::new(cfg.pool.clone());
+        let rx = Rx::new(cfg.pool.clone(), cfg.frames);
         let tx = Tx::new(cfg.pool.clone());
         let mut me = Self {
             cfg,
@@ -246,7 +248,7 @@ impl Connection {
 
     /// Drops everything that belongs to a socket: queued bytes, keys and the progress of the handshake.
     fn renew(&mut self, state: State) {
-        self.rx = Rx::new(self.cfg.pool.clone());
+        self.rx = Rx::new(self.cfg.pool.clone(), self.cfg.frames);
         self.tx = Tx::new(self.cfg.pool.clone());
         self.extra = None;
         self.state = state;
@@ -343,6 +345,24 @@ impl Connection {
         self.rx.target()
     }
 
+    /// Bytes of an announced frame that waits for [`Connection::grant`]; nothing is to be read before. Only with
+    /// [`FrameLimits::ask`].
+    #[must_use]
+    pub fn asks(&self) -> Option<usize> {
+        self.rx.asks()
+    }
+
+    /// Allows the memory of the announced frame.
+    pub fn grant(&mut self) {
+        self.rx.grant();
+    }
+
+    /// Bytes that have arrived of a granted, incomplete frame, and those of the whole frame.
+    #[must_use]
+    pub fn partial(&self) -> Option<(usize, usize)> {
+        self.rx.partial()
+    }
+
     /// Reports that `n` bytes were read into [`Connection::target`].
     pub fn received(&mut self, n: usize) {
         self.rx.received(n);
@@ -350,7 +370,8 @@ impl Connection {
 
     /// Queues a message. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn send(&mut self, m: Message) -> Result<(), Error> {
-        if matches!(self.state, State::Open) && self.session.queue.is_empty() {
+        let first = self.session.queue.is_empty() && self.session.again == 0;
+        if matches!(self.state, State::Open) && first && self.tx.len() < WINDOW_BYTES {
             self.transmit(m)
         } else {
             self.session.enqueue(m);
@@ -401,9 +422,29 @@ impl Connection {
         self.tx.parts()
     }
 
-    /// Reports that the socket took `n` bytes.
-    pub fn advance(&mut self, n: usize) {
+    /// Reports that the socket took `n` bytes, and encodes waiting messages into the room. Error:
+    /// [`Error::NonceExhausted`] on a secure connection.
+    pub fn advance(&mut self, n: usize) -> Result<(), Error> {
         self.tx.advance(n);
+        self.refill()
+    }
+
+    /// Encodes waiting messages while less than [`WINDOW_BYTES`] are unwritten.
+    fn refill(&mut self) -> Result<(), Error> {
+        if !matches!(self.state, State::Open) {
+            return Ok(());
+        }
+        while self.tx.len() < WINDOW_BYTES {
+            if let Some((seq, m)) = self.session.next_again() {
+                self.write_message(seq, &m)?;
+            } else if let Some(m) = self.session.queue.pop_front() {
+                self.session.bytes = self.session.bytes.saturating_sub(m.cost());
+                self.transmit(m)?;
+            } else {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Encoded bytes that are not yet written.
@@ -498,21 +539,17 @@ impl Connection {
         self.tx.message(&header2(&m.header, seq, ack), m)
     }
 
-    /// Opens the session: resends the numbered messages, then sends the queued ones.
+    /// Opens the session: resends the numbered messages, then sends the queued ones, as many as the window takes.
     pub(crate) fn open(&mut self, acked: u64) -> Result<Event, Error> {
         self.state = State::Open;
         self.rx.set_phase(Phase::Open);
         self.session.acked(acked);
         self.session.acknowledge();
-        let sent = std::mem::take(&mut self.session.sent);
-        for (seq, m) in &sent {
-            self.write_message(*seq, m)?;
+        if self.peer.principal.kind == EntityKind::MON {
+            self.rx.set_limits(FrameLimits { ask: self.cfg.frames.ask, ..FrameLimits::default() });
         }
-        self.session.sent = sent;
-        while let Some(m) = self.session.queue.pop_front() {
-            self.session.bytes = self.session.bytes.saturating_sub(m.cost());
-            self.transmit(m)?;
-        }
+        self.session.again = self.session.sent.len();
+        self.refill()?;
         Ok(if std::mem::replace(&mut self.session.opened, true) { Event::Resumed } else { Event::Open })
     }
 }

@@ -19,6 +19,6 @@ pub mod tx;
 
 pub use conn::{Config, Connection, Event, Identity, Peer};
 pub use error::Error;
-pub use policy::{Policies, Policy};
+pub use policy::{FrameLimits, Policies, Policy};
 pub use pool::BufPool;
 pub use session::{Request, SessionView, Verdict};

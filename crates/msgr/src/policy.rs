@@ -16,6 +16,14 @@ pub const FRONT_BYTES_MAX: usize = base::sizes::FRONT_MAX;
 pub const MIDDLE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest data segment of a message in bytes.
 pub const DATA_BYTES_MAX: usize = base::sizes::DATA_MAX;
+/// Data segments of monitors and managers: the largest command input (a CRUSH map, a keyring) is far smaller.
+pub const CONTROL_PLANE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Encoded, unwritten bytes above which further messages wait unencoded. So a resumed session does not encode or encrypt
+/// everything at once, and a slow peer costs no second copy.
+pub const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+/// First part of a buffer for a longer frame. The buffer doubles as bytes arrive, so memory follows what a peer has sent
+/// and not what it announced.
+pub const FIRST_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 /// Most failed authentication attempts on one connection.
 pub const AUTH_ATTEMPTS_MAX: u32 = 8;
 /// Most AUTH_REQUEST and AUTH_REQUEST_MORE frames on one connection, failed or not.
@@ -32,6 +40,35 @@ pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 pub const LIST_MAX: usize = 32;
 /// Most addresses in one ident.
 pub const ADDRS_MAX: usize = 32;
+
+/// Limits of the segments of a message, and who decides about their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameLimits {
+    /// Longest front segment in bytes.
+    pub front: usize,
+    /// Longest middle segment in bytes.
+    pub middle: usize,
+    /// Longest data segment in bytes.
+    pub data: usize,
+    /// Memory for an incomplete frame of [`DIRECT_BYTES_MIN`] or more is allocated only after
+    /// [`crate::Connection::grant`].
+    pub ask: bool,
+}
+
+impl Default for FrameLimits {
+    fn default() -> Self {
+        Self { front: FRONT_BYTES_MAX, middle: MIDDLE_BYTES_MAX, data: DATA_BYTES_MAX, ask: false }
+    }
+}
+
+impl FrameLimits {
+    /// Limits of monitors and managers towards all but monitors, whose relay links carry the messages of others.
+    #[must_use]
+    pub fn control_plane() -> Self {
+        let most = CONTROL_PLANE_BYTES_MAX;
+        Self { front: most, middle: most, data: most, ask: false }
+    }
+}
 
 /// Session policy for one type of peer.
 #[derive(Clone, Debug, PartialEq, Eq)]

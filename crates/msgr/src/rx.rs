@@ -4,7 +4,9 @@
 //! that the socket reads into directly, laid out so that its data segment is page-aligned.
 //!
 //! Invariants:
-//!  1. Nothing is allocated for a frame before its preamble was checked against the limits of the phase.
+//!  1. Nothing is allocated for a frame before its preamble was checked against the limits of the phase, and, if the
+//!     host asks for that, before it has granted the frame's bytes. The memory of an incomplete frame is at most
+//!     [`FIRST_BUFFER_BYTES`] or twice what has arrived.
 //!  2. A frame is returned only after all its checksums or tags were verified. A frame that its sender aborted is
 //!     dropped.
 
@@ -14,8 +16,8 @@ use crate::frame::{
     PREAMBLE_LEN, Preamble, SEGMENTS_MAX, Tag, segment_crc,
 };
 use crate::policy::{
-    BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DATA_BYTES_MAX, DIRECT_BYTES_MIN, FRAME_BYTES_MAX_PREAUTH, FRONT_BYTES_MAX,
-    MIDDLE_BYTES_MAX, PREAUTH_BYTES_MAX,
+    BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DIRECT_BYTES_MIN, FIRST_BUFFER_BYTES, FRAME_BYTES_MAX_PREAUTH, FrameLimits,
+    PREAUTH_BYTES_MAX,
 };
 use crate::pool::{BufPool, PoolBuf};
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
@@ -42,15 +44,37 @@ struct Dest {
     buf: PoolBuf,
     /// Offset of the body in the buffer.
     start: usize,
-    /// End of the body in the buffer.
+    /// Present end of the body in the buffer: before that of a long frame, the buffer grows.
     end: usize,
     filled: usize,
 }
 
 impl Dest {
-    /// The unfilled part of the body.
+    /// A buffer for the first `len` bytes of a body whose data segment, at `data_at`, is to start on a page.
+    fn new(pool: &BufPool, len: usize, data_at: usize) -> Self {
+        let buf = pool.take(len + PAGE);
+        let misfit = (buf.as_ref().as_ptr().addr() + data_at) % PAGE;
+        let start = if misfit == 0 { 0 } else { PAGE - misfit };
+        Self { buf, start, end: start + len, filled: 0 }
+    }
+
+    /// The unfilled part of the buffer.
     fn rest(&mut self) -> &mut [u8] {
         self.buf.bytes_mut().get_mut(self.start + self.filled..self.end).unwrap_or_default()
+    }
+
+    /// Moves the body to a buffer of twice the length if the present one is full.
+    fn grow(&mut self, pool: &BufPool, need: usize, data_at: usize) {
+        if self.filled >= need || self.start + self.filled < self.end {
+            return;
+        }
+        let mut larger = Self::new(pool, need.min(2 * self.filled), data_at);
+        let have = self.buf.as_ref().get(self.start..self.end).unwrap_or_default();
+        if let Some(room) = larger.rest().get_mut(..have.len()) {
+            room.copy_from_slice(have);
+            larger.filled = have.len();
+        }
+        *self = larger;
     }
 }
 
@@ -60,6 +84,10 @@ struct Body {
     /// Secure mode: the part of segment 0 in the same GCM run as the preamble.
     head: [u8; INLINE],
     need: usize,
+    /// Offset of the data segment in the body.
+    data_at: usize,
+    /// The host has granted the memory.
+    granted: bool,
     dest: Option<Dest>,
 }
 
@@ -72,14 +100,40 @@ pub struct Rx {
     crypto: Option<Stream>,
     log: Option<Vec<u8>>,
     pool: BufPool,
+    limits: FrameLimits,
 }
 
 impl Rx {
     /// An empty parser before authentication, which records its input for the signature. Large frames get buffers from
     /// `pool`.
     #[must_use]
-    pub fn new(pool: BufPool) -> Self {
-        Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log: Some(Vec::new()), pool }
+    pub fn new(pool: BufPool, limits: FrameLimits) -> Self {
+        let log = Some(Vec::new());
+        Self { chunk: Bytes::new(), body: None, phase: Phase::PreAuth, crypto: None, log, pool, limits }
+    }
+
+    /// Changes the limits of messages.
+    pub fn set_limits(&mut self, l: FrameLimits) {
+        self.limits = l;
+    }
+
+    /// Bytes of an announced frame that waits for [`Rx::grant`]. Nothing is to be read before.
+    #[must_use]
+    pub fn asks(&self) -> Option<usize> {
+        self.body.as_ref().filter(|b| !b.granted && b.need >= DIRECT_BYTES_MIN).map(|b| b.need)
+    }
+
+    /// Allows the memory of the announced frame.
+    pub fn grant(&mut self) {
+        if let Some(b) = &mut self.body {
+            b.granted = true;
+        }
+    }
+
+    /// Bytes that have arrived of the frame that has a buffer of its own, and those of the whole frame.
+    #[must_use]
+    pub fn partial(&self) -> Option<(usize, usize)> {
+        self.body.as_ref().filter(|b| b.granted).map(|b| (b.dest.as_ref().map_or(0, |d| d.filled), b.need))
     }
 
     /// Ends the recording and returns it: all bytes parsed so far.
@@ -122,7 +176,10 @@ impl Rx {
 
     /// Buffer to read into while a large frame is incomplete; then call [`Rx::received`].
     pub fn target(&mut self) -> Option<&mut [u8]> {
-        let t = self.body.as_mut()?.dest.as_mut()?.rest();
+        let body = self.body.as_mut()?;
+        let dest = body.dest.as_mut()?;
+        dest.grow(&self.pool, body.need, body.data_at);
+        let t = dest.rest();
         if t.is_empty() { None } else { Some(t) }
     }
 
@@ -175,10 +232,13 @@ impl Rx {
             };
             let raw = match body.dest.take() {
                 Some(mut d) => {
-                    let t = d.rest();
-                    let n = t.len().min(self.chunk.len());
-                    self.chunk.copy_to_slice(&mut t[..n]);
-                    d.filled += n;
+                    while d.filled < body.need && !self.chunk.is_empty() {
+                        d.grow(&self.pool, body.need, body.data_at);
+                        let t = d.rest();
+                        let n = t.len().min(self.chunk.len());
+                        self.chunk.copy_to_slice(&mut t[..n]);
+                        d.filled += n;
+                    }
                     if d.filled < body.need {
                         body.dest = Some(d);
                         self.body = Some(Box::new(body));
@@ -197,9 +257,12 @@ impl Rx {
                     }
                 }
                 None => {
-                    let large = body.need >= DIRECT_BYTES_MIN;
+                    // Frames before authentication are short, and their number is bounded.
+                    body.granted |= !self.limits.ask || self.phase != Phase::Open;
+                    let large = body.need >= DIRECT_BYTES_MIN && body.granted;
                     if large {
-                        body.dest = Some(self.destination(&body));
+                        let first = if body.need > FIRST_BUFFER_BYTES + PAGE { FIRST_BUFFER_BYTES } else { body.need };
+                        body.dest = Some(Dest::new(&self.pool, first, body.data_at));
                     }
                     self.body = Some(Box::new(body));
                     if large {
@@ -247,8 +310,13 @@ impl Rx {
         }
         let pre = Preamble::parse(&pre)?;
         self.check_limits(&pre)?;
-        let need = if self.crypto.is_some() { body_secure(&pre) } else { pre.body_crc() };
-        Ok(Some(Body { pre, head, need, dest: None }))
+        let (need, data_at) = if self.crypto.is_some() {
+            (body_secure(&pre), head_rest(&pre) + padded(pre.len[1]) + padded(pre.len[2]))
+        } else {
+            let need = pre.body_crc();
+            (need, need.saturating_sub(EPILOGUE_CRC_LEN + pre.len[3]))
+        };
+        Ok(Some(Body { pre, head, need, data_at, granted: false, dest: None }))
     }
 
     fn check_limits(&self, p: &Preamble) -> Result<(), Error> {
@@ -257,7 +325,7 @@ impl Rx {
                 if p.len[0] != HEADER2_LEN {
                     return Err(Error::BadPreamble("length of a message header"));
                 }
-                [HEADER2_LEN, FRONT_BYTES_MAX, MIDDLE_BYTES_MAX, DATA_BYTES_MAX]
+                [HEADER2_LEN, self.limits.front, self.limits.middle, self.limits.data]
             }
             (Phase::PreAuth, _) => [FRAME_BYTES_MAX_PREAUTH, 0, 0, 0],
             _ => [CONTROL_BYTES_MAX, 0, 0, 0],
@@ -268,21 +336,6 @@ impl Rx {
             }
         }
         Ok(())
-    }
-
-    /// A buffer for the whole body, laid out so that the data segment starts on a page, with the bytes that have
-    /// already arrived.
-    fn destination(&mut self, body: &Body) -> Dest {
-        let p = &body.pre;
-        let data_at = if self.crypto.is_some() {
-            head_rest(p) + padded(p.len[1]) + padded(p.len[2])
-        } else {
-            body.need - EPILOGUE_CRC_LEN.min(body.need) - p.len[3]
-        };
-        let buf = self.pool.take(body.need + PAGE);
-        let misfit = (buf.as_ref().as_ptr().addr() + data_at) % PAGE;
-        let start = if misfit == 0 { 0 } else { PAGE - misfit };
-        Dest { buf, start, end: start + body.need, filled: 0 }
     }
 
     fn finish_crc(&mut self, body: &Body, raw: Raw) -> Result<Option<Frame>, Error> {

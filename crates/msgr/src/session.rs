@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) unacked_bytes: usize,
     pub(crate) out_seq: u64,
     pub(crate) sent: VecDeque<(u64, Message)>,
+    /// Messages at the end of `sent` that are not yet written to the present socket.
+    pub(crate) again: usize,
     pub(crate) queue: VecDeque<Message>,
     /// Bytes of the messages in both queues.
     pub(crate) bytes: usize,
@@ -53,6 +55,15 @@ impl Session {
             self.bytes = self.bytes.saturating_sub(m.cost());
             self.sent.pop_front();
         }
+        self.again = self.again.min(self.sent.len());
+    }
+
+    /// The next message to write again, to a new socket.
+    pub(crate) fn next_again(&mut self) -> Option<(u64, Message)> {
+        let at = self.sent.len().checked_sub(self.again)?;
+        let next = self.sent.get(at).cloned();
+        self.again = self.again.saturating_sub(1);
+        next
     }
 
     /// The peer lost the session but our queue is kept: all unacknowledged messages are resent with new numbers.
@@ -60,6 +71,7 @@ impl Session {
         while let Some((_, m)) = self.sent.pop_back() {
             self.queue.push_front(m);
         }
+        self.again = 0;
         self.out_seq = 0;
         self.in_seq = 0;
         self.in_acked = 0;

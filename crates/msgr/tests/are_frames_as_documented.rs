@@ -146,6 +146,12 @@ fn lengths_and_limits() {
         ("front of a message", size(policy::FRONT_BYTES_MAX)),
         ("middle of a message", size(policy::MIDDLE_BYTES_MAX)),
         ("data of a message", size(policy::DATA_BYTES_MAX)),
+        (
+            "segments of messages to monitors and managers, but those of monitors",
+            size(msgr::FrameLimits::control_plane().data),
+        ),
+        ("encoded, unwritten output of a connection", size(policy::WINDOW_BYTES)),
+        ("first buffer of a longer frame", size(policy::FIRST_BUFFER_BYTES)),
         ("modes or methods in a frame", policy::LIST_MAX.to_string()),
         ("addresses in an ident", policy::ADDRS_MAX.to_string()),
         ("all bytes before the peer has signed in", size(policy::PREAUTH_BYTES_MAX)),

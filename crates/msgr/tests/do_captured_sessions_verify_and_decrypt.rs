@@ -53,7 +53,7 @@ struct Side {
 
 impl Side {
     fn new(all: Bytes) -> Self {
-        let mut rx = Rx::new(msgr::BufPool::default());
+        let mut rx = Rx::new(msgr::BufPool::default(), msgr::FrameLimits::default());
         rx.feed(all.clone());
         assert_eq!(rx.poll_banner().unwrap().map(|(s, r)| (s & 1, r)), Some((1, 0)));
         Self { rx, all }

@@ -4,7 +4,7 @@ mod support;
 
 use auth::{ConMode, KeyKind, Method};
 use base::rng::Rng;
-use msgr::policy::{UNACKED_BYTES_MAX, UNACKED_MAX};
+use msgr::policy::{UNACKED_BYTES_MAX, UNACKED_MAX, WINDOW_BYTES};
 use msgr::session::decide;
 use msgr::{Connection, Error, Event, Policy, Request, Verdict};
 use support::*;
@@ -145,6 +145,51 @@ fn random_breaks_lose_and_repeat_nothing() {
         assert!(breaks > 10);
         assert_eq!((p.client.output_bytes(), p.server.output_bytes()), (0, 0));
     }
+}
+
+/// Neither a long queue nor all that a lost socket had taken is encoded at once.
+#[test]
+fn a_resumed_session_resends_in_windows() {
+    let mut p = new_pair(Method::CEPHX);
+    p.open();
+    let (n, size) = (40, 512 << 10);
+    let most = WINDOW_BYTES + size + 4096;
+    for tid in 1..=n {
+        p.client.send(message(tid, 10, 0, size)).unwrap();
+        assert!(p.client.unwritten() <= most);
+    }
+    // The socket takes half of it, and nothing arrives.
+    while p.client.unwritten() > 0 && p.client.output_bytes() > 0 {
+        let mut s = [std::io::IoSlice::new(&[]); 64];
+        let part = p.client.slices(&mut s);
+        let bytes = s[..part].iter().map(|x| x.len()).sum();
+        p.client.advance(bytes).unwrap();
+    }
+    assert!(p.client.output_bytes() > n as usize * size, "all of it is kept");
+    p.client.disconnected();
+    p.client.reconnect();
+    let mut socket = fresh_socket(&p, 77);
+    handshake(&mut p.client, &mut socket);
+    p.server.adopt(socket).unwrap();
+    input(&mut p.client, output(&mut p.server).into());
+    events(&mut p.client, NOW).unwrap();
+    p.client.send(message(n + 1, 10, 0, size)).unwrap();
+    let mut got = 0;
+    while got <= n {
+        assert!(p.client.unwritten() <= most, "{} bytes are encoded", p.client.unwritten());
+        let mut s = [std::io::IoSlice::new(&[]); 64];
+        let part = p.client.slices(&mut s);
+        let bytes: Vec<u8> = s[..part].iter().flat_map(|x| x.to_vec()).collect();
+        assert!(!bytes.is_empty(), "stuck after {got}");
+        p.client.advance(bytes.len()).unwrap();
+        input(&mut p.server, bytes.into());
+        for m in messages(events(&mut p.server, NOW).unwrap()) {
+            got += 1;
+            assert_eq!(m.header.tid, got);
+        }
+    }
+    p.drive();
+    assert_eq!(p.client.output_bytes(), 0);
 }
 
 #[test]

@@ -31,11 +31,17 @@ const READS_PER_POLL: usize = 8;
 /// Most messages that a connection delivers in one poll of its task, so that the messages of other connections are not
 /// delivered after thousands of its own.
 pub const MESSAGES_PER_POLL: usize = 256;
+/// Bytes that a slow peer must take, or send of a frame that others wait for, to count as making progress.
+pub const STALL_BYTES: usize = 64 << 10;
+/// Time after which an incomplete frame that others wait for must arrive with [`STALL_BYTES`] a second.
+const FRAME_GRACE: Duration = Duration::from_secs(2);
+/// Most bytes written to a socket in one turn; then other sockets get theirs.
+const WRITE_BYTES_MAX: usize = 8 << 20;
 /// Slices per vectored write. Small writes use the small array, since filling the array has a cost.
 const SLICES_FEW: usize = 8;
 const SLICES_MANY: usize = 256;
 /// Most unparsed bytes that are copied out of the shared buffer instead of pinning it.
-const COPY_PENDING_MAX: usize = 4096;
+const COPY_PENDING_MAX: usize = msgr::policy::DIRECT_BYTES_MIN + 4096;
 
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
@@ -59,8 +65,20 @@ pub(crate) struct Conn {
     in_flight: Cell<usize>,
     /// The host wants no messages at present.
     held: Cell<bool>,
+    /// Unsent output that [`Inner::in_flight`] includes.
+    unsent: Cell<usize>,
+    /// Granted bytes of the incomplete frame, and when they were granted.
+    frame: Cell<usize>,
+    frame_since: Cell<Mono>,
+    /// The announced frame waits for its bytes.
+    asking: Cell<bool>,
+    /// Bytes that the peer has taken since `progress`, when it had last taken [`STALL_BYTES`] or everything.
+    taken: Cell<usize>,
+    progress: Cell<Mono>,
     /// Bound of unsent output at which the host wants to be told.
     pub(crate) drained_at: Cell<Option<usize>>,
+    /// The connection is not read until it holds less.
+    stopped: Cell<bool>,
     /// The connection is in the list of those waiting for room ([`Inner::waiting`]).
     waiting: Cell<bool>,
     pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
@@ -92,7 +110,14 @@ impl Conn {
             dialling: Cell::new(false),
             in_flight: Cell::new(0),
             held: Cell::new(false),
+            unsent: Cell::new(0),
+            frame: Cell::new(0),
+            frame_since: Cell::new(now),
+            asking: Cell::new(false),
+            taken: Cell::new(0),
+            progress: Cell::new(now),
             drained_at: Cell::new(None),
+            stopped: Cell::new(false),
             waiting: Cell::new(false),
             peer: RefCell::new(None),
             target,
@@ -108,20 +133,59 @@ impl Conn {
         self.stream.borrow().is_some()
     }
 
-    /// True while no message of this connection is delivered: the host holds it, or it holds more bytes here than it
-    /// may have.
+    /// True while no message of this connection is delivered: the host holds it, it holds more bytes here than it may
+    /// have, or its frame waits for bytes.
     pub(crate) fn paused(&self, inner: &Inner) -> bool {
-        let delivered = self.in_flight.get();
+        let own = self.in_flight.get() + self.unsent.get();
         self.held.get()
-            || delivered + self.unsent() > self.ep.limits.in_flight_bytes_max
-            || (delivered > 0 && inner.in_flight.get() > inner.in_flight_max.get())
+            || self.asking.get()
+            || own > self.ep.in_flight_max.get()
+            || (own > 0 && inner.in_flight.get() > inner.in_flight_max.get())
     }
 
-    /// Unsent output that counts against this connection: what an accepted, lossy one does not take. A peer must go on
-    /// reading what the other end sends while its own output waits, else two that wait for each other never end.
-    fn unsent(&self) -> usize {
+    /// True for a connection whose unsent output and frames count with those of all clients. A peer must go on reading
+    /// what the other end sends while its own output waits, else two that wait for each other never end.
+    fn is_client(&self) -> bool {
         let m = self.machine.borrow();
-        if m.is_incoming() && m.is_lossy() { m.output_bytes() } else { 0 }
+        m.is_incoming() && m.is_lossy()
+    }
+
+    /// Counts the unsent output anew.
+    fn recount(&self, inner: &Inner) {
+        let (incoming, bytes) = {
+            let m = self.machine.borrow();
+            (m.is_incoming() && m.is_lossy() && m.is_open(), m.output_bytes())
+        };
+        let now = if incoming && !self.closed.get() { bytes } else { 0 };
+        let before = self.unsent.replace(now);
+        if now != before {
+            inner.in_flight.set((inner.in_flight.get() + now).saturating_sub(before));
+        }
+        if now < before {
+            self.resume_after(inner);
+        }
+    }
+
+    /// Continues this connection if it has waited for its own bytes, and others if they have waited for all.
+    fn resume_after(&self, inner: &Inner) {
+        self.resume_own(inner);
+        inner.resume();
+    }
+
+    /// Continues this connection if it has waited for its own bytes.
+    pub(crate) fn resume_own(&self, inner: &Inner) {
+        if self.stopped.get() && !self.paused(inner) {
+            self.stopped.set(false);
+            self.wake();
+        }
+    }
+
+    /// Continues a connection that was in the list of those waiting for room.
+    pub(crate) fn resume(self: &Rc<Self>, inner: &Inner) {
+        self.waiting.set(false);
+        if !self.closed.get() && !self.pause(inner) {
+            self.wake();
+        }
     }
 
     pub(crate) fn hold(&self, held: bool) {
@@ -130,11 +194,14 @@ impl Conn {
         }
     }
 
-    /// Like [`Conn::paused`], and lists the connection to be resumed when other connections give room.
+    /// Like [`Conn::paused`], and remembers what ends the pause: the connection's own bytes, or those of others.
     fn pause(self: &Rc<Self>, inner: &Inner) -> bool {
         let p = self.paused(inner);
-        if p && !self.waiting.replace(true) {
-            inner.waiting.borrow_mut().push(self.clone());
+        if p {
+            self.stopped.set(true);
+            if inner.in_flight.get() > inner.in_flight_max.get() && !self.waiting.replace(true) {
+                inner.waiting.borrow_mut().push(self.clone());
+            }
         }
         p
     }
@@ -145,27 +212,108 @@ impl Conn {
         }
     }
 
+    pub(crate) fn charge(&self, inner: &Inner, bytes: usize) {
+        self.in_flight.set(self.in_flight.get() + bytes);
+        inner.in_flight.set(inner.in_flight.get() + bytes);
+    }
+
     pub(crate) fn consumed(&self, inner: &Inner, bytes: usize) {
         let n = bytes.min(self.in_flight.get());
         self.in_flight.set(self.in_flight.get() - n);
         inner.in_flight.set(inner.in_flight.get().saturating_sub(n));
-        if inner.waiting.borrow().is_empty() {
-            return;
+        self.resume_after(inner);
+    }
+
+    // ---- incomplete frames ----
+
+    /// Entity that an incomplete frame is charged to.
+    fn charged(&self) -> AuthName {
+        self.machine.borrow().peer().principal.name.clone()
+    }
+
+    /// Asks for the bytes of an announced frame, or gives those of a complete one back. Returns true if the frame may
+    /// be read on.
+    fn frame_bytes(self: &Rc<Self>, inner: &Inner) -> bool {
+        let (asks, partial) = {
+            let m = self.machine.borrow();
+            (m.asks(), m.partial().is_some())
+        };
+        if self.frame.get() > 0 && !partial {
+            self.give_frame_back(inner);
         }
-        inner.waiting.borrow_mut().retain(|c| {
-            let stays = c.paused(inner) && !c.closed.get();
-            if !stays {
-                c.waiting.set(false);
-                c.wake();
-            }
-            stays
-        });
+        let Some(bytes) = asks.filter(|_| !self.asking.get()) else { return !self.asking.get() };
+        let clients = self.is_client();
+        // A connection that we opened brings answers to our own requests, from a server that we chose.
+        let free = !clients && self.machine.borrow().is_lossy();
+        let frames = &inner.frames[usize::from(!clients)];
+        if free {
+            self.machine.borrow_mut().grant();
+        } else if frames.borrow_mut().ask(self.id, self.charged(), bytes, inner.room(clients)) {
+            self.granted(bytes);
+        } else {
+            self.asking.set(true);
+        }
+        !self.asking.get()
+    }
+
+    /// The bytes of the announced frame are granted.
+    pub(crate) fn granted(&self, bytes: usize) {
+        self.frame.set(bytes);
+        self.frame_since.set(clock::now().mono);
+        self.machine.borrow_mut().grant();
+        if self.asking.replace(false) {
+            self.wake();
+        }
+    }
+
+    /// The peer has taken enough, or everything.
+    fn progresses(&self) {
+        self.taken.set(0);
+        self.progress.set(clock::now().mono);
+    }
+
+    fn give_frame_back(&self, inner: &Inner) {
+        let frames = &inner.frames[usize::from(!self.is_client())];
+        if self.asking.replace(false) {
+            frames.borrow_mut().forget(self.id);
+        }
+        let bytes = self.frame.take();
+        if bytes > 0 {
+            frames.borrow_mut().give_back(&self.charged(), bytes);
+            inner.resume();
+        }
+    }
+
+    /// True if others wait for the bytes of this connection's frame, which does not arrive.
+    pub(crate) fn frame_stalls(&self, inner: &Inner, now: Mono) -> bool {
+        if self.frame.get() == 0 || !inner.frames[usize::from(!self.is_client())].borrow().is_short() {
+            return false;
+        }
+        let since = now.since(self.frame_since.get());
+        let wanted = STALL_BYTES.saturating_mul(usize::try_from(since.as_secs()).unwrap_or(usize::MAX));
+        let arrived = self.machine.borrow().partial().map_or(0, |(arrived, _)| arrived);
+        since >= FRAME_GRACE && arrived < wanted
+    }
+
+    /// True if the peer has taken next to nothing for too long, although its queue is too long or the reactor needs the
+    /// bytes.
+    pub(crate) fn output_stalls(&self, inner: &Inner, now: Mono) -> bool {
+        let l = &self.ep.limits;
+        let bytes = self.machine.borrow().output_bytes();
+        let short = inner.in_flight.get() > inner.in_flight_max.get() && self.unsent.get() > STALL_BYTES;
+        let long = bytes > l.output_bytes_max.min(self.ep.limits.in_flight_bytes_max);
+        (short || long) && self.blocked.get() && now.since(self.progress.get()) >= l.stall_max
     }
 
     pub(crate) fn send(self: &Rc<Self>, inner: &Rc<Inner>, m: Message) -> Result<(), SendError> {
         let sent = {
             let mut machine = self.machine.borrow_mut();
-            if machine.output_bytes() > self.ep.limits.output_bytes_max { None } else { Some(machine.send(m)) }
+            let (bytes, most) = (machine.output_bytes(), self.ep.limits.output_bytes_max);
+            if bytes == 0 {
+                self.progresses();
+            }
+            let stalled = bytes > most && clock::now().mono.since(self.progress.get()) >= self.ep.limits.stall_max;
+            if stalled || bytes > most.saturating_mul(4) { None } else { Some(machine.send(m)) }
         };
         match sent {
             None => {
@@ -175,6 +323,7 @@ impl Conn {
             }
             Some(Ok(())) => {
                 add(&inner.counters.messages_out, 1);
+                self.recount(inner);
                 inner.mark_dirty(self);
                 Ok(())
             }
@@ -191,7 +340,7 @@ impl Conn {
         tokio::task::spawn_local(async move { me.end(&inner, Some(reason)) });
     }
 
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match (&*self.peer.borrow(), &self.target) {
             (Some(p), _) if !p.principal.incoming => format!("{} {}", p.entity, p.principal.socket),
             (Some(p), _) => format!("{} ({}) {}", p.entity, p.principal.name, p.principal.socket),
@@ -215,6 +364,7 @@ impl Conn {
             return;
         }
         let outcome = self.write_all(inner);
+        self.recount(inner);
         match outcome {
             Ok(true) => {}
             Ok(false) => self.end(inner, Some(CloseReason::Protocol("refused by us".into()))),
@@ -224,10 +374,7 @@ impl Conn {
     }
 
     /// Continues with what waited for the peer to take output. Runs at the turn's end, in no call of the host.
-    pub(crate) fn after_flush(&self, inner: &Inner) {
-        if self.waiting.get() && !self.paused(inner) {
-            self.wake();
-        }
+    pub(crate) fn after_flush(&self) {
         if self.drained() {
             self.drained_at.set(None);
             self.ep.handler.drained(self.id);
@@ -245,7 +392,14 @@ impl Conn {
         let Some(stream) = stream.as_ref().filter(|_| !self.blocked.get()) else { return Ok(true) };
         let mut machine = self.machine.borrow_mut();
         machine.prepare_flush().map_err(WriteError::Protocol)?;
+        let mut left = WRITE_BYTES_MAX;
         while machine.unwritten() > 0 {
+            if left == 0 {
+                // As if the socket were full: the task finds that it is not, after other sockets.
+                self.blocked.set(true);
+                self.wake();
+                return Ok(true);
+            }
             let written = if machine.parts() <= SLICES_FEW {
                 write_some::<SLICES_FEW>(stream, &machine)
             } else {
@@ -256,7 +410,12 @@ impl Conn {
                 Ok(n) => {
                     add(&inner.counters.writes, 1);
                     add(&inner.counters.bytes_out, n);
-                    machine.advance(n);
+                    left = left.saturating_sub(n);
+                    machine.advance(n).map_err(WriteError::Protocol)?;
+                    self.taken.set(self.taken.get() + n);
+                    if self.taken.get() >= STALL_BYTES || machine.unwritten() == 0 {
+                        self.progresses();
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked.set(true);
@@ -373,6 +532,8 @@ impl Conn {
             }
             let event = self.machine.borrow_mut().poll_event(clock::now());
             match event {
+                // A frame that was granted its bytes parses on, with those that have arrived.
+                Ok(None) if self.machine.borrow().asks().is_some() && self.frame_bytes(inner) => {}
                 Ok(None) => break,
                 Ok(Some(Event::Message(m))) => {
                     add(&inner.counters.messages_in, 1);
@@ -391,6 +552,9 @@ impl Conn {
             }
         }
         // With a full socket a turn's end could write nothing, and would wake the task for the next turn.
+        if self.frame.get() > 0 && !self.closed.get() {
+            self.frame_bytes(inner);
+        }
         let writes = !self.closed.get() && !self.blocked.get() && self.machine.borrow().wants_write();
         if writes || self.drained() {
             inner.mark_dirty(self);
@@ -523,6 +687,7 @@ impl Conn {
         let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
         let dummy =
             Connection::server(self.ep.config.clone(), socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
+        to.give_frame_back(inner);
         let mine = self.machine.replace(dummy);
         let stream = self.stream.borrow_mut().take();
         self.end(inner, None);
@@ -589,6 +754,7 @@ impl Conn {
         self.stream.borrow_mut().take();
         self.dialling.set(false);
         self.blocked.set(false);
+        self.give_frame_back(inner);
         // The task of the lost socket finds its `epoch` outdated and ends.
         self.wake();
         let lives = {
@@ -616,6 +782,8 @@ impl Conn {
         }
         inner.remove(self.id);
         // Count all bytes that the handler holds as consumed: it cannot return them for a closed connection.
+        self.give_frame_back(inner);
+        self.recount(inner);
         self.consumed(inner, usize::MAX);
         if let Some(key) = self.session.take() {
             let mut s = self.ep.sessions.borrow_mut();

@@ -271,13 +271,14 @@ mod tests {
         let count = |n: usize| if n < 1000 { n.to_string() } else { format!("{},{:03}", n / 1000, n % 1000) };
         let failures = format!("connections of one address that end without sign-in in {} s", WINDOW.as_secs());
         let code = [
-            ("delivered, unconsumed bytes of a connection", mib(l.in_flight_bytes_max)),
-            ("bytes queued for a peer", mib(l.output_bytes_max)),
+            ("bytes that a connection holds", mib(l.in_flight_bytes_max)),
+            ("bytes queued for a peer that takes nothing", mib(l.output_bytes_max)),
+            ("time without progress of a peer whose queue is too long", s(l.stall_max)),
             ("incoming connections", count(l.connections_max)),
             ("handshake", s(l.handshake_max)),
             ("silence of an incoming lossy connection", s(l.idle_max)),
             ("time for which a lossless session waits for its client", s(l.standby_max)),
-            ("delivered, unconsumed bytes of all connections of a reactor", mib(crate::IN_FLIGHT_BYTES_MAX)),
+            ("bytes that all connections of a reactor hold", mib(crate::IN_FLIGHT_BYTES_MAX)),
             ("connections of one address before sign-in", count(PER_ADDRESS)),
             ("connections of all addresses before sign-in", count(TOTAL)),
             (failures.as_str(), count(FAILURES as usize)),

@@ -8,8 +8,8 @@
 //!  1. No internal borrow is held while a handler runs, so it may call every method of this crate.
 //!  2. After `Closed` nothing more is reported for that id. `Closed` comes once for every connection that we
 //!     opened or that was reported `Open`, unless the host closed it itself.
-//!  3. A connection holds at most its limit of undelivered or unconsumed input, and is closed when its output exceeds its
-//!     limit.
+//!  3. A connection that holds more than its limit of messages, charges and (if accepted and lossy) unsent output is not
+//!     read. It is closed only if its peer makes no progress, or its output exceeds four times its limit.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod admin_socket;
 mod conn;
 #[cfg(test)]
 mod documented;
+mod frames;
 pub mod gate;
 mod listen;
 pub mod log_filter;
@@ -25,7 +26,7 @@ pub mod modes;
 mod sweep;
 mod types;
 
-pub use conn::MESSAGES_PER_POLL;
+pub use conn::{MESSAGES_PER_POLL, STALL_BYTES};
 pub use types::{
     CloseReason, ConnEvent, ConnId, EndpointConfig, Handler, Limits, NetStats, OsRandom, PeerInfo, SendError, Target,
 };
@@ -78,8 +79,11 @@ pub(crate) struct Inner {
     sweeping: Cell<bool>,
     counters: Counters,
     pool: BufPool,
-    /// Bytes of messages that handlers hold, summed over all connections.
+    /// Bytes held for all connections: delivered messages, unsent output of accepted lossy connections.
     in_flight: Cell<usize>,
+    /// Incomplete frames of accepted lossy connections, within the same bound, and of all others, which never wait for
+    /// clients, within a bound of their own.
+    frames: [RefCell<frames::Frames>; 2],
     in_flight_max: Cell<usize>,
     /// Connections that are not read until others give room.
     waiting: RefCell<Vec<Rc<Conn>>>,
@@ -121,6 +125,35 @@ impl Inner {
         }
     }
 
+    /// Bytes that incomplete frames of clients (`true`) or of peers may have.
+    fn room(&self, clients: bool) -> usize {
+        let max = self.in_flight_max.get();
+        if clients { max.saturating_sub(self.in_flight.get()) } else { max.max(IN_FLIGHT_BYTES_MAX) }
+    }
+
+    /// Continues connections that waited for bytes of others.
+    fn resume(&self) {
+        for clients in [true, false] {
+            let frames = &self.frames[usize::from(!clients)];
+            if !frames.borrow().is_short() {
+                continue;
+            }
+            while let Some((id, bytes)) = { frames.borrow_mut().next(self.room(clients)) } {
+                match self.get(id) {
+                    Some(c) => c.granted(bytes),
+                    None => debug_assert!(false, "a connection leaves the list when it ends"),
+                }
+            }
+        }
+        // With some distance, so that not every byte wakes them.
+        if self.waiting.borrow().is_empty() || self.in_flight.get() > self.in_flight_max.get() / 8 * 7 {
+            return;
+        }
+        for c in self.waiting.take() {
+            c.resume(self);
+        }
+    }
+
     /// Schedules the connection's output for the end of this turn.
     fn mark_dirty(&self, c: &Rc<Conn>) {
         if !c.dirty.replace(true) {
@@ -144,7 +177,7 @@ impl Inner {
         for c in batch.drain(..) {
             c.dirty.set(false);
             c.flush(self);
-            c.after_flush(self);
+            c.after_flush();
         }
         // Keeps the allocation, unless a handler queued output meanwhile.
         let mut d = self.dirty.borrow_mut();
@@ -165,6 +198,8 @@ pub(crate) struct EndpointInner {
     config: Rc<Config>,
     handler: Rc<dyn Handler>,
     limits: Limits,
+    /// Present value of [`Limits::in_flight_bytes_max`].
+    in_flight_max: Cell<usize>,
     auto_consume: Cell<bool>,
     /// Lossless sessions by the peer's address.
     sessions: RefCell<HashMap<EntityAddr, ConnId>>,
@@ -186,6 +221,7 @@ impl Net {
             counters: Counters::default(),
             pool: BufPool::default(),
             in_flight: Cell::new(0),
+            frames: Default::default(),
             in_flight_max: Cell::new(IN_FLIGHT_BYTES_MAX),
             waiting: RefCell::default(),
             gate: RefCell::default(),
@@ -223,12 +259,14 @@ impl Net {
             // predecessor.
             global_seq: Cell::new(u64::from(clock::now().wall.sec) << 20),
             pool: self.inner.pool.clone(),
+            frames: msgr::FrameLimits { ask: true, ..limits.frames },
         });
         Endpoint {
             net: Rc::downgrade(&self.inner),
             inner: Rc::new(EndpointInner {
                 config,
                 handler,
+                in_flight_max: Cell::new(limits.in_flight_bytes_max),
                 limits,
                 auto_consume: Cell::new(true),
                 sessions: RefCell::default(),
@@ -264,6 +302,14 @@ impl Net {
         }
     }
 
+    /// Counts `bytes` more for a connection than its delivered messages have, such as those of the answer that a request
+    /// asks for. Returned with [`Net::consumed`].
+    pub fn charge(&self, conn: ConnId, bytes: usize) {
+        if let Some(c) = self.inner.get(conn) {
+            c.charge(&self.inner, bytes);
+        }
+    }
+
     /// Stops delivering messages of a connection, and reading its socket, until [`Net::release`]. The handler may call
     /// this while it handles a message: the next one waits. A held connection answers no keepalive, takes no
     /// acknowledgement and does not notice that its peer has gone; so this is for lossy connections, and for a time
@@ -291,16 +337,23 @@ impl Net {
         Ok(())
     }
 
-    /// Sets the bound on bytes of messages that handlers hold, over all connections. Above it, a connection
-    /// with bytes held is not read. Each connection may still have one message delivered, so none starves.
+    /// Sets the bound on bytes that all connections hold: messages of handlers, unsent output of accepted lossy
+    /// connections, incomplete frames. Above it, a connection that holds some is not read. Each connection may still
+    /// have one message delivered, so none starves.
     pub fn set_in_flight_max(&self, bytes: usize) {
         self.inner.in_flight_max.set(bytes);
     }
 
-    /// Bytes of messages that handlers hold, over all connections.
+    /// Bytes that all connections hold, without those of incomplete frames.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.inner.in_flight.get()
+    }
+
+    /// Bytes of memory granted to incomplete frames.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.inner.frames.iter().map(|f| f.borrow().granted()).sum()
     }
 
     /// The peer of a connection, once it is open.
@@ -410,6 +463,15 @@ impl Endpoint {
     /// Changes the number announced in later idents (a global id after signing in).
     pub fn set_num(&self, num: i64) {
         self.inner.config.identity.borrow_mut().num = num;
+    }
+
+    /// Changes [`Limits::in_flight_bytes_max`] for all connections of this endpoint. A host lowers it while something
+    /// else that their messages need is short.
+    pub fn set_in_flight_max(&self, bytes: usize) {
+        let before = self.inner.in_flight_max.replace(bytes);
+        let Some(net) = self.net.upgrade().filter(|_| before < bytes) else { return };
+        let conns = net.conns.borrow();
+        conns.iter().filter(|(_, c)| Rc::ptr_eq(&c.ep, &self.inner)).for_each(|(_, c)| c.resume_own(&net));
     }
 
     /// Sets the modes of connections that are accepted or opened later.

@@ -58,6 +58,15 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
         }
         return;
     }
+    if c.frame_stalls(inner, now.mono) {
+        tracing::warn!(conn = %c.id, peer = %c.describe(), "a frame does not arrive and others wait for its bytes; closing");
+        return c.fail(inner, CloseReason::FrameStalled);
+    }
+    if c.output_stalls(inner, now.mono) {
+        tracing::warn!(conn = %c.id, peer = %c.describe(), bytes = c.machine.borrow().output_bytes(),
+            "peer takes no output; closing");
+        return c.end(inner, Some(CloseReason::OutputFull));
+    }
     if !open {
         if now.mono.since(c.started.get()) > l.handshake_max {
             c.fail(inner, CloseReason::HandshakeTimeout);

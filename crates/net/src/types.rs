@@ -68,6 +68,9 @@ pub enum CloseReason {
     /// The peer does not read, and its output queue is full.
     #[error("output queue full")]
     OutputFull,
+    /// The peer does not send the rest of a frame, for whose bytes others wait.
+    #[error("incomplete frame timed out")]
+    FrameStalled,
     /// A newer connection of the peer replaced this one.
     #[error("replaced by a newer connection")]
     Replaced,
@@ -103,8 +106,14 @@ pub struct Limits {
     /// Most bytes that a connection holds here: delivered, unconsumed messages, and for an accepted lossy connection
     /// also its unsent output. Above it, the socket is not read, and no message is delivered.
     pub in_flight_bytes_max: usize,
-    /// Most bytes queued for a peer. Above it, the connection is closed.
+    /// Bytes queued for a peer above which the connection is closed if the peer has taken nothing for
+    /// [`Limits::stall_max`]. At four times as many it is closed at once.
     pub output_bytes_max: usize,
+    /// Longest time without progress of a peer whose queue is above its bound, or waits in a reactor that holds more
+    /// than it may. Progress is [`crate::STALL_BYTES`], or an empty queue.
+    pub stall_max: Duration,
+    /// Limits of messages' segments.
+    pub frames: msgr::FrameLimits,
     /// Most incoming connections at once; more are closed right after accept.
     pub connections_max: usize,
     /// Longest handshake, from connect or accept to open.
@@ -128,6 +137,8 @@ impl Default for Limits {
         Self {
             in_flight_bytes_max: 100 << 20,
             output_bytes_max: 256 << 20,
+            stall_max: Duration::from_secs(30),
+            frames: msgr::FrameLimits::default(),
             connections_max: 20_000,
             handshake_max: Duration::from_secs(20),
             keepalive_every: Duration::from_secs(10),

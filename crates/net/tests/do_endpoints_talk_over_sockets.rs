@@ -35,7 +35,7 @@ async fn held_back(net: &Net, held: usize, queued: usize) -> Held {
     let limits = Limits { in_flight_bytes_max: held, ..Limits::default() };
     let (s, addr) = server(net, sp, limits, server_side.clone());
     s.set_auto_consume(false);
-    let limits = Limits { output_bytes_max: queued, ..Limits::default() };
+    let limits = Limits { output_bytes_max: queued, stall_max: Duration::ZERO, ..Limits::default() };
     let c = client(net, cp, limits, client_side.clone());
     let conn = c.connect(target(addr));
     client_side.open().await;
@@ -268,6 +268,30 @@ fn refused_and_silent_addresses() {
         let c = client(&net, lossy().0, limits, ch.clone());
         let _ = c.connect(target(EntityAddr::msgr2(silent.local_addr().unwrap(), 0)));
         assert_eq!(ch.closed().await, CloseReason::HandshakeTimeout);
+    });
+}
+
+/// A queue above its bound alone closes nothing, as long as the peer reads.
+#[test]
+fn a_peer_that_reads_is_not_closed_for_a_long_queue() {
+    run(|| async {
+        let net = Net::new();
+        let (cp, sp) = lossy();
+        let (sh, ch) = (Recorder::new(&net), Recorder::new(&net));
+        let (_s, addr) = server(&net, sp, Limits::default(), sh.clone());
+        let limits = Limits { output_bytes_max: 4 << 20, ..Limits::default() };
+        let c = client(&net, cp, limits, ch.clone());
+        let conn = c.connect(target(addr));
+        ch.open().await;
+        sh.open().await;
+        let one = message(1, 0, 1 << 20);
+        for _ in 0..16 {
+            net.send(conn, one.clone()).unwrap();
+        }
+        assert!(net.output_bytes(conn) > 3 * (4 << 20));
+        let last = (0..8).map(|_| net.send(conn, one.clone())).find(Result::is_err);
+        assert_eq!(last, Some(Err(SendError::Full)), "four times the bound is too much within one turn");
+        assert_eq!(ch.closed().await, CloseReason::OutputFull);
     });
 }
 

@@ -5,10 +5,13 @@ mod support;
 use auth::ConMode;
 use base::EntityAddr;
 use msgr::Policy;
-use net::{ConnEvent, ConnId, Endpoint, Limits, Net, SendError};
+use net::{CloseReason, ConnEvent, ConnId, Endpoint, Limits, Net, SendError};
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 use support::*;
+use tokio::io::AsyncReadExt as _;
 use wire::Message;
 
 const CRC: [ConMode; 1] = [ConMode::CRC];
@@ -210,5 +213,118 @@ fn a_batch_of_one_connection_does_not_delay_the_others() {
             }
         }
         assert!(before <= 3 * net::MESSAGES_PER_POLL, "{before} messages came first");
+    });
+}
+
+/// A client that never reads is closed only when it has taken nothing for the time allowed.
+#[test]
+fn a_client_that_takes_nothing_for_too_long_is_closed() {
+    run(|| async {
+        let limits = Limits { in_flight_bytes_max: 1 << 20, stall_max: Duration::ZERO, ..Limits::default() };
+        let b = bed(2, limits, true).await;
+        let [(conn, sconn), (other, sother)] = b.conns[..] else { unreachable!() };
+        b.net.hold(conn);
+        for i in 0..80 {
+            // Four times the bound of a queue is far more.
+            b.net.send(sconn, message(i, 0, ANSWER)).unwrap();
+        }
+        assert!(matches!(b.server.next().await, (c, Seen::Closed(CloseReason::OutputFull)) if c == sconn));
+        b.net.send(other, message(1, 1, 1)).unwrap();
+        assert!(matches!(b.server.next().await, (c, Seen::Message(_)) if c == sother));
+    });
+}
+
+/// Forwards bytes between clients and a server, of each client only the first `budget`. Then nothing moves any more.
+async fn stalling_proxy(to: SocketAddr, budget: usize) -> SocketAddr {
+    let l = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = l.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        loop {
+            let (a, _) = l.accept().await.unwrap();
+            let b = tokio::net::TcpStream::connect(to).await.unwrap();
+            let ((mut ar, mut aw), (mut br, mut bw)) = (a.into_split(), b.into_split());
+            tokio::task::spawn_local(async move { tokio::io::copy(&mut br, &mut aw).await });
+            tokio::task::spawn_local(async move {
+                let mut some = (&mut ar).take(budget as u64);
+                tokio::io::copy(&mut some, &mut bw).await.unwrap();
+                // Both sockets stay open.
+                std::future::pending::<()>().await;
+                drop((ar, bw));
+            });
+        }
+    });
+    at
+}
+
+/// Half frames on many connections hold no more than the reactor's bytes, and those who wait for them get them.
+#[test]
+fn half_frames_are_bounded_and_end_when_others_need_their_bytes() {
+    run(|| async {
+        let b = bed(1, Limits::default(), false).await;
+        let most = 32 << 20;
+        b.net.set_in_flight_max(most);
+        let addr = b.endpoints[0].addrs().0[0];
+        let proxy = stalling_proxy(addr.sock.unwrap(), 64 << 10).await;
+        // The server knows the address that these clients dial.
+        b.endpoints[0].set_addrs(base::AddrVec(vec![addr, EntityAddr::msgr2(proxy, 77)]));
+        let half = message(1, 0, 6 << 20);
+        let mut stalled = Vec::new();
+        for _ in 0..20 {
+            let r = Recorder::new(&b.net);
+            let policy = Policy::lossy_client(CRC.to_vec());
+            let ep = client_named(&b.net, "client.evil", policy, Limits::default(), r.clone());
+            let conn = ep.connect(target(EntityAddr::msgr2(proxy, 77)));
+            r.open().await;
+            b.server.open().await;
+            b.net.send(conn, half.clone()).unwrap();
+            stalled.push((ep, r));
+        }
+        settle(&b.net).await;
+        let granted = b.net.frame_bytes();
+        assert!(granted > 6 << 20 && granted <= most, "{granted} bytes are granted");
+        b.net.send(b.conns[0].0, half).unwrap();
+        let mut closed = 0;
+        loop {
+            match b.server.next().await {
+                (_, Seen::Closed(CloseReason::FrameStalled)) => closed += 1,
+                (c, Seen::Message(m)) => {
+                    assert!(c == b.conns[0].1 && m.data.len() == 6 << 20);
+                    break;
+                }
+                (c, seen) => panic!("{c}: {seen:?}"),
+            }
+        }
+        assert!(closed > 0);
+        assert!(b.net.frame_bytes() <= most);
+        b.endpoints[0].shutdown();
+        assert_eq!((b.net.frame_bytes(), b.net.in_flight()), (0, 0));
+    });
+}
+
+/// Answers are charged before they are built: the next request waits until there is room for its answer.
+#[test]
+fn a_charge_for_the_answer_stops_the_reading() {
+    run(|| async {
+        let b = bed(1, Limits { in_flight_bytes_max: 1 << 20, ..Limits::default() }, false).await;
+        let (conn, sconn) = b.conns[0];
+        for i in 0..10 {
+            b.net.send(conn, message(i, 10, 0)).unwrap();
+        }
+        // The handler of the first message would charge its answer before the next is delivered.
+        let (_, first) = b.server.next().await;
+        assert!(matches!(first, Seen::Message(_)));
+        b.server.events.borrow_mut().clear();
+        b.net.charge(sconn, 2 << 20);
+        b.net.send(conn, message(10, 10, 0)).unwrap();
+        settle(&b.net).await;
+        assert!(b.server.events.borrow().is_empty());
+        b.endpoints[0].set_in_flight_max(4 << 20);
+        assert_eq!(b.server.message().await.header.tid, 10);
+        b.endpoints[0].set_in_flight_max(1 << 20);
+        b.net.send(conn, message(11, 10, 0)).unwrap();
+        settle(&b.net).await;
+        assert!(b.server.events.borrow().is_empty());
+        b.net.consumed(sconn, 3 << 20);
+        assert_eq!(b.server.message().await.header.tid, 11);
     });
 }

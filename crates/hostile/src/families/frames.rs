@@ -98,6 +98,7 @@ fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
         random: Rc::new(Seeded::new()),
         global_seq: Cell::new(1),
         pool: msgr::BufPool::default(),
+        frames: msgr::FrameLimits::default(),
     })
 }
 
@@ -130,7 +131,8 @@ fn drive(mut c: Connection, stream: &[u8]) {
             return;
         }
         let out = c.unwritten();
-        c.advance(out);
+        // Only an exhausted nonce is an error.
+        let _ = c.advance(out);
     }
 }
 

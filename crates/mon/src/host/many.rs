@@ -451,7 +451,11 @@ async fn in_front(
         policies: modes.apply(EntityKind::MON, policies),
         auth_host: Some(Rc::new(auth)),
         auth_client: None,
-        limits: Limits { in_flight_bytes_max: CLIENT_BYTES, ..Limits::default() },
+        limits: Limits {
+            in_flight_bytes_max: CLIENT_BYTES,
+            frames: msgr::FrameLimits::control_plane(),
+            ..Limits::default()
+        },
     };
     let endpoint = net.endpoint(config, Rc::new(Clients(Rc::clone(&host))));
     endpoint.set_auto_consume(false);

@@ -305,7 +305,7 @@ async fn serve(
             policies: modes.apply(kind, policies.clone()),
             auth_host: Some(Rc::new(MonAuthHost::new(Rc::clone(&core), kind))),
             auth_client: None,
-            limits: Limits::default(),
+            limits: Limits { frames: msgr::FrameLimits::control_plane(), ..Limits::default() },
         };
         net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&bridge), core::load::role_of(kind))))
     };

@@ -149,6 +149,7 @@ pub(crate) fn config(
         random: Seeded::new(seed),
         global_seq: Cell::new(seed),
         pool: msgr::BufPool::default(),
+        frames: msgr::FrameLimits::default(),
     })
 }
 
@@ -173,7 +174,7 @@ pub(crate) fn output(c: &mut Connection) -> Vec<u8> {
         let mut s = [IoSlice::new(&[]); 64];
         let n = c.slices(&mut s);
         let taken: Vec<u8> = s[..n].iter().flat_map(|x| x.to_vec()).collect();
-        c.advance(taken.len());
+        c.advance(taken.len()).unwrap();
         out.extend_from_slice(&taken);
     }
     out
