@@ -66,8 +66,16 @@ pub(crate) struct Space {
     avail: AtomicU64,
     /// Blocks that all stores together reserve for their checkpoints.
     headroom: AtomicU64,
+    /// The part of `headroom` that stays reserved when all dirty pages are stored.
+    least: AtomicU64,
     /// Blocks that hosts fill for the stores: allocated, but soon free again.
     lent: AtomicU64,
+    /// Blocks without references that are free again after a checkpoint of their store, as of the ends of turns.
+    coming: AtomicU64,
+    /// Number of requests for such checkpoints, by stores that found no room.
+    presses: AtomicU64,
+    /// Number of times that a store has released blocks or taken back its part of `coming`.
+    releases: AtomicU64,
     /// Metadata blocks of all stores, as of the ends of their turns.
     metadata: AtomicI64,
     /// A block that was freed while free, or `NONE`.
@@ -89,6 +97,10 @@ impl Space {
             nowhere: (AtomicU64::new(u64::MAX), Group::default()),
             avail: AtomicU64::new(end - start),
             headroom: AtomicU64::new(0),
+            least: AtomicU64::new(0),
+            coming: AtomicU64::new(0),
+            presses: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             metadata: AtomicI64::new(0),
             freed_twice: AtomicU64::new(NONE),
@@ -217,11 +229,49 @@ impl Space {
 
     /// Changes one store's share of the reserve for checkpoints.
     pub(crate) fn change_headroom(&self, old: u64, new: u64) {
-        if new >= old {
-            self.headroom.fetch_add(new - old, Ordering::Relaxed);
-        } else {
-            self.headroom.fetch_sub(old - new, Ordering::Relaxed);
+        change(&self.headroom, old, new);
+    }
+
+    /// Changes one store's share of the reserve that stays when all dirty pages are stored.
+    pub(crate) fn change_least(&self, old: u64, new: u64) {
+        if old != new {
+            change(&self.least, old, new);
         }
+    }
+
+    /// Blocks of the reserve for checkpoints that are free again when all stores have stored their dirty pages.
+    pub(crate) fn for_dirty(&self) -> u64 {
+        self.headroom.load(Ordering::Relaxed).saturating_sub(self.least.load(Ordering::Relaxed))
+    }
+
+    /// Changes one store's share of the blocks that its checkpoints will release.
+    pub(crate) fn change_coming(&self, old: u64, new: u64) {
+        change(&self.coming, old, new);
+    }
+
+    /// Blocks that checkpoints of all stores will release.
+    pub(crate) fn coming(&self) -> u64 {
+        self.coming.load(Ordering::Relaxed)
+    }
+
+    /// Asks every store for a checkpoint that releases its blocks.
+    pub(crate) fn press(&self) {
+        self.presses.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of calls of [`Space::press`].
+    pub(crate) fn presses(&self) -> u64 {
+        self.presses.load(Ordering::Acquire)
+    }
+
+    /// Tells every store that blocks have become free, or will not become free.
+    pub(crate) fn note_release(&self) {
+        self.releases.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of calls of [`Space::note_release`].
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
     }
 
     /// Changes one store's share of the metadata blocks.
@@ -333,6 +383,15 @@ impl Space {
     /// True if the block is in use, for checks.
     pub(crate) fn used(&self, b: u64) -> bool {
         self.word(b / 64).load(Ordering::Relaxed) & (1 << (b % 64)) != 0
+    }
+}
+
+/// Changes one store's share of a sum.
+fn change(sum: &AtomicU64, old: u64, new: u64) {
+    if new >= old {
+        sum.fetch_add(new - old, Ordering::Relaxed);
+    } else {
+        sum.fetch_sub(old - new, Ordering::Relaxed);
     }
 }
 

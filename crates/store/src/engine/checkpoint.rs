@@ -27,8 +27,10 @@ const RELEASES_PER_TURN: u64 = 16384;
 const RELEASE_BLOCKS: u64 = 4096;
 /// Most runs entered into the map of used blocks in one turn; also most of its pages that get places.
 const PLACES_PER_TURN: u64 = 4096;
-/// Most discards in flight.
-const DISCARDS_MAX: u32 = 64;
+/// Most discards in flight, and most blocks of one (256 MiB): devices take seconds for long ones, and a file system
+/// keeps its file locked meanwhile.
+const DISCARDS_MAX: u32 = 4;
+const DISCARD_BLOCKS_MAX: u32 = 1 << 16;
 /// Largest metadata write.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 
@@ -87,6 +89,7 @@ pub(super) struct Checkpoint {
     /// True while nothing may be released.
     hold: bool,
     releasing: Vec<(u64, u32)>,
+    /// Blocks in `releasing` and in discards in flight.
     releasing_blocks: u64,
     /// Discards in flight.
     discards: u32,
@@ -111,7 +114,7 @@ impl Checkpoint {
         self.phase = Phase::Dead;
     }
 
-    /// Blocks that become free when the running work is done.
+    /// Blocks that a durable checkpoint has freed and that are not released yet.
     pub(super) fn to_release(&self) -> u64 {
         self.releasing_blocks
     }
@@ -120,15 +123,13 @@ impl Checkpoint {
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            let dirty =
-                self.meta.pages.dirty_mem() > 0 || self.meta.alloc.headroom() > self.meta.alloc.headroom_least();
+            let dirty = self.meta.pages.dirty_mem() > 0 || self.meta.alloc.for_dirty() > 0;
             return self.log.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
-        let space = (self.space.total() / 64).max(self.space.spare() / 4);
         let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
-        self.log.ring.used * BLOCK >= log || work || self.meta.alloc.freed_blocks() >= space || dirty
+        self.log.ring.used * BLOCK >= log || work || dirty || self.much_is_coming()
     }
 
     /// Steps that a restart would replay, counted as in [`Replayed::steps`](super::Replayed::steps).
@@ -181,7 +182,6 @@ impl Store {
         c.nid = self.meta.numbers.next();
         c.replay_steps = self.meta.steps;
         c.frozen = self.meta.writeback.freeze();
-        c.releasing_blocks = self.meta.alloc.freed_blocks();
         c.taken = self.meta.alloc.freeze();
         c.phase = Phase::Pages;
         if acts(Bug::StoreEarlyRelease) {
@@ -360,14 +360,14 @@ impl Store {
     fn finish_checkpoint(&mut self) {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
-        c.releasing = self.meta.alloc.take_release();
+        (c.releasing, c.releasing_blocks) = self.meta.alloc.take_release();
         if self.cfg.discard {
             // Runs are popped from the end, so adjacent runs ascend.
             c.releasing.sort_unstable_by(|a, b| b.cmp(a));
         }
         if acts(Bug::StoreEarlyRelease) {
             // With this bug the blocks of the freeze are free already.
-            c.releasing.clear();
+            (c.releasing, c.releasing_blocks) = Default::default();
         }
         c.phase = Phase::Idle;
         let at = c.at;
@@ -377,7 +377,7 @@ impl Store {
         self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
         if nothing {
-            self.unpark();
+            self.room_was_made();
         }
         self.release_some();
         self.meta.update_headroom();
@@ -404,14 +404,20 @@ impl Store {
             budget = budget.saturating_sub(cost);
             self.count_work(cost);
             if !self.cfg.discard {
-                self.space.release(first, n);
+                self.release_run(first, n);
                 continue;
             }
             // Blocks that were written together are usually freed together.
-            while let Some((f, k)) = self.checkpoint.releasing.last().copied().filter(|l| l.0 == first + u64::from(n)) {
+            let joins =
+                |l: &(u64, u32), n: u32| l.0 == first + u64::from(n) && n.saturating_add(l.1) <= DISCARD_BLOCKS_MAX;
+            while let Some((f, k)) = self.checkpoint.releasing.last().copied().filter(|l| joins(l, n)) {
                 debug_assert!(f > first);
                 n += k;
                 self.checkpoint.releasing.pop();
+            }
+            if let Some(rest) = n.checked_sub(DISCARD_BLOCKS_MAX).filter(|r| *r > 0) {
+                self.checkpoint.releasing.push((first + u64::from(DISCARD_BLOCKS_MAX), rest));
+                n = DISCARD_BLOCKS_MAX;
             }
             self.checkpoint.discards += 1;
             self.request(Role::Discard { first, n }, IoKind::Discard { off: first * BLOCK, len: u64::from(n) * BLOCK });
@@ -420,16 +426,21 @@ impl Store {
         true
     }
 
-    pub(super) fn discarded(&mut self, first: u64, n: u32) {
+    fn release_run(&mut self, first: u64, n: u32) {
         self.space.release(first, n);
+        self.checkpoint.releasing_blocks = self.checkpoint.releasing_blocks.saturating_sub(u64::from(n));
+    }
+
+    pub(super) fn discarded(&mut self, first: u64, n: u32) {
+        self.release_run(first, n);
         self.checkpoint.discards -= 1;
         self.all_released();
     }
 
     fn all_released(&mut self) {
+        self.share_coming();
         if self.checkpoint.releasing.is_empty() && self.checkpoint.discards == 0 {
-            self.checkpoint.releasing_blocks = 0;
-            self.unpark();
+            self.room_was_made();
         }
     }
 

@@ -26,13 +26,14 @@ impl Store {
     }
 
     /// Writes an empty frame that records the newest frame as durable, if nothing was written since the last
-    /// call. The host calls this about once a second. Without such a record, opening takes an unreadable newest
+    /// call, and lets a store at rest release its freed blocks. The host calls this about once a second. Without such a record, opening takes an unreadable newest
     /// frame for one that a crash cut off. Under load the next frame carries the record.
     pub fn confirm(&mut self) {
         let quiet = std::mem::replace(&mut self.log.last_head, self.log.ring.head.seq) == self.log.ring.head.seq;
         // Prepared transactions hold all promised room, and their frame will carry the record.
         let open = self.log.records > 0 || self.log.promised > 0 || self.suspended.is_some();
         let busy = open || !self.log.commits.is_empty() || self.failed().is_some();
+        self.rest(quiet && !busy);
         let room = self.log.free() > RING_SLACK;
         if quiet && !busy && room && self.log.newest_frame > self.log.confirmed && !acts(Bug::StoreForgetConfirm) {
             self.send_frame();

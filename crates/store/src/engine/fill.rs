@@ -76,7 +76,7 @@ impl Store {
             self.space.offer(&mut self.small, &runs);
         }
         // Plans may wait for these blocks.
-        self.unpark();
+        self.room_was_made();
     }
 
     /// Blocks for data that the host fills for this store.

@@ -111,7 +111,7 @@ impl Store {
                 let end = g.layout.space_end;
                 self.growing = None;
                 self.space.extend(end);
-                self.unpark();
+                self.room_was_made();
                 return Ok(());
             }
             (Growth::Use, _) => return Err(refuse(errno::EINVAL, "not all stores have switched to the new size")),

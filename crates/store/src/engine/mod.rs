@@ -6,7 +6,7 @@
 //!
 //! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
 //! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
-//! commit and completions), `requests` (device requests), `pages` (pages that plans miss), `fence` (places for
+//! commit and completions), `requests` (device requests), `room` (free blocks), `pages` (pages that plans miss), `fence` (places for
 //! each kind of write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`,
 //! `grow`, `rebuild` (repair after lost metadata pages). Metadata is in `crate::meta`.
 //!
@@ -37,6 +37,7 @@ mod read;
 mod rebuild;
 mod replay;
 mod requests;
+mod room;
 mod suspend;
 
 pub use device::Device;
@@ -228,6 +229,7 @@ pub struct Store {
     checkpoint: Checkpoint,
     /// Plans that wait for a checkpoint to make room.
     parked: Vec<Tag>,
+    room: room::Room,
     /// Counts events that may change which pages are in memory or needed.
     changes: u64,
     /// Blocks reserved for metadata that this turn made dirty, until the turn's end counts it.
@@ -379,6 +381,8 @@ impl Store {
         // Data in flight stays readable, since memory still refers to it.
         self.log.pending.clear();
         self.checkpoint.abandon();
+        self.share_coming();
+        self.space.note_release();
         self.abandon_growing();
     }
 
@@ -451,6 +455,8 @@ impl Store {
         if self.log.may_commit(self.cfg.commits_max) && self.suspended.is_none() {
             self.close_frame();
         }
+        self.share_coming();
+        self.heed_others();
         self.step_checkpoint();
         self.let_in_if_at_rest();
         self.evict();
@@ -656,13 +662,15 @@ impl ObjectStore for Store {
     }
 
     fn statfs(&self) -> Statfs {
-        let (total, lent) = (self.space.total() * BLOCK, self.space.lent() * BLOCK);
+        // What the next checkpoints release is available, and so is what the host fills.
+        let coming = (self.space.lent() + self.space.coming()) * BLOCK;
+        let total = self.space.total() * BLOCK;
         let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring.blocks) * BLOCK;
-        let used = total.saturating_sub(self.space.unreserved() * BLOCK + lent);
+        let used = total.saturating_sub(self.space.unreserved() * BLOCK + coming);
         let usage = self.meta.usage();
         Statfs {
             total,
-            available: self.space.available() * BLOCK + lent,
+            available: self.space.available() * BLOCK + coming,
             allocated: used.saturating_sub(self.space.metadata() * BLOCK),
             stored: usage.stored,
             omap: usage.omap,

@@ -354,6 +354,7 @@ impl Store {
             checkpoint: super::Checkpoint::default(),
             needs: super::Needs::default(),
             parked: Vec::new(),
+            room: super::room::Room::default(),
             changes: 0,
             meta_held: 0,
             suspended: None,

@@ -2,7 +2,7 @@
 
 use super::Store;
 use super::read::Resident;
-use crate::api::{Event, Health, ReadError, Tag};
+use crate::api::{ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLOCK;
 use crate::meta::Coll;
@@ -19,7 +19,7 @@ const BLOCK_RECORD_BYTES: usize = 16;
 /// Ring blocks that transactions never get: the checkpoint that frees the ring must be able to close a frame.
 pub(super) const RING_SLACK: u64 = 8;
 
-fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
+pub(super) fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
     ReadError::Io { what: what.into(), errno }
 }
 
@@ -50,7 +50,7 @@ fn cost(op: &Op) -> (u64, usize) {
 
 /// Effect of a transaction on free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
+pub(super) enum Effect {
     Grows,
     /// A little metadata: attributes, PG log and info.
     Minor,
@@ -370,76 +370,5 @@ impl Store {
             return Err(self.park(tag));
         }
         Ok(())
-    }
-
-    /// Reserves space for the data and for the metadata that the transaction makes dirty.
-    fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
-        let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
-            let early = p.early.iter().flat_map(|e| &e.runs);
-            let given: u64 = p.pool.iter().chain(early).map(|r| u64::from(r.1)).sum();
-            (p.reserved + given, p.for_meta)
-        });
-        let (data, keep) = (blocks.saturating_sub(data), keep.saturating_sub(for_meta));
-        let more = data + keep;
-        let leave = match effect {
-            Effect::Grows => self.space.for_removals(),
-            Effect::Minor => self.space.for_removals() / 2,
-            Effect::Own => self.space.for_removals() / 4,
-            Effect::MakesRoom => 0,
-        };
-        if more > 0 {
-            if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
-                // Blocks that become free once everything is stored: freed ones, and the headroom for dirty
-                // pages. Those that the host fills come back as well.
-                let coming = self.meta.alloc.freed_blocks() + self.checkpoint.to_release() + self.with_host();
-                let coming = coming + self.meta.alloc.headroom().saturating_sub(self.meta.alloc.headroom_least());
-                if self.space.spare() + coming >= more + leave {
-                    return Err(self.park(tag));
-                }
-                self.set_health(Health::Full);
-                let (free, kept) = (self.space.unreserved(), self.meta.alloc.headroom());
-                let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
-                return Err(refuse(errno::ENOSPC, what));
-            }
-            let p = self.plan(tag);
-            p.reserved += data;
-            p.for_meta += keep;
-        }
-        if self.health == Health::Full && self.space.available() > self.space.total() / 64 {
-            self.set_health(Health::Ok);
-        }
-        Ok(())
-    }
-
-    /// Tries to reserve again, after releasing and counting everything possible.
-    fn reserve_exactly(&mut self, n: u64, leave: u64) -> bool {
-        self.settle_headroom();
-        self.release_up_to(u64::MAX);
-        self.space.reserve_leaving(n, leave)
-    }
-
-    /// Counts the dirty pages, and gives back the blocks that were reserved for them.
-    pub(super) fn settle_headroom(&mut self) {
-        self.meta.update_headroom();
-        self.space.unreserve(std::mem::take(&mut self.meta_held));
-    }
-
-    /// Makes the plan wait for a checkpoint to make room.
-    fn park(&mut self, tag: Tag) -> ReadError {
-        self.counters.stalls += 1;
-        self.checkpoint.urgent = true;
-        // Without a plan, the end of the request would go unnoticed.
-        self.plan(tag);
-        if !self.parked.contains(&tag) {
-            self.parked.push(tag);
-        }
-        ReadError::Wait
-    }
-
-    /// Wakes the parked plans after a checkpoint has made room.
-    pub(super) fn unpark(&mut self) {
-        for t in std::mem::take(&mut self.parked) {
-            self.events.push_back(Event::Ready(t));
-        }
     }
 }

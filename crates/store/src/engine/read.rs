@@ -63,8 +63,9 @@ pub(super) struct Plan {
     pub(super) from_device: bool,
     /// Slot of the object that was read last, so that a repeated plan need not look it up.
     pub(super) object: Option<u32>,
-    /// Blocks reserved by `prepare`.
+    /// Blocks reserved by `prepare`, and the number of times that it waited for free ones.
     pub(super) reserved: u64,
+    pub(super) waits_for_space: u32,
     /// Early data of large writes, and requests for it in flight.
     pub(super) early: Vec<Early>,
     pub(super) writing: u32,

@@ -9,7 +9,8 @@
 //! Invariants:
 //!  1. A block without references is in `freed` until a freeze, then in `release` until that checkpoint is
 //!     durable. Only then is it allocated again.
-//!  2. `freed_blocks` counts the blocks in `freed`; `freed_meta` counts those of them that held metadata.
+//!  2. `freed_blocks` and `release_blocks` count the blocks in `freed` and `release`; `freed_meta` counts those of the
+//!     former that held metadata.
 //!  3. As many blocks stay free as the running checkpoint and the next one may write (`headroom`).
 
 use super::used::{BlockPtr, INDEXED, SPAN, UsedMap};
@@ -38,12 +39,15 @@ pub(crate) struct Alloc {
     freed_meta: i64,
     /// Blocks freed before the freeze, to be released when the running checkpoint is durable.
     release: Vec<(u64, u32)>,
+    release_blocks: u64,
     /// Number of metadata blocks. In one store it may be negative after shards moved between rings; the sum
     /// over all rings is exact.
     page_blocks: i64,
     /// The part of `page_blocks` that the device's sum includes.
     counted_blocks: i64,
     headroom: u64,
+    /// The part of `headroom` that stays when everything is stored.
+    least: u64,
     /// A page found no room: the headroom was wrong, or the device misreported its size.
     out_of_space: bool,
 }
@@ -60,9 +64,11 @@ impl Alloc {
             freed_blocks: 0,
             freed_meta: 0,
             release: Vec::new(),
+            release_blocks: 0,
             page_blocks: 0,
             counted_blocks: 0,
             headroom: 0,
+            least: 0,
             out_of_space: false,
         }
     }
@@ -85,6 +91,11 @@ impl Alloc {
     /// Number of blocks that the next checkpoint frees.
     pub(crate) fn freed_blocks(&self) -> u64 {
         self.freed_blocks
+    }
+
+    /// Number of blocks that the running checkpoint and the next one free.
+    pub(crate) fn leaving_blocks(&self) -> u64 {
+        self.freed_blocks + self.release_blocks
     }
 
     /// Runs that the running checkpoint and the next one will release.
@@ -137,6 +148,7 @@ impl Alloc {
     pub(super) fn replaced(&mut self, runs: &Runs) {
         for (b, n) in runs {
             self.page_blocks -= i64::from(*n);
+            self.release_blocks += u64::from(*n);
             self.release.push((*b, *n));
         }
     }
@@ -160,6 +172,7 @@ impl Alloc {
     /// Freezes the lists for a new checkpoint. Returns the data blocks that came into use.
     pub(crate) fn freeze(&mut self) -> Vec<(u64, u32)> {
         self.release = std::mem::take(&mut self.freed);
+        self.release_blocks = self.freed_blocks;
         self.freed_meta = 0;
         self.freed_blocks = 0;
         std::mem::take(&mut self.taken)
@@ -170,15 +183,15 @@ impl Alloc {
         &self.release
     }
 
-    /// Takes the runs to be released, when the running checkpoint is durable.
-    pub(crate) fn take_release(&mut self) -> Vec<(u64, u32)> {
-        std::mem::take(&mut self.release)
+    /// Takes the runs to be released, when the running checkpoint is durable, and the number of their blocks.
+    pub(crate) fn take_release(&mut self) -> (Vec<(u64, u32)>, u64) {
+        (std::mem::take(&mut self.release), std::mem::take(&mut self.release_blocks))
     }
 
     /// Resets the lists for rebuilt metadata. `freed` are the runs to free, `blocks` their sum, and `used` is
     /// the map of used blocks.
     pub(crate) fn restart(&mut self, freed: Vec<(u64, u32)>, blocks: u64, used: UsedMap) {
-        (self.release, self.taken, self.stored) = Default::default();
+        (self.release, self.release_blocks, self.taken, self.stored) = Default::default();
         (self.freed, self.freed_blocks, self.freed_meta) = (freed, blocks, 0);
         self.used = used;
     }
@@ -208,14 +221,16 @@ impl Alloc {
         self.counted_blocks = self.page_blocks;
         let dirty = dirty_mem as u64 / BLOCK + pages;
         // Doubled, because both checkpoints may have to write a page.
-        let headroom = 2 * (dirty + self.used.blocks_max()) + HEADROOM_BLOCKS;
+        let least = 2 * self.used.blocks_max() + HEADROOM_BLOCKS;
+        let headroom = 2 * dirty + least;
         self.space.change_headroom(self.headroom, headroom);
-        self.headroom = headroom;
+        self.space.change_least(self.least, least);
+        (self.headroom, self.least) = (headroom, least);
     }
 
-    /// Headroom if everything were stored.
-    pub(crate) fn headroom_least(&self) -> u64 {
-        2 * self.used.blocks_max() + HEADROOM_BLOCKS
+    /// Part of the headroom that is for dirty pages, and free again when they are stored.
+    pub(crate) fn for_dirty(&self) -> u64 {
+        self.headroom - self.least
     }
 
     /// Present headroom.
@@ -275,6 +290,7 @@ impl Alloc {
         if old != 0 {
             self.used.toggle(old, 1);
             self.page_blocks -= 1;
+            self.release_blocks += 1;
             self.release.push((old, 1));
         }
         block

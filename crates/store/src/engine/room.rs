@@ -1,0 +1,202 @@
+//! Free blocks for transactions, and how blocks without references become free.
+//!
+//! A block without references is free again after a checkpoint of its store. All stores of a device together know how
+//! many such blocks there are (`Space::coming`): they count as available, and no transaction is refused while they
+//! would do. Three events make a store take a checkpoint for them:
+//!
+//! - much is coming, and this store has at least its share of it;
+//! - a transaction at any store waits for room;
+//! - the store is at rest: the host's regular calls of [`Store::confirm`] found no new frame.
+//!
+//! Invariants:
+//!  1. A transaction that waits for space is tried again whenever a store has released blocks. After [`WAITS_MAX`] times
+//!     one that would grow no longer waits for other stores, whose clients may take the blocks each time.
+//!  2. A failed store has no part in `Space::coming`.
+
+use super::Store;
+use super::prepare::{Effect, refuse};
+use crate::api::{Event, Health, ReadError, Tag};
+use base::errno;
+
+/// Most times that a transaction waits for blocks to become free.
+const WAITS_MAX: u32 = 16;
+/// Calls of [`Store::confirm`] without a new frame after which a store is at rest.
+const REST_CALLS: u32 = 2;
+/// Blocks for which a store at rest takes a checkpoint (64 MiB), and the fewest of an almost full device.
+const REST_BLOCKS: u64 = 1 << 14;
+const REST_BLOCKS_MIN: u64 = 1 << 8;
+/// Parts of the device by which blocks to come are judged: usually, and the part below which a device with less spare
+/// blocks than `ALMOST_FULL` parts is not asked for a checkpoint.
+const MUCH: u64 = 64;
+const MUCH_IF_ALMOST_FULL: u64 = 512;
+const ALMOST_FULL: u64 = 16;
+/// Fewest blocks that are much on an almost full device (16 MiB), so that its checkpoints are few.
+const MUCH_BLOCKS_MIN: u64 = 1 << 12;
+
+impl Store {
+    /// Reserves space for the data and for the metadata that the transaction makes dirty.
+    pub(super) fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
+        let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
+            let early = p.early.iter().flat_map(|e| &e.runs);
+            let given: u64 = p.pool.iter().chain(early).map(|r| u64::from(r.1)).sum();
+            (p.reserved + given, p.for_meta)
+        });
+        let (data, keep) = (blocks.saturating_sub(data), keep.saturating_sub(for_meta));
+        let more = data + keep;
+        // Blocks released after this moment wake the plan.
+        let releases = self.space.releases();
+        let leave = match effect {
+            Effect::Grows => self.space.for_removals(),
+            Effect::Minor => self.space.for_removals() / 2,
+            Effect::Own => self.space.for_removals() / 4,
+            Effect::MakesRoom => 0,
+        };
+        if more > 0 {
+            if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
+                if self.may_wait(tag, more + leave, effect) {
+                    self.plan(tag).waits_for_space += 1;
+                    self.space.press();
+                    return Err(self.park_since(tag, releases));
+                }
+                self.set_health(Health::Full);
+                let (free, kept) = (self.space.unreserved(), self.meta.alloc.headroom());
+                let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
+                return Err(refuse(errno::ENOSPC, what));
+            }
+            let p = self.plan(tag);
+            p.reserved += data;
+            p.for_meta += keep;
+        }
+        if self.health == Health::Full && self.space.available() > self.space.total() / 64 {
+            self.set_health(Health::Ok);
+        }
+        Ok(())
+    }
+
+    /// Tries to reserve again, after releasing and counting everything possible.
+    fn reserve_exactly(&mut self, n: u64, leave: u64) -> bool {
+        self.settle_headroom();
+        self.release_up_to(u64::MAX);
+        self.space.reserve_leaving(n, leave)
+    }
+
+    /// Counts the dirty pages, and gives back the blocks that were reserved for them.
+    pub(super) fn settle_headroom(&mut self) {
+        self.meta.update_headroom();
+        self.space.unreserve(std::mem::take(&mut self.meta_held));
+    }
+
+    /// Wakes the parked plans after a checkpoint has made room.
+    pub(super) fn unpark(&mut self) {
+        for t in std::mem::take(&mut self.parked) {
+            self.events.push_back(Event::Ready(t));
+        }
+    }
+    /// Blocks that this store's checkpoints will release.
+    fn own_coming(&self) -> u64 {
+        self.meta.alloc.leaving_blocks() + self.checkpoint.to_release()
+    }
+
+    /// True if `n` blocks become free once everything is stored: blocks without references, the headroom for dirty
+    /// pages, and blocks that the host fills. Those of other stores count for [`WAITS_MAX`] times.
+    fn may_wait(&mut self, tag: Tag, n: u64, effect: Effect) -> bool {
+        self.share_coming();
+        let spare = self.space.spare();
+        if spare + self.own_coming() + self.meta.alloc.for_dirty() + self.with_host() >= n {
+            return true;
+        }
+        let waits = self.plans.get(&tag).map_or(0, |p| p.waits_for_space);
+        let again = waits < WAITS_MAX || matches!(effect, Effect::Own | Effect::MakesRoom);
+        again && spare + self.space.coming() + self.space.for_dirty() + self.space.lent() >= n
+    }
+
+    /// Tells the other stores how many blocks this one will release.
+    pub(super) fn share_coming(&mut self) {
+        let now = if self.failed().is_some() { 0 } else { self.own_coming() };
+        if now != self.room.shared {
+            self.space.change_coming(self.room.shared, now);
+            self.room.shared = now;
+        }
+    }
+
+    /// True if a checkpoint is due because of the blocks that all stores will release, and this store has its share of
+    /// them.
+    pub(super) fn much_is_coming(&self) -> bool {
+        let own = self.meta.alloc.freed_blocks();
+        if own == 0 {
+            return false;
+        }
+        let (total, spare, all) = (self.space.total(), self.space.spare(), self.space.coming().max(own));
+        let much = total / MUCH;
+        let least = if spare < total / ALMOST_FULL {
+            (total / MUCH_IF_ALMOST_FULL).max(MUCH_BLOCKS_MIN).min(much)
+        } else {
+            much
+        };
+        all >= least.max(spare / 4) && own.saturating_mul(u64::from(self.cfg.reactors)) >= all
+    }
+
+    /// Notes whether the store is at rest. Such a store releases its blocks.
+    pub(super) fn rest(&mut self, quiet: bool) {
+        self.room.quiet = if quiet { self.room.quiet.saturating_add(1) } else { 0 };
+        if self.room.quiet < REST_CALLS {
+            return;
+        }
+        let (total, spare) = (self.space.total(), self.space.spare());
+        let full = spare < total / ALMOST_FULL;
+        let least = if full { (total >> 10).clamp(REST_BLOCKS_MIN, REST_BLOCKS) } else { REST_BLOCKS };
+        self.checkpoint.urgent |= self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() >= least;
+    }
+
+    /// Heeds requests of other stores for checkpoints, and tries waiting transactions again after another store has
+    /// released blocks.
+    pub(super) fn heed_others(&mut self) {
+        let presses = self.space.presses();
+        if presses != self.room.presses {
+            self.room.presses = presses;
+            self.checkpoint.urgent |= self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() > 0;
+        }
+        if !self.parked.is_empty() && self.space.releases() != self.room.releases {
+            self.unpark();
+        }
+    }
+
+    /// Makes the plan wait for a checkpoint to make room.
+    pub(super) fn park(&mut self, tag: Tag) -> ReadError {
+        self.checkpoint.urgent = true;
+        self.park_since(tag, self.space.releases())
+    }
+
+    /// Makes the plan wait for blocks that any store releases after the first `releases` times.
+    fn park_since(&mut self, tag: Tag, releases: u64) -> ReadError {
+        self.counters.stalls += 1;
+        self.room.releases = self.room.releases.min(releases);
+        if self.parked.is_empty() {
+            self.room.releases = releases;
+        }
+        // Without a plan, the end of the request would go unnoticed.
+        self.plan(tag);
+        if !self.parked.contains(&tag) {
+            self.parked.push(tag);
+        }
+        ReadError::Wait
+    }
+
+    /// Wakes the parked plans of this store, and with its next turn those of the others, after blocks were released.
+    pub(super) fn room_was_made(&mut self) {
+        self.space.note_release();
+        self.unpark();
+    }
+}
+
+/// A store's view of the space that it shares with others.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// This store's part of `Space::coming`.
+    shared: u64,
+    /// `Space::presses` at the last turn, and `Space::releases` when a plan began to wait.
+    presses: u64,
+    releases: u64,
+    /// Calls of [`Store::confirm`] since the last frame.
+    quiet: u32,
+}
