@@ -30,6 +30,15 @@ pub enum AuthError {
     /// The leading mode byte is neither `MODE_MON` nor `MODE_AUTHORIZER`.
     #[error("unknown authentication mode {0}")]
     UnknownMode(u8),
+    /// A peer presents a ticket to a monitor, which accepts only keys.
+    #[error("a ticket opens no session at a monitor, which wants the proof of a key")]
+    AuthorizerAtMonitor,
+    /// Another entity than a daemon of a service asks for the service's secrets.
+    #[error("{0} asks for secrets of a service; monitors, clients and others get none")]
+    NoServiceSecrets(AuthName),
+    /// An entity proved a key that is not its key any more.
+    #[error("{0} proved a key that was replaced since")]
+    ReplacedKey(AuthName),
     /// The cephx request type is unknown.
     #[error("unknown cephx request {0:#x}")]
     UnknownRequest(u16),

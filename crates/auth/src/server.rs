@@ -46,6 +46,12 @@ pub struct EntityAuth {
 }
 
 impl EntityAuth {
+    /// True if `mark` is of the entity's key, or of its pending one.
+    #[must_use]
+    pub fn has_key(&self, mark: KeyMark) -> bool {
+        self.key.mark() == mark || self.pending_key.as_ref().is_some_and(|k| k.mark() == mark)
+    }
+
     /// Caps for one service in the form that tickets carry.
     #[must_use]
     pub fn caps_for(&self, service: EntityKind) -> CapsInfo {
@@ -183,7 +189,8 @@ pub struct Granted {
     pub connection_secret: Vec<u8>,
     /// Expiry of the presented or issued ticket; the session may outlive it.
     pub expires: Utime,
-    /// Fingerprint of the key that was proved, at a monitor.
+    /// Fingerprint of the entity's key that was proved to the monitors; `None` with method none, and for a ticket that
+    /// does not name it.
     pub proved: Option<KeyMark>,
 }
 
@@ -263,6 +270,8 @@ impl Handshake {
                 let global_id = if global_id == 0 { new_id(host)? } else { global_id };
                 Ok(self.grant_none(name, global_id))
             }
+            // A ticket outlives changes of its entity, so a monitor asks for the key itself.
+            (MODE_AUTHORIZER, _) if host.service() == EntityKind::MON => Err(AuthError::AuthorizerAtMonitor),
             (MODE_AUTHORIZER, Method::NONE) => {
                 let (name, global_id) = (r.get::<AuthName>()?, r.u64()?);
                 Ok(self.grant_none(name, global_id))
@@ -375,7 +384,8 @@ fn check_proof(
         asked_id
     };
 
-    let issue = Issue { host, random, now, name: &name, entity: &entity, global_id };
+    let proved = entity.key.mark();
+    let issue = Issue { host, random, now, name: &name, entity: &entity, global_id, proved };
     let (session_key, auth) = issue.ticket(EntityKind::AUTH)?;
     let mut w = Writer::new(Features::PACIFIC);
     w.u16(GET_AUTH_SESSION_KEY);
@@ -408,7 +418,7 @@ fn check_proof(
         session_key: Some(session_key),
         connection_secret,
         expires,
-        proved: Some(entity.key.mark()),
+        proved: Some(proved),
     })
 }
 
@@ -428,6 +438,8 @@ struct Issue<'a> {
     name: &'a AuthName,
     entity: &'a EntityAuth,
     global_id: u64,
+    /// Fingerprint of the key that the entity proved.
+    proved: KeyMark,
 }
 
 impl Issue<'_> {
@@ -444,12 +456,13 @@ impl Issue<'_> {
             caps: self.entity.caps_for(caps_of),
             flags: 0,
         };
-        let t = ServiceTicket { ticket, session_key };
+        let t = ServiceTicket { ticket, session_key, proved: Some(self.proved) };
         let blob = t.seal(id, &secret, self.random);
         Ok((t.session_key, blob))
     }
 
-    /// Tickets for every service in `mask` except the monitors; services without secrets are omitted.
+    /// Tickets for every service in `mask`; services without secrets are omitted. Ceph's clients ask for one for the
+    /// monitors and repeat that until they have it. It opens nothing: monitors accept no authorizers.
     fn tickets(&self, mask: u32) -> Result<Vec<(EntityKind, CryptoKey, TicketBlob)>, AuthError> {
         let mut out = Vec::new();
         for s in crate::rotating::SERVICES {
@@ -574,7 +587,7 @@ fn check_answer(
         session_key: Some(a.ticket.session_key),
         connection_secret,
         expires: a.ticket.ticket.expires,
-        proved: None,
+        proved: a.ticket.proved,
     })
 }
 
@@ -607,10 +620,18 @@ pub fn handle_renewal(
                 return Err(AuthError::AnothersTicket { session: name.clone(), name: t.name.clone() });
             }
             let entity = host.entity(&t.name).ok_or_else(|| AuthError::UnknownEntity(t.name.clone()))?;
-            let issue = Issue { host, random, now, name: &t.name, entity: &entity, global_id: t.global_id };
+            let proved = a.ticket.proved.unwrap_or_else(|| entity.key.mark());
+            if !entity.has_key(proved) {
+                return Err(AuthError::ReplacedKey(name.clone()));
+            }
+            let issue = Issue { host, random, now, name: &t.name, entity: &entity, global_id: t.global_id, proved };
             put_tickets(&mut w, &issue.tickets(keys)?, host, random, &a.ticket.session_key, None);
         }
         GET_ROTATING_KEY => {
+            // The secrets forge tickets of the service. Monitors read those of all services in the state.
+            if !matches!(name.kind, EntityKind::OSD | EntityKind::MDS | EntityKind::MGR) {
+                return Err(AuthError::NoServiceSecrets(name.clone()));
+            }
             let entity = host.entity(name).ok_or_else(|| AuthError::UnknownEntity(name.clone()))?;
             let keys = host.rotating_keys(name.kind).ok_or_else(|| unknown_secret(host, name.kind, 0))?;
             w.blob(&entity.key.seal(Usage::RotatingSecret, random, |w| w.put(&keys)));

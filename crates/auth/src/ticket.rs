@@ -1,7 +1,7 @@
 //! Tickets: sealed by a monitor for a service, and carried by the client, which cannot open them.
 
 use crate::crypto::Usage;
-use crate::{AuthError, CryptoKey, Random};
+use crate::{AuthError, CryptoKey, KeyMark, Random};
 use base::{AuthName, Utime};
 use bytes::Bytes;
 use std::time::Duration;
@@ -126,6 +126,9 @@ pub struct ServiceTicket {
     pub ticket: AuthTicket,
     /// Key shared by client and service.
     pub session_key: CryptoKey,
+    /// Fingerprint of the entity's key that was proved for this ticket. Ceph's tickets have none, and its daemons skip
+    /// it.
+    pub proved: Option<KeyMark>,
 }
 
 impl ServiceTicket {
@@ -136,6 +139,10 @@ impl ServiceTicket {
             w.u8(1);
             w.put(&self.ticket);
             w.put(&self.session_key);
+            if let Some(mark) = self.proved {
+                w.u8(1);
+                w.raw(&mark.0);
+            }
         });
         TicketBlob { secret_id, blob: blob.into() }
     }
@@ -145,7 +152,12 @@ impl ServiceTicket {
         let plain = secret.open(Usage::TicketInfo, &blob.blob, "ticket")?;
         let mut r = Reader::shared(&plain);
         r.u8()?;
-        let me = Self { ticket: r.get()?, session_key: r.get()? };
+        let (ticket, session_key) = (r.get()?, r.get()?);
+        let proved = match r.u8() {
+            Ok(1) => Some(KeyMark(r.array("mark of a key")?)),
+            _ => None,
+        };
+        let me = Self { ticket, session_key, proved };
         if me.ticket.created.nsec >= 1_000_000_000 || me.ticket.expires.nsec >= 1_000_000_000 {
             return Err(AuthError::CannotDecrypt("ticket"));
         }

@@ -259,7 +259,7 @@ impl Run {
         if p.conn == 0 {
             p.conn = self.next;
             let peer = support::peer("client.admin", base::EntityKind::CLIENT, p.conn, "allow *");
-            core.handle(Event::Open(p.conn, Box::new(peer)), now_of(self.now));
+            support::open_known(core, Event::Open, p.conn, peer, now_of(self.now));
             self.next += 1;
         }
         p.asked_at.insert(self.next, self.w.newest_told);
@@ -519,7 +519,7 @@ fn a_leader_that_is_removed_answers_and_stops() {
     let mut p = r.mons[0].take().unwrap();
     let core = p.core.as_mut().unwrap();
     let peer = support::peer("client.admin", base::EntityKind::CLIENT, 5000, "allow *");
-    core.handle(Event::Open(5000, Box::new(peer)), now_of(r.now));
+    support::open_known(core, Event::Open, 5000, peer, now_of(r.now));
     let rm = json!({ "prefix": "mon rm", "name": "m0" }).to_string();
     let m = MMonCommand { fsid: FSID, cmd: vec![rm.into()], ..MMonCommand::default() };
     core.handle(Event::Message(5000, m.to_message(Features::PACIFIC).with_tid(7)), now_of(r.now));

@@ -62,8 +62,8 @@ fn a_removed_key_opens_no_session() {
     assert_eq!(w.come("client.x", "allow r", Some(&key(1))), None);
     assert!(w.why().contains("a key that is not"), "{}", w.why());
     let open = w.come("client.x", "allow r", Some(&key(2))).unwrap();
-    // A monitor of an earlier version does not send the mark of the key.
-    assert!(w.come("client.x", "allow r", None).is_some());
+    assert_eq!(w.come("client.x", "allow r", None), None);
+    assert!(w.why().contains("does not name the key"), "{}", w.why());
     let rm = json!({ "prefix": "auth rm", "entity": "client.x" });
     w.c.closed.clear();
     w.c.ok(w.admin, &rm);

@@ -40,8 +40,7 @@ impl MonCore {
 
 impl AuthHost for View<'_> {
     fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
-        let older = self.core.sessions.iter().filter(|(_, s)| s.principal.who.name == *name).map(|(c, _)| *c);
-        self.core.used_keys.borrow_mut().push((name.clone(), key.clone(), older.collect()));
+        self.core.used_keys.borrow_mut().push((name.clone(), key.clone()));
     }
 
     fn service(&self) -> EntityKind {

@@ -1,18 +1,61 @@
-//! Decides whether the leader accepts a session that a front monitor authenticated.
+//! Decides whether a session may open, by the state at that moment.
 //!
-//! The front monitor checked the client against its own copy of keys and caps, which may be stale. The leader's state
-//! decides: the key that the client proved must be one of the entity's keys in that state, and the session gets the
-//! entity's caps from it. So a removed key or cap ends with the commit, whichever monitor the client connects to.
+//! A peer has proved its key some time ago: at a front monitor, by that monitor's copy of keys and caps, which may be
+//! stale; in a handshake that it held up before the last step; or at a monitor that sealed its ticket for the manager.
+//! The key that it proved must still be one of the entity's keys, and the session gets the entity's present caps. So a
+//! removed key or cap ends with the commit, whichever way a peer comes.
 
-use auth::CapsInfo;
+use auth::{CapsInfo, KeyMark, Method, Principal};
 use base::EntityKind;
 
 use super::MonCore;
+use super::cluster_state::{AuthEntry, Role};
 use super::session::{ConnKey, Peer};
 
+/// True if `mark` is of the entity's key, or of its pending one.
+pub(super) fn has_key(entry: &AuthEntry, mark: KeyMark) -> bool {
+    entry.key.mark() == mark || entry.pending_key.as_ref().is_some_and(|k| k.mark() == mark)
+}
+
+/// Judges a peer by its entity's record, and gives it the caps of that record. Error: the reason why its session is
+/// refused.
+pub(super) fn judge(
+    who: &mut Principal,
+    role: Role,
+    cephx: bool,
+    entry: Option<&AuthEntry>,
+) -> Result<(), &'static str> {
+    if !cephx {
+        who.caps = CapsInfo::all();
+        return Ok(());
+    }
+    if who.caps.allow_all || who.method == Method::NONE {
+        return Err(
+            "it has not authenticated, which the leader requires (is auth_client_required the same at all monitors?)",
+        );
+    }
+    let Some(entry) = entry else { return Err("the leader's state has no such entity") };
+    match who.proved {
+        Some(mark) if has_key(entry, mark) => {}
+        Some(_) => return Err("it proved a key that is not the entity's key in the leader's state"),
+        // A ticket of a monitor of an earlier version does not name the key. It ends within its life.
+        None if role == Role::Mgr => {}
+        None => return Err("it does not name the key that it proved"),
+    }
+    let service = if role == Role::Mgr { EntityKind::MGR } else { EntityKind::MON };
+    let text = entry.caps.get(service.word()).map_or("", String::as_str);
+    if text.is_empty() && service == EntityKind::MON {
+        return Err("it has no caps at the monitors");
+    }
+    who.caps = CapsInfo::from_text(text);
+    Ok(())
+}
+
 impl MonCore {
-    pub(super) fn open_elsewhere(&mut self, c: ConnKey, mut peer: Peer) {
-        match self.judged(&mut peer) {
+    /// Opens a session, or closes its connection.
+    pub(super) fn judge_and_open(&mut self, c: ConnKey, mut peer: Peer) {
+        let entry = self.state.auth.get(&peer.principal.name);
+        match judge(&mut peer.principal, peer.role, self.state.options.cephx, entry) {
             Ok(()) => self.open(c, peer),
             Err(why) => {
                 let who = &peer.principal;
@@ -20,6 +63,11 @@ impl MonCore {
                 self.effects.push(super::Effect::Close(c, why));
             }
         }
+    }
+
+    /// Judges a monitor that opens a relay link. Error: the reason why the link is refused.
+    pub fn judge_link(&self, who: &Principal) -> Result<(), &'static str> {
+        judge(&mut who.clone(), Role::Mon, self.state.options.cephx, self.state.auth.get(&who.name))
     }
 
     /// Records that a session is relayed by the monitor with these addresses.
@@ -31,32 +79,5 @@ impl MonCore {
                 shown.by = by;
             }
         }
-    }
-
-    /// Replaces the caps in a front monitor's report with the caps in the leader's state. Error: the reason why the
-    /// session is refused.
-    fn judged(&self, peer: &mut Peer) -> Result<(), &'static str> {
-        let who = &mut peer.principal;
-        if !self.state.options.cephx {
-            who.caps = CapsInfo::all();
-            return Ok(());
-        }
-        if who.caps.allow_all {
-            return Err(
-                "it has not authenticated, which the leader requires (is auth_client_required the same at all monitors?)",
-            );
-        }
-        let Some(entry) = self.state.auth.get(&who.name) else { return Err("the leader's state has no such entity") };
-        // A monitor of an earlier version does not name the proved key.
-        let mark = who.proved.unwrap_or_else(|| entry.key.mark());
-        if mark != entry.key.mark() && entry.pending_key.as_ref().is_none_or(|k| k.mark() != mark) {
-            return Err("it proved a key that is not the entity's key in the leader's state");
-        }
-        let text = entry.caps.get(EntityKind::MON.word()).map_or("", String::as_str);
-        if text.is_empty() {
-            return Err("it has no caps at the monitors");
-        }
-        who.caps = CapsInfo::from_text(text);
-        Ok(())
     }
 }

@@ -113,6 +113,12 @@ impl Replica {
         Ok(())
     }
 
+    /// Judges a client whose session opens, by this copy, and gives it the caps there. Error: the reason why the
+    /// session is refused.
+    pub fn judge(&self, who: &mut auth::Principal) -> Result<(), &'static str> {
+        super::elsewhere::judge(who, super::cluster_state::Role::Mon, self.options.cephx, self.auth.get(&who.name))
+    }
+
     /// The key of an entity.
     #[must_use]
     pub fn key_of(&self, name: &AuthName) -> Option<CryptoKey> {

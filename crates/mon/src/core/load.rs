@@ -219,7 +219,7 @@ impl MonCore {
             deferred: super::deferred::Deferred::default(),
             listings: super::listings::Listings::default(),
             refusals: super::audit::Refusals::default(),
-            replaced_keys: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             merges: BTreeMap::new(),
             sessions: BTreeMap::new(),
             failures: FailureReports::default(),
@@ -323,10 +323,7 @@ impl MonCore {
 
     /// Records that a client authenticated at another monitor with its pending key.
     pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
-        let mark = Some(key.mark());
-        let older = |s: &super::session::Session| s.principal.who.name == name && s.principal.who.proved != mark;
-        let older = self.sessions.iter().filter(|(_, s)| older(s)).map(|(c, _)| *c).collect();
-        self.used_keys.get_mut().push((name, key, older));
+        self.used_keys.get_mut().push((name, key));
     }
 
     /// True once the first commit is done, so that keys and ids are there and clients may connect.

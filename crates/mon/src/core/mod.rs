@@ -105,6 +105,8 @@ pub enum Effect {
     Send(ConnKey, Message),
     /// Close a connection; the reason is for the log.
     Close(ConnKey, String),
+    /// Close the relay links of other monitors; the reason is for the log.
+    CloseLinks(String),
     /// Send a request to the state store.
     Submit(Request),
     /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
@@ -140,10 +142,9 @@ pub struct MonCore {
     creating_targets: osd::CreatingTargets,
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
-    /// Entities that authenticated with their pending key, which then replaces the key; each with its older sessions.
-    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey, Vec<ConnKey>)>>,
-    /// Sessions older than the use of an entity's pending key. They end when it becomes the key.
-    replaced_keys: BTreeMap<base::AuthName, Vec<ConnKey>>,
+    /// Entities that authenticated with their pending key, which then replaces the key.
+    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
+    leaving: revoke::Leaving,
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     mgr_beacon: Option<Mono>,
@@ -176,8 +177,7 @@ impl MonCore {
     pub fn handle(&mut self, event: Event, now: Now) {
         self.now = now;
         match event {
-            Event::Open(c, peer) => self.open(c, *peer),
-            Event::OpenElsewhere(c, peer) => self.open_elsewhere(c, *peer),
+            Event::Open(c, peer) | Event::OpenElsewhere(c, peer) => self.judge_and_open(c, *peer),
             Event::Message(c, m) => self.message(c, m),
             Event::Closed(c) => self.closed(c),
             Event::State(e) => self.state_event(e),
@@ -242,6 +242,7 @@ impl MonCore {
                 self.state.mgr_osds.remove(&osd);
             }
         }
+        self.leaving.remove(&c);
         self.state.sessions.remove(&c);
         self.ops.forget(c);
         self.deferred.forget(c);

@@ -3,38 +3,70 @@
 //! | change | sessions of the entity at monitor and manager role |
 //! |---|---|
 //! | removed (`auth rm`) | closed |
-//! | another key (`auth rotate`, `auth import`, `auth commit-pending`) | closed; a client has to authenticate with the new key |
-//! | its pending key was used | sessions that authenticated earlier are closed |
+//! | another key (`auth rotate`, `auth import`, `auth commit-pending`, the first use of a pending key) | those that proved another key are closed; a client has to authenticate with the new key |
+//! | another key of `mon.` | relay links of other monitors are closed, too; these come again with the key in their copy of the state |
 //! | other caps (`auth caps`) | go on with the new caps; subscriptions that these forbid end |
 //!
-//! All of it happens with the commit, after the command's answer. OSDs and separate daemons use the caps of the
-//! client's ticket. A new ticket is refused or has the new caps at once, so old rights there end with the old ticket:
-//! at the latest `auth_service_ticket_ttl` (an hour) after the change.
+//! All of it happens with the commit, after the command's answer. A session that gets an answer in the same turn loses
+//! its rights at once, and its connection a moment later: clients drop what they received but have not handled when a
+//! connection ends, and the answer may be the new key. Later sessions are judged when they open (`elsewhere`).
+//!
+//! OSDs and separate daemons use the caps of the client's ticket. A new ticket is refused or has the new caps at once,
+//! so old rights there end with the old ticket: at the latest `auth_service_ticket_ttl` (an hour) after the change.
 
-use base::AuthName;
+use std::time::Duration;
 
-use super::MonCore;
+use base::{AuthName, Mono};
+
 use super::access::Access;
 use super::cluster_state::{AuthEntry, Role};
+use super::elsewhere::has_key;
 use super::rights::Topic;
 use super::session::ConnKey;
+use super::{Effect, MonCore};
+
+/// Time for which a session that has just been answered stays connected, without any rights.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Connections of ended sessions, with the time and the reason of their closing.
+pub(super) type Leaving = std::collections::BTreeMap<ConnKey, (Mono, String)>;
 
 impl MonCore {
+    /// Ends a session: at once, or without its connection if that is being sent an answer.
+    fn end(&mut self, c: ConnKey, why: String) {
+        if !self.effects.iter().any(|e| matches!(e, Effect::Send(x, _) if *x == c)) {
+            return self.close(c, why);
+        }
+        self.closed(c);
+        self.leaving.insert(c, (self.now.mono + LINGER, why));
+    }
+
+    /// Closes the connections whose time is over.
+    pub(super) fn tick_leaving(&mut self) {
+        let now = self.now.mono;
+        for (c, (_, why)) in self.leaving.extract_if(.., |_, (at, _)| *at <= now) {
+            self.effects.push(Effect::Close(c, why));
+        }
+    }
+
     /// Applies the change of an entity's record from `old`.
     pub(super) fn entity_changed(&mut self, name: &AuthName, old: Option<&AuthEntry>) {
-        let older = self.replaced_keys.remove(name);
+        if super::relay::is_monitor(name) && old.map(|o| &o.key) != self.state.auth.get(name).map(|e| &e.key) {
+            self.effects.push(Effect::CloseLinks(format!("{name} has another key now")));
+        }
         let mine = |s: &&super::session::Session| s.principal.who.name == *name && !s.principal.who.caps.allow_all;
         let conns: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| mine(s)).map(|(c, _)| *c).collect();
         let Some(entry) = self.state.auth.get(name).cloned() else {
             for c in conns {
-                self.close(c, format!("{name} was removed"));
+                self.end(c, format!("{name} was removed"));
             }
             return;
         };
-        let other_key = old.is_some_and(|o| o.key != entry.key);
+        let same_key = old.is_none_or(|o| o.key == entry.key);
         for c in conns {
-            if other_key && older.as_ref().is_none_or(|o| o.contains(&c)) {
-                self.close(c, format!("{name} has another key now"));
+            let proved = self.sessions.get(&c).and_then(|s| s.principal.who.proved);
+            if !proved.map_or(same_key, |mark| has_key(&entry, mark)) {
+                self.end(c, format!("{name} has another key now"));
             } else if old.is_none_or(|o| o.caps != entry.caps) {
                 self.take_up_caps(c, &entry);
             }

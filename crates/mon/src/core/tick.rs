@@ -28,6 +28,7 @@ impl MonCore {
         self.ticks += 1;
         self.tick_auth();
         self.tick_tickets();
+        self.tick_leaving();
         self.tick_audit();
         if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
             self.state.mgr.stats.tick(self.now);

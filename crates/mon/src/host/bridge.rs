@@ -182,6 +182,14 @@ impl Bridge {
                     self.open.borrow_mut().remove(&ConnId(c));
                     self.net.close(ConnId(c));
                 }
+                Effect::CloseLinks(why) => {
+                    let links: Vec<u64> = self.monitors.borrow().keys().copied().collect();
+                    for link in links {
+                        tracing::warn!("mon: closing the relay link {}: {why}", ConnId(link));
+                        self.net.close(ConnId(link));
+                        self.link_closed(ConnId(link));
+                    }
+                }
                 Effect::Submit(r) => {
                     if matches!(r.op, state::Op::Txn(_)) {
                         self.counters.commits.set(self.counters.commits.get() + 1);
@@ -304,6 +312,11 @@ impl Handler for RoleHandler {
                     && is_monitor(&info.principal.name)
                     && self.role == Role::Mon =>
             {
+                let judged = b.core.borrow().judge_link(&info.principal);
+                if let Err(why) = judged {
+                    tracing::warn!("mon: refusing the relay link of the monitor at {}: {why}", info.addrs);
+                    return b.net.close(conn);
+                }
                 tracing::info!("mon: the monitor at {} opened a relay link", info.addrs);
                 b.hub.borrow_mut().link_open(conn.0);
                 b.monitors.borrow_mut().insert(conn.0, info.addrs.clone());

@@ -139,7 +139,10 @@ impl FrontAdmin {
         if !admin_config::COMMANDS.iter().any(|c| c.prefix == prefix) {
             return None;
         }
-        let who = Principal::new(peer.principal.clone(), Role::Mon);
+        let mut who = peer.principal.clone();
+        // The rights may have changed since the session opened. The leader answers a session that is refused here.
+        self.replica.borrow().judge(&mut who).ok()?;
+        let who = Principal::new(who, Role::Mon);
         if !who.access.is_allow_all() {
             return None;
         }

@@ -260,7 +260,13 @@ impl Handler for Clients {
                 me.net.close(conn);
             }
             ConnEvent::Open(info) => {
-                me.front.borrow_mut().open(conn.0, Bridge::peer(&info, Role::Mon), clock::now().mono);
+                let mut peer = Bridge::peer(&info, Role::Mon);
+                let judged = me.admin.replica.borrow().judge(&mut peer.principal);
+                if let Err(why) = judged {
+                    tracing::warn!("mon: closing the session of {} from {}: {why}", info.principal.name, info.addrs);
+                    return me.net.close(conn);
+                }
+                me.front.borrow_mut().open(conn.0, peer, clock::now().mono);
             }
             ConnEvent::Message(m) => {
                 let reply = me.front.borrow().peer(conn.0).and_then(|p| me.admin.told(&m, p));

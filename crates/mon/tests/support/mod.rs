@@ -209,6 +209,7 @@ impl Cluster {
                         idle = false;
                         self.core.handle(idle_host(token, job.prefix), self.now);
                     }
+                    Effect::CloseLinks(why) => self.closed.push((0, why)),
                     Effect::Stop(why) => panic!("the core stopped: {why}"),
                 }
             }
@@ -272,9 +273,14 @@ impl Cluster {
     pub(crate) fn open(&mut self, peer: Peer) -> u64 {
         let c = self.next_conn;
         self.next_conn += 1;
-        self.core.handle(Event::Open(c, Box::new(peer)), self.now);
+        self.open_as(Event::Open, c, peer);
         self.pump();
         c
+    }
+
+    /// Opens a session whose entity has the peer's caps and key at that moment, whatever the state says of it.
+    fn open_as(&mut self, event: fn(u64, Box<Peer>) -> Event, c: u64, peer: Peer) {
+        open_known(&mut self.core, event, c, peer, self.now);
     }
 
     pub(crate) fn close(&mut self, c: u64) {
@@ -393,6 +399,30 @@ impl Cluster {
         let what = [(what.to_owned(), SubscribeItem::new(start, onetime))].into();
         self.send(c, &MMonSubscribe { what, hostname: "host".into() });
     }
+}
+
+/// Hands the core a peer whose entity it knows, with the peer's caps and key, while the session opens.
+pub(crate) fn open_known(core: &mut MonCore, event: fn(u64, Box<Peer>) -> Event, c: u64, mut peer: Peer, now: Now) {
+    let name = peer.principal.name.clone();
+    let old = core.state.auth.get(&name).cloned();
+    let key = old.as_ref().map_or_else(
+        || auth::CryptoKey::generate(auth::KeyKind::Aes, Utime::ZERO, &TestRandom::new(c)),
+        |e| e.key.clone(),
+    );
+    peer.principal.proved = Some(key.mark());
+    let service = if peer.role == Role::Mgr { "mgr" } else { "mon" };
+    let text = match peer.principal.caps.text() {
+        // No session opens without caps at the monitors, so the caps name a command that there is not.
+        none if none.is_empty() && service == "mon" => "allow command \"none\"".to_owned(),
+        text => text,
+    };
+    let caps = [(service.to_owned(), text)].into();
+    core.state.auth.insert(name.clone(), AuthEntry { key, pending_key: None, caps });
+    core.handle(event(c, Box::new(peer)), now);
+    match old {
+        Some(e) => core.state.auth.insert(name, e),
+        None => core.state.auth.remove(&name),
+    };
 }
 
 /// A peer at the monitor role that announces the entity type `kind`.

@@ -206,6 +206,8 @@ impl MonNode {
                 }
                 // Work on images needs a client, which these clusters do not have.
                 Effect::Job(..) => {}
+                // There is one monitor.
+                Effect::CloseLinks(_) => {}
                 Effect::Stop(why) => cx.violations.push(format!("the monitor stopped: {why}")),
             }
         }

@@ -224,6 +224,8 @@ impl Leading {
                     Effect::Submit(r) => self.store.submit(r),
                     // Work on images needs a client, which these clusters do not have.
                     Effect::Job(..) => {}
+                    // Keys do not change in these clusters.
+                    Effect::CloseLinks(_) => {}
                     Effect::Stop(why) => {
                         stop.get_or_insert(why);
                     }
