@@ -4,8 +4,10 @@ mod cluster;
 
 use base::HObject;
 use base::errno::{EINVAL, ENOENT};
+use bytes::Bytes;
 use cluster::Cluster;
 use cluster::shards::finish;
+use pg::{Event, SessionId};
 use wire::msg::osd_op::PglsArgs;
 use wire::msg::{OpCode, OsdOp};
 use wire::types::{PgNlsReply, pg_state};
@@ -89,6 +91,37 @@ fn lost_objects_are_deleted_or_reverted_and_a_returning_copy_follows() {
 }
 
 /// Asks for a page of the PG's list; returns the tid.
+/// Writes to an unfound object, from sessions that come and go, are dropped with their payloads.
+#[test]
+fn operations_of_ended_sessions_do_not_wait_for_an_unfound_object() {
+    let (mut c, before) = unfound(5);
+    // Reads of unfound objects are not answered.
+    let asked: Vec<u64> =
+        (0..4).map(|n| c.ask(1, 90, n, 0, vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())])).collect();
+    c.run(100);
+    let object = asked.iter().position(|tid| c.answers.remove(tid).is_none()).unwrap();
+    c.give(1, Event::SessionClosed(SessionId(cluster::ASKED + 90)));
+    for who in 0..20 {
+        let data = Bytes::from(vec![7; 1 << 20]);
+        let op = OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, data.clone());
+        c.ask(1, who, object, 0, vec![op.clone(), op]);
+        c.run(100);
+        let session = SessionId(cluster::ASKED + who);
+        let pg = c.osds[1].pg.as_ref().unwrap();
+        assert!(!data.is_unique() && pg.knows_session(session), "it waits");
+        c.give(1, Event::SessionClosed(session));
+        assert!(!c.osds[1].pg.as_ref().unwrap().knows_session(session));
+        assert!(data.is_unique(), "the payload is kept");
+    }
+    assert!(c.answers.is_empty());
+    // The object comes back as it was.
+    c.heal();
+    c.settle();
+    c.check();
+    c.final_reads();
+    assert!(c.objects[0].acked >= before && c.answers.is_empty());
+}
+
 fn ask_list(c: &mut Cluster, filter: Option<(&str, &str)>, from: &HObject) -> u64 {
     let primary = c.map().mapping().acting_primary.0;
     let mut w = wire::Writer::new(wire::Features::PACIFIC);

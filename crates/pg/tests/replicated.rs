@@ -5,7 +5,9 @@
 
 mod cluster;
 
+use bytes::Bytes;
 use cluster::Cluster;
+use wire::msg::{OpCode, OsdOp};
 
 #[test]
 fn a_fresh_pg_goes_active_and_writes_reach_all_copies() {
@@ -72,6 +74,37 @@ fn a_member_that_was_away_for_long_is_backfilled_while_clients_write() {
     c.settle();
     c.check();
     c.final_reads();
+}
+
+/// Writes that wait for space hold up neither backfill nor recovery by log.
+#[test]
+fn copies_are_completed_while_writes_wait_for_a_full_pool() {
+    for away in [20_000, 200_000] {
+        let mut c = Cluster::new(3, 4, 3, 2, 6, 8);
+        c.contended = false;
+        c.run(5_000);
+        c.crash(1);
+        c.run(away);
+        c.load = false;
+        c.run(5_000);
+        c.change(|m| m.pool_full = true);
+        c.run(5_000);
+        let primary = c.map().mapping().acting_primary.0;
+        let append = || OsdOp::with_extent(OpCode::APPEND, 0, 8, Bytes::from(0u64.to_le_bytes().to_vec()));
+        let asked: Vec<u64> = (0..6).map(|n| c.ask(primary, 1, n, 0, vec![append()])).collect();
+        c.run(1_000);
+        assert!(c.answers.is_empty());
+        c.restart(1);
+        c.run(60_000);
+        assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(primary as usize));
+        assert!(c.answers.is_empty(), "{away}");
+        c.give(primary, pg::Event::SessionClosed(pg::SessionId(cluster::ASKED + 1)));
+        c.change(|m| m.pool_full = false);
+        c.settle();
+        c.check();
+        c.final_reads();
+        assert!(asked.iter().all(|tid| !c.answers.contains_key(tid)), "the session is gone");
+    }
 }
 
 #[test]

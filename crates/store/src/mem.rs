@@ -37,6 +37,7 @@ pub struct MemStore {
     waiting: BTreeSet<Tag>,
     hold: bool,
     room: usize,
+    no_room_for_logs: bool,
     held: VecDeque<Tag>,
     events: VecDeque<Event>,
     failed: Option<Errno>,
@@ -63,6 +64,7 @@ impl MemStore {
             waiting: BTreeSet::new(),
             hold: false,
             room: usize::MAX,
+            no_room_for_logs: false,
             held: VecDeque::new(),
             events: VecDeque::new(),
             failed: None,
@@ -103,6 +105,11 @@ impl MemStore {
     /// count.
     pub fn set_room(&mut self, ops: usize) {
         self.room = ops;
+    }
+
+    /// Refuses later transactions for lack of space also if they only append to logs, or stops to do so.
+    pub fn set_no_room_for_logs(&mut self, refuse: bool) {
+        self.no_room_for_logs = refuse;
     }
 
     /// Holds `Durable` events until `end_turn`.
@@ -481,7 +488,8 @@ impl ObjectStore for MemStore {
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
         self.check(txn).map_err(|errno| ReadError::Io { what: errno::name(errno).into(), errno })?;
         let records = |o: &&Op| !matches!(o, Op::LogAppend { .. });
-        if txn.ops.iter().filter(records).count() > self.room {
+        let logs = self.no_room_for_logs && txn.ops.len() > txn.ops.iter().filter(records).count();
+        if logs || txn.ops.iter().filter(records).count() > self.room {
             return Err(ReadError::Io { what: "the store is full".into(), errno: errno::ENOSPC });
         }
         self.maybe_wait(tag)

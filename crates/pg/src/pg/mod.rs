@@ -53,6 +53,7 @@ use ops::backoff::Backoffs;
 use ops::commit::Commit;
 use ops::held::Held;
 use ops::plan::{ObjectLock, Plan};
+use ops::space::Spaceless;
 use ops::trim::Trim;
 use peering::session::Peers;
 pub(crate) use relocate::out::MemberState;
@@ -229,6 +230,8 @@ pub struct Pg {
     /// Maps and other inputs that were held for a move, to be handled now.
     replay: (Vec<MapView>, Vec<Late>),
     trim: Seldom<Trim>,
+    /// Writes that wait for space.
+    spaceless: Seldom<Spaceless>,
     /// Objects that this copy lacks, with the log version as of which it needs them.
     missing: BTreeMap<HObject, Eversion>,
     /// A requested scrub that has not begun, or whose interval ended.
@@ -363,6 +366,7 @@ impl Pg {
             others: Vec::new(),
             waits_for_lease: false,
             trim: Seldom::default(),
+            spaceless: Seldom::default(),
             scrubs: Rc::default(),
             scrub_wanted: None,
             forced: 0,
@@ -414,9 +418,7 @@ impl Pg {
             Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {
                 self.watches.session_closed(session, now);
-                // The client resends on a new session what it still wants.
-                self.held.forget(session);
-                self.drop_long_calls(session, out);
+                self.drop_operations_of(session, out);
                 self.forget_backoff(session);
             }
             Event::Part(id) => self.handle_part(id),

@@ -58,7 +58,7 @@ impl Pg {
         }
         tree(&mut self.plans);
         queue(&mut self.commits);
-        queue(self.held.queue());
+        self.held.rest();
         queue(&mut self.runnable);
         list(&mut self.abandoned);
         list(&mut self.awaited);
@@ -71,6 +71,7 @@ impl Pg {
         self.info.past.shrink_to_fit();
         self.merges.rest();
         self.trim.rest();
+        self.spaceless.rest();
         let p = &mut self.peers;
         p.failed.rest();
         p.lost.rest();
@@ -79,7 +80,7 @@ impl Pg {
         p.incoming.rest();
         queue(&mut p.unacked);
         queue(&mut p.apply);
-        queue(&mut p.urgent);
+        p.urgent.rest();
         tree(&mut p.pulls);
         tree(&mut p.pushes);
         tree(&mut p.waiting);

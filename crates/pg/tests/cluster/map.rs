@@ -29,6 +29,8 @@ pub struct Map {
     pub code: Option<(u8, u8)>,
     /// Objects of an erasure-coded pool may be written in part.
     pub overwrites: bool,
+    /// The pool is full.
+    pub pool_full: bool,
 }
 
 /// Bytes of a shard in one stripe.
@@ -108,6 +110,9 @@ impl Map {
             ..PoolView::default()
         };
         pool.flags |= pg::map::pool_flags::SELFMANAGED_SNAPS;
+        if self.pool_full {
+            pool.flags |= pg::map::pool_flags::FULL;
+        }
         if self.code.is_some() && self.overwrites {
             pool.flags |= pg::map::pool_flags::EC_OVERWRITES;
         }

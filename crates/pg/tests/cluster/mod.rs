@@ -186,6 +186,7 @@ impl Cluster {
             backfillfull: 0.9,
             code,
             overwrites: true,
+            pool_full: false,
         };
         let mut c = Self {
             rng,

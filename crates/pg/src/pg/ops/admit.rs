@@ -69,7 +69,9 @@ impl Pg {
         }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
-        if paused {
+        // A write waits behind what its session had asked for before and is held, in this order.
+        let behind = writes(&req, &access) && self.held.holds(req.session, req.msg.hash);
+        if paused || behind {
             return self.hold(req, out);
         }
         let blocked = !map.blocklist.is_empty() && map.blocklist.contains(&req.addr);
@@ -86,8 +88,7 @@ impl Pg {
         }
         let head = (!access.pg_op).then(|| head_of(&req));
         let bypass = req.msg.ops.iter().any(|o| o.op == OpCode::COPY_GET) && !access.may_write();
-        // A read with RWORDERED is ordered like a write.
-        let excl = access.may_write() || req.msg.flags & msg_flags::RWORDERED != 0;
+        let excl = writes(&req, &access);
         let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
         plan.bypass = bypass;
         self.start(plan, now, store, out);
@@ -211,6 +212,11 @@ impl Pg {
 /// map would redirect the client.
 pub(in crate::pg) fn is_for_any(req: &OpRequest) -> bool {
     req.msg.flags & (msg_flags::BALANCE_READS | msg_flags::LOCALIZE_READS) != 0
+}
+
+/// True for writes, and for reads with RWORDERED, which are ordered like writes.
+fn writes(req: &OpRequest, access: &OpAccess) -> bool {
+    access.may_write() || req.msg.flags & msg_flags::RWORDERED != 0
 }
 
 /// The errno for an operation that is invalid in itself.

@@ -78,8 +78,8 @@ impl Pg {
         }
     }
 
-    /// True if [`Event::SessionClosed`] would change anything: the session has held operations, a backoff, or a
-    /// watch.
+    /// True if [`Event::SessionClosed`] would change anything: the session has operations without an
+    /// answer, a backoff, or a watch.
     ///
     /// [`Event::SessionClosed`]: crate::Event::SessionClosed
     #[must_use]
@@ -90,7 +90,7 @@ impl Pg {
             || self.backoffs.told.contains_key(&session)
             || self.held.iter().any(|r| r.session == session)
             || self.watches.knows(session)
-            || self.has_long_call(session)
+            || self.has_operation(session)
     }
 
     /// Drops the backoff of a session that ended.

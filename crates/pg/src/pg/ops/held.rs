@@ -9,16 +9,31 @@
 
 use crate::event::{OpRequest, SessionId};
 use crate::limits::{HELD_BYTES_MAX, HELD_OPS_MAX};
+use crate::pg::seldom::{Part, Seldom};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that a held operation takes beside its payload.
 const OP_BYTES: usize = 1024;
+
+/// Numbers of operations by session and hash.
+#[derive(Debug, Default)]
+struct Counts(BTreeMap<(SessionId, u32), u32>);
+
+impl Part for Counts {
+    const EMPTY: &'static Self = &Self(BTreeMap::new());
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// The held operations of a PG; see the module.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Held {
     ops: VecDeque<Box<OpRequest>>,
     bytes: usize,
+    /// Number of operations by session and hash of the object.
+    of: Seldom<Counts>,
 }
 
 /// Bytes that an operation takes while it is held.
@@ -53,32 +68,48 @@ impl Held {
     #[must_use]
     pub(in crate::pg) fn push(&mut self, r: Box<OpRequest>) -> Vec<SessionId> {
         self.bytes += cost(&r);
+        *self.of.0.entry((r.session, r.msg.hash)).or_default() += 1;
         self.ops.push_back(r);
         if self.ops.len() <= HELD_OPS_MAX && self.bytes <= HELD_BYTES_MAX {
             return Vec::new();
         }
         let victims = heaviest(self.iter());
         self.ops.retain(|r| !victims.contains(&r.session));
-        self.bytes = self.ops.iter().map(|r| cost(r)).sum();
+        self.count();
         victims
+    }
+
+    /// Counts all operations anew.
+    fn count(&mut self) {
+        self.bytes = self.ops.iter().map(|r| cost(r)).sum();
+        self.of = Seldom::default();
+        for r in &self.ops {
+            *self.of.0.entry((r.session, r.msg.hash)).or_default() += 1;
+        }
+    }
+
+    /// True if an operation of the session on an object with this hash is held. Objects with equal hashes count as one.
+    pub(in crate::pg) fn holds(&self, session: SessionId, hash: u32) -> bool {
+        self.of.0.contains_key(&(session, hash))
     }
 
     /// Puts older operations ahead of the held ones.
     pub(in crate::pg) fn put_first(&mut self, older: VecDeque<Box<OpRequest>>) {
         let newer = std::mem::replace(&mut self.ops, older);
         self.ops.extend(newer);
-        self.bytes = self.ops.iter().map(|r| cost(r)).sum();
+        self.count();
     }
 
     /// Drops the operations of a session that ended.
     pub(in crate::pg) fn forget(&mut self, session: SessionId) {
         self.ops.retain(|r| r.session != session);
-        self.bytes = self.ops.iter().map(|r| cost(r)).sum();
+        self.count();
     }
 
     /// Takes all operations, in order.
     pub(in crate::pg) fn take(&mut self) -> VecDeque<Box<OpRequest>> {
         self.bytes = 0;
+        self.of = Seldom::default();
         std::mem::take(&mut self.ops)
     }
 
@@ -95,9 +126,11 @@ impl Held {
         self.ops.iter().map(|r| &**r)
     }
 
-    /// The queue, to release unused memory.
-    pub(in crate::pg) fn queue(&mut self) -> &mut VecDeque<Box<OpRequest>> {
-        &mut self.ops
+    /// Releases unused memory.
+    pub(in crate::pg) fn rest(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
     }
 }
 
@@ -155,6 +188,9 @@ mod tests {
         assert_eq!(h.bytes * 2, all);
         h.put_first([op(1, 5, 100)].into());
         assert_eq!((h.iter().next().map(|r| r.session), h.bytes * 10), (Some(SessionId(5)), all * 6));
+        assert!(h.holds(SessionId(5), 0) && h.holds(SessionId(0), 0) && !h.holds(SessionId(1), 0));
+        assert!(!h.holds(SessionId(5), 1));
         assert_eq!(h.clear(), 6);
+        assert!(!h.holds(SessionId(5), 0));
     }
 }

@@ -6,7 +6,7 @@
 //!     arrival. A plan that runs in one go takes no lock, since nothing can come between.
 //!  2. A parked plan has changed nothing.
 
-use crate::effect::{Effect, LogLevel};
+use crate::effect::Effect;
 use crate::event::{CreateInfo, FetchId, OpRequest};
 use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
 use crate::object::ObjectContext;
@@ -26,11 +26,7 @@ use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Now};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 use store::ObjectStore;
-
-/// Delay before a step without room is tried again.
-const FULL_RETRY: Duration = Duration::from_secs(2);
 
 /// The work of a plan.
 #[derive(Debug)]
@@ -216,6 +212,9 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
+        if self.comes_after_spaceless(&plan) {
+            return self.park_without_space(plan, Stage::WaitingForSpace, store);
+        }
         if let Some(head) = self.recovers_first(&plan) {
             return self.wait_for_recovery(plan, head);
         }
@@ -373,7 +372,17 @@ impl Pg {
             }
         };
         let mut reads = self.shard.used().and_then(|s| s.reads.take());
+        let spaceless = matches!(verdict, Verdict::Park(Stage::NoRoom | Stage::WaitingForSpace));
+        if !spaceless {
+            self.leave_spaceless(&plan);
+        }
         match verdict {
+            Verdict::Park(stage) if spaceless => {
+                if stage == Stage::NoRoom {
+                    self.lacks_room(&plan, now, out);
+                }
+                self.park_without_space(plan, stage, store);
+            }
             Verdict::Park(stage) => {
                 let asks = reads.as_ref().is_some_and(|r| r.wants());
                 if let (true, Some(r)) = (asks, &mut reads) {
@@ -381,10 +390,8 @@ impl Pg {
                 }
                 let stage = if asks && stage == Stage::Reading { Stage::Shards } else { stage };
                 plan.reads = reads;
-                match stage {
-                    Stage::NoRoom => self.lacks_room(&plan, now, store, out),
-                    Stage::NextPart => self.queue_part(&plan, store),
-                    _ => {}
+                if stage == Stage::NextPart {
+                    self.queue_part(&plan, store);
                 }
                 self.park(plan, stage);
             }
@@ -404,7 +411,7 @@ impl Pg {
                 self.wait_for_recovery(plan, head);
             }
             v => {
-                if plan.stage == Stage::NoRoom && !self.plans.values().any(|p| p.stage == Stage::NoRoom) {
+                if self.room_missed && !self.plans.values().any(|p| p.stage == Stage::NoRoom) {
                     self.room_missed = false;
                 }
                 if matches!(v, Verdict::Done) {
@@ -431,30 +438,6 @@ impl Pg {
                 self.fail(errno, out);
                 Verdict::Done
             }
-        }
-    }
-
-    /// Handles a plan without room: it runs again after a delay, and the cluster log gets one line.
-    fn lacks_room(&mut self, plan: &Plan, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        store.release(self.tag(plan.id));
-        let at = now.mono + FULL_RETRY;
-        self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
-        if !std::mem::replace(&mut self.room_missed, true) {
-            let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.cfg.spg);
-            tracing::warn!(object = ?plan.head, "{text}");
-            out.push(Effect::Log(LogLevel::Warn, text));
-        }
-    }
-
-    /// Runs plans without room again, after their delay.
-    pub(in crate::pg) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.again_at.take_if(|t| *t <= now.mono).is_none() || self.stopping {
-            return;
-        }
-        let stuck = self.plans.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
-        self.runnable.extend(stuck);
-        if self.state == State::Splitting && !self.plans.values().any(|p| matches!(p.work, Work::Split)) {
-            self.start_work(Work::Split, None, now, store, out);
         }
     }
 
@@ -501,12 +484,6 @@ impl Pg {
         if !lock.writer && lock.readers == 0 && lock.waiting.is_empty() {
             self.locks.remove(head);
         }
-    }
-
-    /// Readies the plans that wait for a pool with space.
-    pub(in crate::pg) fn retry_blocked(&mut self) {
-        let blocked = self.plans.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);
-        self.runnable.extend(blocked);
     }
 
     /// Metadata of an object, from the cache or the store.
@@ -577,6 +554,7 @@ impl Pg {
             }
         }
         self.counters.dropped += self.held.clear() as u64;
+        self.clear_spaceless();
         self.locks.clear();
         self.runnable.clear();
         self.pacer.long.forget(self.cfg.index, |_| false);

@@ -26,6 +26,7 @@ use crate::pg::recovery::pull_push::{PullJob, PushJob, Pushing};
 use crate::pg::recovery::reserve::{Lent, Reservation};
 use crate::pg::recovery::unfound::Lost;
 use crate::pg::recovery::unreadable::Damage;
+use crate::pg::recovery::urgent::Urgent;
 use crate::pg::scrub::lead::Scrub;
 use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
@@ -135,7 +136,7 @@ pub(in crate::pg) struct Peers {
     // As primary, after activation.
     pub unfound: BTreeSet<HObject>,
     /// Objects that clients wait for, in order.
-    pub urgent: VecDeque<HObject>,
+    pub urgent: Seldom<Urgent>,
     /// Plans that wait for recovery, by object.
     pub waiting: BTreeMap<HObject, VecDeque<Box<Plan>>>,
 

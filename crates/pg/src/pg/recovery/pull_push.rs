@@ -127,9 +127,7 @@ impl Pg {
     /// Parks a plan until its object is recovered, and makes that urgent.
     pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>, head: HObject) {
         plan.stage = Stage::Recovering;
-        if !self.peers.urgent.contains(&head) {
-            self.peers.urgent.push_back(head.clone());
-        }
+        self.peers.urgent.add(head.clone());
         // The queue is in order of arrival: a plan that waited for its object's lock goes before later plans that met
         // the recovery first.
         let queue = self.peers.waiting.entry(head).or_default();
@@ -154,7 +152,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let Some(queue) = self.peers.waiting.remove(head) else { return };
-        self.peers.urgent.retain(|h| h != head);
+        self.peers.urgent.remove(head);
         for plan in queue {
             // A plan that must still wait is queued again, and so are those behind it.
             self.resume(plan, now, store, out);
