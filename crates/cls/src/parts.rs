@@ -70,6 +70,19 @@ impl Parts {
         (self.next, self.paused) = (0, false);
     }
 
+    /// Number of the next fold of this run.
+    #[must_use]
+    pub fn next(&self) -> usize {
+        self.next
+    }
+
+    /// Goes on with the fold of that number. What is kept of earlier ones is dropped: the calls that made them have
+    /// ended, and will not run again.
+    pub fn go_to(&mut self, number: usize) {
+        self.next = number;
+        self.kept.retain(|(n, _)| *n >= number);
+    }
+
     /// True if the run ended because the part was over. A [`ClsError::Wait`] without this waits for data.
     #[must_use]
     pub fn paused(&self) -> bool {

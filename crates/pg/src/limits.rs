@@ -43,6 +43,8 @@ pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 pub const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// Default timeout of a notify (`osd_default_notify_timeout`).
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most watch, notify and acknowledge operations of one vector; more answer `EINVAL`.
+pub const WATCH_OPS_MAX: usize = 256;
 /// Notifies of one PG that wait for acknowledgements; a further one answers `EBUSY`.
 pub const NOTIFIES_MAX: usize = 4096;
 /// Most bytes of waiting notifies of one PG, with payloads and answers. A notify that would exceed it answers

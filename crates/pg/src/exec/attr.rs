@@ -4,6 +4,7 @@ use super::{OpCtx, Step, Stop};
 use crate::limits::{ATTR_NAME_LEN_MAX, ATTR_SIZE_MAX};
 use crate::object::USER_ATTR_PREFIX;
 use base::errno::{ECANCELED, EFBIG, EINVAL, ENAMETOOLONG, ENODATA, ENOENT};
+use base::sizes::{ENTRY_OVERHEAD, OBJECT_ATTRS_MAX};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -73,9 +74,36 @@ impl OpCtx<'_> {
         if name.len() > ATTR_NAME_LEN_MAX {
             return Err(ENAMETOOLONG.into());
         }
+        self.count_attr(name, value.len())?;
         self.create();
         self.view.set_attr(stored_name(name), value);
         self.delta.num_wr += 1;
+        Ok(())
+    }
+
+    /// Counts an attribute that is set, and refuses it if the object's attributes together would be too large. The
+    /// count leaves out what the vector replaces or removes, until it reaches the limit.
+    fn count_attr(&mut self, name: &[u8], value: usize) -> Step<()> {
+        let bytes = name.len() + 1 + value + ENTRY_OVERHEAD;
+        let known = match self.attr_bytes {
+            Some(n) => n,
+            None if !self.view.has_base() => 0,
+            None => self.view.attrs()?.iter().map(|(k, v)| k.len() + v.len() + ENTRY_OVERHEAD).sum(),
+        };
+        let mut sum = known + bytes;
+        if sum > OBJECT_ATTRS_MAX {
+            let mut after = self.view.attrs_after()?;
+            after.remove(&stored_name(name));
+            sum = bytes + after.iter().map(|(k, n)| k.len() + n + ENTRY_OVERHEAD).sum::<usize>();
+        }
+        if sum > OBJECT_ATTRS_MAX {
+            tracing::info!(
+                object = %self.head, client = %self.env.client, bytes = sum, max = OBJECT_ATTRS_MAX,
+                "attribute refused: the object's attributes together would be too large"
+            );
+            return Err(EFBIG.into());
+        }
+        self.attr_bytes = Some(sum);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! `copy_from`: COPY_GET reads a source object in chunks, for another OSD's client or this one's, and COPY_FROM
 //! applies the content. All OSDs are Belemnite's, so the chunk has an encoding of its own.
 
+use super::view::Sums;
 use super::{OpCtx, Step, kib};
-use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_BYTES_PER_REQUEST, OMAP_ENTRIES_PER_REQUEST};
+use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
 use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP, Errno};
 use base::{SnapId, Utime};
@@ -133,6 +134,7 @@ pub(crate) struct CopyState {
     cursor: Cursor,
     got: CopyDone,
     data: BytesMut,
+    sums: Sums,
 }
 
 /// The content of a source, or the error of reading it.
@@ -156,7 +158,7 @@ pub(crate) struct CopyDone {
 impl CopyState {
     pub(crate) fn new(request: CopyRequest) -> Self {
         let got = CopyDone { index: request.index, user_version: request.src_version, ..CopyDone::default() };
-        Self { request, cursor: Cursor::default(), got, data: BytesMut::new() }
+        Self { request, cursor: Cursor::default(), got, data: BytesMut::new(), sums: Sums::default() }
     }
 
     /// Operations that read the next chunk.
@@ -186,6 +188,14 @@ impl CopyState {
         }
         if c.next == self.cursor && !c.next.done {
             return Err(EIO.into()); // no progress
+        }
+        let sized = |v: &[(Bytes, Bytes)]| v.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        self.sums.payload += c.data.len();
+        self.sums.metadata += sized(&c.attrs) + sized(&c.omap) + c.omap_header.len();
+        self.sums.entries += c.attrs.len() + c.omap.len() + 1;
+        if !self.sums.is_legal() {
+            tracing::info!(source = ?self.request, sums = ?self.sums, "copy refused: its source is too large");
+            return Err(EFBIG.into());
         }
         self.got.user_version = c.user_version;
         self.got.mtime = c.mtime;
@@ -241,8 +251,7 @@ impl OpCtx<'_> {
             cursor.data_done = cursor.data >= self.oi.size;
         }
         if cursor.data_done && left > 0 {
-            let (entries, more) =
-                self.list_omap(&cursor.omap, b"", OMAP_ENTRIES_PER_REQUEST, OMAP_BYTES_PER_REQUEST)?;
+            let (entries, more) = self.list_omap(&cursor.omap, b"", OMAP_ENTRIES_PER_REQUEST, left as usize)?;
             if let Some((k, _)) = entries.last() {
                 cursor.omap = k.clone();
             }

@@ -242,7 +242,7 @@ impl OpCtx<'_> {
     /// Records a changed range, if the object has clones or the write may make one.
     pub(super) fn note_modified(&mut self, off: u64, len: u64) {
         if !self.before.ss.clones.is_empty() || !self.snapc.snaps.is_empty() {
-            self.modified.insert(off, len);
+            self.modified.note(&[(off, len)]);
         }
     }
 
@@ -298,6 +298,9 @@ impl OpCtx<'_> {
             return Err(EINVAL.into());
         }
         check_range(a.offset, a.length)?;
+        if !self.view.takes_payload(a.length as usize) {
+            return Err(self.too_large());
+        }
         let mut data: Bytes = op.indata.repeat((a.length / a.data_length) as usize).into();
         let mut e = Extent { offset: a.offset, length: a.length, ..Extent::default() };
         self.write_at(&mut e, &mut data)?;

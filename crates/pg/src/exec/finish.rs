@@ -89,7 +89,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
     }
     if let Some(newest) = ss.clones.last_mut() {
         // Changed ranges leave the overlap, so their bytes count for the clone alone.
-        let lost = c.modified.intersection(&newest.overlap);
+        let lost = std::mem::take(&mut c.modified).into_set().intersection(&newest.overlap);
         c.delta.num_bytes += lost.bytes() as i64;
         newest.overlap.subtract(&lost);
     }

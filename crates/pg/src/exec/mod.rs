@@ -17,6 +17,7 @@ mod data;
 mod finish;
 pub(crate) mod list;
 mod omap;
+mod progress;
 mod snap;
 mod tmap;
 mod view;
@@ -28,18 +29,21 @@ pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
 pub(crate) use data::truncation;
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};
+pub(crate) use progress::Progress;
 pub use snap::index_key;
 pub(crate) use snap::{index_clone, load_clone_info, load_context, trim_clone};
 pub(crate) use view::{Step, Stop, View};
 pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
 
 use crate::limits::OUTPUT_MAX;
+use crate::object::intervals::RangeLog;
 use crate::object::{Intervals, ObjectContext, ObjectInfo};
 use crate::stats::StatSum;
 use crate::watch::WatchTable;
 use base::errno::{EINVAL, EMSGSIZE, EOPNOTSUPP};
 use base::rng::Rng;
 use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Now, ReqId, SpgId};
+use progress::{KEEP_AFTER, OP_WORK, PART_WORK};
 use wire::msg::OpCode;
 use wire::msg::op_code::op_flags;
 use wire::msg::{OpVec, OsdOp};
@@ -125,7 +129,7 @@ pub(crate) struct OpCtx<'a> {
     pub omap: bool,
     pub snapc: Snapc,
     /// Changed ranges of data, for the overlaps of clones.
-    pub modified: Intervals,
+    pub modified: RangeLog,
     pub delta: StatSum,
     /// The vector must give the object a new user version.
     pub user_modify: bool,
@@ -147,6 +151,16 @@ pub(crate) struct OpCtx<'a> {
     pub bytes_written: u64,
     /// Progress of the vector's long calls.
     pub parts: cls::Parts,
+    /// Work of this part of the vector ([`progress`]).
+    pub work: u64,
+    /// The part is over before the vector.
+    pub paused: bool,
+    /// A log line says that the vector is too large.
+    pub told: bool,
+    /// An operation's look-ups of omap keys that have not ended.
+    pub lookups: Option<Box<omap::Lookups>>,
+    /// Bytes of the object's attributes, if known; see `attr`.
+    pub attr_bytes: Option<usize>,
 }
 
 impl OpCtx<'_> {
@@ -170,30 +184,60 @@ impl OpCtx<'_> {
         self.delta.num_rd += 1;
         self.delta.num_rd_kb += kib(bytes as u64);
         self.bytes_read += bytes as u64;
+        self.work += bytes as u64;
     }
 
-    /// Runs the vector. Returns the result of its last operation, or of the first failed one without FAILOK.
-    pub(crate) fn run(&mut self, ops: &mut OpVec) -> Step<i32> {
-        let (mut result, mut output) = (0, 0);
-        for i in 0..ops.len() {
+    /// The errno of a vector whose changes or output are too large. The first time it leaves a log line.
+    fn too_large(&mut self) -> Stop {
+        if !std::mem::replace(&mut self.told, true) {
+            let s = self.view.sums;
+            let (client, op) = (self.env.client, self.index);
+            tracing::info!(
+                object = %self.head, %client, op, payload = s.payload, metadata = s.metadata, entries = s.entries,
+                "request refused: its changes or its output are too large (docs/reference/limits.md)"
+            );
+        }
+        EMSGSIZE.into()
+    }
+
+    /// Runs the vector, from its start or from where it stopped. Returns the result of its last operation, or of the
+    /// first failed one without FAILOK. `progress` is kept if it waits.
+    pub(crate) fn run(&mut self, ops: &mut OpVec, progress: &mut Option<Box<Progress>>) -> Step<i32> {
+        let (first, mut result, mut output) = progress.take().map_or((0, 0, 0), |p| self.restore(*p));
+        for i in first..ops.len() {
+            if i > first && self.work >= PART_WORK {
+                self.paused = true;
+                *progress = Some(self.save(i, result, output));
+                return Err(Stop::Wait);
+            }
             let Some(op) = ops.get_mut(i) else { break };
             self.index = i as u32;
             op.outdata.clear();
             op.rval = 0;
-            result = match self.one(op) {
+            self.work += OP_WORK;
+            let before = (i >= KEEP_AFTER).then(|| self.before_op());
+            let one = self.one(op, OUTPUT_MAX - output);
+            let next = match one {
                 Ok(r) => r,
-                Err(Stop::Wait) => return Err(Stop::Wait),
+                Err(Stop::Wait) => {
+                    // Look-ups have their place themselves, and change nothing.
+                    if self.lookups.is_some() || before.is_some_and(|b| self.take_back(b)) {
+                        *progress = Some(self.save(i, result, output));
+                    }
+                    return Err(Stop::Wait);
+                }
                 Err(Stop::Errno(e)) => e,
             };
+            result = next;
             if self.want_copy.is_some() {
                 return Ok(0);
             }
             op.rval = result;
             output += op.outdata.len();
-            if output > OUTPUT_MAX {
+            if output > OUTPUT_MAX || !self.view.sums.is_legal() {
                 // FAILOK does not excuse it: the rest of the vector might have as much again.
                 ops.iter_mut().for_each(|o| o.outdata.clear());
-                return Err(EMSGSIZE.into());
+                return Err(self.too_large());
             }
             if result < 0 {
                 if op.flags & op_flags::FAILOK != 0 {
@@ -213,7 +257,8 @@ impl OpCtx<'_> {
         if forbidden { Err(EOPNOTSUPP.into()) } else { Ok(()) }
     }
 
-    fn one(&mut self, op: &mut OsdOp) -> Step<i32> {
+    /// Runs one operation, whose output should not exceed `room` bytes.
+    fn one(&mut self, op: &mut OsdOp, room: usize) -> Step<i32> {
         data::normalize(op);
         let code = op.op;
         self.permits(code, op.extent().offset)?;
@@ -249,7 +294,7 @@ impl OpCtx<'_> {
             OpCode::OMAPGETKEYS => self.op_omap_keys(op),
             OpCode::OMAPGETVALS => self.op_omap_vals(op),
             OpCode::OMAPGETHEADER => self.op_omap_header(op),
-            OpCode::OMAPGETVALSBYKEYS => self.op_omap_by_keys(op),
+            OpCode::OMAPGETVALSBYKEYS => self.op_omap_by_keys(op, room),
             OpCode::OMAP_CMP => self.op_omap_cmp(op),
             OpCode::OMAPSETVALS => self.op_omap_set(op),
             OpCode::OMAPSETHEADER => self.op_omap_set_header(op),

@@ -1,10 +1,13 @@
 //! Operations on omap.
 
-use super::{OpCtx, Step};
+use super::progress::{KEY_WORK, PART_WORK};
+use super::{OpCtx, Step, Stop};
 use crate::limits::{OMAP_BYTES_PER_REQUEST, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
-use base::errno::{ECANCELED, EINVAL, ENOENT};
+use base::errno::{ECANCELED, EFBIG, EINVAL, EMSGSIZE, ENOENT};
+use base::sizes::{VALUE_MAX, VECTOR_ENTRIES_MAX};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use wire::codec::Result as Decoded;
 use wire::msg::OsdOp;
 use wire::{Features, Reader, Writer};
@@ -14,14 +17,30 @@ fn own(b: &[u8]) -> Bytes {
     Bytes::copy_from_slice(b)
 }
 
-/// The entries of `map<string, bufferlist>`, the last of equal keys winning.
-fn entries(r: &mut Reader<'_>) -> Decoded<Vec<(Bytes, Bytes)>> {
-    let n = r.count(8, "omap entries")?;
+/// Elements of at least `least` bytes each. More than a vector may have are an `EMSGSIZE`, before any is made.
+fn elements<T>(r: &mut Reader<'_>, least: usize, one: impl Fn(&mut Reader<'_>) -> Decoded<T>) -> Step<Vec<T>> {
+    let n = r.count(least, "omap entries").map_err(|_| EINVAL)?;
+    if n > VECTOR_ENTRIES_MAX {
+        return Err(EMSGSIZE.into());
+    }
     let mut v = Vec::with_capacity(n);
     for _ in 0..n {
-        v.push((own(&r.blob()?), own(&r.blob()?)));
+        v.push(one(r).map_err(|_| EINVAL)?);
     }
     Ok(v)
+}
+
+/// Look-ups of the keys of one operation: those of OMAPGETVALSBYKEYS, with the entries found, or of OMAP_CMP. Many of
+/// them run in parts.
+#[derive(Debug, Default)]
+pub(crate) struct Lookups {
+    keys: Vec<Bytes>,
+    /// Wanted value and comparison for each key, for OMAP_CMP.
+    wanted: Vec<(Bytes, i32)>,
+    /// Index of the next key.
+    next: usize,
+    found: Vec<(Bytes, Bytes)>,
+    bytes: usize,
 }
 
 impl OpCtx<'_> {
@@ -36,7 +55,9 @@ impl OpCtx<'_> {
         if !self.omap {
             return Ok((Vec::new(), false));
         }
-        self.view.omap_list(after, prefix, max, max_bytes)
+        let (found, more) = self.view.omap_list(after, prefix, max, max_bytes)?;
+        self.work += found.iter().map(|(k, v)| KEY_WORK + (k.len() + v.len()) as u64).sum::<u64>();
+        Ok((found, more))
     }
 
     /// The value of one key.
@@ -44,7 +65,9 @@ impl OpCtx<'_> {
         if !self.omap {
             return Ok(None);
         }
-        self.view.omap_get(key)
+        let v = self.view.omap_get(key)?;
+        self.work += KEY_WORK + v.as_ref().map_or(0, |v| v.len() as u64);
+        Ok(v)
     }
 
     /// The header, empty without omap.
@@ -150,18 +173,56 @@ impl OpCtx<'_> {
         Ok(0)
     }
 
-    pub(super) fn op_omap_by_keys(&mut self, op: &mut OsdOp) -> Step<i32> {
-        let keys = Reader::shared(&op.indata).get::<std::collections::BTreeSet<Bytes>>().map_err(|_| EINVAL)?;
-        let mut found = Vec::new();
-        let mut bytes = 0;
-        for k in keys {
-            if let Some(v) = self.get_omap(&k)? {
-                bytes += k.len() + v.len() + 8;
-                found.push((k, v));
+    /// Runs an operation's look-ups, or the next part of them. `each` gets the number of a key and its value.
+    fn look_up(
+        &mut self,
+        mut l: Box<Lookups>,
+        mut each: impl FnMut(&mut Lookups, usize, Option<Bytes>) -> Step<()>,
+    ) -> Step<Box<Lookups>> {
+        while let Some(key) = l.keys.get(l.next).cloned() {
+            if self.work >= PART_WORK && l.next > 0 {
+                self.paused = true;
+                self.lookups = Some(l);
+                return Err(Stop::Wait);
             }
+            match self.get_omap(&key) {
+                Ok(v) => {
+                    let at = l.next;
+                    each(&mut l, at, v)?;
+                }
+                Err(Stop::Wait) => {
+                    self.lookups = Some(l);
+                    return Err(Stop::Wait);
+                }
+                Err(e) => return Err(e),
+            }
+            l.next += 1;
         }
-        let mut w = Writer::with_capacity(Features::PACIFIC, bytes + 8);
-        w.seq(found.iter(), |w, (k, v)| {
+        Ok(l)
+    }
+
+    pub(super) fn op_omap_by_keys(&mut self, op: &mut OsdOp, room: usize) -> Step<i32> {
+        let before = self.lookups.take();
+        let start = match before {
+            Some(l) => l,
+            None => {
+                let mut keys = elements(&mut Reader::shared(&op.indata), 4, |r| r.blob())?;
+                keys.sort_unstable();
+                keys.dedup();
+                Box::new(Lookups { keys, ..Lookups::default() })
+            }
+        };
+        let l = self.look_up(start, |l, n, v| {
+            let (Some(v), Some(k)) = (v, l.keys.get(n)) else { return Ok(()) };
+            l.bytes += k.len() + v.len() + 8;
+            if l.bytes > room {
+                return Err(EMSGSIZE.into());
+            }
+            l.found.push((k.clone(), v));
+            Ok(())
+        })?;
+        let mut w = Writer::with_capacity(Features::PACIFIC, l.bytes + 8);
+        w.seq(l.found.iter(), |w, (k, v)| {
             w.blob(k);
             w.blob(v);
         });
@@ -174,34 +235,50 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
-        let mut r = Reader::shared(&op.indata);
-        let wanted = r.get::<std::collections::BTreeMap<Bytes, (Bytes, i32)>>().map_err(|_| EINVAL)?;
-        self.delta.num_rd += 1;
-        if self.omap && !self.view.has_base() {
-            return Err(ENOENT.into());
-        }
-        for (k, (want, cmp)) in wanted {
-            let have = self.get_omap(&k)?.unwrap_or_default();
+        let before = self.lookups.take();
+        let start = match before {
+            Some(l) => l,
+            None => {
+                let r = &mut Reader::shared(&op.indata);
+                let all = elements(r, 12, |r| Ok((r.blob()?, r.blob()?, r.i32()?)))?;
+                // The last of equal keys counts.
+                let all: BTreeMap<Bytes, (Bytes, i32)> = all.into_iter().map(|(k, v, c)| (k, (v, c))).collect();
+                let (keys, wanted) = all.into_iter().unzip();
+                self.delta.num_rd += 1;
+                if self.omap && !self.view.has_base() {
+                    return Err(ENOENT.into());
+                }
+                Box::new(Lookups { keys, wanted, ..Lookups::default() })
+            }
+        };
+        self.look_up(start, |l, n, v| {
+            let Some((want, cmp)) = l.wanted.get(n) else { return Ok(()) };
+            let have = v.unwrap_or_default();
             let holds = match cmp {
-                1 => have == want,
-                3 => have > want,
-                5 => have < want,
+                1 => have == *want,
+                3 => have > *want,
+                5 => have < *want,
                 _ => return Err(EINVAL.into()),
             };
-            if !holds {
-                return Err(ECANCELED.into());
-            }
-        }
+            if holds { Ok(()) } else { Err(ECANCELED.into()) }
+        })?;
         Ok(0)
     }
 
     pub(super) fn op_omap_set(&mut self, op: &OsdOp) -> Step<i32> {
-        let found = entries(&mut Reader::shared(&op.indata)).map_err(|_| EINVAL)?;
+        // The last of equal keys wins.
+        let found = elements(&mut Reader::shared(&op.indata), 8, |r| Ok((own(&r.blob()?), own(&r.blob()?))))?;
+        if found.iter().any(|(_, v)| v.len() > VALUE_MAX) {
+            return Err(EFBIG.into());
+        }
         self.set_omap(found);
         Ok(0)
     }
 
     pub(super) fn op_omap_set_header(&mut self, op: &OsdOp) -> Step<i32> {
+        if op.indata.len() > VALUE_MAX {
+            return Err(EFBIG.into());
+        }
         self.set_omap_header(own(&op.indata));
         Ok(0)
     }
@@ -215,7 +292,7 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
-        let keys = Reader::shared(&op.indata).get::<Vec<Bytes>>().map_err(|_| EINVAL)?;
+        let keys = elements(&mut Reader::shared(&op.indata), 4, |r| Ok(own(&r.blob()?)))?;
         self.rm_omap(keys)?;
         Ok(0)
     }

@@ -111,13 +111,15 @@ impl OpCtx<'_> {
                 let clone = load_clone_info(store, tag, cid, &oid)?;
                 // Head and clone share the ranges that every clone from that one on shares with its successor.
                 let from = ss.position(id).unwrap_or(0);
+                let ranges = ss.clones.iter().skip(from).map(|c| c.overlap.as_slice().len() as u64 + 4);
+                self.work += ranges.sum::<u64>() * 32;
                 let mut shared: Option<Intervals> = None;
                 for c in ss.clones.iter().skip(from) {
                     shared = Some(shared.map_or_else(|| c.overlap.clone(), |s| s.intersection(&c.overlap)));
                 }
                 let mut changed = self.whole();
                 changed.subtract(&shared.unwrap_or_default());
-                self.modified.union(&changed);
+                self.modified.note(changed.as_slice());
                 if !self.exists {
                     self.exists = true;
                     self.oi.reset();

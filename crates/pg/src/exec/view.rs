@@ -11,6 +11,7 @@
 use crate::object::Intervals;
 use crate::pg::ShardReads;
 use base::errno::{EIO, ENODATA, ENOENT, ENOSPC, Errno};
+use base::sizes::{BODY_TARGET, VECTOR_BYTES_MAX, VECTOR_ENTRIES_MAX, VECTOR_METADATA_MAX, VECTOR_PAYLOAD_MAX};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
@@ -57,6 +58,38 @@ const OMAP_PAGE_BYTES: usize = 1 << 20;
 /// Capacity for the changes of most vectors, including attributes, log and info.
 const OPS: usize = 6;
 
+/// Sizes of the collected changes, by the table of sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Bytes of object data.
+    pub payload: usize,
+    /// Bytes of attributes and omap: names, keys, values, headers.
+    pub metadata: usize,
+    /// Number of attributes and omap keys.
+    pub entries: usize,
+}
+
+impl Sums {
+    /// True if a vector may have changes of these sizes.
+    #[must_use]
+    pub(crate) fn is_legal(self) -> bool {
+        self.payload <= VECTOR_PAYLOAD_MAX
+            && self.metadata <= VECTOR_METADATA_MAX
+            && self.entries <= VECTOR_ENTRIES_MAX
+            && self.payload + self.metadata.saturating_sub(BODY_TARGET) <= VECTOR_BYTES_MAX
+    }
+}
+
+/// The changes collected at some point.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    ops: usize,
+    /// Entries of the last change, which later ones may join.
+    last: usize,
+    sums: Sums,
+    cleared: u32,
+}
+
 /// One object in the view of a vector; see the module.
 pub(crate) struct View<'a> {
     store: &'a mut dyn ObjectStore,
@@ -68,6 +101,10 @@ pub(crate) struct View<'a> {
     base: Option<Oid>,
     /// The collected changes.
     pub ops: Vec<Op>,
+    /// Their sizes.
+    pub sums: Sums,
+    /// Number of times that collected changes were dropped.
+    cleared: u32,
     /// A read of the object failed with `EIO`.
     pub damaged: bool,
     /// In an erasure-coded pool: the reader of shards, and the size of the object that is read.
@@ -77,7 +114,18 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// A view that reads `base` and writes `target`.
     pub(crate) fn new(store: &'a mut dyn ObjectStore, tag: Tag, cid: Cid, target: Oid, base: Option<Oid>) -> Self {
-        Self { store, tag, cid, target, base, ops: Vec::new(), damaged: false, shards: None }
+        Self {
+            store,
+            tag,
+            cid,
+            target,
+            base,
+            ops: Vec::new(),
+            sums: Sums::default(),
+            cleared: 0,
+            damaged: false,
+            shards: None,
+        }
     }
 
     /// Reads data through `reads`, from shards; the object that is read has `size` bytes.
@@ -91,6 +139,43 @@ impl<'a> View<'a> {
             self.ops.reserve(OPS);
         }
         self.ops.push(op);
+    }
+
+    /// Counts `entries` of metadata with these bytes.
+    fn count(&mut self, entries: usize, bytes: usize) {
+        self.sums.entries += entries;
+        self.sums.metadata += bytes;
+    }
+
+    /// The present changes.
+    pub(super) fn mark(&self) -> Mark {
+        let last = match self.ops.last() {
+            Some(Op::SetAttrs { attrs: v, .. } | Op::OmapSet { entries: v, .. }) => v.len(),
+            Some(Op::OmapRmKeys { keys, .. }) => keys.len(),
+            _ => 0,
+        };
+        Mark { ops: self.ops.len(), last, sums: self.sums, cleared: self.cleared }
+    }
+
+    /// Drops the changes after `m`; false if earlier ones are gone, too.
+    pub(super) fn rewind(&mut self, m: &Mark) -> bool {
+        if self.cleared != m.cleared {
+            return false;
+        }
+        self.ops.truncate(m.ops);
+        match self.ops.last_mut() {
+            Some(Op::SetAttrs { attrs: v, .. } | Op::OmapSet { entries: v, .. }) => v.truncate(m.last),
+            Some(Op::OmapRmKeys { keys, .. }) => keys.truncate(m.last),
+            _ => {}
+        }
+        self.sums = m.sums;
+        true
+    }
+
+    /// True if `bytes` more of object data would be legal.
+    #[must_use]
+    pub(super) fn takes_payload(&self, bytes: usize) -> bool {
+        Sums { payload: self.sums.payload.saturating_add(bytes), ..self.sums }.is_legal()
     }
 
     /// The store, for reads of other objects.
@@ -156,6 +241,7 @@ impl<'a> View<'a> {
 
     /// Writes `data` at `off`.
     pub(crate) fn write(&mut self, off: u64, data: Bytes) {
+        self.sums.payload += data.len();
         self.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data });
     }
 
@@ -173,6 +259,7 @@ impl<'a> View<'a> {
     pub(crate) fn remove(&mut self) {
         if self.base.is_none() {
             self.ops.clear();
+            (self.sums, self.cleared) = (Sums::default(), self.cleared + 1);
             return;
         }
         self.push(Op::Remove { cid: self.cid, oid: self.target.clone() });
@@ -203,8 +290,28 @@ impl<'a> View<'a> {
         Ok(self.seen(r)?.into_iter().collect())
     }
 
+    /// Names of all attributes after the collected changes, with the lengths of their values.
+    pub(crate) fn attrs_after(&mut self) -> Step<BTreeMap<Bytes, usize>> {
+        let mut all: BTreeMap<Bytes, usize> = match self.base {
+            Some(_) => self.attrs()?.into_iter().map(|(k, v)| (k, v.len())).collect(),
+            None => BTreeMap::new(),
+        };
+        for op in &self.ops {
+            match op {
+                Op::SetAttrs { attrs, .. } => all.extend(attrs.iter().map(|(k, v)| (k.clone(), v.len()))),
+                Op::RmAttr { name, .. } => {
+                    all.remove(name);
+                }
+                Op::RmAttrs { .. } | Op::Remove { .. } => all.clear(),
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
     /// Sets an attribute.
     pub(crate) fn set_attr(&mut self, name: Bytes, value: Bytes) {
+        self.count(1, name.len() + value.len());
         // Attributes set in succession become one change.
         if let Some(Op::SetAttrs { attrs, .. }) = self.ops.last_mut() {
             attrs.push((name, value));
@@ -215,6 +322,7 @@ impl<'a> View<'a> {
 
     /// Removes an attribute.
     pub(crate) fn rm_attr(&mut self, name: Bytes) {
+        self.count(1, name.len());
         self.push(Op::RmAttr { cid: self.cid, oid: self.target.clone(), name });
     }
 
@@ -290,6 +398,7 @@ impl<'a> View<'a> {
 
     /// Sets entries.
     pub(crate) fn omap_set(&mut self, mut entries: Vec<(Bytes, Bytes)>) {
+        self.count(entries.len(), entries.iter().map(|(k, v)| k.len() + v.len()).sum());
         // A class may set thousands of entries one by one; they become one change.
         if let Some(Op::OmapSet { entries: all, .. }) = self.ops.last_mut() {
             all.append(&mut entries);
@@ -300,6 +409,7 @@ impl<'a> View<'a> {
 
     /// Removes keys.
     pub(crate) fn omap_rm(&mut self, mut keys: Vec<Bytes>) {
+        self.count(keys.len(), keys.iter().map(Bytes::len).sum());
         if let Some(Op::OmapRmKeys { keys: all, .. }) = self.ops.last_mut() {
             all.append(&mut keys);
             return;
@@ -312,6 +422,7 @@ impl<'a> View<'a> {
         if first >= last {
             return;
         }
+        self.count(1, first.len() + last.len());
         self.push(Op::OmapRmRange { cid: self.cid, oid: self.target.clone(), first, last });
     }
 
@@ -322,6 +433,7 @@ impl<'a> View<'a> {
 
     /// Sets the header.
     pub(crate) fn omap_set_header(&mut self, header: Bytes) {
+        self.count(1, header.len());
         self.push(Op::OmapSetHeader { cid: self.cid, oid: self.target.clone(), header });
     }
 }

@@ -1,7 +1,7 @@
 //! Watch, notify and acknowledgement as operations. Their effects take place when the vector is durable.
 
 use super::{OpCtx, Step};
-use crate::limits::{NOTIFY_BYTES_MAX, NOTIFY_TIMEOUT, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
+use crate::limits::{NOTIFY_BYTES_MAX, NOTIFY_TIMEOUT, WATCH_OPS_MAX, WATCH_TIMEOUT, WATCH_TIMEOUT_MAX};
 use crate::object::WatchInfo;
 use crate::object::info::WatchKey;
 use base::errno::{EBUSY, EINVAL, EMSGSIZE, ENOENT, ENOTCONN, ETIMEDOUT};
@@ -75,6 +75,11 @@ impl WatchEffects {
         let starts = self.notifies.iter().map(|n| n.payload.len());
         starts.chain(self.acks.iter().map(|a| a.reply.len())).sum()
     }
+
+    /// Number of watch operations in the vector.
+    pub(crate) fn len(&self) -> usize {
+        self.connects.len() + self.disconnects.len() + self.notifies.len() + self.acks.len() + self.pings.len()
+    }
 }
 
 /// The timeout that a client asks for, with default and maximum.
@@ -83,7 +88,13 @@ fn timeout(seconds: u32, default: Duration) -> Duration {
 }
 
 impl OpCtx<'_> {
+    /// Refuses the vector if it has too many watch operations: each may concern all watches and notifies of the object.
+    fn one_watch_more(&self) -> Step<()> {
+        if self.effects.len() < WATCH_OPS_MAX { Ok(()) } else { Err(EINVAL.into()) }
+    }
+
     pub(super) fn op_watch(&mut self, op: &OsdOp) -> Step<i32> {
+        self.one_watch_more()?;
         let a = op.watch();
         if !self.exists {
             return Err(ENOENT.into());
@@ -125,6 +136,7 @@ impl OpCtx<'_> {
     }
 
     pub(super) fn op_notify(&mut self, op: &mut OsdOp) -> Step<i32> {
+        self.one_watch_more()?;
         let mut r = Reader::shared(&op.indata);
         let decoded = (|| -> Decoded<_> {
             r.u32()?;
@@ -154,6 +166,7 @@ impl OpCtx<'_> {
     }
 
     pub(super) fn op_notify_ack(&mut self, op: &OsdOp) -> Step<i32> {
+        self.one_watch_more()?;
         let mut r = Reader::shared(&op.indata);
         let decoded = (|| -> Decoded<_> {
             let (id, cookie) = (r.u64()?, r.u64()?);

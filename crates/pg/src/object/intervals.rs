@@ -86,18 +86,61 @@ impl Intervals {
         self.0 = out;
     }
 
+    /// The union of ranges in any order, in the time of sorting them.
+    #[must_use]
+    pub fn of_ranges(mut ranges: Vec<(u64, u64)>) -> Self {
+        ranges.sort_unstable();
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        for (off, len) in ranges {
+            let end = off.saturating_add(len);
+            if end == off {
+                continue;
+            }
+            match out.last_mut() {
+                Some(l) if off <= l.0.saturating_add(l.1) => l.1 = end.max(l.0.saturating_add(l.1)) - l.0,
+                _ => out.push((off, end - off)),
+            }
+        }
+        Self(out)
+    }
+
     /// Adds all of `o`.
     pub fn union(&mut self, o: &Self) {
-        for &(a, l) in &o.0 {
-            self.insert(a, l);
+        match o.0.as_slice() {
+            [] => {}
+            [one] => self.insert(one.0, one.1),
+            all => *self = Self::of_ranges([&self.0[..], all].concat()),
         }
     }
 
-    /// Removes all of `o`.
+    /// Removes all of `o`, in one pass.
     pub fn subtract(&mut self, o: &Self) {
-        for &(a, l) in &o.0 {
-            self.remove(a, l);
+        if let [one] = o.0.as_slice() {
+            return self.remove(one.0, one.1);
         }
+        let mut out = Vec::with_capacity(self.0.len() + o.0.len());
+        let mut others = o.0.iter().copied().peekable();
+        for &(off, len) in &self.0 {
+            let (mut from, end) = (off, off.saturating_add(len));
+            while let Some(&(x, n)) = others.peek() {
+                let upto = x.saturating_add(n);
+                if x >= end {
+                    break;
+                }
+                if x > from {
+                    out.push((from, x - from));
+                }
+                from = from.max(upto);
+                if upto > end {
+                    break;
+                }
+                others.next();
+            }
+            if from < end {
+                out.push((from, end - from));
+            }
+        }
+        self.0 = out;
     }
 
     /// The ranges that are in both sets.
@@ -122,6 +165,47 @@ impl Intervals {
     }
 }
 
+/// Ranges in the order in which they were noted, from time to time merged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeLog {
+    all: Vec<(u64, u64)>,
+    /// Ranges that the last merge left.
+    merged: usize,
+}
+
+/// Number of noted ranges from which on they are merged.
+const LOG_MERGED: usize = 4096;
+
+impl RangeLog {
+    pub(crate) fn note(&mut self, ranges: &[(u64, u64)]) {
+        if self.all.len() + ranges.len() > 2 * self.merged + LOG_MERGED {
+            self.all = Intervals::of_ranges(std::mem::take(&mut self.all)).0;
+            self.merged = self.all.len();
+        }
+        self.all.extend_from_slice(ranges);
+    }
+
+    /// Number of ranges.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Drops all but the first `n`; false if a merge has put them together with later ones.
+    #[must_use]
+    pub(crate) fn truncate(&mut self, n: usize) -> bool {
+        let separate = self.merged <= n && n <= self.all.len();
+        if separate {
+            self.all.truncate(n);
+        }
+        separate
+    }
+
+    /// The union of all ranges.
+    pub(crate) fn into_set(self) -> Intervals {
+        Intervals::of_ranges(self.all)
+    }
+}
+
 impl Encode for Intervals {
     fn encode(&self, w: &mut Writer) {
         w.put(&self.0);
@@ -130,12 +214,7 @@ impl Encode for Intervals {
 
 impl Decode for Intervals {
     fn decode(r: &mut Reader<'_>) -> wire::codec::Result<Self> {
-        let v: Vec<(u64, u64)> = r.get()?;
-        let mut s = Self::default();
-        for (o, l) in v {
-            s.insert(o, l);
-        }
-        Ok(s)
+        Ok(Self::of_ranges(r.get()?))
     }
 }
 
@@ -150,6 +229,20 @@ mod tests {
         assert_eq!(s.as_slice(), [(0, 4)]);
         s.insert(u64::MAX - 1, 5);
         assert_eq!(s.as_slice(), [(0, 4), (u64::MAX - 1, 1)]);
+    }
+
+    #[test]
+    fn noted_ranges_are_merged_and_the_newest_can_be_dropped() {
+        let mut log = RangeLog::default();
+        for n in 0..20_000u64 {
+            log.note(&[(n % 5000 * 3, 2)]);
+            assert!(log.len() <= 2 * 5000 + LOG_MERGED);
+            let before = log.len();
+            log.note(&[(1 << 40, 1)]);
+            assert!(log.len() <= before || log.truncate(before));
+        }
+        let set = log.into_set();
+        assert_eq!(set.as_slice().iter().filter(|r| r.0 < 1 << 40).count(), 5000);
     }
 
     #[test]
@@ -185,12 +278,20 @@ mod tests {
             assert_eq!(bits(&a), ma);
             assert_eq!(bits(&b), mb);
             let both = bits(&a.intersection(&b));
+            let mut log = RangeLog::default();
+            log.note(a.as_slice());
+            log.note(b.as_slice());
+            let mut all = a.clone();
+            all.union(&b);
+            assert_eq!(log.into_set(), all);
+            let all = bits(&all);
             let mut diff = a.clone();
             diff.subtract(&b);
             let diff = bits(&diff);
             for x in 0..64 {
                 assert_eq!(both[x], ma[x] && mb[x]);
                 assert_eq!(diff[x], ma[x] && !mb[x]);
+                assert_eq!(all[x], ma[x] || mb[x]);
                 assert_eq!(a.contains(x as u64), ma[x]);
             }
         }

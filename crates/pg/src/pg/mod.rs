@@ -185,6 +185,8 @@ pub struct Pg {
     delete_rests: bool,
     /// A write or push from another copy had no space; it is tried again at the next tick.
     apply_stuck: bool,
+    /// The request of the running operation is kept with its reply.
+    keeps_request: bool,
     /// Operations are held until leases are renewed.
     waits_for_lease: bool,
     /// The authoritative log is being merged.
@@ -209,7 +211,7 @@ pub struct Pg {
     coder: Option<Rc<backend::ec::Coder>>,
     /// State that only shards need.
     shard: Seldom<backend::ec::ShardState>,
-    /// The running client operation, kept if its write waits for other members: see [`Pg::requeue`].
+    /// The running client operation, kept with its reply if that waits for other members: see [`Pg::requeue`].
     again: Option<Box<OpRequest>>,
     map: Option<MapView>,
     /// OSDs of the other members of the acting set.
@@ -364,6 +366,7 @@ impl Pg {
             granted: PerOsd::default(),
             leases: Rc::default(),
             others: Vec::new(),
+            keeps_request: false,
             waits_for_lease: false,
             trim: Seldom::default(),
             spaceless: Seldom::default(),

@@ -51,6 +51,8 @@ pub struct World {
     pub snapc: SnapContext,
     /// Durable events are delivered only by `step`.
     pub manual: bool,
+    /// Runs the parts of long requests, unless the test uses another one.
+    pub pacer: Rc<pg::pace::Pacer>,
 }
 
 pub fn now_at(ms: u64) -> Now {
@@ -127,7 +129,14 @@ impl World {
             tid: 0,
             snapc: SnapContext::default(),
             manual: false,
+            pacer: Rc::default(),
         }
+        .paced()
+    }
+
+    fn paced(mut self) -> Self {
+        self.pg.use_pacer(Rc::clone(&self.pacer));
+        self
     }
 
     pub fn handle(&mut self, e: Event) {
@@ -142,8 +151,14 @@ impl World {
         loop {
             self.store.end_turn();
             self.collect();
-            let Some(e) = self.store.poll_event() else { break };
-            self.pg.handle(Event::Store(e), self.now, &mut self.store, &mut self.effects);
+            let e = match self.store.poll_event() {
+                Some(e) => Event::Store(e),
+                None => match self.pacer.long.take() {
+                    Some((_, plan)) => Event::Part(plan),
+                    None => break,
+                },
+            };
+            self.pg.handle(e, self.now, &mut self.store, &mut self.effects);
         }
         self.collect();
     }
@@ -205,6 +220,7 @@ impl World {
         while self.store.poll_event().is_some() {}
         self.effects.clear();
         self.pg = Pg::load(self.cfg, 0, self.now, &mut self.store, &mut self.effects);
+        self.pg.use_pacer(Rc::clone(&self.pacer));
         self.settle();
         self.view.epoch = self.view.epoch.next();
         self.view.up_from = self.view.epoch;

@@ -4,7 +4,7 @@
 use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpCtx, Snapc, Step, View, WatchDisconnect, WatchEffects, finish};
-use crate::object::Intervals;
+use crate::object::intervals::RangeLog;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State};
@@ -61,7 +61,7 @@ impl Pg {
             omap: before.oi.has_omap(),
             oi: before.oi.clone(),
             snapc: Snapc::default(),
-            modified: Intervals::default(),
+            modified: RangeLog::default(),
             delta: StatSum::default(),
             user_modify: false,
             modify: true,
@@ -76,6 +76,11 @@ impl Pg {
             bytes_read: 0,
             bytes_written: 0,
             parts: cls::Parts::default(),
+            work: 0,
+            paused: false,
+            told: false,
+            lookups: None,
+            attr_bytes: None,
         };
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });

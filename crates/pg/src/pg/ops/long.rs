@@ -58,7 +58,7 @@ impl Pg {
     /// Queues a call for its next part. What the part has read is no longer needed in memory.
     pub(in crate::pg) fn queue_part(&self, plan: &Plan, store: &mut dyn ObjectStore) {
         store.release(self.tag(plan.id));
-        self.pacer.long.queue((self.cfg.index, plan.id), plan.long.is_some());
+        self.pacer.long.queue((self.cfg.index, plan.id), plan.long.is_some() || plan.progress.is_some());
     }
 
     /// Readies a call whose turn has come.
@@ -76,6 +76,6 @@ impl Pg {
 
 impl Plan {
     fn is_long(&self) -> bool {
-        self.long.is_some() || self.stage == Stage::NextPart
+        self.long.is_some() || self.progress.is_some() || self.stage == Stage::NextPart
     }
 }

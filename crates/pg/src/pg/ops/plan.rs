@@ -8,7 +8,7 @@
 
 use crate::effect::Effect;
 use crate::event::{CreateInfo, FetchId, OpRequest};
-use crate::exec::{CopyDone, CopyState, OpAccess, Step, Stop, load_context};
+use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::ShardReads;
@@ -129,6 +129,8 @@ pub(in crate::pg) struct Plan {
     pub copied: Option<Box<CopyDone>>,
     /// State of a long call between its parts.
     pub long: Option<Box<LongCall>>,
+    /// Progress of a vector of many operations.
+    pub progress: Option<Box<Progress>>,
 }
 
 /// Lock of an object with parked plans.
@@ -185,6 +187,7 @@ impl Plan {
             copy: None,
             copied: None,
             long: None,
+            progress: None,
         })
     }
 }
@@ -281,7 +284,7 @@ impl Pg {
             None => self.run(plan, now, store, out),
             Some(head) => {
                 self.unlock(&plan);
-                plan.holds = false;
+                (plan.holds, plan.progress) = (false, None);
                 self.wait_for_recovery(plan, head);
             }
         }
@@ -294,12 +297,12 @@ impl Pg {
             self.shard.reads = self.shard_reads(&mut plan);
         }
         let verdict = match plan.work {
-            Work::Client(ref req, ref access) => {
+            Work::Client(_, ref access) => {
                 // Only operations that wait for durability can still be open when the interval ends.
                 let may_wait = access.may_write() || !self.commits.is_empty();
-                self.again = (may_wait && !self.others.is_empty()).then(|| req.clone());
+                self.keeps_request = may_wait && !self.others.is_empty();
                 let v = self.run_client(&mut plan, now, store, out);
-                self.again = None;
+                (self.keeps_request, self.again) = (false, None);
                 v
             }
             Work::Expire(ref e) => {
@@ -401,13 +404,13 @@ impl Pg {
                 }
                 store.release(self.tag(plan.id));
                 self.unlock(&plan);
-                plan.holds = false;
+                (plan.holds, plan.progress) = (false, None);
                 self.heal(plan, &head, now, store, out);
             }
             Verdict::Recover(head) => {
                 store.release(self.tag(plan.id));
                 self.unlock(&plan);
-                plan.holds = false;
+                (plan.holds, plan.progress) = (false, None);
                 self.wait_for_recovery(plan, head);
             }
             v => {

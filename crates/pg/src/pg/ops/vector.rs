@@ -3,10 +3,13 @@
 
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
-use crate::exec::{Coded, CopyDone, CopyState, Env, OpCtx, Snapc, Step, Stop, View, WatchEffects, finish, list};
+use crate::exec::{
+    Coded, CopyDone, CopyState, Env, OpCtx, Progress, Snapc, Step, Stop, View, WatchEffects, finish, list,
+};
 use crate::limits::WRITE_REPLY_LEN_MAX;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
+use crate::object::intervals::RangeLog;
 use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
 use crate::pg::Pg;
@@ -18,12 +21,13 @@ use crate::stats::StatSum;
 use base::errno::{EDQUOT, EINVAL, EIO, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::planted::{Bug, acts};
 use base::rng::Rng;
+use base::sizes::RETURNS_MAX;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{ObjectStore, Oid, Tag};
-use wire::msg::{MOsdOpReply, OpCode, msg_flags};
+use wire::msg::{MOsdOpReply, OpCode, OsdOp, msg_flags};
 
 impl Pg {
     pub(in crate::pg) fn run_client(
@@ -33,7 +37,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Plan { id, work: Work::Client(req, access), head, copy, copied, long, .. } = plan else {
+        let Plan { id, work: Work::Client(req, access), head, copy, copied, long, progress, .. } = plan else {
             return Verdict::Done;
         };
         let (id, may_write) = (*id, access.may_write());
@@ -60,7 +64,20 @@ impl Pg {
                 return Verdict::Done;
             }
         };
-        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), long, now, store, out) {
+        match self.run_vector(
+            id,
+            req,
+            head,
+            may_write,
+            kind,
+            &before,
+            copied.as_deref(),
+            long,
+            progress,
+            now,
+            store,
+            out,
+        ) {
             Ok(Ran::Finished(v)) => v,
             Ok(Ran::Copy(request)) => {
                 let state = CopyState::new(request);
@@ -192,6 +209,7 @@ impl Pg {
         before: &Rc<ObjectContext>,
         copied: Option<&CopyDone>,
         long: &mut Option<Box<LongCall>>,
+        progress: &mut Option<Box<Progress>>,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
@@ -247,7 +265,7 @@ impl Pg {
             omap: oi.has_omap(),
             oi,
             snapc,
-            modified: Intervals::default(),
+            modified: RangeLog::default(),
             delta: StatSum::default(),
             user_modify: false,
             modify: false,
@@ -263,9 +281,20 @@ impl Pg {
             bytes_read: 0,
             bytes_written: 0,
             parts,
+            work: 0,
+            paused: false,
+            told: false,
+            lookups: None,
+            attr_bytes: None,
         };
-        let ran = ctx.run(&mut ops);
-        let paused = self.keep_parts(long, std::mem::take(&mut ctx.parts), before.oi.version, place);
+        // Replicas apply writes without regard to plans, and copies read without a lock.
+        let holds = self.state == crate::pg::State::Active;
+        if !holds || progress.as_ref().is_some_and(|p| !p.is_of(before.oi.version)) {
+            *progress = None;
+        }
+        let ran = ctx.run(&mut ops, progress);
+        let paused = ctx.paused;
+        let paused = paused | self.keep_parts(long, std::mem::take(&mut ctx.parts), before.oi.version, place);
         let mut result = match ran {
             Ok(r) => r,
             Err(s) => {
@@ -351,6 +380,9 @@ impl Pg {
             for op in req.msg.ops.iter_mut().filter(|o| o.outdata.len() > WRITE_REPLY_LEN_MAX) {
                 op.rval = EOVERFLOW;
                 op.outdata = Bytes::new();
+                shown = EOVERFLOW;
+            }
+            if req.msg.ops.iter().map(|o| o.outdata.len() + RETURN_BYTES).sum::<usize>() > RETURNS_MAX {
                 shown = EOVERFLOW;
             }
             if shown < 0 {
@@ -478,12 +510,19 @@ impl Pg {
 
     /// Builds the reply to `req` and takes its operations. `None` for versions: an error that shows no object.
     pub(in crate::pg) fn build_reply(
-        &self,
+        &mut self,
         req: &mut OpRequest,
         result: i32,
         versions: Option<(Eversion, u64)>,
         keep_output: bool,
     ) -> Box<MOsdOpReply> {
+        if self.keeps_request {
+            let mut again = Box::new(req.clone());
+            for op in &mut again.msg.ops {
+                (op.outdata, op.rval) = (Bytes::new(), 0);
+            }
+            self.again = Some(again);
+        }
         let mut ops = std::mem::take(&mut req.msg.ops);
         for op in &mut ops {
             op.indata = Bytes::new();
@@ -515,6 +554,9 @@ impl Pg {
     }
 }
 
+/// Bytes of an operation's result in a log record beside its output.
+const RETURN_BYTES: usize = 16;
+
 /// Outcome of a vector.
 enum Ran {
     Finished(Verdict),
@@ -523,8 +565,16 @@ enum Ran {
     Paused,
 }
 
+/// Results that a log record keeps: without output, or none at all, if they are more than a record may hold.
 fn returns(req: &OpRequest) -> Vec<OpReturn> {
-    req.msg.ops.iter().map(|o| OpReturn { rval: o.rval, out: crate::pg::own(&o.outdata) }).collect()
+    let ops = &req.msg.ops;
+    let all = |outs: bool| {
+        let out = |o: &OsdOp| if outs { crate::pg::own(&o.outdata) } else { Bytes::new() };
+        ops.iter().map(|o| OpReturn { rval: o.rval, out: out(o) }).collect()
+    };
+    let bare = ops.len() * RETURN_BYTES;
+    let outs: usize = ops.iter().map(|o| o.outdata.len()).sum();
+    if bare > RETURNS_MAX { Vec::new() } else { all(bare + outs <= RETURNS_MAX) }
 }
 
 fn fetch(id: u64, state: &CopyState) -> Effect {
