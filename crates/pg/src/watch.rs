@@ -61,8 +61,8 @@ pub struct WatchTable {
     notifies: BTreeMap<u64, Notify>,
     /// Bytes of the notifies' payloads and acknowledgements.
     notify_bytes: u32,
-    /// Low bits of the next notify's id; the high ones are the epoch.
-    seq: u32,
+    /// Low bits of the newest notify's id; the high ones are the epoch.
+    seq: Cell<u32>,
     /// The earliest deadline, cached until the next change, since it is read after every input.
     next: Cell<Option<Option<Mono>>>,
 }
@@ -108,12 +108,14 @@ impl WatchTable {
     /// An empty table. Notify ids start at `seed`, so that PGs of one OSD don't share them.
     #[must_use]
     pub fn new(seed: u32) -> Self {
-        Self { seq: seed, ..Self::default() }
+        Self { seq: Cell::new(seed), ..Self::default() }
     }
 
-    /// Id for the `n`th notify of a vector planned now.
-    pub(crate) fn next_notify_id(&self, epoch: Epoch, n: usize) -> u64 {
-        u64::from(epoch.0) << 32 | u64::from(self.seq.wrapping_add(n as u32))
+    /// Id for a notify. It is taken when the notify is planned, since other vectors are planned before this one's
+    /// effects; a vector that is planned again takes another one.
+    pub(crate) fn take_notify_id(&self, epoch: Epoch) -> u64 {
+        self.seq.set(self.seq.get().wrapping_add(1));
+        u64::from(epoch.0) << 32 | u64::from(self.seq.get())
     }
 
     /// Number of watches.
@@ -226,10 +228,11 @@ impl WatchTable {
         for key in fx.pings {
             if let Some(w) = self.objects.get_mut(head).and_then(|o| o.get_mut(&key)) {
                 w.deadline = w.pings.then(|| now.mono + w.timeout);
+                // A removal that has not run yet would end the watch of a live client.
+                w.ending = false;
             }
         }
         for n in fx.notifies {
-            self.seq = self.seq.wrapping_add(1);
             let mut notify = Notify {
                 session,
                 gid: client.num as u64,

@@ -182,3 +182,51 @@ fn operations_of_ended_sessions_are_dropped_with_their_payloads() {
     assert_eq!(w.op("a", vec![read(0, 0)]).ops[0].outdata, &b"here"[..]);
     assert_eq!(w.op("new", vec![simple(OpCode::STAT)]).result, ENOENT);
 }
+
+/// A ping that waited for the object's lock while its watch ran out saves the watch.
+#[test]
+fn a_ping_that_was_queued_in_time_keeps_its_watch() {
+    let mut w = World::new();
+    w.op("a", vec![write_full(b"x")]);
+    let mut op = watch(WatchArgs::WATCH, 9);
+    op.set_watch(WatchArgs { timeout: 10, ..op.watch() });
+    assert_eq!(w.op("a", vec![op]).result, 0);
+    w.advance(9_000);
+    // The lock is held by a copy.
+    let source = (Bytes::from_static(b"b"), wire::types::ObjectLocator::new(base::PoolId(POOL)));
+    let r = w.request(2, "a", vec![encoded(OpCode::COPY_FROM, &source)]);
+    w.send(r);
+    let fetch = w.fetches.pop().unwrap();
+    let r = w.request(1, "a", vec![watch(WatchArgs::PING, 9)]);
+    let ping = w.send(r);
+    w.advance(5_000);
+    assert!(!w.replies.contains_key(&ping));
+    w.handle(Event::Fetched(fetch.id, Err(ENOENT)));
+    assert_eq!(w.replies.remove(&ping).unwrap().result, 0);
+    w.advance(5_000);
+    assert!(w.watch.is_empty(), "disconnected");
+    assert_eq!(w.op("a", vec![watch(WatchArgs::PING, 9)]).result, 0);
+    w.advance(20_000);
+    assert_eq!(w.watch.len(), 1, "now it is over");
+}
+
+/// Notifies whose effects wait for durability have ids of their own.
+#[test]
+fn notifies_planned_before_others_take_effect_have_other_ids() {
+    let mut w = World::with_store(MemStore::new().hold_durable());
+    w.op("a", vec![write_full(b"x")]);
+    w.op("a", vec![watch(WatchArgs::WATCH, 9)]);
+    w.manual = true;
+    let payload = wire::types::NotifyArgs { prot_ver: 1, timeout_seconds: 5, payload: Bytes::new() };
+    let keys: Vec<_> = (0..3)
+        .map(|_| {
+            let r = w.request(2, "a", vec![append(b"y"), encoded(OpCode::NOTIFY, &payload)]);
+            w.send(r)
+        })
+        .collect();
+    w.manual = false;
+    w.settle();
+    assert!(keys.iter().all(|k| w.replies.remove(k).unwrap().result == 0));
+    let told: std::collections::BTreeSet<u64> = w.watch.iter().map(|(_, m, _)| m.notify_id).collect();
+    assert_eq!((w.watch.len(), told.len()), (3, 3));
+}

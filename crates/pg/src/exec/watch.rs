@@ -154,7 +154,7 @@ impl OpCtx<'_> {
         if !self.env.watches.has_room(mine + 1, bytes) {
             return Err(EBUSY.into());
         }
-        let id = self.env.watches.next_notify_id(self.env.epoch, self.effects.notifies.len());
+        let id = self.env.watches.take_notify_id(self.env.epoch);
         self.effects.notifies.push(NotifyStart {
             id,
             cookie: op.notify_cookie(),
