@@ -125,7 +125,7 @@ fn a_vector_in_parts_changes_the_same_as_in_one_go() {
         assert_eq!(reply.result, 0, "{:?}", reply.ops.iter().position(|o| o.rval < 0));
         let read = vec![read(0, 0), xattr(OpCode::GETXATTRS, ""), simple(OpCode::STAT), omap_vals("", 9999, "new")];
         let (state, _) = r.call(1, "a", read);
-        let stats = r.w.pg.info().stats.clone();
+        let stats = r.w.pg.info().stats;
         all.push((state.ops.iter().map(|o| o.outdata.clone()).collect::<Vec<_>>(), state.user_version, stats));
     }
     assert!(all[0] == all[1] && all[0] == all[2]);
@@ -169,7 +169,7 @@ fn look_ups_of_many_keys_run_in_parts() {
     assert!(r.w.pg.dump_ops(r.w.now.mono).is_empty() && !r.pacer.long.is_due());
 }
 
-/// What is beyond a bound is refused as a whole, with nothing changed.
+/// Vectors beyond a bound are refused as a whole, with nothing changed.
 #[test]
 fn vectors_beyond_the_sizes_are_refused() {
     let mut r = Reactor::with(World::new());
@@ -213,7 +213,7 @@ fn all_attributes_of_an_object_have_a_bound() {
     for n in 0..3 {
         assert_eq!(set(vec![setxattr(&format!("x{n}"), &value)]), 0);
     }
-    assert!(3 * (20 << 20) < OBJECT_ATTRS_MAX && OBJECT_ATTRS_MAX <= 4 * (20 << 20));
+    const { assert!(3 * (20 << 20) < OBJECT_ATTRS_MAX && OBJECT_ATTRS_MAX <= 4 * (20 << 20)) };
     assert_eq!(set(vec![setxattr("x3", &value)]), EFBIG);
     assert_eq!(set(vec![setxattr("x2", &value)]), 0, "the same again");
     assert_eq!(set(vec![xattr(OpCode::RMXATTR, "x2"), setxattr("x3", &value)]), 0);

@@ -1,6 +1,7 @@
 //! The table of docs/reference/limits.md against the constants of the code.
 
 use base::size::show;
+use base::sizes;
 use cluster::osdmap::MAX_OSD_LIMIT;
 use pg::limits::*;
 use store::layout::{DEVICE_BYTES_MAX, DEVICE_BYTES_MIN};
@@ -24,7 +25,19 @@ fn limits_are_those_of_the_code() {
         ("object name, locator key", bytes(OBJECT_NAME_LEN_MAX)),
         ("namespace", bytes(NAMESPACE_LEN_MAX)),
         ("attribute name", bytes(ATTR_NAME_LEN_MAX)),
-        ("attribute value", show(ATTR_SIZE_MAX as u64)),
+        ("data that one request writes, after expansion", show(sizes::VECTOR_PAYLOAD_MAX as u64)),
+        (
+            "data and metadata of one request together",
+            format!("{}, with {} more", show(sizes::VECTOR_BYTES_MAX as u64), show(sizes::BODY_TARGET as u64)),
+        ),
+        ("attributes and omap keys that one request sets or removes", grouped(sizes::VECTOR_ENTRIES_MAX)),
+        ("attribute value, omap value, omap header", show(ATTR_SIZE_MAX as u64)),
+        (
+            "all attributes of an object",
+            format!("{}, with {} bytes for each", show(sizes::OBJECT_ATTRS_MAX as u64), sizes::ENTRY_OVERHEAD),
+        ),
+        ("watch, notify and acknowledge operations in one request", grouped(WATCH_OPS_MAX)),
+        ("results of a write with `RETURNVEC`", show(sizes::RETURNS_MAX as u64)),
         ("omap entries in one answer", grouped(OMAP_ENTRIES_PER_REQUEST)),
         (
             "notifies of one PG that wait for acknowledgements",

@@ -163,6 +163,49 @@ pub(crate) struct OpCtx<'a> {
     pub attr_bytes: Option<usize>,
 }
 
+impl<'a> OpCtx<'a> {
+    /// The state before the first operation of a vector that reads and writes what `view` shows. `oi` is the info of
+    /// the object that is read.
+    pub(crate) fn new(
+        view: View<'a>,
+        env: &'a Env<'a>,
+        head: &'a HObject,
+        before: &'a ObjectContext,
+        oi: ObjectInfo,
+    ) -> Self {
+        Self {
+            view,
+            env,
+            head,
+            before,
+            exists: before.exists,
+            omap: oi.has_omap(),
+            oi,
+            snapc: Snapc::default(),
+            modified: RangeLog::default(),
+            delta: StatSum::default(),
+            user_modify: false,
+            modify: false,
+            undirty: false,
+            effects: WatchEffects::default(),
+            copied: None,
+            copied_version: None,
+            copied_mtime: None,
+            want_copy: None,
+            rng: Rng::new(0),
+            index: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            parts: cls::Parts::default(),
+            work: 0,
+            paused: false,
+            told: false,
+            lookups: None,
+            attr_bytes: None,
+        }
+    }
+}
+
 impl OpCtx<'_> {
     /// True if the vector changes the object.
     pub(crate) fn changed(&self) -> bool {

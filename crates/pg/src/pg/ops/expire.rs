@@ -3,16 +3,13 @@
 
 use crate::effect::Effect;
 use crate::event::OpRequest;
-use crate::exec::{OpCtx, Snapc, Step, View, WatchDisconnect, WatchEffects, finish};
-use crate::object::intervals::RangeLog;
+use crate::exec::{OpCtx, Step, View, WatchDisconnect, WatchEffects, finish};
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State};
-use crate::stats::StatSum;
 use crate::watch::Expired;
 use base::errno::ENOENT;
 use base::planted::{Bug, acts};
-use base::rng::Rng;
 use base::{Now, ReqId, Utime};
 use store::{ObjectStore, Oid};
 
@@ -52,36 +49,9 @@ impl Pg {
         req.msg.mtime = Utime::ZERO;
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
         let head_oid = Oid::new(e.head.clone());
-        let mut ctx = OpCtx {
-            view: View::new(store, tag, self.cid, head_oid, None),
-            env: &env,
-            head: &e.head,
-            before: &before,
-            exists: before.exists,
-            omap: before.oi.has_omap(),
-            oi: before.oi.clone(),
-            snapc: Snapc::default(),
-            modified: RangeLog::default(),
-            delta: StatSum::default(),
-            user_modify: false,
-            modify: true,
-            undirty: false,
-            effects: WatchEffects::default(),
-            copied: None,
-            copied_version: None,
-            copied_mtime: None,
-            want_copy: None,
-            rng: Rng::new(0),
-            index: 0,
-            bytes_read: 0,
-            bytes_written: 0,
-            parts: cls::Parts::default(),
-            work: 0,
-            paused: false,
-            told: false,
-            lookups: None,
-            attr_bytes: None,
-        };
+        let view = View::new(store, tag, self.cid, head_oid, None);
+        let mut ctx = OpCtx::new(view, &env, &e.head, &before, before.oi.clone());
+        ctx.modify = true;
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
         if ctx.oi.watchers.remove(&e.key).is_none() {

@@ -3,13 +3,10 @@
 
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched, OpRequest};
-use crate::exec::{
-    Coded, CopyDone, CopyState, Env, OpCtx, Progress, Snapc, Step, Stop, View, WatchEffects, finish, list,
-};
+use crate::exec::{Coded, CopyDone, CopyState, Env, OpCtx, Progress, Snapc, Step, Stop, View, finish, list};
 use crate::limits::WRITE_REPLY_LEN_MAX;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
-use crate::object::intervals::RangeLog;
 use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, ObjectContext};
 use crate::pg::Pg;
@@ -256,37 +253,11 @@ impl Pg {
         let oi = oi.unwrap_or_else(|| before.oi.clone());
         let had = oi.size;
         let (parts, place) = self.take_parts(long, before.oi.version);
-        let mut ctx = OpCtx {
-            view: View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had),
-            env: &env,
-            head,
-            before,
-            exists,
-            omap: oi.has_omap(),
-            oi,
-            snapc,
-            modified: RangeLog::default(),
-            delta: StatSum::default(),
-            user_modify: false,
-            modify: false,
-            undirty: false,
-            effects: WatchEffects::default(),
-            copied,
-            copied_version: None,
-            copied_mtime: None,
-            want_copy: None,
-            // The seed depends only on the request, so each planning draws the same numbers.
-            rng: Rng::new(self.cfg.seed ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64)),
-            index: 0,
-            bytes_read: 0,
-            bytes_written: 0,
-            parts,
-            work: 0,
-            paused: false,
-            told: false,
-            lookups: None,
-            attr_bytes: None,
-        };
+        let view = View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had);
+        let mut ctx = OpCtx::new(view, &env, head, before, oi);
+        (ctx.exists, ctx.snapc, ctx.copied, ctx.parts) = (exists, snapc, copied, parts);
+        // The seed depends only on the request, so each planning draws the same numbers.
+        ctx.rng = Rng::new(self.cfg.seed ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64));
         // Replicas apply writes without regard to plans, and copies read without a lock.
         let holds = self.state == crate::pg::State::Active;
         if !holds || progress.as_ref().is_some_and(|p| !p.is_of(before.oi.version)) {
