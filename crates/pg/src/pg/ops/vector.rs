@@ -61,20 +61,8 @@ impl Pg {
                 return Verdict::Done;
             }
         };
-        match self.run_vector(
-            id,
-            req,
-            head,
-            may_write,
-            kind,
-            &before,
-            copied.as_deref(),
-            long,
-            progress,
-            now,
-            store,
-            out,
-        ) {
+        let kept = (long, progress);
+        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, now, store, out) {
             Ok(Ran::Finished(v)) => v,
             Ok(Ran::Copy(request)) => {
                 let state = CopyState::new(request);
@@ -205,8 +193,7 @@ impl Pg {
         kind: Kind,
         before: &Rc<ObjectContext>,
         copied: Option<&CopyDone>,
-        long: &mut Option<Box<LongCall>>,
-        progress: &mut Option<Box<Progress>>,
+        (long, progress): (&mut Option<Box<LongCall>>, &mut Option<Box<Progress>>),
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
