@@ -163,7 +163,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/pg/src/exec/list.rs", "one", "one match; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match; each case has a few lines"),
     ("crates/pg/src/peer/body.rs", "decode", "one match; each case has a few lines"),
-    ("crates/pg/src/peer/body.rs", "encode", "one match; each case has a few lines"),
+    ("crates/pg/src/peer/body.rs", "encode_for", "one match; each case has a few lines"),
     ("crates/pg/src/peer/txn.rs", "encode_ops", "one match; each case has a few lines"),
     (
         "crates/pg/src/pg/backend/ec/recover.rs",

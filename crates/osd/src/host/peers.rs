@@ -173,6 +173,12 @@ impl Peers {
         let known = self.sessions.borrow().at(&addr);
         let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
         let Some(s) = self.waiting_of(conn) else { return };
+        if m.body.len() > MPgPeer::BODY_MAX || m.data.len() > MPgPeer::DATA_MAX {
+            // Its receiver would end the session, and again whenever it is repeated. PGs check it before.
+            let (body, data) = (m.body.len(), m.data.len());
+            tracing::error!(osd = to.0, pg = %m.spg, body, data, "a message is too large for another OSD and is not sent");
+            return debug_assert!(false, "a message of {body} and {data} bytes");
+        }
         let small = m.data.is_empty() && m.body.len() <= SMALL_MAX;
         if !small {
             self.send_waiting_of(conn, to, &s);
@@ -352,6 +358,13 @@ mod tests {
             }
         });
         waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    #[test]
+    fn the_largest_message_fits_in_a_frame() {
+        let largest = MPgPeer { body: vec![0; MPgPeer::BODY_MAX].into(), ..small(1) }.to_message(Features::PACIFIC);
+        assert!(largest.front.len() <= msgr::policy::FRONT_BYTES_MAX);
+        const { assert!(MPgPeer::DATA_MAX <= msgr::policy::DATA_BYTES_MAX) };
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The bodies of messages between the copies of a PG.
 
+use super::payload::{Payload, Segment};
 use super::reserve::ReserveMsg;
 use super::txn::{decode_ops, encode_ops};
 use crate::info::PgInfo;
@@ -8,6 +9,7 @@ use base::errno::Errno;
 use base::{Epoch, Eversion, HObject, OsdId};
 use bytes::Bytes;
 use store::{Cid, Op};
+use wire::msg::PeerFeatures;
 use wire::types::PgHistory;
 use wire::{DecodeError, Features, Reader, Writer};
 
@@ -25,6 +27,8 @@ const VERSIONS: u8 = 44;
 /// Codes of [`Body::ShardRead`] and its answer.
 const SHARD_READ: u8 = 46;
 const SHARD_DATA: u8 = 47;
+/// The answer with attributes in the data segment.
+const SHARD_DATA_BULK: u8 = 52;
 /// Code of [`Body::Rewind`].
 const REWIND: u8 = 48;
 /// Codes of [`Body::GetTouched`] and its answer.
@@ -291,10 +295,16 @@ impl Body {
     /// itself, which can't be sent.
     #[must_use]
     pub fn encode(&self) -> (Bytes, Bytes) {
+        self.encode_for(PeerFeatures::OURS)
+    }
+
+    /// Encodes the message for a receiver with these features; see [`Body::encode`].
+    #[must_use]
+    pub fn encode_for(&self, to: PeerFeatures) -> (Bytes, Bytes) {
         // Acknowledgements are the most frequent messages.
         let small = matches!(self, Self::WriteAck { .. } | Self::PushAck { .. } | Self::Stable { .. });
         let mut w = Writer::with_capacity(Features::PACIFIC, if small { 16 } else { 256 });
-        let mut data = Vec::new();
+        let mut data = Payload::new(to);
         let records = |w: &mut Writer, v: &[Bytes]| w.seq(v.iter(), |w, b| w.blob(b));
         let versions = |w: &mut Writer, v: &[(HObject, Eversion)]| {
             w.seq(v.iter(), |w, (h, v)| {
@@ -343,7 +353,7 @@ impl Body {
                 w.bool(*clean);
             }
             Self::Write { first, seq, stable, trim, records: v, ops } => {
-                return encode_write(*first, *seq, *stable, *trim, v, ops).unwrap_or_else(not_for_others);
+                return encode_write(*first, *seq, *stable, *trim, v, ops, to).unwrap_or_else(not_for_others);
             }
             Self::WriteAck { seq } => {
                 w.u8(9);
@@ -442,27 +452,7 @@ impl Body {
                 });
             }
             Self::ShardData { id, n, family, found } => {
-                w.u8(SHARD_DATA);
-                w.u64(*id);
-                w.u32(*n);
-                w.bool(family.is_some());
-                if let Some(f) = family {
-                    w.seq(f.iter(), |w, (h, attrs)| {
-                        w.put(h);
-                        w.seq(attrs.iter(), |w, (k, v)| {
-                            w.blob(k);
-                            w.blob(v);
-                        });
-                    });
-                }
-                w.seq(found.iter(), |w, f| match f {
-                    Ok(b) => {
-                        w.i32(0);
-                        w.u32(b.len() as u32);
-                    }
-                    Err(errno) => w.i32(*errno),
-                });
-                data.extend(found.iter().filter_map(|f| f.as_ref().ok()).filter(|b| !b.is_empty()).cloned());
+                encode_shard_data(&mut w, &mut data, *id, *n, family.as_deref(), found);
             }
             Self::Rewind { since, records: v } => {
                 w.u8(REWIND);
@@ -487,7 +477,7 @@ impl Body {
                 m.encode(&mut w);
             }
         }
-        (w.into_bytes(), super::join(data))
+        (w.into_bytes(), data.join())
     }
 
     /// Decodes body and payloads, with changes addressed to collection `cid`.
@@ -559,22 +549,19 @@ impl Body {
                     Ok(ReadItem { oid, version, since, off: r.u64()?, len: r.u64()? })
                 })?,
             },
-            SHARD_DATA => {
+            code @ (SHARD_DATA | SHARD_DATA_BULK) => {
                 let (id, n) = (r.u64()?, r.u32()?);
-                let pairs = |r: &mut Reader<'_>| r.vec_with("attributes", |r| Ok((r.blob()?, r.blob()?)));
+                let mut data = Segment::new(data);
+                let mut value = |r: &mut Reader<'_>| if code == SHARD_DATA { r.blob() } else { data.blob(r) };
+                let mut pairs = |r: &mut Reader<'_>| r.vec_with("attributes", |r| Ok((r.blob()?, value(r)?)));
                 let family = match r.bool()? {
                     true => Some(r.vec_with("objects", |r| Ok((r.get()?, pairs(r)?)))?),
                     false => None,
                 };
-                let mut at = 0usize;
                 let found = r.vec_with("runs of a shard", |r| match r.i32()? {
                     0 => {
                         let len = r.u32()? as usize;
-                        let end = at.checked_add(len).filter(|e| *e <= data.len());
-                        let end = end.ok_or(DecodeError::BadValue { what: "bytes of a shard", value: len as u64 })?;
-                        let b = data.slice(at..end);
-                        at = end;
-                        Ok(Ok(b))
+                        data.take(len, "bytes of a shard").map(Ok)
                     }
                     errno => Ok(Err(errno)),
                 })?;
@@ -594,7 +581,7 @@ impl Body {
 }
 
 /// Encodes a [`Body::Write`] from borrowed parts, since it is on the write path. `None` if the changes contain an
-/// operation on the collection itself.
+/// operation on the collection itself. All receivers understand `to`.
 pub(crate) fn encode_write(
     first: u64,
     seq: u64,
@@ -602,8 +589,9 @@ pub(crate) fn encode_write(
     trim: Option<Eversion>,
     records: &[Bytes],
     ops: &[Op],
+    to: PeerFeatures,
 ) -> Option<(Bytes, Bytes)> {
-    let mut data = Vec::new();
+    let mut data = Payload::new(to);
     let mut w = Writer::with_capacity(Features::PACIFIC, 640);
     w.u8(8);
     w.u64(first);
@@ -615,7 +603,41 @@ pub(crate) fn encode_write(
     }
     w.seq(records.iter(), |w, b| w.blob(b));
     encode_ops(ops, &mut w, &mut data)?;
-    Some((w.into_bytes(), super::join(data)))
+    Some((w.into_bytes(), data.join()))
+}
+
+/// Encodes a [`Body::ShardData`].
+fn encode_shard_data(
+    w: &mut Writer,
+    data: &mut Payload,
+    id: u64,
+    n: u32,
+    family: Option<&[(HObject, Attrs)]>,
+    found: &[Result<Bytes, Errno>],
+) {
+    let all = family.into_iter().flatten().flat_map(|(_, attrs)| attrs);
+    let bulk = data.takes(all.map(|(k, v)| k.len() + v.len()).sum(), w);
+    w.u8(if bulk { SHARD_DATA_BULK } else { SHARD_DATA });
+    w.u64(id);
+    w.u32(n);
+    w.bool(family.is_some());
+    if let Some(f) = family {
+        w.seq(f.iter(), |w, (h, attrs)| {
+            w.put(h);
+            w.seq(attrs.iter(), |w, (k, v)| {
+                w.blob(k);
+                if bulk { data.blob(v, w) } else { w.blob(v) }
+            });
+        });
+    }
+    w.seq(found.iter(), |w, f| match f {
+        Ok(b) => {
+            w.i32(0);
+            w.u32(b.len() as u32);
+        }
+        Err(errno) => w.i32(*errno),
+    });
+    found.iter().filter_map(|f| f.as_ref().ok()).for_each(|b| data.push(b));
 }
 
 /// An empty message, which no receiver accepts.

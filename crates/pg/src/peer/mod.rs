@@ -6,29 +6,13 @@
 
 mod body;
 mod orphan;
+mod payload;
 mod reserve;
 mod txn;
 
 pub use body::{Attrs, Body, Grants, ReadItem};
 pub(crate) use body::{PUSH, encode_write};
 pub use orphan::{Orphan, ask, orphan};
+pub use payload::{Payload, may_be_sent};
 pub use reserve::ReserveMsg;
 pub use txn::{decode_ops, encode_ops};
-
-use bytes::{Bytes, BytesMut};
-
-/// Joins payloads into one data segment; one payload is not copied.
-#[must_use]
-pub fn join(mut data: Vec<Bytes>) -> Bytes {
-    match data.len() {
-        0 => Bytes::new(),
-        1 => data.swap_remove(0),
-        _ => {
-            let mut all = BytesMut::with_capacity(data.iter().map(Bytes::len).sum());
-            for d in data {
-                all.extend_from_slice(&d);
-            }
-            all.freeze()
-        }
-    }
-}

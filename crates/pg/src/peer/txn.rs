@@ -4,6 +4,7 @@
 //! object encode its name once. A generation (an object set aside) may only be the target of a clone or a rename;
 //! other changes with a generation can't be sent.
 
+use super::payload::{Payload, Segment};
 use base::HObject;
 use bytes::Bytes;
 use store::{Cid, Oid, Op};
@@ -30,23 +31,41 @@ mod code {
     /// The same two, with a generation as the target.
     pub(super) const CLONE_ASIDE: u8 = 18;
     pub(super) const RENAME_ASIDE: u8 = 19;
+    /// Flag: long blobs are in the data segment.
+    pub(super) const BULK: u8 = 0x40;
     /// Flag: the object is that of the preceding change.
     pub(super) const SAME: u8 = 0x80;
 }
 
-/// Encodes changes; payloads of writes are added to `data`. `None` if a change concerns the collection itself or
+/// Bytes of metadata in a change that may be bulk.
+fn bulk_size(op: &Op) -> usize {
+    let pairs = |v: &[(Bytes, Bytes)]| v.iter().map(|(k, v)| k.len() + v.len()).sum();
+    match op {
+        Op::SetAttrs { attrs, .. } => pairs(attrs),
+        Op::OmapSet { entries, .. } => pairs(entries),
+        Op::OmapRmKeys { keys, .. } => keys.iter().map(Bytes::len).sum(),
+        Op::OmapRmRange { first, last, .. } => first.len() + last.len(),
+        Op::OmapSetHeader { header, .. } => header.len(),
+        _ => 0,
+    }
+}
+
+/// Encodes changes; payloads of writes and bulk metadata are added to `data`. `None` if a change concerns the collection itself or
 /// can't be sent otherwise.
 #[must_use]
-pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<()> {
+pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Payload) -> Option<()> {
     w.u32(ops.len() as u32);
     let mut last: Option<&HObject> = None;
-    let pairs = |w: &mut Writer, v: &[(Bytes, Bytes)]| {
-        w.seq(v.iter(), |w, (k, v)| {
-            w.blob(k);
-            w.blob(v);
-        });
-    };
     for op in ops {
+        let size = bulk_size(op);
+        let bulk = size > 0 && data.takes(size, w);
+        let blob = |w: &mut Writer, data: &mut Payload, b: &Bytes| if bulk { data.blob(b, w) } else { w.blob(b) };
+        let pairs = |w: &mut Writer, data: &mut Payload, v: &[(Bytes, Bytes)]| {
+            w.seq(v.iter(), |w, (k, v)| {
+                blob(w, data, k);
+                blob(w, data, v);
+            });
+        };
         let (code, oid) = match op {
             Op::Touch { oid, .. } => (code::TOUCH, oid),
             Op::Write { oid, .. } => (code::WRITE, oid),
@@ -81,6 +100,7 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
         if !is_plain(oid) || matches!(op, Op::CloneRange { dst, .. } if !is_plain(dst)) {
             return None;
         }
+        let code = if bulk { code | code::BULK } else { code };
         if last == Some(&oid.hobj) {
             w.u8(code | code::SAME);
         } else {
@@ -92,16 +112,14 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
             Op::Write { off, data: d, .. } => {
                 w.u64(*off);
                 w.u32(d.len() as u32);
-                if !d.is_empty() {
-                    data.push(d.clone());
-                }
+                data.push(d);
             }
             Op::Zero { off, len, .. } => {
                 w.u64(*off);
                 w.u64(*len);
             }
             Op::Truncate { size, .. } => w.u64(*size),
-            Op::SetAttrs { attrs, .. } => pairs(w, attrs),
+            Op::SetAttrs { attrs, .. } => pairs(w, data, attrs),
             Op::RmAttr { name, .. } => w.blob(name),
             Op::Clone { dst, .. } | Op::Rename { dst, .. } => {
                 w.put(&dst.hobj);
@@ -115,13 +133,13 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Vec<Bytes>) -> Option<(
                 w.u64(*len);
                 w.u64(*dst_off);
             }
-            Op::OmapSet { entries, .. } => pairs(w, entries),
-            Op::OmapRmKeys { keys, .. } => w.seq(keys.iter(), |w, k| w.blob(k)),
+            Op::OmapSet { entries, .. } => pairs(w, data, entries),
+            Op::OmapRmKeys { keys, .. } => w.seq(keys.iter(), |w, k| blob(w, data, k)),
             Op::OmapRmRange { first, last, .. } => {
-                w.blob(first);
-                w.blob(last);
+                blob(w, data, first);
+                blob(w, data, last);
             }
-            Op::OmapSetHeader { header, .. } => w.blob(header),
+            Op::OmapSetHeader { header, .. } => blob(w, data, header),
             Op::SetAllocHint { object_size, write_size, flags, .. } => {
                 w.u64(*object_size);
                 w.u64(*write_size);
@@ -150,7 +168,7 @@ fn aside(r: &mut Reader<'_>) -> Result<Oid, DecodeError> {
 /// If the bytes are malformed or a payload is beyond `data`.
 pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>, DecodeError> {
     let mut last: Option<Oid> = None;
-    let mut at = 0usize;
+    let mut data = Segment::new(data);
     let named = Oid::new;
     r.vec_with("changes", |r| {
         let c = r.u8()?;
@@ -161,17 +179,20 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
             last = Some(oid.clone());
             oid
         };
-        let pairs = |r: &mut Reader<'_>| r.vec_with("pairs", |r| Ok((r.blob()?, r.blob()?)));
-        Ok(match c & !code::SAME {
+        let bulk = c & code::BULK != 0;
+        let mut blob = |r: &mut Reader<'_>| if bulk { data.blob(r) } else { r.blob() };
+        let mut pairs = |r: &mut Reader<'_>| r.vec_with("pairs", |r| Ok((blob(r)?, blob(r)?)));
+        let plain = c & !(code::SAME | code::BULK);
+        // Only metadata may be bulk.
+        let may = matches!(plain, code::SET_ATTRS | code::OMAP_SET..=code::OMAP_RM_RANGE | code::OMAP_SET_HEADER);
+        if bulk && !may {
+            return Err(DecodeError::BadValue { what: "kind of change", value: c.into() });
+        }
+        Ok(match plain {
             code::TOUCH => Op::Touch { cid, oid },
             code::WRITE => {
                 let (off, len) = (r.u64()?, r.u32()? as usize);
-                let end = at.checked_add(len).filter(|e| *e <= data.len());
-                let Some(end) = end else {
-                    return Err(DecodeError::BadValue { what: "payload of a write", value: len as u64 });
-                };
-                let d = data.slice(at..end);
-                at = end;
+                let d = data.take(len, "payload of a write")?;
                 Op::Write { cid, oid, off, data: d }
             }
             code::ZERO => Op::Zero { cid, oid, off: r.u64()?, len: r.u64()? },
@@ -193,10 +214,10 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
             code::RENAME => Op::Rename { cid, src: oid, dst: named(r.get()?) },
             code::RENAME_ASIDE => Op::Rename { cid, src: oid, dst: aside(r)? },
             code::OMAP_SET => Op::OmapSet { cid, oid, entries: pairs(r)? },
-            code::OMAP_RM_KEYS => Op::OmapRmKeys { cid, oid, keys: r.vec_with("keys", |r| r.blob())? },
-            code::OMAP_RM_RANGE => Op::OmapRmRange { cid, oid, first: r.blob()?, last: r.blob()? },
+            code::OMAP_RM_KEYS => Op::OmapRmKeys { cid, oid, keys: r.vec_with("keys", |r| blob(r))? },
+            code::OMAP_RM_RANGE => Op::OmapRmRange { cid, oid, first: blob(r)?, last: blob(r)? },
             code::OMAP_CLEAR => Op::OmapClear { cid, oid },
-            code::OMAP_SET_HEADER => Op::OmapSetHeader { cid, oid, header: r.blob()? },
+            code::OMAP_SET_HEADER => Op::OmapSetHeader { cid, oid, header: blob(r)? },
             code::ALLOC_HINT => {
                 Op::SetAllocHint { cid, oid, object_size: r.u64()?, write_size: r.u64()?, flags: r.u32()? }
             }
@@ -207,9 +228,11 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
 
 #[cfg(test)]
 mod tests {
+    use super::super::may_be_sent;
     use super::*;
     use base::{PgId, SnapId};
     use wire::Features;
+    use wire::msg::PeerFeatures;
 
     #[test]
     fn changes_round_trip_and_payloads_are_not_in_the_body() {
@@ -232,9 +255,9 @@ mod tests {
             Op::Rename { cid, src: a.clone(), dst: b.clone() },
             Op::Remove { cid, oid: a.clone() },
         ];
-        let (mut w, mut data) = (Writer::new(Features::PACIFIC), Vec::new());
+        let (mut w, mut data) = (Writer::new(Features::PACIFIC), Payload::new(PeerFeatures::NONE));
         encode_ops(&ops, &mut w, &mut data).unwrap();
-        let (body, data) = (w.into_bytes(), super::super::join(data));
+        let (body, data) = (w.into_bytes(), data.join());
         assert_eq!(&data[..], b"firstsecond");
         assert_eq!(decode_ops(&mut Reader::shared(&body), cid, &data).unwrap(), ops);
         for n in 0..body.len() {
@@ -244,7 +267,45 @@ mod tests {
         // Changes that would lose their generation in the encoding are refused.
         let aside = Oid { generation: 6, ..a.clone() };
         for op in [Op::Remove { cid, oid: aside.clone() }, Op::Rename { cid, src: aside, dst: a }] {
-            assert!(encode_ops(&[op], &mut Writer::new(Features::PACIFIC), &mut Vec::new()).is_none());
+            assert!(
+                encode_ops(&[op], &mut Writer::new(Features::PACIFIC), &mut Payload::new(PeerFeatures::OURS)).is_none()
+            );
         }
+    }
+
+    fn coded(ops: &[Op], to: PeerFeatures) -> (Bytes, Bytes) {
+        let (mut w, mut data) = (Writer::new(Features::PACIFIC), Payload::new(to));
+        encode_ops(ops, &mut w, &mut data).unwrap();
+        (w.into_bytes(), data.join())
+    }
+
+    #[test]
+    fn bulk_metadata_is_beside_the_body_and_small_metadata_as_ever() {
+        let cid = Cid::Pg(PgId::new(3, 1).into());
+        let oid = Oid::new(HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head());
+        let many = |n: usize, len: usize| (0..n).map(|i| Bytes::from(vec![i as u8; len])).collect::<Vec<Bytes>>();
+        let pairs = |n: usize, len: usize| many(n, 5).into_iter().zip(many(n, len)).collect::<Vec<_>>();
+        let write = |len: usize| Op::Write { cid, oid: oid.clone(), off: 0, data: Bytes::from(vec![7; len]) };
+        let large = vec![
+            write(9),
+            Op::SetAttrs { cid, oid: oid.clone(), attrs: pairs(1, 3 << 20) },
+            Op::OmapSet { cid, oid: oid.clone(), entries: pairs(70, 1 << 20) },
+            write(3),
+            Op::OmapRmKeys { cid, oid: oid.clone(), keys: many(3, 1 << 20) },
+            Op::OmapRmRange { cid, oid: oid.clone(), first: Bytes::new(), last: Bytes::from(vec![9; 1 << 20]) },
+            Op::OmapSetHeader { cid, oid: oid.clone(), header: Bytes::from(vec![9; 1 << 20]) },
+            Op::OmapSet { cid, oid: oid.clone(), entries: pairs(60_000, 40) },
+        ];
+        let (body, data) = coded(&large, PeerFeatures::OURS);
+        assert!(body.len() < 4 << 20 && data.len() > 76 << 20, "{} {}", body.len(), data.len());
+        assert!(may_be_sent(&(body.clone(), data.clone())));
+        assert_eq!(decode_ops(&mut Reader::shared(&body), cid, &data).unwrap(), large);
+        assert!(decode_ops(&mut Reader::shared(&body), cid, &data.slice(1..)).is_err());
+        // A receiver of the version before gets all metadata in the body.
+        let (body, data) = coded(&large, PeerFeatures::NONE);
+        assert_eq!((data.len(), may_be_sent(&(body.clone(), data.clone()))), (12, false));
+        assert_eq!(decode_ops(&mut Reader::shared(&body), cid, &data).unwrap(), large);
+        let small = [write(5), Op::SetAttrs { cid, oid, attrs: pairs(3, 1000) }];
+        assert_eq!(coded(&small, PeerFeatures::OURS), coded(&small, PeerFeatures::NONE));
     }
 }

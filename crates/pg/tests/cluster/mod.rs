@@ -409,6 +409,9 @@ impl Cluster {
         match e {
             Effect::Peer { to, mut msg, .. } => {
                 assert!(to.0 != n, "a message to itself");
+                let (body, data) = (msg.body.len(), msg.data.len());
+                let fits = body <= MPgPeer::BODY_MAX && data <= MPgPeer::DATA_MAX;
+                assert!(fits, "a message of {body} and {data} bytes resets its connection");
                 if let Some(lie) = self.lies {
                     lie(n, &mut msg);
                 }

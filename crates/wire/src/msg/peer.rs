@@ -41,6 +41,12 @@ impl PeerFeatures {
         self.0
     }
 
+    /// Parts that both understand.
+    #[must_use]
+    pub const fn and(self, o: Self) -> Self {
+        Self(self.0 & o.0)
+    }
+
     /// True if all of `what` is understood.
     #[must_use]
     pub const fn has(self, what: Self) -> bool {
@@ -67,6 +73,11 @@ pub struct MPgPeer {
 }
 
 impl MPgPeer {
+    /// Largest body in bytes. With the envelope it stays below the largest front segment of a connection.
+    pub const BODY_MAX: usize = (64 << 20) - (64 << 10);
+    /// Largest data segment in bytes: that of a connection.
+    pub const DATA_MAX: usize = 128 << 20;
+
     /// Bytes that the message counts for in queues.
     #[must_use]
     pub fn cost(&self) -> usize {

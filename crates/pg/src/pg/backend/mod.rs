@@ -8,16 +8,17 @@
 
 pub(in crate::pg) mod ec;
 
-use crate::exec::Step;
+use crate::exec::{Step, Stop};
 use crate::log::LogEntry;
-use crate::peer::encode_write;
+use crate::peer::{encode_write, may_be_sent};
 use crate::pg::Pg;
 use crate::pg::backend::ec::defer::{DEFERRED_MAX, Deferred};
 use crate::shards::PeerId;
 use base::Eversion;
-use base::errno::EIO;
+use base::errno::{E2BIG, EIO};
 use bytes::Bytes;
 use store::{ObjectStore, Op, Tag};
+use wire::msg::PeerFeatures;
 
 /// The changes of one transaction for each copy.
 #[derive(Debug)]
@@ -94,14 +95,19 @@ impl Pg {
         spread: &Spread,
         deferred: Option<&Deferred>,
     ) -> Step<Sent> {
-        let encode = |first: u64, records: &[Bytes], ops: &[Op]| {
-            encode_write(first, seq, self.stable_at_members(), trim, records, ops).ok_or_else(|| {
+        let encode = |first: u64, records: &[Bytes], ops: &[Op], to: PeerFeatures| {
+            let m = encode_write(first, seq, self.stable_at_members(), trim, records, ops, to).ok_or_else(|| {
                 tracing::error!(pg = %self.cfg.spg, "a write has an operation that can't be sent to other OSDs; it fails");
-                EIO.into()
-            })
+                Stop::Errno(EIO)
+            })?;
+            if may_be_sent(&m) {
+                return Ok(m);
+            }
+            tracing::warn!(pg = %self.cfg.spg, body = m.0.len(), data = m.1.len(), "a write is too large to be sent to other OSDs; it fails");
+            Err(E2BIG.into())
         };
         match spread {
-            Spread::Same(ops) => encode(seq, records, ops).map(Sent::Same),
+            Spread::Same(ops) => encode(seq, records, ops, self.features_of_members()).map(Sent::Same),
             Spread::Shards(all) => {
                 let mut each = Vec::with_capacity(self.peers.members.keys().count());
                 for (p, m) in self.peers.members.iter() {
@@ -112,13 +118,13 @@ impl Pg {
                     let own = usize::try_from(p.shard.0).ok().and_then(|at| all.get(at));
                     let own = own.map_or(&[][..], |o| o);
                     if m.sent + 1 >= seq {
-                        each.push((*p, encode(seq, records, own)?));
+                        each.push((*p, encode(seq, records, own, self.features(*p))?));
                         continue;
                     }
                     let (mut before, mut ops) = self.deferred_since(m.sent);
                     before.extend(records.iter().cloned());
                     ops.extend_from_slice(own);
-                    each.push((*p, encode(m.sent + 1, &before, &ops)?));
+                    each.push((*p, encode(m.sent + 1, &before, &ops, self.features(*p))?));
                 }
                 Ok(Sent::Each(each))
             }

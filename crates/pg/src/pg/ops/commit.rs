@@ -28,7 +28,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
 use store::{Cid, ObjectStore, Op, Tag, Transaction};
-use wire::msg::MOsdOpReply;
+use wire::msg::{MOsdOpReply, PeerFeatures};
 
 /// Stored forms of a transaction's log entries: nearly always one.
 pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
@@ -289,7 +289,7 @@ impl Pg {
         let bare = if bare_for.is_empty() {
             None
         } else {
-            encode_write(seq, seq, self.stable_at_members(), trim, records, &[])
+            encode_write(seq, seq, self.stable_at_members(), trim, records, &[], PeerFeatures::NONE)
         };
         let to: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().collect();
         for o in to {

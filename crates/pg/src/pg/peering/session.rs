@@ -151,13 +151,28 @@ pub(in crate::pg) struct Peers {
 impl Pg {
     /// Queues a message to another copy.
     pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
-        let encoded = body.encode();
+        let encoded = body.encode_for(self.features(to));
         self.tell_encoded(to, encoded);
     }
 
     /// True if the OSD of a copy understands `what`.
     pub(in crate::pg) fn understands(&self, p: PeerId, what: PeerFeatures) -> bool {
-        self.map.as_ref().is_some_and(|m| p == self.me() || m.osds.peer_features(p.osd).has(what))
+        self.features(p).has(what)
+    }
+
+    /// The parts of the protocol that the OSD of a copy understands.
+    pub(in crate::pg) fn features(&self, p: PeerId) -> PeerFeatures {
+        match &self.map {
+            Some(m) if p.osd != self.cfg.whoami => m.osds.peer_features(p.osd),
+            Some(_) => PeerFeatures::OURS,
+            None => PeerFeatures::NONE,
+        }
+    }
+
+    /// The parts of the protocol that all members understand.
+    pub(in crate::pg) fn features_of_members(&self) -> PeerFeatures {
+        let all = self.peers.members.keys().map(|p| self.features(*p));
+        all.fold(PeerFeatures::OURS, PeerFeatures::and)
     }
 
     pub(in crate::pg) fn tell_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
@@ -170,7 +185,20 @@ impl Pg {
         if to == self.me() {
             return self.shard.to_self.push_back(msg);
         }
+        if msg.body.len() > MPgPeer::BODY_MAX || msg.data.len() > MPgPeer::DATA_MAX {
+            return self.cannot_tell(to, &msg);
+        }
         self.outbox.push(Effect::Peer { to: to.osd, lane, msg });
+    }
+
+    /// Drops a message that no receiver would accept: its connection would be reset, again and again.
+    fn cannot_tell(&mut self, to: PeerId, m: &MPgPeer) {
+        let (code, body, data) = (m.body.first(), m.body.len(), m.data.len());
+        tracing::error!(pg = %self.cfg.spg, %to, ?code, body, data, "a message is too large for another OSD and is not sent; the PG waits until both OSDs have the newest version");
+        debug_assert!(
+            !self.understands(to, PeerFeatures::PARTS),
+            "{body} and {data} bytes for an OSD that takes parts"
+        );
     }
 
     pub(in crate::pg) fn handle_peer(

@@ -17,9 +17,9 @@ use crate::limits::{
 };
 use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
-use crate::object::{SS_ATTR, SnapSet};
+use crate::object::{OI_ATTR, SS_ATTR, SnapSet};
 use crate::pace::Class;
-use crate::peer::{Body, encode_ops};
+use crate::peer::{Body, Payload, encode_ops};
 use crate::pg::backend::ec::read::Described;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::session::Member;
@@ -63,6 +63,8 @@ pub(in crate::pg) enum Cursor {
     Start,
     Data(u64),
     Omap(Option<Bytes>),
+    /// After the clients' attribute of that name.
+    Attrs(Option<Bytes>),
 }
 
 /// An object that is pushed to another copy.
@@ -684,19 +686,29 @@ impl Pg {
                         job.keys += page.entries.len() as u64;
                         ops.push(Op::OmapSet { cid: self.cid, oid: oid.clone(), entries: page.entries });
                     }
-                    if page.more && last.is_some() {
-                        Cursor::Omap(last)
+                    if page.more && last.is_some() { Cursor::Omap(last) } else { Cursor::Attrs(None) }
+                }
+                Cursor::Attrs(from) => {
+                    let mut page = AttrPage::new(store.attrs(tag, self.cid, oid)?, from.as_ref(), part, bytes == 0);
+                    bytes += page.bytes;
+                    if let Some(last) = page.more {
+                        if !page.attrs.is_empty() {
+                            ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs: page.attrs });
+                        }
+                        // The next attribute has a part of its own.
+                        bytes = bytes.max(part);
+                        Cursor::Attrs(last)
                     } else {
-                        // Attributes come last, so that an incomplete object has no object info.
-                        let attrs = store.attrs(tag, self.cid, oid)?;
-                        bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-                        let ss = attrs.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
-                        if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
+                        // The own attributes come last, so that an incomplete object has no object info.
+                        let ss = page.own.iter().find(|(k, _)| k == SS_ATTR);
+                        let ss = ss.and_then(|(_, v)| SnapSet::from_attr(v).ok()).filter(|s| !s.clones.is_empty());
+                        if let Some(ss) = ss {
                             let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
                             bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
                             ops.push(Op::OmapSet { cid: self.cid, oid: self.meta(), entries });
                         }
-                        ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs });
+                        page.attrs.append(&mut page.own);
+                        ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs: page.attrs });
                         at += 1;
                         Cursor::Start
                     }
@@ -714,7 +726,7 @@ impl Pg {
     /// Encodes the message with a part of an object.
     fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
         let mut w = Writer::with_capacity(Features::PACIFIC, 512);
-        let mut data = Vec::new();
+        let mut data = Payload::new(self.features(job.to));
         w.u8(crate::peer::PUSH);
         w.u64(id);
         w.u32(job.n);
@@ -722,7 +734,7 @@ impl Pg {
         w.bool(!job.urgent && !self.peers.urgent.contains(&job.head));
         w.put(&job.head);
         encode_ops(ops, &mut w, &mut data).ok_or(EIO)?;
-        Ok((w.into_bytes(), crate::peer::join(data)))
+        Ok((w.into_bytes(), data.join()))
     }
 
     /// Runs the plans that waited for pushes which are done.
@@ -749,6 +761,40 @@ impl Pg {
     /// Number of objects that no copy can give.
     pub(in crate::pg) fn unfound(&self) -> usize {
         self.peers.unfound.len() + self.peers.damage.hopeless.len()
+    }
+}
+
+/// Some of an object's attributes, for one part of a push.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct AttrPage {
+    /// Attributes of clients, in the order of their names.
+    pub attrs: Vec<(Bytes, Bytes)>,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// Further attributes follow that of this name (`None`: of no name). Otherwise these are the last ones.
+    pub more: Option<Option<Bytes>>,
+    /// Object info and snapset.
+    pub own: Vec<(Bytes, Bytes)>,
+}
+
+impl AttrPage {
+    /// The attributes after that of name `from`, up to `max` bytes; `first`: at least one.
+    pub(in crate::pg) fn new(all: Vec<(Bytes, Bytes)>, from: Option<&Bytes>, max: usize, first: bool) -> Self {
+        let (own, mut rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(k, _)| k == OI_ATTR || k == SS_ATTR);
+        rest.retain(|(k, _)| from.is_none_or(|f| k > f));
+        rest.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut page = Self { own, ..Self::default() };
+        for (k, v) in rest {
+            let size = k.len() + v.len();
+            let begins = first && page.attrs.is_empty();
+            if page.bytes + size > max && !begins {
+                page.more = Some(page.attrs.last().map(|(k, _)| k.clone()).or_else(|| from.cloned()));
+                break;
+            }
+            page.bytes += size;
+            page.attrs.push((k, v));
+        }
+        page
     }
 }
 

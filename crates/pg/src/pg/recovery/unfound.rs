@@ -31,6 +31,7 @@ use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
 use base::{Epoch, Eversion, HObject, Now, ReqId, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
+use wire::msg::PeerFeatures;
 
 /// Objects in one question.
 const ROUND: usize = 256;
@@ -341,7 +342,8 @@ impl Pg {
         let bare = match self.peers.members.is_empty() {
             true => None,
             false => {
-                encode_write(self.peers.seq + 1, self.peers.seq + 1, self.stable_at_members(), None, &records, &[])
+                let (seq, stable) = (self.peers.seq + 1, self.stable_at_members());
+                encode_write(seq, seq, stable, None, &records, &[], PeerFeatures::NONE)
             }
         };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;

@@ -83,7 +83,7 @@ impl Pg {
         let behind: SmallVec<[(PeerId, u64); 4]> = behind.collect();
         for (p, sent) in behind {
             let (records, ops) = self.deferred_since(sent);
-            let m = encode_write(sent + 1, seq, self.stable_at_members(), None, &records, &ops);
+            let m = encode_write(sent + 1, seq, self.stable_at_members(), None, &records, &ops, self.features(p));
             let last = self.peers.unacked.back_mut().map(|u| &mut u.full);
             let (Some(m), Some(Sent::Each(all))) = (m, last) else { continue };
             all.push((p, m.clone()));

@@ -8,7 +8,7 @@ use super::read::{Described, ShardReads};
 use crate::exec::{Step, Stop};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::pg::Pg;
-use crate::pg::recovery::pull_push::{Cursor, PushJob, index_keys};
+use crate::pg::recovery::pull_push::{AttrPage, Cursor, PushJob, index_keys};
 use ::ec::stripe::Part;
 use base::HObject;
 use base::errno::EIO;
@@ -83,8 +83,9 @@ impl Pg {
             if let Some(oi) = &oi {
                 reads.expect(hobj, oi.version);
             }
-            let off = match cursor {
-                Cursor::Data(off) => off,
+            let off = match &cursor {
+                Cursor::Data(off) => *off,
+                Cursor::Attrs(_) => len,
                 _ => {
                     bytes += 64;
                     ops.push(Op::Touch { cid, oid: oid.clone() });
@@ -105,13 +106,28 @@ impl Pg {
                 cursor = Cursor::Data(end);
                 continue;
             }
-            let ss = attrs.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
+            let from = match &cursor {
+                Cursor::Attrs(from) => from.as_ref(),
+                _ => None,
+            };
+            let mut page = AttrPage::new(attrs.clone(), from, part, bytes == 0);
+            bytes += page.bytes;
+            if let Some(last) = page.more {
+                if !page.attrs.is_empty() {
+                    ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
+                }
+                // The next attribute has a part of its own.
+                bytes = bytes.max(part);
+                cursor = Cursor::Attrs(last);
+                continue;
+            }
+            let ss = page.own.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
             if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
                 let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
                 ops.push(Op::OmapSet { cid, oid: self.meta(), entries });
             }
-            bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-            ops.push(Op::SetAttrs { cid, oid, attrs: attrs.clone() });
+            page.attrs.append(&mut page.own);
+            ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
             at += 1;
             cursor = Cursor::Start;
         }
