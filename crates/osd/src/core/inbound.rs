@@ -4,7 +4,7 @@
 
 use super::admission::{Door, Lane, Refusal};
 use auth::Principal;
-use wire::msg::{MCommand, MOsdMap, MOsdOp};
+use wire::msg::{MCommand, MOsdMap, MOsdOp, OpCode, OsdOp};
 use wire::{DecodeError, Message, WireMessage as _};
 
 /// Decoded request of a client's message.
@@ -18,6 +18,22 @@ pub enum Request {
     Maps(Box<MOsdMap>),
     /// No request: an acknowledgement of a backoff, or a watcher's ping.
     Nothing,
+}
+
+/// Bytes of the answer that a request asks for, at most: what its reads name, and all of an object if they name no
+/// length. Answers of other operations count once they are there.
+#[must_use]
+pub fn answer_bytes(m: &MOsdOp) -> usize {
+    let of_object = u64::try_from(base::sizes::OUTPUT_MAX).unwrap_or(u64::MAX).min(base::sizes::OBJECT_MAX);
+    let read = |o: &OsdOp| match o.op {
+        OpCode::READ | OpCode::SYNC_READ | OpCode::SPARSE_READ => match o.extent().length {
+            0 => of_object,
+            n => n.min(of_object),
+        },
+        _ => 0,
+    };
+    let sum = m.ops.iter().map(read).fold(0, u64::saturating_add);
+    usize::try_from(sum).unwrap_or(usize::MAX).min(base::sizes::OUTPUT_MAX)
 }
 
 /// Reason why a message is not executed.
@@ -40,5 +56,26 @@ pub fn from_client(door: &Door, who: &Principal, m: &Message) -> Result<Request,
         MCommand::KIND => Ok(Request::Command),
         MOsdMap::KIND => MOsdMap::from_message(m).map(|m| Request::Maps(Box::new(m))).map_err(NotTaken::BadMaps),
         _ => Ok(Request::Nothing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn of(ops: &[(OpCode, u64)]) -> usize {
+        let ops = ops.iter().map(|(code, len)| OsdOp::with_extent(*code, 0, *len, Bytes::new())).collect();
+        answer_bytes(&MOsdOp { ops, ..MOsdOp::default() })
+    }
+
+    #[test]
+    fn reads_are_charged_what_they_ask_for() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(of(&[(OpCode::READ, 4 * MIB), (OpCode::STAT, 9), (OpCode::WRITE, 5 * MIB)]), 4 << 20);
+        assert_eq!(of(&[(OpCode::SPARSE_READ, 3), (OpCode::SYNC_READ, 5)]), 8);
+        assert_eq!(of(&[(OpCode::READ, 0)]), base::sizes::OBJECT_MAX as usize, "all of the object");
+        assert_eq!(of(&[(OpCode::READ, u64::MAX)]), base::sizes::OBJECT_MAX as usize);
+        assert_eq!(of(&vec![(OpCode::READ, u64::MAX); 100]), base::sizes::OUTPUT_MAX, "more is refused");
     }
 }

@@ -19,12 +19,23 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(30);
 pub const FORGOTTEN_SESSION_MAX: usize = 64 << 20;
 /// Limit of [`FORGOTTEN_SESSION_MAX`] for all sessions together.
 pub const FORGOTTEN_MAX: usize = 512 << 20;
+/// Most unanswered operations of a session before its connection is not read (Ceph's `osd_client_message_cap`). An
+/// operation of another session waits behind at most these.
+pub const OPS_MAX: usize = 256;
+/// Number of unanswered operations at which a connection is read again.
+pub const OPS_RESUME: usize = OPS_MAX / 4 * 3;
+/// Most operations of one session, and of all, that may give back their share without an answer.
+pub const FORGOTTEN_OPS_SESSION_MAX: usize = 1024;
+/// Limit of [`FORGOTTEN_OPS_SESSION_MAX`] for all sessions together.
+pub const FORGOTTEN_OPS_MAX: usize = 16_384;
+/// Bytes that an operation in flight takes beside its message: its plan, its locks, its answer.
+pub const OP_BYTES: usize = 16 << 10;
 /// Age at which operations are no longer tracked.
 pub const LOSE_AFTER: Duration = Duration::from_secs(3600);
 
 /// Bytes that unanswered operations of all sessions have returned.
 #[derive(Debug, Default)]
-pub struct Forgotten(usize);
+pub struct Forgotten(usize, usize);
 
 impl Forgotten {
     /// Number of bytes.
@@ -50,12 +61,14 @@ pub struct InFlight<R> {
 #[derive(Debug)]
 pub struct Unanswered<R> {
     all: FxHashMap<u64, InFlight<R>>,
+    /// Bytes and number of operations that have given back their share.
     forgotten: usize,
+    forgotten_ops: usize,
 }
 
 impl<R> Default for Unanswered<R> {
     fn default() -> Self {
-        Self { all: FxHashMap::default(), forgotten: 0 }
+        Self { all: FxHashMap::default(), forgotten: 0, forgotten_ops: 0 }
     }
 }
 
@@ -81,13 +94,16 @@ impl<R> Unanswered<R> {
             return f.cost;
         }
         self.forgotten -= f.cost;
+        self.forgotten_ops -= 1;
         of_all.0 -= f.cost;
+        of_all.1 -= 1;
         0
     }
 
     /// Ends the session, together with its connection.
     pub fn end(&mut self, of_all: &mut Forgotten) {
         of_all.0 -= std::mem::take(&mut self.forgotten);
+        of_all.1 -= std::mem::take(&mut self.forgotten_ops);
         self.all.clear();
     }
 
@@ -97,15 +113,24 @@ impl<R> Unanswered<R> {
         let mut back = 0;
         for f in self.all.values_mut().filter(|f| !f.forgotten && now.since(f.received) >= FORGET_AFTER) {
             let (mine, all) = (self.forgotten + f.cost, of_all.0 + f.cost);
-            if mine <= FORGOTTEN_SESSION_MAX && all <= FORGOTTEN_MAX {
+            let few = self.forgotten_ops < FORGOTTEN_OPS_SESSION_MAX && of_all.1 < FORGOTTEN_OPS_MAX;
+            if few && mine <= FORGOTTEN_SESSION_MAX && all <= FORGOTTEN_MAX {
                 f.forgotten = true;
                 (self.forgotten, of_all.0) = (mine, all);
+                self.forgotten_ops += 1;
+                of_all.1 += 1;
                 back += f.cost;
             }
         }
         let lost = |f: &InFlight<R>| now.since(f.received) >= LOSE_AFTER;
         let lost: Vec<u64> = self.all.iter().filter(|(_, f)| lost(f)).map(|(tid, _)| *tid).collect();
         back + lost.into_iter().filter_map(|tid| self.take(tid, of_all)).map(|(_, back)| back).sum::<usize>()
+    }
+
+    /// Number of operations that have not given back their share.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.all.len() - self.forgotten_ops
     }
 
     /// All unanswered operations.
@@ -161,6 +186,20 @@ mod tests {
         assert_eq!(sessions[9].forget_old(at(3599), &mut all), 0);
         assert_eq!(sessions[9].forget_old(at(3600), &mut all), each, "the third one is lost and held its share");
         assert_eq!(sessions[9].iter().count(), 0);
+    }
+
+    #[test]
+    fn the_number_of_forgotten_operations_is_bounded() {
+        let (mut u, mut all) = (Unanswered::default(), Forgotten::default());
+        for tid in 0..2000 {
+            assert_eq!(u.came(tid, 1, (), at(0), &mut all), 0);
+        }
+        assert_eq!(u.waiting(), 2000);
+        assert_eq!(u.forget_old(at(31), &mut all), FORGOTTEN_OPS_SESSION_MAX);
+        assert_eq!(u.waiting(), 2000 - FORGOTTEN_OPS_SESSION_MAX);
+        let before = u.waiting();
+        (0..2000).for_each(|tid| drop(u.take(tid, &mut all)));
+        assert!(before > OPS_MAX && u.waiting() == 0 && all.1 == 0);
     }
 
     #[test]

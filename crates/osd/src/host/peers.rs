@@ -36,9 +36,16 @@ const SMALL_MAX: usize = 64;
 /// Most waiting messages.
 const WAITING_MAX: usize = 256;
 
+/// Bytes queued for another OSD above which clients wait, and at which they go on. What clients write is queued for each
+/// other member of the PG, so one that is slower than the clients would collect all that they send.
+const QUEUE_MAX: usize = 64 << 20;
+const QUEUE_RESUME: usize = QUEUE_MAX / 2;
+
 /// Event of a session with another OSD.
 #[derive(Debug)]
 pub(super) enum PeerEvent {
+    /// The first queue has become too long (`true`), or the last one is short again.
+    Slow(bool),
     /// The OSD sent a message.
     Message(OsdId, Message),
     /// Unanswered messages to that OSD may be lost.
@@ -56,6 +63,8 @@ pub(super) struct Peers {
     paused: RefCell<BTreeSet<EntityAddr>>,
     endpoint: RefCell<Option<Endpoint>>,
     sessions: RefCell<PeerTable<ConnId, Waiting>>,
+    /// Sessions whose queue is too long.
+    slow: RefCell<BTreeSet<ConnId>>,
     /// Sessions with waiting messages.
     unsent: RefCell<Vec<ConnId>>,
     hook: RefCell<Option<TurnHook>>,
@@ -69,6 +78,12 @@ impl Handler for Events {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         if let Some(p) = self.0.upgrade() {
             p.event(conn, event);
+        }
+    }
+
+    fn drained(&self, conn: ConnId) {
+        if let Some(p) = self.0.upgrade() {
+            p.is_fast(conn);
         }
     }
 }
@@ -86,6 +101,7 @@ impl Peers {
             paused: RefCell::default(),
             endpoint: RefCell::default(),
             sessions: RefCell::default(),
+            slow: RefCell::default(),
             unsent: RefCell::default(),
             hook: RefCell::default(),
             sink,
@@ -110,6 +126,7 @@ impl Peers {
         match event {
             ConnEvent::Open(p) => self.open(conn, &p),
             ConnEvent::Closed(reason) => {
+                self.is_fast(conn);
                 let Some(s) = self.sessions.borrow_mut().forget(conn) else { return };
                 tracing::info!(osd = s.osd.0, addr = %s.addr, %reason, "session with another OSD ended");
                 if matches!(reason, CloseReason::Auth { .. } | CloseReason::OutputFull) {
@@ -225,18 +242,45 @@ impl Peers {
 
     fn send_now(&self, conn: ConnId, to: OsdId, m: Message) {
         match self.net.send(conn, m) {
-            Ok(()) => {}
+            Ok(()) => {
+                if self.net.output_bytes(conn) > QUEUE_MAX {
+                    self.is_slow(conn);
+                }
+            }
             // Both cases are reported as the end of the session.
             Err(SendError::Full) => {
                 tracing::warn!(osd = to.0, "another OSD does not read its messages; its session ends")
             }
             Err(SendError::Gone) => {
                 tracing::debug!(osd = to.0, "session with another OSD does not exist any more");
+                self.is_fast(conn);
                 let gone = self.sessions.borrow_mut().forget(conn);
                 if let Some(s) = gone {
                     (self.sink)(PeerEvent::Reset(s.osd));
                 }
             }
+        }
+    }
+
+    /// Makes clients wait until the queue of `conn` is short again.
+    fn is_slow(&self, conn: ConnId) {
+        let (new, first) = {
+            let mut slow = self.slow.borrow_mut();
+            let first = slow.is_empty();
+            (slow.insert(conn), first)
+        };
+        if new && self.net.report_drained(conn, QUEUE_RESUME).is_ok() && first {
+            (self.sink)(PeerEvent::Slow(true));
+        }
+    }
+
+    fn is_fast(&self, conn: ConnId) {
+        let last = {
+            let mut slow = self.slow.borrow_mut();
+            slow.remove(&conn) && slow.is_empty()
+        };
+        if last {
+            (self.sink)(PeerEvent::Slow(false));
         }
     }
 
@@ -252,6 +296,7 @@ impl Peers {
     pub(super) fn handle_map(&self, map: &OsdMap) {
         let gone = self.sessions.borrow_mut().age(map);
         for conn in gone {
+            self.is_fast(conn);
             self.net.close(conn);
         }
     }
@@ -285,6 +330,7 @@ mod tests {
         addr: EntityAddr,
         got: Rc<RefCell<Vec<u32>>>,
         resets: Rc<RefCell<Vec<OsdId>>>,
+        slow: Rc<RefCell<Vec<bool>>>,
     }
 
     fn osd(id: i32, nonce: u32) -> Osd {
@@ -302,11 +348,13 @@ mod tests {
         };
         let got: Rc<RefCell<Vec<u32>>> = Rc::default();
         let resets: Rc<RefCell<Vec<OsdId>>> = Rc::default();
-        let (g, r) = (got.clone(), resets.clone());
+        let slow: Rc<RefCell<Vec<bool>>> = Rc::default();
+        let (g, r, s) = (got.clone(), resets.clone(), slow.clone());
         let peers = Peers::new(
             &net,
             config,
             Box::new(move |e| match e {
+                PeerEvent::Slow(slow) => s.borrow_mut().push(slow),
                 PeerEvent::Message(_, m) if m.header.kind == MPgPeers::KIND => {
                     g.borrow_mut().extend(MPgPeers::from_message(&m).unwrap().items.iter().map(|m| m.epoch.0));
                 }
@@ -318,7 +366,7 @@ mod tests {
         let at = ep.listen(([127, 0, 0, 1], 0).into()).unwrap();
         let addr = EntityAddr::msgr2(at, nonce);
         ep.set_addrs(addr.into());
-        Osd { id: OsdId(id), peers, addr, got, resets }
+        Osd { id: OsdId(id), peers, addr, got, resets, slow }
     }
 
     fn map(epoch: u32, osds: &[&Osd]) -> OsdMap {
@@ -425,6 +473,30 @@ mod tests {
             // Nothing is sent to an OSD that is down.
             a.peers.send(OsdId(3), message(3), &m2);
             assert_eq!(a.peers.figures().0, 1);
+        })
+        .unwrap();
+    }
+
+    /// A queue above the bound holds the clients back, and none of its messages is lost.
+    #[test]
+    fn clients_wait_while_a_peer_does_not_read() {
+        reactor::run_here(|_, _| async {
+            let (a, b) = (osd(0, 11), osd(1, 22));
+            let m = map(5, &[&a, &b]);
+            a.peers.send(b.id, message(0), &m);
+            until("delivered", || b.got.borrow().len() == 1).await;
+            let conns: Vec<ConnId> = b.peers.sessions.borrow().keys().collect();
+            conns.iter().for_each(|c| b.peers.net.hold(*c));
+            let large = MPgPeer { data: vec![1; 4 << 20].into(), ..message(1) };
+            for n in 1..=20 {
+                a.peers.send(b.id, MPgPeer { epoch: Epoch(n), ..large.clone() }, &m);
+            }
+            assert_eq!(*a.slow.borrow(), [true], "once");
+            conns.iter().for_each(|c| b.peers.net.release(*c));
+            until("all is there", || b.got.borrow().len() == 21).await;
+            until("clients go on", || a.slow.borrow().len() == 2).await;
+            assert_eq!(*a.slow.borrow(), [true, false]);
+            assert!(a.resets.borrow().is_empty());
         })
         .unwrap();
     }

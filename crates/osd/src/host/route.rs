@@ -66,6 +66,8 @@ pub(crate) enum ToShard {
     MoveSeen(PgId),
     /// Messages to that OSD may be lost.
     PeerReset(OsdId),
+    /// A reactor's queue for another OSD has become too long, or none of that reactor's is.
+    Slow(bool),
     /// A lease was granted or received.
     Lease(LeaseUpdate),
     /// Connection modes of the cluster.

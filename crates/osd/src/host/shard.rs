@@ -100,6 +100,8 @@ pub(super) struct ShardHost {
     /// OSDs whose messages can't be decoded.
     strange: RefCell<BTreeSet<OsdId>>,
     door: Door,
+    /// Number of reactors that have too much queued for another OSD.
+    slow: Cell<usize>,
     /// Bytes that unanswered operations of all clients have returned.
     forgotten: RefCell<Forgotten>,
 }
@@ -160,6 +162,7 @@ impl ShardHost {
             strange: RefCell::default(),
             door: Door::default(),
             forgotten: RefCell::default(),
+            slow: Cell::new(0),
             device_timeout: p.device_timeout,
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
@@ -247,6 +250,7 @@ impl ShardHost {
                 self.core.borrow_mut().decided(pg, way, granted, now, &mut *self.store.borrow_mut());
             }
             ToShard::MoveSeen(pg) => self.core.borrow_mut().move_seen(pg, now, &mut *self.store.borrow_mut()),
+            ToShard::Slow(slow) => return self.slow(slow),
             ToShard::PeerReset(osd) => self.core.borrow_mut().peer_reset(osd, now, &mut *self.store.borrow_mut()),
             ToShard::Lease(news) => {
                 self.core.borrow_mut().handle_leases(&[news], now, &mut *self.store.borrow_mut());

@@ -5,8 +5,8 @@
 
 use super::{Output, Ready, Shard};
 use crate::core::session::SessionInfo;
-use base::errno::{EAGAIN, EINVAL, Errno};
-use base::{Now, PgId, SpgId};
+use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, Errno};
+use base::{EntityAddr, Now, PgId, SpgId};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
 use std::sync::Arc;
 use store::ObjectStore;
@@ -53,7 +53,21 @@ impl Shard {
         if !s.caps.is_allow_all() && !self.may(s, &m, &access) {
             return self.deny(s, &m);
         }
+        if self.is_fenced(s) {
+            return self.refuse(s, &m, EBLOCKLISTED);
+        }
         self.route(s, m, now, store);
+    }
+
+    /// True if the client announces another IP address than that of its socket, and the socket's is blocklisted. PGs
+    /// compare the announced one.
+    fn is_fenced(&self, s: &SessionInfo) -> bool {
+        let ip = s.principal.socket.ip().to_canonical();
+        if s.addr.sock.is_some_and(|a| a.ip().to_canonical() == ip) {
+            return false;
+        }
+        let here = EntityAddr { sock: Some(std::net::SocketAddr::new(ip, s.principal.socket.port())), ..s.addr };
+        self.newest_map().is_some_and(|m| m.is_blocklisted(&here))
     }
 
     /// Handles an operation that waited for a map or a PG.
@@ -63,6 +77,9 @@ impl Shard {
         }
         if !s.caps.is_allow_all() && !self.may(s, &m, &op_access(&m)) {
             return self.deny(s, &m);
+        }
+        if self.is_fenced(s) {
+            return self.refuse(s, &m, EBLOCKLISTED);
         }
         self.route(s, m, now, store);
     }

@@ -8,7 +8,7 @@ use crate::core::inbound::{self, NotTaken, Request};
 use crate::core::known::KnownMap;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
-use crate::core::unanswered::{InFlight, Unanswered};
+use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME, Unanswered};
 use crate::host::route::{ToControl, ToShard};
 use base::Mono;
 use cluster::caps::OsdCaps;
@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) map: KnownMap,
     /// Unanswered operations as received; only handles of the messages.
     pub(super) in_flight: RefCell<Unanswered<Message>>,
+    /// True while the connection is not read because too many operations wait.
+    pub(super) held: Cell<bool>,
     /// True once a refused message of this client was logged as a warning.
     pub(super) refused: Cell<bool>,
 }
@@ -77,6 +79,7 @@ impl ShardHost {
             info: Arc::new(info),
             map: KnownMap::default(),
             in_flight: RefCell::default(),
+            held: Cell::new(false),
             refused: Cell::new(false),
         });
         self.clients.borrow_mut().insert(conn, client);
@@ -85,10 +88,18 @@ impl ShardHost {
     pub(super) fn client_message(&self, conn: ConnId, m: Message) {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
-        if matches!(request, Ok(Request::Op(_))) {
+        if let Ok(Request::Op(op)) = &request {
             let (tid, now) = (m.header.tid, clock::now().mono);
-            let back = c.in_flight.borrow_mut().came(tid, cost, m.clone(), now, &mut self.forgotten.borrow_mut());
-            self.gets_back(conn, back);
+            // Charged before the answer exists: the next request waits until there is room for its own.
+            let more = OP_BYTES + inbound::answer_bytes(op);
+            self.net.charge(conn, more);
+            let mut mine = c.in_flight.borrow_mut();
+            let back = mine.came(tid, cost + more, m.clone(), now, &mut self.forgotten.borrow_mut());
+            if mine.waiting() >= OPS_MAX && !c.held.replace(true) {
+                self.net.hold(conn);
+            }
+            drop(mine);
+            self.gets_back(&c, back);
         } else {
             self.net.consumed(conn, cost);
         }
@@ -191,14 +202,18 @@ impl ShardHost {
     pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Message>)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
         let (f, back) = c.in_flight.borrow_mut().take(tid, &mut self.forgotten.borrow_mut())?;
-        self.gets_back(conn, back);
+        self.gets_back(&c, back);
         Some((c, f))
     }
 
-    /// Gives unanswered bytes back to a connection.
-    fn gets_back(&self, conn: ConnId, bytes: usize) {
+    /// Gives unanswered bytes back to a connection, and reads it again if few enough operations wait.
+    fn gets_back(&self, c: &Client, bytes: usize) {
         if bytes > 0 {
-            self.net.consumed(conn, bytes);
+            self.net.consumed(c.info.conn, bytes);
+        }
+        if c.held.get() && c.in_flight.borrow().waiting() <= OPS_RESUME {
+            c.held.set(false);
+            self.net.release(c.info.conn);
         }
     }
 
@@ -240,7 +255,7 @@ impl ShardHost {
         let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
         for c in clients {
             let back = c.in_flight.borrow_mut().forget_old(now, &mut self.forgotten.borrow_mut());
-            self.gets_back(c.info.conn, back);
+            self.gets_back(&c, back);
         }
     }
 

@@ -8,6 +8,9 @@ use wire::Message;
 use wire::WireMessage as _;
 use wire::msg::{MOsdMap, MPgPeer, MPgPeers};
 
+/// Bytes that a client's connection may hold while another OSD does not keep up.
+const SLOW_BYTES: usize = 4 << 20;
+
 impl ShardHost {
     /// Sends a message of a PG over the data session, so that the order is kept. Leases use another lane.
     pub(super) fn send_peer(&self, to: OsdId, m: MPgPeer) {
@@ -20,6 +23,7 @@ impl ShardHost {
     pub(super) fn peer_event(&self, e: PeerEvent) {
         match e {
             PeerEvent::Message(from, m) => self.peer_message(from, &m),
+            PeerEvent::Slow(slow) => self.routes.all(|| ToShard::Slow(slow)),
             PeerEvent::Reset(osd) => {
                 self.strange.borrow_mut().remove(&osd);
                 self.work();
@@ -74,6 +78,17 @@ impl ShardHost {
         } else {
             // The PG was split off on that reactor, or the sender has a wrong number of our reactors.
             self.routes.shard(target, ToShard::Peer(from, m));
+        }
+    }
+
+    /// Lets clients have less in flight while a reactor's queue for another OSD is too long. Those with little in flight
+    /// are served: their operations may need other members.
+    pub(super) fn slow(&self, slow: bool) {
+        let reactors = self.slow.get();
+        self.slow.set(if slow { reactors + 1 } else { reactors.saturating_sub(1) });
+        if let Some(ep) = self.endpoint() {
+            let usual = net::Limits::default().in_flight_bytes_max;
+            ep.set_in_flight_max(if self.slow.get() > 0 { SLOW_BYTES } else { usual });
         }
     }
 }
