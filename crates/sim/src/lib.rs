@@ -4,7 +4,7 @@
 //! `options` draws a run's shape from the seed, and `run` carries it out. `node` has the hosts of the machines; `net`
 //! and `queue` are the world around them. `faults` and `plots` break it, and `load` makes the operations. `model`
 //! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster, `files` what MDS daemons
-//! do. `trace` records events, and `study` measures the cost of an OSD's death.
+//! do. `trace` records events, `placement` follows an operator's commands, and `study` measures the cost of an OSD's death.
 //!
 //! Invariants:
 //!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
@@ -27,6 +27,7 @@ pub mod net;
 pub mod node;
 pub mod options;
 pub mod oracle;
+pub mod placement;
 pub mod plots;
 pub mod queue;
 pub mod run;

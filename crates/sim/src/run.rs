@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    fn command(&mut self, json: String) -> Result<(), String> {
+    pub(crate) fn command(&mut self, json: String) -> Result<(), String> {
         self.w.ctx.line(|| format!("operator: {json}"));
         let operator = self.operator;
         let tid = match &mut self.w.nodes[operator] {
@@ -234,6 +234,23 @@ impl Run {
         load.pool = pool;
         load.held = false;
         Ok(())
+    }
+
+    /// Carries out the load without faults.
+    pub(crate) fn load_only(&mut self) {
+        for c in self.clients.clone() {
+            self.w.start(c);
+        }
+        let (load, clients) = (self.load.clone(), self.clients.clone());
+        self.advance(HEAL_MAX, |w| Self::idle(w, &load.borrow(), &clients));
+    }
+
+    /// Scrubs, reads and compares everything, and checks the histories.
+    pub(crate) fn judge_all(&mut self) {
+        self.scrub_all();
+        self.read_all();
+        self.compare();
+        self.judge();
     }
 
     fn idle(w: &World, load: &Load, clients: &[NodeId]) -> bool {

@@ -192,6 +192,11 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "merge_page",
         "one decision in order of its steps, which share the results of earlier steps",
     ),
+    (
+        "crates/pg/src/pg/peering/shards.rs",
+        "choose_shards",
+        "one decision in order of its steps, which share the results of earlier steps",
+    ),
     ("crates/pg/src/pg/peering/session.rs", "handle_peer", "one match; each case has a few lines"),
     ("crates/pg/src/pg/peering/session.rs", "send_again", "one match; each case has a few lines"),
     (

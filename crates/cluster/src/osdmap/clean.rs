@@ -1,8 +1,53 @@
 //! Removal of overrides without effect, which a monitor adds to an incremental.
+//!
+//! Overrides are judged PG by PG, so that a monitor may go through them in steps of bounded work.
 
 use super::{Incremental, OsdMap, OsdSet};
+use crate::crush::{CrushMap, op};
+use crate::pool::PgPool;
 use crate::release;
 use base::{OsdId, PgId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Facts of a CRUSH map that the checks of overrides use, computed when first needed.
+#[derive(Debug, Default)]
+pub struct RuleOsds {
+    crush: Option<Arc<CrushMap>>,
+    /// The share of each OSD in the placements of a rule.
+    rules: BTreeMap<u8, BTreeMap<i32, f32>>,
+    parents: BTreeMap<i32, i32>,
+}
+
+impl RuleOsds {
+    /// Computes what the checks of one rule need.
+    fn learn(&mut self, crush: &Arc<CrushMap>, rule: u8) {
+        if self.crush.as_ref().is_none_or(|c| !Arc::ptr_eq(c, crush)) {
+            self.rules.clear();
+            self.parents = crush.parents();
+            self.crush = Some(crush.clone());
+        }
+        self.rules.entry(rule).or_insert_with(|| crush.rule_osd_shares(rule.into()));
+    }
+
+    /// True if the rule chooses the OSD.
+    fn chooses(&self, rule: u8, o: OsdId) -> bool {
+        self.rules.get(&rule).and_then(|s| s.get(&o.0)).is_some_and(|w| *w > 0.0)
+    }
+
+    /// The bucket of a type above an OSD.
+    fn above(&self, o: OsdId, kind: i32) -> Option<i32> {
+        let crush = self.crush.as_ref()?;
+        let mut at = o.0;
+        for _ in 0..crate::crush::MAX_DEPTH {
+            at = *self.parents.get(&at)?;
+            if crush.type_of(at) == Some(kind) {
+                return Some(at);
+            }
+        }
+        None
+    }
+}
 
 impl OsdMap {
     /// The up set and its primary, without temps.
@@ -12,98 +57,137 @@ impl OsdMap {
         (at.up, at.up_primary)
     }
 
-    /// Adds to `inc` the removal of temps that have no effect in `next`, the map that `inc` makes of `self`.
-    /// These name missing or down OSDs or missing pools, or equal the up set (`OSDMap::clean_temps`).
-    pub fn clean_temps(&self, next: &Self, inc: &mut Incremental) {
-        for (pg, set) in next.pg_temp.iter() {
-            let Some(pool) = next.pool(pg.pool) else {
-                inc.new_pg_temp.insert(*pg, Vec::new());
-                continue;
-            };
-            let dead = !set.iter().any(|o| next.is_up(*o));
-            let redundant = || next.pg_to_up(*pg).0.as_slice() == set.as_slice() || set.len() > usize::from(pool.size);
-            if dead || redundant() {
-                if dead || self.pg_temp.contains_key(pg) {
-                    inc.new_pg_temp.insert(*pg, Vec::new());
-                } else {
-                    inc.new_pg_temp.remove(pg);
-                }
+    /// The PGs with an override of their placement after `after`, in order, at most `n`.
+    #[must_use]
+    pub fn overridden_after(&self, after: Option<PgId>, n: usize) -> Vec<PgId> {
+        fn some<V: Clone>(m: &crate::cow::CowMap<PgId, V>, after: Option<PgId>, n: usize, out: &mut BTreeSet<PgId>) {
+            match after {
+                Some(a) => out.extend(m.iter_from(&a).map(|(k, _)| *k).filter(|k| *k > a).take(n)),
+                None => out.extend(m.keys().copied().take(n)),
             }
         }
-        for (pg, primary) in next.primary_temp.iter() {
-            if next.is_down(*primary) {
-                inc.new_primary_temp.insert(*pg, OsdId(-1));
-                continue;
-            }
-            let at = next.pg_to_up_acting(*pg);
-            if at.acting_primary == at.up_primary {
-                if self.primary_temp.contains_key(pg) {
-                    inc.new_primary_temp.insert(*pg, OsdId(-1));
-                } else {
-                    inc.new_primary_temp.remove(pg);
-                }
-            }
-        }
+        let mut all = BTreeSet::new();
+        some(&self.pg_temp, after, n, &mut all);
+        some(&self.primary_temp, after, n, &mut all);
+        some(&self.pg_upmap, after, n, &mut all);
+        some(&self.pg_upmap_items, after, n, &mut all);
+        some(&self.pg_upmap_primaries, after, n, &mut all);
+        all.into_iter().take(n).collect()
     }
 
-    /// Adds to `inc` the removal of upmaps that are void in `next`: of missing PGs, to OSDs that are missing,
-    /// out or outside the pool's CRUSH rule, or without effect.
-    pub fn clean_upmaps(&self, next: &Self, inc: &mut Incremental) {
-        if next.pg_upmap.is_empty() && next.pg_upmap_items.is_empty() && next.pg_upmap_primaries.is_empty() {
-            return;
+    /// Adds to `inc`, the next epoch of this map, the removal of the PG's overrides that have no effect or are void.
+    /// Entries that `inc` changes are left alone. Returns the names of what was removed.
+    pub fn clean_overrides(&self, pg: PgId, rules: &mut RuleOsds, inc: &mut Incremental) -> Vec<&'static str> {
+        let mut gone = Vec::new();
+        if !inc.new_pg_temp.contains_key(&pg) && self.is_stale_temp(pg) {
+            inc.new_pg_temp.insert(pg, Vec::new());
+            gone.push("pg_temp");
         }
-        let gone = |pg: &PgId| next.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num);
-        let shares: std::collections::BTreeMap<u8, _> =
-            next.pools.values().map(|p| (p.crush_rule, next.crush.rule_osd_shares(p.crush_rule.into()))).collect();
-        let fits = |pg: &PgId, o: &OsdId| {
-            *o == OsdId::NONE
-                || next.is_in(*o)
-                    && next
-                        .pool(pg.pool)
-                        .and_then(|p| shares.get(&p.crush_rule))
-                        .is_some_and(|s| s.get(&o.0).is_some_and(|w| *w > 0.0))
-        };
-        for (pg, set) in next.pg_upmap.iter() {
-            if gone(pg) || !set.iter().all(|o| fits(pg, o)) || next.pg_to_raw(*pg).0.as_slice() == set.as_slice() {
-                inc.new_pg_upmap.remove(pg);
-                if self.pg_upmap.contains_key(pg) {
-                    inc.old_pg_upmap.insert(*pg);
+        if !inc.new_primary_temp.contains_key(&pg) && self.is_stale_primary_temp(pg) {
+            inc.new_primary_temp.insert(pg, OsdId(-1));
+            gone.push("primary_temp");
+        }
+        let changes = inc.new_pg_upmap.contains_key(&pg)
+            || inc.new_pg_upmap_items.contains_key(&pg)
+            || inc.old_pg_upmap.contains(&pg)
+            || inc.old_pg_upmap_items.contains(&pg);
+        let (whole, old) = (self.pg_upmap.contains_key(&pg), self.pg_upmap_items.get(&pg));
+        if !changes && (whole || old.is_some()) {
+            let sound = self.sound_upmap_items(pg, rules);
+            if whole && sound.is_none() {
+                inc.old_pg_upmap.insert(pg);
+                gone.push("pg_upmap");
+            }
+            match (old, sound.unwrap_or_default()) {
+                (None, _) => {}
+                (Some(_), items) if items.is_empty() => {
+                    inc.old_pg_upmap_items.insert(pg);
+                    gone.push("pg_upmap_items");
                 }
-            }
-        }
-        for (pg, items) in next.pg_upmap_items.iter() {
-            let raw = || if next.pg_upmap.contains_key(pg) { None } else { Some(next.pg_to_raw(*pg).0) };
-            if gone(pg) {
-                inc.new_pg_upmap_items.remove(pg);
-                if self.pg_upmap_items.contains_key(pg) {
-                    inc.old_pg_upmap_items.insert(*pg);
+                (Some(old), items) if *old != items => {
+                    inc.new_pg_upmap_items.insert(pg, items);
+                    gone.push("a part of pg_upmap_items");
                 }
-                continue;
+                _ => {}
             }
-            let raw = raw();
-            let kept: Vec<(OsdId, OsdId)> = items
-                .iter()
-                .filter(|(from, to)| fits(pg, to) && raw.as_ref().is_none_or(|r| r.contains(from) && !r.contains(to)))
-                .copied()
-                .collect();
-            if kept.len() == items.len() {
-                continue;
-            }
-            if kept.is_empty() {
-                inc.new_pg_upmap_items.remove(pg);
-                if self.pg_upmap_items.contains_key(pg) {
-                    inc.old_pg_upmap_items.insert(*pg);
+        }
+        let chosen = self.pg_upmap_primaries.contains_key(&pg) && !inc.old_pg_upmap_primary.contains(&pg);
+        if chosen && self.is_gone(pg) {
+            inc.old_pg_upmap_primary.insert(pg);
+            gone.push("pg_upmap_primary");
+        }
+        gone
+    }
+
+    fn is_gone(&self, pg: PgId) -> bool {
+        self.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num)
+    }
+
+    /// True for an acting set of a missing PG, or one that has no OSD which is up, is larger than the pool wants, or
+    /// equals the up set (`OSDMap::clean_temps`).
+    fn is_stale_temp(&self, pg: PgId) -> bool {
+        let Some(set) = self.pg_temp.get(&pg) else { return false };
+        let Some(pool) = self.pool(pg.pool).filter(|p| pg.seed < p.pg_num) else { return true };
+        !set.iter().any(|o| self.is_up(*o))
+            || set.len() > usize::from(pool.size)
+            || self.pg_to_up(pg).0.as_slice() == set.as_slice()
+    }
+
+    /// True for a primary that is down, is not in the acting set, or would be the primary anyway.
+    #[must_use]
+    pub fn is_stale_primary_temp(&self, pg: PgId) -> bool {
+        let Some(primary) = self.primary_temp.get(&pg) else { return false };
+        if self.is_gone(pg) || !self.is_up(*primary) {
+            return true;
+        }
+        let at = self.pg_to_up_acting(pg);
+        let first = at.acting.iter().find(|o| **o != OsdId::NONE);
+        let default = if self.pg_temp.contains_key(&pg) { first.copied() } else { Some(at.up_primary) };
+        !at.acting.contains(primary) || default == Some(*primary)
+    }
+
+    /// The replacements of a PG that still have effect. `None` if all of the PG's upmaps are void by the rules of
+    /// `OSDMap::check_pg_upmaps`: the PG is missing or about to be merged, or the set that they give breaks the pool's
+    /// rule or has an OSD without weight.
+    fn sound_upmap_items(&self, pg: PgId, rules: &mut RuleOsds) -> Option<Vec<(OsdId, OsdId)>> {
+        let pool = self.pool(pg.pool)?;
+        if pg.seed >= pool.pg_num.min(pool.pg_num_pending) {
+            return None;
+        }
+        let (raw, _) = self.pg_to_raw(pg);
+        let set = self.pg_to_raw_upmap(pg);
+        rules.learn(&self.crush, pool.crush_rule);
+        let weighs = |o: &OsdId| self.weight(*o) > 0 && rules.chooses(pool.crush_rule, *o);
+        if !set.iter().filter(|o| **o != OsdId::NONE).all(weighs) || !self.keeps_apart(pool, &set, rules) {
+            return None;
+        }
+        let useless = |whole: &Vec<OsdId>| raw.as_slice() == whole.as_slice() || whole.len() != usize::from(pool.size);
+        if self.pg_upmap.get(&pg).is_some_and(useless) {
+            return None;
+        }
+        let items = self.pg_upmap_items.get(&pg).map_or(&[][..], Vec::as_slice);
+        let out = |o: OsdId| (0..self.max_osd).contains(&o.0) && self.weight(o) == 0;
+        Some(items.iter().copied().filter(|(from, to)| raw.contains(from) && !out(*to)).collect())
+    }
+
+    /// True if the OSDs of a set are in the failure domains that the pool's rule asks for
+    /// (`CrushWrapper::verify_upmap`).
+    fn keeps_apart(&self, pool: &PgPool, set: &[OsdId], rules: &RuleOsds) -> bool {
+        let Some(rule) = self.crush.rule(pool.crush_rule.into()) else { return false };
+        rule.steps.iter().filter(|s| s.arg2 > 0).all(|s| {
+            let mut there = set.iter().filter(|o| **o != OsdId::NONE).filter_map(|o| rules.above(*o, s.arg2));
+            match s.op {
+                op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP => {
+                    let mut seen = BTreeSet::new();
+                    there.all(|a| seen.insert(a))
                 }
-            } else {
-                inc.new_pg_upmap_items.insert(*pg, kept);
+                op::CHOOSE_FIRSTN | op::CHOOSE_INDEP => {
+                    let most = i64::from(s.arg1) + if s.arg1 <= 0 { i64::from(pool.size) } else { 0 };
+                    there.collect::<BTreeSet<_>>().len() as i64 <= most
+                }
+                _ => true,
             }
-        }
-        for pg in next.pg_upmap_primaries.keys().filter(|pg| gone(pg)) {
-            inc.new_pg_upmap_primary.remove(pg);
-            if self.pg_upmap_primaries.contains_key(pg) {
-                inc.old_pg_upmap_primary.insert(*pg);
-            }
-        }
+        })
     }
 
     /// The oldest release whose clients can work with this map.
@@ -152,55 +236,72 @@ mod tests {
         Incremental::new(m.fsid, m.epoch.next(), m.modified)
     }
 
+    fn after(m: &OsdMap, change: impl FnOnce(&mut Incremental)) -> OsdMap {
+        let mut inc = next_inc(m);
+        change(&mut inc);
+        m.apply(&inc).unwrap()
+    }
+
+    fn cleaned(m: &OsdMap, pg: PgId) -> (Vec<&'static str>, OsdMap) {
+        let mut inc = next_inc(m);
+        let gone = m.clean_overrides(pg, &mut RuleOsds::default(), &mut inc);
+        (gone, m.apply(&inc).unwrap())
+    }
+
     #[test]
     fn temps_without_effect_are_removed() {
         let m = base_map();
-        let pg = PgId::new(2, 3);
+        let (pg, useful) = (PgId::new(2, 3), PgId::new(2, 4));
         let at = m.pg_to_up_acting(pg);
         let other = m.osds().find(|o| !at.up.contains(o)).unwrap();
-        let mut inc = next_inc(&m);
-        // The set equals the one without the override: it is withdrawn before it enters the map.
-        inc.new_pg_temp.insert(pg, at.up.to_vec());
-        let useful = PgId::new(2, 4);
-        inc.new_pg_temp.insert(useful, vec![other]);
-        inc.new_primary_temp.insert(pg, at.up_primary);
-        let next = m.apply(&inc).unwrap();
-        m.clean_temps(&next, &mut inc);
-        assert!(!inc.new_pg_temp.contains_key(&pg) && !inc.new_primary_temp.contains_key(&pg));
-        assert_eq!(inc.new_pg_temp[&useful], [other]);
-        // The override is removed when its only OSD goes down.
-        let m = m.apply(&inc).unwrap();
-        let mut inc = next_inc(&m);
-        inc.new_state.insert(other, osd_state::UP);
-        let next = m.apply(&inc).unwrap();
-        m.clean_temps(&next, &mut inc);
-        assert_eq!(inc.new_pg_temp[&useful], []);
+        let m = after(&m, |i| {
+            i.new_pg_temp.insert(pg, at.up.to_vec());
+            i.new_pg_temp.insert(useful, vec![other]);
+            i.new_primary_temp.insert(pg, at.up_primary);
+        });
+        let (gone, m) = cleaned(&m, pg);
+        assert_eq!(gone, ["pg_temp", "primary_temp"], "the set and the primary are those of the map");
+        assert_eq!(cleaned(&m, useful).0, [""; 0]);
+        let m = after(&m, |i| _ = i.new_state.insert(other, osd_state::UP));
+        assert_eq!(cleaned(&m, useful).0, ["pg_temp"], "its only OSD is down");
+        let m = after(&m, |i| _ = i.new_primary_temp.insert(pg, at.up[1]));
+        assert_eq!(cleaned(&m, pg).0, [""; 0]);
+        let third = m.osds().find(|o| m.is_up(*o) && !at.up.contains(o)).unwrap();
+        let m = after(&m, |i| _ = i.new_primary_temp.insert(pg, third));
+        assert_eq!(cleaned(&m, pg).0, ["primary_temp"], "a primary outside the acting set can't serve");
     }
 
     #[test]
     fn upmaps_are_removed_with_their_targets() {
-        let m = base_map();
+        let mut m = base_map();
+        m.pg_temp = crate::cow::CowMap::default();
+        m.pg_upmap = crate::cow::CowMap::default();
+        m.pg_upmap_items = crate::cow::CowMap::default();
         let pg = PgId::new(2, 3);
         let (raw, _) = m.pg_to_raw(pg);
-        let other = m.osds().find(|o| !raw.contains(o)).unwrap();
-        let mut inc = next_inc(&m);
-        inc.new_pg_upmap_items.insert(pg, vec![(raw[0], other)]);
-        let next = m.apply(&inc).unwrap();
-        m.clean_upmaps(&next, &mut inc);
-        assert_eq!(inc.new_pg_upmap_items[&pg], [(raw[0], other)], "a sound one stays");
-        let m = next;
-        assert_eq!(m.min_compat_client(), release::LUMINOUS);
-        let mut inc = next_inc(&m);
-        inc.new_weight.insert(other, 0);
-        let next = m.apply(&inc).unwrap();
-        m.clean_upmaps(&next, &mut inc);
-        assert!(inc.old_pg_upmap_items.contains(&pg));
-        // A pool that shrinks or is removed loses its upmaps.
-        let mut inc = next_inc(&m);
-        inc.old_pools.insert(pg.pool);
-        let next = m.apply(&inc).unwrap();
-        m.clean_upmaps(&next, &mut inc);
-        assert!(inc.old_pg_upmap_items.contains(&pg));
+        let host = |o: OsdId| m.crush.parent_of(o.0);
+        let apart = |o: &OsdId| raw.iter().all(|r| host(*r) != host(*o));
+        let other = m.osds().find(|o| apart(o) && m.is_in(*o) && m.is_up(*o)).unwrap();
+        let with = after(&m, |i| _ = i.new_pg_upmap_items.insert(pg, vec![(raw[0], other)]));
+        assert_eq!(cleaned(&with, pg).0, [""; 0], "a sound one stays");
+        assert_eq!(with.min_compat_client(), release::LUMINOUS);
+        assert_eq!(with.overridden_after(None, 9), [pg]);
+        assert_eq!(with.overridden_after(Some(pg), 9), []);
+        let out = after(&with, |i| _ = i.new_weight.insert(other, 0));
+        let (gone, left) = cleaned(&out, pg);
+        assert_eq!(gone, ["pg_upmap_items"]);
+        assert!(left.pg_upmap_items.is_empty());
+        // An OSD that CRUSH does not choose can't be replaced.
+        let absent = m.osds().find(|o| !raw.contains(o) && *o != other).unwrap();
+        let both = after(&m, |i| _ = i.new_pg_upmap_items.insert(pg, vec![(raw[0], other), (absent, raw[0])]));
+        let (gone, left) = cleaned(&both, pg);
+        assert_eq!(gone, ["a part of pg_upmap_items"]);
+        assert_eq!(left.pg_upmap_items.get(&pg).unwrap(), &[(raw[0], other)]);
+        let near = m.osds().find(|o| *o != raw[1] && host(*o) == host(raw[1])).unwrap();
+        let close = after(&m, |i| _ = i.new_pg_upmap_items.insert(pg, vec![(raw[0], near)]));
+        assert_eq!(cleaned(&close, pg).0, ["pg_upmap_items"], "two copies on one host");
+        let removed = after(&with, |i| _ = i.old_pools.insert(pg.pool));
+        assert_eq!(cleaned(&removed, pg).0, ["pg_upmap_items"], "the pool is gone");
         assert_eq!(m.weight(other), WEIGHT_IN);
     }
 

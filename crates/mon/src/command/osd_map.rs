@@ -158,6 +158,12 @@ fn primary_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             if !c.map().exists(o) {
                 return refuse(errno::ENOENT, format!("{o} does not exist"));
             }
+            // A primary outside the acting set would serve nothing.
+            let acting = c.map().pg_to_up_acting(pg).acting;
+            if !acting.contains(&o) {
+                let set = text(&acting);
+                return invalid(format!("{o} is not in the acting set {set} of pg {pg}; name one of its members"));
+            }
             o
         }
     };

@@ -243,7 +243,7 @@ impl MonCore {
             fence: None,
             effects: Vec::new(),
             next_token: 1 << 32,
-            ticks: 0,
+            ticks: Default::default(),
             ops: super::ops::OpTracker::default(),
             commits: (0, 0),
             now,

@@ -31,6 +31,7 @@ mod mgr;
 pub mod ops;
 pub mod options;
 mod osd;
+mod overrides;
 mod perf;
 pub(crate) mod pg_num;
 mod poolop;
@@ -165,7 +166,7 @@ pub struct MonCore {
     fence: Option<(bytes::Bytes, u64)>,
     effects: Vec<Effect>,
     next_token: u64,
-    ticks: u64,
+    ticks: tick::Ticks,
     /// Requests in flight, and recent ones.
     pub ops: OpTracker,
     commits: (u64, u64),

@@ -205,7 +205,7 @@ impl MonCore {
     /// Sets the target of pools in autoscale mode `on` whose number of PGs is far off.
     fn tick_autoscale(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
-        if !self.ticks.is_multiple_of(AUTOSCALE_SECONDS)
+        if !self.ticks.count.is_multiple_of(AUTOSCALE_SECONDS)
             || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
             || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON)
         {

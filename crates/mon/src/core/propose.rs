@@ -27,6 +27,8 @@ use super::waiter::Waiter;
 
 /// Most epochs removed by one proposal.
 pub(super) const TRIM_BATCH: u32 = 250;
+/// Chosen primaries that are checked against the acting set with each epoch: the first ones.
+const PRIMARIES_CHECKED: usize = 64;
 /// Number of configuration changes kept in the history.
 pub(super) const CONFIG_HISTORY_KEEP: usize = 1000;
 
@@ -204,7 +206,8 @@ impl MonCore {
         inc.old_pg_upmap.extend(upmap);
         inc.old_pg_upmap_items.extend(items);
         inc.new_pg_temp.retain(|pg, _| !inc.old_pools.contains(&pg.pool));
-        if old.pg_temp.is_empty() && old.primary_temp.is_empty() && inc.new_pg_temp.is_empty() {
+        let none = old.pg_temp.is_empty() && old.primary_temp.is_empty();
+        if none && inc.new_pg_temp.is_empty() && inc.new_primary_temp.is_empty() {
             return Ok(());
         }
         let next = old.apply(inc)?;
@@ -215,8 +218,10 @@ impl MonCore {
                 inc.new_pg_temp.insert(*pg, Vec::new());
             }
         }
-        for (pg, osd) in next.primary_temp.iter() {
-            if next.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num) || !next.is_up(*osd) {
+        for (n, (pg, osd)) in next.primary_temp.iter().enumerate() {
+            let gone = next.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num) || !next.is_up(*osd);
+            // A tick removes others that have no effect (`overrides`).
+            if gone || n < PRIMARIES_CHECKED && next.is_stale_primary_temp(*pg) {
                 inc.new_primary_temp.insert(*pg, OsdId(-1));
             }
         }

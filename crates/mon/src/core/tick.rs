@@ -23,14 +23,23 @@ const SAMPLE_SECONDS: u64 = 2;
 /// Most snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
 const MAX_PURGE: u64 = 100_000;
 
+/// Number of ticks, and work that several of them share.
+#[derive(Debug, Default)]
+pub(super) struct Ticks {
+    /// Ticks since the process began.
+    pub(super) count: u64,
+    /// Progress of the pass over overrides of placement.
+    pub(super) overrides: super::overrides::Overrides,
+}
+
 impl MonCore {
     pub(super) fn tick(&mut self) {
-        self.ticks += 1;
+        self.ticks.count += 1;
         self.tick_auth();
         self.tick_tickets();
         self.tick_leaving();
         self.tick_audit();
-        if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
+        if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
             self.state.mgr.stats.tick(self.now);
         }
         self.tick_mgr();
@@ -51,10 +60,11 @@ impl MonCore {
         self.tick_full_pools();
         self.tick_purged_snaps();
         self.tick_pg_num();
+        self.tick_overrides();
         self.tick_fs();
         self.tick_mutes();
         self.tick_trim();
-        if self.ticks.is_multiple_of(SAMPLE_SECONDS) {
+        if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
             self.tick_pgmap_line();
         }
     }

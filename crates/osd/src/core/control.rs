@@ -610,7 +610,8 @@ impl Control {
         self.hb.handle_map(&last, active || self.rejoin.is_waiting());
         self.pg_temp.retain(|pg, want| {
             let shown = last.pg_temp.get(pg).map(Vec::as_slice).unwrap_or_default();
-            shown != want.as_slice() && last.pg_to_up_acting(*pg).acting_primary == me
+            let named = last.primary_temp.contains_key(pg);
+            (shown != want.as_slice() || named) && last.pg_to_up_acting(*pg).acting_primary == me
         });
         self.release_creates(&last);
         if active && !was_active {

@@ -87,11 +87,16 @@ impl MonCore {
             let current = map.pg_temp.get(&pg).cloned().unwrap_or_default();
             // A request for the up set itself means no override.
             let want = if want.as_slice() == now.up.as_slice() { Vec::new() } else { want };
-            if current == want {
+            let named = map.primary_temp.contains_key(&pg);
+            if current == want && !named {
                 continue;
             }
             let inc = self.pending.inc_mut(&self.state);
             inc.new_pg_temp.insert(pg, want);
+            // The request says nothing about the primary, so the set alone decides, as in Ceph.
+            if named || inc.new_primary_temp.contains_key(&pg) {
+                inc.new_primary_temp.insert(pg, OsdId(-1));
+            }
             changed = true;
         }
         if changed {

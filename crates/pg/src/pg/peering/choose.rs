@@ -39,6 +39,8 @@ pub(in crate::pg) struct Choice {
     pub version: Eversion,
     /// The wanted acting set: in a replicated PG the primary first, in an erasure-coded PG each shard at its place.
     pub want: Vec<OsdId>,
+    /// The copy that leads the wanted acting set. The logs of all others overlap its log.
+    pub lead: PeerId,
     /// Members of the up set that need backfill.
     pub backfill: Vec<PeerId>,
 }
@@ -171,15 +173,10 @@ impl Pg {
             return;
         };
         self.state = State::GetInfo;
-        let m = &self.info.interval.mapping;
         let coded = self.is_coded();
-        let same = |a: &[OsdId], b: &[OsdId]| {
-            if coded { a == b } else { a.len() == b.len() && a.iter().all(|o| b.contains(o)) }
-        };
-        let first = c.want.iter().find(|o| **o != OsdId::NONE).copied();
-        let wanted = first == Some(m.acting_primary) && same(&c.want, &m.acting);
-        if !wanted {
-            let is_up = first == Some(m.up_primary) && same(&c.want, &m.up);
+        if !(c.lead == me && self.is_acting_set(&c.want)) {
+            let m = &self.info.interval.mapping;
+            let is_up = c.lead.osd == m.up_primary && self.is_same_set(&c.want, &m.up);
             let want = if is_up { Vec::new() } else { c.want };
             if self.peers.want.as_ref() != Some(&want) {
                 tracing::info!(pg = %self.cfg.spg, ?want, "asking the monitor for another acting set");
@@ -263,36 +260,42 @@ impl Pg {
         let m = &self.info.interval.mapping;
         let map = self.map.as_ref()?;
         let size = self.info.interval.size as usize;
+        let mut strays: Vec<(PeerId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
+        strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
+        // The members and backfill targets of a set with this primary.
+        let fill = |primary: PeerId| {
+            // All other logs must reach the tail of the primary's log, which does not move. (A primary without a log
+            // takes over the authoritative one as a whole.)
+            let own_tail = info_of(primary).unwrap_or(&blank).log_tail;
+            let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { own_tail };
+            let usable = |o: PeerId| reaches(o, tail);
+            let (mut want, mut backfill) = (vec![primary], Vec::new());
+            for o in m.up(false).iter().filter(|o| *o != primary) {
+                if usable(o) {
+                    want.push(o);
+                } else if !self.peers.failed.contains(&o) {
+                    backfill.push(o);
+                }
+            }
+            // Where CRUSH finds too few places, or places that have to be filled first, copies stay where they are.
+            for o in m.acting(false).iter().chain(strays.iter().map(|(o, _)| *o)) {
+                let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o.osd);
+                if want.len() < size && has && !want.contains(&o) && !backfill.contains(&o) {
+                    want.push(o);
+                }
+            }
+            (want.into_iter().map(|p| p.osd).collect::<Vec<OsdId>>(), backfill)
+        };
         // The primary takes over the authoritative log, so its own log must reach the tail of that log.
         let up_primary = PeerId::from(m.up_primary);
         let leads = m.up.contains(&m.up_primary) && reaches(up_primary, best.log_tail);
-        let primary = if leads { up_primary } else { *auth };
-        // All other logs must reach the tail of the primary's log, which does not move. (A primary without a log
-        // takes over the authoritative one as a whole.)
-        let tail = if acts(Bug::TailOfAuthority) { best.log_tail } else { info_of(primary).unwrap_or(&blank).log_tail };
-        let usable = |o: PeerId| reaches(o, tail);
-        let (mut want, mut backfill) = (vec![primary], Vec::new());
-        for o in m.up(false).iter().filter(|o| *o != primary) {
-            if usable(o) {
-                want.push(o);
-            } else if !self.peers.failed.contains(&o) {
-                backfill.push(o);
-            }
-        }
-        let mut strays: Vec<(PeerId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
-        strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
-        // An up set without backfill targets that may serve is left alone, however small. Otherwise it would give way
-        // to a larger acting set, and that to the up set after recovery, without end.
-        let size = if backfill.is_empty() { self.info.interval.min_size as usize } else { size };
-        let more = m.acting(false).iter().chain(strays.iter().map(|(o, _)| *o));
-        for o in more {
-            let has = info_of(o).is_some() && usable(o) && map.osds.is_up(o.osd);
-            if want.len() < size && has && !want.contains(&o) && !backfill.contains(&o) {
-                want.push(o);
-            }
-        }
-        let version = best.last_update;
-        Some(Choice { auth: *auth, version, want: want.into_iter().map(|p| p.osd).collect(), backfill })
+        let preferred = if leads { up_primary } else { *auth };
+        let named = self.named_primary().filter(|p| reaches(*p, best.log_tail)).map(|p| (p, fill(p)));
+        let (lead, (want, backfill)) = match named.filter(|(_, (want, _))| self.is_acting_set(want)) {
+            Some(kept) => kept,
+            None => (preferred, fill(preferred)),
+        };
+        Some(Choice { auth: *auth, version: best.last_update, want, lead, backfill })
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -377,7 +380,7 @@ impl Pg {
             let h = &mut info.history;
             h.last_epoch_started = epoch;
             h.last_interval_started = h.same_interval_since;
-            if self.missing.is_empty() && self.up_set().len() == self.acting_set().len() {
+            if self.missing.is_empty() && self.has_all_copies() {
                 h.last_epoch_clean = epoch;
                 h.last_interval_clean = h.same_interval_since;
                 info.past.clear();
@@ -503,82 +506,6 @@ impl Pg {
         for o in to {
             self.tell(o, &b);
         }
-    }
-
-    /// Checks whether all copies are complete and in place. If so the PG is clean: past intervals are dropped and
-    /// strays removed.
-    pub(in crate::pg) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        // Too few copies to serve recover as well: those they fill may make up the number.
-        let started = matches!(self.state, State::Active | State::Quiesced | State::Peered);
-        if self.peers.clean || !started || self.stopping || !self.is_recovered() {
-            return;
-        }
-        let m = &self.info.interval.mapping;
-        let up = self.up_set();
-        let usable = up.iter().filter(|o| !self.peers.failed.contains(o)).count();
-        let serves = self.state != State::Peered;
-        if serves && usable < up.len() {
-            // A failed copy is missing until its OSD is restarted or marked out.
-            return;
-        }
-        if m.up != m.acting {
-            // An erasure-coded PG may have a shard at an index that is a hole in the map; it stays.
-            let hole = |(up, acting): (&OsdId, &OsdId)| *up == OsdId::NONE && *acting != OsdId::NONE;
-            if self.is_coded() && m.up.iter().zip(&m.acting).any(hole) {
-                return;
-            }
-            // The up set is complete and may serve. If it only differs in order, the monitor may drop the exception.
-            if self.peers.want.is_none() && usable >= self.info.interval.min_size as usize {
-                tracing::info!(pg = %self.cfg.spg, "recovered; asking the monitor for the up set");
-                self.peers.want = Some(Vec::new());
-                self.outbox.push(Effect::WantPgTemp(Vec::new()));
-            }
-            return;
-        }
-        if !serves {
-            return;
-        }
-        self.peers.clean = true;
-        // The infos of members are no longer needed.
-        for (_, k) in self.peers.known.iter_mut().filter(|(o, _)| self.peers.members.contains_key(o)) {
-            *k = None;
-        }
-        self.tell_ready();
-        let epoch = self.epoch();
-        let h = &mut self.info.history;
-        let known = h.last_epoch_clean >= h.same_interval_since && self.info.past.is_empty();
-        if !known {
-            h.last_epoch_clean = epoch;
-            h.last_interval_clean = h.same_interval_since;
-            self.info.past.clear();
-            self.share_history(true);
-            self.start_work(Work::SaveInfo, None, now, store, out);
-        }
-        self.purge_strays();
-    }
-
-    /// Tells strays and failed copies outside the acting and up sets to remove themselves.
-    pub(in crate::pg) fn purge_strays(&mut self) {
-        let (acting, up) = (self.acting_set(), self.up_set());
-        if acting.len() < self.info.interval.size as usize {
-            // The strays may soon be the only copies left.
-            return;
-        }
-        let strays: Vec<PeerId> = self
-            .peers
-            .known
-            .iter()
-            .filter(|(_, k)| k.is_some())
-            .map(|(o, _)| *o)
-            .chain(self.peers.failed.iter().copied())
-            .filter(|o| !acting.contains(*o) && !up.contains(*o))
-            .collect();
-        for o in strays {
-            self.peers.known.remove(&o);
-            self.peers.failed.used().map(|f| f.remove(&o));
-            self.tell(o, &Body::Remove);
-        }
-        self.ask_others();
     }
 }
 

@@ -6,6 +6,7 @@
 //! - `shards`: the differences in erasure-coded PGs
 //! - `touched`: shards that lack entries but have current bytes
 //! - `session`: messages among copies, and their repetition
+//! - `settle`: the acting set to stay in, and a clean PG
 //! - `failed`: a copy that failed and takes no part
 
 pub(in crate::pg) mod choose;
@@ -13,5 +14,6 @@ pub(in crate::pg) mod failed;
 pub(in crate::pg) mod log_merge;
 pub(in crate::pg) mod member;
 pub(in crate::pg) mod session;
+pub(in crate::pg) mod settle;
 pub(in crate::pg) mod shards;
 pub(in crate::pg) mod touched;

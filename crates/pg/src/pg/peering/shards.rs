@@ -126,22 +126,44 @@ impl Pg {
                 .or_else(|| strays.first().map(|(_, p)| *p))
         };
         let size = self.info.interval.size as usize;
+        let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
+        let first =
+            |want: &[OsdId]| want.iter().enumerate().find(|(_, o)| **o != OsdId::NONE).map(|(i, o)| peer(i, *o));
+        // The shard that leads an acting set which the map gets by a request.
+        let lead_of = |want: &[OsdId]| if want == m.up { m.up(true).on(m.up_primary) } else { first(want) };
         // The primary takes over the authoritative log, and all others must reach the tail of the result.
-        let primary = (0..size).find_map(|place| at(place, best.log_tail))?;
-        let tail = info_of(primary).unwrap_or(&blank).log_tail.max(best.log_tail);
-        let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
-        if self.info.interval.min_size as usize > k {
-            spread(&mut want, &m.up, k);
-            // The holes may have changed the primary.
-            let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
-            let lead = want.iter().enumerate().find(|(_, o)| **o != OsdId::NONE).map(|(i, o)| peer(i, *o))?;
+        let fill = |lead: PeerId| {
+            let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
+            let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
+            if self.info.interval.min_size as usize > k {
+                spread(&mut want, &m.up, k);
+            }
+            want
+        };
+        let drop_short = |want: &mut Vec<OsdId>, lead: PeerId| {
             let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
             for (i, o) in want.iter_mut().enumerate().filter(|(_, o)| **o != OsdId::NONE) {
                 if !usable(peer(i, *o), tail) {
                     *o = OsdId::NONE;
                 }
             }
-        }
+        };
+        let known_first = (0..size).find_map(|place| at(place, best.log_tail))?;
+        // This shard may stay the primary of the present acting set, whatever its place.
+        let candidates = [Some(me), m.up(true).on(m.up_primary), Some(known_first)];
+        let fits =
+            |(lead, want): &(PeerId, Vec<OsdId>)| *lead == me && *want == m.acting || lead_of(want) == Some(*lead);
+        let leads = candidates.into_iter().flatten().filter(|p| usable(*p, best.log_tail));
+        let (lead, want) = match leads.map(|p| (p, fill(p))).find(fits) {
+            Some(found) => found,
+            None => {
+                let mut want = fill(known_first);
+                // The holes may have changed the primary.
+                let lead = lead_of(&want)?;
+                drop_short(&mut want, lead);
+                (lead_of(&want)?, want)
+            }
+        };
         let mut backfill = Vec::new();
         for p in self.up_set().iter() {
             let chosen = usize::try_from(p.shard.0).ok().and_then(|i| want.get(i)) == Some(&p.osd);
@@ -150,7 +172,26 @@ impl Pg {
             }
         }
         let there = want.iter().filter(|o| **o != OsdId::NONE).count();
-        (there >= k).then_some(Choice { auth: *auth, version, want, backfill })
+        (there >= k).then_some(Choice { auth: *auth, version, want, lead, backfill })
+    }
+
+    /// The acting set of a PG whose shards lack nothing: each shard where the up set has it, else where it is.
+    /// `strays`: shards outside the acting set whose logs overlap the primary's.
+    pub(in crate::pg) fn settled_shards(&self, strays: &[PeerId]) -> Vec<OsdId> {
+        let m = &self.info.interval.mapping;
+        let mut want = Vec::new();
+        for place in 0..self.info.interval.size as usize {
+            let shard = ShardId(i8::try_from(place).unwrap_or(i8::MAX));
+            let of = |set: &[OsdId]| set.get(place).map(|o| PeerId { osd: *o, shard }).filter(|p| p.osd != OsdId::NONE);
+            let sound = |p: &PeerId| !self.peers.failed.contains(p);
+            let stray = || strays.iter().find(|p| p.shard == shard).copied();
+            let there = of(&m.up).filter(sound).or_else(|| of(&m.acting).filter(sound)).or_else(stray);
+            want.push(there.map_or(OsdId::NONE, |p| p.osd));
+        }
+        if let Some(k) = self.shards_needed().filter(|k| self.info.interval.min_size as usize > *k) {
+            spread(&mut want, &m.up, k);
+        }
+        want
     }
 }
 

@@ -510,7 +510,9 @@ impl Pg {
 
     /// Reports that this PG is ready to merge: it serves nothing, and all copies are equal.
     pub(in crate::pg) fn tell_ready(&mut self) {
-        if self.state == State::Quiesced && self.peers.clean && self.is_settled() && !self.stopping {
+        // Copies of the two PGs that stay where CRUSH has no place for them may be on different OSDs.
+        let placed = self.info.interval.mapping.up == self.info.interval.mapping.acting;
+        if self.state == State::Quiesced && self.peers.clean && placed && self.is_settled() && !self.stopping {
             let h = &self.info.history;
             self.outbox.push(Effect::ReadyToMerge {
                 version: self.info.last_update,
