@@ -174,6 +174,8 @@ pub struct ClusterState {
     pub clocks: super::clocks::Clocks,
     /// The error of the newest request to the state store, until one succeeds (volatile).
     pub store_error: Option<String>,
+    /// Cut links between OSDs.
+    pub cuts: super::cuts::Cuts,
     /// Start time of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.

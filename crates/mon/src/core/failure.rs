@@ -95,11 +95,26 @@ impl FailureReports {
         self.targets.keys().copied()
     }
 
-    /// Drops reports that were not renewed.
+    /// Pairs of OSDs of which each has reported the other for longer than `grace`, the smaller number first.
+    pub(super) fn links(&self, grace: Duration, now: Utime) -> impl Iterator<Item = (OsdId, OsdId)> + '_ {
+        let old = move |r: &Report| since(now, r.failed_since) >= grace;
+        self.targets.iter().flat_map(move |(a, by)| {
+            let mutual = by.iter().filter(move |(b, r)| *a < **b && old(r) && self.by(**b, *a).is_some_and(old));
+            mutual.map(|(b, _)| (*a, *b))
+        })
+    }
+
+    fn by(&self, target: OsdId, reporter: OsdId) -> Option<&Report> {
+        self.targets.get(&target)?.get(&reporter)
+    }
+
+    /// Drops reports that were not renewed. Those of both ends of a link are kept: they tell of a cut that lasts.
     pub(super) fn expire(&mut self, opts: &MonOptions, now: Utime) {
         let limit = opts.heartbeat_grace + REPORT_KEEP;
-        self.targets.retain(|_, r| {
-            r.retain(|_, rep| since(now, rep.failed_since) <= limit);
+        let links: BTreeSet<(OsdId, OsdId)> = self.links(limit, now).collect();
+        self.targets.retain(|t, r| {
+            let mutual = |o: &OsdId| links.contains(&(*t.min(o), *t.max(o)));
+            r.retain(|o, rep| since(now, rep.failed_since) <= limit || mutual(o));
             !r.is_empty()
         });
     }

@@ -179,6 +179,7 @@ impl Loaded {
             mons_up: None,
             clocks: Default::default(),
             store_error: None,
+            cuts: super::cuts::Cuts::default(),
             started: now,
             random,
         };

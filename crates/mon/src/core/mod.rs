@@ -14,6 +14,7 @@ pub mod cluster_state;
 mod commands;
 mod commit;
 pub mod config;
+pub mod cuts;
 mod deferred;
 mod elsewhere;
 mod failure;

@@ -54,6 +54,7 @@ impl MonCore {
         for osd in suspects {
             self.check_failure(osd);
         }
+        self.tick_cuts();
         self.tick_beacons();
         self.tick_down_out();
         self.tick_blocklist();

@@ -664,7 +664,7 @@ impl Control {
             self.ask_maps();
             return;
         }
-        if !self.rejoin.may_boot(self.hb.health(now), now) {
+        if !self.rejoin.may_boot(self.hb.health(now), &self.hb.missed(), now) {
             return;
         }
         self.send_boot();

@@ -89,6 +89,8 @@ struct Peer {
     addrs: [AddrVec; 2],
     links: [LinkState; 2],
     reported: bool,
+    /// Reported when this OSD was marked down, and not reached since.
+    missed: bool,
 }
 
 /// Heartbeat machine of an OSD; see the module.
@@ -147,6 +149,9 @@ impl Heartbeats {
     pub fn set_reporting(&mut self, on: bool) {
         if on && !self.reporting {
             self.handle_mon_session();
+        }
+        if !on && self.reporting {
+            self.peers.values_mut().for_each(|p| p.missed = p.reported);
         }
         self.reporting = on;
     }
@@ -224,6 +229,7 @@ impl Heartbeats {
                 ],
                 links: [LinkState::default(), LinkState::default()],
                 reported: false,
+                missed: false,
             };
             for l in LINKS {
                 self.out.extend(connect(o, l, &mut peer));
@@ -333,6 +339,7 @@ impl Heartbeats {
         }
         let grace = self.grace;
         let well = p.links.iter().all(|s| s.unanswered.is_none_or(|(_, at)| now.mono - at < grace));
+        p.missed &= !(well && p.links.iter().all(|s| s.unanswered.is_none()));
         if p.reported && well {
             p.reported = false;
             let f = failure(self.fsid, osd, p, epoch, failure_flags::ALIVE, 0);
@@ -351,6 +358,13 @@ impl Heartbeats {
     #[must_use]
     pub fn peers(&self) -> Vec<OsdId> {
         self.peers.keys().copied().collect()
+    }
+
+    /// Peers that this OSD had reported when it was marked down, which are up and have not answered since. The map that
+    /// shows them down or started anew ends that.
+    #[must_use]
+    pub fn missed(&self) -> Vec<OsdId> {
+        self.peers.iter().filter(|(_, p)| p.missed).map(|(o, _)| *o).collect()
     }
 
     /// Number of peers that answered within the grace period on both links, and of all peers.

@@ -2,9 +2,10 @@
 //!
 //! An unreliable link would make an OSD go down and up forever, and each turn makes all its PGs peer again. So
 //! each repetition within a window doubles the pause before the next boot. An OSD that can't reach its peers
-//! does not boot. (Ceph exits after the sixth time in ten minutes; a process that stays can still be queried.)
+//! does not boot, and neither does one that misses a peer which it had reported: the monitor took one end of a cut link
+//! out of service, and the link has to work before both can serve again. (Ceph exits after the sixth time in ten minutes; a process that stays can still be queried.)
 
-use base::{Mono, Now};
+use base::{Mono, Now, OsdId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -55,16 +56,17 @@ impl Rejoin {
         self.not_before.is_some()
     }
 
-    /// True if the OSD may boot. `health` is the number of peers that answer, and of all.
-    pub fn may_boot(&mut self, health: (usize, usize), now: Now) -> bool {
+    /// True if the OSD may boot. `health` is the number of peers that answer, and of all; `missed` has the peers that it
+    /// had reported when it was marked down, and that do not answer yet.
+    pub fn may_boot(&mut self, health: (usize, usize), missed: &[OsdId], now: Now) -> bool {
         let Some(at) = self.not_before else { return true };
         if now.mono < at {
             return false;
         }
         let (well, all) = health;
-        let ok = well * 3 >= all * HEALTHY_THIRDS;
+        let ok = well * 3 >= all * HEALTHY_THIRDS && missed.is_empty();
         if !ok {
-            tracing::info!(well, all, "waiting for heartbeat peers before booting again");
+            tracing::info!(well, all, ?missed, "waiting for heartbeat peers before booting again");
             self.look_at = now.mono + LOOK_EVERY;
         }
         ok
@@ -111,16 +113,17 @@ mod tests {
     #[test]
     fn boots_after_the_pause_once_a_third_of_the_peers_answers() {
         let mut r = Rejoin::default();
-        assert!(r.may_boot((0, 9), at(0)), "the first boot waits for nobody");
+        assert!(r.may_boot((0, 9), &[], at(0)), "the first boot waits for nobody");
         r.marked_down(at(0));
-        assert!(!r.may_boot((2, 9), at(0)));
-        assert!(r.may_boot((3, 9), at(0)));
-        assert!(r.may_boot((0, 0), at(0)), "nobody to ask");
+        assert!(!r.may_boot((2, 9), &[], at(0)));
+        assert!(r.may_boot((3, 9), &[], at(0)));
+        assert!(!r.may_boot((8, 9), &[OsdId(4)], at(0)), "the other end of a cut link");
+        assert!(r.may_boot((0, 0), &[], at(0)), "nobody to ask");
         r.came_up();
         r.marked_down(at(1));
-        assert!(!r.may_boot((9, 9), at(1)));
+        assert!(!r.may_boot((9, 9), &[], at(1)));
         assert_eq!(r.next_deadline(), Some(at(2).mono));
         assert!(r.is_due(at(2)) && !r.is_due(at(2)));
-        assert!(r.may_boot((9, 9), at(2)));
+        assert!(r.may_boot((9, 9), &[], at(2)));
     }
 }

@@ -4,6 +4,7 @@ use super::{Check, Checks, Severity};
 use crate::command::config::mon_option;
 use crate::core::clocks::clock_drift_allowed;
 use crate::core::cluster_state::ClusterState;
+use crate::core::cuts::names;
 use base::Now;
 
 /// The alerts collected so far.
@@ -95,7 +96,18 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         let summary = format!("mon {name} cannot write its state; nothing can be changed");
         a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
+    cut_links(a, state);
     slow_ops(a, state);
+}
+
+/// Links between OSDs that are cut while both ends reach the monitors.
+fn cut_links(a: &mut Adder, state: &ClusterState) {
+    let apart = |x: &dyn std::fmt::Display, y: &str| format!("{x} and {y} do not reach each other");
+    let cuts = &state.cuts;
+    let open = cuts.open.iter().map(|(x, y)| format!("{}; both are in service", apart(x, &y.to_string())));
+    let out = cuts.out.iter().filter(|(o, _)| state.osdmap.is_down(**o));
+    let out = out.map(|(o, peers)| format!("{}; {o} is out of service until they do", apart(o, &names(peers))));
+    a.add_some("OSD_LINK_CUT", Severity::Warn, "links between osds are cut", open.chain(out).collect());
 }
 
 fn slow_ops(a: &mut Adder, state: &ClusterState) {

@@ -36,7 +36,7 @@ impl MonCore {
     }
 
     /// Answers with maps above `have`, now or after the pending change is committed.
-    fn maps_after_commit(&mut self, c: ConnKey, have: Epoch) {
+    pub(super) fn maps_after_commit(&mut self, c: ConnKey, have: Epoch) {
         self.waiters.push(Waiter::Maps(c, have));
     }
 

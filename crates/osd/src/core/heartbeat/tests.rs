@@ -172,3 +172,32 @@ fn an_osd_that_is_down_reports_no_peer_until_it_is_up() {
     assert_eq!(h.health(at(47)), (5, 5));
     assert_eq!(h.ping_times(at(47)).len(), 5);
 }
+
+#[test]
+fn a_peer_that_was_reported_is_missed_until_it_answers_or_is_down() {
+    let m = up(8, 2);
+    let (quiet, dead) = (OsdId(2), OsdId(3));
+    let mut h = watching(&m);
+    for s in 0..30 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        answer_all(&mut h, &m, at(s), &[quiet, dead]);
+    }
+    assert!(h.missed().is_empty(), "while it serves");
+    h.set_reporting(false);
+    assert_eq!(h.missed(), [quiet, dead]);
+    let m = change(&m, |i| {
+        i.new_state.insert(dead, osd_state::UP);
+    });
+    h.handle_map(&m, true);
+    assert_eq!(h.missed(), [quiet]);
+    for s in 30..60 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        answer_all(&mut h, &m, at(s), &[quiet]);
+    }
+    assert_eq!(h.missed(), [quiet]);
+    for s in 60..70 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        answer_all(&mut h, &m, at(s), &[]);
+    }
+    assert!(h.missed().is_empty());
+}
