@@ -1,21 +1,27 @@
 //! `belemnite state`: export and import of the monitors' state, for backups and for moves between a monitor's file and
-//! etcd.
+//! etcd; states that are older than the cluster; a state made anew from the OSDs' maps.
 
 use crate::admin;
 use crate::cli::Target;
 use crate::conf::Conf;
+use crate::store::Offline;
+use auth::Keyring;
+use base::Epoch;
+use base::id::Uuid;
+use mon::host::advance;
+use mon::host::archive::Place;
+use mon::host::mkfs::MkfsOptions;
 use std::fs::OpenOptions;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 type Error = Box<dyn std::error::Error>;
 
 /// Subcommands of `belemnite state`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum StateCommand {
-    /// Write the state to a new file. The file has all keys of the cluster's entities. A monitor with its state in a
-    /// file must be stopped
+    /// Write the state to a new file, also while monitors run. The file has all keys of the cluster's entities
     Export {
         /// Name of the monitor with the state, without `mon.`
         #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
@@ -31,6 +37,30 @@ pub(crate) enum StateCommand {
         id: String,
         /// File written by `export`
         file: PathBuf,
+        /// The file is a backup, and the cluster went on after it: move the epochs of the maps by N, beyond those that
+        /// OSDs have
+        #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000000")]
+        advance: Option<u32>,
+    },
+    /// Move the epochs of the maps beyond those that OSDs have, in a state that is older than the cluster. All monitors
+    /// must be stopped
+    Advance {
+        /// Name of the monitor with the state, without `mon.`
+        #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
+        id: String,
+        /// Number of epochs
+        #[arg(long, value_name = "N", default_value_t = mon::core::advance::ADVANCE)]
+        by: u32,
+    },
+    /// Make a lost state anew from the maps in stopped OSDs, for a single monitor. Options, file systems and all keys but
+    /// those of monitors, OSDs and client.admin are lost
+    Rebuild {
+        /// Name of the monitor that gets the state, without `mon.`
+        #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
+        id: String,
+        /// File or device of an OSD's store; name as many as there are, since the newest map counts
+        #[arg(long = "osd", value_name = "PATH", required = true)]
+        osds: Vec<PathBuf>,
     },
 }
 
@@ -38,29 +68,165 @@ pub(crate) enum StateCommand {
 pub(crate) fn run(t: &Target, c: StateCommand) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     match c {
-        StateCommand::Export { id, file } => {
-            let place = admin::state_place(&conf, &id)?;
-            let shown = file.display();
-            let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
-            let out = out.map_err(|e| format!("{shown}: {e}"))?;
-            let sync = out.try_clone()?;
-            let n = match mon::host::archive::export(&place, &mut BufWriter::new(out)) {
-                Ok(n) => n,
-                Err(e) => {
-                    // An incomplete state is useless.
-                    std::fs::remove_file(&file)?;
-                    return Err(e.into());
-                }
-            };
-            sync.sync_all()?;
-            println!("{n} records written to {shown}");
-        }
-        StateCommand::Import { id, file } => {
+        StateCommand::Export { id, file } => export(&conf, &id, &file),
+        StateCommand::Import { id, file, advance: by } => {
             let place = admin::state_place(&conf, &id)?;
             let input = std::fs::File::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let n = mon::host::archive::import(&place, &mut BufReader::new(input))?;
-            println!("{n} records read from {}", file.display());
+            say(format_args!("{n} records read from {}", file.display()));
+            by.map_or(Ok(()), |by| move_on(&place, by))
+        }
+        StateCommand::Advance { id, by } => move_on(&admin::state_place(&conf, &id)?, by),
+        StateCommand::Rebuild { id, osds } => rebuild(&conf, &id, &osds),
+    }
+}
+
+fn say(text: impl std::fmt::Display) {
+    // What was done stays done if nobody reads it.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn export(conf: &Conf, id: &str, file: &Path) -> Result<(), Error> {
+    let place = admin::state_place(conf, id)?;
+    let shown = file.display();
+    if let (Place::Directory(_), Some(socket)) = (&place, conf.get("mon", id, "admin_socket"))
+        && let Some(answer) = running(Path::new(&socket), file)?
+    {
+        say(answer);
+        return Ok(());
+    }
+    let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let out = out.map_err(|e| format!("{shown}: {e}"))?;
+    let sync = out.try_clone()?;
+    let n = match mon::host::archive::export(&place, &mut BufWriter::new(out)) {
+        Ok(n) => n,
+        Err(e) => {
+            // An incomplete state is useless.
+            std::fs::remove_file(file)?;
+            return Err(e.into());
+        }
+    };
+    sync.sync_all()?;
+    say(format_args!("{n} records written to {shown}"));
+    Ok(())
+}
+
+/// Lets a running monitor write its state to the file; `None` if none runs.
+fn running(socket: &Path, file: &Path) -> Result<Option<String>, Error> {
+    let file = std::path::absolute(file)?;
+    let path = file.to_str().ok_or("the path of the file is not UTF-8")?;
+    let request = serde_json::json!({ "prefix": "state export", "file": path }).to_string();
+    match crate::up::control::talk(socket, &request) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(crate::up::control::AskError::NotRunning(_)) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn move_on(place: &Place, by: u32) -> Result<(), Error> {
+    let (from, to) = advance::advance(place, by)?;
+    say(format_args!("the OSD map went from epoch {from} to {to}; OSDs take it when the monitor runs"));
+    Ok(())
+}
+
+/// The newest map in a store of the cluster.
+fn newest_map(path: &Path, fsid: Uuid) -> Result<std::sync::Arc<cluster::OsdMap>, Error> {
+    let mut s = Offline::open(path)?;
+    let loaded = s.read(|s, t| osd::core::mapstore::load(s, t, fsid));
+    let (sb, maps, _) =
+        loaded.map_err(|e| format!("{}: {e:?}", path.display()))?.map_err(|e| format!("{}: {e}", path.display()))?;
+    let map = maps.current().cloned().ok_or_else(|| format!("{}: {} has no map yet", path.display(), sb.whoami))?;
+    say(format_args!("{}: {} has map {}", path.display(), sb.whoami, map.epoch));
+    Ok(map)
+}
+
+const OSD_CAPS: &str =
+    "\tcaps mgr = \"allow profile osd\"\n\tcaps mon = \"allow profile osd\"\n\tcaps osd = \"allow *\"\n";
+
+fn rebuild(conf: &Conf, id: &str, osds: &[PathBuf]) -> Result<(), Error> {
+    let get = |k: &str| conf.get("mon", id, k);
+    let Place::Directory(data_dir) = admin::state_place(conf, id)? else {
+        return Err(
+            "a state is made anew in a monitor's directory only; `state export` and `import` move it to etcd".into()
+        );
+    };
+    let fsid = get("fsid").ok_or("the configuration names no fsid")?;
+    let fsid = Uuid::parse(fsid.trim()).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?;
+    let mut best: Option<std::sync::Arc<cluster::OsdMap>> = None;
+    for path in osds {
+        let map = newest_map(path, fsid)?;
+        if best.as_ref().is_none_or(|b| b.epoch < map.epoch) {
+            best = Some(map);
         }
     }
+    let map = best.ok_or("no store was named")?;
+    let mut text = String::new();
+    // Keys of the keyrings in place stay; the others are made by the new state.
+    let wanted = [("mon", id, get("keyring")), ("client", "admin", conf.get("client", "admin", "keyring"))];
+    for (kind, who, path) in wanted {
+        let Some(path) = path else { continue };
+        match std::fs::read_to_string(&path) {
+            Ok(more) => {
+                Keyring::parse(&more).map_err(|e| format!("keyring {path}: {e}"))?;
+                text += &format!("{more}\n");
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let name = if kind == "mon" { "mon.".to_owned() } else { format!("{kind}.{who}") };
+                let ring = format!("[{name}]\n\tkey = {}\n\tcaps mon = \"allow *\"\n", admin::new_key()?);
+                let more = if kind == "mon" {
+                    ""
+                } else {
+                    "\tcaps mds = \"allow *\"\n\tcaps mgr = \"allow *\"\n\tcaps osd = \"allow *\"\n"
+                };
+                text += &put_ring(Path::new(&path), &(ring + more))?;
+            }
+            Err(e) => return Err(format!("keyring {path}: {e}").into()),
+        }
+    }
+    for o in map.osds() {
+        text += &osd_ring(conf, o.0)?;
+    }
+    let mon_addrs = match get("public_addr").or_else(|| get("mon_addr")) {
+        Some(a) => admin::mon_addrs(&a)?,
+        None => admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
+    };
+    let options = MkfsOptions {
+        fsid,
+        mon_name: id.to_owned(),
+        mon_addrs: base::AddrVec(mon_addrs.into_iter().take(1).collect()),
+        data_dir,
+        others: Vec::new(),
+        etcd: None,
+        keyring: Keyring::parse(&text)?,
+        failure_domain: 1,
+    };
+    let to: Epoch = advance::rebuild(&options, &map, mon::core::advance::ADVANCE)?;
+    say(format_args!("the state was made anew from map {}; the OSD map goes on at epoch {to}", map.epoch));
     Ok(())
+}
+
+fn put_ring(path: &Path, ring: &str) -> Result<String, Error> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    crate::up::dir::write_private(path, ring).map_err(|e| format!("{}: {e}", path.display()))?;
+    say(format_args!("{} was made anew", path.display()));
+    Ok(format!("{ring}\n"))
+}
+
+/// The keyring of an OSD with its caps. An OSD without a keyring here gets a new key.
+fn osd_ring(conf: &Conf, id: i32) -> Result<String, Error> {
+    let (n, name) = (id.to_string(), format!("osd.{id}"));
+    let dir = conf.get("osd", &n, "osd_data").unwrap_or_else(|| format!("/var/lib/ceph/osd/ceph-{id}"));
+    let path = conf.get("osd", &n, "keyring").map_or_else(|| Path::new(&dir).join("keyring"), PathBuf::from);
+    let key = match admin::key_from(&path, &name) {
+        Ok(k) => k.to_base64(),
+        Err(_) if !path.exists() => {
+            let key = admin::new_key()?;
+            put_ring(&path, &format!("[{name}]\n\tkey = {key}\n"))?;
+            key
+        }
+        Err(e) => return Err(e),
+    };
+    Ok(format!("[{name}]\n\tkey = {key}\n{OSD_CAPS}"))
 }

@@ -131,7 +131,7 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    fn open(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
         let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| {
             let hint = if e.is_rot() { "; `belemnite store repair --metadata` keeps what can be read" } else { "" };

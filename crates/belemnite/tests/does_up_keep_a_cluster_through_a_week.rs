@@ -308,3 +308,58 @@ fn an_interrupted_creation_begins_anew_and_a_left_over_store_stays() {
     o.refuses(&["--ip", "0.0.0.0"], "one of this machine's own");
     assert!(!other.exists());
 }
+
+#[test]
+fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
+    let mut w = Week::new("week-monitor");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "2", "--osd-size", "1G", "--pool-size", "2"]);
+    w.does(&["pool", "create", "p", "4"]);
+    w.put(0..4);
+    let backup = w.dir.join("backup");
+    let file = backup.to_str().unwrap().to_owned();
+    assert!(w.does(&["state", "export", &file]).contains("records written"), "while the monitor runs");
+    w.does_not(&["state", "export", &file], 1, "exists");
+    // What the backup does not know: maps, and a pool.
+    w.does(&["pool", "create", "q", "4"]);
+    w.does(&["osd", "restart", "1", "--force"]);
+    w.clean();
+    w.put(4..6);
+    w.does_not(&["state", "advance"], 1, "lock");
+    w.does(&["stop"]);
+    w.end();
+    let timed: Vec<_> = std::fs::read_dir(w.dir.join("backups/mon.a")).unwrap().collect();
+    assert_eq!(timed.len(), 1, "the timer's export");
+
+    std::fs::remove_file(w.dir.join("mon.a/state.redb")).unwrap();
+    w.does(&["state", "import", &file]);
+    w.spawn(&[]);
+    w.says("OSDs up");
+    let end = Instant::now() + support::PATIENCE;
+    while !w.does(&["status"]).contains("osds have newer maps than the monitor") {
+        assert!(Instant::now() < end, "{}", w.does(&["status"]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    w.does(&["stop"]);
+    w.end();
+    assert!(w.does(&["state", "advance"]).contains("epoch"));
+    w.up(&[]);
+    w.clean();
+    w.has(0..6);
+    assert!(!w.does(&["pool", "ls"]).contains('q'));
+    w.put(6..8);
+    w.does(&["stop"]);
+    w.end();
+
+    // The monitor's disk is lost, and no backup is there.
+    std::fs::remove_dir_all(w.dir.join("mon.a")).unwrap();
+    std::fs::remove_file(w.dir.join("ceph.client.admin.keyring")).unwrap();
+    let osd = |n: &str| w.dir.join(n).join("block").to_str().unwrap().to_owned();
+    let (a, b) = (osd("osd.0"), osd("osd.1"));
+    w.does_not(&["state", "rebuild", "--osd", &file], 1, &file);
+    w.does(&["state", "rebuild", "--osd", &a, "--osd", &b]);
+    w.does_not(&["state", "rebuild", "--osd", &a], 1, "already");
+    w.up(&[]);
+    w.clean();
+    w.has(0..8);
+}

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -211,24 +211,35 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// # Errors
 /// See [`AskError`].
 pub(crate) fn ask(l: &Layout, r: &Request) -> Result<String, AskError> {
-    let mut s = match UnixStream::connect(l.control()) {
+    let request = serde_json::to_string(r).map_err(|e| AskError::Refused(e.to_string()))?;
+    talk(&l.control(), &request).map_err(|e| match e {
+        AskError::NotRunning(_) => AskError::NotRunning(l.dir.clone()),
+        e => e,
+    })
+}
+
+/// Sends a request to the socket of `up` or of a daemon, and waits for the answer.
+///
+/// # Errors
+/// See [`AskError`]; `NotRunning` has the path of the socket.
+pub(crate) fn talk(path: &Path, request: &str) -> Result<String, AskError> {
+    let mut s = match UnixStream::connect(path) {
         Ok(s) => s,
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory) => {
-            return Err(AskError::NotRunning(l.dir.clone()));
+            return Err(AskError::NotRunning(path.to_owned()));
         }
-        Err(e) => return Err(AskError::Refused(format!("{}: {e}", l.control().display()))),
+        Err(e) => return Err(AskError::Refused(format!("{}: {e}", path.display()))),
     };
     let talk = || {
         s.set_read_timeout(Some(ANSWER_MAX))?;
-        let request = serde_json::to_string(r)?;
         s.write_all(request.as_bytes())?;
         s.write_all(b"\0")?;
         let mut out = Vec::new();
         s.take(ANSWER_BYTES_MAX).read_to_end(&mut out)?;
-        if out.len() < 4 {
-            return Err(ErrorKind::UnexpectedEof.into());
+        match out.get(4..) {
+            Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+            None => Err(ErrorKind::UnexpectedEof.into()),
         }
-        Ok(String::from_utf8_lossy(&out[4..]).into_owned())
     };
     let text: String = talk().map_err(AskError::Broken)?;
     match text.strip_prefix("ERROR: ") {

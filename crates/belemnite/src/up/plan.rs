@@ -222,6 +222,7 @@ impl Plan {
             out,
             "\n[client.admin]\nkeyring = {}\n\n[mon]\nmon_data = {d}/mon.$id\nkeyring = {d}/mon.$id/keyring\n\
              admin_socket = {d}/run/mon.$id.asok\nmgr_port = {}\nmon_allow_pool_delete = true\n\
+             mon_backup_dir = {d}/backups/mon.$id\n\
              mon_osd_reporter_subtree_level = osd\nmon_osd_min_down_reporters = {}\n{}{}\n\
              [osd]\nosd_data = {d}/osd.$id\nkeyring = {d}/osd.$id/keyring\nadmin_socket = {d}/run/osd.$id.asok\n\
              public_addr = {host}\ncluster_addr = {host}\nosd_count_on_host = {}\nosd_reactors = {}\n",

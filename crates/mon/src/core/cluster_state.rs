@@ -150,6 +150,8 @@ pub struct ClusterState {
     pub log: ClusterLog,
     /// Muted health checks.
     pub mutes: BTreeMap<String, Mute>,
+    /// Newest map that an OSD claimed at a boot that was refused because this state is older. Not stored.
+    pub osds_ahead: BTreeMap<OsdId, Epoch>,
     /// Metadata that each OSD sent at boot.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs that no OSD has created yet.

@@ -99,7 +99,7 @@ fn found<T: Decode>(records: &[(Bytes, Entry)], k: &'static str) -> Result<T, Lo
     decode(k.as_bytes(), &find(records, k)?.value)
 }
 
-fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
+pub(super) fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
     let e = find(records, key::OSDMAP_BOUNDS)?;
     Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
 }
@@ -168,6 +168,7 @@ impl Loaded {
             log: ClusterLog::default(),
             mutes: BTreeMap::new(),
             osd_metadata: BTreeMap::new(),
+            osds_ahead: BTreeMap::new(),
             creating: BTreeMap::new(),
             purged_snaps: BTreeMap::new(),
             mgr: mgr::Manager::new(now.wall),

@@ -6,6 +6,7 @@
 //! from the committed state. No client is told of a change before it is durable.
 
 pub mod access;
+pub mod advance;
 mod audit;
 mod auth_host;
 mod batch;

@@ -31,10 +31,15 @@ const COMMANDS: &[Command] = &[
     Command { prefix: "mon_status", args: &[], help: "report status of monitors" },
     Command { prefix: "quorum_status", args: &[], help: "report status of monitor quorum" },
     Command { prefix: "sessions", args: &[], help: "list existing sessions" },
+    Command { prefix: "state export", args: &[string("file")], help: "write the monitors' state to a new file" },
 ];
 
 pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<AdminSocket> {
     let handler: Handler = Rc::new(move |prefix, args| {
+        if prefix == "state export" {
+            let bridge = Rc::clone(&bridge);
+            return Box::pin(async move { export(&bridge, &args).await });
+        }
         let answer = answer(&bridge, &net, &prefix, &args);
         Box::pin(std::future::ready(answer))
     });
@@ -85,6 +90,14 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         other => return Err((errno::EINVAL, format!("unknown command '{other}'"))),
     };
     Ok(to_pretty(&v))
+}
+
+/// Exports the state to the file that the request names by its absolute path.
+async fn export(bridge: &Bridge, args: &Map<String, Value>) -> Answer {
+    let path = args.get("file").and_then(Value::as_str).map(Path::new).filter(|p| p.is_absolute());
+    let path = path.ok_or((errno::EINVAL, "'file' is to be an absolute path".to_owned()))?;
+    let n = super::backup::export(bridge, path.to_owned()).await.map_err(|e| (errno::EIO, e.to_string()))?;
+    Ok(format!("{n} records written to {}", path.display()))
 }
 
 /// Runs a monitor command with the rights of the machine's administrator.

@@ -24,7 +24,7 @@ use cluster::MonMap;
 use reactor::run_here;
 use serde_json::{Value, json};
 use state::etcd::EtcdOptions;
-use state::{Compare, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Change};
+use state::{Compare, Entry, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Change};
 
 use wire::Decode as _;
 
@@ -48,7 +48,7 @@ pub enum Place {
 }
 
 impl Place {
-    fn open(&self, make: bool) -> Result<Store, MonError> {
+    pub(super) fn open(&self, make: bool) -> Result<Store, MonError> {
         match self {
             Self::Etcd(o) => Store::etcd(o),
             Self::Directory(d) => {
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self {
             Self::Directory(d) => d.join(STATE_FILE).display().to_string(),
             Self::Etcd(o) => format!("etcd at {}", o.endpoints.join(",")),
@@ -95,9 +95,16 @@ pub fn export(from: &Place, out: &mut dyn Write) -> Result<usize, MonError> {
         store.read(vec![everything], &mut 0).await.map_err(failed)
     })
     .map_err(io)??;
-    let records: Vec<_> = records.into_iter().filter(|(k, _)| !k.starts_with(b"mon/")).collect();
+    write_records(&records, &from.shown(), out)
+}
+
+/// Writes the records of a state, without those of running monitors, and returns their number. Error: they are of no
+/// cluster, or `out` cannot be written.
+pub(super) fn write_records(records: &[(Bytes, Entry)], from: &str, out: &mut dyn Write) -> Result<usize, MonError> {
+    let io = |error| MonError::Io { path: "archive".into(), error };
+    let records: Vec<_> = records.iter().filter(|(k, _)| !k.starts_with(b"mon/")).collect();
     if !records.iter().any(|(k, _)| k == key::FORMAT) {
-        return Err(bad(format!("{} holds no cluster", from.shown())));
+        return Err(bad(format!("{from} holds no cluster")));
     }
     let mut sum = 0;
     writeln!(out, "{}", json!({ "belemnite_state": VERSION })).map_err(io)?;

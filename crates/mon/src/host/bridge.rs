@@ -11,12 +11,14 @@ use std::sync::Arc;
 use base::{AddrVec, EntityKind};
 use net::{ConnEvent, ConnId, Handler, Net, PeerInfo};
 use reactor::{Turn, TurnHook, clock};
-use state::StateStore;
-use tokio::sync::Notify;
+use state::{Entry, StateError, StateStore};
+use tokio::sync::{Notify, oneshot};
 use wire::Decode as _;
 
+use super::MonError;
 use super::many::Standing;
 use crate::core::cluster_state::{HostJob, Role};
+use crate::core::reading::{Reading, Step};
 use crate::core::relay::{Hub, HubEffect, LINK_IDS, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
@@ -38,9 +40,17 @@ pub(super) struct Bridge {
     standing: Option<Rc<Standing>>,
     /// Client sessions that other monitors relay.
     hub: RefCell<Hub>,
+    /// The reading of the whole state that is under way.
+    export: RefCell<Option<(Reading, Option<Export>)>>,
     /// The announced addresses of the monitors on relay links, by connection.
     monitors: RefCell<HashMap<u64, AddrVec>>,
 }
+
+/// Way of a whole state to the task that asked for it.
+type Export = oneshot::Sender<Result<Vec<(bytes::Bytes, Entry)>, StateError>>;
+
+/// Token of the requests of a reading of the whole state. The core's own tokens count up from smaller numbers.
+const EXPORT: state::Token = u64::MAX - 1;
 
 /// Running totals for `perf dump`.
 #[derive(Debug, Default)]
@@ -70,6 +80,7 @@ impl Bridge {
             jobs: RefCell::default(),
             standing,
             hub: RefCell::default(),
+            export: RefCell::default(),
             monitors: RefCell::default(),
         });
         let weak = Rc::downgrade(&me);
@@ -217,6 +228,37 @@ impl Bridge {
         }
     }
 
+    /// Reads the whole state at one revision. Error: another reading is under way, or the store fails.
+    pub(super) async fn read_everything(&self) -> Result<Vec<(bytes::Bytes, Entry)>, MonError> {
+        let (tell, told) = oneshot::channel();
+        let (reading, first) = Reading::new(super::backup::everything(), 0, EXPORT);
+        let busy = self.export.borrow().as_ref().is_some();
+        if busy {
+            return Err(MonError::Archive("another export is under way".into()));
+        }
+        *self.export.borrow_mut() = Some((reading, Some(tell)));
+        self.store.borrow_mut().submit(first);
+        let records = told.await.map_err(|_| MonError::Archive("the monitor stops".into()))?;
+        records.map_err(|error| MonError::Store { path: "state".into(), error })
+    }
+
+    /// Continues the reading of the whole state.
+    fn read_on(&self, r: state::Reply) {
+        let mut export = self.export.borrow_mut();
+        let Some((reading, tell)) = export.as_mut() else { return };
+        let done = match reading.reply(r) {
+            Step::Ask(next) => return self.store.borrow_mut().submit(next),
+            Step::NotMine => return,
+            Step::Done(records, _) => Ok(records),
+            Step::Failed(e) => Err(e),
+        };
+        if let Some(tell) = tell.take() {
+            // The task may be gone.
+            let _ = tell.send(done);
+        }
+        *export = None;
+    }
+
     /// Hands the state store's events to the core; never returns.
     pub(super) async fn serve_state(self: &Rc<Self>, ready: Arc<Notify>) {
         let me = Rc::clone(self);
@@ -226,7 +268,10 @@ impl Bridge {
             loop {
                 let e = me.store.borrow_mut().poll();
                 let Some(e) = e else { break };
-                me.handle(Event::State(e));
+                match e {
+                    state::Event::Reply(r) if r.token == EXPORT => me.read_on(r),
+                    e => me.handle(Event::State(e)),
+                }
             }
             me.progress.notify_one();
         }

@@ -1,7 +1,9 @@
 //! The monitor daemon: one reactor that joins the core to the network, the clock and the state store.
 
 mod admin;
+pub mod advance;
 pub mod archive;
+mod backup;
 mod bridge;
 mod facts;
 mod front_admin;
@@ -338,6 +340,8 @@ async fn serve(
     );
 
     let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
+    let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
+    let mut backups = std::pin::pin!(backups);
     let mut membership = standing.as_ref().map(|s| s.changes());
     let image_tasks = images.clone().run();
     let mut image_tasks = std::pin::pin!(image_tasks);
@@ -348,6 +352,7 @@ async fn serve(
             () = &mut state_task => {}
             _ = second.tick() => bridge.tick(),
             () = &mut image_tasks => {}
+            () = &mut backups => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
             () = changed(membership.as_mut()) => {}

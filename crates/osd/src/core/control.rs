@@ -154,6 +154,8 @@ pub struct Control {
     /// The host can authenticate peers; without that the OSD would be useless.
     ready: bool,
     version_req: Option<u64>,
+    /// Own newest map when the newest epoch was asked for.
+    asked_at: Epoch,
     newest: Epoch,
     /// Newest epoch when the monitor was asked for maps it had left out.
     gap_at: Option<Epoch>,
@@ -204,6 +206,7 @@ impl Control {
             placed: false,
             ready: false,
             version_req: None,
+            asked_at: Epoch(0),
             newest: Epoch(0),
             gap_at: None,
             boot_epoch: Epoch(0),
@@ -386,6 +389,7 @@ impl Control {
             mon::Event::Version { tid, newest, oldest } => {
                 if self.version_req == Some(tid) {
                     self.version_req = None;
+                    self.compare_with_monitor(Epoch(u32::try_from(newest).unwrap_or(u32::MAX)));
                     self.newest = self.newest.max(Epoch(u32::try_from(newest).unwrap_or(u32::MAX)));
                     let next = self.maps.epoch().next();
                     let oldest = Epoch(u32::try_from(oldest).unwrap_or(u32::MAX));
@@ -466,6 +470,20 @@ impl Control {
         self.mon.subscribe("mgrmap", 0, false);
         self.mon.subscribe("osd_pg_creates", 0, false);
         self.version_req = Some(self.mon.get_version("osdmap"));
+        self.asked_at = self.maps.epoch();
+    }
+
+    /// Warns if this OSD had a newer map than the monitor when it asked. Such an OSD cannot boot.
+    fn compare_with_monitor(&self, newest: Epoch) {
+        if newest < self.asked_at {
+            tracing::error!(
+                osd = self.id.whoami.0,
+                have = self.asked_at.0,
+                monitor = newest.0,
+                "the monitor's newest map is older than this OSD's, so its state is an old copy; this OSD waits (see \
+                 `belemnite state advance`)"
+            );
+        }
     }
 
     fn start_sync(&mut self, now: Now) {

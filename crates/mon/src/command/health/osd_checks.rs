@@ -21,6 +21,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     down(a, map);
     store_failures(a, state);
+    ahead(a, state);
     orphans(a, map);
     fullness(a, map);
     flags(a, map);
@@ -78,6 +79,19 @@ fn store_failures(a: &mut Adder, state: &ClusterState) {
         Some(format!("{o} on {host} stopped: {}", m.get(STORE_FAILURE)?))
     });
     a.add_some("OSD_STORE_FAILED", Warn, "osds stopped because their store failed", detail.collect());
+}
+
+/// Adds an alert for OSDs whose maps are newer than the monitor's.
+fn ahead(a: &mut Adder, state: &ClusterState) {
+    let map = &*state.osdmap;
+    let ahead = state.osds_ahead.iter().filter(|(o, _)| map.exists(**o));
+    let detail = ahead.map(|(o, e)| {
+        format!(
+            "{o} has map {e}, the monitor has {}: its state is an old copy; stop the monitors and run `belemnite state advance`",
+            map.epoch
+        )
+    });
+    a.add_some("OSD_MAP_AHEAD", Err, "osds have newer maps than the monitor", detail.collect());
 }
 
 fn orphans(a: &mut Adder, map: &OsdMap) {

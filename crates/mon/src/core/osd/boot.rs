@@ -27,6 +27,9 @@ impl MonCore {
             // The OSD does not know yet that the map shows it up.
             return self.send_maps_reply(c, m.sb.current_epoch);
         }
+        if ours && map.exists(osd) && (m.sb.newest_map > map.epoch || self.state.osds_ahead.contains_key(&osd)) {
+            return self.refuse_ahead(osd, m.sb.newest_map);
+        }
         if let Err(why) = self.check_boot(osd, c, &m) {
             tracing::warn!("mon: boot of {osd} refused: {why}");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("disallowing boot of {osd}: {why}"));
@@ -44,6 +47,22 @@ impl MonCore {
             return;
         }
         self.mark_up(osd, c, m);
+    }
+
+    /// Refuses an OSD that has a newer map than this monitor, whose state is then older than the cluster. The OSD would
+    /// take no map of this monitor. It stays refused when the monitor's epochs have caught up, because one epoch then has
+    /// two maps; `belemnite state advance` and a start of the monitor end that.
+    fn refuse_ahead(&mut self, osd: OsdId, newest: Epoch) {
+        let ours = self.state.osdmap.epoch;
+        if self.state.osds_ahead.insert(osd, newest) == Some(newest) {
+            return;
+        }
+        let text = format!(
+            "{osd} has OSD map {newest}, newer than this monitor's {ours}: the monitor's state is an old copy; stop the \
+             monitors and run `belemnite state advance`"
+        );
+        tracing::error!("mon: boot refused: {text}");
+        self.pending.log(&self.state, self.now, Prio::ERROR, "cluster", text);
     }
 
     fn check_boot(&self, osd: OsdId, c: ConnKey, m: &MOsdBoot) -> Result<(), String> {

@@ -1,0 +1,63 @@
+//! Continues an OSD map at a later epoch, for a state that is older than the cluster.
+//!
+//! OSDs take no map below their newest. So a monitor whose state is a backup, or was rebuilt from maps of OSDs, goes on at
+//! an epoch that no OSD can have seen. OSDs and clients get that map as a whole. Invariants:
+//!  1. The new map differs from the old one in its epoch and in that all OSDs are down: their addresses may be those of
+//!     processes that are gone. OSDs that run boot again.
+//!  2. The new epoch and its bounds become visible together.
+
+use std::collections::BTreeMap;
+
+use base::{Epoch, Utime};
+use bytes::Bytes;
+use cluster::osdmap::osd_state;
+use cluster::{Incremental, OsdMap};
+use state::{Entry, Write};
+
+use super::batch::Batch;
+use super::load::{LoadError, bounds};
+use super::maps::{StoredMaps, below};
+use super::records::{Bounds, key, value};
+
+/// Epochs by which a state advances unless told otherwise: more than any cluster makes in a year of backups.
+pub const ADVANCE: u32 = 1_000_000;
+/// Highest epoch to which a state advances.
+const EPOCH_MAX: u32 = 1 << 31;
+
+/// The writes of an advance, in transactions to be made in order, and the new epoch.
+#[derive(Debug)]
+pub struct Advance {
+    /// The transactions.
+    pub parts: Vec<Vec<Write>>,
+    /// The epoch before.
+    pub from: Epoch,
+    /// The new epoch.
+    pub to: Epoch,
+}
+
+/// The newest map of a state, from its records and the maps of `load::map_ranges`. Error: a record or map is missing
+/// or does not decode.
+pub fn newest(records: &[(Bytes, Entry)], maps: &[(Bytes, Entry)]) -> Result<OsdMap, LoadError> {
+    let (b, _) = bounds(records)?;
+    let full = StoredMaps::of(maps).full(b.newest)?.ok_or(LoadError::Missing("osdmap/full"))?;
+    Ok(OsdMap::decode_blob(&full)?)
+}
+
+/// Continues `map` `by` epochs later. Error: the epoch would be too high, or the map cannot be encoded.
+pub fn advance(map: &OsdMap, by: u32, now: Utime) -> Result<Advance, LoadError> {
+    let to = map.epoch.0.checked_add(by.max(1)).filter(|e| *e < EPOCH_MAX);
+    let to = Epoch(to.ok_or(LoadError::Count { key: "osdmap/bounds".into(), n: map.epoch.0.into() })?);
+    let mut before = map.clone();
+    before.epoch = Epoch(to.0 - 1);
+    let mut inc = Incremental::new(map.fsid, to, now);
+    let up = map.osds().filter(|o| map.is_up(*o));
+    inc.new_state = up.map(|o| (o, osd_state::UP)).collect::<BTreeMap<_, _>>();
+    let next = before.apply(&inc)?;
+    let (_, full) = super::propose::first_epoch(&next)?;
+    let bounds = Bounds { oldest: to, newest: to, checkpoints: [to].into(), writer: (0, 0) };
+    let mut b = Batch::default();
+    b.head(key::OSDMAP_BOUNDS, Some(value(&bounds)));
+    b.head_blob(key::full(to), full);
+    below(to).into_iter().for_each(|r| b.remove_range_after(r));
+    Ok(Advance { parts: b.into_parts().parts, from: map.epoch, to })
+}

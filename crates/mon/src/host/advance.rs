@@ -1,0 +1,83 @@
+//! Makes a monitor's state serve a cluster that is ahead of it: after the import of a backup, or from maps of OSDs.
+
+use std::path::Path;
+
+use base::Epoch;
+use bytes::Bytes;
+use cluster::OsdMap;
+use reactor::{clock, run_here};
+use state::{Compare, Op, Outcome, Txn, Write};
+
+use super::archive::Place;
+use super::mkfs::{MkfsOptions, mkfs};
+use super::{MonError, STATE_FILE, Store};
+use crate::core::advance::{self, Advance};
+use crate::core::load;
+use crate::core::records::key;
+
+/// Makes the writes of an advance. Error: a monitor leads, there is no cluster, or the store fails.
+async fn write(store: &mut Store, shown: &str, parts: Vec<Vec<Write>>) -> Result<(), MonError> {
+    let failed = |error| MonError::Store { path: shown.to_owned(), error };
+    let format = Bytes::from_static(key::FORMAT.as_bytes());
+    let have = match store.ask(Op::get(vec![format.clone()])).await.map_err(failed)? {
+        Outcome::Values(v) => v.into_iter().next().flatten(),
+        _ => None,
+    };
+    let Some(have) = have else { return Err(MonError::Archive(format!("{shown} holds no cluster"))) };
+    for then in parts {
+        let no_leader = Compare::Modified(Bytes::from_static(key::MON_LEADER.as_bytes()), 0);
+        let compare = vec![no_leader, Compare::Value(format.clone(), have.value.clone())];
+        if store.ask(Op::Txn(Txn { compare, then })).await.map_err(failed)? != Outcome::Committed {
+            return Err(MonError::Archive(format!("a monitor leads with its state in {shown}; stop all monitors")));
+        }
+    }
+    Ok(())
+}
+
+/// Moves the OSD map of a state `by` epochs on, with all OSDs down. All monitors must be stopped. Returns the epochs
+/// before and after. Error: the state cannot be read or written, or a monitor leads.
+pub fn advance(place: &Place, by: u32) -> Result<(Epoch, Epoch), MonError> {
+    let shown = place.shown();
+    let failed = |error| MonError::Store { path: place.shown(), error };
+    let bad = |error| MonError::Load { path: place.shown(), error };
+    run_here(|_, _| async {
+        let mut store = place.open(false)?;
+        let mut at = 0;
+        let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
+        let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
+        let map = advance::newest(&records, &maps).map_err(bad)?;
+        let Advance { parts, from, to } = advance::advance(&map, by, clock::read().wall).map_err(bad)?;
+        write(&mut store, &shown, parts).await?;
+        Ok((from, to))
+    })
+    .map_err(|error| MonError::Io { path: place.shown(), error })?
+}
+
+/// Makes a monitor's state in a directory from an OSD map that OSDs have kept: keys and addresses of `o`, and `map`,
+/// moved on by `by` epochs. The state appears when it is whole. Returns the new epoch. Error: there is a state already,
+/// or it cannot be written.
+pub fn rebuild(o: &MkfsOptions, map: &OsdMap, by: u32) -> Result<Epoch, MonError> {
+    let path = o.data_dir.join(STATE_FILE);
+    let io = |path: &Path, error| MonError::Io { path: path.display().to_string(), error };
+    if path.exists() {
+        return Err(MonError::Exists(path.display().to_string()));
+    }
+    let making = o.data_dir.join("rebuilding");
+    match std::fs::remove_dir_all(&making) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&making, e)),
+        _ => {}
+    }
+    let made = making.join(STATE_FILE);
+    let bad = |error| MonError::Load { path: made.display().to_string(), error };
+    mkfs(&MkfsOptions { data_dir: making.clone(), ..o.clone() })?;
+    let Advance { parts, to, .. } = advance::advance(map, by, clock::read().wall).map_err(bad)?;
+    let shown = made.display().to_string();
+    run_here(|_, _| async { write(&mut Store::open(&made)?, &shown, parts).await }).map_err(|e| io(&made, e))??;
+    let put = || {
+        std::fs::rename(&made, &path)?;
+        std::fs::remove_dir_all(&making)?;
+        std::fs::File::open(&o.data_dir)?.sync_all()
+    };
+    put().map_err(|e| io(&path, e))?;
+    Ok(to)
+}
