@@ -78,7 +78,7 @@ fn large_metadata(mut c: Cluster, omap: bool) {
     let write_all = |c: &mut Cluster| {
         set_attr(c, 1, b"a", 64 << 20);
         for name in [b"a", b"b", b"c"] {
-            set_attr(c, 2, name, 30 << 20);
+            set_attr(c, 2, name, 25 << 20);
         }
         let data = Bytes::from(vec![5; 8 << 20]);
         run(c, 2, vec![OsdOp::with_extent(OpCode::WRITE, 0, data.len() as u64, data)]);

@@ -21,6 +21,8 @@ pub struct Disk {
     pub rotten: BTreeSet<Oid>,
     /// Most operations in one transaction.
     pub frame: usize,
+    /// Most bytes of metadata in one transaction.
+    pub metadata: usize,
     /// Ranges of objects' data that were read; `writes` has those that transactions wrote.
     pub reads: BTreeSet<(Oid, u64, u64)>,
     pub writes: Vec<(Oid, u64, u64)>,
@@ -38,6 +40,20 @@ fn is_part(t: &Transaction) -> bool {
     !logs && t.ops.iter().any(|o| matches!(o, Op::Write { .. }))
 }
 
+/// Bytes of metadata that a log frame holds of an operation.
+fn metadata(op: &Op) -> usize {
+    let pairs = |v: &[(Bytes, Bytes)]| v.iter().map(|(k, v)| k.len() + v.len() + 10).sum();
+    match op {
+        Op::SetAttrs { attrs, .. } => pairs(attrs),
+        Op::OmapSet { entries, .. } => pairs(entries),
+        Op::OmapRmKeys { keys, .. } => keys.iter().map(|k| k.len() + 10).sum(),
+        Op::OmapSetHeader { header, .. } => header.len(),
+        Op::LogAppend { entry, .. } => entry.len(),
+        Op::PgInfo { info, .. } => info.len(),
+        _ => 0,
+    }
+}
+
 impl Disk {
     pub fn new(seed: u64) -> Self {
         let live = MemStore::new().with_waits(seed);
@@ -49,6 +65,7 @@ impl Disk {
             spoiled: BTreeSet::new(),
             rotten: BTreeSet::new(),
             frame: usize::MAX,
+            metadata: usize::MAX,
             reads: BTreeSet::new(),
             writes: Vec::new(),
             transactions: 0,
@@ -153,6 +170,10 @@ impl ObjectStore for Disk {
     fn prepare(&mut self, t: Tag, txn: &Transaction) -> Read<()> {
         if txn.ops.len() > self.frame {
             return Err(ReadError::Io { what: format!("{} operations", txn.ops.len()), errno: base::errno::E2BIG });
+        }
+        let metadata: usize = txn.ops.iter().map(metadata).sum();
+        if metadata > self.metadata {
+            return Err(ReadError::Io { what: format!("{metadata} bytes"), errno: base::errno::E2BIG });
         }
         if self.full {
             return Err(ReadError::Io { what: "a transaction".into(), errno: base::errno::ENOSPC });

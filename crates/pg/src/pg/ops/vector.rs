@@ -15,7 +15,7 @@ use crate::pg::ops::long::LongCall;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
 use crate::stats::StatSum;
-use base::errno::{EDQUOT, EINVAL, EIO, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
+use base::errno::{E2BIG, EDQUOT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::planted::{Bug, acts};
 use base::rng::Rng;
 use base::sizes::RETURNS_MAX;
@@ -359,6 +359,14 @@ impl Pg {
                 let reply = self.build_reply(req, ENOSPC, Some((version, user_version)), false);
                 self.reply_when_durable(req, reply, timing);
                 return Ok(Ran::Finished(Verdict::Submitted));
+            }
+            // Nothing was changed. The device is too small for frames of the size that the table of sizes has.
+            Err(Stop::Errno(E2BIG)) => {
+                tracing::info!(
+                    pg = %self.cfg.spg, object = %head, client = %req.client,
+                    "request refused: its metadata exceeds what a frame of this OSD's log or a message takes"
+                );
+                return Err(EMSGSIZE.into());
             }
             r => r?,
         }

@@ -5,7 +5,7 @@
 //!  1. Messages are applied in the order in which the primary sent them; a repeated write is applied once.
 //!  2. A write is acknowledged when it and all earlier ones are durable here.
 
-use crate::effect::{Effect, Lane};
+use crate::effect::{Effect, Lane, LogLevel};
 use crate::exec::{Step, Stop};
 use crate::limits::FAMILY_MAX;
 use crate::log::{LogEntry, LogKind};
@@ -21,7 +21,7 @@ use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
-use base::errno::{EIO, ENOSPC};
+use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
 use base::{Eversion, HObject, Now, SnapId};
 use smallvec::SmallVec;
@@ -142,11 +142,35 @@ impl Pg {
                 self.apply_stuck = true;
                 Verdict::Done
             }
+            Err(Stop::Errno(E2BIG)) if matches!(front, Apply::Push { .. }) => {
+                let object = if let Apply::Push { head, .. } = &front { head.to_string() } else { String::new() };
+                let text = format!(
+                    "{} {object}: an attribute or omap value exceeds what the log of osd.{} takes at once; this copy \
+                     lacks the object until the value is removed or the OSD has a larger device",
+                    self.cfg.spg, self.cfg.whoami.0
+                );
+                tracing::error!("{text}");
+                out.push(Effect::Log(LogLevel::Error, text));
+                self.peers.applying = false;
+                Verdict::Done
+            }
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, out);
                 Verdict::Done
             }
         }
+    }
+
+    /// Submits the changes of a part of a pushed object: in several transactions, if the log takes no such large one.
+    /// The object counts as missing until its last part is here, so a part that has to wait may begin anew.
+    fn commit_pushed(&mut self, id: u64, mut ops: Vec<Op>, store: &mut dyn ObjectStore) -> Step<()> {
+        match self.submit_with_log(self.tag(id), &mut ops, &[], &[], None, store) {
+            Err(Stop::Errno(E2BIG)) => {}
+            r => return r,
+        }
+        let (first, rest) = halves(ops).ok_or(E2BIG)?;
+        self.commit_pushed(id, first, store)?;
+        self.commit_pushed(id, rest, store)
     }
 
     /// True if this part of a pulled object is to be ignored: the object came by another push, or is coming by one
@@ -204,7 +228,10 @@ impl Pg {
             &mut more
         };
         match self.submit_with_log(self.tag(id), ops, &entries, records, trim, store) {
-            Err(Stop::Errno(EIO)) => self.lose_written(self.tag(id), &entries, records, trim, store)?,
+            // Another OSD's log may take a larger transaction than this one's. The object then comes in parts.
+            Err(Stop::Errno(e @ (EIO | E2BIG))) => {
+                self.lose_written(self.tag(id), e, &entries, records, trim, store)?;
+            }
             r => r?,
         }
         self.missing.extend(grown);
@@ -307,7 +334,7 @@ impl Pg {
             self.info.undo_floor = self.info.last_update;
             self.info_dirty = true;
         }
-        self.commit_alone(self.tag(id), all, store)?;
+        self.commit_pushed(id, all, store)?;
         if let (true, Some(p)) = (last, self.peers.pulls.get_mut(head)) {
             p.taken = Some((from, push, true));
         }
@@ -373,4 +400,26 @@ impl Pg {
         tracing::info!(pg = %self.cfg.spg, "removing this copy: the PG is clean without it");
         self.start_delete(now, store, out);
     }
+}
+
+/// Splits changes into earlier and later ones, a single one by its entries. `None` if that is not possible.
+fn halves(mut ops: Vec<Op>) -> Option<(Vec<Op>, Vec<Op>)> {
+    if ops.len() > 1 {
+        let rest = ops.split_off(ops.len() / 2);
+        return Some((ops, rest));
+    }
+    let first = ops.first_mut()?;
+    let rest = match first {
+        Op::SetAttrs { cid, oid, attrs } if attrs.len() > 1 => {
+            Op::SetAttrs { cid: *cid, oid: oid.clone(), attrs: attrs.split_off(attrs.len() / 2) }
+        }
+        Op::OmapSet { cid, oid, entries } if entries.len() > 1 => {
+            Op::OmapSet { cid: *cid, oid: oid.clone(), entries: entries.split_off(entries.len() / 2) }
+        }
+        Op::OmapRmKeys { cid, oid, keys } if keys.len() > 1 => {
+            Op::OmapRmKeys { cid: *cid, oid: oid.clone(), keys: keys.split_off(keys.len() / 2) }
+        }
+        _ => return None,
+    };
+    Some((ops, vec![rest]))
 }

@@ -18,7 +18,7 @@ use crate::pg::peering::log_merge::{Spared, missing_key, set_missing};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
-use base::errno::EIO;
+use base::errno::{EIO, Errno};
 use base::{Eversion, HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op};
@@ -206,11 +206,13 @@ impl Pg {
         self.tell(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }
 
-    /// As a member: handles a write to an object that is unreadable here. The log record is kept and the object
+    /// As a member: handles a write that can't be applied here, because the object is unreadable (`EIO`) or the write
+    /// exceeds a frame of this OSD's log (`E2BIG`). The log record is kept and the object
     /// marked as missing. The primary hears of it before the acknowledgement of the write.
     pub(in crate::pg) fn lose_written(
         &mut self,
         tag: store::Tag,
+        why: Errno,
         entries: &[LogEntry],
         records: &[bytes::Bytes],
         trim: Option<Eversion>,
@@ -242,7 +244,7 @@ impl Pg {
             r => r?,
         }
         for (head, need) in &lost {
-            tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here and can't be written; asking the primary for it");
+            tracing::error!(pg = %self.cfg.spg, object = %head, why = base::errno::name(why), "a write can't be applied here; asking the primary for the object");
             self.missing.insert(head.clone(), *need);
         }
         let to = self.primary();
