@@ -7,6 +7,9 @@
 //!  1. A monitor leads only while its lease holds by its own clock ([`state::lease::Held`]), and begins only once
 //!     `mon/leader` is its own. The revision of that key is its fence: part of every transaction that it makes as
 //!     leader.
+//!     The leader also reads that key as often as others do, and stops if it is not its own any more, or could not be
+//!     read for [`UNCONFIRMED_MAX`]. So a leader stops although a store renews its lease without asking the other
+//!     members (etcd before 3.4.29 and 3.5.11, when its leader hangs), or its clock stood still with its machine.
 //!  2. A deposed leader never leads again in this process, because its state may be stale.
 //!  3. An unknown outcome is looked up: the record of the leader names the process that wrote it. If it is under an
 //!     earlier lease of this process, it is written again under the present one before this monitor leads.
@@ -27,6 +30,8 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// Interval of reads of the leader and the running monitors. A change of the leader that the watch of the state
 /// reports is read at once ([`Member::leader_changed`]).
 const LOOK: Duration = Duration::from_millis(500);
+/// Time after which a leader that could not read its record stops.
+pub const UNCONFIRMED_MAX: Duration = Duration::from_secs(8);
 /// Base of the request tokens used here; the core's tokens are lower.
 const TOKENS: u64 = 1 << 62;
 
@@ -98,7 +103,11 @@ pub struct Member {
     present: bool,
     led: bool,
     leading: bool,
+    /// While it leads: the revision of its record, and the sending time of the last read that showed it.
+    fence: (u64, Mono),
     leader: Option<Presence>,
+    /// The error of the newest request, until one succeeds.
+    trouble: Option<String>,
     /// The request in flight, its time and its purpose.
     asked: Option<(u64, Mono, Ask)>,
     renewal: Option<u64>,
@@ -124,7 +133,9 @@ impl Member {
             present: false,
             led: false,
             leading: false,
+            fence: (0, now),
             leader: None,
+            trouble: None,
             asked: None,
             renewal: None,
             next_look: now,
@@ -144,7 +155,14 @@ impl Member {
     /// The time until which this monitor may act as leader without a renewal; `None` if it does not lead.
     #[must_use]
     pub fn leads_until(&self) -> Option<Mono> {
-        self.held.as_ref().filter(|_| self.leading).map(Held::until)
+        let until = self.held.as_ref().filter(|_| self.leading).map(Held::until)?;
+        Some(until.min(self.fence.1 + UNCONFIRMED_MAX))
+    }
+
+    /// The error of the newest request to the store, until one succeeds.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// The time of the store's last successful answer.
@@ -203,7 +221,9 @@ impl Member {
             self.ask(Ask::Present, Op::Txn(Txn { then: vec![put], ..Txn::default() }), now);
         } else if self.leading {
             self.hurry = false;
-            self.ask(Ask::Peers, Op::all(Range::prefix(key::MON_UP.as_bytes())), now);
+            // The leader's record comes before the records of presence.
+            let end = Range::prefix(key::MON_UP.as_bytes()).end;
+            self.ask(Ask::Peers, Op::all(Range { start: key::MON_LEADER.into(), end }), now);
         } else {
             self.hurry = false;
             self.ask(Ask::Look, Op::get(vec![key::MON_LEADER.into(), key::OSDMAP_BOUNDS.into()]), now);
@@ -228,9 +248,7 @@ impl Member {
 
     /// Handles an answer of the store.
     pub fn reply(&mut self, r: Reply, now: Mono) {
-        if r.result.is_ok() {
-            self.heard = now;
-        }
+        self.note(r.token, &r.result, now);
         if self.renewal == Some(r.token) {
             self.renewal = None;
             return match (&mut self.held, r.result) {
@@ -266,8 +284,14 @@ impl Member {
                 }
                 return self.looked(leader, now);
             }
-            (Ask::Peers, Ok(Outcome::Entries { entries, .. })) => {
-                let peers = entries.iter().filter_map(|(_, e)| Presence::parse(&e.value));
+            (Ask::Peers, Ok(Outcome::Entries { entries, .. })) if self.leading => {
+                let mine = entries.iter().any(|(k, e)| k == key::MON_LEADER && e.modified == self.fence.0);
+                if !mine {
+                    return self.lease_gone("another monitor has led since, or may lead");
+                }
+                self.fence.1 = sent;
+                let entries = entries.iter().filter(|(k, _)| k.starts_with(key::MON_UP.as_bytes()));
+                let peers = entries.filter_map(|(_, e)| Presence::parse(&e.value));
                 self.out.push(Output::Peers(peers.map(|p| (p.name.clone(), p)).collect()));
             }
             (Ask::Present | Ask::Stand, Err(StateError::NoLease)) => self.lease_gone("its lease has ended"),
@@ -275,6 +299,29 @@ impl Member {
             _ => {}
         }
         self.next_look = now + LOOK;
+    }
+
+    /// Records an answer's success, or logs a new reason why the store refuses requests.
+    fn note(&mut self, token: u64, result: &Result<Outcome, StateError>, now: Mono) {
+        let Err(e) = result else {
+            self.heard = now;
+            if self.renewal != Some(token) {
+                self.trouble = None;
+            }
+            return;
+        };
+        let what = match self.asked.as_ref().filter(|(t, ..)| *t == token).map(|(.., what)| what) {
+            Some(Ask::Grant) => "grants this monitor no lease, so it cannot lead",
+            Some(Ask::Stand) => "refuses this monitor as leader",
+            Some(Ask::Present) => "refuses this monitor's record of presence",
+            Some(Ask::Look | Ask::Peers) => "does not tell which monitor leads",
+            None => "does not renew the lease of this monitor",
+        };
+        let text = format!("the state store {what}: {e}");
+        if self.trouble.as_ref() != Some(&text) {
+            tracing::warn!("mon: {text}");
+            self.trouble = Some(text);
+        }
     }
 
     fn looked(&mut self, found: Option<Entry>, now: Mono) {
@@ -317,6 +364,7 @@ impl Member {
         }
         self.led = true;
         self.leading = true;
+        self.fence = (revision, now);
         // The list of running monitors is read at once.
         self.hurry = true;
         self.out.push(Output::Elected { fence: (key::MON_LEADER.into(), revision) });
@@ -379,10 +427,85 @@ mod tests {
         // A leader reads the list of running monitors at once, and then at its usual interval.
         let list = tick_for_one(&mut m, 56);
         assert!(matches!(list.op, Op::Range { .. }), "{:?}", list.op);
-        m.reply(reply(&list, 4, Ok(Outcome::Entries { entries: Vec::new(), more: false })), at(57));
+        m.reply(reply(&list, 4, entries(Some(3))), at(57));
         m.leader_changed();
         m.tick(at(58));
         assert!(asked(&mut m).is_empty());
+    }
+
+    /// The answer to a leader's read: its record, if it is there, with the revision of its last change.
+    fn entries(leader: Option<u64>) -> Result<Outcome, StateError> {
+        let put = |k: &str, modified| {
+            let value = presence("a", 1).to_value();
+            (Bytes::copy_from_slice(k.as_bytes()), Entry { value, created: 1, modified, lease: None })
+        };
+        let leader = leader.map(|modified| put(key::MON_LEADER, modified));
+        Ok(Outcome::Entries { entries: leader.into_iter().chain([put("mon/up/a", 2)]).collect(), more: false })
+    }
+
+    /// A member that leads since 3 ms, under a fence of revision 3.
+    fn leading() -> Member {
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let grant = tick_for_one(&mut m, 0);
+        m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(1));
+        let present = tick_for_one(&mut m, 1);
+        m.reply(reply(&present, 1, Ok(Outcome::Committed)), at(1));
+        let look = tick_for_one(&mut m, 2);
+        m.reply(reply(&look, 1, Ok(Outcome::Values(vec![None, None]))), at(2));
+        let [stand] = &asked(&mut m)[..] else { panic!("it stands for election") };
+        m.reply(reply(stand, 3, Ok(Outcome::Committed)), at(3));
+        m.take_outputs();
+        m
+    }
+
+    #[test]
+    fn a_leader_stops_when_the_record_is_not_its_own() {
+        for found in [None, Some(9)] {
+            let mut m = leading();
+            let read = tick_for_one(&mut m, 4);
+            m.reply(reply(&read, 4, entries(Some(3))), at(5));
+            assert!(m.leads_until().is_some());
+            let out = m.take_outputs();
+            assert!(matches!(&out[..], [Output::Peers(p)] if p.len() == 1), "{out:?}");
+            m.tick(at(600));
+            let sent = asked(&mut m);
+            let read = sent.iter().find(|r| matches!(r.op, Op::Range { .. })).expect("it reads again");
+            m.reply(reply(read, 9, entries(found)), at(601));
+            assert_eq!(m.leads_until(), None);
+            assert!(matches!(&m.take_outputs()[..], [Output::Deposed(_)]), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_without_the_others_ends_with_the_reads() {
+        let mut m = leading();
+        let read = tick_for_one(&mut m, 4);
+        m.reply(reply(&read, 4, entries(Some(3))), at(5));
+        // A member that hangs renews the lease, and answers no reads.
+        for ms in (500..20_000).step_by(100) {
+            m.tick(at(ms));
+            for r in asked(&mut m) {
+                match r.op {
+                    Op::Renew(_) => m.reply(reply(&r, 0, Ok(Outcome::Done)), at(ms)),
+                    _ => m.reply(reply(&r, 0, Err(StateError::Unavailable("timed out".into()))), at(ms)),
+                }
+            }
+        }
+        assert_eq!(m.leads_until(), Some(at(4) + UNCONFIRMED_MAX));
+        assert!(m.trouble().is_some_and(|t| t.contains("does not tell which monitor leads: ")), "{:?}", m.trouble());
+    }
+
+    #[test]
+    fn the_reason_of_a_refused_election_is_told() {
+        let mut m = Member::new(presence("a", 1), true, at(0));
+        let full = || StateError::Refused("etcdserver: mvcc: database space exceeded".into());
+        let grant = tick_for_one(&mut m, 0);
+        m.reply(reply(&grant, 0, Err(full())), at(1));
+        let text = "the state store grants this monitor no lease, so it cannot lead: ";
+        assert!(m.trouble().is_some_and(|t| t.starts_with(text) && t.contains("space exceeded")), "{:?}", m.trouble());
+        let grant = tick_for_one(&mut m, 600);
+        m.reply(reply(&grant, 0, Ok(Outcome::Lease(LeaseId(7), LEASE))), at(601));
+        assert_eq!(m.trouble(), None);
     }
 
     #[test]

@@ -138,7 +138,8 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
         }
         standing.leads_until.set(member.leads_until());
         if now.since(member.heard()) > UNREADABLE_MAX {
-            standing.stop(format!("the state store has not answered for {} s", UNREADABLE_MAX.as_secs()));
+            let why = member.trouble().unwrap_or("the state store does not answer");
+            standing.stop(format!("for {} s, {why}", UNREADABLE_MAX.as_secs()));
         }
         if changed {
             standing.changed.send_replace(());
