@@ -96,7 +96,13 @@ impl Manager {
             return false;
         }
         let map = &mut self.services;
-        if map.services.values().map(|s| s.daemons.len()).sum::<usize>() >= MAX_SERVICE_DAEMONS {
+        let same =
+            |x: &ServiceDaemon| x.gid == d.gid && x.addr == addr && x.metadata == *about && x.task_status == *status;
+        let known = map.services.get(service).and_then(|s| s.daemons.get(name));
+        if known.is_some_and(same) {
+            return false;
+        }
+        if known.is_none() && map.services.values().map(|s| s.daemons.len()).sum::<usize>() >= MAX_SERVICE_DAEMONS {
             return false;
         }
         map.epoch = map.epoch.next();
@@ -273,6 +279,8 @@ mod tests {
         let (addr, none) = (EntityAddr::default(), StrMap::new());
         let at = |sec| Utime { sec, nsec: 0 };
         assert!(m.open_service(d(1), addr, &none, &none, at(5)));
+        assert_eq!((m.services.epoch, m.services.modified), (Epoch(2), at(5)));
+        assert!(!m.open_service(d(1), addr, &none, &none, at(6)), "the same again");
         assert_eq!((m.services.epoch, m.services.modified), (Epoch(2), at(5)));
         assert!(!m.close_service(d(2), at(6)), "another session's");
         let long: StrMap = [("k".to_owned(), "v".repeat(MAX_SERVICE_BYTES))].into();

@@ -355,8 +355,9 @@ fn warnings_are_of_bounded_size_and_number() {
     assert_eq!(kept.len(), 1000);
     assert!(kept.iter().all(|m| m.message.len() == 4096 && m.metadata.iter().all(|(k, v)| k.len() + v.len() <= 4096)));
     // All warnings end at once: the log does not get a line for each.
-    let lines =
-        |c: &Cluster| c.core.state.log.entries.iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count();
+    let lines = |c: &Cluster| {
+        c.core.state.log.entries().into_iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count()
+    };
     let before = lines(&c);
     d[0].health.metrics.clear();
     second(&mut c, &mut d);

@@ -37,7 +37,7 @@ fn state(c: &Cluster) -> String {
     let s = &c.core.state;
     let map = mon::core::osdmap_blob(s);
     let auth: Vec<String> = s.auth.iter().map(|(n, e)| format!("{n} {} {:?}", e.key.to_base64(), e.caps)).collect();
-    let lines = s.log.entries.iter().filter(|(_, e)| e.channel != "audit").count();
+    let lines = s.log.entries().into_iter().filter(|(_, e)| e.channel != "audit").count();
     let (config, kv, mutes) = (&s.config.values, &s.kv, &s.mutes);
     // Any authenticated client may register a service, as in Ceph: gateways' keys have no caps at the manager.
     // Daemons of Ceph's own kinds may not be registered.
@@ -200,7 +200,7 @@ fn run(seed: u64) {
         }
     }
     c.ticks(61);
-    let lines = c.core.state.log.entries.iter().filter(|(_, e)| e.channel == "audit").count();
+    let lines = c.core.state.log.entries().into_iter().filter(|(_, e)| e.channel == "audit").count();
     assert!(lines < 400, "seed {seed:x}: {lines} lines in the audit log");
     assert_eq!(c.core.session_count(), 2, "seed {seed:x}: sessions stay");
 }

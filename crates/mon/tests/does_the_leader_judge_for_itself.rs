@@ -166,7 +166,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     assert_eq!(w.c.tell(x, &set), (errno::EACCES, "access denied".into(), String::new()));
     w.c.ticks(1);
     let kept = |e: &str| e.contains("entity='client.x'") && e.contains("config set") && e.ends_with(": access denied");
-    let log = &w.c.core.state.log.entries;
+    let log = w.c.core.state.log.entries();
     assert!(log.iter().any(|(_, e)| e.channel == "audit" && kept(&e.msg.0)), "{log:?}");
 
     // The front monitor does not know the new caps yet, so it relays the command. The leader must not apply it to its

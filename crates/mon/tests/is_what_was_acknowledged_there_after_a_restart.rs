@@ -98,7 +98,7 @@ fn every_kind_of_record_survives_a_restart() {
         c.core.state.config.values.clone(),
         c.core.state.config.version,
         c.core.state.kv.clone(),
-        c.core.state.log.entries.clone(),
+        c.core.state.log.entries().into_iter().cloned().collect::<Vec<_>>(),
         c.core.state.osd_metadata.clone(),
         c.core.state.creating.clone(),
         c.map().clone(),
@@ -110,7 +110,7 @@ fn every_kind_of_record_survives_a_restart() {
     assert_eq!(s.config.version, before.2);
     assert_eq!(s.config.history.len(), 1);
     assert_eq!(s.kv, before.3);
-    assert_eq!(s.log.entries, before.4);
+    assert_eq!(s.log.entries().into_iter().cloned().collect::<Vec<_>>(), before.4);
     assert_eq!(s.osd_metadata, before.5);
     assert_eq!(s.creating, before.6);
     assert_eq!(*s.osdmap, before.7);

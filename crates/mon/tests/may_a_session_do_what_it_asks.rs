@@ -177,7 +177,7 @@ fn the_audit_log_has_no_secret() {
     );
     assert_eq!(rc, 0);
     c.ticks(2);
-    let lines: Vec<String> = c.core.state.log.entries.iter().map(|(_, e)| e.msg.0.clone()).collect();
+    let lines: Vec<String> = c.core.state.log.entries().into_iter().map(|(_, e)| e.msg.0.clone()).collect();
     let text = lines.join("\n");
     assert!(text.contains("config-key set") && text.contains("auth import") && text.contains("client.q"), "{text}");
     for secret in ["sesame-1", "sesame-2", key.as_str(), "AQDCIwZrPZIaMhAAoNP9fDpsrWXtfl41pi9Qhg=="] {
@@ -228,7 +228,7 @@ fn network_conditions_use_the_socket_address() {
 }
 
 fn audit(c: &Cluster) -> Vec<String> {
-    c.core.state.log.entries.iter().filter(|(_, e)| e.channel == "audit").map(|(_, e)| e.msg.0.clone()).collect()
+    c.core.state.log.entries().into_iter().filter(|(_, e)| e.channel == "audit").map(|(_, e)| e.msg.0.clone()).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! One CRUSH tree is assumed: all pools share all OSDs.
 
 use super::PgStats;
-use super::space::{pool_usage, raw_rate};
+use super::space::{Usages, raw_rate};
 use base::PoolId;
 use cluster::pool::PoolOpt;
 use cluster::{OsdMap, PgPool};
@@ -62,8 +62,9 @@ pub fn sizes(st: &PgStats, map: &OsdMap, per_osd: u32) -> Vec<(PoolId, Sizing)> 
     let bytes: f64 = map.pools.values().map(|p| target_bytes(p) * raw_rate(map, p)).sum();
     let free = if total > 0.0 { 1.0 - (bytes / total).min(1.0) } else { 1.0 };
     let mut out = Vec::new();
+    let mut usages = Usages::new(st, map);
     for (id, p) in map.pools.iter() {
-        let u = pool_usage(st, map, *id, p);
+        let u = usages.of(*id, p);
         let of = |b: f64| if total > 0.0 { b / total } else { 0.0 };
         let rate = raw_rate(map, p);
         let ratio = number(p, "target_size_ratio");

@@ -63,6 +63,12 @@ pub struct PgStats {
     num_by_pool: BTreeMap<PoolId, i64>,
     sum: PoolStat,
     by_state: BTreeMap<u64, i64>,
+    /// Whether each OSD was down at the last map, and since when it is up.
+    synced: Vec<(OsdId, bool, Epoch)>,
+    /// True if a report came since whose primary is down or was started again.
+    late: bool,
+    /// Number of PGs that new maps were compared with.
+    looked_at: u64,
     rates: Rates,
     recovery: Option<RecoveryEvent>,
     /// Sums of a separate manager; while it is active, daemons report to it.
@@ -105,6 +111,7 @@ impl PgStats {
                     || old.state() & pg_state::STALE != 0
             });
             if newer {
+                self.late |= is_old(map, st);
                 self.put(*id, st.clone());
             }
         }
@@ -173,8 +180,14 @@ impl PgStats {
                 self.forget_pool(p);
             }
         }
-        let beyond: Vec<PgId> =
-            self.pgs.keys().filter(|id| map.pool(id.pool).is_some_and(|p| id.seed >= p.pg_num)).copied().collect();
+        let beyond: Vec<PgId> = map
+            .pools
+            .iter()
+            .flat_map(|(id, p)| {
+                let (first, last) = (PgId { pool: *id, seed: p.pg_num }, PgId { pool: *id, seed: u32::MAX });
+                self.pgs.range(first..=last).map(|(pg, _)| *pg)
+            })
+            .collect();
         beyond.into_iter().for_each(|id| self.take(id));
         let dead: Vec<OsdId> = self.osds.keys().filter(|o| map.is_out(**o)).copied().collect();
         for o in dead {
@@ -193,13 +206,17 @@ impl PgStats {
         for o in down {
             self.health.remove(&o);
         }
+        // All PGs are looked at only if an OSD changed, or if a report came that was old already.
+        let osds: Vec<_> = map.osds().map(|o| (o, map.is_down(o), map.info(o).up_from)).collect();
+        if osds == self.synced && !self.late {
+            return;
+        }
+        (self.synced, self.late) = (osds, false);
+        self.looked_at += self.pgs.len() as u64;
         let stale: Vec<PgId> = self
             .pgs
             .iter()
-            .filter(|(_, s)| {
-                s.state() & pg_state::STALE == 0
-                    && (map.is_down(s.acting_primary) || s.reported_epoch < map.info(s.acting_primary).up_from)
-            })
+            .filter(|(_, s)| s.state() & pg_state::STALE == 0 && is_old(map, s))
             .map(|(id, _)| *id)
             .collect();
         for id in stale {
@@ -288,6 +305,24 @@ impl PgStats {
     /// Statistics of all PGs that have reported.
     pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &PgStat)> {
         self.pgs.iter()
+    }
+
+    /// Number of PGs that new maps were compared with so far; a map in which no OSD changes is compared with none.
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Number of PGs that have reported.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pgs.len()
+    }
+
+    /// True if no PG has reported.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pgs.is_empty()
     }
 
     /// Statistics of the PGs of a pool.
@@ -472,6 +507,11 @@ impl PgStats {
             ..PgMapDigest::default()
         }
     }
+}
+
+/// True if the report is from a primary that is down, or from before the primary's last start.
+fn is_old(map: &OsdMap, s: &PgStat) -> bool {
+    map.is_down(s.acting_primary) || s.reported_epoch < map.info(s.acting_primary).up_from
 }
 
 /// Intersection of two interval sets.

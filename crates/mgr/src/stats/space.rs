@@ -111,8 +111,34 @@ pub struct PoolUsage {
 /// Computes a pool's usage.
 #[must_use]
 pub fn pool_usage(st: &PgStats, map: &OsdMap, id: PoolId, pool: &PgPool) -> PoolUsage {
+    Usages::new(st, map).of(id, pool)
+}
+
+/// Computes the usage of many pools: sums OSDs once, and the space of each rule once.
+pub struct Usages<'a> {
+    st: &'a PgStats,
+    map: &'a OsdMap,
+    total: OsdStat,
+    avail: BTreeMap<i32, i64>,
+}
+
+impl<'a> Usages<'a> {
+    /// Usages by these statistics and this map.
+    #[must_use]
+    pub fn new(st: &'a PgStats, map: &'a OsdMap) -> Self {
+        Self { st, map, total: st.osd_sum(), avail: BTreeMap::new() }
+    }
+
+    /// The usage of a pool.
+    pub fn of(&mut self, id: PoolId, pool: &PgPool) -> PoolUsage {
+        let rule = i32::from(pool.crush_rule);
+        let avail = *self.avail.entry(rule).or_insert_with(|| rule_avail(self.st, self.map, rule));
+        usage(self.st, self.map, id, pool, &self.total, avail)
+    }
+}
+
+fn usage(st: &PgStats, map: &OsdMap, id: PoolId, pool: &PgPool, total: &OsdStat, avail: i64) -> PoolUsage {
     let stat: PoolStat = st.pool(id);
-    let total = st.osd_sum();
     // Per-pool accounting of the stores takes precedence over the PGs' counters.
     let per_pool = total.num_osds > 0 && total.num_osds == total.num_per_pool_osds;
     let per_pool_omap = total.num_osds > 0 && total.num_osds == total.num_per_pool_omap_osds;
@@ -128,7 +154,7 @@ pub fn pool_usage(st: &PgStats, map: &OsdMap, id: PoolId, pool: &PgPool) -> Pool
     let stored_data = if per_pool { normal(pos(fs.data_stored)) } else { pos(sum.num_bytes) };
     let stored_omap = if per_pool_omap { normal(pos(fs.omap_allocated)) } else { pos(sum.num_omap_bytes) };
     let used = used_data + used_omap;
-    let avail = pos(rule_avail(st, map, i32::from(pool.crush_rule)));
+    let avail = pos(avail);
     let used_ratio = if avail > 0 {
         used as f64 / (used as f64 + avail as f64)
     } else if used > 0 {

@@ -165,3 +165,25 @@ fn raw_space_of_a_coded_pool_follows_its_profile() {
     assert_eq!([avail(1), avail(2), avail(3)], [6, 12, 12]);
     assert_eq!(gib(space::statfs(&st, &m, Some(PoolId(2))).2 << 10), 12);
 }
+
+#[test]
+fn a_map_in_which_no_osd_changes_is_compared_with_no_pg() {
+    let mut m = map(&[(1, 64)], 3);
+    let mut st = PgStats::default();
+    let report = |st: &mut PgStats, m: &OsdMap, seed: u32, seq: u64| {
+        let (id, s) = (PgId::new(1, seed), pg(seq, 10, OK, 1));
+        st.report(OsdId(1), &OsdStat::default(), [(&id, &s)], [], m, now(seq));
+    };
+    (0..64).for_each(|seed| report(&mut st, &m, seed, 1));
+    st.sync(&m, now(2));
+    let first = st.looked_at();
+    (0..100).for_each(|n| st.sync(&m, now(3 + n)));
+    assert_eq!(st.looked_at(), first);
+    // An OSD goes down, and a report of it comes late.
+    Arc::make_mut(&mut m.osd_state)[1] = 1;
+    st.sync(&m, now(200));
+    assert_eq!((st.looked_at(), st.states(&m)[&(OK | pg_state::STALE)]), (first + 64, 64));
+    report(&mut st, &m, 5, 9);
+    st.sync(&m, now(201));
+    assert_eq!(st.states(&m)[&(OK | pg_state::STALE)], 64);
+}

@@ -95,9 +95,26 @@ fn parse_caps(c: &Ctx<'_>, name: &AuthName) -> Res<Caps> {
     if !list.len().is_multiple_of(2) {
         return invalid("bad capabilities request; odd number of arguments");
     }
+    let pairs = list.chunks_exact(2).filter_map(|p| if let [s, t] = p { Some((s, t)) } else { None });
+    checked_caps(pairs, name)
+}
+
+/// Most bytes of an entity's name, and of its capabilities.
+const NAME_MAX: usize = 1024;
+const CAPS_MAX: usize = 64 << 10;
+
+/// Checks that capabilities can be parsed and are not too long.
+fn checked_caps<'a>(list: impl Iterator<Item = (&'a String, &'a String)>, name: &AuthName) -> Res<Caps> {
     let mut out = Caps::new();
-    for p in list.chunks_exact(2) {
-        let [service, text] = p else { continue };
+    let mut bytes = 0;
+    if name.id.len() > NAME_MAX {
+        return invalid(format!("the name of an entity has at most {NAME_MAX} bytes"));
+    }
+    for (service, text) in list {
+        bytes += text.len();
+        if bytes > CAPS_MAX {
+            return refuse(errno::E2BIG, format!("the capabilities of {name} have more than {CAPS_MAX} bytes"));
+        }
         let bad = |at: &str| {
             let at = match service.as_str() {
                 "mon" | "mgr" if at.is_empty() => "end".to_owned(),
@@ -224,10 +241,12 @@ fn import(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if ring.iter().any(|(_, e)| e.caps.is_empty()) {
         return invalid("auth import: no caps supplied");
     }
+    let mut entries = Vec::new();
     for (n, e) in ring.iter() {
-        let entry = AuthEntry { key: e.key.clone(), pending_key: None, caps: e.caps.clone() };
-        c.pending.auth.insert(n.clone(), Some(entry));
+        let caps = checked_caps(e.caps.iter(), n)?;
+        entries.push((n.clone(), AuthEntry { key: e.key.clone(), pending_key: None, caps }));
     }
+    c.pending.auth.extend(entries.into_iter().map(|(n, e)| (n, Some(e))));
     committed("imported keyring")
 }
 

@@ -64,6 +64,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 /// Changes that `config log` shows if the command gives no number.
 const LOG_SHOWN: i64 = 10;
+/// Longest configuration file to import, in bytes.
+const CONF_MAX: usize = 1 << 20;
 /// Longest value of an option, in bytes.
 const VALUE_MAX: usize = 16 << 10;
 
@@ -397,6 +399,9 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if c.input.len() > CONF_MAX {
+        return refuse(errno::E2BIG, format!("a configuration file has at most {CONF_MAX} bytes"));
+    }
     let text = String::from_utf8_lossy(c.input).into_owned();
     let mut section = String::from("global");
     let mut rest: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
@@ -414,7 +419,9 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return invalid(format!("failed to parse the line '{line}'"));
         };
         let (k, v) = (k.trim().replace([' ', '-'], "_"), v.trim().to_owned());
-        let usable = option_table::find(&k).filter(|o| !o.is_local()).and_then(|o| o.normalize(&v).ok());
+        let short = v.len() <= VALUE_MAX && section.len() <= VALUE_MAX / 16;
+        let option = option_table::find(&k).filter(|o| short && !o.is_local());
+        let usable = option.and_then(|o| o.normalize(&v).ok());
         let place = section == "global" || entity(&section).is_some();
         match usable.filter(|_| place) {
             Some(v) => {

@@ -29,6 +29,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
 const PREFIX: &str = "mgr/crash/crash/";
 /// Longest crash report, in bytes.
 const REPORT_MAX: usize = 64 << 10;
+/// Longest stored report: an archived one is longer than its input.
+const STORED_MAX: usize = 2 * REPORT_MAX;
 /// Longest crash id, in bytes.
 const ID_MAX: usize = 512;
 /// Most crash reports kept.
@@ -37,38 +39,59 @@ const CRASHES_MAX: usize = 1000;
 const RECENT_DAYS: u64 = 14;
 const DAY: u64 = 86_400;
 
-/// A crash report.
-struct Crash {
-    id: String,
-    report: Value,
+/// Summary of a crash for lists and health. The state keeps one for each report, because reports are long to parse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The time of the crash in a form that sorts.
+    pub stamp: String,
+    /// The time as the report gives it.
+    pub time: String,
+    /// The daemon that crashed.
+    pub entity: String,
+    /// Its host.
+    pub host: String,
+    /// True if the crash is not archived.
+    pub new: bool,
 }
 
-impl Crash {
-    fn text(&self, field: &str) -> &str {
-        self.report.get(field).and_then(Value::as_str).unwrap_or_default()
-    }
+/// The id of the crash whose report is kept at a key of the `config-key` store.
+pub(crate) fn id_of(key: &str) -> Option<&str> {
+    key.strip_prefix(PREFIX)
+}
 
-    fn is_new(&self) -> bool {
-        self.report.get("archived").is_none()
-    }
-
-    /// The time of the crash in a form that sorts.
-    fn stamp(&self) -> String {
-        self.text("timestamp").replacen(' ', "T", 1)
+impl Summary {
+    /// The summary of a stored report. Any client with the right to `config-key` may write there, so a value that is
+    /// no JSON, or is too long, is no report.
+    pub(crate) fn of(report: &Bytes) -> Option<Self> {
+        if report.len() > STORED_MAX {
+            return None;
+        }
+        let report: Value = serde_json::from_slice(report).ok()?;
+        let text = |field: &str| report.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let time = text("timestamp");
+        Some(Self {
+            stamp: time.replacen(' ', "T", 1),
+            time,
+            entity: text("entity_name"),
+            host: text("utsname_hostname"),
+            new: report.get("archived").is_none(),
+        })
     }
 }
 
 /// All crashes, the oldest first.
-fn all(state: &ClusterState) -> Vec<Crash> {
-    let stored = state.kv.range(PREFIX.to_owned()..).map_while(|(k, v)| Some((k.strip_prefix(PREFIX)?, v)));
-    // Any client with the right to `config-key` may write here, so values that are no JSON are skipped.
-    let of = |(id, v): (&str, &Bytes)| Some(Crash { id: id.to_owned(), report: serde_json::from_slice(v).ok()? });
-    let mut v: Vec<Crash> = stored.filter_map(of).collect();
-    v.sort_by_key(Crash::stamp);
+fn all(state: &ClusterState) -> Vec<(&String, &Summary)> {
+    let mut v: Vec<_> = state.crashes.iter().collect();
+    v.sort_by(|a, b| a.1.stamp.cmp(&b.1.stamp));
     v
 }
 
-/// The time `days` days ago, in the form of [`Crash::stamp`].
+/// The report of a crash.
+fn report(state: &ClusterState, id: &str) -> Option<Value> {
+    serde_json::from_slice(state.kv.get(&format!("{PREFIX}{id}"))?).ok()
+}
+
+/// The time `days` days ago, in the form of [`Summary::stamp`].
 fn days_ago(now: Now, days: u64) -> String {
     let secs = u64::from(now.wall.sec).saturating_sub(days.saturating_mul(DAY));
     zulu(Utime { sec: u32::try_from(secs).unwrap_or(0), nsec: now.wall.nsec })
@@ -81,22 +104,20 @@ fn zulu(t: Utime) -> String {
 /// One line for each recent crash that is not archived, for health.
 pub(super) fn recent(state: &ClusterState, now: Now) -> Vec<String> {
     let since = days_ago(now, RECENT_DAYS);
-    let line = |c: &Crash| {
-        format!("{} crashed on host {} at {}", c.text("entity_name"), c.text("utsname_hostname"), c.text("timestamp"))
-    };
-    all(state).iter().filter(|c| c.is_new() && c.stamp() >= since).map(line).collect()
+    let line = |c: &Summary| format!("{} crashed on host {} at {}", c.entity, c.host, c.time);
+    all(state).into_iter().filter(|(_, c)| c.new && c.stamp >= since).map(|(_, c)| line(c)).collect()
 }
 
 fn ls(c: &mut Ctx<'_>, new: bool) -> Res<CommandOutcome> {
-    let list: Vec<Crash> = all(c.state).into_iter().filter(|x| !new || x.is_new()).collect();
-    let tree = || J::Raw(list.iter().map(|x| x.report.clone()).collect::<Value>().to_string());
+    let list: Vec<_> = all(c.state).into_iter().filter(|(_, x)| !new || x.new).collect();
+    let tree = || J::Raw(list.iter().filter_map(|(id, _)| report(c.state, id)).collect::<Value>().to_string());
     let text = || {
         if list.is_empty() {
             return String::new();
         }
         let mut t = Table::new(&["ID", "ENTITY", "NEW"].map(|h| (h, Left, Left)));
-        for x in &list {
-            t.row([x.id.as_str(), x.text("entity_name"), if x.is_new() { "*" } else { "" }]);
+        for (id, x) in &list {
+            t.row([id.as_str(), &x.entity, if x.new { "*" } else { "" }]);
         }
         // Each line ends in the padding of the last column.
         t.render().lines().map(|l| format!("{l}  \n")).collect()
@@ -109,7 +130,7 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut s = format!("{} crashes recorded\n", list.len());
     for days in [1, 3, 7] {
         let before = days_ago(c.now, days);
-        let old: Vec<&str> = list.iter().filter(|x| x.stamp() < before).map(|x| x.id.as_str()).collect();
+        let old: Vec<&str> = list.iter().filter(|(_, x)| x.stamp < before).map(|(id, _)| id.as_str()).collect();
         if !old.is_empty() {
             s += &format!("{} older than {days} days old:\n{}\n", old.len(), old.join("\n"));
         }
@@ -117,17 +138,17 @@ fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     plain(s)
 }
 
-/// The crash that the command's `id` names. Error: ENOENT.
-fn named(c: &Ctx<'_>) -> Res<Crash> {
+/// Id and report of the crash that the command's `id` names. Error: EINVAL.
+fn named(c: &Ctx<'_>) -> Res<(String, Value)> {
     let id = c.args.str("id")?;
-    match all(c.state).into_iter().find(|x| x.id == id) {
-        Some(x) => Ok(x),
+    match report(c.state, &id) {
+        Some(x) => Ok((id, x)),
         None => invalid(format!("{}: {id} not found", c.prefix)),
     }
 }
 
 fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    plain(format!("{:#}\n", named(c)?.report))
+    plain(format!("{:#}\n", named(c)?.1))
 }
 
 fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -152,7 +173,7 @@ fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         // `ceph-crash` posts a report again until it succeeds.
         return done("");
     }
-    if all(c.state).len() >= CRASHES_MAX {
+    if c.state.crashes.len() >= CRASHES_MAX {
         return refuse(
             errno::ENOSPC,
             format!("{CRASHES_MAX} crashes are recorded: remove some with 'ceph crash prune'"),
@@ -174,36 +195,41 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn prune(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Ok(days) = c.args.str("keep")?.parse::<u64>() else { return invalid("keep argument must be numeric") };
     let before = days_ago(c.now, days);
-    let old: Vec<Crash> = all(c.state).into_iter().filter(|x| x.stamp() < before).collect();
+    let old = c.state.crashes.iter().filter(|(_, x)| x.stamp < before);
+    let old: Vec<String> = old.map(|(id, _)| format!("{PREFIX}{id}")).collect();
     if old.is_empty() {
         return done("");
     }
-    c.pending.kv.extend(old.into_iter().map(|x| (format!("{PREFIX}{}", x.id), None)));
+    c.pending.kv.extend(old.into_iter().map(|k| (k, None)));
     committed("")
 }
 
 /// Archives a crash: it no longer raises an alert.
-fn set_aside(c: &mut Ctx<'_>, mut x: Crash) {
-    if let Some(m) = x.report.as_object_mut() {
+fn set_aside(c: &mut Ctx<'_>, id: &str, mut report: Value) {
+    if let Some(m) = report.as_object_mut() {
         m.insert("archived".into(), zulu(c.now.wall).into());
     }
-    c.pending.kv.insert(format!("{PREFIX}{}", x.id), Some(x.report.to_string().into()));
+    c.pending.kv.insert(format!("{PREFIX}{id}"), Some(report.to_string().into()));
 }
 
 fn archive(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let x = named(c)?;
-    if !x.is_new() {
+    let (id, x) = named(c)?;
+    if x.get("archived").is_some() {
         return done("");
     }
-    set_aside(c, x);
+    set_aside(c, &id, x);
     committed("")
 }
 
 fn archive_all(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let new: Vec<Crash> = all(c.state).into_iter().filter(Crash::is_new).collect();
+    let new: Vec<String> = c.state.crashes.iter().filter(|(_, x)| x.new).map(|(id, _)| id.clone()).collect();
     if new.is_empty() {
         return done("");
     }
-    new.into_iter().for_each(|x| set_aside(c, x));
+    for id in new {
+        if let Some(x) = report(c.state, &id) {
+            set_aside(c, &id, x);
+        }
+    }
     committed("")
 }

@@ -43,8 +43,9 @@ fn df(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let st = &c.state.mgr.stats;
     let total = st.osd_sum();
     let classes = space::by_class(st, &map);
+    let mut usages = space::Usages::new(st, &map);
     let pools: Vec<(PoolId, Arc<PgPool>, PoolUsage)> =
-        map.pools.iter().map(|(id, p)| (*id, p.clone(), space::pool_usage(st, &map, *id, p))).collect();
+        map.pools.iter().map(|(id, p)| (*id, p.clone(), usages.of(*id, p))).collect();
     let tree = || {
         let mut stats = raw_tree(&total.statfs);
         stats

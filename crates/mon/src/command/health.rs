@@ -77,6 +77,14 @@ pub fn checks(state: &ClusterState, now: Now) -> Checks {
     checks::all(state, now)
 }
 
+/// The worst alert that is not muted, as a word.
+#[must_use]
+pub fn health_word(state: &ClusterState, now: Now) -> &'static str {
+    let muted = |code: &String| state.mutes.get(code).is_some_and(|m| live(m, now));
+    let worst = checks(state, now).into_iter().filter(|(c, _)| !muted(c)).map(|(_, k)| k.severity).max();
+    worst.unwrap_or(Severity::Ok).word()
+}
+
 fn live(m: &Mute, now: Now) -> bool {
     m.until == Utime::ZERO || m.until > now.wall
 }

@@ -70,7 +70,9 @@ mod tell;
 mod versions;
 
 pub use cluster::{option_table, units};
-pub use health::{Check, Checks, Severity, checks, ended_mutes};
+pub use crash::Summary as CrashSummary;
+pub(crate) use crash::id_of as crash_id;
+pub use health::{Check, Checks, Severity, checks, ended_mutes, health_word};
 pub use pool_make::REPLICATION;
 pub(crate) use rbd::MODULE as IMAGES_MODULE;
 pub use render::Format;

@@ -772,15 +772,21 @@ fn lspools(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.tree("pools", tree).line().text(text)
 }
 
+/// Most PGs that `osd utilization` places itself.
+const PLACED_MAX: usize = 4096;
+
 fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let mut pgs: BTreeMap<OsdId, u64> = BTreeMap::new();
-    for (id, p) in map.pools.iter() {
-        for seed in 0..p.pg_num {
-            for o in map.pg_to_up_acting(PgId { pool: *id, seed }).up.iter().filter(|o| **o != OsdId::NONE) {
-                *pgs.entry(*o).or_default() += 1;
-            }
-        }
+    // PGs that reported are where they say; placing each of a million PGs takes longer than a turn may.
+    let silent = c.state.mgr.stats.silent_pgs(&map, PLACED_MAX);
+    if silent.len() == PLACED_MAX {
+        return refuse(errno::EAGAIN, "placement groups have not reported to the manager yet; try again");
+    }
+    let placed = silent.into_iter().flat_map(|pg| map.pg_to_up_acting(pg).up);
+    let reported = c.state.mgr.stats.pgs().flat_map(|(_, s)| s.up.iter().copied());
+    for o in reported.chain(placed).filter(|o| *o != OsdId::NONE) {
+        *pgs.entry(o).or_default() += 1;
     }
     let inn: Vec<OsdId> = map.osds().filter(|o| map.is_in(*o)).collect();
     if inn.is_empty() {

@@ -362,12 +362,13 @@ fn autoscale_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (map, st) = (c.state.osdmap.clone(), &c.state.mgr.stats);
     let sizes: BTreeMap<PoolId, Sizing> = sizes(st, &map, pgs_per_osd(c.state)).into_iter().collect();
     let mut rows = Vec::new();
+    let mut usages = space::Usages::new(st, &map);
     for (id, pool) in map.pools.iter() {
         rows.push(Scaled {
             id: *id,
             name: map.pool_name(*id).unwrap_or_default(),
             pool,
-            usage: space::pool_usage(st, &map, *id, pool),
+            usage: usages.of(*id, pool),
             rate: space::raw_rate(&map, pool),
             total: st.osd_sum().statfs.total,
             size: sizes.get(id).copied().unwrap_or_default(),

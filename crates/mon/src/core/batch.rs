@@ -18,6 +18,9 @@ const PART_OPS: usize = MAX_TXN_OPS - 8;
 /// Most bytes of one part: the store's bound less the bytes that `commit` adds to each.
 const PART_BYTES: usize = MAX_TXN_BYTES - (64 << 10);
 
+/// Longest value of any length that is written with the head as it is; the head has two of them, and records of its own.
+const HEAD_BLOB: usize = 256 << 10;
+
 type Writes = BTreeMap<Bytes, Option<Bytes>>;
 
 /// The writes of one proposal, collected by their place before, in or after the head.
@@ -93,7 +96,7 @@ impl Batch {
 
     /// Writes a value of any length with the head. A long value goes in pieces before it.
     pub(super) fn head_blob(&mut self, k: Bytes, v: Bytes) {
-        if v.len() <= MAX_VALUE {
+        if v.len() <= HEAD_BLOB {
             self.head.insert(k, Some(v));
             return;
         }
@@ -102,6 +105,11 @@ impl Batch {
             self.records.insert(key::piece(&k, i), Some(v.slice(at..v.len().min(at + MAX_VALUE))));
         }
         self.head.insert(k, Some(pieces.to_value()));
+    }
+
+    /// The writes of single records so far.
+    pub(super) fn writes(&self) -> impl Iterator<Item = (&Bytes, Option<&Bytes>)> {
+        self.records.iter().chain(&self.head).chain(&self.rest).map(|(k, v)| (k, v.as_ref()))
     }
 
     /// Splits the writes into transactions.

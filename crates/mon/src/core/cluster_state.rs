@@ -136,6 +136,8 @@ pub struct ClusterState {
     pub config: ConfigDb,
     /// `config-key` store.
     pub kv: BTreeMap<String, Bytes>,
+    /// Summaries of the crash reports among the `config-key` entries, by crash id.
+    pub crashes: BTreeMap<String, crate::command::CrashSummary>,
     /// Version of the newest `config-key` change.
     pub kv_version: u64,
     /// The FSMap: file systems and MDS daemons.
@@ -190,6 +192,20 @@ impl ClusterState {
     pub fn quorum(&self) -> Vec<String> {
         let up = |n: &&String| self.mons_up.as_ref().is_none_or(|up| up.contains(*n));
         self.monmap.ranks.iter().filter(up).cloned().collect()
+    }
+
+    /// Sets or removes a `config-key` entry.
+    pub(super) fn set_kv(&mut self, k: String, v: Option<Bytes>) {
+        if let Some(id) = crate::command::crash_id(&k) {
+            match v.as_ref().and_then(crate::command::CrashSummary::of) {
+                Some(s) => self.crashes.insert(id.to_owned(), s),
+                None => self.crashes.remove(id),
+            };
+        }
+        match v {
+            Some(v) => self.kv.insert(k, v),
+            None => self.kv.remove(&k),
+        };
     }
 
     /// Ranks of the running monitors.

@@ -55,7 +55,8 @@ impl MonCore {
             self.answer_command(&to, errno::EACCES, "access denied".into(), Bytes::new());
             return;
         }
-        if self.inflight.is_some() {
+        self.intake.turns.work(self.work_of_command(&parsed));
+        if self.must_wait() {
             // A read is answered from committed state; a command that changes something waits while a commit is in
             // flight.
             let mut scratch = Pending::default();
@@ -83,6 +84,29 @@ impl MonCore {
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
             When::Host => self.delegate(to, &info, &parsed, outcome),
         }
+    }
+
+    /// The units of work of a command beyond those of its message: some look at every PG or OSD.
+    fn work_of_command(&self, cmd: &Parsed) -> u64 {
+        const WHOLE: [&str; 12] = [
+            "status",
+            "health",
+            "report",
+            "df",
+            "osd df",
+            "osd utilization",
+            "osd safe-to-destroy",
+            "osd ok-to-stop",
+            "pg stat",
+            "osd pool autoscale-status",
+            "pg ls",
+            "crash ls",
+        ];
+        if !WHOLE.contains(&cmd.sig.prefix.as_str()) {
+            return 0;
+        }
+        let (pgs, osds) = (self.state.mgr.stats.len(), self.state.osdmap.osd_state.len());
+        (pgs / 1024 + osds / 64) as u64
     }
 
     /// Finishes a command that is answered at once.

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 
 use base::errno;
 use base::planted::{Bug, acts};
-use bytes::Bytes;
 use state::{Compare, Op, Outcome, StateError, Txn, Write};
 use wire::Decode;
 use wire::types::MgrMap;
@@ -169,15 +168,7 @@ impl MonCore {
             self.global_ids.refused();
         }
         let text = format!("nothing was changed: {e}");
-        for w in lost.waiters {
-            match w {
-                Waiter::Command { to, .. } => self.answer_command(&to, errno::EIO, text.clone(), Bytes::new()),
-                Waiter::PoolOp { conn, tid, .. } => self.answer_pool_op(conn, tid, errno::EIO, None),
-                Waiter::Again(c, _) | Waiter::Maps(c, _) | Waiter::Booted(c, ..) | Waiter::Send(c, _) => {
-                    self.close(c, "the state store failed".into());
-                }
-            }
-        }
+        self.refuse_all(lost.waiters, errno::EIO, &text);
         self.run_deferred();
     }
 
@@ -206,7 +197,7 @@ impl MonCore {
         if done.oldest != self.state.history.oldest {
             self.state.history.trim(done.oldest);
         }
-        let config_changed = done.config.is_some();
+        let config_changed = !done.config.is_empty();
         let mut c = done.changes;
         let fs_changed = done.fsmap.is_some();
         self.take_up_fs(&mut c, done.fsmap);
@@ -223,10 +214,7 @@ impl MonCore {
             self.state.kv_version += 1;
         }
         for (k, v) in &c.kv {
-            match v {
-                Some(v) => self.state.kv.insert(k.clone(), v.clone()),
-                None => self.state.kv.remove(k),
-            };
+            self.state.set_kv(k.clone(), v.clone());
         }
         for (code, m) in c.mutes {
             match m {
@@ -255,6 +243,7 @@ impl MonCore {
             self.take_up_mgrmap(m);
         }
         for line in &done.log {
+            self.intake.log_known.keep(line);
             self.state.log.push(line.clone());
         }
         if fs_changed {
@@ -299,8 +288,10 @@ impl MonCore {
         self.state.mgrmap = m;
     }
 
-    fn take_up_config(&mut self, change: Option<ConfigChange>, c: &Pending) {
-        let Some(change) = change else { return };
+    fn take_up_config(&mut self, changes: Vec<ConfigChange>, c: &Pending) {
+        if changes.is_empty() {
+            return;
+        }
         let db = &mut self.state.config;
         for (k, v) in &c.config {
             match v {
@@ -308,10 +299,12 @@ impl MonCore {
                 None => db.values.remove(k),
             };
         }
-        db.version = change.version;
-        db.history.push_back(change);
-        if db.history.len() > CONFIG_HISTORY_KEEP {
-            db.history.pop_front();
+        for change in changes {
+            db.version = change.version;
+            db.history.push_back(change);
+            if db.history.len() > CONFIG_HISTORY_KEEP {
+                db.history.pop_front();
+            }
         }
         self.state.options.apply_central(&self.state.config, &self.state.mon_name);
     }

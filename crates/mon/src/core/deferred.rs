@@ -49,11 +49,19 @@ impl Deferred {
         }
     }
 
-    /// Takes all messages, in the order of arrival.
-    pub(super) fn take(&mut self) -> VecDeque<(ConnKey, Message)> {
-        self.held.clear();
-        self.bytes = 0;
-        std::mem::take(&mut self.queue)
+    /// Takes the oldest message.
+    pub(super) fn pop(&mut self) -> Option<(ConnKey, Message)> {
+        let (c, m) = self.queue.pop_front()?;
+        let cost = m.cost();
+        self.bytes -= cost;
+        if let Some((n, bytes)) = self.held.get_mut(&c) {
+            *n -= 1;
+            *bytes -= cost;
+            if *n == 0 {
+                self.held.remove(&c);
+            }
+        }
+        Some((c, m))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -87,7 +95,7 @@ mod tests {
         }
         assert_eq!(d.push(2, message(10)), Some(2));
         d.forget(2);
-        assert_eq!(d.take().into_iter().map(|(c, _)| c).collect::<Vec<_>>(), [1]);
+        assert_eq!(std::iter::from_fn(|| d.pop()).map(|(c, _)| c).collect::<Vec<_>>(), [1]);
         assert_eq!(d.held(), (0, 0));
         assert_eq!(d.push(3, message(SESSION_BYTES * 2)), None, "a single message of any size");
         assert_eq!(d.push(3, message(1)), Some(3));

@@ -159,6 +159,7 @@ impl Loaded {
             auth: BTreeMap::new(),
             config: ConfigDb::default(),
             kv: BTreeMap::new(),
+            crashes: BTreeMap::new(),
             kv_version: 1,
             // There is no record until the first file system or MDS.
             fsmap: FsMap { epoch: Epoch(1), ..FsMap::default() },
@@ -211,6 +212,7 @@ impl MonCore {
     ) -> Result<Self, LoadError> {
         let loaded = Loaded::read(records, maps, setup.name, setup.options, setup.random, now)?;
         let Loaded { state, service_keys, global_ids, bounds_revision, format, moved_purged } = loaded;
+        let state_log: Vec<_> = state.log.newest(super::log::KNOWN_LINES).cloned().collect();
         let mut instance = [0; 8];
         state.random.fill(&mut instance);
         let mut core = Self {
@@ -218,7 +220,7 @@ impl MonCore {
             pending: Pending::default(),
             waiters: Vec::new(),
             inflight: None,
-            deferred: super::deferred::Deferred::default(),
+            intake: super::Intake { log_known: super::log::Known::of(&state_log), ..super::Intake::default() },
             listings: super::listings::Listings::default(),
             refusals: super::audit::Refusals::default(),
             leaving: BTreeMap::new(),
@@ -381,10 +383,9 @@ fn load_record(
         s.config.history.push_back(decode(k, v)?);
         s.config.version = s.config.version.max(count(k, n)?);
     } else if let Some(n) = text.strip_prefix(key::KV) {
-        s.kv.insert(n.to_owned(), v.clone());
+        s.set_kv(n.to_owned(), Some(v.clone()));
     } else if let Some(n) = hex(key::LOG) {
-        s.log.entries.push_back((n, decode(k, v)?));
-        s.log.next = s.log.next.max(count(k, n)? + 1);
+        s.log.loaded(count(k, n)?, decode(k, v)?);
     } else if let Some(code) = text.strip_prefix(key::MUTE) {
         s.mutes.insert(code.to_owned(), decode(k, v)?);
     } else if let Some(n) = hex(key::OSD_METADATA) {

@@ -17,6 +17,10 @@ use ::mgr::manager::{Daemon, Reporter};
 
 /// Longest name of a service or daemon, in bytes.
 const MAX_SERVICE_NAME: usize = 1024;
+/// Most sessions of one entity that report a service or daemon.
+const MAX_SERVICES_OF_ENTITY: usize = 256;
+/// Shortest time between two service maps sent to subscribers.
+const SERVICES_APART: Duration = Duration::from_secs(1);
 /// The release whose list of modules a separate manager looks up.
 const RELEASE: u32 = 16;
 /// Modules that a separate manager always runs. The autoscaler is left out, because the monitor changes numbers of
@@ -82,6 +86,10 @@ impl MonCore {
                 self.who(c)
             );
         }
+        let of_entity = |x: &&Session| x.mgr_daemon.is_some() && x.principal.who.name == name;
+        if s.mgr_daemon.is_none() && self.sessions.values().filter(of_entity).count() >= MAX_SERVICES_OF_ENTITY {
+            return self.close(c, "its entity reports too many services".into());
+        }
         if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
             self.close_service(c);
         }
@@ -127,6 +135,24 @@ impl MonCore {
         }
         let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
         if self.state.mgr.close_service(d, self.now.wall) {
+            self.publish_servicemap();
+        }
+    }
+
+    /// Sends the service map to its subscribers, at once or when the last one is a second old.
+    pub(super) fn publish_servicemap(&mut self) {
+        let now = self.now.mono;
+        if self.intake.services_sent.0.is_some_and(|t| now.since(t) < SERVICES_APART) {
+            self.intake.services_sent.1 = true;
+            return;
+        }
+        self.intake.services_sent = (Some(now), false);
+        self.send_servicemap();
+    }
+
+    /// Sends a service map that had to wait.
+    pub(super) fn tick_services(&mut self) {
+        if self.intake.services_sent.1 {
             self.publish_servicemap();
         }
     }

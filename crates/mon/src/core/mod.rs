@@ -24,6 +24,7 @@ pub mod follow;
 pub mod front;
 pub mod fs;
 mod global_id;
+mod isolate;
 mod listings;
 pub mod load;
 pub mod log;
@@ -49,6 +50,7 @@ mod scrub;
 pub mod session;
 mod subscribe;
 mod tick;
+pub mod turns;
 mod waiter;
 
 use std::collections::BTreeMap;
@@ -127,6 +129,27 @@ struct Beacon {
     interval: u32,
 }
 
+/// Messages and lines from senders that are not proposed yet.
+#[derive(Default)]
+struct Intake {
+    /// Messages that wait for a commit.
+    deferred: Deferred,
+    /// Number of deferred messages that are handled before the next proposal.
+    replay: usize,
+    /// True while a message of `deferred` or `alone` is handled, which does not wait again.
+    replaying: bool,
+    /// Messages of a proposal that was too large, each of which gets a proposal of its own.
+    alone: std::collections::VecDeque<(ConnKey, Message)>,
+    /// Messages whose answers wait for the proposal under construction.
+    contributors: Vec<(ConnKey, Message)>,
+    /// Messages that wait for their turn.
+    turns: turns::Turns,
+    /// Lines of the cluster log that senders may repeat.
+    log_known: log::Known,
+    /// Time of the last service map sent, and whether it has changed since.
+    services_sent: (Option<Mono>, bool),
+}
+
 /// The state machine of the monitor and manager roles.
 pub struct MonCore {
     /// The committed state.
@@ -134,7 +157,7 @@ pub struct MonCore {
     pending: Pending,
     waiters: Vec<Waiter>,
     inflight: Option<Inflight>,
-    deferred: Deferred,
+    intake: Intake,
     listings: listings::Listings,
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
@@ -181,7 +204,7 @@ impl MonCore {
         self.now = now;
         match event {
             Event::Open(c, peer) | Event::OpenElsewhere(c, peer) => self.judge_and_open(c, *peer),
-            Event::Message(c, m) => self.message(c, m),
+            Event::Message(c, m) => self.arrived(c, m),
             Event::Closed(c) => self.closed(c),
             Event::State(e) => self.state_event(e),
             Event::Tick => self.tick(),
@@ -197,14 +220,19 @@ impl MonCore {
     /// True while a commit is in flight, changes wait for one, or the effects of the last one are not complete.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.inflight.is_some() || !self.pending.is_empty() || !self.deferred.is_empty() || self.is_walking()
+        let waits = !self.intake.deferred.is_empty() || !self.intake.alone.is_empty() || self.intake.turns.has_more();
+        self.inflight.is_some() || !self.pending.is_empty() || waits || self.is_walking()
     }
 
     /// True if [`MonCore::flush`] has work left for further turns. The host handles other events that are ready and
     /// calls it again, even without an event.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.is_walking() || !self.listings.is_empty()
+        self.is_walking()
+            || !self.listings.is_empty()
+            || self.intake.turns.has_more()
+            || self.intake.replay > 0
+            || self.retries()
     }
 
     /// Number of open sessions.
@@ -248,7 +276,10 @@ impl MonCore {
         self.leaving.remove(&c);
         self.state.sessions.remove(&c);
         self.ops.forget(c);
-        self.deferred.forget(c);
+        self.intake.deferred.forget(c);
+        self.intake.replay = self.intake.replay.min(self.intake.deferred.held().0);
+        self.intake.turns.forget(c);
+        self.intake.alone.retain(|(d, _)| *d != c);
         self.listings.forget(c);
         self.jobs.retain(|_, to| to.conn != c);
     }
@@ -262,17 +293,21 @@ impl MonCore {
         if !self.may(c, row.right, row.name) {
             return;
         }
-        if row.writes && self.inflight.is_some() {
+        if row.writes && self.must_wait() {
             // A message that will be refused does not wait, either.
             if row.right == Right::PerItem && !self.may_pool_message(c, &m) {
                 return;
             }
             return self.defer(c, m);
         }
+        let (waiters, copy) = (self.waiters.len(), m.clone());
         let result = match role {
             Role::Mgr => self.mgr_message(c, m),
             Role::Mon | Role::Tell => self.mon_message(c, m),
         };
+        if self.waiters.len() > waiters {
+            self.intake.contributors.push((c, copy));
+        }
         if let Err(e) = result {
             self.close(c, format!("malformed message: {e}"));
         }
@@ -316,8 +351,13 @@ impl MonCore {
         Ok(())
     }
 
+    /// True if a message that changes something must wait: for a commit, or for messages that came before it.
+    fn must_wait(&self) -> bool {
+        self.inflight.is_some() || !self.intake.replaying && (self.intake.replay > 0 || !self.intake.alone.is_empty())
+    }
+
     fn defer(&mut self, c: ConnKey, m: Message) {
-        if let Some(c) = self.deferred.push(c, m) {
+        if let Some(c) = self.intake.deferred.push(c, m) {
             self.close(c, "too many of its messages wait for a commit".into());
         }
     }
@@ -331,6 +371,7 @@ impl MonCore {
 
     fn send(&mut self, c: ConnKey, m: Message) {
         if self.sessions.contains_key(&c) {
+            self.intake.turns.sent(m.cost());
             self.effects.push(Effect::Send(c, m));
         }
     }
@@ -339,6 +380,7 @@ impl MonCore {
     fn reply(&mut self, c: ConnKey, tid: u64, m: &impl WireMessage) {
         if let Some(s) = self.sessions.get(&c) {
             let m = m.to_message(s.features).with_tid(tid);
+            self.intake.turns.sent(m.cost());
             self.effects.push(Effect::Send(c, m));
         }
     }
@@ -363,12 +405,34 @@ impl MonCore {
         }
     }
 
-    /// Handles the messages that waited for a commit.
+    /// Begins to handle the messages that waited for a commit. The next proposal begins after them.
     fn run_deferred(&mut self) {
-        for (c, m) in self.deferred.take() {
-            self.message(c, m);
+        self.intake.replay = self.intake.deferred.held().0;
+        if self.intake.replay == 0 {
+            return self.advance_merges();
         }
-        self.advance_merges();
+        self.continue_deferred();
+    }
+
+    /// Handles messages that waited for a commit, as many as fit into the turn.
+    fn continue_deferred(&mut self) {
+        if self.intake.replay == 0 || self.inflight.is_some() || !self.intake.alone.is_empty() {
+            return;
+        }
+        while self.intake.replay > 0 && self.intake.turns.goes_on() {
+            let Some((c, m)) = self.intake.deferred.pop() else {
+                self.intake.replay = 0;
+                break;
+            };
+            self.intake.replay -= 1;
+            self.intake.turns.work(1 + m.cost() as u64 / (16 << 10));
+            self.intake.replaying = true;
+            self.message(c, m);
+            self.intake.replaying = false;
+        }
+        if self.intake.replay == 0 {
+            self.advance_merges();
+        }
     }
 
     /// True if a session has a right. Every message, subscription and item of one is checked here and nowhere else. A
@@ -391,10 +455,11 @@ impl MonCore {
         ok
     }
 
-    /// Number and bytes of messages that wait for a commit.
+    /// Number and bytes of messages that wait for a commit or for their turn.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
-        self.deferred.held()
+        let (a, b) = (self.intake.deferred.held(), self.intake.turns.waiting());
+        (a.0 + b.0, a.1 + b.1)
     }
 
     /// The OSD to whose running instance this session belongs.

@@ -19,7 +19,6 @@ use super::MonCore;
 use super::batch::Batch;
 use super::cluster_state::{ConfigChange, CreatingPg, Pending};
 use super::commit::Attempt;
-use super::log::LOG_KEEP;
 use super::maps::below;
 use super::purged;
 use super::records::{Bounds, CreatingPool, FORMAT, key, value};
@@ -31,6 +30,9 @@ pub(super) const TRIM_BATCH: u32 = 250;
 const PRIMARIES_CHECKED: usize = 64;
 /// Number of configuration changes kept in the history.
 pub(super) const CONFIG_HISTORY_KEEP: usize = 1000;
+
+/// Bytes of changed options at which a change becomes another version of the configuration.
+const HISTORY_BYTES: usize = 256 << 10;
 
 /// A proposed map epoch.
 pub(super) struct NewMap {
@@ -53,7 +55,7 @@ pub(super) struct Inflight {
     /// Epoch and bytes of a new FSMap.
     pub(super) fsmap: Option<(Epoch, Bytes)>,
     pub(super) changes: Pending,
-    pub(super) config: Option<ConfigChange>,
+    pub(super) config: Vec<ConfigChange>,
     pub(super) log: Vec<LogEntry>,
     pub(super) oldest: Epoch,
     pub(super) waiters: Vec<Waiter>,
@@ -87,21 +89,54 @@ impl MonCore {
     pub fn flush(&mut self) {
         self.continue_walk();
         self.continue_listings();
-        if self.inflight.is_some() || self.is_walking() {
-            return;
+        self.continue_deferred();
+        self.serve_waiting();
+        // Messages that waited for the last commit share the next one.
+        let complete = self.intake.replay == 0 || !self.intake.alone.is_empty();
+        if complete && self.inflight.is_none() && !self.is_walking() {
+            self.propose();
         }
+        self.intake.turns.end();
+    }
+
+    /// Handles what waits only for a proposal; true if there are changes.
+    fn collect(&mut self) -> bool {
         self.take_used_keys();
         if self.pending.is_empty() {
             // Without pending changes the waiters' condition already holds.
             let ready = std::mem::take(&mut self.waiters);
+            self.intake.contributors.clear();
             self.run_waiters(ready);
-            if self.pending.is_empty() {
-                return;
-            }
+        }
+        self.next_alone();
+        if self.pending.is_empty()
+            && self.waiters.is_empty()
+            && self.intake.alone.is_empty()
+            && !self.intake.deferred.is_empty()
+        {
+            self.run_deferred();
+        }
+        !self.pending.is_empty() && (self.intake.replay == 0 || !self.intake.alone.is_empty())
+    }
+
+    fn propose(&mut self) {
+        if !self.collect() {
+            return;
         }
         let mut creating = self.clear_creating_flags();
         let mut changes = std::mem::take(&mut self.pending);
         let mut waiters = std::mem::take(&mut self.waiters);
+        let from = std::mem::take(&mut self.intake.contributors);
+        let mut b = Batch::default();
+        self.put_small(&mut b, &changes);
+        let fsmap = self.put_fs(&mut b, &mut changes);
+        let config = self.put_config(&mut b, &changes);
+        self.put_log(&mut b, &changes.log);
+        let large = b.too_large();
+        if !large.is_empty() {
+            return self.isolate(changes, waiters, from, &large);
+        }
+        self.intake.log_known.proposed();
         let map = match changes.take_inc().map(|inc| self.new_map(inc)).transpose() {
             Ok(m) => m,
             Err(e) => {
@@ -111,7 +146,6 @@ impl MonCore {
                 None
             }
         };
-        let mut b = Batch::default();
         if std::mem::take(&mut self.old_format) {
             b.head(key::FORMAT, Some(value(&FORMAT)));
         }
@@ -119,18 +153,7 @@ impl MonCore {
         let purged = self.put_purged(&mut b, map.as_ref(), &mut changes);
         let bounds = self.new_bounds(&mut b, map.as_ref(), changes.trim_to);
         put_creating(&mut b, &creating);
-        self.put_small(&mut b, &changes);
-        let fsmap = self.put_fs(&mut b, &mut changes);
-        let config = self.put_config(&mut b, &changes);
         let log = std::mem::take(&mut changes.log);
-        for (i, line) in log.iter().enumerate() {
-            let n = self.state.log.next + i as u64;
-            b.put(key::numbered(key::LOG, n), value(line));
-            let over = (self.state.log.entries.len() + i + 1).checked_sub(LOG_KEEP + 1);
-            if let Some((old, _)) = over.and_then(|o| self.state.log.entries.get(o)) {
-                b.delete(key::numbered(key::LOG, *old));
-            }
-        }
         let oldest = bounds.oldest;
         let attempt = self.attempt(b.into_parts(), bounds);
         self.inflight = Some(Inflight {
@@ -146,6 +169,16 @@ impl MonCore {
             creating,
             purged,
         });
+    }
+
+    /// Writes lines of the cluster log, and removes those that leave it.
+    fn put_log(&self, b: &mut Batch, lines: &[LogEntry]) {
+        for (n, line) in (self.state.log.next..).zip(lines) {
+            b.put(key::numbered(key::LOG, n), value(line));
+        }
+        for old in self.state.log.leaving(lines) {
+            b.delete(key::numbered(key::LOG, old));
+        }
     }
 
     /// Clears the CREATING flag of pools whose PGs all exist, and returns the remaining creation queues.
@@ -322,29 +355,40 @@ impl MonCore {
         }
     }
 
-    fn put_config(&self, b: &mut Batch, c: &Pending) -> Option<ConfigChange> {
-        if c.config.is_empty() {
-            return None;
-        }
+    /// Writes changed options and the history of the change. A long change is several versions, each with a record
+    /// that the state store takes.
+    fn put_config(&self, b: &mut Batch, c: &Pending) -> Vec<ConfigChange> {
         let db = &self.state.config;
-        let mut change = ConfigChange {
-            version: db.version + 1,
-            stamp: self.now.wall,
-            name: c.config_reason.clone(),
-            diff: Vec::new(),
-        };
+        let mut changes: Vec<ConfigChange> = Vec::new();
+        let mut bytes = 0;
         for (k, v) in &c.config {
-            change.diff.push((k.clone(), db.values.get(k).cloned(), v.clone()));
+            let old = db.values.get(k).cloned();
+            let len = |v: &Option<String>| v.as_ref().map_or(0, String::len);
+            bytes += k.who.len() + k.name.len() + len(&old) + len(v) + 32;
+            if changes.is_empty() || bytes > HISTORY_BYTES {
+                bytes = 0;
+                changes.push(ConfigChange {
+                    version: db.version + 1 + changes.len() as u64,
+                    stamp: self.now.wall,
+                    name: c.config_reason.clone(),
+                    diff: Vec::new(),
+                });
+            }
+            if let Some(last) = changes.last_mut() {
+                last.diff.push((k.clone(), old, v.clone()));
+            }
             match v {
                 Some(v) => b.put(key::config(k), v.clone().into_bytes()),
                 None => b.delete(key::config(k)),
             }
         }
-        b.put(key::numbered(key::CONFIG_HISTORY, change.version), value(&change));
-        if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEEP as u64) {
-            b.delete(key::numbered(key::CONFIG_HISTORY, old));
+        for change in &changes {
+            b.put(key::numbered(key::CONFIG_HISTORY, change.version), value(change));
+            if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEEP as u64) {
+                b.delete(key::numbered(key::CONFIG_HISTORY, old));
+            }
         }
-        Some(change)
+        changes
     }
 }
 

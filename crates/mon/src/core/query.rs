@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Epoch, PoolId};
+use base::{EntityKind, EntityName, Epoch, PoolId};
 use bytes::Bytes;
 use cluster::caps::Need;
 use state::{Entry, Range};
@@ -16,6 +16,7 @@ use wire::types::{Intervals, PaxosHeader, Text};
 
 use super::MonCore;
 use super::fetch::Fetch;
+use super::log;
 use super::records::key;
 use super::rights::Right;
 use super::session::ConnKey;
@@ -30,8 +31,12 @@ const PURGED_EPOCHS_PER_REPLY: usize = 1000;
 const PURGED_RANGES_PER_REPLY: usize = 65_536;
 /// Most lines taken from one LOG message.
 const MAX_LOG_LINES: usize = 10_000;
-/// Number of newest log lines among which a repeated line is recognised.
-const RECENT_LOG_LINES: usize = 1000;
+/// Most lines of daemons and clients in one proposal.
+const LOG_LINES_PENDING: usize = 2000;
+/// Longest name of a log channel, in bytes.
+const MAX_CHANNEL: usize = 64;
+/// Time by which a line may be ahead of the monitor's clock.
+const LINE_AHEAD: std::time::Duration = std::time::Duration::from_secs(300);
 
 impl MonCore {
     pub(super) fn get_version(&mut self, c: ConnKey, m: MMonGetVersion) {
@@ -89,11 +94,17 @@ impl MonCore {
         self.reply(c, 0, &MConfig { config });
     }
 
+    /// Answers `ceph ping` with this monitor's place and the cluster's health.
     pub(super) fn ping(&mut self, c: ConnKey) {
+        let name = self.state.mon_name.clone();
+        let rank = self.state.monmap.ranks.iter().position(|r| *r == name).map_or(-1, |r| r as i64);
+        let leads = self.state.leader() == name;
+        let health = crate::command::health_word(&self.state, self.now);
         let text = serde_json::json!({
-            "health": { "status": "HEALTH_OK" },
-            "mon_status": { "name": self.state.mon_name, "rank": 0, "state": "leader" },
+            "health": { "status": health },
+            "mon_status": { "name": name, "rank": rank, "state": if leads { "leader" } else { "peon" } },
         });
+        self.intake.turns.work(self.state.mgr.stats.len() as u64 / 1024);
         self.reply(c, 0, &MPing::with_text(&text.to_string()));
     }
 
@@ -188,26 +199,52 @@ impl MonCore {
         self.send(c, reply.to_message(features));
     }
 
-    /// Adds lines to the cluster log, and acknowledges them once they are durable.
+    /// Adds lines to the cluster log, and acknowledges them once they are durable. Who sent them is known from the
+    /// session. Lines that exceed a proposal are not acknowledged, so that their sender repeats them.
     pub(super) fn cluster_log(&mut self, c: ConnKey, m: MLog) {
         if m.fsid != self.state.fsid {
             return;
         }
-        let Some(last) = m.entries.iter().map(|e| e.seq).max() else { return };
-        let features = self.sessions.get(&c).map(|s| s.features).unwrap_or_default();
-        // A daemon repeats its lines with each new one, until they are acknowledged.
+        let Some(s) = self.sessions.get(&c) else { return };
+        let (who, addrs, features) = (&s.principal.who, s.addrs.clone(), s.features);
+        let rank = s.osd().map_or_else(
+            || EntityName::new(who.kind, i64::try_from(who.global_id).unwrap_or(i64::MAX)),
+            |o| EntityName::new(EntityKind::OSD, o.0.into()),
+        );
+        let (name, audits) = (who.name.clone(), s.has(Right::ActiveManager, self.active_manager()));
+        let latest = self.now.wall.plus(LINE_AHEAD);
+        let (mut last, mut refused) = (None, 0);
         for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
-            let kept = self.state.log.entries.iter().rev().take(RECENT_LOG_LINES).map(|(_, o)| o);
-            let mut known = kept.chain(&self.pending.log);
-            if known.any(|o| o.seq == e.seq && o.stamp == e.stamp && o.name == e.name) {
-                continue;
+            if self.intake.log_known.pending() >= LOG_LINES_PENDING {
+                break;
             }
+            last = last.max(Some(e.seq));
+            self.intake.turns.work(u64::from(e.seq % 16 == 0));
             if e.channel.is_empty() {
                 e.channel = "cluster".into();
             }
-            self.pending.log.push(e);
+            if e.channel == log::AUDIT && !audits || e.channel.len() > MAX_CHANNEL {
+                refused += 1;
+                continue;
+            }
+            e.name.clone_from(&name);
+            (e.rank, e.addrs, e.stamp) = (rank, addrs.clone(), e.stamp.min(latest));
+            e.msg.0.truncate(e.msg.0.floor_char_boundary(log::LINE_MAX));
+            if self.intake.log_known.add(&e) {
+                self.pending.log.push(e);
+            }
         }
-        let ack = MLogAck { fsid: self.state.fsid, last, channel: String::new() }.to_message(features);
-        self.waiters.push(Waiter::Send(c, ack));
+        if refused > 0 {
+            self.audit_dropped(c, "log lines", "only monitors and the active manager write to the audit channel");
+        }
+        if let Some(last) = last {
+            let ack = MLogAck { fsid: self.state.fsid, last, channel: String::new() }.to_message(features);
+            self.waiters.push(Waiter::Send(c, ack));
+        }
+    }
+
+    /// Global id and name of the active manager.
+    fn active_manager(&self) -> (u64, &str) {
+        (self.state.mgrmap.active_gid, &self.state.mgrmap.active_name)
     }
 }

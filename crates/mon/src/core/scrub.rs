@@ -75,7 +75,7 @@ impl MonCore {
 /// Names of the stored parts in which two states differ.
 fn differences(served: &ClusterState, stored: &ClusterState) -> Vec<&'static str> {
     let (a, b) = (served, stored);
-    let log = |s: &ClusterState| s.log.entries.back().map(|(n, _)| *n);
+    let log = |s: &ClusterState| s.log.newest_first().next().map(|(n, _)| *n);
     let all = [
         ("the cluster's id", a.fsid == b.fsid),
         ("the OSD map", a.osdmap == b.osdmap),

@@ -16,7 +16,7 @@ use base::{AuthName, EntityKind, Epoch};
 use bytes::Bytes;
 use wire::msg::{MConfig, MKvData, MLog, MMgrMap, MMonMap, MMonSubscribe, MMonSubscribeAck, MOsdMap, MServiceMap};
 use wire::types::{LogEntry, PaxosHeader, Text};
-use wire::{Encode, Features};
+use wire::{Encode, Features, Message, WireMessage};
 
 use super::MonCore;
 use super::config::{Subject, options_for};
@@ -158,7 +158,35 @@ impl MonCore {
             return;
         }
         let start = Epoch(u32::try_from(sub.next).unwrap_or(u32::MAX));
-        self.send_maps(c, start, sub.onetime);
+        if !is_osd && start.0 > 0 && self.is_far_behind(start) {
+            return self.send_newest(c);
+        }
+        self.send_maps(c, start, sub.onetime && is_osd);
+    }
+
+    /// True if the incrementals from `start` on are not all in memory, or have more bytes than a full map and a message.
+    fn is_far_behind(&self, start: Epoch) -> bool {
+        let h = &self.state.history;
+        let newest = self.state.osdmap.epoch;
+        let most = self.full_for(Features::PACIFIC).len().max(MAP_MESSAGE_BYTES / 10);
+        let mut bytes = 0;
+        for e in start.0..=newest.0 {
+            let Some(b) = h.inc(Epoch(e)) else { return true };
+            bytes += b.len();
+            if bytes > most {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sends a client the newest map as if it were the oldest one there is. The client takes it at once and sends its
+    /// operations again, as it does when maps were trimmed; else it would ask for the epochs between.
+    fn send_newest(&mut self, c: ConnKey) {
+        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let newest = self.state.osdmap.epoch;
+        let maps = [(newest, self.full_for(features))].into();
+        self.send_map_message_since(c, BTreeMap::new(), maps, newest, newest);
     }
 
     /// True shortly after an OSD went down. A client that lost the OSD asks for one newer map. If that map only shows
@@ -296,11 +324,22 @@ impl MonCore {
         maps: BTreeMap<Epoch, Bytes>,
         last: Epoch,
     ) {
+        self.send_map_message_since(c, incremental_maps, maps, last, self.state.history.oldest);
+    }
+
+    fn send_map_message_since(
+        &mut self,
+        c: ConnKey,
+        incremental_maps: BTreeMap<Epoch, Bytes>,
+        maps: BTreeMap<Epoch, Bytes>,
+        last: Epoch,
+        oldest: Epoch,
+    ) {
         let m = MOsdMap {
             fsid: self.state.fsid,
             incremental_maps,
             maps,
-            cluster_osdmap_trim_lower_bound: self.state.history.oldest,
+            cluster_osdmap_trim_lower_bound: oldest,
             newest_map: self.state.osdmap.epoch,
             gap_removed_snaps: BTreeMap::new(),
         };
@@ -357,9 +396,21 @@ impl MonCore {
         }
     }
 
-    pub(super) fn publish_servicemap(&mut self) {
+    /// Sends the service map to its subscribers, encoded once for each set of features.
+    pub(super) fn send_servicemap(&mut self) {
+        let epoch = u64::from(self.state.mgr.services.epoch.0);
+        let mut made: Option<(Features, Message)> = None;
         for c in self.subscribers("servicemap") {
-            self.check_sub(c, Topic::ServiceMap, "servicemap");
+            if !self.take_due(c, "servicemap", epoch) {
+                continue;
+            }
+            let Some(features) = self.sessions.get(&c).map(|s| s.features) else { continue };
+            let m = match &made {
+                Some((f, m)) if *f == features => m.clone(),
+                _ => MServiceMap { service_map: self.state.mgr.services.clone() }.to_message(features),
+            };
+            made = Some((features, m.clone()));
+            self.send(c, m);
         }
     }
 
@@ -372,8 +423,11 @@ impl MonCore {
         let lines: Vec<LogEntry> = if sub.next == 0 {
             self.state.log.last(1, level, "*").into_iter().cloned().collect()
         } else {
-            let fits = |(n, e): &&(u64, LogEntry)| *n >= sub.next && e.prio >= level.0;
-            self.state.log.entries.iter().filter(fits).map(|(_, e)| e.clone()).collect()
+            let fits = |x: &&(u64, LogEntry)| {
+                let (n, e) = *x;
+                *n >= sub.next && e.prio >= level.0
+            };
+            self.state.log.entries().into_iter().filter(fits).map(|(_, e)| e.clone()).collect()
         };
         self.move_on(c, what, next.max(1));
         if !lines.is_empty() {

@@ -22,6 +22,8 @@ use mgr::stats::space;
 const SAMPLE_SECONDS: u64 = 2;
 /// Most snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
 const MAX_PURGE: u64 = 100_000;
+/// Most ranges of snapshots taken off all removal queues per epoch; they are in one record.
+const MAX_PURGE_RANGES: usize = 8192;
 
 /// Number of ticks, and work that several of them share.
 #[derive(Debug, Default)]
@@ -43,6 +45,7 @@ impl MonCore {
             self.state.mgr.stats.tick(self.now);
         }
         self.tick_mgr();
+        self.tick_services();
         self.tick_held_maps();
         self.tick_attempt();
         if self.inflight.is_some() {
@@ -131,6 +134,9 @@ impl MonCore {
                 self.down_since.remove(&osd);
                 continue;
             }
+            if self.pending.inc().is_some_and(|i| i.new_weight.contains_key(&osd)) {
+                continue;
+            }
             if self.whole_subtree_is_down(&map, osd) {
                 // Each tick checks again, until an OSD of the subtree is up.
                 continue;
@@ -149,7 +155,7 @@ impl MonCore {
             if inc.new_state.get(&osd) == Some(&0) {
                 inc.new_state.remove(&osd);
             }
-            self.down_since.remove(&osd);
+            // The time stays until the map has the change, so that the change is proposed again if it fails.
             let line = format!("Marking {osd} out (has been down for {secs} seconds)");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         }
@@ -252,13 +258,15 @@ impl MonCore {
     /// Takes snapshots that every PG of a pool has purged off the removal queue.
     fn tick_purged_snaps(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
+        let mut ranges = MAX_PURGE_RANGES;
         for (pool, queue) in map.removed_snaps_queue.iter() {
             let Some(p) = map.pool(*pool) else { continue };
             let Some(purged) = self.state.mgr.stats.purged_snaps(*pool, p.pg_num) else { continue };
-            let done = first(&mgr::stats::intersection(queue, &purged), MAX_PURGE);
+            let done = first(&mgr::stats::intersection(queue, &purged), MAX_PURGE, ranges);
             if done.is_empty() {
                 continue;
             }
+            ranges -= done.num_intervals();
             let inc = self.pending.inc_mut(&self.state);
             if !inc.old_pools.contains(pool) {
                 inc.new_purged_snaps.insert(*pool, done);
@@ -307,11 +315,11 @@ impl MonCore {
     }
 }
 
-/// The lowest `n` numbers of a set.
-fn first(s: &IntervalSet, n: u64) -> IntervalSet {
+/// The lowest `n` numbers of a set, in at most `ranges` ranges.
+fn first(s: &IntervalSet, n: u64, ranges: usize) -> IntervalSet {
     let mut left = n;
     let mut out = IntervalSet::new();
-    for (start, len) in s.iter() {
+    for (start, len) in s.iter().take(ranges) {
         let take = len.min(left);
         if take == 0 {
             break;
@@ -338,6 +346,8 @@ mod tests {
     fn sets() {
         let both = mgr::stats::intersection(&set(&[(1, 10), (20, 5)]), &set(&[(5, 17)]));
         assert_eq!(both, set(&[(5, 6), (20, 2)]));
-        assert_eq!(first(&set(&[(1, 3), (10, 3)]), 4), set(&[(1, 3), (10, 1)]));
+        assert_eq!(first(&set(&[(1, 3), (10, 3)]), 4, 9), set(&[(1, 3), (10, 1)]));
+        assert_eq!(first(&set(&[(1, 3), (10, 3)]), 9, 1), set(&[(1, 3)]));
+        assert!(first(&set(&[(1, 3)]), 9, 0).is_empty());
     }
 }

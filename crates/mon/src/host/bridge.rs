@@ -23,6 +23,9 @@ use crate::core::relay::{Hub, HubEffect, LINK_IDS, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
 
+/// Bytes of unsent answers at which the core stops handling messages of a session.
+const OUTPUT_FULL: usize = 8 << 20;
+
 /// The core with the network, the state store and the host's own state.
 pub(super) struct Bridge {
     pub(super) core: Rc<RefCell<MonCore>>,
@@ -184,10 +187,7 @@ impl Bridge {
                     tracing::warn!("mon: closing a session that another monitor relays: {why}");
                     self.hub.borrow_mut().close(c, why);
                 }
-                Effect::Send(c, m) => {
-                    // For a closed connection the network reports `Closed` separately.
-                    let _ = self.net.send(ConnId(c), m);
-                }
+                Effect::Send(c, m) => self.send(c, m),
                 Effect::Close(c, why) => {
                     tracing::warn!("mon: closing {}: {why}", ConnId(c));
                     self.open.borrow_mut().remove(&ConnId(c));
@@ -217,7 +217,38 @@ impl Bridge {
                 }
             }
         }
+        self.hold_sessions();
         self.send_on_links();
+    }
+
+    /// Stops or resumes the reading of sessions, as the core asks.
+    fn hold_sessions(&self) {
+        for (c, hold) in self.core.borrow_mut().take_holds() {
+            match hold {
+                // The relay of another monitor has a bound of its own.
+                _ if Hub::is_relayed(c) => {}
+                true => self.net.hold(ConnId(c)),
+                false => self.net.release(ConnId(c)),
+            }
+        }
+    }
+
+    /// Sends a message on a direct connection.
+    fn send(&self, c: u64, m: wire::Message) {
+        // For a closed connection the network reports `Closed` separately.
+        let _ = self.net.send(ConnId(c), m);
+        if self.net.output_bytes(ConnId(c)) > OUTPUT_FULL && self.net.report_drained(ConnId(c), OUTPUT_FULL / 4).is_ok()
+        {
+            self.core.borrow_mut().output_full(c, true);
+        }
+    }
+
+    /// Handles the messages of a session again whose answers have been sent.
+    fn drained(&self, conn: ConnId) {
+        self.core.borrow_mut().output_full(conn.0, false);
+        if let Some(h) = self.hook.borrow().as_ref() {
+            h.schedule();
+        }
     }
 
     fn send_on_links(&self) {
@@ -348,6 +379,10 @@ impl RoleHandler {
 }
 
 impl Handler for RoleHandler {
+    fn drained(&self, conn: ConnId) {
+        self.bridge.drained(conn);
+    }
+
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let b = &self.bridge;
         let count = |c: &Cell<u64>| c.set(c.get() + 1);

@@ -104,6 +104,8 @@ impl MapFeed {
         } else {
             let (full, _) = self.map.encode_blob(features);
             m.maps.insert(self.map.epoch, full);
+            // Named as the oldest map there is, or the client would ask for the epochs between and not use this one.
+            m.cluster_osdmap_trim_lower_bound = self.map.epoch;
         }
         Some(m)
     }

@@ -198,7 +198,7 @@ impl MonCore {
         };
         map::insert(e.map_mut(), info);
         if !m.sys_info.is_empty() {
-            self.pending.mds_metadata.insert(m.global_id, Some(m.sys_info.clone()));
+            self.pending.mds_metadata.insert(m.global_id, Some(crate::core::osd::bounded_metadata(m.sys_info.clone())));
         }
         self.mds_beacons.insert(m.global_id, self.now.mono);
         Outcome::Committed

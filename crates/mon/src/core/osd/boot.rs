@@ -1,5 +1,7 @@
 //! Boot and shutdown of an OSD.
 
+use std::collections::BTreeMap;
+
 use base::{Epoch, OsdId};
 use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
 use cluster::release;
@@ -152,8 +154,9 @@ impl MonCore {
         if x != old_x {
             inc.new_xinfo.insert(osd, x);
         }
-        if self.state.osd_metadata.get(&osd) != Some(&m.metadata) {
-            self.pending.osd_metadata.insert(osd, Some(m.metadata));
+        let metadata = bounded_metadata(m.metadata);
+        if self.state.osd_metadata.get(&osd) != Some(&metadata) {
+            self.pending.osd_metadata.insert(osd, Some(metadata));
         }
         self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);
         self.beacons.remove(&osd);
@@ -200,6 +203,27 @@ impl MonCore {
         }
         self.maps_after_commit(c, m.epoch);
     }
+}
+
+/// Most bytes of the metadata that a daemon sends at boot.
+const MAX_METADATA: usize = 64 << 10;
+
+/// A daemon's metadata without the entries that exceed [`MAX_METADATA`].
+pub(in crate::core) fn bounded_metadata(all: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut left = MAX_METADATA;
+    let total = all.len();
+    let kept: BTreeMap<String, String> = all
+        .into_iter()
+        .filter(|(k, v)| {
+            let fits = k.len() + v.len() <= left;
+            left -= if fits { k.len() + v.len() } else { 0 };
+            fits
+        })
+        .collect();
+    if kept.len() < total {
+        tracing::warn!("mon: leaving out {} entries of a daemon's metadata: they are too long", total - kept.len());
+    }
+    kept
 }
 
 /// The epoch in a message's paxos header.

@@ -7,6 +7,7 @@ mod boot;
 mod creating;
 mod report;
 
+pub(super) use boot::bounded_metadata;
 pub(super) use creating::CreatingTargets;
 
 use base::{AddrVec, Epoch, OsdId};
