@@ -110,6 +110,14 @@ pub const INCOMING_MAX: usize = 1024;
 /// Complete pushes into a PG that are remembered, to acknowledge a repeated part: several times as many as one sender
 /// has in flight.
 pub const INCOMING_DONE: usize = 256;
+/// Bytes of one piece of a message that is sent in pieces.
+pub const PIECE_BYTES: usize = 8 << 20;
+/// Longest message in pieces, in bytes. The log of a PG with 100,000 entries and their undo data has half of it.
+pub const LONG_MESSAGE_MAX: usize = 1 << 30;
+/// Messages in pieces that one copy may send to another at once; a further one replaces the oldest.
+pub const PIECES_OPEN_MAX: usize = 8;
+/// Messages in pieces that are remembered, to recognise a repetition.
+pub const PIECES_DONE: usize = 64;
 /// Objects per range of backfill.
 pub const BACKFILL_RANGE: usize = 128;
 /// Cost of listing one range of backfill, as the transfer of this many bytes.

@@ -14,7 +14,7 @@ fn mutate(r: &mut Rng, b: &Bytes) -> Bytes {
     let mut v = b.to_vec();
     match r.below(5) {
         // The kind changes; the rest of the message stays.
-        0 => v.iter_mut().take(1).for_each(|k| *k = r.below(50) as u8),
+        0 => v.iter_mut().take(1).for_each(|k| *k = r.below(58) as u8),
         1 => v.truncate(r.below(v.len() as u64 + 1) as usize),
         2 => v.extend((0..r.below(20)).map(|_| 0xff)),
         _ => {

@@ -147,7 +147,13 @@ impl Play {
     fn show(&mut self, e: Effect) {
         match e {
             Effect::Peer { to, msg, lane } => {
-                let b = Body::decode(&msg.body, &msg.data, Cid::Pg(self.w.cfg.spg)).unwrap();
+                let cid = Cid::Pg(self.w.cfg.spg);
+                let mut b = Body::decode(&msg.body, &msg.data, cid).unwrap();
+                if let Body::Piece { place, bytes } = b {
+                    // Each piece is heard at once; none of these messages has two.
+                    self.answer(to, &msg, &Body::Heard { id: place.id, next: 1 });
+                    b = Body::decode(&bytes, &Bytes::new(), cid).unwrap();
+                }
                 let text = match &b {
                     Body::Query => "what do you have?".to_owned(),
                     Body::Notify { info, absent, grants } => {
@@ -232,7 +238,12 @@ impl Play {
             Body::Reserve(ReserveMsg::Release { n }) => ReserveMsg::Released { n },
             _ => return,
         };
-        let (body, data) = Body::Reserve(b).encode();
+        self.answer(to, m, &Body::Reserve(b));
+    }
+
+    /// Answers a message in the name of its receiver.
+    fn answer(&mut self, to: OsdId, m: &MPgPeer, b: &Body) {
+        let (body, data) = b.encode();
         let msg = Box::new(MPgPeer {
             spg: m.spg,
             from: base::ShardId::NONE,

@@ -2,9 +2,11 @@
 
 mod cluster;
 
+use base::{HObject, PoolId};
 use bytes::Bytes;
 use cluster::{Cluster, hash, object_name};
 use std::collections::BTreeMap;
+use store::ObjectStore as _;
 use wire::msg::{OpCode, OsdOp};
 
 fn write_full(c: &mut Cluster, object: usize, data: &Bytes) -> u64 {
@@ -71,6 +73,25 @@ fn set_attr(c: &mut Cluster, object: usize, name: &[u8], len: usize) {
     run(c, object, vec![OsdOp::with_xattr(OpCode::SETXATTR, name, &value, 0, 0)]);
 }
 
+/// Adds attributes to the copies of an object that clients may not add any more.
+fn attrs_of_earlier_versions(c: &mut Cluster, object: usize) {
+    for n in c.map().mapping().acting.clone() {
+        let cid = store::Cid::Pg(c.spg(n.0));
+        let attr = |name: &'static [u8]| (Bytes::from_static(name), Bytes::from(vec![name[1]; 20 << 20]));
+        let ops = vec![store::Op::SetAttrs { cid, oid: oid(object), attrs: vec![attr(b"_c"), attr(b"_d")] }];
+        if let Some(o) = c.osds.get_mut(n.0 as usize).filter(|o| o.running) {
+            o.disk.submit(store::Tag(u64::MAX - 2), store::Transaction { ops });
+        }
+    }
+    c.run(1_000);
+}
+
+fn oid(object: usize) -> store::Oid {
+    let name = object_name(object);
+    let hobj = HObject { pool: PoolId(cluster::POOL), hash: hash(&name), oid: name.into(), ..HObject::min() };
+    store::Oid::new(hobj.head())
+}
+
 /// The largest objects that clients can make, on a member that was away, on one that is filled anew, and in a scrub.
 fn large_metadata(mut c: Cluster, omap: bool) {
     (c.load, c.contended) = (false, false);
@@ -94,6 +115,7 @@ fn large_metadata(mut c: Cluster, omap: bool) {
     c.crash(2);
     c.run(25_000);
     write_all(&mut c);
+    attrs_of_earlier_versions(&mut c, 2);
     c.restart(2);
     c.settle();
     // A new copy is filled.
@@ -111,4 +133,59 @@ fn large_metadata_is_replicated_recovered_filled_and_scrubbed() {
 #[test]
 fn large_attributes_of_shards_are_rebuilt() {
     large_metadata(Cluster::coded(33, 8, (2, 2), 1, 0), false);
+}
+
+/// Loses one message of each of these kinds, with its session, during writes, recovery, backfill, and the removal of a
+/// copy that is not needed any more.
+fn losing(seed: u64, kinds: &[u8], mut c: Cluster, coded: bool) {
+    c.contended = false;
+    c.run(3_000);
+    put(&mut c, 10, &Bytes::from_static(b"first"));
+    c.loses = kinds.iter().copied().collect();
+    c.run(2_000);
+    // A member can't apply a write.
+    let member = c.map().mapping().acting[1].0;
+    c.osds[member as usize].disk.rotten.insert(oid(10));
+    let tid = write_full(&mut c, 10, &Bytes::from_static(b"second"));
+    c.run(20_000);
+    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    c.crash(2);
+    c.run(25_000);
+    c.restart(2);
+    c.run(15_000);
+    if !coded {
+        // Another copy is filled; the one that it replaces is removed.
+        c.change(|m| m.order.rotate_left(1));
+        c.run(20_000);
+    }
+    let left = std::mem::take(&mut c.loses);
+    match coded {
+        true => cluster::shards::finish(&mut c),
+        false => {
+            c.settle();
+            c.check();
+        }
+    }
+    assert!(left.is_empty(), "seed {seed}: never sent: {left:?}, lost: {:?}", c.lost);
+}
+
+/// Codes of the messages that the test loses; see docs/design/osd-peers.md.
+const ONCE: [u8; 5] = [7, 16, 17, 18, 41];
+
+#[test]
+fn a_message_that_is_sent_once_may_be_lost() {
+    for (i, kind) in ONCE.iter().enumerate() {
+        losing(40 + i as u64, &[*kind], Cluster::new(40 + i as u64, 4, 3, 2, 3, 5), false);
+    }
+}
+
+#[test]
+fn one_message_of_each_kind_may_be_lost() {
+    let kinds = [2, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 41, 54];
+    losing(50, &kinds, Cluster::new(50, 4, 3, 2, 3, 5), false);
+}
+
+#[test]
+fn one_message_of_each_kind_between_shards_may_be_lost() {
+    losing(51, &[2, 5, 6, 7, 8, 9, 12, 13, 54], Cluster::coded(51, 4, (2, 2), 3, 5), true);
 }

@@ -1,6 +1,7 @@
 //! The bodies of messages between the copies of a PG.
 
 use super::payload::{Payload, Segment};
+use super::piece::Place;
 use super::reserve::ReserveMsg;
 use super::txn::{decode_ops, encode_ops};
 use crate::info::PgInfo;
@@ -15,6 +16,8 @@ use wire::{DecodeError, Features, Reader, Writer};
 
 /// Code of [`Body::Push`]; its parts are encoded by the recovery code that makes them.
 pub(crate) const PUSH: u8 = 12;
+/// Code of [`Body::Activate`].
+const ACTIVATE: u8 = 5;
 /// Code of [`Body::Scrub`].
 const SCRUB: u8 = 40;
 /// Code of [`Body::Lacks`].
@@ -36,6 +39,9 @@ const GET_TOUCHED: u8 = 49;
 const TOUCHED: u8 = 50;
 /// Code of [`Body::PushStop`].
 const PUSH_STOP: u8 = 51;
+/// Codes of [`Body::Piece`] and its answer.
+const PIECE: u8 = 53;
+const HEARD: u8 = 54;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -189,6 +195,21 @@ pub enum Body {
         /// Begin anew, since earlier parts are not there; otherwise the object is not wanted.
         again: bool,
     },
+    /// A piece of another message, which is repeated until it is heard. Only to an OSD with
+    /// [`wire::msg::PeerFeatures::PARTS`].
+    Piece {
+        /// Where it belongs.
+        place: Place,
+        /// The piece.
+        bytes: Bytes,
+    },
+    /// Answer to `Piece`: the pieces before this one are there; after the last one, the message is taken.
+    Heard {
+        /// Number of the message.
+        id: u64,
+        /// Number of the first piece that is not there.
+        next: u32,
+    },
     /// Primary to a backfill target: list your objects after `begin`, up to and including `end`.
     Scan {
         /// Exclusive lower bound.
@@ -336,7 +357,7 @@ impl Body {
                 records(&mut w, v);
             }
             Self::Activate { les, since, reset, info, records: v } => {
-                w.u8(5);
+                w.u8(ACTIVATE);
                 w.put(les);
                 w.put(since);
                 w.bool(*reset);
@@ -390,6 +411,19 @@ impl Body {
                 w.u64(*id);
                 w.u32(*n);
                 w.bool(*again);
+            }
+            Self::Piece { place, bytes } => {
+                w.u8(PIECE);
+                w.u64(place.id);
+                w.u32(place.n);
+                w.u64(place.body);
+                w.u64(place.data);
+                data.push(bytes);
+            }
+            Self::Heard { id, next } => {
+                w.u8(HEARD);
+                w.u64(*id);
+                w.u32(*next);
             }
             Self::Scan { begin, end } => {
                 w.u8(14);
@@ -480,6 +514,18 @@ impl Body {
         (w.into_bytes(), data.join())
     }
 
+    /// True for the beginning of an encoded [`Body::Activate`].
+    pub(super) fn is_activate(begin: &Bytes) -> bool {
+        begin.first() == Some(&ACTIVATE)
+    }
+
+    /// The info at the beginning of an encoded [`Body::Activate`].
+    pub(super) fn info_of_activate(begin: &Bytes) -> Option<Box<PgInfo>> {
+        let mut r = Reader::shared(begin);
+        let _: (u8, Epoch, Eversion, bool) = (r.u8().ok()?, r.get().ok()?, r.get().ok()?, r.bool().ok()?);
+        info(&mut r).ok()
+    }
+
     /// Decodes body and payloads, with changes addressed to collection `cid`.
     ///
     /// # Errors
@@ -498,7 +544,7 @@ impl Body {
             },
             3 => Self::GetLog { last_update: r.get()?, les: r.get()?, upto: r.get()? },
             4 => Self::Log { since: r.get()?, info: info(r)?, records: records(r)? },
-            5 => Self::Activate {
+            ACTIVATE => Self::Activate {
                 les: r.get()?,
                 since: r.get()?,
                 reset: r.bool()?,
@@ -525,6 +571,11 @@ impl Body {
             },
             13 => Self::PushAck { id: r.u64()?, n: r.u32()? },
             PUSH_STOP => Self::PushStop { id: r.u64()?, n: r.u32()?, again: r.bool()? },
+            PIECE => Self::Piece {
+                place: Place { id: r.u64()?, n: r.u32()?, body: r.u64()?, data: r.u64()? },
+                bytes: data.clone(),
+            },
+            HEARD => Self::Heard { id: r.u64()?, next: r.u32()? },
             14 => Self::Scan { begin: r.get()?, end: r.get()? },
             15 => Self::Digest {
                 begin: r.get()?,
@@ -724,6 +775,8 @@ mod tests {
             Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },
             Body::PushAck { id: 4, n: 1 },
             Body::PushStop { id: 4, n: 1, again: true },
+            Body::Piece { place: Place { id: 4, n: 1, body: 2, data: 5 }, bytes: Bytes::from_static(b"piece") },
+            Body::Heard { id: 4, next: 2 },
             Body::Scan { begin: HObject::min(), end: HObject::max() },
             Body::Digest { begin: HObject::min(), end: head.clone(), objects: vec![(head.clone(), 5)] },
             Body::Backfilled { upto: head.clone() },

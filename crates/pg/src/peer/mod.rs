@@ -7,6 +7,7 @@
 mod body;
 mod orphan;
 mod payload;
+mod piece;
 mod reserve;
 mod txn;
 
@@ -14,5 +15,6 @@ pub use body::{Attrs, Body, Grants, ReadItem};
 pub(crate) use body::{PUSH, encode_write};
 pub use orphan::{Orphan, ask, orphan};
 pub use payload::{Payload, may_be_sent};
+pub use piece::Place;
 pub use reserve::ReserveMsg;
 pub use txn::{decode_ops, encode_ops};

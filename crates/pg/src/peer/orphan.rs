@@ -52,6 +52,21 @@ pub fn orphan(whoami: OsdId, map: &MapView, from: OsdId, m: &MPgPeer) -> Orphan 
                 false => Orphan::Ignore,
             }
         }
+        // A long log comes in pieces; the first one has the info.
+        Ok(Body::Piece { place, bytes }) if place.n == 0 && Body::is_activate(&bytes) => {
+            let wanted = mapping.acting(coded).contains(me) || mapping.up(coded).contains(me);
+            match Body::info_of_activate(&bytes) {
+                _ if mapping.primary(coded) != from || !wanted => Orphan::Ignore,
+                _ if m.epoch < map.epoch => absent(),
+                Some(info) => Orphan::Create(info),
+                None => Orphan::Ignore,
+            }
+        }
+        Ok(Body::Piece { place, .. }) => {
+            // There is nothing here that the message could concern.
+            let b = Body::Heard { id: place.id, next: u32::MAX };
+            Orphan::Answer(message(m.spg, from, map.epoch, &b))
+        }
         Ok(Body::Notify { info, absent: false, .. })
             if mapping.primary(coded) == me && m.epoch >= info.history.same_interval_since =>
         {

@@ -78,6 +78,7 @@ impl Pg {
         p.damage.rest();
         p.reservation.rest();
         p.incoming.rest();
+        p.pieces.rest();
         queue(&mut p.unacked);
         queue(&mut p.apply);
         p.urgent.rest();

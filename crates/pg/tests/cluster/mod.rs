@@ -133,6 +133,9 @@ pub struct Cluster {
     pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
     /// Changes the messages that an OSD sends; arguments: sender and message.
     pub lies: Option<fn(i32, &mut MPgPeer)>,
+    /// Kinds of messages between OSDs, by code, of which the next one is lost with its session, and those that were.
+    pub loses: BTreeSet<u8>,
+    pub lost: Vec<u8>,
     /// True if the writes of [`Cluster::ask`] have the existing snapshots in their context.
     pub asks_in_snaps: bool,
     /// The snapshot that the reads of [`Cluster::ask`] read.
@@ -216,6 +219,8 @@ impl Cluster {
             spies: 0,
             spied: Vec::new(),
             lies: None,
+            loses: BTreeSet::new(),
+            lost: Vec::new(),
             asks_in_snaps: false,
             asks_at: SnapId::HEAD,
             verbose: std::env::var("PG_TRACE").is_ok(),
@@ -420,6 +425,14 @@ impl Cluster {
                 }
                 if self.blocked.contains(&(n, to.0)) {
                     return;
+                }
+                if !self.loses.is_empty() {
+                    // A short message that is sent surely is in the data of its piece.
+                    let kind = if msg.body.first() == Some(&53) { msg.data.first() } else { msg.body.first() };
+                    if let Some(kind) = kind.copied().filter(|k| self.loses.remove(k)) {
+                        self.lost.push(kind);
+                        return self.reset_session(n, to.0);
+                    }
                 }
                 let (from, to, session) = (n, to.0, self.session(n, to.0));
                 // In order within a session.

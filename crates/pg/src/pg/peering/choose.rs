@@ -504,7 +504,7 @@ impl Pg {
         let b = Body::Started { history: Box::new(self.info.history.clone()), clean };
         let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in to {
-            self.tell(o, &b);
+            self.tell_surely(o, &b);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::peering::log_merge::Merge;
+use crate::pg::peering::pieces::{Pieces, is_long};
 use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
@@ -34,6 +35,7 @@ use crate::shards::PeerId;
 use base::OsdId;
 use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ObjectStore, Op};
 use wire::msg::{MPgPeer, PeerFeatures};
@@ -146,6 +148,9 @@ pub(in crate::pg) struct Peers {
     /// Objects with writes that may not be durable on all members, with the number of the last one.
     pub unstable: BTreeMap<HObject, u64>,
     pub incoming: Seldom<Incoming>,
+
+    /// Messages in pieces.
+    pub pieces: Seldom<Pieces>,
 }
 
 impl Pg {
@@ -185,20 +190,13 @@ impl Pg {
         if to == self.me() {
             return self.shard.to_self.push_back(msg);
         }
+        if is_long(&msg) && self.understands(to, PeerFeatures::PARTS) {
+            return self.send_pieces(to, (msg.body, msg.data));
+        }
         if msg.body.len() > MPgPeer::BODY_MAX || msg.data.len() > MPgPeer::DATA_MAX {
-            return self.cannot_tell(to, &msg);
+            return self.cannot_tell(to, msg.body.first().copied(), msg.body.len(), msg.data.len());
         }
         self.outbox.push(Effect::Peer { to: to.osd, lane, msg });
-    }
-
-    /// Drops a message that no receiver would accept: its connection would be reset, again and again.
-    fn cannot_tell(&mut self, to: PeerId, m: &MPgPeer) {
-        let (code, body, data) = (m.body.first(), m.body.len(), m.data.len());
-        tracing::error!(pg = %self.cfg.spg, %to, ?code, body, data, "a message is too large for another OSD and is not sent; the PG waits until both OSDs have the newest version");
-        debug_assert!(
-            !self.understands(to, PeerFeatures::PARTS),
-            "{body} and {data} bytes for an OSD that takes parts"
-        );
     }
 
     pub(in crate::pg) fn handle_peer(
@@ -221,6 +219,24 @@ impl Pg {
                 tracing::warn!(pg = %self.cfg.spg, %from, %error, "a peer's message can't be decoded; ignored");
                 return;
             }
+        };
+        let (m, body) = match body {
+            Body::Piece { place, bytes } => {
+                let Some((body, data)) = self.take_piece(from, place, bytes) else { return };
+                let m = MPgPeer { body, data, ..m.clone() };
+                match Body::decode(&m.body, &m.data, self.cid) {
+                    Ok(Body::Piece { .. }) | Err(_) => {
+                        return tracing::warn!(pg = %self.cfg.spg, %from, "a peer's message in pieces can't be decoded; ignored");
+                    }
+                    Ok(b) => {
+                        if self.has_failed() || self.can_take(&b) {
+                            self.heard(from, place);
+                        }
+                        (Cow::Owned(m), b)
+                    }
+                }
+            }
+            b => (Cow::Borrowed(m), b),
         };
         if self.has_failed() {
             if self.peer_of_failed(from, &body) {
@@ -267,7 +283,7 @@ impl Pg {
                 self.take_write(from, first, seq, Apply::Write { seq, stable, trim, records, ops });
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
-            Body::Backfilled { upto } if from_primary && self.peers.member => {
+            Body::Backfilled { upto } if from_primary && self.peers.member && upto > self.info.last_backfill => {
                 self.peers.apply.push_back(Apply::Backfilled(upto));
             }
             Body::Pull { head, need, urgent } if from_primary => {
@@ -295,6 +311,7 @@ impl Pg {
             Body::Lacks { objects } if leads => self.members_lost(from, objects, now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
+            Body::Heard { id, next } => self.take_heard(from, id, next),
             Body::PushStop { id, n, again } => self.push_refused(from, id, n, again),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
             Body::ShardRead { id, n, seq, family, items } if from_primary => {
@@ -388,7 +405,9 @@ impl Pg {
     /// Resends everything unanswered, to one OSD or to all.
     pub(in crate::pg) fn send_again(&mut self, only: Option<OsdId>) {
         let to = |o: PeerId| only.is_none_or(|x| x == o.osd);
-        let mut messages: Vec<(PeerId, (Bytes, Bytes))> = Vec::new();
+        // First of all: a member reports what it lacks before it acknowledges writes.
+        let mut messages: Vec<(PeerId, (Bytes, Bytes))> = self.unheard_pieces();
+        messages.retain(|(o, _)| to(*o));
         match self.state {
             State::Failed(_) if only.is_none() => self.say_failed(),
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
@@ -438,6 +457,10 @@ impl Pg {
             self.peers.told_stable = seq;
             messages.extend(self.peers.members.keys().map(|o| (*o, Body::Stable { seq }.encode())));
         }
+        if only.is_some() && self.peers.told_stable > 0 {
+            let stable = Body::Stable { seq: self.peers.told_stable.min(self.stable_at_members()) }.encode();
+            messages.extend(self.peers.members.keys().filter(|o| to(**o)).map(|o| (*o, stable.clone())));
+        }
         for (head, p) in &self.peers.pulls {
             if let Some(o) = p.source.filter(|o| to(*o)) {
                 let urgent = self.peers.urgent.contains(head);
@@ -468,7 +491,7 @@ impl Pg {
     /// True if a message needs an answer, so that it must be repeated.
     fn awaits(&self) -> bool {
         let p = &self.peers;
-        if self.apply_stuck || p.reservation.awaits() || self.asks_for_lost() {
+        if self.apply_stuck || p.reservation.awaits() || self.asks_for_lost() || p.pieces.awaits() {
             return true;
         }
         match self.state {

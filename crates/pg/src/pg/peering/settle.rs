@@ -156,7 +156,7 @@ impl Pg {
         for o in strays {
             self.peers.known.remove(&o);
             self.peers.failed.used().map(|f| f.remove(&o));
-            self.tell(o, &Body::Remove);
+            self.tell_surely(o, &Body::Remove);
         }
         self.ask_others();
     }

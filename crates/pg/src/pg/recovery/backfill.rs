@@ -227,7 +227,7 @@ impl Pg {
             b.settles = None;
             b.upto = end.clone();
             let done = end.max;
-            self.tell(o, &Body::Backfilled { upto: end });
+            self.tell_surely(o, &Body::Backfilled { upto: end });
             if done {
                 tracing::info!(pg = %self.cfg.spg, target = %o, "backfill is complete");
                 if let Some(m) = self.peers.members.get_mut(&o) {

@@ -369,6 +369,9 @@ impl Pg {
         if let Some(i) = self.peers.incoming.used() {
             i.keep_senders(|p| map.osds.is_up(p.osd));
         }
+        if let Some(p) = self.peers.pieces.used() {
+            p.keep(|p| map.osds.is_up(p.osd));
+        }
         for p in self.peers.pulls.values_mut() {
             if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
                 p.ask_another();

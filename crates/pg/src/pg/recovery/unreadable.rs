@@ -203,7 +203,7 @@ impl Pg {
         self.missing.insert(head.clone(), need);
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
         let to = self.primary();
-        self.tell(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
+        self.tell_surely(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }
 
     /// As a member: handles a write that can't be applied here, because the object is unreadable (`EIO`) or the write
@@ -248,7 +248,7 @@ impl Pg {
             self.missing.insert(head.clone(), *need);
         }
         let to = self.primary();
-        self.tell(to, &Body::Lacks { objects: lost.into_iter().collect() });
+        self.tell_surely(to, &Body::Lacks { objects: lost.into_iter().collect() });
         Ok(())
     }
 

@@ -315,6 +315,7 @@ impl Pg {
             && p.pushes.is_empty()
             && p.waiting.is_empty()
             && p.apply.is_empty()
+            && !p.pieces.awaits()
             && !p.applying
             && p.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
             && !self.is_scrubbing()
