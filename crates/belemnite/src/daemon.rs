@@ -157,11 +157,29 @@ async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
 /// Default of `store_cache_size` in bytes: memory of an OSD's store.
 const STORE_CACHE: u64 = 512 << 20;
 
-/// Default of `osd_file_min_free`: bytes that must be free on the file system of an OSD's file at start. They hold what
-/// the OSD writes until the cluster knows that it is full.
+/// Default of `osd_file_min_free`: free bytes of the file system of an OSD's file below which the OSD accepts no growing
+/// write. Half of them must be free at start.
 const FILE_MIN_FREE: u64 = 256 << 20;
 /// Default of `osd_device_timeout`: a device without a completion for this time has failed.
-const DEVICE_TIMEOUT: Duration = Duration::from_secs(60);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Default of `osd_failsafe_full_ratio`: used part of the store above which an OSD accepts no growing write.
+const FAILSAFE_FULL_RATIO: f64 = 0.97;
+
+/// Bounds of an OSD's space: `osd_file_min_free` in bytes, `osd_failsafe_full_ratio`.
+fn room_options(get: impl Fn(&str) -> Option<String>) -> Result<(u64, f64), Error> {
+    let file_min_free = match get("osd_file_min_free") {
+        Some(v) => crate::size::parse(&v).ok_or_else(|| format!("osd_file_min_free = {v}: not a size"))?,
+        None => FILE_MIN_FREE,
+    };
+    let failsafe_full_ratio = match get("osd_failsafe_full_ratio") {
+        Some(v) => match v.parse() {
+            Ok(r) if (0.0..=1.0).contains(&r) => r,
+            _ => return Err(format!("osd_failsafe_full_ratio = {v}: not a number from 0 to 1").into()),
+        },
+        None => FAILSAFE_FULL_RATIO,
+    };
+    Ok((file_min_free, failsafe_full_ratio))
+}
 
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let whoami = a.id.ok_or("--id names the OSD")?;
@@ -193,10 +211,6 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
         None => STORE_CACHE,
     };
-    let file_min_free = match get("osd_file_min_free") {
-        Some(v) => crate::size::parse(&v).ok_or_else(|| format!("osd_file_min_free = {v}: not a size"))?,
-        None => FILE_MIN_FREE,
-    };
     let device_timeout = match get("osd_device_timeout") {
         Some(v) => match v.parse() {
             Ok(s) if s > 0 => Duration::from_secs(s),
@@ -204,10 +218,12 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         },
         None => DEVICE_TIMEOUT,
     };
+    let (file_min_free, failsafe_full_ratio) = room_options(get)?;
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         store_cache,
         file_min_free,
+        failsafe_full_ratio,
         device_timeout,
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         discard: yes("bdev_enable_discard"),

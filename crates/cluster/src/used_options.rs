@@ -73,6 +73,7 @@ pub const USED: &[&str] = &[
     "osd_deep_scrub_interval",
     "osd_deep_scrub_large_omap_object_key_threshold",
     "osd_deep_scrub_large_omap_object_value_sum_threshold",
+    "osd_failsafe_full_ratio",
     "osd_heartbeat_grace",
     "osd_heartbeat_interval",
     "osd_map_message_max",

@@ -76,6 +76,31 @@ fn a_member_that_was_away_for_long_is_backfilled_while_clients_write() {
     c.final_reads();
 }
 
+/// An OSD that sees too little space refuses growing writes before a map says so; deletions free space meanwhile.
+#[test]
+fn an_osd_without_room_lets_growing_writes_wait_and_removes() {
+    let mut c = Cluster::new(3, 4, 3, 2, 6, 8);
+    c.load = false;
+    c.settle();
+    let primary = c.map().mapping().acting_primary.0;
+    let append = || OsdOp::with_extent(OpCode::APPEND, 0, 8, Bytes::from(0u64.to_le_bytes().to_vec()));
+    let first = c.ask(primary, 1, 0, 0, vec![append()]);
+    c.run(1_000);
+    assert_eq!(c.answers.remove(&first).map(|a| a.result), Some(0));
+    c.osds[primary as usize].disk.short = true;
+    let waits = c.ask(primary, 1, 1, 0, vec![append()]);
+    let tried = c.ask(primary, 1, 2, wire::msg::msg_flags::FULL_TRY, vec![append()]);
+    c.run(10_000);
+    assert_eq!(c.answers.keys().copied().collect::<Vec<_>>(), [tried]);
+    assert_eq!(c.answers.remove(&tried).map(|a| a.result), Some(base::errno::ENOSPC));
+    let removes = c.ask(primary, 1, 0, 0, vec![OsdOp { op: OpCode::DELETE, ..OsdOp::default() }]);
+    c.run(1_000);
+    assert_eq!(c.answers.remove(&removes).map(|a| a.result), Some(0), "behind nobody");
+    c.osds[primary as usize].disk.short = false;
+    c.run(10_000);
+    assert_eq!(c.answers.remove(&waits).map(|a| a.result), Some(0));
+}
+
 /// Writes that wait for space hold up neither backfill nor recovery by log.
 #[test]
 fn copies_are_completed_while_writes_wait_for_a_full_pool() {

@@ -210,6 +210,10 @@ pub trait ObjectStore {
     fn poll_event(&mut self) -> Option<Event>;
     /// Space usage.
     fn statfs(&self) -> Statfs;
+    /// True while writes of clients that need space are to be refused, whatever the map says.
+    fn is_short(&self) -> bool {
+        false
+    }
     /// True if both collections are in one shard of this store, so that [`Op::Merge`](crate::Op::Merge) can
     /// merge them.
     fn beside(&self, a: Cid, b: Cid) -> bool;

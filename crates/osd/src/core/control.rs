@@ -171,6 +171,8 @@ pub struct Control {
     /// Reason of the store's failure, if it failed.
     failure: Option<String>,
     full_state: u32,
+    /// Reactors that accept no growing writes.
+    short: BTreeSet<usize>,
     creates: BTreeMap<SpgId, PgCreate>,
     creates_epoch: Epoch,
     log: VecDeque<LogEntry>,
@@ -218,6 +220,7 @@ impl Control {
             leaving: None,
             failure: None,
             full_state: 0,
+            short: BTreeSet::new(),
             creates: BTreeMap::new(),
             creates_epoch: Epoch(0),
             log: VecDeque::new(),
@@ -899,6 +902,17 @@ impl Control {
         self.mgr.report(s, fsid, epoch, up_from)
     }
 
+    /// A reactor accepts no growing writes, or does so again. The monitors learn at once that this OSD is full, since
+    /// other members of its PGs accept writes; that it is not any more, with the next statistics.
+    pub fn set_short(&mut self, reactor: usize, short: bool) {
+        if !short {
+            self.short.remove(&reactor);
+        } else if self.short.insert(reactor) && self.full_state != osd_state::FULL {
+            self.full_state = osd_state::FULL;
+            self.send_full();
+        }
+    }
+
     fn judge_fullness(&mut self, s: &Stats) {
         let Some(map) = self.maps.current() else { return };
         if s.statfs.total <= 0 {
@@ -906,7 +920,7 @@ impl Control {
         }
         let used = 1.0 - s.statfs.available as f64 / s.statfs.total as f64;
         let over = |ratio: f32| ratio > 0.0 && used > f64::from(ratio);
-        let state = if over(map.full_ratio) {
+        let state = if over(map.full_ratio) || !self.short.is_empty() {
             osd_state::FULL
         } else if over(map.backfillfull_ratio) {
             osd_state::BACKFILLFULL

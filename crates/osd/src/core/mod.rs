@@ -22,6 +22,7 @@ pub mod pingtime;
 pub mod places;
 pub mod recovery;
 pub mod rejoin;
+pub mod room;
 pub mod scrub;
 pub mod session;
 pub mod shard;

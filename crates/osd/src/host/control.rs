@@ -279,6 +279,7 @@ impl ControlHost {
             ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),
             ToControl::WantPgTemp(pg, osds) => self.with(|c, _| c.want_pg_temp(pg, osds)),
             ToControl::Stats(s, lec) => self.stats(*s, lec),
+            ToControl::Short(reactor, short) => self.with(|c, _| c.set_short(reactor, short)),
             ToControl::Log(level, text) => {
                 let prio = match level {
                     LogLevel::Debug => prio::DEBUG,

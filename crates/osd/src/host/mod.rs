@@ -21,6 +21,7 @@ use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
 use crate::core::places::Places;
+use crate::core::room::RoomLimits;
 use crate::core::shard::Shard;
 use auth::server::ServiceHost;
 use base::id::Uuid;
@@ -90,7 +91,7 @@ pub enum OsdError {
     StoreFailed(String),
     /// The file system of the store's file is too full to serve.
     #[error(
-        "{}: its file system has {free} bytes free; this OSD starts when there are {wanted} (osd_file_min_free)",
+        "{}: its file system has {free} bytes free; this OSD starts when there are {wanted} (half of osd_file_min_free)",
         path.display()
     )]
     HostFull {
@@ -253,10 +254,14 @@ fn steps_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
     (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::REPLAY_STEPS_MIN))
 }
 
+fn room_limits(o: &OsdOptions) -> RoomLimits {
+    RoomLimits { min_free: o.file_min_free, failsafe: o.failsafe_full_ratio }
+}
+
 /// Refuses a file on a file system that is almost full: one of the OSD's next writes would fail.
 fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
     let Some((holes, free)) = file.room() else { return Ok(()) };
-    let wanted = o.file_min_free.min(holes);
+    let wanted = room_limits(o).to_start(holes);
     if free < wanted {
         return Err(OsdError::HostFull { path: o.block.clone(), free, wanted });
     }
@@ -569,6 +574,8 @@ async fn reactor_main(
         auth: auth.clone(),
         release_memory: o.release_memory,
         device_timeout: o.device_timeout,
+        limits: room_limits(o),
+        discard: o.discard,
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {

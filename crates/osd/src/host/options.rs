@@ -39,8 +39,10 @@ pub struct OsdOptions {
     pub discard: bool,
     /// Extend the store to an enlarged device before it is opened (`bdev_grow_at_start`).
     pub grow_at_start: bool,
-    /// Free bytes that the file system of a sparse file needs before the OSD starts (`osd_file_min_free`).
+    /// Free bytes of a sparse file's file system below which no growing write is accepted (`osd_file_min_free`).
     pub file_min_free: u64,
+    /// Used part of the store above which none is (`osd_failsafe_full_ratio`).
+    pub failsafe_full_ratio: f64,
     /// Time without an answer after which the device counts as failed (`osd_device_timeout`).
     pub device_timeout: Duration,
     /// Path of the admin socket, if any.

@@ -155,6 +155,8 @@ pub(crate) enum ToControl {
     ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
     Stats(Box<Stats>, Epoch),
+    /// A reactor has too little space for growing writes, or enough again.
+    Short(usize, bool),
     /// Maps that a peer sent.
     Maps(MOsdMap),
     /// OSDs that share PGs on that reactor, and those that share PGs led there.

@@ -17,6 +17,7 @@ mod turn;
 use crate::core::admission::Door;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
+use crate::core::room::RoomLimits;
 use crate::core::shard::Shard;
 use crate::core::unanswered::Forgotten;
 use crate::host::fill::Fills;
@@ -96,7 +97,7 @@ pub(super) struct ShardHost {
     release_memory: fn(),
     /// True once the store has failed.
     failed: Cell<bool>,
-    device_timeout: Duration,
+    judged: Judged,
     /// OSDs whose messages can't be decoded.
     strange: RefCell<BTreeSet<OsdId>>,
     door: Door,
@@ -104,6 +105,17 @@ pub(super) struct ShardHost {
     slow: Cell<usize>,
     /// Bytes that unanswered operations of all clients have returned.
     forgotten: RefCell<Forgotten>,
+}
+
+/// Judgement of the space; see [`crate::core::room`].
+struct Judged {
+    limits: RoomLimits,
+    /// The last result.
+    short: Cell<bool>,
+    /// Freed blocks always go back to the device (`bdev_enable_discard`).
+    discard: bool,
+    /// Bytes written since.
+    unjudged: Cell<usize>,
 }
 
 pub(super) struct Parts {
@@ -124,6 +136,8 @@ pub(super) struct Parts {
     pub(super) release_memory: fn(),
     /// Time without an answer after which the device counts as failed.
     pub(super) device_timeout: Duration,
+    pub(super) limits: RoomLimits,
+    pub(super) discard: bool,
 }
 
 impl ShardHost {
@@ -164,6 +178,7 @@ impl ShardHost {
             forgotten: RefCell::default(),
             slow: Cell::new(0),
             device_timeout: p.device_timeout,
+            judged: Judged { limits: p.limits, short: Cell::new(false), discard: p.discard, unjudged: Cell::new(0) },
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -292,7 +307,7 @@ impl ShardHost {
                     stats.statfs = Default::default();
                 } else {
                     // Holes of a file for which its file system has no room are not available space.
-                    let lacks = i64::try_from(self.device.unfillable()).unwrap_or(i64::MAX);
+                    let lacks = i64::try_from(self.judged.limits.lacks(self.device.room())).unwrap_or(i64::MAX);
                     stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
                 }
                 self.routes.control(ToControl::Stats(Box::new(stats), lec));

@@ -32,6 +32,8 @@ pub struct Disk {
     pub room: Option<usize>,
     /// The disk has no space for any transaction.
     pub full: bool,
+    /// The OSD wants no growing writes of clients.
+    pub short: bool,
 }
 
 /// True for a part of a pushed object: it writes data and has no log entry.
@@ -71,6 +73,7 @@ impl Disk {
             transactions: 0,
             room: None,
             full: false,
+            short: false,
         }
     }
 
@@ -105,6 +108,9 @@ impl Disk {
 }
 
 impl ObjectStore for Disk {
+    fn is_short(&self) -> bool {
+        self.short
+    }
     fn collections(&self) -> Vec<(Cid, u32)> {
         self.live.collections()
     }

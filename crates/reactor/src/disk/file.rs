@@ -212,12 +212,6 @@ impl DiskFile {
         Some((holes, s.f_bavail.saturating_mul(s.f_frsize)))
     }
 
-    /// Bytes of the file's holes for which its file system has no room; 0 for a block device.
-    #[must_use]
-    pub fn unfillable(&self) -> u64 {
-        self.room().map_or(0, |(holes, free)| holes.saturating_sub(free))
-    }
-
     /// Gives a range back to the file system or device. Error: that of the system.
     pub fn discard(&self, off: u64, len: u64) -> Result<(), Errno> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -311,6 +311,16 @@ impl Store {
         base::buf::release();
     }
 
+    /// Sets the answer of [`ObjectStore::is_short`].
+    pub fn set_short(&mut self, short: bool) {
+        self.room.short = short;
+    }
+
+    /// Changes [`Config::discard`].
+    pub fn set_discard(&mut self, discard: bool) {
+        self.cfg.discard = discard;
+    }
+
     /// Requests a checkpoint with the next turn, for a quick restart after a clean stop.
     pub fn request_checkpoint(&mut self) {
         self.checkpoint.urgent = true;
@@ -659,6 +669,10 @@ impl ObjectStore for Store {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    fn is_short(&self) -> bool {
+        self.room.short
     }
 
     fn statfs(&self) -> Statfs {

@@ -199,4 +199,6 @@ pub(super) struct Room {
     releases: u64,
     /// Calls of [`Store::confirm`] since the last frame.
     quiet: u32,
+    /// The host wants no growing writes of clients.
+    pub(super) short: bool,
 }

@@ -104,7 +104,10 @@ impl ShardHost {
             self.net.consumed(conn, cost);
         }
         match request {
-            Ok(Request::Op(op)) => self.later(Work::Op(c, op)),
+            Ok(Request::Op(op)) => {
+                self.wrote(m.data.len());
+                self.later(Work::Op(c, op));
+            }
             Ok(Request::Command) => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
             Ok(Request::Maps(m)) => self.routes.control(ToControl::Maps(*m)),
             Ok(Request::Nothing) => {}

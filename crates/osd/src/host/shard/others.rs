@@ -42,6 +42,7 @@ impl ShardHost {
     }
 
     pub(super) fn peer_message(&self, from: OsdId, m: &Message) {
+        self.wrote(m.data.len());
         match m.header.kind {
             MPgPeer::KIND => match MPgPeer::from_message(m) {
                 Ok(m) => self.later(Work::Peer(from, Box::new(m))),

@@ -2,6 +2,7 @@
 
 use super::ShardHost;
 use crate::core::own::Need;
+use crate::core::room::LOOK_EVERY;
 use crate::host::route::ToControl;
 use base::Mono;
 use std::time::Duration;
@@ -96,6 +97,36 @@ impl ShardHost {
         let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
         if waits >= self.device_timeout {
             self.store_failed(format!("a request has no answer for {} s", waits.as_secs()));
+        }
+    }
+
+    /// Counts written bytes, and judges the space after each [`LOOK_EVERY`] of them.
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.judged.unjudged.set(self.judged.unjudged.get() + bytes);
+        if self.judged.unjudged.get() >= LOOK_EVERY {
+            self.judge_room();
+        }
+    }
+
+    /// Judges the space of file system and store; see [`crate::core::room`].
+    pub(super) fn judge_room(&self) {
+        self.judged.unjudged.set(0);
+        let room = self.device.room();
+        let mut store = self.store.borrow_mut();
+        let was = self.judged.short.get();
+        let short = self.judged.limits.is_short(room, &store.statfs(), was);
+        store.set_discard(self.judged.discard || self.judged.limits.returns_blocks(room));
+        store.set_short(short);
+        drop(store);
+        if self.judged.short.replace(short) != short {
+            if short {
+                let free = room.map(|(_, free)| free);
+                tracing::warn!(
+                    free,
+                    "too little space: growing writes of clients wait (osd_file_min_free, osd_failsafe_full_ratio)"
+                );
+            }
+            self.routes.control_surely(ToControl::Short(self.index, short));
         }
     }
 

@@ -88,6 +88,7 @@ pub(super) async fn ticks(s: Weak<ShardHost>) {
         host.store.borrow_mut().confirm();
         let now = clock::read();
         host.watch_device(now.mono);
+        host.judge_room();
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();
         host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());

@@ -240,6 +240,7 @@ impl Pg {
         let oi = oi.unwrap_or_else(|| before.oi.clone());
         let had = oi.size;
         let (parts, place) = self.take_parts(long, before.oi.version);
+        let short = store.is_short();
         let view = View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had);
         let mut ctx = OpCtx::new(view, &env, head, before, oi);
         (ctx.exists, ctx.snapc, ctx.copied, ctx.parts) = (exists, snapc, copied, parts);
@@ -305,9 +306,11 @@ impl Pg {
         if result >= 0 && ctx.changed() && (ctx.delta.num_bytes > 0 || ctx.delta.num_objects > 0) {
             let full = pool.has(pool_flags::FULL);
             let forced = req.client.kind == EntityKind::MDS || flags & msg_flags::FULL_FORCE != 0;
-            if full && !forced {
+            // The OSD's own view counts before a map has it. Only the pool's flag ends with a map.
+            if (full || short) && !forced {
                 if flags & msg_flags::FULL_TRY == 0 {
-                    return Ok(Ran::Finished(Verdict::Park(Stage::WaitingForSpace)));
+                    let stage = if full { Stage::WaitingForSpace } else { Stage::NoRoom };
+                    return Ok(Ran::Finished(Verdict::Park(stage)));
                 }
                 // Logged like any refusal. A former primary could not tell that the write was not made.
                 result = if pool.has(pool_flags::FULL_QUOTA) { EDQUOT } else { ENOSPC };
