@@ -109,6 +109,7 @@ pub(super) struct ShardHost {
 
 /// Judgement of the space; see [`crate::core::room`].
 struct Judged {
+    device_timeout: Duration,
     limits: RoomLimits,
     /// The last result.
     short: Cell<bool>,
@@ -177,8 +178,13 @@ impl ShardHost {
             door: Door::default(),
             forgotten: RefCell::default(),
             slow: Cell::new(0),
-            device_timeout: p.device_timeout,
-            judged: Judged { limits: p.limits, short: Cell::new(false), discard: p.discard, unjudged: Cell::new(0) },
+            judged: Judged {
+                device_timeout: p.device_timeout,
+                limits: p.limits,
+                short: Cell::new(false),
+                discard: p.discard,
+                unjudged: Cell::new(0),
+            },
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);

@@ -95,7 +95,7 @@ impl ShardHost {
     /// OSDs.
     pub(super) fn watch_device(&self, now: Mono) {
         let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
-        if waits >= self.device_timeout {
+        if waits >= self.judged.device_timeout {
             self.store_failed(format!("a request has no answer for {} s", waits.as_secs()));
         }
     }
