@@ -45,6 +45,8 @@ pub enum Bug {
     ActAsPredecessor,
     /// An OSD accepts from another OSD a full map that skips epochs.
     SkipMaps,
+    /// An OSD that skips trimmed maps takes the interval that it knows for the last one before the next map.
+    ForgetMapGaps,
     /// A shard that an overwrite spares keeps the attributes of the previous version.
     StaleUntouchedShard,
     /// Peering counts a shard as lacking every entry that its log lacks, even entries that spare it.
@@ -130,6 +132,7 @@ pub const ALL: &[Bug] = &[
     Bug::HeadVersionAtSnapshot,
     Bug::ActAsPredecessor,
     Bug::SkipMaps,
+    Bug::ForgetMapGaps,
     Bug::StaleUntouchedShard,
     Bug::ForgetDeferred,
     Bug::DeltaWithoutOld,

@@ -537,6 +537,7 @@ fn a_restart_continues_from_what_was_stored() {
     assert_eq!((m.incremental_maps.len(), m.maps.len()), (1, 0));
     let m = feed.share(Epoch(0), Features::PACIFIC).unwrap();
     assert_eq!((m.incremental_maps.len(), m.maps.len()), (0, 1));
+    assert_eq!(m.cluster_osdmap_trim_lower_bound, Epoch(7), "the client takes it without the maps in between");
     assert!(feed.share(Epoch(7), Features::PACIFIC).is_none());
 }
 

@@ -115,6 +115,7 @@ fn main() {
             mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
             up_thru: Epoch(9),
             up_from: Epoch(1),
+            since: Epoch(0),
             osds: Rc::new(AllUp),
             blocklist: Rc::new(NoBlocklist),
         }),

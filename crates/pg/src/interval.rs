@@ -30,6 +30,20 @@ pub struct PastInterval {
     pub maybe_went_rw: bool,
 }
 
+impl PastInterval {
+    /// The epochs whose maps this OSD has missed for good. Any OSDs may have been members, and may have taken writes.
+    #[must_use]
+    pub fn unknown(first: Epoch, last: Epoch) -> Self {
+        Self { first, last, acting: Vec::new(), primary: OsdId(-1), maybe_went_rw: true }
+    }
+
+    /// True if the members are not known.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.maybe_went_rw && self.acting.is_empty()
+    }
+}
+
 impl Encode for PastInterval {
     fn encode(&self, w: &mut Writer) {
         w.put(&self.first);
@@ -99,6 +113,8 @@ pub struct Prior {
     /// OSDs that are down, of a past interval of which too few members can be asked. Peering goes on when one of them
     /// is back.
     pub blocked_by: BTreeSet<OsdId>,
+    /// An interval of unknown members counts: a copy that knows its members must answer, or all OSDs.
+    pub unknown: bool,
 }
 
 impl Prior {
@@ -106,7 +122,8 @@ impl Prior {
     ///
     /// Intervals that ended before `started` don't matter: the members of the interval that started then have their
     /// writes. A copy in `failed` can't be asked, as if its OSD were down. `coded`: the number of shards that hold a
-    /// whole object of an erasure-coded PG; as many must be there of each interval.
+    /// whole object of an erasure-coded PG; as many must be there of each interval. `wide`: of an interval whose
+    /// members are unknown, every OSD may hold what no other does.
     #[must_use]
     pub fn build(
         past: &[PastInterval],
@@ -114,6 +131,7 @@ impl Prior {
         map: &MapView,
         failed: &BTreeSet<PeerId>,
         coded: Option<usize>,
+        wide: bool,
     ) -> Self {
         let m = &map.mapping;
         let mut prior = Self::default();
@@ -122,6 +140,13 @@ impl Prior {
         let asks = |o: PeerId| map.osds.is_up(o.osd) && !failed.contains(&o);
         prior.probe.extend(now.filter(|o| asks(*o)));
         for p in past.iter().filter(|p| p.maybe_went_rw && p.last >= started) {
+            if p.is_unknown() {
+                prior.unknown = true;
+                if wide {
+                    prior.ask_everyone(p.first, map, is_coded, &asks);
+                }
+                continue;
+            }
             let (mut witnesses, mut down) = (0, Vec::new());
             for o in ShardSet::new(&p.acting, is_coded).iter() {
                 let lost = map.osds.lost_at(o.osd);
@@ -141,6 +166,26 @@ impl Prior {
             }
         }
         prior
+    }
+
+    /// Adds every OSD: to those to ask if it is up, else to those to wait for, unless its data is lost.
+    fn ask_everyone(&mut self, first: Epoch, map: &MapView, coded: bool, asks: &dyn Fn(PeerId) -> bool) {
+        let places = map.mapping.up.len().max(map.mapping.acting.len());
+        let shards: Vec<ShardId> = if coded {
+            (0..places).filter_map(|i| i8::try_from(i).ok()).map(ShardId).collect()
+        } else {
+            vec![ShardId::NONE]
+        };
+        for osd in map.osds.all() {
+            for p in shards.iter().map(|shard| PeerId { osd, shard: *shard }) {
+                let lost = map.osds.lost_at(osd);
+                if asks(p) {
+                    self.probe.insert(p);
+                } else if lost <= first {
+                    self.blocked_by.insert(osd);
+                }
+            }
+        }
     }
 }
 

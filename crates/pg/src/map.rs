@@ -193,6 +193,10 @@ impl Blocklist for NoBlocklist {
 pub trait Osds {
     /// True if the OSD is up.
     fn is_up(&self, osd: OsdId) -> bool;
+    /// All OSDs that exist.
+    fn all(&self) -> Vec<OsdId> {
+        Vec::new()
+    }
     /// Epoch at which the OSD was last marked up.
     fn up_from(&self, osd: OsdId) -> Epoch;
     /// Newest epoch at which the monitor knows the OSD to have been alive.
@@ -252,6 +256,8 @@ pub struct MapView {
     pub up_thru: Epoch,
     /// Epoch since which this OSD is up.
     pub up_from: Epoch,
+    /// This OSD has seen every map from this epoch on. Older ones that a PG has not processed are unknown.
+    pub since: Epoch,
     /// State of all OSDs.
     pub osds: Rc<dyn Osds>,
     /// Blocklisted addresses.

@@ -5,7 +5,7 @@
 //!
 //! | input | means |
 //! |---|---|
-//! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map) |
+//! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map), `skip` (number of maps before it that nobody has any more) |
 //! | `notify OSD KEY=VALUE …` | an OSD's info: `last`, `tail` (`epoch'version`), `les`, `upto` (`none`: nothing is filled), `lease` (`osd:ms`); `absent` |
 //! | `log OSD [anew] since RECORD …` | an OSD's log, with records `epoch'version:object`; `anew`: of a copy that was part of no interval |
 //! | `activated OSD [OBJECT@VERSION …]` | the member has merged its log, and lacks these objects |
@@ -46,6 +46,9 @@ struct Table {
 impl Osds for Table {
     fn is_up(&self, o: OsdId) -> bool {
         o.0 >= 0 && !self.down.contains(&o.0)
+    }
+    fn all(&self) -> Vec<OsdId> {
+        (0..4).map(OsdId).collect()
     }
     fn up_from(&self, _: OsdId) -> Epoch {
         Epoch(1)
@@ -269,6 +272,10 @@ impl Play {
                 "lost" => {
                     let epoch = w.view.epoch.0;
                     self.table.lost.extend(osds(v).iter().map(|o| (o.0, epoch)));
+                }
+                "skip" => {
+                    w.view.epoch = Epoch(w.view.epoch.0 + v.parse::<u32>().unwrap());
+                    w.view.since = w.view.epoch;
                 }
                 "size" => w.pool.size = v.parse().unwrap(),
                 "min" => w.pool.min_size = v.parse().unwrap(),
@@ -508,6 +515,11 @@ fn an_empty_copy_may_lead_if_the_whole_log_is_there() {
 #[test]
 fn an_acting_set_that_backfilled_the_up_set_gives_way_to_it() {
     check("too_few");
+}
+
+#[test]
+fn missed_maps_are_an_interval_of_unknown_members() {
+    check("gap");
 }
 
 /// The transcripts must be able to fail. Bugs: asking a dead stray for ever, and comparing members with the tail of

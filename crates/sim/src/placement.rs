@@ -92,9 +92,10 @@ impl Operator {
         self.run.w.start(osd_node(osd));
     }
 
-    /// Lets virtual time pass.
-    pub fn wait(&mut self, seconds: u64) {
-        self.run.advance(seconds * SEC, |_| false);
+    /// Waits until an OSD that was marked down is up again. False if that takes too long.
+    pub fn wait_up(&mut self, osd: usize) -> bool {
+        let osd = OsdId(i32::try_from(osd).unwrap_or(-1));
+        self.run.advance(ACTIVE_MAX, |w| oracle::map(w).is_some_and(|m| m.is_up(osd)))
     }
 
     /// The map.

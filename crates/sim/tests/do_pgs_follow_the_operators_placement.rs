@@ -86,6 +86,8 @@ fn change(o: &mut Operator, what: &str, forth: bool) {
         "down" if forth => {
             let osd = o.commands() % 3;
             ok(o, &format!(r#"{{"prefix":"osd down","ids":["{osd}"]}}"#));
+            // The next change may take another OSD away, and a pool survives one.
+            assert!(o.wait_up(osd), "osd.{osd} comes back");
         }
         "down" => {}
         "kill" if forth => o.kill(3),

@@ -466,7 +466,10 @@ impl PgStats {
         if (self.pgs.len() as i64) < self.num_pg(map) {
             return None;
         }
-        self.pgs.values().map(|s| s.last_epoch_clean).min()
+        // A PG that is clean is clean as of its report, as in Ceph (`pg_stat_t::get_effective_last_epoch_clean`).
+        let clean = |s: &PgStat| s.state() & (pg_state::CLEAN | pg_state::STALE) == pg_state::CLEAN;
+        let clean_at = |s: &PgStat| if clean(s) { s.reported_epoch } else { s.last_epoch_clean };
+        self.pgs.values().map(clean_at).min()
     }
 
     /// The digest that a manager sends to its monitor, and the source of clients' statistics.

@@ -64,6 +64,8 @@ pub struct MapFeed {
     recent: Vec<(Epoch, Bytes)>,
     /// Epoch below which maps do not exist any more, according to a monitor.
     trimmed: Epoch,
+    /// This OSD has seen every map from this epoch on.
+    pub since: Epoch,
     /// First map of the stored incrementals, in the feed of a start.
     base: Option<Arc<OsdMap>>,
 }
@@ -85,29 +87,39 @@ impl MapFeed {
         Ok(all)
     }
 
-    /// Message that brings a client from epoch `have` towards this map; `None` if the client has it. A client
-    /// far behind gets only the newest full map.
+    /// Message that brings a client from epoch `have` to this map; `None` if the client has it. A client that is
+    /// further behind than one message of incrementals gets the newest full map. The message then says that no older
+    /// map exists: the client takes it at once and sends its operations again, where it would otherwise ask the monitor
+    /// for all maps in between (`Objecter::handle_osd_map`).
     #[must_use]
     pub fn share(&self, have: Epoch, features: Features) -> Option<MOsdMap> {
         if have >= self.map.epoch {
             return None;
         }
-        let mut m = MOsdMap {
+        let near = self.map.epoch.0 - have.0 <= MESSAGE_MAX as u32;
+        if near && self.steps_from(have) && features.nautilus() {
+            return Some(self.steps(have));
+        }
+        let (full, _) = self.map.encode_blob(features);
+        let mut m = self.message();
+        m.maps.insert(self.map.epoch, full);
+        m.cluster_osdmap_trim_lower_bound = self.map.epoch;
+        Some(m)
+    }
+
+    fn message(&self) -> MOsdMap {
+        MOsdMap {
             fsid: self.map.fsid,
             newest_map: self.map.epoch,
             cluster_osdmap_trim_lower_bound: self.trimmed,
             ..MOsdMap::default()
-        };
-        if self.steps_from(have) && features.nautilus() {
-            let steps = self.recent.iter().filter(|(e, _)| *e > have).take(MESSAGE_MAX);
-            m.incremental_maps = steps.cloned().collect();
-        } else {
-            let (full, _) = self.map.encode_blob(features);
-            m.maps.insert(self.map.epoch, full);
-            // Named as the oldest map there is, or the client would ask for the epochs between and not use this one.
-            m.cluster_osdmap_trim_lower_bound = self.map.epoch;
         }
-        Some(m)
+    }
+
+    /// The message with the incrementals after `have`.
+    fn steps(&self, have: Epoch) -> MOsdMap {
+        let steps = self.recent.iter().filter(|(e, _)| *e > have).take(MESSAGE_MAX);
+        MOsdMap { incremental_maps: steps.cloned().collect(), ..self.message() }
     }
 }
 
@@ -116,12 +128,14 @@ impl MapFeed {
         have > Epoch(0) && self.recent.first().is_some_and(|(e, _)| *e <= have.next())
     }
 
-    /// Like [`MapFeed::share`] for another OSD, which must see every map. `None` also if it lacks maps that are
-    /// not kept here.
+    /// The next incrementals for another OSD, which must see every map. `None` if it has this map, or lacks maps
+    /// that are not kept here.
     #[must_use]
     pub fn share_steps(&self, have: Epoch) -> Option<MOsdMap> {
-        let may = self.steps_from(have) || acts(Bug::SkipMaps);
-        self.share(have, Features::PACIFIC).filter(|_| may)
+        if acts(Bug::SkipMaps) && !self.steps_from(have) {
+            return self.share(have, Features::PACIFIC);
+        }
+        (have < self.map.epoch && self.steps_from(have)).then(|| self.steps(have))
     }
 }
 
@@ -134,6 +148,7 @@ pub struct MapHistory {
     last_full: Epoch,
     base: Option<Arc<OsdMap>>,
     trimmed: Epoch,
+    since: Epoch,
     recent_max: usize,
 }
 
@@ -148,6 +163,7 @@ impl MapHistory {
             last_full: Epoch(0),
             base: None,
             trimmed: Epoch(0),
+            since: Epoch(0),
             recent_max: RECENT_MAX,
         }
     }
@@ -158,6 +174,7 @@ impl MapHistory {
         let mut h = Self::new(fsid);
         let mut map = OsdMap::decode_blob(full)?;
         h.last_full = map.epoch;
+        h.since = map.epoch;
         h.base = Some(Arc::new(map.clone()));
         while let Some(blob) = incs.get(&map.epoch.next()) {
             map = map.apply(&Incremental::decode_blob(blob)?)?;
@@ -202,6 +219,7 @@ impl MapHistory {
             map,
             recent: self.recent.iter().cloned().collect(),
             trimmed: self.trimmed,
+            since: self.since,
             base: self.base.clone(),
         }))
     }
@@ -248,6 +266,9 @@ impl MapHistory {
                         );
                     }
                     let map = OsdMap::decode_blob(full)?;
+                    if cur.is_none() || e > next && !acts(Bug::ForgetMapGaps) {
+                        self.since = e;
+                    }
                     self.recent.clear();
                     self.last_full = e;
                     out.records.push(Record::Full(e, full.clone()));

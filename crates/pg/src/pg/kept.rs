@@ -73,6 +73,7 @@ mod tests {
             mapping: Mapping { up: v.clone(), up_primary: OsdId(lead), acting: v, acting_primary: OsdId(lead) },
             up_thru: Epoch(1),
             up_from: Epoch(1),
+            since: Epoch(0),
             osds: Rc::new(AllUp),
             blocklist: Rc::new(NoBlocklist),
         }

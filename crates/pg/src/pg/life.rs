@@ -249,14 +249,15 @@ impl Pg {
             return self.start_split(map, now, store, out);
         }
         let first = self.map.is_none();
+        let gap = self.missed_before(&map);
         // A restart starts a new interval even with the same acting set: this OSD was down in between.
         let restarted = first && self.info.history.same_interval_since < map.up_from;
-        let new_interval = restarted || !self.info.interval.continues(&key, self.cfg.spg.pg);
+        let new_interval = restarted || gap.is_some() || !self.info.interval.continues(&key, self.cfg.spg.pg);
         let came_back = self.map.as_ref().is_some_and(|m| m.up_from < map.up_from);
         let led = !first && self.primary() == self.me();
         if new_interval {
             self.remember_grants(now);
-            self.new_interval(&map, key);
+            self.new_interval(&map, key, gap);
         } else if self.info.interval != key {
             // `pg_num` changed, without effect on this PG.
             self.info.interval = key;
@@ -283,15 +284,28 @@ impl Pg {
         }
     }
 
-    /// Records the end of the interval and the start of a new one in the history.
-    fn new_interval(&mut self, map: &MapView, key: IntervalKey) {
-        let since = if self.info.interval.continues(&key, self.cfg.spg.pg) { map.up_from } else { map.epoch };
+    /// The epochs before `map` that this OSD has missed for good, if there are any.
+    fn missed_before(&self, map: &MapView) -> Option<PastInterval> {
+        let seen = self.map.as_ref().map_or(self.info.epoch, |m| m.epoch);
+        if map.since <= seen.next() {
+            return None;
+        }
+        let last = Epoch(map.since.0 - 1);
+        tracing::warn!(pg = %self.cfg.spg, first = %seen.next(), %last, "maps are missing: other OSDs may have served the PG meanwhile");
+        Some(PastInterval::unknown(seen.next(), last))
+    }
+
+    /// Records the end of the interval and the start of a new one in the history. `gap`: epochs between the two of
+    /// which nothing is known.
+    fn new_interval(&mut self, map: &MapView, key: IntervalKey, gap: Option<PastInterval>) {
+        let goes_on = gap.is_none() && self.info.interval.continues(&key, self.cfg.spg.pg);
+        let since = if goes_on { map.up_from } else { map.epoch };
         let old = std::mem::replace(&mut self.info.interval, key);
         let (coded, me) = (self.is_coded(), self.me());
         let h = &mut self.info.history;
         let started_before = h.same_interval_since;
         if self.map.is_some() || !old.mapping.acting.is_empty() {
-            let last = Epoch(since.0.saturating_sub(1));
+            let last = Epoch(gap.as_ref().map_or(since, |g| g.first).0.saturating_sub(1));
             let primary = old.mapping.acting_primary;
             let copies = old.mapping.acting(coded).len();
             // Peering asks for another acting set where an OSD has too many shards.
@@ -316,6 +330,7 @@ impl Pg {
                 let acting = old.mapping.acting.clone();
                 self.info.past.push(PastInterval { first: started_before, last, acting, primary, maybe_went_rw });
             }
+            self.info.past.extend(gap);
             if self.info.past.len() > PAST_INTERVALS_MANY {
                 tracing::warn!(pg = %self.cfg.spg, intervals = self.info.past.len(), "very many past intervals; the PG has not been clean for long");
             }

@@ -126,6 +126,7 @@ impl Map {
             mapping: self.mapping(),
             up_thru: Epoch(self.up_thru[whoami as usize]),
             up_from: Epoch(self.up_from[whoami as usize]),
+            since: Epoch(0),
             osds: Rc::new(OsdTable(self.clone())),
             blocklist: Rc::new(NoBlocklist),
         }

@@ -85,6 +85,7 @@ pub fn map_view(epoch: u32, pool: &PoolView) -> MapView {
         mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
         up_thru: Epoch(epoch),
         up_from: Epoch(5),
+        since: Epoch(0),
         osds: Rc::new(AllUp),
         blocklist: Rc::new(NoBlocklist),
     }

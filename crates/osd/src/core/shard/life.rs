@@ -50,7 +50,8 @@ impl Shard {
         if let Some(last) = older.last() {
             self.places.follow(last, &map);
         }
-        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami)).collect();
+        let since = self.feed.as_ref().map_or(Epoch(0), |f| f.since);
+        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami, since)).collect();
         let newest = views.len() - 1;
         let mut all = VecDeque::new();
         for (spg, cid, bits) in found {
@@ -202,8 +203,8 @@ impl Shard {
         if self.is_walking() {
             return self.wait_behind(Behind::Create(pgs.to_vec()));
         }
-        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
-        let mut views = Views::new(&map, self.whoami);
+        let Some((map, since)) = self.feed.as_ref().map(|f| (f.map.clone(), f.since)) else { return };
+        let mut views = Views::new(&map, self.whoami, since);
         for c in pgs {
             let pg = c.pgid.pg;
             let Some(spg) = led_copy(&map, c.pgid, self.whoami).filter(|s| self.places.is_here(*s)) else { continue };

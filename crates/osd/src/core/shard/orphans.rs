@@ -19,13 +19,13 @@ pub(super) struct Asked(BTreeSet<(PeerId, SpgId)>);
 impl Shard {
     /// Answers the message, creates the copy it announces, or drops it. `m` has no newer map than this shard.
     pub(super) fn handle_orphan(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
-        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else { return };
+        let Some((map, since)) = self.feed.as_ref().map(|f| (f.map.clone(), f.since)) else { return };
         let Some(pg_num) = map.pool(m.spg.pg.pool).map(|p| p.pg_num) else { return };
         if m.spg.pg.seed >= pg_num {
             tracing::debug!(%from, pg = %m.spg, "message for a merged PG ignored");
             return;
         }
-        let view = Views::new(&map, self.whoami).of(m.spg.pg);
+        let view = Views::new(&map, self.whoami, since).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {

@@ -5,6 +5,7 @@ use crate::core::mgr::Stats;
 use base::{Epoch, Now};
 use pg::State;
 use store::ObjectStore;
+use wire::types::pg_state;
 
 impl Shard {
     /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Without `all`, only
@@ -28,7 +29,8 @@ impl Shard {
             if p.is_primary() {
                 let mut st = p.report(now);
                 let news = p.is_news(&mut st);
-                lec = lec.min(st.last_epoch_clean);
+                let clean = st.state() & pg_state::CLEAN != 0;
+                lec = lec.min(if clean { st.reported_epoch } else { st.last_epoch_clean });
                 s.snap_trim_queue_len += st.snaptrimq_len as i32;
                 if all || news || n % REPORT_EVERY == self.reports % REPORT_EVERY {
                     s.pgs.insert(p.spg().pg, st);

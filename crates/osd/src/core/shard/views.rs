@@ -29,6 +29,9 @@ impl Osds for MapOsds {
     fn is_up(&self, osd: OsdId) -> bool {
         self.0.is_up(osd)
     }
+    fn all(&self) -> Vec<OsdId> {
+        self.0.osds().filter(|o| self.0.exists(*o)).collect()
+    }
     fn up_from(&self, osd: OsdId) -> Epoch {
         self.0.info(osd).up_from
     }
@@ -92,16 +95,19 @@ pub(super) fn removed_snaps(map: &OsdMap, id: PoolId) -> Intervals {
 pub(super) struct Views {
     pub(super) map: Arc<OsdMap>,
     whoami: OsdId,
+    since: Epoch,
     pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
     osds: Rc<dyn Osds>,
     blocklist: Rc<dyn Blocklist>,
 }
 
 impl Views {
-    pub(super) fn new(map: &Arc<OsdMap>, whoami: OsdId) -> Self {
+    /// Views of a map for `whoami`, which has seen every map from `since` on.
+    pub(super) fn new(map: &Arc<OsdMap>, whoami: OsdId, since: Epoch) -> Self {
         Self {
             map: map.clone(),
             whoami,
+            since,
             pools: BTreeMap::new(),
             osds: Rc::new(MapOsds(map.clone())),
             blocklist: Rc::new(MapBlocklist(map.clone())),
@@ -123,6 +129,7 @@ impl Views {
             mapping: Mapping { up: up.to_vec(), up_primary, acting: acting.to_vec(), acting_primary },
             up_thru: map.info(self.whoami).up_thru,
             up_from: map.info(self.whoami).up_from,
+            since: self.since,
             osds: self.osds.clone(),
             blocklist: self.blocklist.clone(),
         }

@@ -15,7 +15,7 @@
 use super::{Shard, Views};
 use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
-use base::{Now, PgId, SpgId};
+use base::{Epoch, Now, PgId, SpgId};
 use cluster::OsdMap;
 use pg::{Event, Kin, Move};
 use std::collections::VecDeque;
@@ -138,7 +138,8 @@ impl Shard {
             self.places.follow(before, &map);
         }
         self.see_instance(&map);
-        self.walk.views = Some(Views::new(&map, self.whoami));
+        let since = self.walk.feed.as_ref().map_or(Epoch(0), |f| f.since.min(map.epoch));
+        self.walk.views = Some(Views::new(&map, self.whoami, since));
         self.walk.left = self.pgs.numbers().into();
     }
 

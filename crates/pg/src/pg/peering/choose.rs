@@ -50,7 +50,8 @@ impl Pg {
     pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let Some(map) = &self.map else { return };
         let started = self.info.history.last_epoch_started;
-        let prior = Prior::build(&self.info.past, started, map, &self.peers.failed, self.shards_needed());
+        let (needed, wide) = (self.shards_needed(), self.peers.wide);
+        let prior = Prior::build(&self.info.past, started, map, &self.peers.failed, needed, wide);
         let me = self.me();
         let mut ask = Vec::new();
         for o in prior.probe.iter().filter(|o| **o != me) {
@@ -155,10 +156,17 @@ impl Pg {
 
     /// Continues peering once all copies that were asked have answered.
     pub(in crate::pg) fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.peers.prior.unknown && self.fill_gaps() {
+            return self.get_infos(now, store, out);
+        }
         let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
         if waits || !self.peers.prior.blocked_by.is_empty() || self.merging || !self.is_settled() {
             return;
+        }
+        if self.peers.prior.unknown && !self.peers.wide {
+            self.peers.wide = true;
+            return self.get_infos(now, store, out);
         }
         if self.is_coded() && self.asks_touched() {
             return;

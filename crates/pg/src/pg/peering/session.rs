@@ -125,6 +125,8 @@ pub(in crate::pg) struct Peers {
 
     // As primary, during peering.
     pub prior: Prior,
+    /// Peering asks every OSD, since nobody knows who was a member while this OSD missed maps.
+    pub wide: bool,
     /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
     pub known: PerPeer<Option<Box<PgInfo>>>,
     pub want: Option<Vec<OsdId>>,

@@ -5,6 +5,7 @@
 //!  2. A copy is removed, or left out of the acting set, only for one that has everything.
 
 use crate::effect::Effect;
+use crate::interval::PastInterval;
 use crate::peer::Body;
 use crate::pg::ops::plan::Work;
 use crate::pg::{Pg, State};
@@ -159,5 +160,25 @@ impl Pg {
             self.tell_surely(o, &Body::Remove);
         }
         self.ask_others();
+    }
+
+    /// Replaces intervals of unknown members by those that another copy knows. Each copy remembers all intervals since
+    /// the last one that started, so one copy that missed no map is enough. Returns true if it found one.
+    pub(in crate::pg) fn fill_gaps(&mut self) -> bool {
+        let started = self.info.history.last_epoch_started;
+        let counts = |p: &PastInterval| p.last >= started;
+        let open = |p: &PastInterval| p.is_unknown() && counts(p);
+        let others = self.peers.known.iter().filter_map(|(_, k)| k.as_deref());
+        let Some(theirs) = others.map(|i| &i.past).find(|past| !past.iter().any(open)).cloned() else { return false };
+        let past = &mut self.info.past;
+        past.retain(|p| !p.is_unknown());
+        for p in theirs.into_iter().filter(counts) {
+            if !past.iter().any(|q| q.first == p.first) {
+                past.push(p);
+            }
+        }
+        past.sort_by_key(|p| p.first);
+        self.info_dirty = true;
+        true
     }
 }
