@@ -135,6 +135,9 @@ fn with_prefix(s: &str, what: &str, binary: bool) -> ParseResult<i64> {
             unit = u;
         } else if unit.len() > 2 {
             return fail("illegal prefix (length > 2)");
+        } else if unit.len() == 2 {
+            // `KB` as people write it; Ceph looks at the first letter.
+            unit = unit.strip_suffix('B').filter(|u| *u != "B").unwrap_or(unit);
         }
     } else if unit.len() > 2 {
         return fail("illegal prefix (length > 2)");
@@ -171,6 +174,18 @@ pub fn strict_si(s: &str) -> ParseResult<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_with_a_byte_letter_are_powers_of_1024() {
+        for (s, v) in [("10", 10), ("10B", 10), ("10K", 10 << 10), ("10Ki", 10 << 10), ("10KB", 10 << 10)] {
+            assert_eq!(strict_iec(s), Ok(v), "{s}");
+        }
+        assert_eq!((strict_iec("100GB"), strict_iec("1TB")), (Ok(100 << 30), Ok(1 << 40)));
+        for s in ["1BB", "1KBB", "1Bi", "1XB", "1kB", "KB"] {
+            assert!(strict_iec(s).is_err(), "{s}");
+        }
+        assert!(strict_si("1KB").is_err(), "a count has no bytes");
+    }
 
     #[test]
     fn general_is_printf_g() {

@@ -219,6 +219,53 @@ fn pg_num_is_a_target_and_pgp_num_follows_it() {
     assert_eq!(c.command(admin, &set("pg_num", "128"), "").0, 0);
     assert_eq!(c.command(admin, &set("pg_num_max", "200"), "").0, 0);
     assert_eq!(c.command(admin, &set("pg_num", "256"), "").0, -22);
+    let refused = |c: &mut Cluster, var, val, text: &str| {
+        let (rc, rs, _) = c.command(admin, &set(var, val), "");
+        assert_eq!((rc, rs.as_str()), (-22, text));
+    };
+    refused(&mut c, "pg_num_max", "127", "specified pg_num_max 127 < pg_num 128");
+    refused(&mut c, "pg_num_min", "129", "specified pg_num_min 129 > pg_num 128");
+    for (var, val) in [("pg_num_max", "128"), ("pg_num_min", "128"), ("pg_num_max", "0"), ("pg_num_min", "0")] {
+        assert_eq!(c.command(admin, &set(var, val), "").0, 0, "{var} {val}");
+    }
+}
+
+#[test]
+fn a_rule_and_an_expected_number_of_objects_stand_in_any_documented_place() {
+    let (mut c, admin) = cluster();
+    let rule = "replicated_rule";
+    for (i, (more, rc, expected)) in [
+        (json!({ "rule": rule }), 0, 0),
+        (json!({ "erasure_code_profile": rule }), 0, 0),
+        (json!({ "erasure_code_profile": rule, "rule": "1000" }), 0, 1000),
+        (json!({ "erasure_code_profile": rule, "rule": "0", "expected_num_objects": 2 }), 0, 0),
+        (json!({ "erasure_code_profile": rule, "expected_num_objects": 7 }), 0, 7),
+        (json!({ "rule": rule, "expected_num_objects": 7 }), 0, 7),
+        (json!({ "erasure_code_profile": rule, "rule": "many" }), -22, 0),
+        (json!({ "erasure_code_profile": "nonesuch", "rule": "1" }), -2, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("form{i}");
+        let mut cmd = json!({ "prefix": "osd pool create", "pool": name, "pg_num": 8, "pool_type": "replicated" });
+        cmd.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_eq!(c.command(admin, &cmd, "").0, rc, "{more}");
+        let m = c.map();
+        let made = m.pool_by_name(&name).and_then(|id| m.pool(id));
+        assert_eq!(made.map(|p| p.expected_num_objects), (rc == 0).then_some(expected), "{more}");
+    }
+}
+
+#[test]
+fn the_version_is_described_to_clients_and_answered() {
+    let (mut c, admin) = cluster();
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "get_command_descriptions" }), "");
+    assert!(out.contains(r#""sig":["version"]"#), "a client sends only what is described");
+    let (rc, _, out) = c.command(admin, &json!({ "prefix": "version" }), "");
+    assert!(rc == 0 && out.starts_with("ceph version 16.2.15"), "{out}");
+    let (rc, _, out) = c.command(admin, &json!({ "prefix": "version", "format": "json" }), "");
+    assert!(rc == 0 && out.starts_with(r#"{"version":"ceph version "#), "{out}");
 }
 
 #[test]

@@ -124,11 +124,27 @@ fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     Ok(Code { size, min_size, rule, crush, profile, stripe_width })
 }
 
+/// A text argument that is not empty.
+fn given(c: &Ctx<'_>, key: &str) -> Option<String> {
+    c.args.opt(key).filter(|v| !v.is_empty())
+}
+
+/// The expected number of objects. A replicated pool has no profile, so its rule may stand in the profile's place, and
+/// the number in the place of the rule.
+fn expected_objects(c: &Ctx<'_>, kind: u8) -> Res<u64> {
+    let in_place_of_rule = given(c, "rule").filter(|_| given(c, "erasure_code_profile").is_some());
+    if let Some(text) = in_place_of_rule.filter(|_| kind == kind::REPLICATED) {
+        let wrong = || Refused::new(errno::EINVAL, format!("error parsing integer value '{text}'"));
+        return text.parse::<u32>().map(u64::from).map_err(|_| wrong());
+    }
+    Ok(number(c, "expected_num_objects")?.unwrap_or(0).into())
+}
+
 /// The rule of a new replicated pool.
 fn rule(c: &mut Ctx<'_>) -> Res<i32> {
     let map = c.map();
-    // Old clients send the rule of a replicated pool as `erasure_code_profile`.
-    if let Some(name) = c.args.opt("rule").or_else(|| c.args.opt("erasure_code_profile")).filter(|n| !n.is_empty()) {
+    let (by_place, by_name) = (given(c, "erasure_code_profile"), given(c, "rule"));
+    if let Some(name) = by_place.or(by_name) {
         return named_rule(&map, &name);
     }
     let wanted: i32 = super::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
@@ -193,6 +209,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ),
         );
     }
+    let expected_num_objects = expected_objects(c, kind)?;
     let code = if kind == kind::ERASURE { coded(c, &name)? } else { copies(c)? };
     check_pgs_per_osd(c, pg_num, code.size)?;
     let mode = match c.args.opt("autoscale_mode") {
@@ -226,7 +243,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         flags: flag::HASHPSPOOL | flag::CREATING,
         pg_autoscale_mode: mode,
         create_time: c.now.wall,
-        expected_num_objects: number(c, "expected_num_objects")?.unwrap_or(0).into(),
+        expected_num_objects,
         hit_set_search_last_n: 0,
         last_change: c.state.osdmap.epoch.next(),
         ..PgPool::default()

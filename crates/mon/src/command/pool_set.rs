@@ -268,6 +268,19 @@ fn pgp_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, n: i64) -> Res<Co
     committed(format!("set pool {} {var} to {n}", id.0))
 }
 
+/// Refuses a bound of `pg_num` that its present target breaks.
+fn check_pg_bounds(c: &mut Ctx<'_>, id: PoolId, name: &str, v: &PoolOpt) -> Res<()> {
+    let PoolOpt::Int(n) = *v else { return Ok(()) };
+    let map = c.map();
+    let Some(now) = map.pool(id).map(|p| i64::from(p.pg_num_target)) else { return Ok(()) };
+    match name {
+        "pg_num_min" if n > now => invalid(format!("specified pg_num_min {n} > pg_num {now}")),
+        // 0 removes the bound.
+        "pg_num_max" if n < now && n != 0 => invalid(format!("specified pg_num_max {n} < pg_num {now}")),
+        _ => Ok(()),
+    }
+}
+
 /// Sets an option of a pool; true if the value removed it instead.
 fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
     let number = |r: ParseResult<i64>| int(r, val, "int");
@@ -337,6 +350,7 @@ fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
         | "csum_min_block" => PoolOpt::Int(number(strict_iec(val))?),
         _ => PoolOpt::Int(number(strict_int(val))?),
     };
+    check_pg_bounds(c, id, name, &v)?;
     if name == "recovery_priority"
         && let PoolOpt::Int(n) = v
         && !(-10..=10).contains(&n)

@@ -1,7 +1,7 @@
 //! Versions and features of daemons and clients, and the metadata that daemons report.
 
 use super::json::J;
-use super::{Cmd, Ctx, Refused, Res, cmd, flag, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, refuse};
 use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
 use base::{EntityKind, errno};
@@ -15,7 +15,7 @@ pub(super) const VERSION_SHORT: &str = "16.2.15";
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("version", "mon", "r", flag::TELL, version, "show version"),
+    cmd("version", "mon", "r", 0, version, "show version"),
     cmd("versions", "mon", "r", 0, versions, "count daemons by version"),
     cmd("features", "mon", "r", 0, features, "count clients and daemons by feature mask"),
     cmd("osd versions", "osd", "r", 0, |c| counted(c, "osd", "ceph_version"), "count OSDs by version"),

@@ -171,6 +171,15 @@ fn name_of(r: &Rule) -> String {
     if r.absent { "inactive".into() } else { s::to_string(r.bit) }
 }
 
+/// How long a PG is stuck, as Ceph words it; `None` if it is not for long. A PG that was never in the state has no time.
+fn stuck_for(since: Utime, now: Now) -> Option<String> {
+    if since == Utime::ZERO {
+        return Some("since forever".into());
+    }
+    let stuck = now.wall.to_unix().saturating_sub(since.to_unix());
+    (stuck >= STUCK_AFTER).then(|| format!("for {}", age(stuck.as_secs())))
+}
+
 fn look(found: &mut BTreeMap<Class, Found>, id: PgId, st: &PgStat, now: Now) {
     // One line per PG and class. It names the first rule that alerts at once, else the stuck state.
     let mut lines: BTreeMap<Class, String> = BTreeMap::new();
@@ -189,12 +198,9 @@ fn look(found: &mut BTreeMap<Class, Found>, id: PgId, st: &PgStat, now: Now) {
                 format!("pg {id} is {text}, acting [{acting}]{more}")
             }
             Some(since) => {
-                let stuck = now.wall.to_unix().saturating_sub(since(st).to_unix());
-                if stuck < STUCK_AFTER {
-                    continue;
-                }
-                let t = age(stuck.as_secs());
-                format!("pg {id} is stuck {name} for {t}, current state {text}, last acting [{acting}]")
+                let t = stuck_for(since(st), now);
+                let Some(t) = t else { continue };
+                format!("pg {id} is stuck {name} {t}, current state {text}, last acting [{acting}]")
             }
         };
         *found.entry(r.class).or_default().states.entry(index).or_default() += 1;
