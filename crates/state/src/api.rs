@@ -291,4 +291,7 @@ pub trait StateStore {
 
     /// Reports the time, by which leases of in-process backends expire.
     fn tick(&mut self, now: Mono);
+
+    /// Drops revisions below a given one, for all users of the store. A store without a history does nothing.
+    fn compact(&mut self, _revision: u64) {}
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use state::conformance::{Driver, Hands, run_all};
 use state::etcd::{EtcdOptions, EtcdStore};
-use state::{Op, Outcome, StateError, Txn};
+use state::{Op, Outcome, StateError, StateStore as _, Txn};
 
 struct Server {
     dir: PathBuf,
@@ -200,6 +200,49 @@ fn an_etcd_that_is_full_refuses_writes_and_serves_reads() {
     let Ok(Outcome::Values(v)) = read.result else { panic!("{read:?}") };
     assert!(v[0].is_none() && v[1].as_ref().is_some_and(|e| e.value == large));
     assert_eq!(d.ask(Op::Renew(lease)).result, Ok(Outcome::Done));
+}
+
+/// Calls etcd as `etcdctl` does, through its JSON interface.
+fn call(url: &str, path: &str, body: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let host = url.split_once("://").expect("url").1;
+    let mut s = std::net::TcpStream::connect(host).expect("etcd");
+    let n = body.len();
+    write!(s, "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n{body}")
+        .expect("sent");
+    let mut answer = String::new();
+    s.read_to_string(&mut answer).expect("answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    answer
+}
+
+/// The steps of docs/operate/monitors.md, "When etcd is full".
+#[test]
+fn a_full_etcd_serves_again_after_compaction_and_disarming() {
+    if !installed("etcd") {
+        return;
+    }
+    let server = Server::start("disarm", "http", &["--quota-backend-bytes=4194304"]);
+    let (store, _ready) = open(&options(&server.url, "p/"));
+    let mut d = Driver::new(store, HANDS);
+    // The same key again and again: what fills etcd is its history.
+    let write = |n: u8| {
+        let mut t = Txn::default();
+        t.put("k", Bytes::from(vec![n; 400 << 10]));
+        Op::Txn(t)
+    };
+    assert!((0..40).any(|n| d.ask(write(n)).result.is_err()));
+    let grant = d.ask(Op::Grant(Duration::from_secs(60))).result;
+    assert!(matches!(&grant, Err(StateError::Refused(why)) if why.contains("space")), "{grant:?}");
+    let newest = d.ask(Op::get(vec![Bytes::from_static(b"k")])).revision;
+    call(&server.url, "/v3/kv/compaction", &format!("{{\"revision\":\"{newest}\",\"physical\":true}}"));
+    call(&server.url, "/v3/maintenance/defragment", "{}");
+    let alarms = call(&server.url, "/v3/maintenance/alarm", "{\"action\":\"GET\"}");
+    let member = alarms.split("\"memberID\":\"").nth(1).and_then(|t| t.split('"').next()).expect("an alarm");
+    let disarm = format!("{{\"action\":\"DEACTIVATE\",\"memberID\":\"{member}\",\"alarm\":\"NOSPACE\"}}");
+    call(&server.url, "/v3/maintenance/alarm", &disarm);
+    assert_eq!(d.ask(write(99)).result, Ok(Outcome::Committed));
+    assert!(matches!(d.ask(Op::Grant(Duration::from_secs(60))).result, Ok(Outcome::Lease(..))));
 }
 
 #[test]

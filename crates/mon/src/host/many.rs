@@ -133,6 +133,10 @@ async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
                 Output::Elected { fence } => *standing.elected.borrow_mut() = Some(fence),
                 Output::Deposed(why) => standing.stop(format!("this monitor no longer leads: {why}")),
                 Output::Peers(p) => *standing.peers.borrow_mut() = p,
+                Output::Compact(revision) => {
+                    store.store.compact(revision);
+                    continue;
+                }
             }
             changed = true;
         }

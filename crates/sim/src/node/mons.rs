@@ -316,6 +316,8 @@ impl MonsNode {
                 member::Output::Elected { fence } => p.elected = Some(fence),
                 member::Output::Deposed(w) => why = Some(format!("this monitor no longer leads: {w}")),
                 member::Output::Peers(peers) => p.peers = peers,
+                // The simulated store drops its history by itself.
+                member::Output::Compact(_) => {}
             }
         }
         if now.mono.since(p.member.heard()) > UNREADABLE_MAX {

@@ -172,12 +172,6 @@ impl EtcdStore {
         Ok(Self { requests, leases, watches, ended, ended_tx, shared, prefix, out, events, threads })
     }
 
-    /// Compacts revisions below a given one, for all users of that etcd.
-    pub fn compact(&mut self, revision: u64) {
-        // If the thread has ended, the next request reports it.
-        let _ = self.requests.send(ToThread::Compact(revision));
-    }
-
     fn watch(&mut self, token: Token, id: WatchId, range: Range, from: u64) {
         while let Ok(gone) = self.ended.try_recv() {
             // A replaced watch may report its end late.
@@ -225,6 +219,11 @@ impl StateStore for EtcdStore {
     }
 
     fn tick(&mut self, _: Mono) {}
+
+    fn compact(&mut self, revision: u64) {
+        // If the thread has ended, the next request reports it.
+        let _ = self.requests.send(ToThread::Compact(revision));
+    }
 }
 
 impl Drop for EtcdStore {
@@ -257,7 +256,7 @@ impl Worker {
                     self.out.reply(r.token, result);
                 }
                 ToThread::Compact(revision) => {
-                    let body = json!({ "revision": revision.to_string(), "physical": true });
+                    let body = json!({ "revision": revision.to_string() });
                     // Fails if another handle has compacted the revision already.
                     let _ = self.client.call("/v3/kv/compaction", &body, true);
                 }
