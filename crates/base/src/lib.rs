@@ -7,6 +7,7 @@ pub mod buf;
 pub mod crc;
 pub mod device;
 pub mod errno;
+pub mod features;
 pub mod flush;
 pub mod hobject;
 pub mod id;
@@ -19,6 +20,7 @@ pub mod sizes;
 pub mod time;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};
+pub use features::{FeatureWords, Newer};
 pub use hobject::HObject;
 pub use id::*;
 pub use pgtable::PgTable;

@@ -8,8 +8,8 @@ mod archive;
 mod bench;
 
 use crate::size;
-use ::store::engine::device::{drive, submit};
-use ::store::engine::{self, Config, FormatOptions, Store};
+use ::store::engine::device::{Overlay, drive, submit};
+use ::store::engine::{self, Config, FormatError, FormatOptions, OpenError, Store};
 use ::store::{Cid, ObjectStore, Oid, ReadError, Tag, Transaction};
 use base::device::Device;
 use base::errno::Errno;
@@ -109,6 +109,39 @@ pub(crate) enum StoreCommand {
 /// A file or block device without asynchronous I/O.
 pub(crate) struct Plain(pub(crate) Arc<DiskFile>);
 
+/// The device of an open store: writes reach it, or stay in memory.
+pub(crate) enum Access {
+    Change(Plain),
+    Read(Overlay<Plain>),
+}
+
+impl Device for Access {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Change(d) => d.bytes(),
+            Self::Read(d) => d.bytes(),
+        }
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        match self {
+            Self::Change(d) => d.read_many(ranges),
+            Self::Read(d) => d.read_many(ranges),
+        }
+    }
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        match self {
+            Self::Change(d) => d.write(off, data),
+            Self::Read(d) => d.write(off, data),
+        }
+    }
+    fn flush(&mut self) -> Result<(), Errno> {
+        match self {
+            Self::Change(d) => d.flush(),
+            Self::Read(d) => d.flush(),
+        }
+    }
+}
+
 impl Device for Plain {
     fn bytes(&self) -> u64 {
         self.0.bytes()
@@ -127,13 +160,32 @@ impl Device for Plain {
 /// An open store with its device.
 pub(crate) struct Offline {
     pub(crate) store: Store,
-    pub(crate) dev: Plain,
+    pub(crate) dev: Access,
 }
 
 impl Offline {
+    /// Opens a store to change it.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
-        let mut stores = engine::open(&mut dev, &Config::default()).map_err(|e| {
+        let stores = engine::open(&mut dev, &Config::default());
+        Self::of(stores, Access::Change(dev), path)
+    }
+
+    /// Opens a store to read it. Of a store that this version must not change, nothing is written to the device.
+    fn open_to_read(path: &Path) -> Result<Self, Error> {
+        let mut dev = Plain(disk::open(path).map_err(|e| format!("{}: {e}", path.display()))?);
+        match engine::open(&mut dev, &Config::default()) {
+            Err(OpenError::Format(FormatError::Newer(n))) if n.readable => {
+                let mut over = Overlay::new(dev);
+                let stores = engine::open_read_only(&mut over, &Config::default());
+                Self::of(stores, Access::Read(over), path)
+            }
+            stores => Self::of(stores, Access::Change(dev), path),
+        }
+    }
+
+    fn of(stores: Result<Vec<Store>, OpenError>, dev: Access, path: &Path) -> Result<Self, Error> {
+        let mut stores = stores.map_err(|e| {
             let hint = if e.is_rot() { "; `belemnite store repair --metadata` keeps what can be read" } else { "" };
             format!("{}: {e}{hint}", path.display())
         })?;
@@ -223,7 +275,7 @@ pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
         }
         StoreCommand::Grow { device, size } => grow(&device, size.as_deref())?,
         StoreCommand::Export { device, pg, file, skip_damaged } => {
-            let mut s = Offline::open(&device)?;
+            let mut s = Offline::open_to_read(&device)?;
             let c = cid(&mut s, &pg)?;
             let done = archive::export(&mut s, c, &file, skip_damaged)?;
             for (o, why) in &done.left_out {
@@ -288,7 +340,7 @@ fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
 }
 
 fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
-    let mut s = Offline::open(path)?;
+    let mut s = Offline::open_to_read(path)?;
     if let Some(pg) = pg {
         let c = cid(&mut s, pg)?;
         return s.each_object(c, |s, o| {
@@ -306,6 +358,9 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     }
     let (sb, fs) = (s.store.superblock().clone(), s.store.statfs());
     println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.size(), sb.rings);
+    if sb.features.any() {
+        println!("features {}", sb.features);
+    }
     for (k, v) in &sb.labels {
         // Labels include keys of daemons.
         let shown = if k.contains("key") { "(not shown)".into() } else { String::from_utf8_lossy(v) };
@@ -326,7 +381,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
 }
 
 fn fsck(path: &Path, deep: bool) -> ExitCode {
-    let mut s = match Offline::open(path) {
+    let mut s = match Offline::open_to_read(path) {
         Ok(s) => s,
         Err(e) => {
             crate::complain(e.as_ref());

@@ -244,6 +244,7 @@ fn superblock_and_root() {
     let labels = BTreeMap::from([("a".into(), Bytes::from_static(b"bc"))]);
     let mut sb = Superblock {
         version: 2,
+        features: base::FeatureWords::default(),
         seq: 5,
         uuid: uuid(),
         bytes: 1 << 30,
@@ -253,19 +254,25 @@ fn superblock_and_root() {
         layout_epoch: 6,
         labels,
     };
-    for given in [&[][..], &["grown"]] {
+    let words = base::FeatureWords { compat: 91, ro_compat: 92, incompat: 93 };
+    for given in [&[][..], &["grown"], &["features", "grown"]] {
         sb.grown = if given.is_empty() { 0 } else { 2 << 30 };
+        sb.features = if given.len() > 1 { words } else { base::FeatureWords::default() };
         let w = Walk::over(sealed(&sb.encode(3), 20), &fields, given);
         assert_eq!(
             (w.last("slot"), w.last("seq"), w.last("size"), w.last("grown to")),
             (Some(3), Some(5), Some(1 << 30), Some(sb.grown))
         );
+        if given.len() > 1 {
+            assert_eq!(["version", "compat", "read-only compat", "incompat"].map(|n| w.last(n).unwrap()), [3, 91, 92, 93]);
+        }
         assert_eq!(
             (w.last("shards"), w.last("rings"), w.last("layout epoch"), w.last("labels")),
             (Some(32), Some(4), Some(6), Some(1))
         );
     }
-    let root = Root {
+    let mut root = Root {
+        features: base::FeatureWords::default(),
         seq: 1,
         layout_epoch: 2,
         ring: 3,
@@ -291,6 +298,9 @@ fn superblock_and_root() {
         "metadata blocks",
     ];
     assert_eq!(names.map(|n| w.last(n).unwrap()), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    root.features = words;
+    let with = Walk::over(sealed(&root.encode(&uuid(), 1).unwrap(), 4), &both(source, "root"), &["features"]);
+    assert_eq!(["compat", "read-only compat", "incompat"].map(|n| with.last(n).unwrap()), [91, 92, 93]);
     assert_eq!((w.all("shard"), w.all("level"), w.all("root page")), (vec![3, 7], vec![1, 2], vec![5000, 6000]));
     assert_eq!((w.all("number"), w.all("block"), w.all("crc")[0]), (vec![11], vec![12], 13));
     let w = Walk::over(&encoded(|w| pointer(5000).encode(w)), &both(source, "pointer"), &[]);

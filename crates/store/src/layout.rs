@@ -11,8 +11,14 @@ use crate::key::Cid;
 pub(crate) use crate::api::BLOCK;
 /// Size of a block in bytes, as a length in memory.
 pub(crate) const BLOCK_LEN: usize = BLOCK as usize;
-/// Version of the format that this code writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 2;
+/// Newest version of the format that this code reads and writes: the superblock has feature words.
+pub const FORMAT_VERSION: u32 = 3;
+/// Version of a store without any feature that has a bit in the words. It is what this code writes as long as possible,
+/// because programs that know no feature words read it.
+pub const FORMAT_VERSION_PLAIN: u32 = 2;
+/// Features of a store that this code knows. Bits are never reused. None is defined yet: what version 2 has got since its
+/// first use (see docs/design/store-format.md, Versions) is part of it.
+pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: 0 };
 /// Number of store shards of a device. It exceeds the number of cores by far, so that the number of reactors
 /// may change.
 pub const SHARDS: u16 = 32;

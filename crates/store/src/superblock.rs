@@ -7,12 +7,14 @@
 //!  3. The newest valid copy wins; a version counts once one copy of it is whole.
 
 use crate::codec::{Get, Malformed, Put};
-use crate::layout::{BLOCK, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS};
+use crate::layout::{
+    BLOCK, FEATURES, FORMAT_VERSION, FORMAT_VERSION_PLAIN, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
+};
 use crate::meta::tree::LEVEL_MAX;
 use crate::meta::used::{BlockPtr, INDEX_MAX};
-use base::Uuid;
 use base::buf::AlignedBuf;
 use base::crc::{SEED, crc32c};
+use base::{FeatureWords, Newer, Uuid};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -32,6 +34,8 @@ pub type Labels = BTreeMap<String, Bytes>;
 pub struct Superblock {
     /// Format version of the device.
     pub version: u32,
+    /// Features that the store may use.
+    pub features: FeatureWords,
     /// Number of writes of the superblock.
     pub seq: u64,
     /// Identity of this store.
@@ -57,6 +61,8 @@ pub(crate) enum NotSuper {
     None,
     /// A valid superblock of an unknown format.
     Version(u32),
+    /// A valid superblock with incompat features that this program does not know.
+    Newer(Newer),
 }
 
 impl Superblock {
@@ -67,6 +73,9 @@ impl Superblock {
     /// | magic | 16 |
     /// | version | u32 |
     /// | length | u32 |
+    /// | compat | u64 if features |
+    /// | read-only compat | u64 if features |
+    /// | incompat | u64 if features |
     /// | slot | u64 |
     /// | seq | u64 |
     /// | uuid | 16 |
@@ -82,8 +91,11 @@ impl Superblock {
     pub(crate) fn encode(&self, slot: u64) -> Bytes {
         let mut w = Vec::with_capacity((SUPER_BLOCKS * BLOCK) as usize);
         w.extend_from_slice(SUPER_MAGIC);
-        w.u32(self.version);
+        w.u32(if self.features.any() { self.version.max(FORMAT_VERSION) } else { self.version });
         w.u32(0); // length, filled in below
+        if self.features.any() {
+            w.extend_from_slice(&self.features.to_bytes());
+        }
         w.u64(slot);
         w.u64(self.seq);
         w.extend_from_slice(&self.uuid.0);
@@ -109,12 +121,20 @@ impl Superblock {
         }
         let body = unseal(buf, 20).ok_or(NotSuper::None)?;
         let mut r = Get::new(&body[16..]);
-        let mut go = || -> Result<Result<Self, u32>, Malformed> {
+        let mut go = || -> Result<Result<Self, NotSuper>, Malformed> {
             let version = r.u32()?;
-            if version != FORMAT_VERSION {
-                return Ok(Err(version));
+            if version != FORMAT_VERSION && version != FORMAT_VERSION_PLAIN {
+                return Ok(Err(NotSuper::Version(version)));
             }
             r.u32()?;
+            let mut features = FeatureWords::default();
+            if version == FORMAT_VERSION {
+                // An incompat feature may change everything behind the words.
+                features = FeatureWords { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
+                if let Err(newer) = features.check(&FEATURES, false) {
+                    return Ok(Err(NotSuper::Newer(newer)));
+                }
+            }
             if r.u64()? != slot {
                 return r.bad();
             }
@@ -133,11 +153,11 @@ impl Superblock {
             if grown != 0 && grown < bytes {
                 return r.bad();
             }
-            Ok(Ok(Self { version, seq, uuid, bytes, grown, shards, rings, layout_epoch, labels }))
+            Ok(Ok(Self { version, features, seq, uuid, bytes, grown, shards, rings, layout_epoch, labels }))
         };
         match go() {
             Ok(Ok(s)) => Ok(s),
-            Ok(Err(v)) => Err(NotSuper::Version(v)),
+            Ok(Err(why)) => Err(why),
             Err(_) => Err(NotSuper::None),
         }
     }
@@ -264,6 +284,8 @@ pub(crate) struct Root {
     pub(crate) trees: Vec<(u8, u8, BlobPtr)>,
     /// Pages of the index of the map of used blocks.
     pub(crate) used: Vec<(u32, BlockPtr)>,
+    /// Features that this checkpoint and the log after it may use.
+    pub(crate) features: FeatureWords,
 }
 
 impl Root {
@@ -293,6 +315,9 @@ impl Root {
     /// | · number | var |
     /// | · block | u64 |
     /// | · crc | u32 |
+    /// | compat | u64 if features |
+    /// | read-only compat | u64 if features |
+    /// | incompat | u64 if features |
     /// | crc | u32 |
     pub(crate) fn encode(&self, uuid: &Uuid, copy: u64) -> Option<Bytes> {
         let mut w = Vec::with_capacity(512);
@@ -318,6 +343,9 @@ impl Root {
             w.var(u64::from(*i));
             w.u64(at.block);
             w.u32(at.crc);
+        }
+        if self.features.any() {
+            w.extend_from_slice(&self.features.to_bytes());
         }
         (w.len() + 4 <= (ROOT_BLOCKS * BLOCK) as usize).then(|| seal(w, 4, ROOT_BLOCKS))
     }
@@ -361,7 +389,16 @@ impl Root {
             }
             used.push((i, at));
         }
+        let mut features = FeatureWords::default();
+        if r.rest() > 0 {
+            features = FeatureWords {
+                compat: r.u64().ok()?,
+                ro_compat: r.u64().ok()?,
+                incompat: r.u64().ok()?,
+            };
+        }
         Some(Self {
+            features,
             seq,
             layout_epoch,
             ring,
@@ -384,7 +421,8 @@ mod tests {
     #[test]
     fn a_superblock_decodes_only_in_its_slot() {
         let mut s = Superblock {
-            version: FORMAT_VERSION,
+            version: FORMAT_VERSION_PLAIN,
+            features: FeatureWords::default(),
             seq: 5,
             uuid: Uuid([7; 16]),
             bytes: 1 << 30,
@@ -407,6 +445,13 @@ mod tests {
         assert_eq!(Superblock::decode(&last.encode(1), 1), Err(NotSuper::None));
         s.grown = 3 << 30;
         assert_eq!(Superblock::decode(&s.encode(1), 1), Ok(s.clone()));
+        s.features = FeatureWords { compat: 1 << 40, ro_compat: 1 << 41, incompat: 0 };
+        s.version = FORMAT_VERSION;
+        assert_eq!(Superblock::decode(&s.encode(1), 1), Ok(s.clone()), "reading is possible");
+        s.features.incompat = 1 << 63;
+        let newer = Newer { bits: 1 << 63, readable: false };
+        assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Newer(newer)));
+        s.features = FeatureWords::default();
         for version in [1, FORMAT_VERSION + 1] {
             s.version = version;
             assert_eq!(Superblock::decode(&s.encode(1), 1), Err(NotSuper::Version(version)));
@@ -433,6 +478,7 @@ mod tests {
             log_chain: 8,
             page_blocks: 10,
             trees: (0..SHARDS as u8).map(tree).collect(),
+            features: FeatureWords::default(),
             used: (0..index).map(|i| (i, BlockPtr { block: far, crc: 3 })).collect(),
         };
         let u = Uuid([1; 16]);
@@ -454,6 +500,7 @@ mod tests {
             log_chain: 8,
             page_blocks: 10,
             trees: vec![(3, 1, table)],
+            features: FeatureWords::default(),
             used: vec![(0, BlockPtr { block: layout.space_start, crc: 3 })],
         };
         let u = Uuid([1; 16]);

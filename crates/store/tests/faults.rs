@@ -222,8 +222,8 @@ fn a_copy_of_a_newer_format_counts_before_all_others() {
     };
     for slot in 0..4 {
         let mut d = dev2.clone();
-        of_version(&mut d, slot, 3);
-        let newer = engine::FormatError::Version(3);
+        of_version(&mut d, slot, 4);
+        let newer = engine::FormatError::NewerFormat(4);
         assert_eq!(engine::probe(&mut d), Err(newer.clone()), "slot {slot}");
         assert!(engine::open(&mut d, &Config::default()).is_err());
         assert_eq!(engine::relabel(&mut d, labels.clone()), Err(newer.clone()));

@@ -3,17 +3,24 @@
 //!
 //! Header: `belemnite pg 1\n`. Record: tag u8, length u32, crc32c u32 of tag and body, body. Integers are little-endian, byte
 //! strings a u32 length and the bytes. Objects come in order: an object record, then its data, attributes and omap.
+//!
+//! A file that uses features which not every reader of version 1 knows begins with a record of feature words
+//! ([`base::features`]). It is left out if no feature is set, so that files stay readable for earlier programs. A program
+//! changes nothing before it has verified the whole file, and refuses one with unknown features or unknown records. It has
+//! no use for a file that it may only read, so read-only compat features count like incompat ones.
 
 use super::{Error, Offline};
 use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
-use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
+use base::{Epoch, FeatureWords, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 15] = b"belemnite pg 1\n";
+/// Place of the version in the header.
+const MAGIC_VERSION_AT: usize = 13;
 /// Largest record in bytes that is accepted.
 const RECORD_MAX: u32 = 64 << 20;
 /// Bytes of data in a record, and approximately of omap entries.
@@ -28,6 +35,10 @@ const ATTRS: u8 = 6;
 const HEADER: u8 = 7;
 const OMAP: u8 = 8;
 const END: u8 = 9;
+const FEATURES: u8 = 10;
+
+/// Features of files that this program knows; no bit is defined yet.
+const KNOWN: FeatureWords = FeatureWords { compat: 0, ro_compat: 0, incompat: 0 };
 
 #[derive(Default)]
 struct Body(Vec<u8>);
@@ -227,14 +238,33 @@ fn record(r: &mut impl Read) -> Result<(u8, Vec<u8>), Error> {
 /// Verifies a file to its end.
 fn verify(path: &Path) -> Result<(), Error> {
     let mut r = open(path)?;
-    while record(&mut r)?.0 != END {}
-    Ok(())
+    loop {
+        let (tag, body) = record(&mut r)?;
+        match tag {
+            END => return Ok(()),
+            FEATURES => {
+                let words = FeatureWords::from_bytes(&body).ok_or("a record ends early")?;
+                words.check(&KNOWN, true).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            COLLECTION..END => {}
+            _ => {
+                return Err(format!(
+                    "{}: made by a newer version of Belemnite: it has records of type {tag}, which this version does not know",
+                    path.display()
+                )
+                .into());
+            }
+        }
+    }
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, Error> {
     let mut r = BufReader::new(File::open(path)?);
     let mut magic = [0; MAGIC.len()];
     r.read_exact(&mut magic)?;
+    if magic.starts_with(&MAGIC[..MAGIC_VERSION_AT]) && &magic != MAGIC {
+        return Err(format!("{}: made by a newer version of Belemnite, in a format that this version does not know", path.display()).into());
+    }
     if &magic != MAGIC {
         return Err(format!("{}: not an exported collection", path.display()).into());
     }
@@ -254,6 +284,7 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
         let (tag, body) = record(&mut r)?;
         let mut b = In(&body);
         let c = match (tag, cid) {
+            (FEATURES, _) => continue,
             (COLLECTION, None) => {
                 let (pool, seed, shard, bits) = (b.u64()?, b.u32()?, b.u32()?, b.u32()?);
                 let pg = PgId { pool: PoolId(pool as i64), seed };
@@ -396,6 +427,65 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!(to.read(|s, t| s.read(t, cid, &oid("last"), 0, u64::MAX)).unwrap(), vec![3; 8192]);
         [a, b, file].iter().for_each(|f| std::fs::remove_file(f).unwrap());
+    }
+
+    /// A file of a later program is refused before anything is changed; one of the release before is read.
+    #[test]
+    fn files_of_other_versions_are_read_or_refused_as_such() {
+        let (a, file) = (path("versions"), path("pg-versions"));
+        let mut to = fresh(&a);
+        let earlier = include_bytes!("../../tests/fixtures/0.1-a1f98713.pg");
+        let record = |tag: u8, body: &[u8]| {
+            let crc = crc32c(crc32c(SEED, &[tag]), body);
+            [&[tag][..], &(body.len() as u32).to_le_bytes(), &crc.to_le_bytes(), body].concat()
+        };
+        let words = |compat, ro_compat, incompat| FeatureWords { compat, ro_compat, incompat }.to_bytes();
+        let with = |r: Vec<u8>| [&earlier[..MAGIC.len()], &r, &earlier[MAGIC.len()..]].concat();
+        let next = [b"belemnite pg 2\n", &earlier[MAGIC.len()..]].concat();
+        for bytes in [
+            with(record(FEATURES, &words(0, 0, 1))),
+            with(record(FEATURES, &words(0, 1 << 63, 0))),
+            with(record(FEATURES + 1, b"")),
+            next,
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            let e = import(&mut to, &file).unwrap_err().to_string();
+            assert!(e.contains("made by a newer version of Belemnite"), "{e}");
+            assert!(to.store.collections().is_empty());
+        }
+        std::fs::write(&file, with(record(FEATURES, &words(7, 0, 0)))).unwrap();
+        let (cid, n) = import(&mut to, &file).unwrap();
+        assert_eq!(n, 3);
+        to.submit(Transaction { ops: vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }] }).unwrap();
+        assert!(to.store.collections().iter().any(|c| c.0 == cid));
+        drop(to);
+        // The same file without words, and a store that may only be read.
+        let mut to = {
+            std::fs::remove_file(&a).unwrap();
+            fresh(&a)
+        };
+        std::fs::write(&file, earlier).unwrap();
+        assert_eq!(import(&mut to, &file).unwrap(), (cid, 3));
+        to.close();
+        let set = |ro_compat, incompat| {
+            let mut dev = super::super::Plain(super::super::disk::open(&a).unwrap());
+            ::store::testing::set_features(&mut dev, FeatureWords { compat: 0, ro_compat, incompat });
+        };
+        set(2, 0);
+        let before = std::fs::read(&a).unwrap();
+        assert!(Offline::open(&a).err().unwrap().to_string().contains("newer version of Belemnite"));
+        std::fs::remove_file(&file).unwrap();
+        let mut from = Offline::open_to_read(&a).unwrap();
+        assert_eq!(export(&mut from, cid, &file, false).unwrap().objects, 3);
+        drop(from);
+        assert!(std::fs::read(&a).unwrap() == before, "exporting wrote to the device");
+        assert_eq!(std::fs::read(&file).unwrap(), earlier);
+        set(0, 2);
+        for open in [Offline::open, Offline::open_to_read] {
+            let e = open(&a).err().unwrap().to_string();
+            assert!(e.contains("made by a newer version of Belemnite") && !e.contains("repair"), "{e}");
+        }
+        [a, file].iter().for_each(|f| std::fs::remove_file(f).unwrap());
     }
 
     #[test]

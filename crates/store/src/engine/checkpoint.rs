@@ -334,6 +334,7 @@ impl Store {
             page_blocks: self.meta.alloc.page_blocks_frozen(),
             trees: trees.collect(),
             used,
+            features: self.sb.features,
         };
         let places = self.root_places(&root);
         let bufs = places.iter().map(|(copy, at)| Some((*at, root.encode(&self.sb.uuid, *copy)?)));

@@ -6,7 +6,9 @@ use crate::txn::Transaction;
 pub use base::device::Device;
 use base::device::{IoCompletion, IoKind};
 use base::errno::EIO;
-use bytes::Bytes;
+use crate::layout::BLOCK;
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
 
 /// Most attempts of a waiting transaction; each attempt brings at least one page.
 const TRIES: usize = 1 << 20;
@@ -62,5 +64,67 @@ pub fn drive(store: &mut Store, dev: &mut dyn Device) {
         if !any && !store.wants_turn() {
             return;
         }
+    }
+}
+
+/// A device whose writes stay in memory, so that a store can be opened without a change of the device.
+#[derive(Debug)]
+pub struct Overlay<D> {
+    dev: D,
+    blocks: BTreeMap<u64, Bytes>,
+}
+
+impl<D: Device> Overlay<D> {
+    /// A view of `dev`.
+    pub fn new(dev: D) -> Self {
+        Self { dev, blocks: BTreeMap::new() }
+    }
+}
+
+impl<D: Device> Device for Overlay<D> {
+    fn bytes(&self) -> u64 {
+        self.dev.bytes()
+    }
+
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, base::errno::Errno>> {
+        let below = self.dev.read_many(ranges);
+        let over = |(read, (off, len)): (Result<Bytes, _>, &(u64, u64))| {
+            let (first, end) = (off / BLOCK, (off + len) / BLOCK);
+            let written = self.blocks.range(first..end);
+            if written.clone().next().is_none() {
+                return read;
+            }
+            // A range that was written completely needs nothing of the device.
+            let mut all = match read {
+                Ok(b) => BytesMut::from(&b[..]),
+                Err(_) if written.clone().count() as u64 == end - first => BytesMut::zeroed(*len as usize),
+                Err(e) => return Err(e),
+            };
+            for (b, data) in written {
+                let at = ((b - first) * BLOCK) as usize;
+                if let Some(to) = all.get_mut(at..at + data.len()) {
+                    to.copy_from_slice(data);
+                }
+            }
+            let mut aligned = base::buf::AlignedBuf::zeroed(all.len());
+            aligned.copy_from_slice(&all);
+            Ok(aligned.freeze())
+        };
+        below.into_iter().zip(ranges).map(over).collect()
+    }
+
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), base::errno::Errno> {
+        let mut block = off / BLOCK;
+        for d in data {
+            for b in d.chunks(BLOCK as usize) {
+                self.blocks.insert(block, Bytes::copy_from_slice(b));
+                block += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), base::errno::Errno> {
+        Ok(())
     }
 }

@@ -2,11 +2,12 @@
 
 use super::Device;
 use crate::layout::{
-    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FORMAT_VERSION, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
+    BLOCK, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, FEATURES, FORMAT_VERSION, FORMAT_VERSION_PLAIN, Layout, RINGS_MAX,
+    ROOT_BLOCKS, SHARDS, SUPER_BLOCKS,
 };
 use crate::superblock::{LABEL_BYTES_MAX, Labels, NotSuper, Root, Superblock};
-use base::Uuid;
 use base::errno::{EIO, Errno};
+use base::{FeatureWords, Newer, Uuid};
 
 /// Parameters of a new store.
 #[derive(Clone, Debug)]
@@ -46,10 +47,19 @@ pub enum FormatError {
     None,
     /// The store has another format version.
     #[error(
-        "the store has format version {0}, this program knows version {FORMAT_VERSION}: run it with the release that made it, \
+        "the store has format version {0}, this program knows versions from {FORMAT_VERSION_PLAIN}: run it with the release that made it, \
          or recreate the OSD on it (`belemnite osd --mkfs --force`) and let it recover from its peers"
     )]
     Version(u32),
+    /// A newer program made the store, or has used it. Nothing is damaged.
+    #[error("the store was {0}")]
+    Newer(Newer),
+    /// A newer program made the store, in a format that this one does not know. Nothing is damaged.
+    #[error(
+        "the store was made by a newer version of Belemnite: it has format version {0}, this version knows up to \
+         {FORMAT_VERSION}; run the version that made it"
+    )]
+    NewerFormat(u32),
     /// The device failed.
     #[error("device error: {}", base::errno::name(*.0))]
     Io(Errno),
@@ -83,7 +93,8 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
     // Frames of an earlier store must not look valid, even if it had the same uuid.
     let layout_epoch = probe(dev).map_or(1, |old| old.layout_epoch.saturating_add(1));
     let sb = Superblock {
-        version: FORMAT_VERSION,
+        version: FORMAT_VERSION_PLAIN,
+        features: FeatureWords::default(),
         seq: 1,
         uuid: o.uuid,
         bytes,
@@ -120,6 +131,7 @@ pub fn format(dev: &mut dyn Device, o: &FormatOptions) -> Result<Superblock, For
             page_blocks: 0,
             trees: Vec::new(),
             used: Vec::new(),
+            features: FeatureWords::default(),
         };
         for copy in 0..2 {
             let at = layout.root_slot(ring, root.seq, copy) * BLOCK;
@@ -142,7 +154,7 @@ pub(super) fn write_super(dev: &mut dyn Device, sb: &Superblock) -> Result<(), F
 
 /// Reads the newest superblock of a device. A copy of a newer, unknown format takes precedence: an older copy beside it
 /// must not be believed. Error: [`FormatError::None`] without a superblock, [`FormatError::Version`] for another
-/// format, [`FormatError::TooSmall`] if the device is smaller than the store, or [`FormatError::Io`].
+/// format, [`FormatError::NewerFormat`] or [`FormatError::Newer`] for one of a newer program, [`FormatError::TooSmall`] if the device is smaller than the store, or [`FormatError::Io`].
 pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let ends = 2 * SUPER_BLOCKS * BLOCK;
@@ -156,7 +168,7 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     if let Some(end) = found.best.as_ref().map(Superblock::size).filter(|end| *end > ends && *end < bytes) {
         found.look(dev, [(end - ends, 2), (end - ends / 2, 3)]);
     }
-    let known = found.foreign.is_none_or(|v| v < FORMAT_VERSION);
+    let known = found.foreign.is_none_or(|v| v < FORMAT_VERSION) && found.newer.is_none();
     // An error other than an unreadable sector may hide the newest copy.
     if let Some(e) = found.io.filter(|e| *e != EIO) {
         return Err(FormatError::Io(e));
@@ -164,10 +176,20 @@ pub fn probe(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
     match (found.best.filter(|_| known), found.foreign, found.io) {
         (Some(s), _, _) if s.size() <= bytes => Ok(s),
         (Some(s), _, _) => Err(FormatError::TooSmall { have: bytes, need: s.size() }),
+        (None, Some(v), _) if v > FORMAT_VERSION => Err(FormatError::NewerFormat(v)),
+        (None, _, _) if let Some(newer) = found.newer => Err(FormatError::Newer(newer)),
         (None, Some(v), _) => Err(FormatError::Version(v)),
         (None, None, Some(e)) => Err(FormatError::Io(e)),
         (None, None, None) => Err(FormatError::None),
     }
+}
+
+/// Like [`probe`], for a store that will be changed. Error: also [`FormatError::Newer`] for read-only compat features that
+/// this program does not know.
+pub(super) fn probe_to_change(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
+    let sb = probe(dev)?;
+    sb.features.check(&FEATURES, true).map_err(FormatError::Newer)?;
+    Ok(sb)
 }
 
 /// Contents of the superblock slots.
@@ -177,6 +199,8 @@ struct Found {
     best: Option<Superblock>,
     /// Newest version number among copies of other formats.
     foreign: Option<u32>,
+    /// Unknown features of a copy.
+    newer: Option<Newer>,
     io: Option<Errno>,
 }
 
@@ -188,6 +212,7 @@ impl Found {
             match buf.map(|b| Superblock::decode(&b, slot)) {
                 Ok(Ok(s)) if self.best.as_ref().is_none_or(|b| b.seq < s.seq) => self.best = Some(s),
                 Ok(Err(NotSuper::Version(v))) => self.foreign = self.foreign.max(Some(v)),
+                Ok(Err(NotSuper::Newer(n))) => self.newer = Some(n),
                 Ok(_) => {}
                 // Other errors take precedence over unreadable sectors.
                 Err(e) => self.io = self.io.filter(|io| *io != EIO).or(Some(e)),
@@ -202,7 +227,7 @@ impl Found {
 /// so a crash before it leaves the store unchanged. Errors are those of [`probe`], [`FormatError::TooLarge`],
 /// [`FormatError::Limit`] for the size of a root, and [`FormatError::Io`] of a write.
 pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
-    let mut sb = probe(dev)?;
+    let mut sb = probe_to_change(dev)?;
     let bytes = dev.bytes() / BLOCK * BLOCK;
     let old = sb.layout().ok_or(FormatError::None)?;
     // The new copies must not overlap the old ones.
@@ -232,7 +257,7 @@ pub fn grow(dev: &mut dyn Device) -> Result<Superblock, FormatError> {
 /// Replaces the labels of a closed store. Errors are those of [`probe`], [`FormatError::Limit`] for too large labels,
 /// and [`FormatError::Io`] of a write.
 pub fn relabel(dev: &mut dyn Device, labels: Labels) -> Result<Superblock, FormatError> {
-    let mut sb = probe(dev)?;
+    let mut sb = probe_to_change(dev)?;
     check(&labels, sb.rings)?;
     sb.labels = labels;
     sb.seq += 1;

@@ -43,7 +43,7 @@ mod suspend;
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use grow::Growth;
-pub use open::{OpenError, Replay, open, open_with};
+pub use open::{OpenError, Replay, open, open_read_only, open_with};
 use pages::Needs;
 pub use rebuild::{Rebuilt, rebuild};
 pub use replay::RingLog;

@@ -4,13 +4,13 @@
 //! Invariant: opening seals the end of a log with an empty frame before anything else is written, so a tail
 //! that was cut off can never come back.
 
-use super::device::drive;
-use super::format::{probe, write_super};
+use super::device::{Overlay, drive};
+use super::format::{probe, probe_to_change, write_super};
 use super::replay::{LogEnd, RingLog, log_is_empty};
 use super::{Config, Device, FormatError, Store};
 use crate::api::{Health, ObjectStore};
 use crate::key::Cid;
-use crate::layout::{BLOCK, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
+use crate::layout::{BLOCK, FEATURES, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::asking::Answer;
 use crate::meta::staging::Staged;
@@ -83,10 +83,21 @@ pub fn open(dev: &mut dyn Device, cfg: &Config) -> Result<Vec<Store>, OpenError>
 /// can. Error: [`OpenError::Reactors`]; [`OpenError::Format`] without a usable superblock; [`OpenError::Twice`] if the
 /// number of reactors cannot change; [`OpenError::Damaged`]; [`OpenError::Io`].
 pub fn open_with(dev: &mut dyn Device, cfg: &Config, replay: Replay<'_>) -> Result<Vec<Store>, OpenError> {
+    let sb = probe_to_change(dev)?;
+    open_as(dev, cfg, sb, replay)
+}
+
+/// Like [`open`], for a store that may have read-only compat features which this program does not know. Whatever the
+/// stores write stays in memory. Errors are those of [`open_with`].
+pub fn open_read_only<D: Device>(dev: &mut Overlay<D>, cfg: &Config) -> Result<Vec<Store>, OpenError> {
+    let sb = probe(dev)?;
+    open_as(dev, cfg, sb, &mut |dev, logs| logs.iter_mut().for_each(|l| l.replay(dev)))
+}
+
+fn open_as(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay<'_>) -> Result<Vec<Store>, OpenError> {
     if cfg.reactors == 0 || cfg.reactors > RINGS_MAX {
         return Err(OpenError::Reactors(cfg.reactors));
     }
-    let sb = probe(dev)?;
     if sb.rings != cfg.reactors {
         // Each log is replayed as it was written, independently of the others. A collection may have been
         // removed in one ring and created in another under the same name.
@@ -276,6 +287,9 @@ pub(super) fn newest_root(
         }
     }
     let foreign = |r: &Root| r.trees.iter().find(|t| reactor_for(u16::from(t.0), sb.rings) != ring).map(|t| t.0);
+    if let Some(r) = &best {
+        r.features.check(&FEATURES, false).map_err(FormatError::Newer)?;
+    }
     match best {
         Some(r) => match foreign(&r) {
             Some(shard) => damaged(format!("the root of ring {ring} names a tree of shard {shard}")),

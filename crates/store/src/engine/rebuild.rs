@@ -15,7 +15,7 @@
 //!  2. Sums tell which objects have lost data: those of onodes against those of the leaves found, and those of
 //!     a collection's record against its onodes.
 
-use super::format::probe;
+use super::format::probe_to_change;
 use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
 use super::replay::{LogEnd, replay};
 use super::{Config, Device};
@@ -270,10 +270,10 @@ fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
 /// An object for which `own` holds belongs to this copy alone, so no other copy can replace it. If it has lost
 /// data, its whole collection is dropped.
 ///
-/// After an error the store is unchanged. Errors are: no readable superblock or root, an unreadable frame of
+/// After an error the store is unchanged. Errors are: a store of a newer program, no readable superblock or root, an unreadable frame of
 /// the log that was durable, a failed device, or no room for the new metadata.
 pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Result<Rebuilt, OpenError> {
-    let sb = probe(dev)?;
+    let sb = probe_to_change(dev)?;
     let cfg = Config { reactors: sb.rings, ..cfg.clone() };
     let Some(layout) = sb.layout() else {
         return Err(OpenError::Damaged("the superblock names an impossible size".into()));

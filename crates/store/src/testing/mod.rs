@@ -62,3 +62,20 @@ pub fn decode_page(bytes: u64, page: &[u8], late: &[u8]) -> Option<Vec<u8>> {
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
     Meta::new(layout, space, 0, 1).recode_page(page, late)
 }
+
+/// Sets the feature words of all copies of the superblock, as a newer program would.
+///
+/// # Panics
+/// If the device has no store.
+pub fn set_features(dev: &mut dyn engine::Device, features: base::FeatureWords) {
+    let mut sb = engine::probe(dev).unwrap_or_else(|e| panic!("{e}"));
+    sb.features = features;
+    for _ in 0..2 {
+        sb.seq += 1;
+        let layout = sb.layout().unwrap_or_else(|| panic!("no layout"));
+        for slot in sb.slots() {
+            let written = dev.write(layout.super_slot(slot) * crate::layout::BLOCK, &[sb.encode(slot)]);
+            written.unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
