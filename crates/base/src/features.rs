@@ -33,7 +33,8 @@ pub struct Newer {
 
 impl fmt::Display for Newer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, may) = if self.readable { ("read-only compat", "read, but not change") } else { ("incompat", "not read") };
+        let (kind, may) =
+            if self.readable { ("read-only compat", "read, but not change") } else { ("incompat", "not read") };
         let bits = self.bits;
         write!(
             f,

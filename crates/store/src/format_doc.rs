@@ -264,7 +264,10 @@ fn superblock_and_root() {
             (Some(3), Some(5), Some(1 << 30), Some(sb.grown))
         );
         if given.len() > 1 {
-            assert_eq!(["version", "compat", "read-only compat", "incompat"].map(|n| w.last(n).unwrap()), [3, 91, 92, 93]);
+            assert_eq!(
+                ["version", "compat", "read-only compat", "incompat"].map(|n| w.last(n).unwrap()),
+                [3, 91, 92, 93]
+            );
         }
         assert_eq!(
             (w.last("shards"), w.last("rings"), w.last("layout epoch"), w.last("labels")),

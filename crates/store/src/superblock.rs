@@ -391,11 +391,7 @@ impl Root {
         }
         let mut features = FeatureWords::default();
         if r.rest() > 0 {
-            features = FeatureWords {
-                compat: r.u64().ok()?,
-                ro_compat: r.u64().ok()?,
-                incompat: r.u64().ok()?,
-            };
+            features = FeatureWords { compat: r.u64().ok()?, ro_compat: r.u64().ok()?, incompat: r.u64().ok()? };
         }
         Some(Self {
             features,

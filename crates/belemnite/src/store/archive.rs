@@ -12,7 +12,7 @@
 use super::{Error, Offline};
 use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
-use base::{Epoch, FeatureWords, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
+use base::{Epoch, Eversion, FeatureWords, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -263,7 +263,11 @@ fn open(path: &Path) -> Result<BufReader<File>, Error> {
     let mut magic = [0; MAGIC.len()];
     r.read_exact(&mut magic)?;
     if magic.starts_with(&MAGIC[..MAGIC_VERSION_AT]) && &magic != MAGIC {
-        return Err(format!("{}: made by a newer version of Belemnite, in a format that this version does not know", path.display()).into());
+        return Err(format!(
+            "{}: made by a newer version of Belemnite, in a format that this version does not know",
+            path.display()
+        )
+        .into());
     }
     if &magic != MAGIC {
         return Err(format!("{}: not an exported collection", path.display()).into());

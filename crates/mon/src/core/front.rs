@@ -16,9 +16,9 @@ use state::{Change, Entry, Range};
 use wire::Decode;
 
 use super::cluster_state::{AuthEntry, ConfigDb, ConfigKey};
-use super::load::LoadError;
+use super::load::{LoadError, check_format};
 use super::options::MonOptions;
-use super::records::{FORMAT, FORMAT_READ, key};
+use super::records::key;
 
 /// A front monitor's copy of a part of the state.
 pub struct Replica {
@@ -54,11 +54,8 @@ impl Replica {
         name: &str,
         options: &MonOptions,
     ) -> Result<Self, LoadError> {
-        let format = records.iter().find(|(k, _)| k == key::FORMAT).ok_or(LoadError::Missing(key::FORMAT))?;
-        let format: u32 = decode(&format.0, &format.1.value)?;
-        if !(FORMAT_READ..=FORMAT).contains(&format) {
-            return Err(LoadError::Format(format));
-        }
+        let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
+        check_format(record, true)?;
         if !records.iter().any(|(k, _)| k == key::MONMAP) {
             return Err(LoadError::Missing(key::MONMAP));
         }

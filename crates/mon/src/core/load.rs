@@ -25,7 +25,7 @@ use super::log::ClusterLog;
 use super::maps::{MapHistory, StoredMaps};
 use super::options::MonOptions;
 use super::purged;
-use super::records::{Bounds, CreatingPool, FORMAT, FORMAT_READ, key, value};
+use super::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
 
 /// Number of incrementals read at start; older ones are read on demand.
 const INCREMENTALS_LOADED: u32 = 256;
@@ -37,8 +37,17 @@ pub enum LoadError {
     #[error("the state store holds no cluster: record {0} is missing")]
     Missing(&'static str),
     /// The state has another layout.
-    #[error("the state store has format {0}; this program reads up to {FORMAT}")]
+    #[error("the state store has format {0}; this program reads {FORMAT_READ} to {FORMAT_FEATURES}")]
     Format(u32),
+    /// A newer program has written the state, in a layout that this one does not know.
+    #[error(
+        "the state store was made by a newer version of Belemnite: it has format {0}, this version reads up to \
+         {FORMAT_FEATURES}; run the version that made it"
+    )]
+    NewerFormat(u32),
+    /// A newer program has written the state.
+    #[error("the state store was {0}")]
+    Newer(base::Newer),
     /// The store sent a revision twice, or an older one.
     #[error("the state store sent revision {got} after {have}; revisions must grow")]
     OldRevision {
@@ -99,6 +108,24 @@ fn found<T: Decode>(records: &[(Bytes, Entry)], k: &'static str) -> Result<T, Lo
     decode(k.as_bytes(), &find(records, k)?.value)
 }
 
+/// Verifies that this program may read, and with `change` also change, a state with these records. Returns the version of
+/// its layout. Error: no version, one that this program does not know, or unknown features.
+pub fn check_format(record: impl Fn(&'static str) -> Option<Bytes>, change: bool) -> Result<u32, LoadError> {
+    let of = |k: &'static str| record(k).ok_or(LoadError::Missing(k));
+    let format: u32 = decode(key::FORMAT.as_bytes(), &of(key::FORMAT)?)?;
+    match format {
+        FORMAT_READ..=FORMAT => Ok(format),
+        FORMAT_FEATURES => {
+            let words = of(key::FEATURES)?;
+            let words = base::FeatureWords::from_bytes(&words).ok_or(LoadError::Missing(key::FEATURES))?;
+            words.check(&FEATURES, change).map_err(LoadError::Newer)?;
+            Ok(format)
+        }
+        0 => Err(LoadError::Format(format)),
+        _ => Err(LoadError::NewerFormat(format)),
+    }
+}
+
 pub(super) fn bounds(records: &[(Bytes, Entry)]) -> Result<(Bounds, u64), LoadError> {
     let e = find(records, key::OSDMAP_BOUNDS)?;
     Ok((decode(key::OSDMAP_BOUNDS.as_bytes(), &e.value)?, e.modified))
@@ -137,10 +164,7 @@ impl Loaded {
         random: Rc<dyn auth::Random>,
         now: Now,
     ) -> Result<Self, LoadError> {
-        let format: u32 = found(records, key::FORMAT)?;
-        if !(FORMAT_READ..=FORMAT).contains(&format) {
-            return Err(LoadError::Format(format));
-        }
+        let format = check_format(|k| find(records, k).ok().map(|e| e.value.clone()), true)?;
         let (b, bounds_revision) = bounds(records)?;
         let maps = StoredMaps::of(maps);
         let full = maps.full(b.newest)?.ok_or(LoadError::Missing("osdmap/full"))?;
@@ -243,7 +267,7 @@ impl MonCore {
             bounds_revision,
             instance: u64::from_le_bytes(instance),
             proposals: 0,
-            old_format: format != FORMAT,
+            old_format: format < FORMAT,
             fence: None,
             effects: Vec::new(),
             next_token: 1 << 32,

@@ -18,6 +18,10 @@ use super::cluster_state::{AuthEntry, ConfigChange, ConfigKey, CreatingPg, Mute}
 pub const FORMAT: u32 = 2;
 /// The oldest version that is read.
 pub const FORMAT_READ: u32 = 1;
+/// Version of a state that has features ([`key::FEATURES`]): as [`FORMAT`] but for them.
+pub const FORMAT_FEATURES: u32 = 3;
+/// Features of the state that this program knows. Bits are never reused; none is defined yet.
+pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: 0 };
 
 /// Keys and key prefixes. Every prefix belongs to exactly one family of records.
 pub mod key {
@@ -25,6 +29,8 @@ pub mod key {
 
     /// Key of the format version.
     pub const FORMAT: &str = "meta/format";
+    /// Key of the feature words, in a state of version 3.
+    pub const FEATURES: &str = "meta/features";
     /// Key of the cluster id.
     pub const FSID: &str = "meta/fsid";
     /// Key of the cluster's creation time.

@@ -30,7 +30,7 @@ use wire::Decode as _;
 
 use super::{MonError, STATE_FILE, Store};
 use crate::core::cluster_state::AuthEntry;
-use crate::core::load::LoadError;
+use crate::core::load::{LoadError, check_format};
 use crate::core::records::key;
 
 /// Version of the file format.
@@ -106,6 +106,8 @@ pub(super) fn write_records(records: &[(Bytes, Entry)], from: &str, out: &mut dy
     if !records.iter().any(|(k, _)| k == key::FORMAT) {
         return Err(bad(format!("{from} holds no cluster")));
     }
+    let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
+    check_format(record, false).map_err(|error| MonError::Load { path: from.shown(), error })?;
     let mut sum = 0;
     writeln!(out, "{}", json!({ "belemnite_state": VERSION })).map_err(io)?;
     for (k, e) in &records {
@@ -178,6 +180,10 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
         if n == 0 {
             match v["belemnite_state"].as_u64() {
                 Some(VERSION) => continue,
+                Some(v) if v > VERSION => {
+                    let what = "made by a newer version of Belemnite";
+                    return Err(at(&format!("{what}: a file of version {v}; this version reads {VERSION}")));
+                }
                 Some(v) => return Err(at(&format!("version {v}; this program reads {VERSION}"))),
                 None => return Err(at("not an export of a monitor's state")),
             }
@@ -277,6 +283,12 @@ async fn write(store: &mut Store, to: &Place, plan: Vec<Txn>) -> Result<(), MonE
 pub fn import(to: &Place, input: &mut dyn BufRead) -> Result<usize, MonError> {
     let records = parse(input)?;
     let n = records.len();
+    let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+    match check_format(record, true) {
+        // Without a version there is no cluster, of which `plan` tells.
+        Ok(_) | Err(LoadError::Missing(key::FORMAT)) => {}
+        Err(error) => return Err(MonError::Load { path: "the file's state".into(), error }),
+    }
     let mut name = [0; 8];
     auth::Random::fill(&net::OsRandom, &mut name);
     let plan = plan(records, name)?;

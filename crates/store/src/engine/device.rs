@@ -2,11 +2,11 @@
 
 use super::Store;
 use crate::api::{Event, ObjectStore, ReadError, Tag};
+use crate::layout::BLOCK;
 use crate::txn::Transaction;
 pub use base::device::Device;
 use base::device::{IoCompletion, IoKind};
 use base::errno::EIO;
-use crate::layout::BLOCK;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 

@@ -163,7 +163,8 @@ fn a_cut_or_changed_archive_is_refused() {
     assert!(read(&good.replace(&b64(b"v"), &b64(b"w"))).is_err(), "changed");
     assert!(read(&good[..good.len() - 30]).is_err(), "cut");
     assert!(read(&good.lines().take(2).collect::<Vec<_>>().join("\n")).is_err(), "without its end");
-    assert!(read(&good.replace("\"belemnite_state\":1", "\"belemnite_state\":9")).is_err(), "of a later version");
+    let later = read(&good.replace("\"belemnite_state\":1", "\"belemnite_state\":9")).unwrap_err().to_string();
+    assert!(later.contains("made by a newer version of Belemnite"), "{later}");
     assert!(read("{}\n").is_err());
 }
 
@@ -287,4 +288,50 @@ fn an_import_beside_a_leader_with_etcd_is_refused() {
     // A monitor that stops gives its lease back.
     import(&place, &mut &two[..]).unwrap();
     assert_eq!(exported(&place).unwrap(), two);
+}
+
+/// `fixtures/0.1-a1f98713.state.gz` was exported by the build of that commit.
+fn of_the_release_before() -> Vec<u8> {
+    let packed = &include_bytes!("../../../tests/fixtures/0.1-a1f98713.state.gz")[..];
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed), &mut text).unwrap();
+    text
+}
+
+fn written(records: &[(Bytes, Bytes)]) -> Vec<u8> {
+    let (mut out, mut sum) = (format!("{}\n", json!({ "belemnite_state": 1 })), 0);
+    for (k, v) in records {
+        let line = json!({ "key": b64(k), "value": b64(v) }).to_string();
+        sum = base::crc::crc32c(sum, line.as_bytes());
+        out += &format!("{line}\n");
+    }
+    (out + &format!("{}\n", json!({ "records": records.len(), "crc32c": sum }))).into_bytes()
+}
+
+#[test]
+fn a_state_of_the_release_before_is_read_and_one_of_a_later_release_refused() {
+    let s = Scratch::new("versions");
+    let place = s.place("mon.a");
+    let earlier = of_the_release_before();
+    let records = parse(&mut &earlier[..]).unwrap();
+    let later = |format: u32, words: Option<base::FeatureWords>| {
+        let mut r: Vec<_> = records.iter().filter(|(k, _)| k != key::FORMAT).cloned().collect();
+        r.push((key::FORMAT.into(), crate::core::records::value(&format)));
+        r.extend(words.map(|w| (Bytes::from(key::FEATURES), Bytes::copy_from_slice(&w.to_bytes()))));
+        r
+    };
+    let words = |compat, ro_compat, incompat| Some(base::FeatureWords { compat, ro_compat, incompat });
+    for r in [later(4, None), later(3, words(0, 0, 1 << 50)), later(3, words(0, 1, 0))] {
+        let e = import(&place, &mut &written(&r)[..]).unwrap_err().to_string();
+        assert!(e.contains("made by a newer version of Belemnite"), "{e}");
+    }
+    let e = import(&place, &mut &written(&later(0, None))[..]).unwrap_err().to_string();
+    assert!(e.contains("format 0"), "{e}");
+    // Unknown features that anybody may ignore.
+    let ignored = later(3, words(1 << 63, 0, 0));
+    assert_eq!(import(&s.place("mon.b"), &mut &written(&ignored)[..]).unwrap(), ignored.len());
+    assert_eq!(import(&place, &mut &earlier[..]).unwrap(), records.len());
+    let mut again = Vec::new();
+    assert_eq!(export(&place, &mut again).unwrap(), records.len());
+    assert!(again == earlier, "what was read is written unchanged");
 }
