@@ -44,6 +44,8 @@ pub fn advance(place: &Place, by: u32) -> Result<(Epoch, Epoch), MonError> {
         let mut store = place.open(false)?;
         let mut at = 0;
         let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
+        let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
+        load::check_format(record, true).map_err(bad)?;
         let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
         let map = advance::newest(&records, &maps).map_err(bad)?;
         let Advance { parts, from, to } = advance::advance(&map, by, clock::read().wall).map_err(bad)?;

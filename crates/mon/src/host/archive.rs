@@ -107,7 +107,7 @@ pub(super) fn write_records(records: &[(Bytes, Entry)], from: &str, out: &mut dy
         return Err(bad(format!("{from} holds no cluster")));
     }
     let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
-    check_format(record, false).map_err(|error| MonError::Load { path: from.shown(), error })?;
+    check_format(record, false).map_err(|error| MonError::Load { path: from.to_owned(), error })?;
     let mut sum = 0;
     writeln!(out, "{}", json!({ "belemnite_state": VERSION })).map_err(io)?;
     for (k, e) in &records {
