@@ -238,7 +238,7 @@ fn layout_magic_numbers_and_limits() {
 }
 
 #[test]
-fn superblock_and_root() {
+fn superblocks() {
     let source = include_str!("superblock.rs");
     let fields = both(source, "superblock");
     let labels = BTreeMap::from([("a".into(), Bytes::from_static(b"bc"))]);
@@ -274,6 +274,12 @@ fn superblock_and_root() {
             (Some(32), Some(4), Some(6), Some(1))
         );
     }
+}
+
+#[test]
+fn roots_and_pointers() {
+    let source = include_str!("superblock.rs");
+    let words = base::FeatureWords { compat: 91, ro_compat: 92, incompat: 93 };
     let mut root = Root {
         features: base::FeatureWords::default(),
         seq: 1,
