@@ -158,7 +158,9 @@ impl MonCore {
             return;
         }
         let start = Epoch(u32::try_from(sub.next).unwrap_or(u32::MAX));
-        if !is_osd && start.0 > 0 && self.is_far_behind(start) {
+        // An OSD's first session announces a client.
+        let keeps_maps = self.sessions.get(&c).is_some_and(|s| s.principal.who.name.kind == EntityKind::OSD);
+        if !is_osd && !keeps_maps && start.0 > 0 && self.is_far_behind(start) {
             return self.send_newest(c);
         }
         self.send_maps(c, start, sub.onetime && is_osd);
