@@ -1,9 +1,10 @@
 //! The subset of HTTP/1.1 that etcd's JSON gateway needs: POST with a body; a reply with a body or a stream of lines;
 //! over TCP or TLS. Blocking, with timeouts; input is bounded.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -100,11 +101,38 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("HTTP: {what}"))
 }
 
+/// The newest known addresses of hosts.
+static KNOWN: Mutex<BTreeMap<(String, u16), Vec<SocketAddr>>> = Mutex::new(BTreeMap::new());
+
+/// Addresses of a member. A name that is not resolved within `timeout` has its last known addresses: a name server that
+/// hangs must not cost the leader its lease. Error: a name that was never resolved.
+fn addresses(host: &str, port: u16, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let key = (host.to_owned(), port);
+    let known = || KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (tx, rx) = std::sync::mpsc::channel();
+    let name = key.clone();
+    // The resolver has no time limit of its own. Its thread ends when it does.
+    std::thread::Builder::new().name("etcd-name".into()).spawn(move || {
+        let _ = tx.send((name.0.as_str(), name.1).to_socket_addrs().map(Vec::from_iter));
+    })?;
+    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("the name {host} is not resolved in time"));
+    match rx.recv_timeout(timeout / 2).unwrap_or_else(|_| Err(late())) {
+        Ok(found) => {
+            known().insert(key, found.clone());
+            Ok(found)
+        }
+        Err(e) => known().get(&key).cloned().ok_or(e),
+    }
+}
+
 impl Conn {
     /// Connects; `https` needs `tls`. `timeout` applies to connecting and to each read and write.
     pub(super) fn connect(e: &Endpoint, tls: Option<&Arc<ClientConfig>>, timeout: Duration) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-        for addr in (e.host.as_str(), e.port).to_socket_addrs()? {
+        for addr in addresses(&e.host, e.port, timeout)? {
             match TcpStream::connect_timeout(&addr, timeout) {
                 Ok(s) => {
                     s.set_nodelay(true)?;
@@ -367,5 +395,17 @@ mod tests {
         assert_eq!(e("ftp://x"), None);
         assert_eq!(e("127.0.0.1:1"), None);
         assert_eq!(e("http://:1"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_not_resolved_keeps_its_addresses() {
+        let (host, port) = ("etcd.belemnite.invalid", 2379);
+        let limit = Duration::from_secs(20);
+        assert!(addresses(host, port, limit).is_err(), "it was never known");
+        let last = vec![SocketAddr::from(([127, 0, 0, 9], port))];
+        KNOWN.lock().unwrap().insert((host.into(), port), last.clone());
+        assert_eq!(addresses(host, port, limit).unwrap(), last);
+        assert_eq!(addresses(host, port, Duration::ZERO).unwrap(), last, "also if the resolver takes its time");
+        assert_eq!(addresses("::1", 5, Duration::ZERO).unwrap(), vec!["[::1]:5".parse().unwrap()]);
     }
 }
