@@ -80,7 +80,8 @@ impl Disk {
         }
     }
 
-    /// Submission time of the oldest request that has not completed; `None` if none is in flight. Walks all
+    /// Submission time of the oldest request that has not completed; `None` if none is in flight. Discards do not count
+    /// with io_uring: nobody waits for them, and a device may take long for one. Walks all
     /// requests in flight (a thousand at most), so it suits an occasional check for a device that does not
     /// answer.
     pub fn oldest(&self) -> Option<Mono> {

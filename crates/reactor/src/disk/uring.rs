@@ -140,10 +140,12 @@ impl Uring {
         }
     }
 
-    /// Submission time of the oldest request that the device has not answered. Requests still in the queue are
-    /// younger.
+    /// Submission time of the oldest request that the device has not answered, except for discards. Requests still in the
+    /// queue are younger.
     pub(super) fn oldest(&self) -> Option<Mono> {
-        self.inner.borrow().io.flights.iter().map(|(_, f)| f.since).min()
+        let inner = self.inner.borrow();
+        let flights = inner.io.flights.iter().map(|(_, f)| f);
+        flights.filter(|f| !matches!(f.op, Op::Discard { .. })).map(|f| f.since).min()
     }
 
     /// Lets the engine be dropped while requests are in flight: their buffers leak.
