@@ -78,6 +78,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/prefetch.rs", "a hint to the processor"),
     ("crates/belemnite/src/allocator.rs", "calls of the allocator's C functions"),
     ("crates/hostile/src/meter.rs", "the counting allocator of a test"),
+    ("crates/reactor/src/descriptors.rs", "system calls for the limit of descriptors"),
 ];
 
 /// Folders in which every file may have `unsafe` code: the disk engine, which shares memory with the kernel, and the

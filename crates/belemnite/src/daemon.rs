@@ -154,6 +154,19 @@ async fn stop_when_told(supervised: bool, stopper: reactor::Stopper) {
     stopper.stop();
 }
 
+/// Raises the limit of descriptors as far as the system allows, and warns a daemon with few.
+pub(crate) fn raise_descriptors(is_daemon: bool) {
+    let Some(limit) = reactor::descriptors::raise_limit() else { return };
+    net::descriptors::set_limit(limit);
+    if is_daemon && limit < net::descriptors::WANTED {
+        tracing::warn!(
+            limit,
+            wanted = net::descriptors::WANTED,
+            "few descriptors: each client takes one; raise LimitNOFILE of the unit or the hard limit of the shell (ulimit -Hn)"
+        );
+    }
+}
+
 /// Default of `store_cache_size` in bytes: memory of an OSD's store.
 const STORE_CACHE: u64 = 512 << 20;
 

@@ -91,6 +91,7 @@ fn main() -> ExitCode {
         _ => false,
     };
     daemon::init_logging(is_daemon);
+    daemon::raise_descriptors(is_daemon);
     let r = match b.command {
         Command::Store(c) => match store::run(c) {
             Ok(code) => return code,

@@ -794,6 +794,7 @@ impl Conn {
         self.proven(inner, false);
         if self.accepted.is_some() {
             self.ep.incoming.set(self.ep.incoming.get().saturating_sub(1));
+            crate::descriptors::ended();
         }
         self.stream.borrow_mut().take();
         self.wake();
@@ -869,6 +870,13 @@ pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::Tcp
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections"));
     }
     let now = clock::now().mono;
+    if crate::descriptors::is_full() {
+        let oldest = inner.gate.borrow_mut().oldest().and_then(|id| inner.get(id));
+        let Some(oldest) = oldest else {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the process has no descriptors left"));
+        };
+        oldest.end(inner, None);
+    }
     match inner.gate.borrow_mut().admit(peer.ip(), now) {
         Admission::Refuse => return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many attempts from there")),
         Admission::Take(None) => {}
@@ -881,6 +889,7 @@ pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::Tcp
     s.set_nodelay(true)?;
     let stream = TcpStream::from_std(s)?;
     ep.incoming.set(ep.incoming.get() + 1);
+    crate::descriptors::accepted();
     let machine = Connection::server(ep.config.clone(), peer);
     let c = inner.insert(|id| {
         let c = Conn::new(id, ep, machine, None);

@@ -109,11 +109,14 @@ impl Gate {
         if !full {
             return Verdict::Take(None);
         }
-        let most = self.by_addr.values_mut().max_by_key(|e| e.open.len());
-        Verdict::Take(most.and_then(|e| {
-            e.evicted += 1;
-            e.open.front().copied()
-        }))
+        Verdict::Take(self.oldest())
+    }
+
+    /// The oldest connection of the address with the most that have not signed in: it makes room for another.
+    pub(crate) fn oldest(&mut self) -> Option<ConnId> {
+        let most = self.by_addr.values_mut().filter(|e| !e.open.is_empty()).max_by_key(|e| e.open.len())?;
+        most.evicted += 1;
+        most.open.front().copied()
     }
 
     /// Registers a served connection that has not signed in.

@@ -16,6 +16,7 @@
 pub mod admin_config;
 pub mod admin_socket;
 mod conn;
+pub mod descriptors;
 #[cfg(test)]
 mod documented;
 mod frames;

@@ -4,6 +4,7 @@
 //! queue their effects and [`turn`] hands them to the kernel once per loop turn. Time comes from [`clock`].
 
 pub mod clock;
+pub mod descriptors;
 pub mod disk;
 pub mod mailbox;
 pub mod parent;

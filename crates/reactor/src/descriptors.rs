@@ -1,0 +1,30 @@
+//! The process's limit of open descriptors.
+
+/// Raises the soft limit of open descriptors to the hard one, and returns the limit in force; `None` if the system does
+/// not tell.
+#[must_use]
+pub fn raise_limit() -> Option<u64> {
+    let mut l = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for one `rlimit`, which the call fills if it returns 0.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut l) } != 0 {
+        return None;
+    }
+    let most = libc::rlimit { rlim_cur: l.rlim_max, ..l };
+    // SAFETY: the call reads one `rlimit`.
+    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) } == 0;
+    Some(if raised { most.rlim_cur } else { l.rlim_cur })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_limit_is_the_hard_one() {
+        let limit = super::raise_limit().unwrap();
+        assert!(limit > 0);
+        assert_eq!(super::raise_limit(), Some(limit));
+        let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = text.lines().find(|l| l.starts_with("Max open files")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[3], words[4], "soft and hard");
+    }
+}
