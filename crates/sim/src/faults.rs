@@ -44,6 +44,7 @@ enum Undo {
     Heal(Vec<(NodeId, NodeId)>),
     Fast(Vec<(NodeId, NodeId)>),
     FastDisk(NodeId),
+    Keep(NodeId),
     /// Reconnect these monitors to the state.
     Join(Vec<NodeId>),
     /// Release the delayed requests of this monitor to the state.
@@ -230,6 +231,11 @@ impl Faults {
                 let Node::Osd(o) = &mut w.nodes[osd] else { return false };
                 o.slow_disk = factor;
                 self.until(w, Undo::FastDisk(osd));
+            }
+            Fault::Lose => {
+                let one_in = 3 << self.rng.below(7);
+                w.ctx.net.set_losing(osd, Some(one_in));
+                self.until(w, Undo::Keep(osd));
             }
             Fault::WriteError => {
                 let Node::Osd(o) = &mut w.nodes[osd] else { return false };
@@ -456,6 +462,7 @@ impl Faults {
                     w.ctx.net.set_slow(a, b, None);
                 }
             }
+            Undo::Keep(n) => w.ctx.net.set_losing(n, None),
             Undo::FastDisk(n) => {
                 if let Node::Osd(o) = &mut w.nodes[n] {
                     o.slow_disk = 1;

@@ -30,6 +30,7 @@ pub mod oracle;
 pub mod placement;
 pub mod plots;
 pub mod queue;
+pub mod rough;
 pub mod run;
 pub mod several;
 pub mod study;

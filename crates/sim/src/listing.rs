@@ -155,6 +155,7 @@ fn makes_an_object(s: &Step) -> bool {
         | Step::Create { .. }
         | Step::SetAttr { .. }
         | Step::SetOmap { .. }
+        | Step::Bulk
         | Step::Count { .. }
         | Step::CopyFrom { .. } => true,
     }

@@ -4,6 +4,7 @@ use crate::coded::Code;
 use crate::model::{self, KEYS, Seen, SnapContext, Step};
 use crate::options::Options;
 use crate::queue::Time;
+use crate::rough::{self, Rough};
 use crate::sums::{BUCKETS, Change};
 use base::rng::Rng;
 use base::{PoolId, SnapId, Utime};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use client::core::objecter::{Request, What as Target};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use wire::msg::{MOsdOpReply, OpVec, msg_flags};
+use wire::msg::{MOsdOpReply, OpVec, OsdOp, msg_flags};
 use wire::types::ObjectLocator;
 
 /// Largest offset of a write, in bytes.
@@ -34,6 +35,8 @@ fn bucket_lists(o: &Options) -> usize {
 
 /// The object number of operations on all objects.
 pub const ALL: usize = usize::MAX;
+/// The object number of operations on objects that have no model.
+pub const NO_MODEL: usize = usize::MAX - 1;
 
 /// The action of an operation.
 #[derive(Clone, Debug)]
@@ -54,6 +57,8 @@ pub enum What {
     List {
         most: u64,
     },
+    /// A call of a class on an object without a model.
+    Call(Box<OsdOp>),
 }
 
 /// The outcome of an operation.
@@ -111,6 +116,9 @@ pub struct Load {
     watches: bool,
     anywhere: bool,
     code: Option<Code>,
+    rough: Rough,
+    /// Random numbers for what `rough` asks for.
+    roughly: Rng,
     snapc: SnapContext,
     removing: BTreeSet<u64>,
     /// The pool's id, once it exists.
@@ -141,6 +149,8 @@ impl Load {
             watches: o.watches,
             anywhere: o.anywhere,
             code: o.code,
+            rough: o.rough,
+            roughly: Rng::new(o.seed ^ 0x726f_7567_6800),
             snapc: SnapContext::default(),
             removing: BTreeSet::new(),
             pool: None,
@@ -216,9 +226,38 @@ impl Load {
         Some((object, What::Write { steps, snapc: self.snapc.clone() }))
     }
 
+    /// An operation on the large object, or a call of a class.
+    fn on_large(&mut self, client: usize) -> Option<(usize, What)> {
+        let r = &mut self.roughly;
+        if client < self.readers {
+            return None;
+        }
+        if self.rough.classes && r.chance(1, 5) {
+            let id = self.records.len() as u64 + 1;
+            return Some((NO_MODEL, What::Call(Box::new(rough::call(r, id)))));
+        }
+        if !self.rough.large || !r.chance(1, 40) {
+            return None;
+        }
+        let len = 1 + r.below(rough::LARGE_WRITE) as usize;
+        let step = match r.below(4) {
+            0 | 1 if self.code.is_none() => Step::Bulk,
+            0..3 => Step::WriteFull { len },
+            _ => Step::Append { len: len / 4 + 1 },
+        };
+        let step = match self.code {
+            Some(c) => c.fit(step, r),
+            None => step,
+        };
+        Some((0, What::Write { steps: vec![step], snapc: self.snapc.clone() }))
+    }
+
     /// An operation of the kinds that only some runs have: class calls, listings, copies.
     fn rarer(&mut self, client: usize) -> Option<(usize, What)> {
         if let Some(o) = self.on_list(client) {
+            return Some(o);
+        }
+        if let Some(o) = self.on_large(client) {
             return Some(o);
         }
         let r = &mut self.more;
@@ -309,7 +348,11 @@ impl Load {
         let (ops, snapid, snapc) = match &what {
             What::Read { snap, notify, .. } => {
                 let snapid = if *snap == 0 { SnapId::HEAD } else { SnapId(*snap) };
-                (model::read_ops(self.calls, self.bucket_lists > 0, *notify), snapid, None)
+                (
+                    model::read_ops(self.calls, self.bucket_lists > 0, self.rough.large && object == 0, *notify),
+                    snapid,
+                    None,
+                )
             }
             What::Write { steps, snapc } => {
                 let pool = self.pool.unwrap_or(PoolId(-1));
@@ -317,6 +360,7 @@ impl Load {
             }
             // The client makes the requests of a listing itself ([`crate::listing`]).
             What::List { .. } => (Vec::new(), SnapId::HEAD, None),
+            What::Call(op) => (vec![(**op).clone()], SnapId::HEAD, Some(&self.snapc)),
         };
         let snapc = snapc.map_or_else(Default::default, |s| wire::types::SnapContext {
             seq: SnapId(s.seq),
@@ -325,7 +369,7 @@ impl Load {
         let request = Request {
             what: Target::Object {
                 locator: ObjectLocator::new(self.pool.unwrap_or(PoolId(-1))),
-                oid: Self::name(object),
+                oid: if object == NO_MODEL { rough::called(id as usize % rough::CALLED) } else { Self::name(object) },
             },
             ops: OpVec::from_vec(ops),
             flags: match &what {
@@ -406,7 +450,9 @@ impl Load {
                 )),
             },
             (What::Read { .. }, _) if errno == ENOENT => Some(Outcome::Read(None, 0)),
-            (What::Write { .. }, Ok(a)) if errno >= 0 => Some(Outcome::Wrote(a.user_version)),
+            (What::Write { .. } | What::Call(_), Ok(a)) if errno >= 0 => Some(Outcome::Wrote(a.user_version)),
+            // The classes' own refusals.
+            (What::Call(_), Ok(_)) if errno != EIO => Some(Outcome::Errno(errno)),
             (What::Write { .. }, Ok(_)) if [ENOENT, EEXIST, ECANCELED, EOPNOTSUPP].contains(&errno) => {
                 Some(Outcome::Errno(errno))
             }

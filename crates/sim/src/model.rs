@@ -5,6 +5,7 @@
 use crate::coded::Code;
 use crate::content::{Content, fill};
 use crate::load::Load;
+use crate::rough;
 use crate::sums::{self, Change, Sums};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub enum Step {
         key: u8,
     },
     ClearOmap,
+    /// Sets thousands of omap entries.
+    Bulk,
     /// Continues only if the attribute has the value of write `of`.
     CompareAttr {
         key: u8,
@@ -99,6 +102,8 @@ pub struct Object {
     pub count: u64,
     /// The bucket list of class `user`.
     pub sums: Sums,
+    /// The write that set the entries of [`Step::Bulk`]; 0: there are none.
+    pub bulk: u64,
 }
 
 /// The state of an object in a client's answer.
@@ -114,6 +119,8 @@ pub struct Seen {
     pub count: Option<u64>,
     /// The bucket list of class `user`.
     pub sums: Sums,
+    /// The write that set the entries of [`Step::Bulk`]; 0: there are none.
+    pub bulk: u64,
 }
 
 impl Object {
@@ -123,6 +130,7 @@ impl Object {
         self.attrs == seen.attrs
             && self.omap == seen.omap
             && self.sums == seen.sums
+            && self.bulk == seen.bulk
             && seen.count.is_none_or(|c| c == self.count)
             && self.data.is(&seen.data)
     }
@@ -136,11 +144,12 @@ impl Object {
             omap: self.omap,
             count: Some(self.count),
             sums: self.sums.clone(),
+            bulk: self.bulk,
         }
     }
 
     fn digest(&self) -> u64 {
-        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count]).chain(self.sums.numbers()))
+        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count, self.bulk]).chain(self.sums.numbers()))
     }
 }
 
@@ -282,6 +291,7 @@ impl Step {
                 encoded(OpCode::OMAPRMKEYS, &|| vec![Bytes::from(omap_name(*key).into_bytes())].to_bytes(f))
             }
             Self::ClearOmap => OsdOp::new(OpCode::OMAPCLEAR),
+            Self::Bulk => rough::bulk(&value(id, 0)),
             Self::CompareAttr { key, of } => {
                 OsdOp::with_xattr(OpCode::CMPXATTR, attr_name(*key).as_bytes(), &value(*of, *key), 1, 1)
             }
@@ -349,7 +359,11 @@ impl Step {
                 keys.iter().for_each(|k| x.omap[at(k)] = id);
             }
             Self::RemoveOmap { key } => o.as_mut().ok_or(ENOENT)?.omap[at(key)] = 0,
-            Self::ClearOmap => o.as_mut().ok_or(ENOENT)?.omap = Values::default(),
+            Self::ClearOmap => {
+                let x = o.as_mut().ok_or(ENOENT)?;
+                (x.omap, x.bulk) = (Values::default(), 0);
+            }
+            Self::Bulk => o.get_or_insert_default().bulk = id,
             Self::CompareAttr { key, of } => {
                 // Write 0 stands for no value, which equals no write's.
                 let have = o.as_ref().ok_or(ENOENT)?.attrs[at(key)];
@@ -460,17 +474,23 @@ impl State {
     }
 }
 
-/// The operations that read a whole object, in a run with `calls` the count of class `version`, in a run with bucket
-/// `lists` the sum of class `user`, and notify its watchers if wanted.
+/// The operations that read a whole object, which may have `many` omap entries; in a run with `calls` the count of class
+/// `version`, in a run with bucket `lists` the sum of class `user`; and notify its watchers if wanted.
 #[must_use]
-pub fn read_ops(calls: bool, lists: bool, notify: bool) -> Vec<OsdOp> {
+pub fn read_ops(calls: bool, lists: bool, many: bool, notify: bool) -> Vec<OsdOp> {
     use wire::Encode as _;
-    let all = ((String::new(), 1000u64), String::new()).to_bytes(wire::Features::PACIFIC);
+    let page = |after: String| {
+        let args = ((after, 1000u64), String::new()).to_bytes(wire::Features::PACIFIC);
+        OsdOp::with_indata(OpCode::OMAPGETVALS, args)
+    };
     let mut ops = vec![
         OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new()),
         OsdOp::new(OpCode::GETXATTRS),
-        OsdOp::with_indata(OpCode::OMAPGETVALS, all),
+        page(if many { rough::behind_bulk() } else { String::new() }),
     ];
+    if many {
+        ops.extend((0..rough::BULK_KEYS).step_by(900).map(|i| page(rough::before_bulk(i))));
+    }
     if calls {
         ops.push(OsdOp::call(COUNTER, "read", b""));
     }
@@ -484,6 +504,12 @@ pub fn read_ops(calls: bool, lists: bool, notify: bool) -> Vec<OsdOp> {
     ops
 }
 
+/// The write that gave `key` the value `v`.
+fn given(v: &Bytes, key: u8) -> u64 {
+    let id = std::str::from_utf8(v).ok().and_then(|s| u64::from_str_radix(s.split_once('.')?.0, 16).ok());
+    id.filter(|id| *id > 0 && value(*id, key) == *v).unwrap_or(FOREIGN)
+}
+
 fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
     let mut out = Values::default();
     for (name, v) in of {
@@ -491,9 +517,7 @@ fn values(of: BTreeMap<Bytes, Bytes>) -> Option<Values> {
             continue;
         }
         let key = number(&name)?;
-        let id = std::str::from_utf8(&v).ok().and_then(|s| u64::from_str_radix(s.split_once('.')?.0, 16).ok());
-        let given = id.filter(|id| *id > 0 && value(*id, key) == v);
-        *out.get_mut(usize::from(key))? = given.unwrap_or(FOREIGN);
+        *out.get_mut(usize::from(key))? = given(&v, key);
     }
     Some(out)
 }
@@ -506,6 +530,16 @@ pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     let attrs = BTreeMap::<Bytes, Bytes>::from_bytes(&attrs.outdata).ok()?;
     let (mut omap, more) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&omap.outdata).ok()?;
     (!more).then_some(())?;
+    let mut many = BTreeMap::new();
+    for o in rest.iter().filter(|o| o.op == OpCode::OMAPGETVALS) {
+        let (page, _) = <(BTreeMap<Bytes, Bytes>, bool)>::from_bytes(&o.outdata).ok()?;
+        many.extend(page.into_iter().filter(|(k, _)| rough::is_bulk(k)));
+    }
+    let bulk = match many.values().next() {
+        None => 0,
+        Some(v) if many.len() == rough::BULK_KEYS && many.values().all(|x| x == v) => given(v, 0),
+        Some(_) => FOREIGN,
+    };
     let mut sums = Sums::default();
     omap.retain(|k, v| !sums.take(k, v));
     let mut calls = rest.iter().filter(|o| o.op == OpCode::CALL);
@@ -516,7 +550,7 @@ pub fn from_reply(ops: &[OsdOp]) -> Option<Seen> {
     if let Some(o) = calls.next() {
         sums.take_sum(&o.outdata)?;
     }
-    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count, sums })
+    Some(Seen { data: data.outdata.clone(), attrs: values(attrs)?, omap: values(omap)?, count, sums, bulk })
 }
 
 /// A short description of an object.
@@ -539,13 +573,14 @@ pub fn describe(o: Option<&Seen>) -> String {
         there.map(|(k, id)| if *id == FOREIGN { format!("?.{k}") } else { format!("{id:08x}.{k}") }).collect()
     };
     format!(
-        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?} count {:?} {:?}",
+        "{} bytes crc {:08x} [{}] attrs {:?} omap {:?} count {:?} {:?} bulk {:x}",
         o.data.len(),
         base::crc::crc32c(0, &o.data),
         runs.join(" "),
         words(&o.attrs),
         words(&o.omap),
         o.count,
-        o.sums
+        o.sums,
+        o.bulk
     )
 }

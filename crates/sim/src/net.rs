@@ -127,6 +127,8 @@ pub struct Net {
     off: Vec<bool>,
     cut: Vec<Vec<u32>>,
     slow: BTreeMap<(NodeId, NodeId), Time>,
+    /// Nodes of which one message in so many to another OSD ends its session.
+    losing: BTreeMap<NodeId, u64>,
     refused: BTreeMap<(NodeId, SocketAddr), Time>,
     /// Least delay of a message, and the mean of the random delay added to it.
     delay: (Time, Time),
@@ -137,6 +139,10 @@ pub struct Net {
     pub delivered: u64,
     /// Longest queue of a direction so far.
     pub longest: usize,
+    /// Units of work of all messages so far: one for each, and one for each 4 KiB of data.
+    pub sent: u64,
+    /// Description of the first message that no frame may carry.
+    pub too_large: Option<String>,
 }
 
 /// A random time of mean `mean`, at most ten times that.
@@ -157,6 +163,9 @@ impl Net {
             off: vec![false; nodes],
             cut: vec![vec![0; nodes]; nodes],
             slow: BTreeMap::new(),
+            losing: BTreeMap::new(),
+            sent: 0,
+            too_large: None,
             refused: BTreeMap::new(),
             delay,
             slow_message,
@@ -228,6 +237,23 @@ impl Net {
 
     /// Sends a message; on a closed connection this does nothing.
     pub fn send(&mut self, key: ConnKey, node: NodeId, inc: u64, m: Message, now: Time) {
+        let (front, data) = (m.front.len(), m.data.len());
+        self.sent += 1 + data as u64 / 4096;
+        if front > base::sizes::FRONT_MAX || data > base::sizes::DATA_MAX {
+            let what = || format!("node {node} sends a message {} of {front} and {data} bytes", m.header.kind);
+            self.too_large.get_or_insert_with(what);
+        }
+        if let Some(one_in) = self.losing.get(&node).copied()
+            && self.conns.get(&key).is_some_and(|c| c.lossless)
+            && self.rng.chance(1, one_in)
+        {
+            // The receiver refuses the message by ending the session; the sender learns of it.
+            if let Some(side) = self.side(key, node, inc) {
+                self.push(key, node, inc, Item::Fin, now);
+                self.pending.push((now, NetEvent::Break(key, side, false)));
+            }
+            return;
+        }
         self.push(key, node, inc, Item::Message(m), now);
     }
 
@@ -311,6 +337,7 @@ impl Net {
     /// Undoes all cuts and delays.
     pub fn heal_all(&mut self, now: Time) {
         self.slow.clear();
+        self.losing.clear();
         for a in 0..self.cut.len() {
             for b in 0..self.cut.len() {
                 if std::mem::take(&mut self.cut[a][b]) > 0 {
@@ -337,6 +364,14 @@ impl Net {
         match mean {
             Some(m) => self.slow.insert((from, to), m),
             None => self.slow.remove(&(from, to)),
+        };
+    }
+
+    /// Lets one in so many messages of a node to other OSDs end their session, or none.
+    pub fn set_losing(&mut self, node: NodeId, one_in: Option<u64>) {
+        match one_in {
+            Some(n) => self.losing.insert(node, n),
+            None => self.losing.remove(&node),
         };
     }
 

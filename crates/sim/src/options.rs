@@ -4,6 +4,7 @@
 use crate::coded::Code;
 use crate::node::reactors::REACTORS_MAX;
 use crate::queue::{MS, SEC, Time, US};
+use crate::rough::Rough;
 use base::rng::Rng;
 
 /// Kinds of faults.
@@ -91,10 +92,12 @@ pub enum Fault {
     MdsApart,
     /// The file system gets a second rank, and loses it again.
     MdsRanks,
+    /// Some messages between OSDs end their session instead of arriving, as one that the receiver refuses does.
+    Lose,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 40] = [
+pub const FAULTS: [Fault; 41] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -135,10 +138,11 @@ pub const FAULTS: [Fault; 40] = [
     Fault::MdsPause,
     Fault::MdsApart,
     Fault::MdsRanks,
+    Fault::Lose,
 ];
 
 /// Kinds that are drawn separately, so that the runs of seeds without them do not change.
-const APART: [Fault; 17] = [
+const APART: [Fault; 18] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -156,6 +160,7 @@ const APART: [Fault; 17] = [
     Fault::MdsPause,
     Fault::MdsApart,
     Fault::MdsRanks,
+    Fault::Lose,
 ];
 
 /// Faults of monitors that seeds draw. None of them affects an OSD.
@@ -289,6 +294,8 @@ pub struct Options {
     pub state: state::simulated::Faults,
     /// Number of MDS daemons of the file system; 0: the run has no file system.
     pub mds: usize,
+    /// Sizes and counts that only some runs have.
+    pub rough: Rough,
 }
 
 /// Bytes of a simulated disk.
@@ -353,6 +360,12 @@ impl Options {
         }
         if self.faults.contains(&Fault::Hearsay) {
             self.recent_maps = 1;
+        }
+        self.rough = Rough::draw(seed, self.code.is_some(), self.disk <= SMALL_DISK);
+        // Rotten blocks and merges wait for a step that comes after that of the quota.
+        self.rough.quota &= !self.faults.iter().any(|f| matches!(f, Fault::Rot | Fault::Full | Fault::PgShrink));
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && one_in(0x6c6f_7365_0000, 5) {
+            self.faults.push(Fault::Lose);
         }
         // An isolated OSD serves reads until its leases end, by its own clock.
         if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
@@ -491,6 +504,7 @@ impl Options {
             mons: 1,
             state: state::simulated::Faults::default(),
             mds: 0,
+            rough: Rough::default(),
             size,
         }
     }

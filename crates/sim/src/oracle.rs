@@ -26,6 +26,9 @@ const EPOCHS_MAX: (u64, u64) = (400, 6);
 
 /// Checks the sizes of all queues.
 pub fn sizes(w: &mut World) {
+    if let Some(what) = w.ctx.net.too_large.take() {
+        w.ctx.violation(what);
+    }
     if w.ctx.queue.len() > EVENTS_MAX {
         let n = w.ctx.queue.len();
         w.ctx.violation(format!("{n} events wait: the queue grows without bound"));

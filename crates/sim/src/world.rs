@@ -49,6 +49,8 @@ pub enum Event {
     FaultEnd(usize),
     /// The sizes of all queues are checked.
     Watch,
+    /// A node that worked is free again.
+    Free(NodeId),
 }
 
 /// An event for a process.
@@ -234,6 +236,11 @@ impl Ctx {
     }
 }
 
+/// Units of work that so many bytes are.
+fn cost(bytes: usize) -> u64 {
+    bytes as u64 / 4096
+}
+
 /// The world of a run.
 pub struct World {
     /// The parts that nodes share.
@@ -242,6 +249,8 @@ pub struct World {
     pub nodes: Vec<Node>,
     paused: Vec<bool>,
     deferred: Vec<VecDeque<(u64, Input)>>,
+    /// Time until which a node works; 0: it handles the next input at once.
+    busy: Vec<Time>,
 }
 
 impl World {
@@ -249,7 +258,7 @@ impl World {
     #[must_use]
     pub fn new(ctx: Ctx, nodes: Vec<Node>) -> Self {
         let n = nodes.len();
-        Self { ctx, nodes, paused: vec![false; n], deferred: (0..n).map(|_| VecDeque::new()).collect() }
+        Self { ctx, nodes, paused: vec![false; n], deferred: (0..n).map(|_| VecDeque::new()).collect(), busy: vec![0; n] }
     }
 
     /// Pauses a process, as SIGSTOP does.
@@ -273,6 +282,7 @@ impl World {
             self.ctx.monitor_goes_on(false);
         }
         self.paused[node] = false;
+        self.busy[node] = 0;
         for (inc, input) in std::mem::take(&mut self.deferred[node]) {
             self.give(node, inc, input);
         }
@@ -283,6 +293,7 @@ impl World {
     pub fn crash(&mut self, node: NodeId, power: bool) {
         let Some(inc) = self.nodes[node].inc() else { return };
         self.paused[node] = false;
+        self.busy[node] = 0;
         self.deferred[node].clear();
         let now = self.ctx.now();
         self.ctx.line(|| format!("node {node}: {}", if power { "power cut" } else { "killed" }));
@@ -334,6 +345,17 @@ impl World {
             return;
         }
         let now = self.ctx.now();
+        if self.busy[node] > 0 {
+            // Handled when the work before it ends, in order.
+            if self.deferred[node].len() >= DEFERRED_MAX {
+                self.ctx.violation(format!("node {node}: more than {DEFERRED_MAX} events wait while it works"));
+            } else {
+                self.deferred[node].push_back((inc, input));
+            }
+            return;
+        }
+        let sent = self.ctx.net.sent;
+        let got = if let Input::Net(Arrival::Message(_, m)) = &input { 1 + cost(m.data.len()) } else { 0 };
         match &input {
             Input::Net(Arrival::Message(k, m)) => {
                 if let Some(s) = &mut self.ctx.several
@@ -372,6 +394,31 @@ impl World {
         }
         self.nodes[node].handle(input, &mut self.ctx);
         self.after(node);
+        self.work(node, got + self.ctx.net.sent - sent);
+    }
+
+    /// Charges an OSD for work of so many units.
+    fn work(&mut self, node: NodeId, units: u64) {
+        let charge = self.ctx.options.rough.charge;
+        if charge == 0 || units == 0 || !matches!(self.nodes[node], Node::Osd(_)) {
+            return;
+        }
+        let now = self.ctx.now();
+        self.busy[node] = now + charge * units;
+        self.ctx.queue.at(self.busy[node], Event::Free(node));
+    }
+
+    /// Hands over what arrived while the node worked, until that is work again.
+    fn free(&mut self, node: NodeId) {
+        if self.paused[node] || self.busy[node] == 0 || self.busy[node] > self.ctx.now() {
+            return;
+        }
+        self.busy[node] = 0;
+        while self.busy[node] == 0
+            && let Some((inc, input)) = self.deferred[node].pop_front()
+        {
+            self.give(node, inc, input);
+        }
     }
 
     fn after(&mut self, node: NodeId) {
@@ -425,6 +472,7 @@ impl World {
             Event::Kill(n) => self.spring(n),
             Event::Start(n) => self.start(n),
             Event::Resume(n) => self.resume(n),
+            Event::Free(n) => self.free(n),
             Event::Shared => self.shared(),
             Event::Fault | Event::FaultEnd(_) | Event::Watch | Event::Witness => {}
         }

@@ -1,0 +1,159 @@
+//! Sizes and counts that only some runs have: objects of many parts, calls of all object classes, OSDs with different
+//! disks, and turns that take time according to their work.
+//!
+//! Invariants:
+//!  1. Each is drawn from random numbers of its own, so that seeds without it keep their histories.
+//!  2. Objects of class calls have no model: their copies must be equal in the end, and no daemon may fail.
+
+use crate::queue::{Time, US};
+use base::rng::Rng;
+use bytes::Bytes;
+use wire::Features;
+use wire::msg::{OpCode, OsdOp};
+use wire::{Encode as _, Writer};
+
+/// Omap entries of an object with many: more than two parts of a push have.
+pub const BULK_KEYS: usize = 2500;
+/// Largest write to a large object: more than three parts of a push.
+pub const LARGE_WRITE: u64 = 3 << 20;
+/// Number of objects of class calls.
+pub const CALLED: usize = 4;
+
+/// Sizes and counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rough {
+    /// True if object 0 is large and has many omap entries.
+    pub large: bool,
+    /// True if clients call all object classes.
+    pub classes: bool,
+    /// True if the OSDs' disks have different sizes.
+    pub unequal: bool,
+    /// Time that an OSD needs for a message that it handles or sends and for each 4 KiB of it; 0: none.
+    pub charge: Time,
+    /// True if the pool reaches a quota when all faults have ended, and becomes clean nevertheless.
+    pub quota: bool,
+}
+
+impl Rough {
+    /// What a seed draws. `coded` pools have no omap; `small` disks have no room for large objects.
+    #[must_use]
+    pub fn draw(seed: u64, coded: bool, small: bool) -> Self {
+        let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
+        Self {
+            large: one_in(0x6c61_7267_6500, 8) && !small,
+            classes: one_in(0x636c_6173_7365, 6) && !coded,
+            unequal: one_in(0x756e_6571_7561, 6) && !small,
+            charge: if one_in(0x6368_6172_6765, 8) { [10 * US, 40 * US][(seed % 2) as usize] } else { 0 },
+            quota: one_in(0x7175_6f74_6100, 10) && !small,
+        }
+    }
+
+    /// Bytes of the disk of OSD number `osd`, where disks have `bytes` otherwise.
+    #[must_use]
+    pub fn disk(&self, bytes: u64, osd: usize) -> u64 {
+        if self.unequal { bytes >> (osd % 3) } else { bytes }
+    }
+}
+
+/// Name of an object of class calls.
+#[must_use]
+pub fn called(object: usize) -> Bytes {
+    format!("called-{object}").into_bytes().into()
+}
+
+fn text(s: &str) -> Bytes {
+    Bytes::copy_from_slice(s.as_bytes())
+}
+
+fn encoded(f: impl FnOnce(&mut Writer)) -> Bytes {
+    let mut w = Writer::new(Features::PACIFIC);
+    f(&mut w);
+    w.into_bytes()
+}
+
+/// A call of a class that changes its object or refuses; `id` makes values unique.
+#[must_use]
+pub fn call(r: &mut Rng, id: u64) -> OsdOp {
+    let name = format!("n{}", r.below(6));
+    let number = r.below(3);
+    match r.below(12) {
+        0 => OsdOp::call("numops", "add", &numops(&name, id % 1000)),
+        1 => OsdOp::call("numops", "mul", &numops(&name, number)),
+        2 => OsdOp::call("rbd", "create", &encoded(|w| {
+            w.u64(1 << 22);
+            w.u8(22);
+            w.u64(1);
+            w.put(&text("rbd_data.x"));
+            w.u64(u64::MAX);
+        })),
+        3 => OsdOp::call("rbd", "set_size", &encoded(|w| w.u64(id << 12))),
+        4 => OsdOp::call("rbd", "metadata_set", &encoded(|w| {
+            w.u32(1);
+            w.put(&text(&name));
+            w.put(&text(&id.to_string()));
+        })),
+        5 => OsdOp::call("rbd", "metadata_remove", &encoded(|w| w.put(&text(&name)))),
+        6 => OsdOp::call("rbd", "dir_add_image", &encoded(|w| {
+            w.put(&text(&name));
+            w.put(&text(&format!("id{id}")));
+        })),
+        7 => OsdOp::call("rbd", "snapshot_add", &encoded(|w| {
+            w.put(&text(&name));
+            w.u64(1 + number);
+        })),
+        8 => OsdOp::call("rbd", "object_map_resize", &encoded(|w| {
+            w.u64(1 + r.below(5000));
+            w.u8(0);
+        })),
+        9 => OsdOp::call("refcount", "get", &encoded(|w| {
+            w.versioned(1, 1, |w| {
+                w.put(&text(&name));
+                w.bool(true);
+            });
+        })),
+        10 => OsdOp::call("refcount", "put", &encoded(|w| {
+            w.versioned(1, 1, |w| {
+                w.put(&text(&name));
+                w.bool(true);
+            });
+        })),
+        // An input that no method can read: the refusal must leave the object as it is.
+        _ => OsdOp::call("rbd", "create", &text(&name)),
+    }
+}
+
+fn numops(key: &str, value: u64) -> Bytes {
+    encoded(|w| {
+        w.put(&text(key));
+        w.put(&text(&value.to_string()));
+    })
+}
+
+/// The operation that sets all entries of an object with many to `value`.
+#[must_use]
+pub fn bulk(value: &Bytes) -> OsdOp {
+    let all: std::collections::BTreeMap<Bytes, Bytes> = (0..BULK_KEYS).map(|i| (bulk_key(i), value.clone())).collect();
+    OsdOp::with_indata(OpCode::OMAPSETVALS, all.to_bytes(Features::PACIFIC))
+}
+
+fn bulk_key(i: usize) -> Bytes {
+    format!("b{i:05}").into_bytes().into()
+}
+
+/// The key after which a listing shows no entries of [`bulk`].
+#[must_use]
+pub fn behind_bulk() -> String {
+    format!("b{:05}", BULK_KEYS)
+}
+
+/// The key after which a listing shows entry `i` of [`bulk`] first.
+#[must_use]
+pub fn before_bulk(i: usize) -> String {
+    if i == 0 { "b".into() } else { format!("b{:05}", i - 1) }
+}
+
+/// True for a key that [`bulk`] sets.
+#[must_use]
+pub fn is_bulk(key: &[u8]) -> bool {
+    key.len() == 6 && key[0] == b'b' && key[1..].iter().all(u8::is_ascii_digit)
+}
