@@ -18,7 +18,7 @@ use crate::trace::Trace;
 use crate::witness::Witness;
 use crate::world::{Event, World};
 use base::OsdId;
-use cluster::pool::pool_flag::FULL_QUOTA;
+use cluster::pool::flag::FULL_QUOTA;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
