@@ -63,6 +63,12 @@ pub enum Bug {
     UnknownIsFailure,
     /// The addresses of an MDS that loses its rank are not blocklisted.
     MdsWithoutFence,
+    /// The parts of a push that a session lost are not sent again.
+    PushOnce,
+    /// A receiver ignores the later parts of a push.
+    ForgetPush,
+    /// A write that waits for space keeps its object locked.
+    WaitWithLock,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -141,6 +147,9 @@ pub const ALL: &[Bug] = &[
     Bug::IgnoreWatchGap,
     Bug::UnknownIsFailure,
     Bug::MdsWithoutFence,
+    Bug::PushOnce,
+    Bug::ForgetPush,
+    Bug::WaitWithLock,
 ];
 
 #[cfg(feature = "planted")]

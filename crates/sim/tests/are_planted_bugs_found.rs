@@ -6,6 +6,7 @@
 use base::planted::{Bug, plant};
 use sim::options::{Fault, Options, Size};
 use sim::queue::MS;
+use sim::rough::Rough;
 use sim::run::run;
 
 /// Checks that a seed below `budget` finds `bug`, with faults of these kinds.
@@ -259,4 +260,29 @@ fn a_leader_without_a_fence() {
         (o.final_power_cut, o.pgs, o.fault_every, o.fault_lasts) = (false, 1, 3000 * MS, 20_000 * MS);
         o
     });
+}
+
+/// Checks the same in runs with these sizes and counts.
+fn found_roughly(bug: Bug, only: &[Fault], rough: Rough) {
+    let size = Size { osds: 4, ops: 300, faults: 10, copies: 3, only: only.to_vec() };
+    found_with(bug, 12, |seed| {
+        let mut o = Options::plain(seed, size.clone());
+        (o.rough, o.log_records) = (rough, 3000);
+        o
+    });
+}
+
+#[test]
+fn a_push_that_is_sent_once() {
+    found_roughly(Bug::PushOnce, &[Fault::Kill, Fault::Lose], Rough::default());
+}
+
+#[test]
+fn later_parts_of_a_push_that_are_ignored() {
+    found_roughly(Bug::ForgetPush, &[Fault::Kill], Rough { large: true, ..Rough::default() });
+}
+
+#[test]
+fn a_wait_for_space_that_locks() {
+    found_roughly(Bug::WaitWithLock, &[Fault::Kill, Fault::OutIn], Rough { quota: true, ..Rough::default() });
 }

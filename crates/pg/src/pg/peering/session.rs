@@ -32,6 +32,7 @@ use crate::pg::scrub::lead::Scrub;
 use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
+use base::planted::{Bug, acts};
 use base::OsdId;
 use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
@@ -470,7 +471,7 @@ impl Pg {
                 messages.push((o, Body::Pull { head: head.clone(), need, urgent }.encode()));
             }
         }
-        for id in self.peers.pushes.keys() {
+        for id in self.peers.pushes.keys().filter(|_| !acts(Bug::PushOnce)) {
             if let Some(Work::Push(j)) = self.plans.get(id).map(|p| &p.work)
                 && let PushJob { to: o, sent: Some(part), .. } = &**j
                 && to(*o)

@@ -9,6 +9,7 @@ use crate::limits::{INCOMING_DONE, INCOMING_MAX};
 use crate::pg::seldom::Part;
 use crate::shards::PeerId;
 use base::HObject;
+use base::planted::{Bug, acts};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A push that has begun and is not complete.
@@ -66,7 +67,9 @@ impl Incoming {
         let Some(o) = self.open.get_mut(&(from, id)).filter(|o| o.head == *head) else {
             return self.begin(from, id, n, head);
         };
-        if n == o.next {
+        if n > 0 && acts(Bug::ForgetPush) {
+            Answer::Later
+        } else if n == o.next {
             o.next += 1;
             Answer::Apply
         } else if n < o.durable {
