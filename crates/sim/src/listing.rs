@@ -7,6 +7,7 @@
 use crate::load::{Load, Outcome, Record, What};
 use crate::model::Step;
 use crate::queue::Time;
+use crate::rough;
 use base::errno::{EIO, ENOENT};
 use base::{HObject, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
@@ -71,7 +72,8 @@ impl Listing {
             return Next::Over(Err(EIO));
         };
         // A name of no object counts as an object that never exists.
-        self.names.extend(page.entries.iter().map(|e| Load::object_named(&e.oid).unwrap_or(usize::MAX)));
+        let modelled = page.entries.iter().filter(|e| !rough::is_called(&e.oid));
+        self.names.extend(modelled.map(|e| Load::object_named(&e.oid).unwrap_or(usize::MAX)));
         self.at = page.handle;
         if self.at.max { Next::Over(Ok(std::mem::take(&mut self.names))) } else { self.ask(map) }
     }

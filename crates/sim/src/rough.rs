@@ -61,6 +61,12 @@ pub fn called(object: usize) -> Bytes {
     format!("called-{object}").into_bytes().into()
 }
 
+/// True for the name of an object of class calls.
+#[must_use]
+pub fn is_called(name: &[u8]) -> bool {
+    name.starts_with(b"called-")
+}
+
 fn text(s: &str) -> Bytes {
     Bytes::copy_from_slice(s.as_bytes())
 }
