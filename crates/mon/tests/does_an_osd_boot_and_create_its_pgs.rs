@@ -282,6 +282,32 @@ fn a_refused_boot_changes_nothing() {
 }
 
 #[test]
+fn an_osd_that_cannot_work_with_its_peers_is_refused() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let epoch = c.map().epoch;
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert!(c.map().is_up(OsdId(0)) && !c.map().is_up(OsdId(1)));
+    // The OSD that is up reports no versions: it speaks version 4.
+    let with = |oldest: &str, newest: &str| {
+        let mut m = boot_message(FSID, 1, epoch, 0);
+        m.metadata.insert("peer_protocol_oldest".into(), oldest.into());
+        m.metadata.insert("peer_protocol".into(), newest.into());
+        m
+    };
+    let s = c.osd_session(1, osd_addr(1), Role::Mon);
+    for (oldest, newest) in [("5", "6"), ("2", "3")] {
+        c.send(s, &with(oldest, newest));
+        assert!(!c.map().is_up(OsdId(1)));
+        let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" })).to_string();
+        assert!(health.contains("OSD_INCOMPATIBLE") && health.contains(newest), "{health}");
+    }
+    c.send(s, &with("4", "6"));
+    assert!(c.map().is_up(OsdId(1)));
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" })).to_string();
+    assert!(!health.contains("OSD_INCOMPATIBLE"), "{health}");
+}
+
+#[test]
 fn a_shutdown_is_acknowledged_even_if_refused() {
     let (mut c, admin, osds) = Cluster::with_osds(2);
     let bye = |id: i32, epoch| MOsdMarkMeDown {

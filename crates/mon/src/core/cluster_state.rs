@@ -154,6 +154,8 @@ pub struct ClusterState {
     pub mutes: BTreeMap<String, Mute>,
     /// Newest map that an OSD claimed at a boot that was refused because this state is older. Not stored.
     pub osds_ahead: BTreeMap<OsdId, Epoch>,
+    /// OSDs that were refused because they can't work with those that are up, with the reason.
+    pub osds_foreign: BTreeMap<OsdId, String>,
     /// Metadata that each OSD sent at boot.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs that no OSD has created yet.

@@ -194,6 +194,7 @@ impl Loaded {
             mutes: BTreeMap::new(),
             osd_metadata: BTreeMap::new(),
             osds_ahead: BTreeMap::new(),
+            osds_foreign: BTreeMap::new(),
             creating: BTreeMap::new(),
             purged_snaps: BTreeMap::new(),
             mgr: mgr::Manager::new(now.wall),

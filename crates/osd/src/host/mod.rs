@@ -50,6 +50,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::ObjectStore as _;
 use store::engine::Store;
+use wire::msg::PeerVersions;
 use wire::types::OsdSuperblock;
 
 /// Time that a stopping reactor gets to bring its store to rest.
@@ -780,6 +781,8 @@ fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("ceph_release", "pacific".to_owned()),
         ("ceph_version", format!("ceph version {version} (belemnite {}) pacific (stable)", env!("CARGO_PKG_VERSION"))),
         ("ceph_version_short", version.to_owned()),
+        (PeerVersions::FIELDS[0], PeerVersions::OURS.oldest.to_string()),
+        (PeerVersions::FIELDS[1], PeerVersions::OURS.newest.to_string()),
         ("cpu", first_line("/proc/cpuinfo", "model name")),
         ("default_device_class", o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned())),
         ("distro", first_line("/etc/os-release", "ID=")),

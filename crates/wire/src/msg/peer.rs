@@ -54,6 +54,38 @@ impl PeerFeatures {
     }
 }
 
+/// Versions of the messages between PGs that an OSD speaks, as its boot metadata reports them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerVersions {
+    /// The oldest version.
+    pub oldest: u16,
+    /// The newest version.
+    pub newest: u16,
+}
+
+impl PeerVersions {
+    /// The versions of this build.
+    pub const OURS: Self = Self { oldest: MPgPeer::COMPAT, newest: MPgPeer::VERSION };
+    /// Metadata fields of the oldest and of the newest version.
+    pub const FIELDS: [&str; 2] = ["peer_protocol_oldest", "peer_protocol"];
+
+    /// The versions in an OSD's metadata. OSDs that report none speak version 4 only.
+    #[must_use]
+    pub fn of_metadata(m: &std::collections::BTreeMap<String, String>) -> Self {
+        let [oldest, newest] = Self::FIELDS.map(|f| m.get(f).and_then(|v| v.parse().ok()));
+        match (oldest, newest) {
+            (Some(oldest), Some(newest)) => Self { oldest, newest },
+            _ => Self { oldest: 4, newest: 4 },
+        }
+    }
+
+    /// True if OSDs with these versions understand each other.
+    #[must_use]
+    pub const fn meets(self, o: Self) -> bool {
+        self.oldest <= o.newest && o.oldest <= self.newest
+    }
+}
+
 /// A message between two shards of a PG. The receiver keeps it until it has the sender's map, and drops it if its
 /// interval is newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

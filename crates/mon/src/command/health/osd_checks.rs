@@ -22,6 +22,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     down(a, map);
     store_failures(a, state);
     ahead(a, state);
+    foreign(a, state);
     orphans(a, map);
     fullness(a, map);
     flags(a, map);
@@ -92,6 +93,14 @@ fn ahead(a: &mut Adder, state: &ClusterState) {
         )
     });
     a.add_some("OSD_MAP_AHEAD", Err, "osds have newer maps than the monitor", detail.collect());
+}
+
+/// Adds an alert for OSDs that were refused because they can't work with those that are up.
+fn foreign(a: &mut Adder, state: &ClusterState) {
+    let map = &*state.osdmap;
+    let refused = state.osds_foreign.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
+    let detail = refused.map(|(o, why)| format!("{o} may not boot: {why}")).collect();
+    a.add_some("OSD_INCOMPATIBLE", Warn, "osds refused, since other osds can't work with them", detail);
 }
 
 fn orphans(a: &mut Adder, map: &OsdMap) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{Epoch, OsdId};
 use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
 use cluster::release;
-use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown};
+use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown, PeerVersions};
 use wire::{Features, Message, WireMessage};
 
 use super::super::MonCore;
@@ -37,6 +37,10 @@ impl MonCore {
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", format!("disallowing boot of {osd}: {why}"));
             return;
         }
+        if let Some(why) = self.cannot_work_with(osd, &m) {
+            return self.refuse_foreign(osd, why);
+        }
+        self.state.osds_foreign.remove(&osd);
         if map.is_up(osd) {
             // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
@@ -65,6 +69,28 @@ impl MonCore {
         );
         tracing::error!("mon: boot refused: {text}");
         self.pending.log(&self.state, self.now, Prio::ERROR, "cluster", text);
+    }
+
+    /// The reason why an OSD and one that is up can't serve a PG together, if there is one.
+    fn cannot_work_with(&self, osd: OsdId, m: &MOsdBoot) -> Option<String> {
+        let theirs = PeerVersions::of_metadata(&m.metadata);
+        let up = self.state.osd_metadata.iter().filter(|(o, _)| **o != osd && self.state.osdmap.is_up(**o));
+        let (other, of) = up.map(|(o, m)| (o, PeerVersions::of_metadata(m))).find(|(_, v)| !theirs.meets(*v))?;
+        Some(format!(
+            "it speaks versions {} to {} of the messages between OSDs, {other} versions {} to {}; update the older one",
+            theirs.oldest, theirs.newest, of.oldest, of.newest
+        ))
+    }
+
+    /// Refuses an OSD that can't work with those that are up: their PGs would stop.
+    fn refuse_foreign(&mut self, osd: OsdId, why: String) {
+        if self.state.osds_foreign.get(&osd) == Some(&why) {
+            return;
+        }
+        let text = format!("disallowing boot of {osd}: {why}");
+        tracing::error!("mon: {text}");
+        self.pending.log(&self.state, self.now, Prio::ERROR, "cluster", text);
+        self.state.osds_foreign.insert(osd, why);
     }
 
     fn check_boot(&self, osd: OsdId, c: ConnKey, m: &MOsdBoot) -> Result<(), String> {
