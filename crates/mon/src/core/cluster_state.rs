@@ -112,6 +112,15 @@ pub struct SessionSummary {
     pub by: Option<String>,
 }
 
+/// OSDs whose boots were refused.
+#[derive(Clone, Debug, Default)]
+pub struct RefusedOsds {
+    /// Newest map that the OSD claimed: this state is older.
+    pub ahead: BTreeMap<OsdId, Epoch>,
+    /// Reason why the OSD can't work with those that are up.
+    pub foreign: BTreeMap<OsdId, String>,
+}
+
 /// The committed state, and some volatile values.
 pub struct ClusterState {
     /// Cluster id.
@@ -152,10 +161,8 @@ pub struct ClusterState {
     pub log: ClusterLog,
     /// Muted health checks.
     pub mutes: BTreeMap<String, Mute>,
-    /// Newest map that an OSD claimed at a boot that was refused because this state is older. Not stored.
-    pub osds_ahead: BTreeMap<OsdId, Epoch>,
-    /// OSDs that were refused because they can't work with those that are up, with the reason.
-    pub osds_foreign: BTreeMap<OsdId, String>,
+    /// OSDs whose boots were refused. Not stored.
+    pub refused: RefusedOsds,
     /// Metadata that each OSD sent at boot.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs that no OSD has created yet.

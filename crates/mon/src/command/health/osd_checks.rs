@@ -85,7 +85,7 @@ fn store_failures(a: &mut Adder, state: &ClusterState) {
 /// Adds an alert for OSDs whose maps are newer than the monitor's.
 fn ahead(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
-    let ahead = state.osds_ahead.iter().filter(|(o, _)| map.exists(**o));
+    let ahead = state.refused.ahead.iter().filter(|(o, _)| map.exists(**o));
     let detail = ahead.map(|(o, e)| {
         format!(
             "{o} has map {e}, the monitor has {}: its state is an old copy; stop the monitors and run `belemnite state advance`",
@@ -98,7 +98,7 @@ fn ahead(a: &mut Adder, state: &ClusterState) {
 /// Adds an alert for OSDs that were refused because they can't work with those that are up.
 fn foreign(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
-    let refused = state.osds_foreign.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
+    let refused = state.refused.foreign.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
     let detail = refused.map(|(o, why)| format!("{o} may not boot: {why}")).collect();
     a.add_some("OSD_INCOMPATIBLE", Warn, "osds refused, since other osds can't work with them", detail);
 }

@@ -29,7 +29,7 @@ impl MonCore {
             // The OSD does not know yet that the map shows it up.
             return self.send_maps_reply(c, m.sb.current_epoch);
         }
-        if ours && map.exists(osd) && (m.sb.newest_map > map.epoch || self.state.osds_ahead.contains_key(&osd)) {
+        if ours && map.exists(osd) && (m.sb.newest_map > map.epoch || self.state.refused.ahead.contains_key(&osd)) {
             return self.refuse_ahead(osd, m.sb.newest_map);
         }
         if let Err(why) = self.check_boot(osd, c, &m) {
@@ -40,7 +40,7 @@ impl MonCore {
         if let Some(why) = self.cannot_work_with(osd, &m) {
             return self.refuse_foreign(osd, why);
         }
-        self.state.osds_foreign.remove(&osd);
+        self.state.refused.foreign.remove(&osd);
         if map.is_up(osd) {
             // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
@@ -60,7 +60,7 @@ impl MonCore {
     /// two maps; `belemnite state advance` and a start of the monitor end that.
     fn refuse_ahead(&mut self, osd: OsdId, newest: Epoch) {
         let ours = self.state.osdmap.epoch;
-        if self.state.osds_ahead.insert(osd, newest) == Some(newest) {
+        if self.state.refused.ahead.insert(osd, newest) == Some(newest) {
             return;
         }
         let text = format!(
@@ -84,13 +84,13 @@ impl MonCore {
 
     /// Refuses an OSD that can't work with those that are up: their PGs would stop.
     fn refuse_foreign(&mut self, osd: OsdId, why: String) {
-        if self.state.osds_foreign.get(&osd) == Some(&why) {
+        if self.state.refused.foreign.get(&osd) == Some(&why) {
             return;
         }
         let text = format!("disallowing boot of {osd}: {why}");
         tracing::error!("mon: {text}");
         self.pending.log(&self.state, self.now, Prio::ERROR, "cluster", text);
-        self.state.osds_foreign.insert(osd, why);
+        self.state.refused.foreign.insert(osd, why);
     }
 
     fn check_boot(&self, osd: OsdId, c: ConnKey, m: &MOsdBoot) -> Result<(), String> {
