@@ -49,6 +49,7 @@ pub const USED: &[&str] = &[
     "mon_timecheck_interval",
     "mon_timecheck_skew_interval",
     "mon_warn_on_insecure_global_id_reclaim_allowed",
+    "mon_warn_on_legacy_crush_tunables",
     "mon_warn_on_osd_down_out_interval_zero",
     "mon_warn_on_pool_no_app",
     "mon_warn_on_pool_no_redundancy",

@@ -180,6 +180,9 @@ impl Pg {
             going
         } else if r.waits() {
             wait
+        } else if r.kind().is_none() && !lacking && self.peers.members.values().any(|m| m.backfill.is_some()) {
+            // Flags of the map hold the backfill back. Ceph shows it as waiting, and tools look for that.
+            pg_state::BACKFILL_WAIT
         } else {
             0
         };

@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Flags that a healthy map may have.
 const QUIET_FLAGS: u32 = map_flag::FRESH | map_flag::LEGACY_REQUIRE | map_flag::NOAUTOSCALE;
 
+/// The oldest release whose tunables raise no alert.
+const TUNABLES_MIN: &str = "hammer";
+
 /// Adds the alerts of the OSD map.
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
@@ -28,10 +31,22 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     flags(a, map);
     node_flags(a, map);
     pools(a, state, map);
+    tunables(a, state, map);
     let (n, ..) = map.osd_counts();
     let want = state.options.pool_default_size as usize;
     if n < want && on(state, "mon_warn_on_too_few_osds") {
         a.add("TOO_FEW_OSDS", Warn, want - n, format!("OSD count {n} < osd_pool_default_size {want}"), Vec::new());
+    }
+}
+
+/// Adds an alert for tunables of CRUSH that only releases before Hammer need (`mon_crush_min_required_version`).
+fn tunables(a: &mut Adder, state: &ClusterState, map: &OsdMap) {
+    let needs = map.crush.tunables.min_required_version();
+    // Names of releases are in the order of the alphabet.
+    if needs < TUNABLES_MIN && on(state, "mon_warn_on_legacy_crush_tunables") {
+        let summary = format!("crush map has legacy tunables (require {needs}, min is {TUNABLES_MIN})");
+        let detail = "`ceph osd crush tunables default` sets current ones; it moves data".to_owned();
+        a.add("OLD_CRUSH_TUNABLES", Warn, 0, summary, vec![detail]);
     }
 }
 
