@@ -129,6 +129,9 @@ fn make_osd(p: &Plan, o: &OsdPlan, old: Option<&OsdPlan>, l: &Layout, permit: &P
     write_private(&data.join("keyring"), &keyring(&name, &o.key, &[]))?;
     let force = match &o.device {
         Some(d) => {
+            if !d.exists() {
+                return Err(format!("--device {}: there is no such device", d.display()).into());
+            }
             say(format_args!("{name}: preparing {}", d.display()));
             permit.force || permit.may_format(o, d, old)
         }

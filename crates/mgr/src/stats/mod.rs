@@ -231,7 +231,7 @@ impl PgStats {
 
     /// Takes a sample for the rates; called every few seconds.
     pub fn tick(&mut self, now: Now) {
-        self.rates.sample(now.mono, &self.sum, &self.pools);
+        self.rates.sample(now.mono, &self.sum, &self.pools, self.pgs.len());
         let sum = &self.sum.stats.sum;
         let left = sum.num_objects_degraded.saturating_add(sum.num_objects_misplaced);
         self.recovery = progress::next(self.recovery, left, now.wall);

@@ -51,11 +51,18 @@ struct Sample {
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: VecDeque<Sample>,
+    /// PGs with statistics at the newest sample.
+    pgs: usize,
 }
 
 impl Rates {
-    /// Adds a sample.
-    pub fn sample(&mut self, at: Mono, sum: &PoolStat, pools: &BTreeMap<PoolId, PoolStat>) {
+    /// Adds a sample of the sums over `pgs` PGs. Earlier samples do not count if there are more PGs than before: the
+    /// first report of a PG has the totals of its whole life, as all have after a start.
+    pub fn sample(&mut self, at: Mono, sum: &PoolStat, pools: &BTreeMap<PoolId, PoolStat>, pgs: usize) {
+        if pgs > self.pgs {
+            self.samples.clear();
+        }
+        self.pgs = pgs;
         if self.samples.len() >= SAMPLES {
             self.samples.pop_front();
         }

@@ -119,6 +119,27 @@ fn rates_are_differences_over_time() {
 }
 
 #[test]
+fn totals_of_first_reports_are_no_rates() {
+    let m = map(&[(1, 2)], 1);
+    let mut st = PgStats::default();
+    let totals = |version: u64, reads: i64| {
+        let mut s = pg(version, 0, OK, 0);
+        s.stats.sum.num_rd = reads;
+        s
+    };
+    // A start: ticks before any report, then one PG after the other tells of its life.
+    st.tick(now(0));
+    for (seed, at) in [(0, 5), (1, 10)] {
+        st.report(OsdId(0), &OsdStat::default(), [(&PgId::new(1, seed), &totals(1, 1_000_000))], [], &m, now(at));
+        st.tick(now(at));
+        assert_eq!(st.rate(None), Rate::default());
+    }
+    st.report(OsdId(0), &OsdStat::default(), [(&PgId::new(1, 0), &totals(2, 1_000_050))], [], &m, now(15));
+    st.tick(now(15));
+    assert_eq!(st.rate(None).read_ops, 10);
+}
+
+#[test]
 fn the_digest_counts_unknown_pgs() {
     let m = map(&[(1, 4)], 1);
     let mut st = PgStats::default();
