@@ -149,7 +149,13 @@ impl Object {
     }
 
     fn digest(&self) -> u64 {
-        mix(self.data.numbers().chain(self.attrs).chain(self.omap).chain([self.count, self.bulk]).chain(self.sums.numbers()))
+        mix(self
+            .data
+            .numbers()
+            .chain(self.attrs)
+            .chain(self.omap)
+            .chain([self.count, self.bulk])
+            .chain(self.sums.numbers()))
     }
 }
 

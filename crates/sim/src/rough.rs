@@ -85,44 +85,72 @@ pub fn call(r: &mut Rng, id: u64) -> OsdOp {
     match r.below(12) {
         0 => OsdOp::call("numops", "add", &numops(&name, id % 1000)),
         1 => OsdOp::call("numops", "mul", &numops(&name, number)),
-        2 => OsdOp::call("rbd", "create", &encoded(|w| {
-            w.u64(1 << 22);
-            w.u8(22);
-            w.u64(1);
-            w.put(&text("rbd_data.x"));
-            w.u64(u64::MAX);
-        })),
+        2 => OsdOp::call(
+            "rbd",
+            "create",
+            &encoded(|w| {
+                w.u64(1 << 22);
+                w.u8(22);
+                w.u64(1);
+                w.put(&text("rbd_data.x"));
+                w.u64(u64::MAX);
+            }),
+        ),
         3 => OsdOp::call("rbd", "set_size", &encoded(|w| w.u64(id << 12))),
-        4 => OsdOp::call("rbd", "metadata_set", &encoded(|w| {
-            w.u32(1);
-            w.put(&text(&name));
-            w.put(&text(&id.to_string()));
-        })),
+        4 => OsdOp::call(
+            "rbd",
+            "metadata_set",
+            &encoded(|w| {
+                w.u32(1);
+                w.put(&text(&name));
+                w.put(&text(&id.to_string()));
+            }),
+        ),
         5 => OsdOp::call("rbd", "metadata_remove", &encoded(|w| w.put(&text(&name)))),
-        6 => OsdOp::call("rbd", "dir_add_image", &encoded(|w| {
-            w.put(&text(&name));
-            w.put(&text(&format!("id{id}")));
-        })),
-        7 => OsdOp::call("rbd", "snapshot_add", &encoded(|w| {
-            w.put(&text(&name));
-            w.u64(1 + number);
-        })),
-        8 => OsdOp::call("rbd", "object_map_resize", &encoded(|w| {
-            w.u64(1 + r.below(5000));
-            w.u8(0);
-        })),
-        9 => OsdOp::call("refcount", "get", &encoded(|w| {
-            w.versioned(1, 1, |w| {
+        6 => OsdOp::call(
+            "rbd",
+            "dir_add_image",
+            &encoded(|w| {
                 w.put(&text(&name));
-                w.bool(true);
-            });
-        })),
-        10 => OsdOp::call("refcount", "put", &encoded(|w| {
-            w.versioned(1, 1, |w| {
+                w.put(&text(&format!("id{id}")));
+            }),
+        ),
+        7 => OsdOp::call(
+            "rbd",
+            "snapshot_add",
+            &encoded(|w| {
                 w.put(&text(&name));
-                w.bool(true);
-            });
-        })),
+                w.u64(1 + number);
+            }),
+        ),
+        8 => OsdOp::call(
+            "rbd",
+            "object_map_resize",
+            &encoded(|w| {
+                w.u64(1 + r.below(5000));
+                w.u8(0);
+            }),
+        ),
+        9 => OsdOp::call(
+            "refcount",
+            "get",
+            &encoded(|w| {
+                w.versioned(1, 1, |w| {
+                    w.put(&text(&name));
+                    w.bool(true);
+                });
+            }),
+        ),
+        10 => OsdOp::call(
+            "refcount",
+            "put",
+            &encoded(|w| {
+                w.versioned(1, 1, |w| {
+                    w.put(&text(&name));
+                    w.bool(true);
+                });
+            }),
+        ),
         // An input that no method can read: the refusal must leave the object as it is.
         _ => OsdOp::call("rbd", "create", &text(&name)),
     }

@@ -361,9 +361,8 @@ impl Run {
     /// Lets the pool reach a quota while clients write: recovery, backfill and the trimming of snapshots must end although
     /// writes wait for space.
     fn full(&mut self) {
-        let quota = |n: u32| {
-            format!(r#"{{"prefix":"osd pool set-quota","pool":"data","field":"max_objects","val":"{n}"}}"#)
-        };
+        let quota =
+            |n: u32| format!(r#"{{"prefix":"osd pool set-quota","pool":"data","field":"max_objects","val":"{n}"}}"#);
         if let Err(e) = self.command(quota(1)) {
             return self.w.ctx.violation(e);
         }

@@ -258,7 +258,13 @@ impl World {
     #[must_use]
     pub fn new(ctx: Ctx, nodes: Vec<Node>) -> Self {
         let n = nodes.len();
-        Self { ctx, nodes, paused: vec![false; n], deferred: (0..n).map(|_| VecDeque::new()).collect(), busy: vec![0; n] }
+        Self {
+            ctx,
+            nodes,
+            paused: vec![false; n],
+            deferred: (0..n).map(|_| VecDeque::new()).collect(),
+            busy: vec![0; n],
+        }
     }
 
     /// Pauses a process, as SIGSTOP does.

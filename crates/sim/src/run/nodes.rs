@@ -40,7 +40,13 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
     };
     for n in 0..o.size.osds {
         let clock = Clock::draw(&mut r, o.drift_ppm);
-        nodes.push(Node::Osd(Box::new(OsdNode::new(clock, OsdId(n as i32), o.rough.disk(o.disk, n), config.clone(), FSID))));
+        nodes.push(Node::Osd(Box::new(OsdNode::new(
+            clock,
+            OsdId(n as i32),
+            o.rough.disk(o.disk, n),
+            config.clone(),
+            FSID,
+        ))));
     }
     for n in 0..=o.clients {
         let clock = Clock::draw(&mut r, o.drift_ppm);
