@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Spans of code that begin with `ceph ` and are no commands.
 const OTHERS: &[&str] = &["ceph v027", "ceph --help"];
 /// Options of the `ceph` program that take a value.
-const WITH_VALUE: &[&str] = &["-o", "-i", "-c", "-n", "-f", "--format", "--connect-timeout"];
+const WITH_VALUE: &[&str] = &["-o", "-i", "-c", "-n", "-k", "-f", "--format", "--connect-timeout"];
 
 /// The words of a shell command, without quotes.
 fn words(command: &str) -> Vec<String> {

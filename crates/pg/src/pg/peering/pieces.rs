@@ -103,9 +103,20 @@ impl Pieces {
             return Ok(None);
         }
         let all = self.arriving.remove(&key).unwrap_or_default().pieces;
+        self.shrink();
         let bodies = usize::try_from(place.body.div_ceil(PIECE_BYTES as u64)).unwrap_or(usize::MAX).min(all.len());
         let (body, data) = all.split_at(bodies);
         Ok(Some((joined(body), joined(data))))
+    }
+
+    /// Frees the nodes of maps that are empty: each would hold a kilobyte in every idle PG.
+    fn shrink(&mut self) {
+        if self.sending.is_empty() {
+            self.sending = BTreeMap::new();
+        }
+        if self.arriving.is_empty() {
+            self.arriving = BTreeMap::new();
+        }
     }
 
     fn taken(&mut self, from: PeerId, id: u64) {
@@ -179,6 +190,7 @@ impl Pg {
         }
         if u64::from(next) >= s.place(id).of() {
             p.sending.remove(&(from, id));
+            p.shrink();
             return;
         }
         s.n = next;
