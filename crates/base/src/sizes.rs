@@ -40,7 +40,7 @@ pub const OBJECT_ATTRS_MAX: usize = 80 << 20;
 /// Bytes that an attribute counts beside its name and value.
 pub const ENTRY_OVERHEAD: usize = 64;
 /// Most output of operations that a write vector's log record keeps, in bytes, 16 more for each operation.
-pub const RETURNS_MAX: usize = 64 << 10;
+pub const RETURNS_MAX: usize = 128 << 10;
 /// Most output of a vector in bytes: that of two reads of the largest object.
 pub const OUTPUT_MAX: usize = 256 << 20;
 

@@ -114,8 +114,9 @@ impl WatchTable {
     /// Id for a notify. It is taken when the notify is planned, since other vectors are planned before this one's
     /// effects; a vector that is planned again takes another one.
     pub(crate) fn take_notify_id(&self, epoch: Epoch) -> u64 {
-        self.seq.set(self.seq.get().wrapping_add(1));
-        u64::from(epoch.0) << 32 | u64::from(self.seq.get())
+        let n = self.seq.get();
+        self.seq.set(n.wrapping_add(1));
+        u64::from(epoch.0) << 32 | u64::from(n)
     }
 
     /// Number of watches.
