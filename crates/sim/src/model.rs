@@ -135,6 +135,10 @@ impl Object {
             && self.data.is(&seen.data)
     }
 
+    fn clear_omap(&mut self) {
+        (self.omap, self.bulk) = (Values::default(), 0);
+    }
+
     /// The object in the form of a client's answer.
     #[must_use]
     pub fn seen(&self) -> Seen {
@@ -365,10 +369,7 @@ impl Step {
                 keys.iter().for_each(|k| x.omap[at(k)] = id);
             }
             Self::RemoveOmap { key } => o.as_mut().ok_or(ENOENT)?.omap[at(key)] = 0,
-            Self::ClearOmap => {
-                let x = o.as_mut().ok_or(ENOENT)?;
-                (x.omap, x.bulk) = (Values::default(), 0);
-            }
+            Self::ClearOmap => o.as_mut().ok_or(ENOENT)?.clear_omap(),
             Self::Bulk => o.get_or_insert_default().bulk = id,
             Self::CompareAttr { key, of } => {
                 // Write 0 stands for no value, which equals no write's.

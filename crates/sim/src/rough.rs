@@ -35,7 +35,7 @@ pub struct Rough {
 }
 
 impl Rough {
-    /// What a seed draws. `coded` pools have no omap; `small` disks have no room for large objects.
+    /// Draws the sizes of a seed. `coded` pools have no omap; `small` disks have no room for large objects.
     #[must_use]
     pub fn draw(seed: u64, coded: bool, small: bool) -> Self {
         let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
@@ -81,14 +81,35 @@ fn encoded(f: impl FnOnce(&mut Writer)) -> Bytes {
 #[must_use]
 pub fn call(r: &mut Rng, id: u64) -> OsdOp {
     let name = format!("n{}", r.below(6));
-    let number = r.below(3);
-    match r.below(12) {
+    match r.below(6) {
         0 => OsdOp::call("numops", "add", &numops(&name, id % 1000)),
-        1 => OsdOp::call("numops", "mul", &numops(&name, number)),
-        2 => OsdOp::call(
-            "rbd",
+        1 => OsdOp::call("numops", "mul", &numops(&name, r.below(3))),
+        2 => {
+            let method = if r.chance(1, 2) { "get" } else { "put" };
+            OsdOp::call(
+                "refcount",
+                method,
+                &encoded(|w| {
+                    w.versioned(1, 1, |w| {
+                        w.put(&text(&name));
+                        w.bool(true);
+                    });
+                }),
+            )
+        }
+        // An input that no method can read: the refusal must leave the object as it is.
+        3 => OsdOp::call("rbd", "create", &text(&name)),
+        _ => image_call(r, id, &name),
+    }
+}
+
+/// A call that changes the header, the directory or the object map of an image.
+fn image_call(r: &mut Rng, id: u64, name: &str) -> OsdOp {
+    let number = r.below(5000);
+    let (method, input) = match r.below(7) {
+        0 => (
             "create",
-            &encoded(|w| {
+            encoded(|w| {
                 w.u64(1 << 22);
                 w.u8(22);
                 w.u64(1);
@@ -96,64 +117,39 @@ pub fn call(r: &mut Rng, id: u64) -> OsdOp {
                 w.u64(u64::MAX);
             }),
         ),
-        3 => OsdOp::call("rbd", "set_size", &encoded(|w| w.u64(id << 12))),
-        4 => OsdOp::call(
-            "rbd",
+        1 => ("set_size", encoded(|w| w.u64(id << 12))),
+        2 => (
             "metadata_set",
-            &encoded(|w| {
+            encoded(|w| {
                 w.u32(1);
-                w.put(&text(&name));
+                w.put(&text(name));
                 w.put(&text(&id.to_string()));
             }),
         ),
-        5 => OsdOp::call("rbd", "metadata_remove", &encoded(|w| w.put(&text(&name)))),
-        6 => OsdOp::call(
-            "rbd",
+        3 => ("metadata_remove", encoded(|w| w.put(&text(name)))),
+        4 => (
             "dir_add_image",
-            &encoded(|w| {
-                w.put(&text(&name));
+            encoded(|w| {
+                w.put(&text(name));
                 w.put(&text(&format!("id{id}")));
             }),
         ),
-        7 => OsdOp::call(
-            "rbd",
+        5 => (
             "snapshot_add",
-            &encoded(|w| {
-                w.put(&text(&name));
-                w.u64(1 + number);
+            encoded(|w| {
+                w.put(&text(name));
+                w.u64(1 + number % 3);
             }),
         ),
-        8 => OsdOp::call(
-            "rbd",
+        _ => (
             "object_map_resize",
-            &encoded(|w| {
-                w.u64(1 + r.below(5000));
+            encoded(|w| {
+                w.u64(1 + number);
                 w.u8(0);
             }),
         ),
-        9 => OsdOp::call(
-            "refcount",
-            "get",
-            &encoded(|w| {
-                w.versioned(1, 1, |w| {
-                    w.put(&text(&name));
-                    w.bool(true);
-                });
-            }),
-        ),
-        10 => OsdOp::call(
-            "refcount",
-            "put",
-            &encoded(|w| {
-                w.versioned(1, 1, |w| {
-                    w.put(&text(&name));
-                    w.bool(true);
-                });
-            }),
-        ),
-        // An input that no method can read: the refusal must leave the object as it is.
-        _ => OsdOp::call("rbd", "create", &text(&name)),
-    }
+    };
+    OsdOp::call("rbd", method, &input)
 }
 
 fn numops(key: &str, value: u64) -> Bytes {

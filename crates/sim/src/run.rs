@@ -18,20 +18,18 @@ use crate::trace::Trace;
 use crate::witness::Witness;
 use crate::world::{Event, World};
 use base::OsdId;
-use cluster::pool::flag::FULL_QUOTA;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 mod nodes;
+mod quota;
 mod scrubs;
 
 /// Longest time to create a cluster without faults.
 const SETUP_MAX: Time = 300 * SEC;
 /// Longest time until the cluster is clean and all operations are answered, once faults have stopped.
 const HEAL_MAX: Time = 600 * SEC;
-/// Longest time until a pool that has reached its quota is full.
-const FULL_MAX: Time = 60 * SEC;
 /// Longest delay of the operator's commands by a slow link.
 const LATE_ORDERS: Time = 10 * SEC;
 /// Time added to [`HEAL_MAX`] for each PG that waits for a merge: there is one merge for each map.
@@ -356,34 +354,6 @@ impl Run {
             f.held = true;
         }
         self.w.ctx.now() - from
-    }
-
-    /// Lets the pool reach a quota while clients write: recovery, backfill and the trimming of snapshots must end although
-    /// writes wait for space.
-    fn full(&mut self) {
-        let quota =
-            |n: u32| format!(r#"{{"prefix":"osd pool set-quota","pool":"data","field":"max_objects","val":"{n}"}}"#);
-        if let Err(e) = self.command(quota(1)) {
-            return self.w.ctx.violation(e);
-        }
-        let full = |w: &mut World| {
-            let map = oracle::map(w);
-            map.and_then(|m| Some(m.pool(m.pool_by_name("data")?)?.flags & FULL_QUOTA != 0)).unwrap_or(false)
-        };
-        // A pool of one object and less never is.
-        let full = self.advance(FULL_MAX, full);
-        self.load.borrow_mut().held = true;
-        if full && !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) && self.w.ctx.violations.is_empty() {
-            let why = oracle::unclean(&self.w, None).unwrap_or_default();
-            let stuck = self.stuck();
-            self.w.ctx.violation(format!("not clean while the pool is full: {why}; {stuck}"));
-        }
-        self.load.borrow_mut().held = false;
-        if let Err(e) = self.command(quota(0))
-            && self.w.ctx.violations.is_empty()
-        {
-            self.w.ctx.violation(e);
-        }
     }
 
     /// Reports why the cluster did not become clean.
