@@ -36,8 +36,8 @@ wait_for 10 up 2
 start=$(date +%s%N)
 for i in $(seq 20); do timeout 20 rados -p test put "after-$i" "$W/obj-$i"; done
 echo "== 20 writes without the full OSD took $((($(date +%s%N) - start) / 1000000)) ms"
-wait_for 30 grep -q 'osd.2 ended (exit status: 74: its device failed)' "$W/up.out"
-wait_for 30 grep -q 'osd.2 ended (exit status: 75: its file system is full)' "$W/up.out"
+wait_for 30 grep -q 'osd.2 ended (exit status: 74: .*ENOSPC' "$W/up.out"
+wait_for 30 grep -q 'osd.2 ended (exit status: 75: .*bytes free' "$W/up.out"
 expect "times that the failure was logged" "$(ceph log last 1000 | grep -c 'osd.2 stops: its store failed')" 1
 grep -q 'bytes free; this OSD starts when there are' "$W/c/log/osd.2.log"
 

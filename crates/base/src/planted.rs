@@ -63,8 +63,6 @@ pub enum Bug {
     UnknownIsFailure,
     /// The addresses of an MDS that loses its rank are not blocklisted.
     MdsWithoutFence,
-    /// The parts of a push that a session lost are not sent again.
-    PushOnce,
     /// A receiver ignores the later parts of a push.
     ForgetPush,
     /// A write that waits for space keeps its object locked.
@@ -147,7 +145,6 @@ pub const ALL: &[Bug] = &[
     Bug::IgnoreWatchGap,
     Bug::UnknownIsFailure,
     Bug::MdsWithoutFence,
-    Bug::PushOnce,
     Bug::ForgetPush,
     Bug::WaitWithLock,
 ];

@@ -25,6 +25,8 @@ const KEEPALIVE: (Time, Time) = (10 * SEC, 40 * SEC);
 const REFUSED_PAUSE: Time = 100 * MS;
 /// Interval at which a connection attempt over a cut link is repeated.
 const SYN_REPEAT: Time = SEC;
+/// Longest time between two messages of a node that end sessions.
+const LOST_APART: Time = SEC / 2;
 /// Longest time of a connection attempt.
 const CONNECT_MAX: Time = 10 * SEC;
 
@@ -127,8 +129,8 @@ pub struct Net {
     off: Vec<bool>,
     cut: Vec<Vec<u32>>,
     slow: BTreeMap<(NodeId, NodeId), Time>,
-    /// Nodes of which one message in so many to another OSD ends its session.
-    losing: BTreeMap<NodeId, u64>,
+    /// Nodes of which one message in so many to another OSD ends its session, and the time before which none does.
+    losing: BTreeMap<NodeId, (u64, Time)>,
     refused: BTreeMap<(NodeId, SocketAddr), Time>,
     /// Least delay of a message, and the mean of the random delay added to it.
     delay: (Time, Time),
@@ -243,11 +245,15 @@ impl Net {
             let what = || format!("node {node} sends a message {} of {front} and {data} bytes", m.header.kind);
             self.too_large.get_or_insert_with(what);
         }
-        if let Some(one_in) = self.losing.get(&node).copied()
+        if let Some((one_in, from)) = self.losing.get(&node).copied()
+            && now >= from
             && self.conns.get(&key).is_some_and(|c| c.lossless)
             && self.rng.chance(1, one_in)
         {
-            // The receiver refuses the message by ending the session; the sender learns of it.
+            // The receiver refuses the message by ending the session; the sender learns of it. A session takes a while to
+            // begin anew.
+            let pause = self.rng.below(LOST_APART);
+            self.losing.insert(node, (one_in, now + pause));
             if let Some(side) = self.side(key, node, inc) {
                 self.push(key, node, inc, Item::Fin, now);
                 self.pending.push((now, NetEvent::Break(key, side, false)));
@@ -370,7 +376,7 @@ impl Net {
     /// Lets one in so many messages of a node to other OSDs end their session, or none.
     pub fn set_losing(&mut self, node: NodeId, one_in: Option<u64>) {
         match one_in {
-            Some(n) => self.losing.insert(node, n),
+            Some(n) => self.losing.insert(node, (n, 0)),
             None => self.losing.remove(&node),
         };
     }

@@ -273,11 +273,6 @@ fn found_roughly(bug: Bug, only: &[Fault], rough: Rough) {
 }
 
 #[test]
-fn a_push_that_is_sent_once() {
-    found_roughly(Bug::PushOnce, &[Fault::Kill, Fault::Lose], Rough::default());
-}
-
-#[test]
 fn later_parts_of_a_push_that_are_ignored() {
     found_roughly(Bug::ForgetPush, &[Fault::Kill], Rough { large: true, ..Rough::default() });
 }

@@ -200,8 +200,10 @@ impl MonCore {
     fn tick_full_pools(&mut self) {
         let map = self.pending.map(&self.state);
         let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
+        // An OSD that is down or out takes no writes: it must not stop those of the others.
+        let serves = |o| map.is_up(o) && map.is_in(o);
         let tight: BTreeMap<OsdId, u32> =
-            map.osds().filter(|o| map.state(*o) & all != 0).map(|o| (o, map.state(o))).collect();
+            map.osds().filter(|o| serves(*o) && map.state(*o) & all != 0).map(|o| (o, map.state(o))).collect();
         for (id, pool) in map.pools.iter() {
             let mut bits = 0;
             if !tight.is_empty() {

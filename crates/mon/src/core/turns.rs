@@ -8,7 +8,7 @@
 //!  1. The messages of a session are handled in the order of their arrival.
 //!  2. A session whose unsent answers reach the host's bound is not served until the host reports them sent
 //!     ([`MonCore::output_full`]).
-//!  3. A session with [`HOLD`] waiting messages is held: the host reads no more of it until [`RELEASE`] are left.
+//!  3. A session with `HOLD` waiting messages is held: the host reads no more of it until `RELEASE` are left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

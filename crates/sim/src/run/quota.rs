@@ -25,10 +25,20 @@ impl Run {
         // A pool of one object and less never is.
         let full = self.advance(FULL_MAX, full);
         self.load.borrow_mut().held = true;
-        if full && !self.advance(HEAL_MAX, |w| oracle::unclean(w, None).is_none()) && self.w.ctx.violations.is_empty() {
-            let why = oracle::unclean(&self.w, None).unwrap_or_default();
-            let stuck = self.stuck();
-            self.w.ctx.violation(format!("not clean while the pool is full: {why}; {stuck}"));
+        // Objects with waiting writes move, too.
+        for step in ["out", "in"] {
+            if full
+                && self.w.ctx.violations.is_empty()
+                && let Err(e) = self.command(format!(r#"{{"prefix":"osd {step}","ids":["0"]}}"#))
+            {
+                self.w.ctx.violation(e);
+            }
+            let clean = |w: &mut World| oracle::unclean(w, None).is_none();
+            if full && !self.advance(HEAL_MAX, clean) && self.w.ctx.violations.is_empty() {
+                let why = oracle::unclean(&self.w, None).unwrap_or_default();
+                let stuck = self.stuck();
+                self.w.ctx.violation(format!("not clean while the pool is full: {why}; {stuck}"));
+            }
         }
         self.load.borrow_mut().held = false;
         if let Err(e) = self.command(quota(0))

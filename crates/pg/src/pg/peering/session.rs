@@ -33,7 +33,6 @@ use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
 use base::OsdId;
-use base::planted::{Bug, acts};
 use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -471,7 +470,7 @@ impl Pg {
                 messages.push((o, Body::Pull { head: head.clone(), need, urgent }.encode()));
             }
         }
-        for id in self.peers.pushes.keys().filter(|_| !acts(Bug::PushOnce)) {
+        for id in self.peers.pushes.keys() {
             if let Some(Work::Push(j)) = self.plans.get(id).map(|p| &p.work)
                 && let PushJob { to: o, sent: Some(part), .. } = &**j
                 && to(*o)
