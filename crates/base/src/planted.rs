@@ -65,8 +65,6 @@ pub enum Bug {
     MdsWithoutFence,
     /// A receiver ignores the later parts of a push.
     ForgetPush,
-    /// A write that waits for space keeps its object locked.
-    WaitWithLock,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -146,7 +144,6 @@ pub const ALL: &[Bug] = &[
     Bug::UnknownIsFailure,
     Bug::MdsWithoutFence,
     Bug::ForgetPush,
-    Bug::WaitWithLock,
 ];
 
 #[cfg(feature = "planted")]

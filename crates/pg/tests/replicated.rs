@@ -202,7 +202,7 @@ fn an_object_unreadable_during_a_push_is_taken_from_another_copy() {
         c.run(5_000);
         c.crash(2);
         // Recovery by log in some runs, by backfill in others.
-        c.run(if seed % 2 == 0 { 20_000 } else { 100_000 });
+        c.run(if seed % 2 == 0 { 60_000 } else { 100_000 });
         c.load = false;
         c.run(10_000);
         for object in 0..6 {

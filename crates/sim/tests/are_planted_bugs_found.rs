@@ -276,8 +276,3 @@ fn found_roughly(bug: Bug, only: &[Fault], rough: Rough) {
 fn later_parts_of_a_push_that_are_ignored() {
     found_roughly(Bug::ForgetPush, &[Fault::Kill], Rough { large: true, ..Rough::default() });
 }
-
-#[test]
-fn a_wait_for_space_that_locks() {
-    found_roughly(Bug::WaitWithLock, &[Fault::Kill, Fault::OutIn], Rough { quota: true, ..Rough::default() });
-}

@@ -8,6 +8,8 @@ use cluster::pool::flag::FULL_QUOTA;
 
 /// Longest time until a pool that has reached its quota is full.
 const FULL_MAX: Time = 60 * SEC;
+/// Time for which an OSD is out while the pool is full.
+const AWAY: Time = 60 * SEC;
 
 impl Run {
     /// Lets the pool reach a quota while clients write: recovery, backfill and the trimming of snapshots must end although
@@ -34,7 +36,10 @@ impl Run {
                 self.w.ctx.violation(e);
             }
             let clean = |w: &mut World| oracle::unclean(w, None).is_none();
-            if full && !self.advance(HEAL_MAX, clean) && self.w.ctx.violations.is_empty() {
+            if step == "out" {
+                // Without it some PGs may have no place for all copies.
+                self.advance(AWAY, clean);
+            } else if full && !self.advance(HEAL_MAX, clean) && self.w.ctx.violations.is_empty() {
                 let why = oracle::unclean(&self.w, None).unwrap_or_default();
                 let stuck = self.stuck();
                 self.w.ctx.violation(format!("not clean while the pool is full: {why}; {stuck}"));

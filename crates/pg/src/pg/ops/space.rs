@@ -13,7 +13,6 @@ use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::report::Stage;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
-use base::planted::{Bug, acts};
 use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,10 +51,8 @@ impl Pg {
     /// Parks a plan until there is space. It gives up its lock and what it has read.
     pub(in crate::pg) fn park_without_space(&mut self, mut plan: Box<Plan>, stage: Stage, store: &mut dyn ObjectStore) {
         store.release(self.tag(plan.id));
-        if !acts(Bug::WaitWithLock) {
-            self.unlock(&plan);
-            plan.holds = false;
-        }
+        self.unlock(&plan);
+        plan.holds = false;
         (plan.reads, plan.copied, plan.long, plan.progress) = (None, None, None, None);
         plan.stage = stage;
         if let Some(key) = ordered(&plan) {
