@@ -78,6 +78,9 @@ impl Pg {
         p.damage.rest();
         p.reservation.rest();
         p.incoming.rest();
+        if let Some(pieces) = p.pieces.used() {
+            pieces.forget_taken();
+        }
         p.pieces.rest();
         queue(&mut p.unacked);
         queue(&mut p.apply);

@@ -119,6 +119,13 @@ impl Pieces {
         }
     }
 
+    /// Forgets the messages that were taken, at rest. A repetition of one is handled once more, which all bear.
+    pub(in crate::pg) fn forget_taken(&mut self) {
+        if !self.awaits() {
+            self.taken = VecDeque::new();
+        }
+    }
+
     fn taken(&mut self, from: PeerId, id: u64) {
         if self.taken.len() >= PIECES_DONE {
             self.taken.pop_front();
