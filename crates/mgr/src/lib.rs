@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balance;
 pub mod files;
 pub mod host;
 pub mod images;

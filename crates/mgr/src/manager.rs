@@ -3,6 +3,7 @@
 //! The process with the role manages sessions and permissions. All state here is volatile: reports fill it again within
 //! one report period. While a separate manager is active, its digest replaces the reports.
 
+use crate::balance::Balancer;
 use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
 use crate::stats::mds::MdsCounters;
@@ -54,6 +55,8 @@ pub struct Manager {
     pub mds: MdsCounters,
     /// Daemons of services: gateways, mirrors, ….
     pub services: ServiceMap,
+    /// The balancer.
+    pub balancer: Balancer,
     /// Active image queries to OSDs.
     queries: Queries,
     /// Queries to MDS daemons about clients.
@@ -73,6 +76,7 @@ impl Manager {
             stats: PgStats::default(),
             mds: MdsCounters::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
+            balancer: Balancer::default(),
             queries: Queries::default(),
             mds_queries: Vec::new(),
             mds_counted: BTreeMap::new(),

@@ -25,12 +25,16 @@ const OLDER: &str = "16.2.15";
 
 /// Rows and profiles that the two releases judge differently.
 const CHANGED: &[(&str, &str, &str)] = &[
+    ("balancer execute", "profile read-only", "16.2 asks for rw"),
+    ("balancer optimize", "profile read-only", "16.2 asks for rw"),
     ("rbd task cancel", "profile rbd-read-only", "20.2 asks for rw"),
     ("rbd task cancel", "profile read-only", "20.2 asks for rw"),
 ];
 
 /// Rows and profiles that this program refuses and Ceph grants.
 const STRICTER: &[(&str, &str, &str)] = &[
+    ("balancer execute", "profile read-only", NO_READ),
+    ("balancer optimize", "profile read-only", NO_READ),
     ("osd blacklist", READ_ONLY, NO_LOCKS),
     ("osd blacklist #add", READ_ONLY, NO_LOCKS),
     ("osd blocklist", READ_ONLY, NO_LOCKS),
@@ -43,6 +47,7 @@ const STRICTER: &[(&str, &str, &str)] = &[
 ];
 const ONE_ONLY: &str =
     "who breaks a lock shuts out one client; with the word before it the same text is a whole network";
+const NO_READ: &str = "20.2 judges by how the text of the command begins; a reader moves no data";
 const READ_ONLY: &str = "profile rbd-read-only";
 const NO_LOCKS: &str = "who only reads images takes no locks, and need shut out nobody";
 

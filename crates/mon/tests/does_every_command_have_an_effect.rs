@@ -48,20 +48,6 @@ fn the_flag_for_several_file_systems_decides_on_a_second_one() {
 }
 
 #[test]
-fn balancer_commands_say_that_there_is_none() {
-    let (mut c, admin) = cluster();
-    refused(&mut c, admin, &json!({ "prefix": "balancer on" }), "does not have it");
-    refused(&mut c, admin, &json!({ "prefix": "balancer mode", "mode": "upmap" }), "does not have it");
-    refused(&mut c, admin, &json!({ "prefix": "balancer eval" }), "does not have it");
-    // The balancer is already off.
-    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "balancer off" }), "");
-    assert_eq!((rc, rs.as_str()), (0, "there is no balancer in this manager"));
-    let s = show(&mut c, admin, "balancer status");
-    assert_eq!((&s["active"], &s["mode"]), (&json!(false), &json!("none")));
-    assert_eq!(s["no_optimization_needed"], false, "nobody has looked");
-}
-
-#[test]
 fn missing_modules_cannot_be_enabled() {
     let (mut c, admin) = cluster();
     let enable = |name: &str| json!({ "prefix": "mgr module enable", "module": name });
@@ -128,13 +114,14 @@ fn options_that_no_daemon_reads_are_stored_with_a_note() {
         ("global", "bluestore_cache_size", "1G"),
         ("osd.0", "rocksdb_perf", "true"),
         ("mon", "mon_op_complaint_time", "5"),
-        ("mgr", "mgr/balancer/mode", "upmap"),
+        ("mgr", "mgr/telemetry/channel_ident", "true"),
     ] {
         assert!(set(who, name, value).contains("without effect"), "{who} {name}");
     }
-    // Daemons of this program read the first four options; clients and Ceph's daemons the others.
+    // Daemons of this program read the first five options; clients and Ceph's daemons the others.
     for (who, name, value) in [
         ("osd", "osd_max_backfills", "2"),
+        ("mgr", "mgr/balancer/upmap_max_deviation", "2"),
         ("global", "osd_heartbeat_grace", "30"),
         ("mon", "mon_allow_pool_delete", "true"),
         ("client", "rbd_cache", "false"),

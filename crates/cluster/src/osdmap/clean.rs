@@ -21,7 +21,7 @@ pub struct RuleOsds {
 
 impl RuleOsds {
     /// Computes what the checks of one rule need.
-    fn learn(&mut self, crush: &Arc<CrushMap>, rule: u8) {
+    pub fn learn(&mut self, crush: &Arc<CrushMap>, rule: u8) {
         if self.crush.as_ref().is_none_or(|c| !Arc::ptr_eq(c, crush)) {
             self.rules.clear();
             self.parents = crush.parents();
@@ -30,13 +30,21 @@ impl RuleOsds {
         self.rules.entry(rule).or_insert_with(|| crush.rule_osd_shares(rule.into()));
     }
 
-    /// True if the rule chooses the OSD.
-    fn chooses(&self, rule: u8, o: OsdId) -> bool {
+    /// True if the rule, which was learnt, chooses the OSD.
+    #[must_use]
+    pub fn chooses(&self, rule: u8, o: OsdId) -> bool {
         self.rules.get(&rule).and_then(|s| s.get(&o.0)).is_some_and(|w| *w > 0.0)
     }
 
+    /// The share of each OSD in the placements of a rule that was learnt. The shares add up to 1.
+    #[must_use]
+    pub fn shares(&self, rule: u8) -> Option<&BTreeMap<i32, f32>> {
+        self.rules.get(&rule)
+    }
+
     /// The bucket of a type above an OSD.
-    fn above(&self, o: OsdId, kind: i32) -> Option<i32> {
+    #[must_use]
+    pub fn above(&self, o: OsdId, kind: i32) -> Option<i32> {
         let crush = self.crush.as_ref()?;
         let mut at = o.0;
         for _ in 0..crate::crush::MAX_DEPTH {
@@ -171,8 +179,9 @@ impl OsdMap {
     }
 
     /// True if the OSDs of a set are in the failure domains that the pool's rule asks for
-    /// (`CrushWrapper::verify_upmap`).
-    fn keeps_apart(&self, pool: &PgPool, set: &[OsdId], rules: &RuleOsds) -> bool {
+    /// (`CrushWrapper::verify_upmap`). `rules` has learnt the rule.
+    #[must_use]
+    pub fn keeps_apart(&self, pool: &PgPool, set: &[OsdId], rules: &RuleOsds) -> bool {
         let Some(rule) = self.crush.rule(pool.crush_rule.into()) else { return false };
         rule.steps.iter().filter(|s| s.arg2 > 0).all(|s| {
             let mut there = set.iter().filter(|o| **o != OsdId::NONE).filter_map(|o| rules.above(*o, s.arg2));

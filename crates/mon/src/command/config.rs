@@ -83,6 +83,13 @@ pub(crate) fn mon_option(state: &ClusterState, name: &str) -> String {
         .unwrap_or_default()
 }
 
+/// The options of a module of the manager role, without `prefix` (`mgr/balancer/`).
+pub(crate) fn mgr_options(state: &ClusterState, prefix: &str) -> BTreeMap<String, String> {
+    let me = AuthName { kind: EntityKind::MGR, id: state.mon_name.clone() };
+    let all = effective(state, &me).into_iter();
+    all.filter_map(|(k, (_, v))| Some((k.strip_prefix(prefix)?.to_owned(), v))).collect()
+}
+
 fn subject(state: &ClusterState, name: &AuthName) -> Subject {
     let mut s = Subject::default();
     if name.kind == EntityKind::OSD

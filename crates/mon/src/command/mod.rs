@@ -31,6 +31,7 @@ pub mod sig;
 pub mod text;
 
 mod auth;
+mod balancer;
 pub(crate) mod config;
 mod config_key;
 mod crash;
@@ -64,6 +65,7 @@ mod pool_snap;
 mod profile;
 mod rbd;
 mod render;
+mod reweight;
 mod scrub;
 pub(crate) mod status;
 mod tell;
@@ -296,6 +298,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_safe::COMMANDS,
     osd_map::COMMANDS,
     osd_misc::COMMANDS,
+    reweight::COMMANDS,
     hold::COMMANDS,
     profile::COMMANDS,
     crush_show::COMMANDS,
@@ -319,6 +322,7 @@ const TABLES: &[&[Cmd]] = &[
     fs::volume::COMMANDS,
     fs::authorize::COMMANDS,
     versions::COMMANDS,
+    balancer::COMMANDS,
     modules::COMMANDS,
     crash::COMMANDS,
     device::COMMANDS,

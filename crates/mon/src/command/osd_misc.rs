@@ -1,5 +1,4 @@
-//! OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools, reweighting by
-//! load.
+//! OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools.
 
 use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
 use crate::core::cluster_state::CommandOutcome;
@@ -31,22 +30,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd tier rm-overlay pool:Poolname", "osd", "rw", 0, tier, TIERS),
     cmd("osd tier remove-overlay pool:Poolname", "osd", "rw", cf::DEPRECATED, tier, TIERS),
     cmd("osd tier add-cache pool:Poolname tierpool:Poolname size:Int[0]", "osd", "rw", 0, tier, TIERS),
-    cmd(
-        "osd reweight-by-utilization oload:Int? max_change:Float? max_osds:Int? no_increasing:Choices(--no-increasing)?",
-        "osd",
-        "rw",
-        cf::MGR,
-        by_load,
-        "reweight OSDs by their usage (not supported)",
-    ),
-    cmd(
-        "osd reweight-by-pg oload:Int? max_change:Float? max_osds:Int? pools:Poolname*?",
-        "osd",
-        "rw",
-        cf::MGR,
-        by_load,
-        "reweight OSDs by their PGs (not supported)",
-    ),
 ];
 
 fn tier(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -58,11 +41,4 @@ fn tier(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
     }
     refuse(errno::EOPNOTSUPP, "cache tiering is not supported")
-}
-
-fn by_load(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    refuse(
-        errno::EOPNOTSUPP,
-        "reweighting by load is not supported yet: set weights with 'osd reweight', or use pg-upmap",
-    )
 }

@@ -474,6 +474,8 @@ pub enum CommandEffect {
     Restart,
     /// Hand work to the host, which gives the answer.
     Job(HostJob),
+    /// Change the state of the balancer.
+    Balancer(mgr::balance::BalancerChange),
 }
 
 /// A command that needs a client of the cluster, so the host runs it.

@@ -238,6 +238,7 @@ impl MonCore {
                     self.state.options.settings = *s;
                     self.state.options.apply_settings();
                 }
+                CommandEffect::Balancer(b) => self.state.mgr.balancer.change(b, self.now),
                 // `delegate` has already taken the job.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),

@@ -9,6 +9,7 @@ pub mod access;
 pub mod advance;
 mod audit;
 mod auth_host;
+pub mod balance;
 mod batch;
 pub mod clocks;
 pub mod cluster_state;

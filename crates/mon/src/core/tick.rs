@@ -65,6 +65,7 @@ impl MonCore {
         self.tick_purged_snaps();
         self.tick_pg_num();
         self.tick_overrides();
+        self.tick_balance();
         self.tick_fs();
         self.tick_mutes();
         self.tick_trim();

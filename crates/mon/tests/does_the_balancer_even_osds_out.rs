@@ -1,0 +1,248 @@
+//! Does the balancer even out the OSDs of a cluster, step by step, and rest where it should?
+
+mod support;
+
+use base::{OsdId, PgId, PoolId};
+use mgr::balance::Spread;
+use mon::core::cluster_state::Role;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use support::*;
+use wire::msg::MPgStats;
+use wire::types::{OsdStat, PgStat, StoreStatfs, pg_state};
+
+const OSDS: i32 = 12;
+const PGS: u32 = 128;
+
+struct Field {
+    c: Cluster,
+    admin: u64,
+    pool: PoolId,
+    seq: u64,
+}
+
+impl Field {
+    fn new() -> Self {
+        let (mut c, admin, _) = Cluster::with_osds(OSDS);
+        let mut f = {
+            c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": PGS, "pgp_num": PGS }));
+            let pool = c.map().pool_by_name("p").unwrap();
+            Self { c, admin, pool, seq: 0 }
+        };
+        f.report(0, 0);
+        f
+    }
+
+    /// Every PG reports itself clean with 100 objects, `degraded` and `misplaced` of them lacking a copy or in the wrong
+    /// place.
+    fn report(&mut self, degraded: i64, misplaced: i64) {
+        self.report_used(degraded, misplaced, [1 << 39; OSDS as usize]);
+    }
+
+    /// The same, with the bytes that are available on each OSD of 1 TiB.
+    fn report_used(&mut self, degraded: i64, misplaced: i64, available: [i64; OSDS as usize]) {
+        self.seq += 1;
+        let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
+        for seed in 0..PGS {
+            let pg = PgId { pool: self.pool, seed };
+            let at = self.c.map().pg_to_up_acting(pg);
+            let mut s = PgStat {
+                reported_epoch: self.c.map().epoch,
+                reported_seq: self.seq,
+                up: at.up.to_vec(),
+                acting: at.acting.to_vec(),
+                up_primary: at.up_primary,
+                acting_primary: at.acting_primary,
+                ..PgStat::default()
+            };
+            s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+            let sum = &mut s.stats.sum;
+            (sum.num_objects, sum.num_object_copies, sum.num_bytes) = (100, 300, 100 << 20);
+            (sum.num_objects_degraded, sum.num_objects_misplaced) = (degraded, misplaced);
+            by.entry(at.acting_primary).or_default().insert(pg, s);
+        }
+        for o in 0..OSDS {
+            let osd_stat = OsdStat {
+                statfs: StoreStatfs { total: 1 << 40, available: available[o as usize], ..StoreStatfs::default() },
+                ..OsdStat::default()
+            };
+            let pg_stat = by.remove(&OsdId(o)).unwrap_or_default();
+            let s = self.c.osd_session(o, osd_addr(o), Role::Mgr);
+            self.c.send(s, &MPgStats { fsid: FSID, osd_stat, pg_stat, ..MPgStats::default() });
+            self.c.close(s);
+        }
+    }
+
+    fn worst(&self) -> f64 {
+        let spread = Spread::of(self.c.map(), |_, _| 0.0);
+        let p = &spread.pools[&self.pool];
+        p.targets().map(|(o, _)| p.deviation(o).abs()).fold(0.0, f64::max)
+    }
+
+    fn status(&mut self) -> Value {
+        serde_json::from_str(&self.c.ok(self.admin, &json!({ "prefix": "balancer status" }))).unwrap()
+    }
+
+    fn items(&self) -> usize {
+        self.c.map().pg_upmap_items.len()
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.c.ok(self.admin, &json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
+    }
+}
+
+#[test]
+fn runs_move_little_at_a_time_until_all_is_even() {
+    let mut f = Field::new();
+    assert!(f.worst() > 1.0, "the test begins even: {}", f.worst());
+    let mut last = 0;
+    for run in 0.. {
+        assert!(run < 30, "still uneven: {}", f.worst());
+        f.c.ticks(60);
+        f.report(0, 0);
+        if f.status()["no_optimization_needed"] == true {
+            break;
+        }
+        let n = f.items();
+        assert!(n <= last + 10, "at most `upmap_max_optimizations` PGs move in a run: {last} -> {n}");
+        last = n;
+    }
+    assert!(f.worst() <= 1.0 + 1e-9, "{}", f.worst());
+    let s = f.status();
+    assert!(s["optimize_result"].as_str().unwrap().contains("distribution is already perfect"), "{s}");
+    // At rest it costs no map.
+    let epoch = f.c.map().epoch;
+    f.c.ticks(200);
+    assert_eq!(f.c.map().epoch, epoch);
+}
+
+#[test]
+fn it_waits_while_objects_are_degraded_or_misplaced() {
+    let mut f = Field::new();
+    for (degraded, misplaced, text) in [(1, 0, "are degraded"), (0, 20, "are misplaced")] {
+        f.report(degraded, misplaced);
+        f.c.ticks(61);
+        let s = f.status();
+        assert!(s["optimize_result"].as_str().unwrap().contains(text), "{s}");
+        assert_eq!((f.items(), &s["no_optimization_needed"]), (0, &json!(false)));
+    }
+    f.report(0, 0);
+    f.c.ticks(61);
+    assert!(f.items() > 0);
+}
+
+#[test]
+fn off_is_off_and_pools_limit_it() {
+    let mut f = Field::new();
+    f.c.ok(f.admin, &json!({ "prefix": "balancer off" }));
+    assert_eq!(f.status()["active"], false);
+    f.c.ticks(200);
+    assert_eq!(f.items(), 0);
+    f.c.ok(f.admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));
+    f.c.ok(f.admin, &json!({ "prefix": "balancer pool add", "pools": ["q"] }));
+    assert_eq!(f.c.ok(f.admin, &json!({ "prefix": "balancer pool ls" })).replace([' ', '\n'], ""), "[\"q\"]");
+    let (rc, rs, _) = f.c.command(f.admin, &json!({ "prefix": "balancer pool add", "pools": ["none"] }), "");
+    assert_eq!((rc, rs.as_str()), (-22, "pool(s) ['none'] not found"));
+    f.c.ok(f.admin, &json!({ "prefix": "balancer pool rm", "pools": ["q"] }));
+    assert_eq!(f.c.ok(f.admin, &json!({ "prefix": "balancer pool ls" })), "");
+    f.c.ok(
+        f.admin,
+        &json!({ "prefix": "osd pool delete", "pool": "q", "pool2": "q", "yes_i_really_really_mean_it": true }),
+    );
+    f.c.ok(f.admin, &json!({ "prefix": "balancer on" }));
+    f.c.ticks(3);
+    assert!(f.items() > 0, "it begins at once: {}", f.status());
+}
+
+#[test]
+fn an_operator_makes_judges_and_carries_out_a_plan() {
+    let mut f = Field::new();
+    let cmd = |prefix: &str, plan: &str| json!({ "prefix": prefix, "plan": plan });
+    let (rc, rs, _) = f.c.command(f.admin, &cmd("balancer optimize", "a"), "");
+    assert_eq!((rc, rs.as_str()), (-22, "Balancer enabled, disable to optimize manually"));
+    f.c.ok(f.admin, &json!({ "prefix": "balancer off" }));
+    f.set("mgr/balancer/upmap_max_optimizations", "1000");
+    f.set("target_max_misplaced_ratio", "0.5");
+    f.c.ok(f.admin, &cmd("balancer optimize", "a"));
+    assert_eq!(f.status()["plans"], json!(["a"]));
+    let score = |f: &mut Field, of: Option<&str>| -> f64 {
+        let mut cmd = json!({ "prefix": "balancer eval" });
+        if let Some(o) = of {
+            cmd["option"] = o.into();
+        }
+        let out = f.c.ok(f.admin, &cmd);
+        assert!(out.ends_with("(lower is better)\n"), "{out}");
+        out.split("score ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    let (now, planned, pool) = (score(&mut f, None), score(&mut f, Some("a")), score(&mut f, Some("p")));
+    assert!(planned < now && (now - pool).abs() < 1e-9, "{now} {planned} {pool}");
+    let shown = f.c.ok(f.admin, &cmd("balancer show", "a"));
+    let n = shown.lines().filter(|l| l.starts_with("ceph osd pg-upmap-items ")).count();
+    assert!(n > 0, "{shown}");
+    let dump: Value = serde_json::from_str(&f.c.ok(f.admin, &cmd("balancer dump", "a"))).unwrap();
+    assert_eq!(dump["new_pg_upmap_items"].as_array().unwrap().len(), n);
+    f.c.ok(f.admin, &cmd("balancer execute", "a"));
+    assert_eq!((f.items(), f.worst() <= 1.0 + 1e-9), (n, true));
+    assert!((score(&mut f, None) - planned).abs() < 1e-9, "what was planned came about");
+    assert_eq!(f.c.command(f.admin, &cmd("balancer show", "a"), "").0, -2, "a plan is carried out once");
+    let (rc, ..) = f.c.command(f.admin, &cmd("balancer optimize", "b"), "");
+    assert_eq!(rc, -114, "nothing is left to do");
+    assert_eq!(f.status()["plans"], json!([]));
+}
+
+#[test]
+fn modes_that_are_not_served_are_refused() {
+    let mut f = Field::new();
+    let mode = |m: &str| json!({ "prefix": "balancer mode", "mode": m });
+    for m in ["crush-compat", "read", "upmap-read"] {
+        let (rc, rs, _) = f.c.command(f.admin, &mode(m), "");
+        assert!(rc == -95 && rs.contains("not supported"), "{rs}");
+    }
+    f.c.ok(f.admin, &mode("none"));
+    f.c.ticks(61);
+    assert!(f.status()["optimize_result"].as_str().unwrap().contains("choose a valid mode first"));
+    assert_eq!(f.items(), 0);
+    f.c.ok(f.admin, &mode("upmap"));
+    f.c.ticks(61);
+    assert!(f.items() > 0);
+}
+
+#[test]
+fn osds_that_are_nearly_full_get_nothing_by_the_balancer() {
+    let mut f = Field::new();
+    let mut free = [1 << 39; OSDS as usize];
+    let spread = Spread::of(f.c.map(), |_, _| 0.0);
+    let p = &spread.pools[&f.pool];
+    let emptiest = p.targets().map(|(o, _)| o).min_by(|a, b| p.deviation(*a).total_cmp(&p.deviation(*b))).unwrap();
+    free[emptiest.0 as usize] = 1 << 36;
+    let before = p.count(emptiest);
+    f.report_used(0, 0, free);
+    for _ in 0..5 {
+        f.c.ticks(60);
+        f.report_used(0, 0, free);
+    }
+    assert!(f.items() > 0);
+    let after = Spread::of(f.c.map(), |_, _| 0.0).pools[&f.pool].count(emptiest);
+    assert!(after <= before, "{before} -> {after}");
+}
+
+#[test]
+fn the_fullest_osds_lose_weight_and_a_trial_changes_nothing() {
+    let mut f = Field::new();
+    let mut free = [1 << 39; OSDS as usize];
+    (free[3], free[7]) = (1 << 36, 3 << 38);
+    f.report_used(0, 0, free);
+    let cmd = |prefix: &str| json!({ "prefix": prefix, "oload": 110 });
+    let trial = f.c.ok(f.admin, &cmd("osd test-reweight-by-utilization"));
+    assert!(trial.contains("osd.3 weight 1.0000 -> 0.9500\n"), "{trial}");
+    assert!(trial.contains("\noload 110\nmax_change 0.05\nmax_change_osds 4\naverage_utilization "), "{trial}");
+    assert_eq!(f.c.map().weight(OsdId(3)), 0x1_0000);
+    let real = f.c.ok(f.admin, &cmd("osd reweight-by-utilization"));
+    assert_eq!(real, trial);
+    assert_eq!((f.c.map().weight(OsdId(3)), f.c.map().weight(OsdId(7))), (62_259, 0x1_0000));
+    let (rc, rs, _) = f.c.command(f.admin, &json!({ "prefix": "osd reweight-by-pg", "oload": 100 }), "");
+    assert!(rc == -22 && rs.contains("percentage higher than 100"), "{rs}");
+    let many = f.c.ok(f.admin, &json!({ "prefix": "osd test-reweight-by-pg", "oload": 101, "pools": ["p"] }));
+    assert!(many.starts_with("moved ") && many.contains(" weight 1.0000 -> 0.9"), "{many}");
+}
