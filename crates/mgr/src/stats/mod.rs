@@ -8,18 +8,25 @@
 //!  1. `pool(p)` and `sum()` equal the sums over all PGs held; each report updates them.
 //!  2. Of two reports of a PG the one with the greater (epoch, sequence) counts; an older one is ignored.
 //!  3. Space is that of OSDs that exist and are in.
+//!  4. What is asked for each second, by each map or by `status` and `health` is answered from the index and the sums,
+//!     without a look at each PG.
 
 pub mod autoscale;
+mod index;
 pub mod mds;
+mod pgs;
 mod progress;
 mod rate;
 pub mod space;
 
+pub use index::{Load, NOTABLE, Scrub};
 pub use progress::RecoveryEvent;
 pub use rate::{Rate, Rates};
 
 use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
 use cluster::{IntervalSet, OsdMap};
+use index::Index;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::types::{OsdStat, PgCount, PgMapDigest, PgStat, PoolStat, StoreStatfs, pg_state};
 
@@ -63,10 +70,13 @@ pub struct PgStats {
     num_by_pool: BTreeMap<PoolId, i64>,
     sum: PoolStat,
     by_state: BTreeMap<u64, i64>,
+    index: Index,
+    /// Number of PGs that queries looked at.
+    walked: Cell<u64>,
     /// Whether each OSD was down at the last map, and since when it is up.
     synced: Vec<(OsdId, bool, Epoch)>,
-    /// True if a report came since whose primary is down or was started again.
-    late: bool,
+    /// PGs with a report since whose primary is down or was started again.
+    late: BTreeSet<PgId>,
     /// Number of PGs that new maps were compared with.
     looked_at: u64,
     rates: Rates,
@@ -111,7 +121,9 @@ impl PgStats {
                     || old.state() & pg_state::STALE != 0
             });
             if newer {
-                self.late |= is_old(map, st);
+                if is_old(map, st) {
+                    self.late.insert(*id);
+                }
                 self.put(*id, st.clone());
             }
         }
@@ -147,17 +159,19 @@ impl PgStats {
         if let Some(f) = &self.foreign {
             return f.digest.purged_snaps.iter().find(|(p, _)| *p == pool).map(|(_, v)| set(v));
         }
-        let mut all: Option<IntervalSet> = None;
-        let mut n = 0;
-        for (_, st) in self.pgs_of(pool) {
-            n += 1;
-            let one = set(&st.purged_snaps);
-            all = Some(match all {
-                None => one,
-                Some(a) => intersection(&a, &one),
-            });
+        if !self.is_complete(pool, pg_num) {
+            return None;
         }
-        all.filter(|_| n >= pg_num)
+        let mut all: Option<IntervalSet> = None;
+        for (_, st) in self.pgs_of(pool) {
+            let one = set(&st.purged_snaps);
+            let both = all.map_or_else(|| one.clone(), |a| intersection(&a, &one));
+            if both.is_empty() {
+                return Some(both);
+            }
+            all = Some(both);
+        }
+        all
     }
 
     /// Available bytes of a CRUSH rule, if a separate manager reported them.
@@ -206,19 +220,19 @@ impl PgStats {
         for o in down {
             self.health.remove(&o);
         }
-        // All PGs are looked at only if an OSD changed, or if a report came that was old already.
+        // Only PGs of changed OSDs are looked at, and those with a report that was old when it came.
         let osds: Vec<_> = map.osds().map(|o| (o, map.is_down(o), map.info(o).up_from)).collect();
-        if osds == self.synced && !self.late {
-            return;
+        let mut look = std::mem::take(&mut self.late);
+        if osds != self.synced {
+            let (old, new) = (BTreeSet::from_iter(self.synced.iter()), BTreeSet::from_iter(osds.iter()));
+            for (o, ..) in old.symmetric_difference(&new) {
+                look.extend(self.index.of_primary(*o));
+            }
+            self.synced = osds;
         }
-        (self.synced, self.late) = (osds, false);
-        self.looked_at += self.pgs.len() as u64;
-        let stale: Vec<PgId> = self
-            .pgs
-            .iter()
-            .filter(|(_, s)| s.state() & pg_state::STALE == 0 && is_old(map, s))
-            .map(|(id, _)| *id)
-            .collect();
+        self.looked_at += look.len() as u64;
+        let is_stale = |id: &PgId| self.pgs.get(id).is_some_and(|s| s.state() & pg_state::STALE == 0 && is_old(map, s));
+        let stale: Vec<PgId> = look.into_iter().filter(is_stale).collect();
         for id in stale {
             if let Some(mut s) = self.pgs.get(&id).cloned() {
                 s.set_state(s.state() | pg_state::STALE);
@@ -262,11 +276,13 @@ impl PgStats {
         self.pools.entry(id.pool).or_default().add_pg(&st);
         *self.num_by_pool.entry(id.pool).or_default() += 1;
         *self.by_state.entry(st.state()).or_default() += 1;
+        self.index.put(id, &st);
         self.pgs.insert(id, st);
     }
 
     fn take(&mut self, id: PgId) {
         let Some(old) = self.pgs.remove(&id) else { return };
+        self.index.take(id, &old);
         sub_pg(&mut self.sum, &old);
         if let Some(p) = self.pools.get_mut(&id.pool) {
             sub_pg(p, &old);
@@ -304,7 +320,17 @@ impl PgStats {
 
     /// Statistics of all PGs that have reported.
     pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &PgStat)> {
-        self.pgs.iter()
+        self.pgs.iter().inspect(|_| self.walk())
+    }
+
+    fn walk(&self) {
+        self.walked.set(self.walked.get() + 1);
+    }
+
+    /// Number of PGs that queries have looked at, one after the other, since the process began.
+    #[must_use]
+    pub fn walked(&self) -> u64 {
+        self.walked.get()
     }
 
     /// Number of PGs that new maps were compared with so far; a map in which no OSD changes is compared with none.
@@ -327,7 +353,7 @@ impl PgStats {
 
     /// Statistics of the PGs of a pool.
     pub fn pgs_of(&self, pool: PoolId) -> impl Iterator<Item = (&PgId, &PgStat)> {
-        self.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX })
+        self.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).inspect(|_| self.walk())
     }
 
     /// Statistics of a PG.
@@ -372,17 +398,6 @@ impl PgStats {
     #[must_use]
     pub fn is_complete(&self, id: PoolId, pg_num: u32) -> bool {
         self.foreign.is_some() || self.num_by_pool.get(&id).is_some_and(|n| *n >= i64::from(pg_num))
-    }
-
-    /// PGs of the map that have not reported since the process started, at most `most`.
-    #[must_use]
-    pub fn silent_pgs(&self, map: &OsdMap, most: usize) -> Vec<PgId> {
-        let silent = map.pools.iter().filter(|(id, p)| !self.is_complete(**id, p.pg_num));
-        silent
-            .flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed }))
-            .filter(|pg| !self.pgs.contains_key(pg))
-            .take(most)
-            .collect()
     }
 
     /// Sums of all PGs.
@@ -443,17 +458,8 @@ impl PgStats {
         if let Some(f) = &self.foreign {
             return f.digest.num_pg_by_osd.iter().cloned().collect();
         }
-        let mut out: BTreeMap<OsdId, PgCount> = BTreeMap::new();
-        for s in self.pgs.values() {
-            for o in s.acting.iter().filter(|o| **o != OsdId::NONE) {
-                out.entry(*o).or_default().acting += 1;
-            }
-            for o in s.up.iter().filter(|o| **o != OsdId::NONE && !s.acting.contains(o)) {
-                out.entry(*o).or_default().up_not_acting += 1;
-            }
-            out.entry(s.acting_primary).or_default().primary += 1;
-        }
-        out
+        let count = |l: &Load| PgCount { acting: l.acting, up_not_acting: l.up_not_acting, primary: l.primary };
+        self.index.loads.iter().map(|(o, l)| (*o, count(l))).collect()
     }
 
     /// Oldest epoch in which every PG of the map was clean; `None` until all PGs have reported. No PG needs older maps.
@@ -466,10 +472,7 @@ impl PgStats {
         if (self.pgs.len() as i64) < self.num_pg(map) {
             return None;
         }
-        // A PG that is clean is clean as of its report, as in Ceph (`pg_stat_t::get_effective_last_epoch_clean`).
-        let clean = |s: &PgStat| s.state() & (pg_state::CLEAN | pg_state::STALE) == pg_state::CLEAN;
-        let clean_at = |s: &PgStat| if clean(s) { s.reported_epoch } else { s.last_epoch_clean };
-        self.pgs.values().map(clean_at).min()
+        self.index.oldest_clean()
     }
 
     /// The digest that a manager sends to its monitor, and the source of clients' statistics.

@@ -46,7 +46,13 @@ fn sums_equal_a_recount_after_random_reports() {
     for step in 0..500u64 {
         let pool = 1 + rng.below(2) as i64;
         let id = PgId::new(pool, rng.below(10) as u32);
-        let s = pg(rng.below(40), rng.below(1000) as i64 * 10, [OK, pg_state::PEERING, 0][rng.below(3) as usize], 1);
+        let mut s =
+            pg(rng.below(40), rng.below(1000) as i64 * 10, [OK, pg_state::PEERING, 0][rng.below(3) as usize], 1);
+        s.blocked_by = (0..rng.below(3) as i32).map(OsdId).collect();
+        s.acting_primary = OsdId(rng.below(3) as i32);
+        s.stats.sum.num_objects_unfound = rng.below(2) as i64;
+        s.last_active.sec = rng.below(3) as u32;
+        s.last_scrub_stamp.sec = rng.below(4) as u32 * 3600;
         let fs = StoreStatfs { allocated: rng.below(1000) as i64, ..StoreStatfs::default() };
         st.report(OsdId(rng.below(3) as i32), &OsdStat::default(), [(&id, &s)], [(PoolId(pool), fs)], &full, now(step));
         if rng.chance(1, 40) {
@@ -57,6 +63,15 @@ fn sums_equal_a_recount_after_random_reports() {
         assert_eq!(st.sum().stats, want.stats, "seed {seed:x} step {step}");
         let by_pool: i64 = [1, 2].iter().map(|p| st.pool(PoolId(*p)).stats.sum.num_bytes).sum();
         assert_eq!(by_pool, want.stats.sum.num_bytes, "seed {seed:x} step {step}");
+        let mut index = Index::default();
+        st.pgs.iter().for_each(|(id, s)| index.put(*id, s));
+        assert!(index == st.index, "seed {seed:x} step {step}");
+        let silent: Vec<PgId> = (0..8)
+            .map(|n| PgId::new(1, n))
+            .chain((0..4).map(|n| PgId::new(2, n)))
+            .filter(|id| st.pg(*id).is_none())
+            .collect();
+        assert_eq!(st.silent_pgs(&full, 100), silent, "seed {seed:x} step {step}");
         let states: i64 = st.states(&full).values().sum();
         assert_eq!(states, 12, "seed {seed:x} step {step}");
         let alloc: i64 = st.statfs.values().map(|f| f.allocated).sum();
@@ -207,4 +222,41 @@ fn a_map_in_which_no_osd_changes_is_compared_with_no_pg() {
     report(&mut st, &m, 5, 9);
     st.sync(&m, now(201));
     assert_eq!(st.states(&m)[&(OK | pg_state::STALE)], 64);
+}
+
+#[test]
+fn no_question_of_each_second_looks_at_quiet_pgs() {
+    let mut work = Vec::new();
+    for n in [64, 640] {
+        let m = map(&[(1, n), (2, n)], 10);
+        let mut st = PgStats::default();
+        for pool in [1, 2] {
+            for seed in 0..n {
+                let state = if seed < 3 { OK | pg_state::DEGRADED } else { OK };
+                let s = pg(1, 10, state, (seed % 10) as i32);
+                let id = PgId::new(pool, seed);
+                st.report(OsdId((seed % 10) as i32), &OsdStat::default(), [(&id, &s)], [], &m, now(1));
+            }
+        }
+        st.sync(&m, now(2));
+        let (walked, looked) = (st.walked(), st.looked_at());
+        assert_eq!(st.notable().map(BTreeSet::len).sum::<usize>(), 6);
+        assert_eq!(st.num_in(pg_state::DEGRADED), 6);
+        assert_eq!(st.min_last_epoch_clean(&m), Some(Epoch(1)));
+        assert_eq!(st.loads()[&OsdId(4)].up, st.by_osd()[&OsdId(4)].acting);
+        let (late, first) = st.scrubbed_before(PoolId(1), Scrub::Deep, now(1).wall, 5);
+        assert_eq!((late, first.len()), (n as usize, 5));
+        assert!(st.silent_pgs(&m, 10).is_empty());
+        assert_eq!(st.digest(&m).num_pg, 2 * i64::from(n));
+        // One OSD of ten goes down: its PGs only are looked at.
+        let mut down = m.clone();
+        let mut states = (*down.osd_state).clone();
+        states[4] = 1;
+        down.osd_state = Arc::new(states);
+        st.sync(&down, now(3));
+        assert_eq!(st.num_in(pg_state::STALE) as u64, st.looked_at() - looked);
+        assert!(st.num_in(pg_state::STALE) as u32 <= 2 * n / 10 + 2);
+        work.push(st.walked() - walked);
+    }
+    assert_eq!(work, [0, 0]);
 }

@@ -376,13 +376,7 @@ fn blocked_by(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Column::number("osd", |r: &(OsdId, u64)| r.0.0.to_string()).field("id", |r| r.0.0.into()),
         Column::number("num_blocked", |r: &(OsdId, u64)| r.1.to_string()).field("num_blocked", |r| r.1.into()),
     ];
-    let mut n: BTreeMap<OsdId, u64> = BTreeMap::new();
-    for (_, s) in c.state.mgr.stats.pgs() {
-        for o in &s.blocked_by {
-            *n.entry(*o).or_default() += 1;
-        }
-    }
-    let rows: Vec<(OsdId, u64)> = n.into_iter().collect();
+    let rows: Vec<(OsdId, u64)> = c.state.mgr.stats.blocked().iter().map(|(o, n)| (*o, *n)).collect();
     let infos = || obj! { "osd_blocked_by_infos": objects(COLUMNS, &rows) };
     c.tree("blocked", || obj! { "pg_ready": true, "osd_blocked_by": infos() })
         .text(|| Table::of(COLUMNS, &rows).render())

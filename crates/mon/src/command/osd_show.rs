@@ -90,7 +90,7 @@ pub(super) fn important_flags(map: &OsdMap) -> String {
 }
 
 fn remapped(c: &Ctx<'_>) -> usize {
-    c.state.mgr.stats.pgs().filter(|(_, s)| s.state() & wire::types::pg_state::REMAPPED != 0).count()
+    c.state.mgr.stats.num_in(wire::types::pg_state::REMAPPED)
 }
 
 /// `3 osds: 3 up (since 4m), 3 in (since 4m)`.
@@ -783,9 +783,10 @@ fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if silent.len() == PLACED_MAX {
         return refuse(errno::EAGAIN, "placement groups have not reported to the manager yet; try again");
     }
-    let placed = silent.into_iter().flat_map(|pg| map.pg_to_up_acting(pg).up);
-    let reported = c.state.mgr.stats.pgs().flat_map(|(_, s)| s.up.iter().copied());
-    for o in reported.chain(placed).filter(|o| *o != OsdId::NONE) {
+    for (o, load) in c.state.mgr.stats.loads() {
+        pgs.insert(*o, u64::try_from(load.up).unwrap_or(0));
+    }
+    for o in silent.into_iter().flat_map(|pg| map.pg_to_up_acting(pg).up).filter(|o| *o != OsdId::NONE) {
         *pgs.entry(o).or_default() += 1;
     }
     let inn: Vec<OsdId> = map.osds().filter(|o| map.is_in(*o)).collect();

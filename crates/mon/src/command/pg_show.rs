@@ -732,7 +732,7 @@ fn debug(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let sum = &c.state.mgr.stats.sum().stats.sum;
     let yes = match c.args.str("debugop")?.as_str() {
         "unfound_objects_exist" => sum.num_objects_unfound > 0,
-        _ => c.state.mgr.stats.pgs().any(|(_, s)| s.state() & pg_state::DEGRADED != 0),
+        _ => c.state.mgr.stats.num_in(pg_state::DEGRADED) > 0,
     };
     plain(if yes { "TRUE" } else { "FALSE" })
 }

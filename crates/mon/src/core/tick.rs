@@ -18,6 +18,8 @@ use super::session::{ConnKey, Session};
 use super::{Beacon, MonCore};
 use mgr::stats::space;
 
+/// Number of PGs whose purged snapshots a tick compares; the last pool may exceed it.
+const PURGE_PGS: u64 = 4096;
 /// Interval in seconds at which statistics are sampled for rates.
 const SAMPLE_SECONDS: u64 = 2;
 /// Most snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
@@ -32,6 +34,8 @@ pub(super) struct Ticks {
     pub(super) count: u64,
     /// Progress of the pass over overrides of placement.
     pub(super) overrides: super::overrides::Overrides,
+    /// The last pool whose purged snapshots were compared.
+    pub(super) purged: PoolId,
 }
 
 impl MonCore {
@@ -205,12 +209,15 @@ impl MonCore {
         let serves = |o| map.is_up(o) && map.is_in(o);
         let tight: BTreeMap<OsdId, u32> =
             map.osds().filter(|o| serves(*o) && map.state(*o) & all != 0).map(|o| (o, map.state(o))).collect();
+        let mut by_rule: BTreeMap<u8, u32> = BTreeMap::new();
+        let bits_of = |rule: u8| {
+            let osds = space::rule_weights(&map.crush, i32::from(rule));
+            osds.keys().fold(0, |bits, o| bits | tight.get(o).copied().unwrap_or(0))
+        };
         for (id, pool) in map.pools.iter() {
             let mut bits = 0;
             if !tight.is_empty() {
-                for o in space::rule_weights(&map.crush, i32::from(pool.crush_rule)).keys() {
-                    bits |= tight.get(o).copied().unwrap_or(0);
-                }
+                bits = *by_rule.entry(pool.crush_rule).or_insert_with(|| bits_of(pool.crush_rule));
             }
             let quota = self.quota_reached(*id, pool);
             let mut want = 0;
@@ -262,7 +269,16 @@ impl MonCore {
     fn tick_purged_snaps(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
         let mut ranges = MAX_PURGE_RANGES;
-        for (pool, queue) in map.removed_snaps_queue.iter() {
+        let begun = self.state.mgr.stats.walked();
+        let after = self.ticks.purged;
+        let queues = map.removed_snaps_queue.iter();
+        // The pools take turns, because the sets of all their PGs may be more than a turn can compare.
+        let (later, earlier): (Vec<_>, Vec<_>) = queues.partition(|(pool, _)| **pool > after);
+        for (pool, queue) in later.into_iter().chain(earlier) {
+            if self.state.mgr.stats.walked() - begun > PURGE_PGS {
+                break;
+            }
+            self.ticks.purged = *pool;
             let Some(p) = map.pool(*pool) else { continue };
             let Some(purged) = self.state.mgr.stats.purged_snaps(*pool, p.pg_num) else { continue };
             let done = first(&mgr::stats::intersection(queue, &purged), MAX_PURGE, ranges);

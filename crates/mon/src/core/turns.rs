@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use wire::msg::{MCommand, MMgrCommand, MMonCommand, MMonSubscribe, MPoolOp};
+use wire::msg::{MCommand, MGetPoolStats, MMgrCommand, MMonCommand, MMonSubscribe, MPoolOp, MStatfs};
 use wire::{Message, WireMessage};
 
 use super::MonCore;
@@ -24,12 +24,18 @@ pub const WORK_A_TURN: u64 = 256;
 pub const BYTES_A_TURN: usize = 8 << 20;
 /// Units of a command.
 const COMMAND: u64 = 4;
+/// PGs that a command looks at for a unit.
+const PGS_A_UNIT: u64 = 512;
 /// Number of waiting messages at which a session is held, and at which it is released.
 const HOLD: usize = 256;
 const RELEASE: usize = 64;
-/// Most waiting messages of one session, and their bytes; the host does not hold relayed sessions.
+/// Most waiting messages of one session, and their bytes; what was on its way when the session was held.
 const SESSION_MESSAGES: usize = 65_536;
 const SESSION_BYTES: usize = 32 << 20;
+/// Bytes of all waiting messages beyond which a session with [`LARGE`] bytes of them is closed.
+const ALL_BYTES: usize = 512 << 20;
+/// See [`ALL_BYTES`].
+const LARGE: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -41,6 +47,8 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     queues: BTreeMap<ConnKey, Queue>,
+    /// Bytes of all waiting messages.
+    bytes: usize,
     /// Sessions with waiting messages whose output is not full; the next one first.
     ring: VecDeque<ConnKey>,
     full: BTreeSet<ConnKey>,
@@ -82,8 +90,10 @@ impl Turns {
         let fresh = !self.queues.contains_key(&c);
         let q = self.queues.entry(c).or_default();
         q.bytes += m.cost();
+        self.bytes += m.cost();
         q.messages.push_back(m);
-        if q.messages.len() > SESSION_MESSAGES || q.bytes > SESSION_BYTES && q.messages.len() > 1 {
+        let too_many = q.messages.len() > SESSION_MESSAGES || q.bytes > SESSION_BYTES && q.messages.len() > 1;
+        if too_many || self.bytes > ALL_BYTES && q.bytes > LARGE {
             return false;
         }
         if q.messages.len() >= HOLD && self.held.insert(c) {
@@ -104,6 +114,7 @@ impl Turns {
         let q = self.queues.get_mut(&c)?;
         let m = q.messages.pop_front()?;
         q.bytes -= m.cost();
+        self.bytes -= m.cost();
         let left = q.messages.len();
         if left == 0 {
             self.queues.remove(&c);
@@ -130,7 +141,8 @@ impl Turns {
     pub(super) fn forget(&mut self, c: ConnKey) {
         self.full.remove(&c);
         self.held.remove(&c);
-        if self.queues.remove(&c).is_some() {
+        if let Some(q) = self.queues.remove(&c) {
+            self.bytes -= q.bytes;
             self.ring.retain(|x| *x != c);
         }
     }
@@ -164,14 +176,22 @@ impl MonCore {
 
     fn take_turn(&mut self, c: ConnKey, m: Message) {
         self.intake.turns.work(self.work_of(&m));
+        let before = self.state.mgr.stats.walked();
         self.message(c, m);
+        let walked = self.state.mgr.stats.walked() - before;
+        self.intake.turns.work(walked / PGS_A_UNIT);
     }
 
     /// The units of work that a message counts as, before its answer is known.
     fn work_of(&self, m: &Message) -> u64 {
         let bytes = m.cost() as u64;
         match m.header.kind {
-            MMonCommand::KIND | MMgrCommand::KIND | MCommand::KIND | MPoolOp::KIND => {
+            MMonCommand::KIND
+            | MMgrCommand::KIND
+            | MCommand::KIND
+            | MPoolOp::KIND
+            | MStatfs::KIND
+            | MGetPoolStats::KIND => {
                 let map = &self.state.osdmap;
                 COMMAND + (map.osd_state.len() + map.pools.len()) as u64 / 512 + bytes / (16 << 10)
             }

@@ -53,26 +53,31 @@ const RULES: [Rule; 14] = [
     now_bad(s::SNAPTRIM_ERROR, Class::Damaged),
 ];
 
+/// The statistics keep PGs in groups for these states, so that no look at the health walks over all PGs.
+const _: () = {
+    let mut n = 0;
+    while n < RULES.len() {
+        assert!(RULES[n].absent || RULES[n].bit & mgr::stats::NOTABLE == RULES[n].bit, "a rule about a quiet state");
+        n += 1;
+    }
+};
+
 /// Adds the alerts about PGs and OSD reports.
 pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
     let mut found: BTreeMap<Class, Found> = BTreeMap::new();
-    let map = &*state.osdmap;
-    for (id, st) in state.mgr.stats.pgs() {
-        look(&mut found, *id, st, now);
+    let (map, stats) = (&*state.osdmap, &state.mgr.stats);
+    for ids in stats.notable() {
+        look(&mut found, ids.len(), ids.iter().filter_map(|id| Some((*id, stats.pg(*id)?))), now);
     }
     // PGs that no OSD has reported are unknown. They count as stuck once the pool and this process are old enough.
     for (pool, p) in map.pools.iter() {
         let since = p.create_time.max(state.started.wall);
-        if now.wall.to_unix().saturating_sub(since.to_unix()) < STUCK_AFTER {
+        let silent = stats.num_silent_of(*pool, p.pg_num);
+        if silent == 0 || now.wall.to_unix().saturating_sub(since.to_unix()) < STUCK_AFTER {
             continue;
         }
         let blank = PgStat { last_active: since, ..PgStat::default() };
-        for seed in 0..p.pg_num {
-            let id = PgId { pool: *pool, seed };
-            if state.mgr.stats.pg(id).is_none() {
-                look(&mut found, id, &blank, now);
-            }
-        }
+        look(&mut found, silent, stats.silent_pgs_of(*pool, p.pg_num).map(|id| (id, &blank)), now);
     }
     let sum = &state.mgr.stats.sum().stats.sum;
     for (class, f) in &mut found {
@@ -95,10 +100,11 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
                 "Low space hindering backfill (add storage if this doesn't resolve itself): ",
             ),
         };
-        if f.pgs > f.detail.len() {
-            f.detail.push(format!("... and {} more", f.pgs - DETAIL_MAX));
+        let mut detail: Vec<String> = std::mem::take(&mut f.detail).into_values().take(DETAIL_MAX).collect();
+        if f.pgs > detail.len() {
+            detail.push(format!("... and {} more", f.pgs - DETAIL_MAX));
         }
-        a.add(code, severity, f.pgs, format!("{lead}{}", parts.join(", ")), std::mem::take(&mut f.detail));
+        a.add(code, severity, f.pgs, format!("{lead}{}", parts.join(", ")), detail);
     }
     objects(a, state);
     osds(a, state);
@@ -164,7 +170,8 @@ struct Found {
     /// Number of PGs by index of the rule; the index is also the order in the summary.
     states: BTreeMap<usize, usize>,
     pgs: usize,
-    detail: Vec<String>,
+    /// The lines of the first PGs of each group.
+    detail: BTreeMap<PgId, String>,
 }
 
 fn name_of(r: &Rule) -> String {
@@ -180,37 +187,41 @@ fn stuck_for(since: Utime, now: Now) -> Option<String> {
     (stuck >= STUCK_AFTER).then(|| format!("for {}", age(stuck.as_secs())))
 }
 
-fn look(found: &mut BTreeMap<Class, Found>, id: PgId, st: &PgStat, now: Now) {
-    // One line per PG and class. It names the first rule that alerts at once, else the stuck state.
-    let mut lines: BTreeMap<Class, String> = BTreeMap::new();
+/// Counts `n` PGs for which the same rules hold.
+fn look<'a>(found: &mut BTreeMap<Class, Found>, n: usize, pgs: impl Iterator<Item = (PgId, &'a PgStat)>, now: Now) {
+    let mut pgs = pgs.take(DETAIL_MAX).peekable();
+    let Some((_, first)) = pgs.peek().copied() else { return };
+    // A PG has one line for each class: that of the last rule that holds.
+    let mut lines: BTreeMap<Class, &Rule> = BTreeMap::new();
     for (index, r) in RULES.iter().enumerate() {
-        if (st.state() & r.bit != 0) == r.absent {
-            continue;
+        let holds = (first.state() & r.bit != 0) != r.absent;
+        if holds && r.since.is_none_or(|since| stuck_for(since(first), now).is_some()) {
+            *found.entry(r.class).or_default().states.entry(index).or_default() += n;
+            lines.insert(r.class, r);
         }
-        let name = name_of(r);
-        let acting: Vec<String> = st.acting.iter().map(|o| o.0.to_string()).collect();
-        let acting = acting.join(",");
-        let text = s::to_string(st.state());
-        let line = match r.since {
-            None => {
-                let unfound = st.stats.sum.num_objects_unfound;
-                let more = if unfound > 0 { format!(", {unfound} unfound") } else { String::new() };
-                format!("pg {id} is {text}, acting [{acting}]{more}")
-            }
-            Some(since) => {
-                let t = stuck_for(since(st), now);
-                let Some(t) = t else { continue };
-                format!("pg {id} is stuck {name} {t}, current state {text}, last acting [{acting}]")
-            }
-        };
-        *found.entry(r.class).or_default().states.entry(index).or_default() += 1;
-        lines.insert(r.class, line);
     }
-    for (class, line) in lines {
-        let f = found.entry(class).or_default();
-        f.pgs += 1;
-        if f.detail.len() < DETAIL_MAX {
-            f.detail.push(line);
+    for class in lines.keys() {
+        found.entry(*class).or_default().pgs += n;
+    }
+    for (id, st) in pgs.filter(|_| !lines.is_empty()) {
+        for (class, r) in &lines {
+            found.entry(*class).or_default().detail.insert(id, line(r, id, st, now));
+        }
+    }
+}
+
+fn line(r: &Rule, id: PgId, st: &PgStat, now: Now) -> String {
+    let acting: Vec<String> = st.acting.iter().map(|o| o.0.to_string()).collect();
+    let (acting, text) = (acting.join(","), s::to_string(st.state()));
+    match r.since {
+        None => {
+            let unfound = st.stats.sum.num_objects_unfound;
+            let more = if unfound > 0 { format!(", {unfound} unfound") } else { String::new() };
+            format!("pg {id} is {text}, acting [{acting}]{more}")
+        }
+        Some(since) => {
+            let t = stuck_for(since(st), now).unwrap_or_default();
+            format!("pg {id} is stuck {} {t}, current state {text}, last acting [{acting}]", name_of(r))
         }
     }
 }
@@ -239,9 +250,10 @@ fn objects(a: &mut Adder, state: &ClusterState) {
         let detail: Vec<String> = state
             .mgr
             .stats
-            .pgs()
-            .filter(|(_, p)| p.stats.sum.num_objects_unfound > 0)
+            .unfound()
+            .iter()
             .take(DETAIL_MAX)
+            .filter_map(|id| Some((id, state.mgr.stats.pg(*id)?)))
             .map(|(id, p)| format!("pg {id} has {} unfound objects", p.stats.sum.num_objects_unfound))
             .collect();
         let text = share(sum.num_objects_unfound, sum.num_objects, "objects unfound");

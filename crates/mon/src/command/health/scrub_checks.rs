@@ -5,8 +5,8 @@ use super::checks::Adder;
 use crate::core::cluster_state::ClusterState;
 use base::{Now, Utime};
 use cluster::pool::PoolOpt;
+use mgr::stats::Scrub;
 use std::time::Duration;
-use wire::types::PgStat;
 
 /// Most PGs listed in the detail of an alert.
 const DETAIL_MAX: usize = 50;
@@ -20,11 +20,10 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
         now,
         ("PG_NOT_DEEP_SCRUBBED", "deep-scrubbed", "deep_scrub_interval"),
         (w.deep_interval, w.deep_ratio),
-        |p| p.last_deep_scrub_stamp,
+        Scrub::Deep,
     );
-    late(a, state, now, ("PG_NOT_SCRUBBED", "scrubbed", "scrub_max_interval"), (w.interval, w.ratio), |p| {
-        p.last_scrub_stamp
-    });
+    let scrubbed = ("PG_NOT_SCRUBBED", "scrubbed", "scrub_max_interval");
+    late(a, state, now, scrubbed, (w.interval, w.ratio), Scrub::Shallow);
     let detail: Vec<String> = state
         .mgr
         .stats
@@ -45,14 +44,15 @@ fn late(
     now: Now,
     (code, word, option): (&str, &str, &str),
     (interval, ratio): (f64, f64),
-    stamp: impl Fn(&PgStat) -> Utime,
+    kind: Scrub,
 ) {
     if !(ratio > 0.0 && ratio.is_finite()) {
         return;
     }
+    let stats = &state.mgr.stats;
     let (mut n, mut detail) = (0usize, Vec::new());
-    for (id, p) in state.mgr.stats.pgs() {
-        let own = match state.osdmap.pool(id.pool).and_then(|p| p.opt(option)) {
+    for (id, pool) in state.osdmap.pools.iter() {
+        let own = match pool.opt(option) {
             Some(PoolOpt::Float(f)) if *f > 0.0 => Some(*f),
             Some(PoolOpt::Int(i)) if *i > 0 => Some(*i as f64),
             _ => None,
@@ -61,12 +61,13 @@ fn late(
         if !(allowed > 0.0 && allowed < 1e12) {
             continue;
         }
-        let last = stamp(p);
-        if now.wall.to_unix().saturating_sub(last.to_unix()) > Duration::from_secs_f64(allowed) {
-            n += 1;
-            if detail.len() < DETAIL_MAX {
-                detail.push(format!("pg {id} not {word} since {}", last.iso()));
-            }
+        let before = Utime::from_unix(now.wall.to_unix().saturating_sub(Duration::from_secs_f64(allowed)));
+        let (late, first) = stats.scrubbed_before(*id, kind, before, DETAIL_MAX);
+        n += late;
+        for pg in first.into_iter().take(DETAIL_MAX.saturating_sub(detail.len())) {
+            let Some(p) = stats.pg(pg) else { continue };
+            let last = if kind == Scrub::Deep { p.last_deep_scrub_stamp } else { p.last_scrub_stamp };
+            detail.push(format!("pg {pg} not {word} since {}", last.iso()));
         }
     }
     if n > 0 {
