@@ -123,15 +123,43 @@ impl RotatingKeys {
     }
 
     /// Makes new secrets if they are due; true if anything changed.
+    ///
+    /// A clock that jumps costs no ticket. Of a complete set one secret is replaced at a time, however far `now` lies
+    /// ahead, so the next current secret is one that the daemons have. A set made by a clock far ahead gets times by
+    /// the present one.
     pub fn rotate(&mut self, now: Utime, ttl: Duration, kind: KeyKind, random: &dyn Random) -> bool {
-        let mut changed = false;
-        while self.need_new(now) {
-            let from = match self.secrets.last_key_value() {
-                Some((_, newest)) => newest.expiration.max(now),
-                None => now,
-            };
+        let mut changed = self.bring_back(now, ttl);
+        let one_more = self.secrets.len() >= KEEP && self.need_new(now);
+        while self.secrets.len() < KEEP {
+            let from = self.secrets.last_key_value().map_or(now, |(_, newest)| newest.expiration.max(now));
             self.add(ExpiringKey { key: CryptoKey::generate(kind, now, random), expiration: from.plus(ttl) });
             changed = true;
+        }
+        if one_more {
+            let key = CryptoKey::generate(kind, now, random);
+            self.add(ExpiringKey { key, expiration: Utime::ZERO });
+            // The times of the current secret and of the new one: the one was made in time, unless the clock jumped.
+            let mut from = now;
+            for (_, k) in self.secrets.iter_mut().skip(1) {
+                k.expiration = k.expiration.max(from.plus(ttl));
+                from = k.expiration;
+            }
+            changed = true;
+        }
+        changed
+    }
+
+    /// Gives secrets that were made by a clock far ahead the times that they would have by this one.
+    fn bring_back(&mut self, now: Utime, ttl: Duration) -> bool {
+        let mut changed = false;
+        let mut latest = now;
+        for k in self.secrets.values_mut() {
+            latest = latest.plus(ttl);
+            // A period more is usual after a change of the clock by seconds.
+            if k.expiration > latest.plus(ttl) {
+                k.expiration = latest;
+                changed = true;
+            }
         }
         changed
     }
@@ -220,6 +248,30 @@ mod tests {
         assert!(k.rotate(at(9000), ttl, KeyKind::Aes, &rnd), "after a long stop");
         assert!(k.current().unwrap().1.expiration > at(9000));
         assert!(!k.need_fetch(at(9000)));
+    }
+
+    #[test]
+    fn a_clock_far_ahead_for_a_while_costs_no_ticket_and_leaves_no_secret_for_a_year() {
+        let rnd = Count(0.into());
+        let mut k = RotatingKeys::default();
+        let ttl = Duration::from_secs(100);
+        k.rotate(at(1000), ttl, KeyKind::Aes, &rnd);
+        let (sealed_with, _) = k.current().unwrap();
+        let fetched: Vec<u64> = k.iter().map(|(id, _)| id).collect();
+        assert!(k.rotate(at(30_000_000), ttl, KeyKind::Aes, &rnd));
+        assert!(k.get(sealed_with).is_some(), "tickets of before open");
+        assert!(fetched.contains(&k.current().unwrap().0), "daemons have the secret of new tickets");
+        assert!(!k.rotate(at(30_000_000), ttl, KeyKind::Aes, &rnd));
+        // The clock is right again.
+        let ids = |k: &RotatingKeys| k.iter().map(|(id, _)| id).collect::<Vec<_>>();
+        let before = ids(&k);
+        assert!(k.rotate(at(1010), ttl, KeyKind::Aes, &rnd));
+        assert_eq!(ids(&k), before, "with other times only");
+        assert!(k.current().unwrap().1.expiration <= at(1010 + 300));
+        assert!(!k.rotate(at(1011), ttl, KeyKind::Aes, &rnd), "once");
+        assert!(k.rotate(at(1310), ttl, KeyKind::Aes, &rnd), "the next one comes in time");
+        // A step of some seconds back changes nothing.
+        assert!(!k.rotate(at(1300), ttl, KeyKind::Aes, &rnd));
     }
 
     #[test]
