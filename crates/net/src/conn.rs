@@ -59,6 +59,8 @@ pub(crate) struct Conn {
     known: Cell<bool>,
     /// IP address from which the connection was accepted.
     accepted: Option<IpAddr>,
+    /// The entity among whose connections this one counts.
+    counted: RefCell<Option<AuthName>>,
     /// The connection counts among those that have not signed in.
     unproven: Cell<bool>,
     pub(crate) dialling: Cell<bool>,
@@ -106,6 +108,7 @@ impl Conn {
             closed: Cell::new(false),
             known: Cell::new(target.is_some()),
             accepted: None,
+            counted: RefCell::default(),
             unproven: Cell::new(false),
             dialling: Cell::new(false),
             in_flight: Cell::new(0),
@@ -606,8 +609,27 @@ impl Conn {
         }
     }
 
-    fn opened(self: &Rc<Self>, inner: &Inner) {
+    /// False if the entity that has signed in has too many connections.
+    fn enter(&self) -> bool {
+        if self.accepted.is_none() || self.counted.borrow().is_some() {
+            return true;
+        }
+        let all = self.ep.limits.connections_max.min(crate::descriptors::most());
+        let name = self.machine.borrow().peer().principal.name.clone();
+        let fits = self.ep.entities.enter(&name, all);
+        *self.counted.borrow_mut() = Some(name).filter(|_| fits);
+        fits
+    }
+
+    fn opened(self: &Rc<Self>, inner: &Rc<Inner>) {
         self.proven(inner, true);
+        if !self.enter() {
+            let name = self.machine.borrow().peer().principal.name.clone();
+            if self.accepted.is_some_and(|ip| inner.gate.borrow_mut().may_log(ip, clock::now().mono)) {
+                tracing::warn!("closing a connection of {name}: it has its share of the connections already");
+            }
+            return self.end(inner, None);
+        }
         self.backoff.set(Duration::ZERO);
         let info = {
             let m = self.machine.borrow();
@@ -674,7 +696,7 @@ impl Conn {
         }
     }
 
-    fn accept_fresh(self: &Rc<Self>, inner: &Inner) -> Result<(), Error> {
+    fn accept_fresh(self: &Rc<Self>, inner: &Rc<Inner>) -> Result<(), Error> {
         let e = self.machine.borrow_mut().accept_fresh()?;
         if matches!(e, Event::Open) {
             self.opened(inner);
@@ -792,6 +814,9 @@ impl Conn {
             }
         }
         self.proven(inner, false);
+        if let Some(name) = self.counted.take() {
+            self.ep.entities.leave(&name);
+        }
         if self.accepted.is_some() {
             self.ep.incoming.set(self.ep.incoming.get().saturating_sub(1));
             crate::descriptors::ended();

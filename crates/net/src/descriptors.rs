@@ -20,6 +20,12 @@ pub fn set_limit(descriptors: u64) {
     LIMIT.store(usize::try_from(descriptors).unwrap_or(usize::MAX), Relaxed);
 }
 
+/// The limit of open descriptors, once it was told.
+#[must_use]
+pub fn limit() -> Option<usize> {
+    Some(LIMIT.load(Relaxed)).filter(|n| *n != usize::MAX)
+}
+
 /// Most accepted sockets of a process with that limit.
 #[must_use]
 pub fn accepted_max(limit: usize) -> usize {
@@ -28,7 +34,12 @@ pub fn accepted_max(limit: usize) -> usize {
 }
 
 pub(crate) fn is_full() -> bool {
-    ACCEPTED.load(Relaxed) >= accepted_max(LIMIT.load(Relaxed))
+    ACCEPTED.load(Relaxed) >= most()
+}
+
+/// Most accepted sockets of this process.
+pub(crate) fn most() -> usize {
+    accepted_max(LIMIT.load(Relaxed))
 }
 
 pub(crate) fn accepted() {

@@ -8,8 +8,9 @@
 //!  1. An address has at most [`PER_ADDRESS`] connections that have not signed in; all addresses together have
 //!     at most [`TOTAL`]. A new connection replaces the oldest of its own address, or of the address with the
 //!     most.
-//!  2. After [`FAILURES`] connections that ended without signing in within [`WINDOW`], new ones of that address
-//!     are closed at once until the window is over.
+//!  2. After [`FAILURES`] connections that ended without signing in within [`WINDOW`], [`FAILURES_A_SECOND`] more of
+//!     that address may end so each second, and new ones beyond that are closed at once. So clients that share an
+//!     address with somebody who fails all the time (behind address translation) sign in after some attempts.
 //!  3. The table has at most [`ADDRESSES`] addresses; further ones share one entry.
 //!  4. The log has a few lines per address and minute, and one line that counts the rest.
 
@@ -26,6 +27,8 @@ pub const PER_ADDRESS: usize = 512;
 pub const TOTAL: usize = 2048;
 /// Most connections of one address that may end without signing in, in each [`WINDOW`].
 pub const FAILURES: u32 = 1000;
+/// Connections of an address that may end without signing in, for each second of the window, beyond [`FAILURES`].
+pub const FAILURES_A_SECOND: u32 = 100;
 /// Length of the window of [`FAILURES`].
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Most addresses that are counted separately.
@@ -98,7 +101,8 @@ impl Gate {
     pub(crate) fn admit(&mut self, ip: IpAddr, now: Mono) -> Verdict {
         let full = self.open >= TOTAL;
         let e = self.entry(ip, now);
-        if e.failed >= FAILURES {
+        let seconds = u32::try_from(now.since(e.since).as_secs()).unwrap_or(0);
+        if e.failed >= FAILURES.saturating_add(FAILURES_A_SECOND.saturating_mul(seconds)) {
             e.refused += 1;
             return Verdict::Refuse;
         }
@@ -224,6 +228,27 @@ mod tests {
     }
 
     #[test]
+    fn a_client_behind_the_address_of_one_who_fails_signs_in_after_some_attempts() {
+        let (mut g, mut n, mut served, mut failed) = (Gate::default(), 0, 0, 0);
+        // For 10 s, 1,000 attempts a second that fail at once; every tenth is that of an honest client.
+        for ms in 0..10_000 {
+            n += 1;
+            if g.admit(ip(1), at(ms)) == Verdict::Take(None) {
+                let honest = ms % 10 == 9;
+                g.began(ip(1), ConnId(n), at(ms));
+                g.over(ip(1), ConnId(n), honest, at(ms));
+                if honest && ms > 2000 {
+                    served += 1;
+                } else {
+                    failed += u32::from(!honest);
+                }
+            }
+        }
+        assert!(served > 50, "{served}");
+        assert!(failed <= FAILURES + 10 * FAILURES_A_SECOND, "{failed}");
+    }
+
+    #[test]
     fn many_addresses_share_the_whole_and_the_largest_makes_room() {
         let mut g = Gate::default();
         for n in 0..2 * TOTAL as u64 {
@@ -278,6 +303,7 @@ mod tests {
             ("bytes queued for a peer that takes nothing", mib(l.output_bytes_max)),
             ("time without progress of a peer whose queue is too long", s(l.stall_max)),
             ("incoming connections", count(l.connections_max)),
+            ("incoming connections of one entity", count(crate::entities::share(l.connections_max))),
             ("handshake", s(l.handshake_max)),
             ("silence of an incoming lossy connection", s(l.idle_max)),
             ("time for which a lossless session waits for its client", s(l.standby_max)),
@@ -285,6 +311,7 @@ mod tests {
             ("connections of one address before sign-in", count(PER_ADDRESS)),
             ("connections of all addresses before sign-in", count(TOTAL)),
             (failures.as_str(), count(FAILURES as usize)),
+            ("more of them in each second", count(FAILURES_A_SECOND as usize)),
             ("addresses that are counted separately", count(ADDRESSES)),
             ("log lines about one address in a minute", LINES.to_string()),
         ];

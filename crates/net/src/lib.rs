@@ -19,6 +19,7 @@ mod conn;
 pub mod descriptors;
 #[cfg(test)]
 mod documented;
+pub mod entities;
 mod frames;
 pub mod gate;
 mod listen;
@@ -205,6 +206,7 @@ pub(crate) struct EndpointInner {
     /// Lossless sessions by the peer's address.
     sessions: RefCell<HashMap<EntityAddr, ConnId>>,
     incoming: Cell<usize>,
+    entities: entities::Entities,
     listeners: RefCell<Vec<tokio::task::AbortHandle>>,
 }
 
@@ -272,6 +274,7 @@ impl Net {
                 auto_consume: Cell::new(true),
                 sessions: RefCell::default(),
                 incoming: Cell::new(0),
+                entities: entities::Entities::default(),
                 listeners: RefCell::default(),
             }),
         }
