@@ -188,6 +188,13 @@ impl Conn {
         self.stream.flush()
     }
 
+    /// Sends a request without a body.
+    pub(super) fn get(&mut self, path: &str) -> io::Result<()> {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
+        self.stream.write_all(head.as_bytes())?;
+        self.stream.flush()
+    }
+
     fn fill(&mut self) -> io::Result<()> {
         let at = self.input.len();
         self.input.resize(at + READ, 0);

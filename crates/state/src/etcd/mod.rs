@@ -12,6 +12,7 @@
 //!  2. A broken watch resumes at another member, from its next revision. If that is compacted the watch is lost.
 //!  3. Beyond the loopback address TLS is required, with a certificate or a user: the state has all keys of the cluster.
 
+pub mod care;
 mod client;
 mod http;
 mod json;
@@ -43,8 +44,12 @@ use watch::{Stop, Watch};
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of a lease call; shorter, because the holder's lease is running out.
 const LEASE_TIMEOUT: Duration = Duration::from_millis(800);
-/// Entries per request: with values of the greatest length a reply stays within the read limit.
+/// Entries of the first request of a range: with values of the greatest length a reply stays within the read limit.
 const PAGE: usize = 64;
+/// Bytes of values that a page is made for, and its most entries. The sizes of the page before tell how many entries
+/// that is; a page that etcd cannot answer is asked again with [`PAGE`] entries.
+const PAGE_BYTES: usize = 8 << 20;
+const PAGE_MAX: usize = 4096;
 /// Single keys read per request.
 const KEYS: usize = 100;
 
@@ -133,24 +138,29 @@ fn tls_of(o: &EtcdOptions) -> Result<Arc<rustls::ClientConfig>, StateError> {
     Ok(Arc::new(config))
 }
 
+/// The members and the ways to sign in. Error: a malformed, missing or unprotected endpoint, or unusable TLS files.
+fn shared(o: &EtcdOptions) -> Result<Shared, StateError> {
+    let parse = |s: &String| Endpoint::parse(s).ok_or_else(|| refused(format!("'{s}' is no http(s)://HOST:PORT")));
+    let endpoints: Vec<Endpoint> = o.endpoints.iter().map(parse).collect::<Result<_, _>>()?;
+    if endpoints.is_empty() {
+        return Err(refused("no endpoints of etcd"));
+    }
+    for e in endpoints.iter().filter(|e| !e.is_loopback()) {
+        if !e.tls || (o.user.is_none() && o.cert.is_none()) {
+            let what = "needs https and a certificate or a user of our own: etcd holds every key of the cluster";
+            return Err(refused(format!("etcd at {} {what}", e.host)));
+        }
+    }
+    let tls = if endpoints.iter().any(|e| e.tls) { Some(tls_of(o)?) } else { None };
+    Ok(Shared { endpoints: Arc::new(endpoints), tls, user: o.user.clone() })
+}
+
 impl EtcdStore {
     /// Makes a handle without contacting etcd. `waker` is called from its threads when [`StateStore::poll`] has new
     /// events. Error: a malformed, missing or unprotected endpoint, unusable TLS files, or a thread that cannot be
     /// started.
     pub fn open(o: &EtcdOptions, waker: Waker) -> Result<Self, StateError> {
-        let parse = |s: &String| Endpoint::parse(s).ok_or_else(|| refused(format!("'{s}' is no http(s)://HOST:PORT")));
-        let endpoints: Vec<Endpoint> = o.endpoints.iter().map(parse).collect::<Result<_, _>>()?;
-        if endpoints.is_empty() {
-            return Err(refused("no endpoints of etcd"));
-        }
-        for e in endpoints.iter().filter(|e| !e.is_loopback()) {
-            if !e.tls || (o.user.is_none() && o.cert.is_none()) {
-                let what = "needs https and a certificate or a user of our own: etcd holds every key of the cluster";
-                return Err(refused(format!("etcd at {} {what}", e.host)));
-            }
-        }
-        let tls = if endpoints.iter().any(|e| e.tls) { Some(tls_of(o)?) } else { None };
-        let shared = Shared { endpoints: Arc::new(endpoints), tls, user: o.user.clone() };
+        let shared = shared(o)?;
         let (events_tx, events) = channel();
         let waker = std::sync::Mutex::new(waker);
         let waker = Arc::new(move || (waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner))());
@@ -243,6 +253,13 @@ struct Worker {
     out: Out,
 }
 
+/// The entries of the page after one with values of these lengths.
+fn next_page(page: usize, lengths: impl ExactSizeIterator<Item = usize>) -> usize {
+    let n = lengths.len().max(1);
+    let mean = (lengths.sum::<usize>() / n).max(1);
+    (PAGE_BYTES / mean).min(2 * page).clamp(PAGE, PAGE_MAX)
+}
+
 impl Worker {
     fn clone_with(&self, shared: &Shared) -> Self {
         Self { client: Client::new(shared.clone(), 0, TIMEOUT), prefix: self.prefix.clone(), out: self.out.clone() }
@@ -315,16 +332,25 @@ impl Worker {
             let (revision, _) = self.get(&[left.start], at)?;
             return Ok((revision, Outcome::Entries { entries, more: false }));
         }
+        let mut page = PAGE;
         loop {
-            let want = if limit == 0 { PAGE } else { PAGE.min(limit - entries.len()) };
-            let v = self.client.call("/v3/kv/range", &self.prefix.get(&left, want, reverse, at), true)?;
+            let want = if limit == 0 { page } else { page.min(limit - entries.len()) };
+            let v = match self.client.call("/v3/kv/range", &self.prefix.get(&left, want, reverse, at), true) {
+                Err(StateError::Unavailable(_)) if want > PAGE => {
+                    page = PAGE;
+                    continue;
+                }
+                r => r?,
+            };
             if at == 0 {
                 at = revision(&v);
             }
             let none = Vec::new();
+            let from = entries.len();
             for kv in v["kvs"].as_array().unwrap_or(&none) {
                 entries.push(self.entry(kv)?);
             }
+            page = next_page(page, entries.get(from..).unwrap_or_default().iter().map(|(_, e)| e.value.len()));
             let more = v["more"] == true;
             let Some((last, _)) = entries.last().filter(|_| more && (limit == 0 || entries.len() < limit)) else {
                 return Ok((at, Outcome::Entries { entries, more }));
@@ -362,5 +388,24 @@ impl Worker {
             }
             _ => Err(refused("internal error: request sent to the wrong thread")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_the_sizes_of_the_entries() {
+        let (mut page, mut asked, mut left) = (PAGE, 0, 100_000);
+        while left > 0 {
+            let n = page.min(left);
+            left -= n;
+            asked += 1;
+            page = next_page(page, std::iter::repeat_n(200, n));
+        }
+        assert!(asked < 40, "{asked} requests for 100,000 short records");
+        assert_eq!(next_page(PAGE_MAX, std::iter::repeat_n(512 << 10, 64)), PAGE);
+        assert_eq!(next_page(PAGE, std::iter::empty()), 2 * PAGE);
     }
 }
