@@ -1,5 +1,6 @@
 //! Reports to the manager: identity, counters, PG and space statistics.
 
+use super::commits::Latency;
 use super::perf::{self, Counts, Queries};
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
 use wire::types::{
-    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, OsdStat, PerfMetricQuery, PgStat, StoreStatfs,
+    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, ObjectstorePerfStat, OsdStat, PerfMetricQuery,
+    PgStat, StoreStatfs,
 };
 use wire::{Encode as _, Features};
 
@@ -197,6 +199,11 @@ impl MgrReporter {
             seq: u64::from(up_from.0) << 32 | u64::from(self.seq),
             num_pgs: s.num_pgs,
             statfs: f,
+            // What a store has taken is readable at once, so what takes time is that it becomes durable.
+            os_perf_stat: ObjectstorePerfStat {
+                commit_latency_ns: s.commits.mean_ns(),
+                apply_latency_ns: s.commits.mean_ns(),
+            },
             os_alerts: BTreeMap::from([(self.whoami, BTreeMap::new())]),
             num_osds: 1,
             num_per_pool_osds: 1,
@@ -233,6 +240,8 @@ pub struct Stats {
     pub oldest_slow_s: u32,
     /// PGs that wait for their creation.
     pub pending_creating: u32,
+    /// Latency of the store's commits since the last report.
+    pub commits: Latency,
     /// Answers to performance queries.
     pub perf: Vec<(PerfMetricQuery, Counts)>,
 }
@@ -252,6 +261,7 @@ impl Stats {
         self.pending_creating += o.pending_creating;
         self.statfs.add(&o.statfs);
         self.hb_peers.extend(o.hb_peers);
+        self.commits.add(o.commits);
         perf::merge(&mut self.perf, o.perf);
     }
 }

@@ -5,6 +5,7 @@
 //! clocks.
 
 pub mod admission;
+pub mod commits;
 pub mod control;
 pub mod heartbeat;
 pub mod identity;

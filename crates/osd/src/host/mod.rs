@@ -793,6 +793,7 @@ fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("kernel_version", first_line("/proc/sys/kernel/osrelease", "")),
         ("mem_swap_kb", kb("SwapTotal:")),
         ("mem_total_kb", kb("MemTotal:")),
+        ("max_open_files", net::descriptors::limit().map_or_else(String::new, |n| n.to_string())),
         ("os", "Linux".to_owned()),
         ("osd_data", o.data_dir.display().to_string()),
         ("osd_objectstore", "belemnite".to_owned()),

@@ -4,6 +4,7 @@
 use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
 use crate::core::shard::Output;
 use crate::host::route::{ToControl, ToShard};
+use base::device::IoKind;
 use base::{Mono, OsdId};
 use reactor::clock;
 use std::rc::{Rc, Weak};
@@ -155,6 +156,9 @@ impl ShardHost {
             let mut store = self.store.borrow_mut();
             store.end_turn();
             while let Some(r) = store.poll_io() {
+                if matches!(r.kind, IoKind::Flush) && self.commits.borrow().is_free() {
+                    self.commits.borrow_mut().sent(r.id, clock::read().mono);
+                }
                 self.disk.submit(r);
             }
             if let Some(fills) = &self.fills
@@ -176,6 +180,9 @@ impl ShardHost {
         if !done.is_empty() {
             let mut store = self.store.borrow_mut();
             for c in done.drain(..) {
+                if self.commits.borrow().awaits(c.id) {
+                    self.commits.borrow_mut().done(clock::read().mono);
+                }
                 store.handle_io(c);
             }
         }
