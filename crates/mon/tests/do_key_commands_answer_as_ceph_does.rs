@@ -233,3 +233,30 @@ fn a_uuid_keeps_its_number_and_key() {
     let caps = "\tcaps mgr = \"allow profile osd\"\n\tcaps mon = \"allow profile osd\"\n\tcaps osd = \"allow *\"\n";
     assert_eq!(c.ok(admin, &on("osd.0", "auth get", &[])), ring("osd.0", KEY, caps));
 }
+
+#[test]
+fn secrets_among_the_options_are_shown_to_those_who_may_do_everything() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    for (name, value) in [("rgw_keystone_admin_password", "hunter2"), ("rgw_thread_pool_size", "77")] {
+        c.ok(
+            admin,
+            &json!({ "prefix": "config set", "who": "client.rgw", "name": name, "value": value, "force": true }),
+        );
+    }
+    let weak = c.client("client.weak", "allow r");
+    let asked = [
+        json!({ "prefix": "config dump" }),
+        json!({ "prefix": "config dump", "format": "json" }),
+        json!({ "prefix": "config get", "who": "client.rgw", "key": "rgw_keystone_admin_password" }),
+        json!({ "prefix": "config get", "who": "client.rgw", "format": "json" }),
+        json!({ "prefix": "config log" }),
+        json!({ "prefix": "config log", "format": "json" }),
+    ];
+    for cmd in &asked {
+        let (full, part) = (c.command(admin, cmd, "").2, c.command(weak, cmd, "").2);
+        assert!(full.contains("hunter2"), "{cmd}: {full}");
+        assert!(!part.contains("hunter2") && part.contains("****"), "{cmd}: {part}");
+        assert_eq!(full.contains("77"), part.contains("77"), "{cmd}");
+    }
+}

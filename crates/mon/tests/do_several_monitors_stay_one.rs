@@ -126,6 +126,7 @@ impl Run {
             name: format!("m{i}"),
             addr: *addr(3300 + i as u16, 0).msgr2().unwrap(),
             instance: self.rng.next_u64(),
+            metadata: BTreeMap::new(),
         };
         self.mons[i] = Some(Process {
             member: Member::new(me, true, Mono(self.now)),

@@ -276,3 +276,27 @@ fn a_client_that_replaces_its_own_key_gets_the_answer() {
         assert_eq!(f.c().closed.len(), 2, "{:?}", f.c().closed);
     }
 }
+
+#[test]
+fn another_key_of_the_monitors_closes_their_links_and_no_other_change_does() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    let import = |n: u8, caps: &str| {
+        let (mon, other) = (key(n).to_base64(), key(9).to_base64());
+        format!(
+            "[mon.]\n\tkey = {mon}\n\tcaps mon = \"{caps}\"\n[client.y]\n\tkey = {other}\n\tcaps mon = \"allow r\"\n"
+        )
+    };
+    let links = |c: &mut Cluster| std::mem::take(&mut c.closed).into_iter().filter(|(to, _)| *to == 0).count();
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "auth import" }), &import(1, "allow *"));
+    assert_eq!(rc, 0, "{rs}");
+    links(&mut c);
+    // The same key with other caps, and another entity.
+    c.command(admin, &json!({ "prefix": "auth import" }), &import(1, "allow rwx"));
+    c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "client.z" }));
+    assert_eq!(links(&mut c), 0);
+    c.command(admin, &json!({ "prefix": "auth import" }), &import(2, "allow *"));
+    assert_eq!(links(&mut c), 1, "with the commit of the other key");
+    let mon = AuthName { kind: EntityKind::MON, id: String::new() };
+    assert_eq!(c.core.state.auth[&mon].key, key(2));
+}

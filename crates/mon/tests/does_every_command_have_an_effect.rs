@@ -230,7 +230,7 @@ fn health_names_a_monitor_whose_clock_differs() {
     let skew = |c: &mut Cluster, admin| show(c, admin, "time-sync-status")["time_skew_status"].clone();
     assert!(skew(&mut c, admin).is_null(), "alone");
     c.ok(admin, &json!({ "prefix": "config set", "who": "mon", "name": "mon_timecheck_skew_interval", "value": "20" }));
-    c.core.state.mons_up = Some(["a".to_owned(), "b".to_owned()].into());
+    c.core.state.mons.up = Some(["a".to_owned(), "b".to_owned()].into());
     let now = c.now;
     let mut map = c.core.state.monmap.clone();
     let b = base::AddrVec::from(base::EntityAddr::msgr2("127.0.0.2:3300".parse().unwrap(), 0));
@@ -281,7 +281,7 @@ fn tell_commands_answer_from_the_process() {
 #[test]
 fn mon_add_uses_the_given_address_and_location() {
     let (mut c, admin) = cluster();
-    c.core.state.mons_up = Some(["a".to_owned()].into());
+    c.core.state.mons.up = Some(["a".to_owned()].into());
     let add = json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2", "location": ["rack=r1"] });
     c.ok(admin, &add);
     let map = show(&mut c, admin, "mon dump");

@@ -1,4 +1,4 @@
-//! What queries about many PGs need, kept up to date by each report, so that no query looks at every PG.
+//! An index of PGs for queries about many of them, kept up to date by each report, so that no query looks at every PG.
 //!
 //! Invariants:
 //!  1. After each change the index holds what a recount over all PGs would give; a test recounts.

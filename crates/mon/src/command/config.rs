@@ -2,6 +2,7 @@
 
 use super::json::J;
 use super::option_table::{self, Opt};
+use super::secret::{shown, shown_all};
 use super::text::{Column, Left, Table, objects};
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey};
@@ -246,7 +247,7 @@ fn table() -> Table {
 fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let who = c.args.str("who")?;
     let Some(name) = entity(&who) else { return invalid(format!("unrecognized entity '{who}'")) };
-    let all = effective(c.state, &name);
+    let all = shown_all(c, effective(c.state, &name));
     if let Some(key) = c.args.opt("key").filter(|k| !k.is_empty()) {
         let key = if key.starts_with("mgr/") { key } else { key.replace([' ', '-'], "_") };
         if key == "fsid" {
@@ -309,10 +310,10 @@ fn sections(state: &ClusterState) -> Vec<(usize, ConfigKey, String)> {
 }
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let all = sections(c.state);
+    let all: Vec<_> = sections(c.state).into_iter().map(|(n, k, v)| (n, shown(c, &k.name, &v).to_owned(), k)).collect();
     let tree = || {
         all.iter()
-            .map(|(_, k, v)| {
+            .map(|(_, v, k)| {
                 let s = parse_section(&k.who).unwrap_or(Section { base: &k.who, location: None, class: None });
                 let (level, runtime) = level(&k.name);
                 let mut j = obj! {
@@ -331,7 +332,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     };
     let text = || {
         let mut t = table();
-        for (indent, k, v) in &all {
+        for (indent, v, k) in &all {
             t.row(row(*indent, k, v));
         }
         t.render()
@@ -477,10 +478,10 @@ fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                     .map(|(k, old, new)| {
                         let mut j = obj! { "name": name(k) };
                         if let Some(o) = old {
-                            j.put("previous_value", o);
+                            j.put("previous_value", shown(c, &k.name, o));
                         }
                         if let Some(n) = new {
-                            j.put("new_value", n);
+                            j.put("new_value", shown(c, &k.name, n));
                         }
                         j
                     })
@@ -498,11 +499,10 @@ fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             }
             s.push('\n');
             for (k, old, new) in &h.diff {
-                if let Some(o) = old {
-                    s += &format!("- {} = {o}\n", name(k));
-                }
-                if let Some(n) = new {
-                    s += &format!("+ {} = {n}\n", name(k));
+                for (sign, v) in [("-", old), ("+", new)] {
+                    if let Some(v) = v {
+                        s += &format!("{sign} {} = {}\n", name(k), shown(c, &k.name, v));
+                    }
                 }
             }
         }
@@ -577,7 +577,7 @@ fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
     if !running {
         return Err(missing());
     }
-    let all = effective(c.state, &name);
+    let all = shown_all(c, effective(c.state, &name));
     if let Some(key) = c.args.opt("key").filter(|k| !k.is_empty()) {
         return match (all.get(&key), option_table::find(&key)) {
             (Some((_, v)), _) => plain(format!("{v}\n")),

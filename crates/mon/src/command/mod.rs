@@ -67,9 +67,10 @@ mod rbd;
 mod render;
 mod reweight;
 mod scrub;
+mod secret;
 pub(crate) mod status;
 mod tell;
-mod versions;
+pub(crate) mod versions;
 
 pub use cluster::{option_table, units};
 pub use crash::Summary as CrashSummary;

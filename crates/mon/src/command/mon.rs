@@ -217,7 +217,7 @@ fn ok_to_stop(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn ok_to_add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    if c.state.mons_up.is_some() {
+    if c.state.mons.up.is_some() {
         return done("adding another mon that is not yet in quorum does not risk breaking quorum");
     }
     refuse(errno::EBUSY, "adding a monitor may break quorum (until that monitor starts)")
@@ -305,7 +305,7 @@ fn next(c: &Ctx<'_>) -> MonMap {
 
 /// Refuses the command if the monitor's state cannot be shared with other monitors.
 fn shared(c: &Ctx<'_>) -> Res<()> {
-    if c.state.mons_up.is_some() {
+    if c.state.mons.up.is_some() {
         return Ok(());
     }
     refuse(

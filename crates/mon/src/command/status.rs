@@ -426,7 +426,7 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut j = J::object();
     let clocks = &c.state.clocks;
-    if c.state.mons_up.is_some() {
+    if c.state.mons.up.is_some() {
         let allowed = clock_drift_allowed(c.state);
         let own = (&c.state.mon_name, &Difference { skew: 0.0, latency: 0.0 });
         let mut all: BTreeMap<_, _> = clocks.differences().iter().collect();

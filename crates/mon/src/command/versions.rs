@@ -71,14 +71,19 @@ fn version(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 type Meta = BTreeMap<String, String>;
 
+/// Adds version and host of this process.
+pub(crate) fn put_own(m: &mut Meta) {
+    m.insert("ceph_release".into(), "pacific".into());
+    m.insert("ceph_version".into(), VERSION.into());
+    m.insert("ceph_version_short".into(), VERSION_SHORT.into());
+    m.entry("hostname".into()).or_insert_with(|| "localhost".into());
+}
+
 /// Metadata of the running daemons of a kind, by name.
 pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
     let own = || {
         let mut m: Meta = c.state.options.host_metadata.clone();
-        m.insert("ceph_release".into(), "pacific".into());
-        m.insert("ceph_version".into(), VERSION.into());
-        m.insert("ceph_version_short".into(), VERSION_SHORT.into());
-        m.entry("hostname".into()).or_insert_with(|| "localhost".into());
+        put_own(&mut m);
         m
     };
     match kind {
@@ -101,8 +106,8 @@ pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
             .mons
             .iter()
             .map(|(n, i)| {
-                // Monitors do not exchange metadata, so only this monitor's own is known.
-                let mut m = if *n == c.state.mon_name { own() } else { Meta::new() };
+                let other = || c.state.mons.metadata.get(n).cloned().unwrap_or_default();
+                let mut m = if *n == c.state.mon_name { own() } else { other() };
                 m.insert("addrs".into(), i.public_addrs.to_string());
                 (n.clone(), m)
             })

@@ -132,7 +132,7 @@ impl MonCore {
 
     /// The number of a new round of clock comparison, if one is due. Called about once a second.
     pub fn clock_round(&mut self, now: Now) -> Option<u64> {
-        self.state.mons_up.as_ref()?;
+        self.state.mons.up.as_ref()?;
         let every = self.check_every(self.is_skewed());
         let there = self.state.quorum();
         self.state.clocks.retain(&there);

@@ -121,6 +121,17 @@ pub struct RefusedOsds {
     pub foreign: BTreeMap<OsdId, String>,
 }
 
+/// The running monitors of several, and their etcd cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Mons {
+    /// Running monitors, where several share a state (volatile); `None` for a single monitor.
+    pub up: Option<BTreeSet<String>>,
+    /// Metadata of the other running monitors, by name.
+    pub metadata: BTreeMap<String, BTreeMap<String, String>>,
+    /// The condition of the etcd cluster; `None` for a state in a file.
+    pub etcd: Option<std::sync::Arc<state::etcd::care::Condition>>,
+}
+
 /// The committed state, and some volatile values.
 pub struct ClusterState {
     /// Cluster id.
@@ -181,8 +192,8 @@ pub struct ClusterState {
     pub mgr_metadata: BTreeMap<String, String>,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
-    /// Running monitors, where several share a state (volatile); `None` for a single monitor.
-    pub mons_up: Option<BTreeSet<String>>,
+    /// Running monitors, and the etcd cluster that holds their state.
+    pub mons: Mons,
     /// Clock differences of the other monitors (volatile).
     pub clocks: super::clocks::Clocks,
     /// The error of the newest request to the state store, until one succeeds (volatile).
@@ -199,7 +210,7 @@ impl ClusterState {
     /// The running monitors in the order of their ranks. Any one of them is enough to serve.
     #[must_use]
     pub fn quorum(&self) -> Vec<String> {
-        let up = |n: &&String| self.mons_up.as_ref().is_none_or(|up| up.contains(*n));
+        let up = |n: &&String| self.mons.up.as_ref().is_none_or(|up| up.contains(*n));
         self.monmap.ranks.iter().filter(up).cloned().collect()
     }
 
@@ -232,7 +243,7 @@ impl ClusterState {
     /// The name of the leader; with several monitors this process is it.
     #[must_use]
     pub fn leader(&self) -> String {
-        match &self.mons_up {
+        match &self.mons.up {
             Some(_) => self.mon_name.clone(),
             None => self.monmap.ranks.first().unwrap_or(&self.mon_name).clone(),
         }

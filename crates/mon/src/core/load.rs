@@ -202,7 +202,7 @@ impl Loaded {
             term: 0,
             mgr_metadata: BTreeMap::new(),
             mgr_checks: BTreeMap::new(),
-            mons_up: None,
+            mons: super::cluster_state::Mons::default(),
             clocks: Default::default(),
             store_error: None,
             cuts: super::cuts::Cuts::default(),
@@ -245,7 +245,7 @@ impl MonCore {
             waiters: Vec::new(),
             inflight: None,
             intake: super::Intake { log_known: super::log::Known::of(&state_log), ..super::Intake::default() },
-            listings: super::listings::Listings::default(),
+            answers: super::Answers::default(),
             refusals: super::audit::Refusals::default(),
             leaving: BTreeMap::new(),
             merges: BTreeMap::new(),
@@ -333,15 +333,20 @@ impl MonCore {
     pub fn lead(&mut self, fence: (Bytes, u64)) {
         self.fence = Some(fence);
         // No monitor counts as down before the list is read.
-        self.state.mons_up = Some(self.state.monmap.ranks.iter().cloned().collect());
+        self.state.mons.up = Some(self.state.monmap.ranks.iter().cloned().collect());
     }
 
     /// Sets the running monitors, from the leader's membership. An empty list has not been read yet and changes
     /// nothing, since a list always names this monitor.
     pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
-        if !names.is_empty() && self.state.mons_up.as_ref().is_some_and(|up| *up != names) {
-            self.state.mons_up = Some(names);
+        if !names.is_empty() && self.state.mons.up.as_ref().is_some_and(|up| *up != names) {
+            self.state.mons.up = Some(names);
         }
+    }
+
+    /// Sets the metadata of the running monitors.
+    pub fn set_monitor_metadata(&mut self, all: BTreeMap<String, BTreeMap<String, String>>) {
+        self.state.mons.metadata = all;
     }
 
     /// Takes `n` global ids for sessions of another monitor.

@@ -35,6 +35,10 @@ pub const UNCONFIRMED_MAX: Duration = Duration::from_secs(8);
 /// Interval at which the leader drops the store's history up to the time of the interval before. Etcd keeps all of it
 /// unless somebody does. Followers stop long before they lag so far behind.
 pub const COMPACT_EVERY: Duration = Duration::from_secs(600);
+/// Most entries of a monitor's metadata, and the longest name and text in bytes; others are left out.
+const METADATA: usize = 64;
+/// See [`METADATA`].
+const METADATA_TEXT: usize = 1024;
 /// Base of the request tokens used here; the core's tokens are lower.
 const TOKENS: u64 = 1 << 62;
 
@@ -47,21 +51,30 @@ pub struct Presence {
     pub addr: EntityAddr,
     /// A random number of its process.
     pub instance: u64,
+    /// The monitor's own part of `mon metadata`; empty for a monitor of an earlier version.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Presence {
     fn to_value(&self) -> Bytes {
         let addr = self.addr.sock.map(|s| s.to_string());
-        json!({ "name": self.name, "addr": addr, "instance": format!("{:016x}", self.instance) }).to_string().into()
+        let instance = format!("{:016x}", self.instance);
+        json!({ "name": self.name, "addr": addr, "instance": instance, "metadata": self.metadata }).to_string().into()
     }
 
     fn parse(v: &[u8]) -> Option<Self> {
         let v: Value = serde_json::from_slice(v).ok()?;
         let text = |k: &str| v[k].as_str();
+        let told = v["metadata"].as_object().into_iter().flatten().take(METADATA);
+        let short = |(k, v): (&String, &Value)| {
+            let v = v.as_str().filter(|v| v.len() <= METADATA_TEXT && k.len() <= METADATA_TEXT)?;
+            Some((k.clone(), v.to_owned()))
+        };
         Some(Self {
             name: text("name")?.to_owned(),
             addr: EntityAddr::msgr2(text("addr")?.parse().ok()?, 0),
             instance: u64::from_str_radix(text("instance")?, 16).ok()?,
+            metadata: told.filter_map(short).collect(),
         })
     }
 }

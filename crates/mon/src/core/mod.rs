@@ -29,6 +29,7 @@ mod isolate;
 mod listings;
 pub mod load;
 pub mod log;
+mod made;
 pub mod maps;
 pub mod member;
 mod mgr;
@@ -151,6 +152,15 @@ struct Intake {
     services_sent: (Option<Mono>, bool),
 }
 
+/// Answers under way, and those that many sessions get.
+#[derive(Default)]
+struct Answers {
+    /// Commands whose output is made in pieces.
+    listings: listings::Listings,
+    /// Messages that are encoded already.
+    made: made::Made,
+}
+
 /// The state machine of the monitor and manager roles.
 pub struct MonCore {
     /// The committed state.
@@ -159,7 +169,7 @@ pub struct MonCore {
     waiters: Vec<Waiter>,
     inflight: Option<Inflight>,
     intake: Intake,
-    listings: listings::Listings,
+    answers: Answers,
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
@@ -230,7 +240,7 @@ impl MonCore {
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.is_walking()
-            || !self.listings.is_empty()
+            || !self.answers.listings.is_empty()
             || self.intake.turns.has_more()
             || self.intake.replay > 0
             || self.retries()
@@ -281,7 +291,7 @@ impl MonCore {
         self.intake.replay = self.intake.replay.min(self.intake.deferred.held().0);
         self.intake.turns.forget(c);
         self.intake.alone.retain(|(d, _)| *d != c);
-        self.listings.forget(c);
+        self.answers.listings.forget(c);
         self.jobs.retain(|_, to| to.conn != c);
     }
 

@@ -5,6 +5,9 @@ use cluster::settings::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Name of the limit of open descriptors in the metadata of daemons.
+pub const OPEN_FILES: &str = "max_open_files";
+
 /// Limits for alerts about late scrubs and about OSDs with many repairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScrubWarnings {

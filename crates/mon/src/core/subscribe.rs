@@ -22,6 +22,7 @@ use super::MonCore;
 use super::config::{Subject, options_for};
 use super::fetch::Fetch;
 use super::log::Prio;
+use super::made::Key;
 use super::rights::Topic;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
 
@@ -86,14 +87,15 @@ impl MonCore {
             Topic::MgrMap => {
                 let e = u64::from(self.state.mgrmap.epoch.0);
                 if self.take_due(c, what, e) {
-                    self.reply(c, 0, &MMgrMap { map: self.state.mgrmap.clone() });
+                    let key = Key::MgrMap(self.state.mgrmap.epoch);
+                    self.send_shared(c, key, |me| MMgrMap { map: me.state.mgrmap.clone() });
                 }
             }
             Topic::Config => self.check_config(c),
             Topic::ServiceMap => {
                 let e = u64::from(self.state.mgr.services.epoch.0);
                 if self.take_due(c, what, e) {
-                    self.reply(c, 0, &MServiceMap { service_map: self.state.mgr.services.clone() });
+                    self.send_services(c);
                 }
             }
             Topic::FsMap | Topic::FsMapUser | Topic::MdsMap => self.check_fs_sub(c, what),
@@ -121,8 +123,8 @@ impl MonCore {
 
     pub(super) fn send_monmap(&mut self, c: ConnKey) {
         let Some(f) = self.sessions.get(&c).map(|s| s.features) else { return };
-        let monmapbl = self.state.monmap.to_bytes(f);
-        self.reply(c, 0, &MMonMap { monmapbl });
+        let key = Key::MonMap(self.state.monmap.epoch);
+        self.send_shared(c, key, |me| MMonMap { monmapbl: me.state.monmap.to_bytes(f) });
     }
 
     /// Sends the monmap to its subscribers, after a commit.
@@ -167,10 +169,10 @@ impl MonCore {
     }
 
     /// True if the incrementals from `start` on are not all in memory, or have more bytes than a full map and a message.
-    fn is_far_behind(&self, start: Epoch) -> bool {
-        let h = &self.state.history;
+    fn is_far_behind(&mut self, start: Epoch) -> bool {
         let newest = self.state.osdmap.epoch;
         let most = self.full_for(Features::PACIFIC).len().max(MAP_MESSAGE_BYTES / 10);
+        let h = &self.state.history;
         let mut bytes = 0;
         for e in start.0..=newest.0 {
             let Some(b) = h.inc(Epoch(e)) else { return true };
@@ -280,16 +282,6 @@ impl MonCore {
         }
     }
 
-    /// The newest map in the form for a peer with these features.
-    fn full_for(&self, features: Features) -> Bytes {
-        if features.nautilus()
-            && let Some(b) = self.state.history.full(self.state.osdmap.epoch)
-        {
-            return b.clone();
-        }
-        self.state.osdmap.encode_blob(features).0
-    }
-
     /// Sends epochs that are in memory, and the incrementals in `read`.
     pub(super) fn send_epochs(&mut self, c: ConnKey, fulls: &[Epoch], incs: &[Epoch], read: &BTreeMap<Epoch, Bytes>) {
         for e in fulls {
@@ -337,15 +329,20 @@ impl MonCore {
         last: Epoch,
         oldest: Epoch,
     ) {
+        let newest = self.state.osdmap.epoch;
+        let key = Key::osd_maps(&incremental_maps, &maps, (oldest, newest));
         let m = MOsdMap {
             fsid: self.state.fsid,
             incremental_maps,
             maps,
             cluster_osdmap_trim_lower_bound: oldest,
-            newest_map: self.state.osdmap.epoch,
+            newest_map: newest,
             gap_removed_snaps: BTreeMap::new(),
         };
-        self.reply(c, 0, &m);
+        match key {
+            Some(key) => self.send_shared(c, key, |_| m),
+            None => self.reply(c, 0, &m),
+        }
         if let Some(s) = self.sessions.get_mut(&c) {
             s.osd_epoch = s.osd_epoch.max(last);
         }
@@ -398,22 +395,19 @@ impl MonCore {
         }
     }
 
-    /// Sends the service map to its subscribers, encoded once for each set of features.
+    /// Sends the service map to its subscribers.
     pub(super) fn send_servicemap(&mut self) {
         let epoch = u64::from(self.state.mgr.services.epoch.0);
-        let mut made: Option<(Features, Message)> = None;
         for c in self.subscribers("servicemap") {
-            if !self.take_due(c, "servicemap", epoch) {
-                continue;
+            if self.take_due(c, "servicemap", epoch) {
+                self.send_services(c);
             }
-            let Some(features) = self.sessions.get(&c).map(|s| s.features) else { continue };
-            let m = match &made {
-                Some((f, m)) if *f == features => m.clone(),
-                _ => MServiceMap { service_map: self.state.mgr.services.clone() }.to_message(features),
-            };
-            made = Some((features, m.clone()));
-            self.send(c, m);
         }
+    }
+
+    fn send_services(&mut self, c: ConnKey) {
+        let key = Key::ServiceMap(self.state.mgr.services.epoch);
+        self.send_shared(c, key, |me| MServiceMap { service_map: me.state.mgr.services.clone() });
     }
 
     // Log and keys
@@ -449,19 +443,29 @@ impl MonCore {
     }
 
     fn send_log(&mut self, c: ConnKey, entries: Vec<LogEntry>) {
-        // Clients drop messages whose version is not higher than the last.
-        let paxos = PaxosHeader::have(self.state.log.next);
-        self.reply(c, 0, &MLog { paxos, fsid: self.state.fsid, entries });
+        let m = self.log_message(entries);
+        self.reply(c, 0, &m);
     }
 
+    fn log_message(&self, entries: Vec<LogEntry>) -> MLog {
+        // Clients drop messages whose version is not higher than the last.
+        MLog { paxos: PaxosHeader::have(self.state.log.next), fsid: self.state.fsid, entries }
+    }
+
+    /// Sends new lines to those who follow the log, encoded once for each level and set of features.
     pub(super) fn publish_log(&mut self, lines: &[LogEntry]) {
         let next = self.state.log.next;
+        let mut made: BTreeMap<(String, u64), Option<Message>> = BTreeMap::new();
         for (c, what) in self.subscriptions_with_prefix("log-") {
             let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else { continue };
-            let fitting: Vec<LogEntry> = lines.iter().filter(|l| l.prio >= level.0).cloned().collect();
+            let Some(features) = self.sessions.get(&c).map(|s| s.features) else { continue };
             self.move_on(c, &what, next.max(1));
-            if !fitting.is_empty() {
-                self.send_log(c, fitting);
+            let m = made.entry((what, features.0)).or_insert_with(|| {
+                let fitting: Vec<LogEntry> = lines.iter().filter(|l| l.prio >= level.0).cloned().collect();
+                (!fitting.is_empty()).then(|| self.log_message(fitting).to_message(features))
+            });
+            if let Some(m) = m.clone() {
+                self.send(c, m);
             }
         }
     }

@@ -16,15 +16,12 @@ use tokio::sync::{Notify, oneshot};
 use wire::Decode as _;
 
 use super::MonError;
-use super::many::Standing;
+use super::membership::Standing;
 use crate::core::cluster_state::{HostJob, Role};
 use crate::core::reading::{Reading, Step};
-use crate::core::relay::{Hub, HubEffect, LINK_IDS, is_monitor};
+use crate::core::relay::{Hub, HubEffect, LINK_IDS, OUTPUT_FULL, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
-
-/// Bytes of unsent answers at which the core stops handling messages of a session.
-const OUTPUT_FULL: usize = 8 << 20;
 
 /// The core with the network, the state store and the host's own state.
 pub(super) struct Bridge {
@@ -40,7 +37,7 @@ pub(super) struct Bridge {
     changes: Cell<u64>,
     jobs: RefCell<Vec<(u64, HostJob)>>,
     /// With several monitors: the outcome of the membership, and until when this monitor leads.
-    standing: Option<Rc<Standing>>,
+    standing: Option<Arc<Standing>>,
     /// Client sessions that other monitors relay.
     hub: RefCell<Hub>,
     /// The reading of the whole state that is under way.
@@ -68,7 +65,7 @@ impl Bridge {
         core: Rc<RefCell<MonCore>>,
         net: Net,
         store: Box<dyn StateStore>,
-        standing: Option<Rc<Standing>>,
+        standing: Option<Arc<Standing>>,
     ) -> Rc<Self> {
         let me = Rc::new(Self {
             core,
@@ -225,8 +222,7 @@ impl Bridge {
     fn hold_sessions(&self) {
         for (c, hold) in self.core.borrow_mut().take_holds() {
             match hold {
-                // The relay of another monitor has a bound of its own.
-                _ if Hub::is_relayed(c) => {}
+                _ if Hub::is_relayed(c) => self.hub.borrow_mut().hold(c, hold),
                 true => self.net.hold(ConnId(c)),
                 false => self.net.release(ConnId(c)),
             }
@@ -252,6 +248,13 @@ impl Bridge {
     }
 
     fn send_on_links(&self) {
+        let fullness = self.hub.borrow_mut().take_fullness();
+        for (c, full) in fullness {
+            self.core.borrow_mut().output_full(c, full);
+            if let Some(h) = self.hook.borrow().as_ref().filter(|_| !full) {
+                h.schedule();
+            }
+        }
         let out = self.hub.borrow_mut().take_out();
         for (link, m) in out {
             // For a closed link the network reports `Closed` separately.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::versions;
+use crate::core::options::OPEN_FILES;
+
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
 }
@@ -31,6 +34,14 @@ pub(super) fn host_metadata() -> BTreeMap<String, String> {
         ("cpu", field(&cpu, ':', "model name")),
         ("mem_total_kb", kb("MemTotal")),
         ("mem_swap_kb", kb("SwapTotal")),
+        (OPEN_FILES, net::descriptors::limit().map(|n| n.to_string())),
     ];
     facts.into_iter().filter_map(|(k, v)| v.filter(|v| !v.is_empty()).map(|v| (k.to_owned(), v))).collect()
+}
+
+/// Metadata of this monitor, for other monitors.
+pub(super) fn metadata() -> BTreeMap<String, String> {
+    let mut all = host_metadata();
+    versions::put_own(&mut all);
+    all
 }

@@ -1,37 +1,35 @@
 //! A monitor of several: a front monitor until it is elected leader.
 //!
 //! A process leads at most once. A deposed leader stops; its supervisor starts it again, as a front monitor. There
-//! are three handles on the state store: for the membership, for the replica, and, on the leader, for its core.
+//! are three handles on the state store: for the membership (which has a thread of its own), for the replica, and, on
+//! the leader, for its core.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::Client;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, Mono};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind};
 use bytes::Bytes;
 use msgr::{Policies, Policy};
 use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
 use reactor::{Context, clock};
-use state::etcd::EtcdOptions;
-use state::{Event, LeaseId, Op, Outcome, StateError};
-use tokio::sync::{Notify, watch};
+use state::etcd::{EtcdOptions, care};
+use state::{Op, Outcome};
 use wire::msg::{MRelayClock, MRelayKeyUsed};
 use wire::{Encode as _, Features, WireMessage as _};
 
 use super::bridge::Bridge;
 use super::front_admin::{FrontAdmin, Seen};
+use super::membership::{self, Standing};
 use super::{MonError, MonRunOptions, Store, serve};
 use crate::core::cluster_state::Role;
-use crate::core::follow::{Follower, Output as Followed, UNREADABLE_MAX};
+use crate::core::follow::{Follower, Output as Followed};
 use crate::core::front::{FrontAuth, FrontIds, Replica};
-use crate::core::member::{LEASE, Member, Output, Presence};
+use crate::core::member::{LEASE, Member, Presence};
 use crate::core::relay::{Front, FrontEffect, PATIENCE};
 
-/// Interval of membership checks.
-const TICK: Duration = Duration::from_millis(100);
 /// Time for which a stopping monitor tries to give its lease back.
 const LEAVING: Duration = Duration::from_secs(1);
 /// Pause before a failed step is repeated.
@@ -43,125 +41,6 @@ const CLIENT_BYTES: usize = 4 << 20;
 /// Bytes in flight on the link to the leader: the share of all sessions together, and one message.
 const LINK_BYTES: usize = 512 << 20;
 
-/// The state of the membership, shared between its task and the rest of the monitor.
-pub(super) struct Standing {
-    leads_until: Cell<Option<Mono>>,
-    pub(super) peers: RefCell<BTreeMap<String, Presence>>,
-    leader: RefCell<Option<Presence>>,
-    elected: RefCell<Option<(Bytes, u64)>>,
-    stop: RefCell<Option<String>>,
-    /// Set when the process is about to end: the time for which it tries to give its lease back.
-    leaving: Cell<Option<Duration>>,
-    /// Revision of the last change that the store is known to have.
-    written: Cell<u64>,
-    /// Notified when the watch reports a change of the leader's record.
-    leader_changed: Notify,
-    changed: watch::Sender<()>,
-}
-
-impl Standing {
-    fn new() -> Self {
-        Self {
-            leads_until: Cell::default(),
-            peers: RefCell::default(),
-            leader: RefCell::default(),
-            elected: RefCell::default(),
-            stop: RefCell::default(),
-            leaving: Cell::default(),
-            written: Cell::default(),
-            leader_changed: Notify::new(),
-            changed: watch::Sender::new(()),
-        }
-    }
-
-    /// A receiver that is notified of each change, also of one that happened while no task waited.
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
-    /// True if this monitor may act as leader at the current time.
-    pub(super) fn may_act(&self) -> bool {
-        self.leads_until.get().is_some_and(|u| clock::read().mono < u)
-    }
-
-    /// The reason why this monitor has to stop, if any.
-    pub(super) fn stopped(&self) -> Option<String> {
-        self.stop.borrow().clone()
-    }
-
-    fn stop(&self, why: impl Into<String>) {
-        self.stop.borrow_mut().get_or_insert(why.into());
-        self.changed.send_replace(());
-    }
-}
-
-/// Runs the membership; returns once the lease is given back.
-async fn belong(mut store: Store, mut member: Member, standing: Rc<Standing>) {
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let ready = Arc::clone(&store.ready);
-        tokio::select! {
-            _ = tick.tick() => {}
-            () = ready.notified() => {}
-            () = standing.leader_changed.notified() => member.leader_changed(),
-        }
-        clock::expire();
-        let now = clock::read().mono;
-        while let Some(e) = store.store.poll() {
-            if let Event::Reply(r) = e {
-                member.reply(r, now);
-            }
-        }
-        if let Some(patience) = standing.leaving.get() {
-            if let Some(l) = member.to_give_back() {
-                // A store that cannot be asked lets the lease run out.
-                let _ = tokio::time::timeout(patience, give_back(&mut store, l)).await;
-            }
-            return;
-        }
-        member.tick(now);
-        let mut changed = false;
-        for o in member.take_outputs() {
-            match o {
-                Output::Submit(r) => store.store.submit(r),
-                Output::Leader(l) => *standing.leader.borrow_mut() = l,
-                Output::Written(revision) => {
-                    standing.written.set(revision.max(standing.written.get()));
-                    continue;
-                }
-                Output::Elected { fence } => *standing.elected.borrow_mut() = Some(fence),
-                Output::Deposed(why) => standing.stop(format!("this monitor no longer leads: {why}")),
-                Output::Peers(p) => *standing.peers.borrow_mut() = p,
-                Output::Compact(revision) => {
-                    store.store.compact(revision);
-                    continue;
-                }
-            }
-            changed = true;
-        }
-        standing.leads_until.set(member.leads_until());
-        if now.since(member.heard()) > UNREADABLE_MAX {
-            let why = member.trouble().unwrap_or("the state store does not answer");
-            standing.stop(format!("for {} s, {why}", UNREADABLE_MAX.as_secs()));
-        }
-        if changed {
-            standing.changed.send_replace(());
-        }
-    }
-}
-
-/// Ends a lease; completes when the store has confirmed it.
-async fn give_back(store: &mut Store, lease: LeaseId) {
-    loop {
-        match store.ask(Op::Revoke(lease)).await {
-            Ok(_) | Err(StateError::NoLease) => return,
-            Err(e) => tracing::debug!("mon: the lease is not given back yet: {e}"),
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
 async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, MonError> {
     let failed = |error| MonError::Store { path: "etcd".into(), error };
     let mut at = 0;
@@ -170,17 +49,36 @@ async fn load_replica(store: &mut Store, o: &MonRunOptions) -> Result<Replica, M
         .map_err(|error| MonError::Load { path: "etcd".into(), error })
 }
 
+/// True once a member of etcd has told its version. Error: the version is too old.
+async fn check_versions(etcd: &EtcdOptions) -> Result<bool, MonError> {
+    let failed = |error| MonError::Store { path: "etcd".into(), error };
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let options = etcd.clone();
+    let ask = move || drop(tell.send(care::look(&options)));
+    std::thread::Builder::new()
+        .name("etcd-version".into())
+        .spawn(ask)
+        .map_err(|error| MonError::Io { path: "a thread".into(), error })?;
+    let Ok(looked) = told.await else { return Ok(false) };
+    let condition = looked.map_err(failed)?;
+    care::check_versions(&condition).map_err(failed)?;
+    for m in condition.members.iter().filter(|m| !m.version.renews_with_a_majority()) {
+        tracing::warn!("mon: etcd at {} has version {}: use 3.4.29, 3.5.11 or later", m.name, m.version);
+    }
+    Ok(!condition.members.is_empty())
+}
+
 /// Follows the store; never ends.
-async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOptions, standing: Rc<Standing>) {
+async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOptions, standing: Arc<Standing>) {
     let mut follower = Follower::new(&o.name, &o.core_options(), replica);
     loop {
         for out in follower.take_outputs() {
             match out {
                 Followed::Submit(r) => store.store.submit(r),
                 Followed::Changed => {
-                    standing.changed.send_replace(());
+                    standing.tell();
                 }
-                Followed::Leader => standing.leader_changed.notify_one(),
+                Followed::Leader => standing.leader_changed(),
                 Followed::Reread(why) => {
                     tracing::info!("mon: the watch of the state has ended ({why}); the state is read again");
                 }
@@ -193,14 +91,16 @@ async fn follow(mut store: Store, replica: Rc<RefCell<Replica>>, o: MonRunOption
         while let Some(e) = store.store.poll() {
             follower.event(e, now);
         }
-        follower.tick(standing.written.get(), now);
+        follower.tick(standing.written(), now);
     }
 }
 
 /// Runs a monitor with its state in etcd.
 pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Result<(), MonError> {
     let mut store = Store::etcd(&etcd)?;
+    let mut known = false;
     let replica = loop {
+        known = known || check_versions(&etcd).await?;
         match load_replica(&mut store, &o).await {
             Ok(r) => break r,
             // etcd may still be starting.
@@ -215,19 +115,29 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
     let public = super::public_addr(&replica.monmap, &o.name)?;
     let mut instance = [0; 8];
     auth::Random::fill(&OsRandom, &mut instance);
-    let me = Presence { name: o.name.clone(), addr: public, instance: u64::from_le_bytes(instance) };
-    let standing = Rc::new(Standing::new());
+    let me = Presence {
+        name: o.name.clone(),
+        addr: public,
+        instance: u64::from_le_bytes(instance),
+        metadata: super::facts::metadata(),
+    };
+    let standing = Standing::new(membership::SILENT_MAX);
     let member = Member::new(me, true, clock::read().mono);
-    let belonging = tokio::task::spawn_local(belong(Store::etcd(&etcd)?, member, Rc::clone(&standing)));
+    let belonging = {
+        let etcd = etcd.clone();
+        membership::begin(move || Store::etcd(&etcd), member, &standing)?
+    };
+    let signing = Arc::clone(&standing);
+    let signing = tokio::task::spawn_local(async move { signing.keep_signing().await });
     let replica = Rc::new(RefCell::new(replica));
-    let following = tokio::task::spawn_local(follow(store, Rc::clone(&replica), o.clone(), Rc::clone(&standing)));
+    let following = tokio::task::spawn_local(follow(store, Rc::clone(&replica), o.clone(), Arc::clone(&standing)));
     let result = in_front(&cx, &o, public, &replica, &standing).await;
     following.abort();
     let result = match result {
         Ok(Some(fence)) => {
             tracing::info!("mon.{} leads", o.name);
             let store = Store::etcd(&etcd)?;
-            serve(cx, &o, store, "etcd", Some((fence, Rc::clone(&standing)))).await
+            serve(cx, &o, store, "etcd", Some((fence, Arc::clone(&standing)))).await
         }
         Ok(None) => Ok(()),
         Err(e) => Err(e),
@@ -235,8 +145,9 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
     // A leader that could not renew its lease waits until it can give the lease back, since no monitor can lead before
     // that.
     let patience = if result.is_ok() { LEAVING } else { LEASE };
-    standing.leaving.set(Some(patience));
+    standing.leave(patience);
     let _ = tokio::time::timeout(patience + LEAVING, belonging).await;
+    signing.abort();
     result
 }
 
@@ -384,7 +295,7 @@ impl FrontHost {
 
     /// Connects to the current leader, and closes a link to an earlier one.
     fn look(self: &Rc<Self>, standing: &Standing, replica: &Replica, own: EntityAddr, modes: &net::modes::Modes) {
-        let leader = standing.leader.borrow().clone();
+        let leader = standing.leader();
         let linked = self.link.borrow().as_ref().map(|(c, p, _)| (*c, p.clone()));
         if let Some((c, p)) = &linked
             && leader.as_ref() != Some(p)
@@ -436,7 +347,7 @@ async fn in_front(
     o: &MonRunOptions,
     public: EntityAddr,
     replica: &Rc<RefCell<Replica>>,
-    standing: &Rc<Standing>,
+    standing: &Arc<Standing>,
 ) -> Result<Option<(Bytes, u64)>, MonError> {
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
     let modes = net::modes::Modes::take(|n| replica.borrow().options.settings.given(n).map(str::to_owned))?;
@@ -489,7 +400,7 @@ async fn in_front(
             _ = changes.changed() => {}
             () = cx.stopped() => break Ok(None),
         }
-        if let Some(fence) = standing.elected.borrow_mut().take() {
+        if let Some(fence) = standing.take_elected() {
             break Ok(Some(fence));
         }
         if let Some(why) = standing.stopped() {

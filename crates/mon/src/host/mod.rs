@@ -9,6 +9,7 @@ mod facts;
 mod front_admin;
 mod manager;
 mod many;
+mod membership;
 pub mod mkfs;
 
 use std::cell::RefCell;
@@ -26,6 +27,7 @@ use msgr::{Policies, Policy};
 use net::{EndpointConfig, Limits, Net, OsRandom};
 use reactor::{Context, clock};
 use state::embedded::EmbeddedStore;
+use state::etcd::care::EtcdCare;
 use state::etcd::{EtcdOptions, EtcdStore};
 use state::{Entry, Event, Op, Outcome, Range, Reply, Request, StateError, StateStore};
 use tokio::sync::Notify;
@@ -234,7 +236,7 @@ async fn serve(
     o: &MonRunOptions,
     mut store: Store,
     shown: &str,
-    lead: Option<((bytes::Bytes, u64), Rc<many::Standing>)>,
+    lead: Option<((bytes::Bytes, u64), Arc<membership::Standing>)>,
 ) -> Result<(), MonError> {
     let failed = |error| MonError::Store { path: shown.to_owned(), error };
     let bad = |error| MonError::Load { path: shown.to_owned(), error };
@@ -343,6 +345,11 @@ async fn serve(
     let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
     let mut backups = std::pin::pin!(backups);
     let mut membership = standing.as_ref().map(|s| s.changes());
+    let mut peers = None;
+    let care = match &o.etcd {
+        Some(etcd) => Some(EtcdCare::start(etcd).map_err(failed)?),
+        None => None,
+    };
     let image_tasks = images.clone().run();
     let mut image_tasks = std::pin::pin!(image_tasks);
     let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -350,7 +357,10 @@ async fn serve(
     let result = loop {
         tokio::select! {
             () = &mut state_task => {}
-            _ = second.tick() => bridge.tick(),
+            _ = second.tick() => {
+                core.borrow_mut().state.mons.etcd = care.as_ref().map(EtcdCare::condition);
+                bridge.tick();
+            }
             () = &mut image_tasks => {}
             () = &mut backups => {}
             () = bridge.progress() => {}
@@ -358,7 +368,13 @@ async fn serve(
             () = changed(membership.as_mut()) => {}
         }
         if let Some(s) = &standing {
-            core.borrow_mut().set_monitors_up(s.peers.borrow().keys().cloned().collect());
+            let now = s.peers();
+            if !peers.as_ref().is_some_and(|p| Arc::ptr_eq(p, &now)) {
+                let mut core = core.borrow_mut();
+                core.set_monitors_up(now.keys().cloned().collect());
+                core.set_monitor_metadata(now.iter().map(|(n, p)| (n.clone(), p.metadata.clone())).collect());
+                peers = Some(now);
+            }
             if let Some(why) = s.stopped() {
                 break Err(MonError::Stopped(why));
             }

@@ -4,6 +4,7 @@
 //! to keep. Every reactor has a [`Meter`]; a report takes the counts since the last one. Invariants: without a
 //! query nothing is counted and an operation costs one test; keys are bounded.
 
+use super::commits::Commits;
 use base::{EntityAddr, EntityName, OsdId, PgId, SnapId};
 use bytes::Bytes;
 use regex_lite::Regex;
@@ -227,6 +228,8 @@ impl Query {
 pub struct Meter {
     queries: Arc<Queries>,
     counts: Vec<Counts>,
+    /// Latency of the store's commits.
+    pub commits: Commits,
 }
 
 impl Meter {

@@ -15,7 +15,6 @@ mod own;
 mod turn;
 
 use crate::core::admission::Door;
-use crate::core::commits::Commits;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::room::RoomLimits;
@@ -95,7 +94,6 @@ pub(super) struct ShardHost {
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
-    commits: RefCell<Commits>,
     release_memory: fn(),
     /// True once the store has failed.
     failed: Cell<bool>,
@@ -174,7 +172,6 @@ impl ShardHost {
             in_parts: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
-            commits: RefCell::default(),
             release_memory: p.release_memory,
             failed: Cell::new(false),
             strange: RefCell::default(),
@@ -311,7 +308,7 @@ impl ShardHost {
             ToShard::Collect(all) => {
                 let (mut stats, lec) = self.core.borrow_mut().stats(all, now, &*self.store.borrow());
                 stats.perf = self.meter.borrow_mut().take();
-                stats.commits = self.commits.borrow_mut().take();
+                stats.commits = self.meter.borrow_mut().commits.take();
                 if self.index != 0 {
                     // All reactors share one device.
                     stats.statfs = Default::default();

@@ -227,7 +227,7 @@ impl MonsNode {
         let inc = cx.new_inc();
         (self.stopped, self.late) = (None, false);
         let instance = Rng::new(cx.options.seed ^ 0x6d65_6d62_6572 ^ inc << 32).next_u64();
-        let me = Presence { name: self.name.clone(), addr: mon_addr(self.node), instance };
+        let me = Presence { name: self.name.clone(), addr: mon_addr(self.node), instance, metadata: BTreeMap::new() };
         self.process = Some(Process {
             inc,
             member: Member::new(me, true, self.clock.now(cx.now()).mono),

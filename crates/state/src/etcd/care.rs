@@ -62,7 +62,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// What a member said of itself.
+/// A member's version, space and alarms, by its own answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
     /// Address of the member: `HOST:PORT`.
@@ -98,9 +98,12 @@ impl Member {
         })
     }
 
-    /// True if much of its file is free, and the file is large.
+    /// True if much of its file is free, and the file is large; for etcd's leader, near the quota: while it does not
+    /// answer, nothing can change.
     fn is_hollow(&self) -> bool {
-        self.used > 0 && self.size / 2 > self.used && (self.size > DEFRAGMENT_FROM || self.size > self.quota / 2)
+        let large = self.size > DEFRAGMENT_FROM || self.size > self.quota / 2;
+        let urgent = self.size / 3 > self.quota / 4;
+        self.used > 0 && self.size / 2 > self.used && if self.leads { urgent } else { large }
     }
 }
 
@@ -270,6 +273,9 @@ mod tests {
         };
         assert_eq!(next_to_defragment(&c).map(|m| m.name.as_str()), Some("b"));
         c.members[1].size = 20 << 20;
+        c.members[0].size = 70 << 20;
+        assert_eq!(next_to_defragment(&c), None, "the leader is not near its quota");
+        c.members[0].size = 80 << 20;
         assert_eq!(next_to_defragment(&c).map(|m| m.name.as_str()), Some("a"));
         c.silent.push(("d".into(), "no route".into()));
         assert_eq!(next_to_defragment(&c), None);

@@ -74,6 +74,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         a.add("MON_DOWN", Severity::Warn, n, summary, missing.iter().map(line).collect());
     }
     clocks(a, state);
+    super::store_checks::add(a, state);
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }

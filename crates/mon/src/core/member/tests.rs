@@ -7,7 +7,12 @@ fn at(ms: u64) -> Mono {
 }
 
 fn presence(name: &str, instance: u64) -> Presence {
-    Presence { name: name.into(), addr: EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0), instance }
+    Presence {
+        name: name.into(),
+        addr: EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0),
+        instance,
+        metadata: BTreeMap::new(),
+    }
 }
 
 fn asked(m: &mut Member) -> Vec<Request> {

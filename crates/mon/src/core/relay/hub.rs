@@ -1,11 +1,15 @@
 //! The leader's side of the relay.
+//!
+//! A relayed session is held by the bounds of a direct one: while the core holds it, its bytes are not acknowledged,
+//! so its front monitor passes no more of them on and stops reading; while its answers wait for the link, the core
+//! handles no message of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayKeyUsed, MRelayMessage, MRelayOpen, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
-use super::share::Share;
+use super::share::{ALL, Share};
 use super::{TELLS_TAKEN, Taken, carried, fits, peer_of};
 use crate::core::session::{ConnKey, Peer};
 
@@ -13,6 +17,11 @@ use crate::core::session::{ConnKey, Peer};
 const LINK_SESSIONS: usize = 20_000;
 /// Most bytes that may wait for a session until the front monitor has acknowledged others; as for a direct client.
 const WAITING: usize = 256 << 20;
+/// Bytes of unsent answers at which the core stops handling messages of a session.
+pub const FULL: usize = 8 << 20;
+/// Most bytes of held sessions on one link that are not acknowledged: half of the link's share, so that the other
+/// sessions go on. What exceeds it waits within the core's bound for a session.
+const KEPT: usize = ALL / 2;
 /// The first key of relayed sessions; the network's own keys are lower.
 const RELAYED: ConnKey = 1 << 63;
 
@@ -37,6 +46,33 @@ struct Link {
     sessions: BTreeMap<u64, ConnKey>,
     share: Share,
     taken: Taken,
+    /// Bytes of held sessions that are not acknowledged yet, and their sum.
+    kept: BTreeMap<u64, usize>,
+    kept_sum: usize,
+}
+
+impl Link {
+    /// Counts received bytes of a session.
+    fn received(&mut self, conn: u64, bytes: usize, held: bool) {
+        if held && self.share.is_limited() && self.kept_sum + bytes <= KEPT {
+            *self.kept.entry(conn).or_default() += bytes;
+            self.kept_sum += bytes;
+        } else {
+            self.taken.note(conn, bytes);
+        }
+    }
+
+    /// Counts the bytes of a session that was held as taken.
+    fn release(&mut self, conn: u64) {
+        if let Some(bytes) = self.kept.remove(&conn) {
+            self.kept_sum -= bytes;
+            self.taken.note(conn, bytes);
+        }
+    }
+
+    fn acknowledgement(&mut self) -> Option<Message> {
+        if self.share.is_limited() { self.taken.due() } else { None }
+    }
 }
 
 /// The leader's relay links and sessions, by connection key.
@@ -45,6 +81,12 @@ pub struct Hub {
     next: ConnKey,
     links: BTreeMap<ConnKey, Link>,
     sessions: BTreeMap<ConnKey, (ConnKey, u64)>,
+    /// Sessions whose messages shall not arrive.
+    held: BTreeSet<ConnKey>,
+    /// Sessions with more than [`FULL`] bytes of answers that wait.
+    full: BTreeSet<ConnKey>,
+    /// Sessions that became full, or no longer are.
+    fullness: Vec<(ConnKey, bool)>,
     out: Vec<(ConnKey, Message)>,
 }
 
@@ -69,7 +111,13 @@ impl Hub {
     /// Handles the opening of a link by a front monitor.
     pub fn link_open(&mut self, link: ConnKey) {
         // Nothing is held back until the monitor says that it acknowledges relayed bytes.
-        let l = Link { sessions: BTreeMap::new(), share: Share::new(false), taken: Taken::default() };
+        let l = Link {
+            sessions: BTreeMap::new(),
+            share: Share::new(false),
+            taken: Taken::default(),
+            kept: BTreeMap::new(),
+            kept_sum: 0,
+        };
         self.links.insert(link, l);
     }
 
@@ -79,6 +127,8 @@ impl Hub {
             self.links.remove(&link).map(|l| l.sessions.into_values().collect()).unwrap_or_default();
         for c in &all {
             self.sessions.remove(c);
+            self.held.remove(c);
+            self.full.remove(c);
         }
         all
     }
@@ -93,13 +143,10 @@ impl Hub {
             MRelayMessage::KIND => {
                 let x = MRelayMessage::from_message(m).map_err(bad)?;
                 // Bytes of ended sessions count too, until they are acknowledged.
-                l.taken.note(x.conn, x.message.cost());
-                if l.share.is_limited()
-                    && let Some(m) = l.taken.due()
-                {
-                    self.out.push((link, m));
-                }
-                l.sessions.get(&x.conn).map(|k| HubEffect::Message(*k, x.message))
+                let key = l.sessions.get(&x.conn).copied();
+                l.received(x.conn, x.message.cost(), key.is_some_and(|k| self.held.contains(&k)));
+                self.out.extend(l.acknowledgement().map(|m| (link, m)));
+                key.map(|k| HubEffect::Message(k, x.message))
             }
             MRelayTaken::KIND => {
                 for (conn, bytes) in MRelayTaken::from_message(m).map_err(bad)?.taken {
@@ -132,8 +179,11 @@ impl Hub {
     fn forget(&mut self, link: ConnKey, conn: u64) -> Option<ConnKey> {
         let l = self.links.get_mut(&link)?;
         l.share.forget(conn);
+        l.release(conn);
         let key = l.sessions.remove(&conn)?;
         self.sessions.remove(&key);
+        self.held.remove(&key);
+        self.full.remove(&key);
         Some(key)
     }
 
@@ -184,6 +234,31 @@ impl Hub {
         while let Some((conn, m)) = l.share.next() {
             self.out.push((link, carried(conn, m)));
         }
+        let share = &l.share;
+        let sessions = &self.sessions;
+        let drained =
+            |c: &ConnKey| sessions.get(c).is_none_or(|(of, conn)| *of == link && share.queued(*conn) <= FULL / 4);
+        for c in self.full.extract_if(.., |c| drained(c)) {
+            self.fullness.push((c, false));
+        }
+    }
+
+    /// Holds or releases a session: while it is held, its front monitor passes at most its share on.
+    pub fn hold(&mut self, c: ConnKey, hold: bool) {
+        let Some((link, conn)) = self.sessions.get(&c).copied() else { return };
+        if hold {
+            self.held.insert(c);
+        } else if self.held.remove(&c)
+            && let Some(l) = self.links.get_mut(&link)
+        {
+            l.release(conn);
+            self.out.extend(l.acknowledgement().map(|m| (link, m)));
+        }
+    }
+
+    /// Takes the sessions whose waiting answers reached [`FULL`] (true), or fell far below it.
+    pub fn take_fullness(&mut self) -> Vec<(ConnKey, bool)> {
+        std::mem::take(&mut self.fullness)
     }
 
     /// Sends a message of the core to a session. Error: the reason why the session has to end.
@@ -198,6 +273,10 @@ impl Hub {
             return Err("its client does not read".into());
         }
         self.drain(link);
+        let waits = self.links.get(&link).map_or(0, |l| l.share.queued(conn));
+        if waits > FULL && self.full.insert(c) {
+            self.fullness.push((c, true));
+        }
         Ok(())
     }
 

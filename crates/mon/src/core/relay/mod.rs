@@ -32,7 +32,7 @@ use super::cluster_state::Role;
 use super::session::{ConnKey, Peer};
 
 pub use front::{Front, FrontEffect};
-pub use hub::{Hub, HubEffect};
+pub use hub::{FULL as OUTPUT_FULL, Hub, HubEffect};
 
 /// Time after which a session that no leader has taken over is closed, so that its client tries another monitor.
 pub const PATIENCE: Duration = Duration::from_secs(6);

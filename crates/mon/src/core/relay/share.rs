@@ -77,6 +77,11 @@ impl Share {
         queued
     }
 
+    /// Bytes of a session that wait.
+    pub(super) fn queued(&self, conn: u64) -> usize {
+        self.lanes.get(&conn).map_or(0, |l| l.queued)
+    }
+
     /// Takes the next message to send.
     pub(super) fn next(&mut self) -> Option<(u64, Message)> {
         while let Some(conn) = self.row.front().copied() {

@@ -408,3 +408,83 @@ fn front_monitors_answer_with_their_time() {
     let Some(HubEffect::Clock(c)) = told else { panic!("{told:?}") };
     assert_eq!((c.round, c.here), (7, here));
 }
+
+/// Carries messages until nothing moves, and returns those that arrived at the leader.
+fn carry_all(f: &mut Front, h: &mut Hub) -> (usize, usize) {
+    let (mut arrived, mut consumed) = (0, 0);
+    loop {
+        let effects = f.take_effects();
+        let out = h.take_out();
+        if effects.is_empty() && out.is_empty() {
+            return (arrived, consumed);
+        }
+        for e in effects {
+            match e {
+                FrontEffect::ToLeader(m) => arrived += usize::from(h.message(1, &m).unwrap().is_some()),
+                FrontEffect::Consumed(_, n) => consumed += n,
+                e => panic!("{e:?}"),
+            }
+        }
+        for (_, m) in out {
+            f.from_leader(&m).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_held_session_is_not_read_at_its_monitor_and_others_go_on() {
+    let (mut f, mut h) = linked();
+    (0..20).for_each(|c| f.open(c, peer(), Mono(0)));
+    let keys: Vec<ConnKey> = carry(&mut f, &mut h)
+        .iter()
+        .map(|e| if let HubEffect::Open(k, _) = e { *k } else { panic!("{e:?}") })
+        .collect();
+    h.hold(keys[5], true);
+    (0..64).for_each(|_| f.message(5, of_bytes(100 << 10)));
+    f.message(6, said(3));
+    let (arrived, consumed) = carry_all(&mut f, &mut h);
+    assert!(arrived <= ONE / (100 << 10) + 1, "{arrived}");
+    assert!(consumed <= ONE + (200 << 10), "its client is not read beyond its share: {consumed}");
+    f.message(6, said(4));
+    assert_eq!(carry_all(&mut f, &mut h).0, 1, "others go on");
+    h.hold(keys[5], false);
+    assert_eq!(arrived - 1 + carry_all(&mut f, &mut h).0, 64, "all of it arrives");
+    // Many held sessions leave half of the link to the others.
+    keys.iter().take(19).for_each(|k| h.hold(*k, true));
+    for c in 0..19 {
+        (0..40).for_each(|_| f.message(c, of_bytes(100 << 10)));
+    }
+    carry_all(&mut f, &mut h);
+    (0..40).for_each(|_| f.message(19, of_bytes(100 << 10)));
+    assert!(carry_all(&mut f, &mut h).0 >= 40, "all of the one that is not held");
+    // The end of a held session gives its share back.
+    for c in 0..19 {
+        f.closed(c);
+    }
+    carry_all(&mut f, &mut h);
+    (0..400).for_each(|_| f.message(19, of_bytes(100 << 10)));
+    assert_eq!(carry_all(&mut f, &mut h).0, 400);
+}
+
+#[test]
+fn a_session_whose_answers_wait_for_the_link_is_full_until_they_are_gone() {
+    let (mut f, mut h) = linked();
+    f.open(5, peer(), Mono(0));
+    let got = carry(&mut f, &mut h);
+    let HubEffect::Open(k, _) = &got[0] else { panic!() };
+    (0..8).for_each(|_| h.send(*k, of_bytes(1 << 20)).unwrap());
+    assert!(h.take_fullness().is_empty());
+    (0..8).for_each(|_| h.send(*k, of_bytes(1 << 20)).unwrap());
+    assert_eq!(h.take_fullness(), [(*k, true)], "once");
+    for _ in 0..40 {
+        for (_, m) in h.take_out() {
+            f.from_leader(&m).unwrap();
+        }
+        for e in f.take_effects() {
+            if let FrontEffect::ToLeader(m) = e {
+                h.message(1, &m).unwrap();
+            }
+        }
+    }
+    assert_eq!(h.take_fullness(), [(*k, false)]);
+}

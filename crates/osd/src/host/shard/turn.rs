@@ -156,8 +156,8 @@ impl ShardHost {
             let mut store = self.store.borrow_mut();
             store.end_turn();
             while let Some(r) = store.poll_io() {
-                if matches!(r.kind, IoKind::Flush) && self.commits.borrow().is_free() {
-                    self.commits.borrow_mut().sent(r.id, clock::read().mono);
+                if matches!(r.kind, IoKind::Flush) && self.meter.borrow().commits.is_free() {
+                    self.meter.borrow_mut().commits.sent(r.id, clock::read().mono);
                 }
                 self.disk.submit(r);
             }
@@ -180,8 +180,8 @@ impl ShardHost {
         if !done.is_empty() {
             let mut store = self.store.borrow_mut();
             for c in done.drain(..) {
-                if self.commits.borrow().awaits(c.id) {
-                    self.commits.borrow_mut().done(clock::read().mono);
+                if self.meter.borrow().commits.awaits(c.id) {
+                    self.meter.borrow_mut().commits.done(clock::read().mono);
                 }
                 store.handle_io(c);
             }

@@ -1,0 +1,45 @@
+//! Alerts about what daemons run on: the etcd cluster with the state, and limits of open descriptors.
+
+use super::Severity::{Err, Warn};
+use super::checks::Adder;
+use crate::command::units::bytes;
+use crate::core::cluster_state::ClusterState;
+use crate::core::options::OPEN_FILES;
+use state::etcd::care::Member;
+
+/// Share of its quota, in percent, from which a member's file is reported.
+const NEAR_QUOTA: u64 = 80;
+
+/// Adds the alerts.
+pub(super) fn add(a: &mut Adder, state: &ClusterState) {
+    etcd(a, state);
+    let few = |(name, found): (String, Option<u64>)| {
+        let n = found.filter(|n| *n < net::descriptors::WANTED)?;
+        Some(format!("{name} may open {n} descriptors, of which each client takes one"))
+    };
+    let limit = |m: &std::collections::BTreeMap<String, String>| m.get(OPEN_FILES).and_then(|v| v.parse().ok());
+    let osds = state.osd_metadata.iter().filter(|(o, _)| state.osdmap.is_up(**o));
+    let osds = osds.map(|(o, m)| (o.to_string(), limit(m)));
+    let own = (state.mon_name.clone(), limit(&state.options.host_metadata));
+    let others = state.mons.metadata.iter().filter(|(n, _)| **n != state.mon_name);
+    let mons = others.map(|(n, m)| (n.clone(), limit(m))).chain([own]).map(|(n, l)| (format!("mon.{n}"), l));
+    let detail: Vec<String> = mons.chain(osds).filter_map(few).collect();
+    let what = format!("daemons may open fewer than {} descriptors", net::descriptors::WANTED);
+    a.add_some("DAEMON_FEW_DESCRIPTORS", Warn, &what, detail);
+}
+
+fn etcd(a: &mut Adder, state: &ClusterState) {
+    let Some(c) = &state.mons.etcd else { return };
+    let list = |keep: &dyn Fn(&Member) -> bool, text: &dyn Fn(&Member) -> String| -> Vec<String> {
+        c.members.iter().filter(|m| keep(m)).map(text).collect()
+    };
+    let alarms = list(&|m| !m.alarms.is_empty(), &|m| format!("etcd at {}: {}", m.name, m.alarms.join("; ")));
+    a.add_some("MON_STATE_ALARM", Err, "members of etcd raise alarms", alarms);
+    let near = list(&|m| m.size / NEAR_QUOTA >= m.quota / 100, &|m| {
+        let (size, used, quota) = (bytes(m.size), bytes(m.used), bytes(m.quota));
+        format!("etcd at {}: the file has {size} ({used} in use) of a quota of {quota}", m.name)
+    });
+    a.add_some("MON_STATE_NEARFULL", Warn, "members of etcd are near their quota", near);
+    let silent = c.silent.iter().map(|(n, why)| format!("etcd at {n}: {why}")).collect();
+    a.add_some("MON_STATE_MEMBER_DOWN", Warn, "members of etcd do not answer", silent);
+}
