@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """`rbd device map`, `unmap` and `list` without a kernel client: librbd under FUSE and a loop device above.
 
-For tests on machines whose kernel has no rbd. Put a link named `rbd` to this file first in PATH: it answers the commands
-of `device` and hands all others to the real program. As with the kernel's client, a mapped image has the device
-/dev/rbd/POOL/IMAGE, a device mapped with `-o ro` needs no right to write and has no permission to write in its mode, and
-a device that is open cannot be unmapped. Other map options, which are the kernel's, are ignored. Needs root, /dev/fuse,
-the loop driver, and the packages python3-fuse, python3-rbd and ceph-common. Python is the system's, not that of a
-virtual environment. `rbd device unmap-all` removes everything that was mapped.
+For tests on machines whose kernel has no rbd. Put a link named `rbd` to this file first in PATH: it answers the
+commands of `device` and hands all others to the real program. As with the kernel's client, a mapped image has the
+device /dev/rbd/POOL/IMAGE, a device mapped with `-o ro` needs no right to write and has no permission to write in its
+mode, and a device that is open cannot be unmapped, unless RBD_UNMAP_LAZILY is set: then it ends when it is closed.
+Other map options, which are the kernel's, are ignored. Needs root, /dev/fuse, the loop driver, and the packages
+python3-fuse, python3-rbd and ceph-common. Python is the system's, not that of a virtual environment. `rbd device
+unmap-all` removes everything that was mapped.
 
 State is in /run/rbd-mapper: for each mapped device a directory with the mounted file, its log and `state`.
 """
@@ -105,7 +106,7 @@ def serve(pool, image_name, read_only, known, mount):
             return 0 if length == size else -errno.EINVAL
 
     server = Images()
-    server.parse(['-f', '-o', 'big_writes,fsname=rbd,max_read=131072', mount], errex=1)
+    server.parse(['-f', '-o', 'big_writes,direct_io,fsname=rbd,max_read=131072', mount], errex=1)
     server.multithreaded = True
     server.main()
     image.close()
@@ -205,7 +206,8 @@ def unmap(known, positional):
     if not found:
         fail(22, f'{target}: not a mapped image or snapshot\nrbd: unmap failed: (22) Invalid argument')
     mapping = found[0]
-    if 'force' not in known.get('options', '').split(',') and is_open(mapping.device):
+    lazily = is_open(mapping.device)
+    if lazily and 'force' not in known.get('options', '').split(',') and not os.environ.get('RBD_UNMAP_LAZILY'):
         fail(16, 'sysfs write failed\nrbd: unmap failed: (16) Device or resource busy')
     run('blockdev', '--flushbufs', mapping.device)
     os.chmod(mapping.device, 0o660)
@@ -213,11 +215,11 @@ def unmap(known, positional):
     # The loop device lets go of its file a moment after it was detached.
     deadline = time.monotonic() + 10
     while subprocess.run(['umount', mapping.mount], capture_output=True).returncode:
-        if time.monotonic() > deadline:
+        if lazily or time.monotonic() > deadline:
             run('umount', '--lazy', mapping.mount)
             break
         time.sleep(0.02)
-    while time.monotonic() < deadline and is_running(mapping.server):
+    while not lazily and time.monotonic() < deadline and is_running(mapping.server):
         time.sleep(0.01)
     shutil.rmtree(mapping.directory, ignore_errors=True)
     show_link(mapping.pool, mapping.image)

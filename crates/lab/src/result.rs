@@ -114,13 +114,16 @@ pub struct CellResult {
     /// Seconds until each client finished, of a load with an end of its own.
     #[serde(default)]
     pub finishes: Vec<f64>,
+    /// The hundred longest latencies in microseconds, in order, if the tool reports them.
+    #[serde(default)]
+    pub worst: Vec<f64>,
     /// Requests per second of each rank of the file system, over the seconds of the measurement.
     #[serde(default)]
     pub ranks: BTreeMap<i64, Vec<(f64, f64)>>,
 }
 
 /// Figures in the order of tables, with their units.
-pub const METRICS: [(&str, &str); 62] = [
+pub const METRICS: [(&str, &str); 73] = [
     ("finish_first_s", "first client finished, s"),
     ("finish_median_s", "median client finished, s"),
     ("finish_last_s", "last client finished, s"),
@@ -148,13 +151,22 @@ pub const METRICS: [(&str, &str); 62] = [
     ("first_byte_p75_us", "first byte: worst 25 %, µs"),
     ("first_byte_p90_us", "first byte: worst 10 %, µs"),
     ("first_byte_p99_us", "first byte: worst 1 %, µs"),
+    ("first_byte_p99.9_us", "first byte: p99.9, µs"),
     ("first_byte_max_us", "first byte: maximum, µs"),
+    ("first_byte_over_100ms_percent", "first byte after more than 100 ms, %"),
+    ("worst_hundred_us", "shortest of the hundred longest reads, µs"),
     ("put_iops", "put per second"),
     ("put_p50_us", "put: median latency, µs"),
     ("put_p99_us", "put: p99, µs"),
+    ("put_mb_s", "put: MB per second"),
     ("get_iops", "get per second"),
     ("get_p50_us", "get: median latency, µs"),
     ("get_p99_us", "get: p99, µs"),
+    ("get_mb_s", "get: MB per second"),
+    ("sequential_iops", "objects of whole images per second"),
+    ("sequential_mb_s", "whole images: MB per second"),
+    ("packed_mb_s", "packed into images: MB per second"),
+    ("disk_per_payload", "bytes on disk per byte of the objects"),
     ("head_iops", "head per second"),
     ("head_p99_us", "head: p99, µs"),
     ("list_iops", "list per second"),
@@ -175,6 +187,8 @@ pub const METRICS: [(&str, &str); 62] = [
     ("osd_us_per_op", "CPU of the OSDs per operation, µs"),
     ("mon_us_per_op", "CPU of monitor and manager per operation, µs"),
     ("client_us_per_op", "CPU of the client per operation, µs"),
+    ("postgres_us_per_op", "CPU of PostgreSQL per operation, µs"),
+    ("mapper_us_per_op", "CPU of the servers of mapped images per operation, µs"),
     ("osd_cores", "cores used by the OSDs"),
     ("iops_per_osd_core", "operations per second and core of the OSDs"),
     ("osd_rss_mib", "memory of the OSDs, MiB"),
@@ -206,6 +220,8 @@ pub struct Measured {
     pub first_byte: Vec<(f64, u64)>,
     /// Seconds until each client finished.
     pub finishes: Vec<f64>,
+    /// The longest latencies in microseconds, if the tool reports them.
+    pub worst: Vec<f64>,
 }
 
 fn number(v: &Value) -> f64 {
@@ -224,6 +240,17 @@ const QUANTILES: [(&str, &str, &str); 9] = [
     ("p99.9", "99.900000", "p99.9_us"),
     ("p99.99", "99.990000", "p99.99_us"),
 ];
+
+/// Time to the first byte, in microseconds, that an archive of small objects aims for.
+pub const GOAL_US: f64 = 100_000.0;
+
+/// Fraction of a histogram's values that are above a limit; 0 for an empty one.
+#[must_use]
+pub fn share_above(histogram: &[(f64, u64)], limit: f64) -> f64 {
+    let all: u64 = histogram.iter().map(|(_, n)| n).sum();
+    let above: u64 = histogram.iter().filter(|(us, _)| *us > limit).map(|(_, n)| n).sum();
+    if all == 0 { 0.0 } else { above as f64 / all as f64 }
+}
 
 /// The histogram of latencies in the output of `belemnite bench`.
 fn histogram(latencies: &Value) -> Option<Vec<(f64, u64)>> {
@@ -251,6 +278,14 @@ pub fn from_bench(text: &str) -> Option<Measured> {
             m.metrics.insert(format!("first_byte_{name}"), number(&v["first_byte_us"][ours]));
         }
         m.metrics.insert("first_byte_max_us".into(), number(&v["first_byte_us"]["max"]));
+        m.metrics.insert("first_byte_over_100ms_percent".into(), share_above(&m.first_byte, GOAL_US) * 100.0);
+    }
+    for (name, value) in v["figures"].as_object().into_iter().flatten() {
+        m.metrics.insert(name.clone(), number(value));
+    }
+    m.worst = v["worst_us"].as_array().into_iter().flatten().map(number).collect();
+    if let Some(least) = m.worst.iter().copied().reduce(f64::min) {
+        m.metrics.insert("worst_hundred_us".into(), least);
     }
     for (kind, of) in v["kinds"].as_object().into_iter().flatten() {
         m.metrics.insert(format!("{kind}_iops"), number(&of["iops"]));
@@ -417,6 +452,20 @@ pub fn from_rbd(text: &str, block: f64) -> Option<Measured> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_s_figures_are_taken_over() {
+        let text = r#"{"ops": 4, "seconds": 2, "iops": 2, "mib_s": 1, "latency_us": {"histogram": [[10, 4]]}, "kinds": {},
+            "first_byte_us": {"p99.9": 120000, "max": 200000, "histogram": [[50, 3], [100000, 4], [120000, 1]]},
+            "figures": {"disk_per_payload": 1.55}, "worst_us": [120000, 200000], "series": [], "ops_of_clients": [4], "osds": [],
+            "cpu_seconds": {"7": 0.5}, "own_cpu_seconds": 1.5}"#;
+        let m = from_bench(text).unwrap();
+        assert_eq!(m.metrics["first_byte_over_100ms_percent"], 12.5, "100 ms itself is in time");
+        assert_eq!((m.metrics["disk_per_payload"], m.metrics["first_byte_p99.9_us"]), (1.55, 120_000.0));
+        assert_eq!((m.worst.len(), m.metrics["worst_hundred_us"]), (2, 120_000.0));
+        assert!(METRICS.iter().any(|(n, _)| *n == "disk_per_payload"));
+        assert_eq!(share_above(&[], 1.0), 0.0);
+    }
 
     #[test]
     fn output_of_rados_bench() {

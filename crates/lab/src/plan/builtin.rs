@@ -1,7 +1,7 @@
 //! Built-in plans: the published studies, each at full size and `small`.
 
 /// Name and text of each plan.
-pub const PLANS: [(&str, &str); 13] = [
+pub const PLANS: [(&str, &str); 14] = [
     ("compare", include_str!("../../plans/compare.toml")),
     ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
     ("osds-per-device", include_str!("../../plans/osds-per-device.toml")),
@@ -12,6 +12,7 @@ pub const PLANS: [(&str, &str); 13] = [
     ("recovery-impact", include_str!("../../plans/recovery-impact.toml")),
     ("rados-bench-2017", include_str!("../../plans/rados-bench-2017.toml")),
     ("small-objects", include_str!("../../plans/small-objects.toml")),
+    ("archive", include_str!("../../plans/archive.toml")),
     ("s3", include_str!("../../plans/s3.toml")),
     ("file-metadata", include_str!("../../plans/file-metadata.toml")),
     ("kernel-build", include_str!("../../plans/kernel-build.toml")),

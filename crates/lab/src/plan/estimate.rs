@@ -53,7 +53,7 @@ pub fn working_set(c: &Cell) -> u64 {
             l.int("objects") * l.int("keys") * (l.bytes("block") + 64)
         }
         ("bench", "object") => l.int("objects") * l.bytes("object_size"),
-        ("s3" | "objects", _) => {
+        ("s3" | "objects" | "winery", _) => {
             let mean = if l.text("sizes") == "archive" { ARCHIVE_MEAN } else { 1 };
             l.int("objects") * l.bytes("object_size") * mean
         }
@@ -159,7 +159,8 @@ pub fn describe(plan: &Plan, cells: &[Cell]) -> String {
     let distinct: BTreeSet<&String> = loads.iter().collect();
     let _ = writeln!(out, "  loads: {}", distinct.into_iter().cloned().collect::<Vec<_>>().join(", "));
     for d in &plan.disturb {
-        let _ = writeln!(out, "  after {:.0} % of each: {} (osd.{})", d.at * 100.0, d.what, d.osd);
+        let of = if d.load.is_empty() { "each" } else { &d.load };
+        let _ = writeln!(out, "  after {:.0} % of {of}: {} (osd.{})", d.at * 100.0, d.what, d.osd);
     }
     let _ = writeln!(
         out,

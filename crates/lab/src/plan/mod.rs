@@ -68,6 +68,8 @@ pub struct Disturbance {
     pub at: f64,
     /// One of [`keys::DISTURBANCES`].
     pub what: String,
+    /// Name of the disturbed load; empty for all.
+    pub load: String,
     /// Target OSD.
     pub osd: u64,
     /// New value, for disturbances that set one.
@@ -124,6 +126,12 @@ impl Cell {
     #[must_use]
     pub fn id(&self) -> String {
         format!("{:04}.{}", self.combination, self.repetition)
+    }
+
+    /// The disturbances among `all` that are for this load.
+    pub fn disturbances<'a>(&self, all: &'a [Disturbance]) -> impl Iterator<Item = &'a Disturbance> + use<'a> {
+        let name = self.load_name();
+        all.iter().filter(move |d| d.load.is_empty() || d.load == name)
     }
 
     /// Name of the load.

@@ -200,6 +200,7 @@ fn read(src: &Source<'_>, root: &DeTable<'_>) -> Result<Plan> {
                     plan.disturb.push(Disturbance {
                         at: s.number("at"),
                         what: s.text("what").to_owned(),
+                        load: s.text("load").to_owned(),
                         osd: s.int("osd"),
                         value: s.int("value"),
                     });
@@ -281,11 +282,40 @@ fn apply(src: &Source<'_>, plan: &mut Plan, path: &str, at: usize, v: &Spanned<D
     Ok(())
 }
 
+/// Largest number of processes of a load by Winery: each has connections to PostgreSQL.
+const WORKERS_MAX: u64 = 64;
+
+/// Checks that an archive has workers, and not too many.
+fn check_workers(src: &Source<'_>, c: &super::Cell) -> Result<()> {
+    let load = c.load_name();
+    let of = |keys: &[&str]| keys.iter().map(|k| c.load.int(k)).fold(0, u64::saturating_add);
+    let by_winery = c.load.text("tool") == "winery";
+    let in_order = if by_winery { c.load.int("sequential_readers") } else { 0 };
+    if c.load.text("job") == "archive" && of(&["writers", "readers"]).saturating_add(in_order) == 0 {
+        return src.error(0, format!("load {load}: writers and readers are both 0"));
+    }
+    let all = of(&["writers", "readers"]).saturating_mul(c.load.int("clients"));
+    if by_winery && all.saturating_add(in_order).saturating_add(c.load.int("packers")) > WORKERS_MAX {
+        return src.error(0, format!("load {load}: more than {WORKERS_MAX} writers, readers and packers"));
+    }
+    Ok(())
+}
+
+/// Checks that the loads of disturbances exist.
+fn check_disturbances(src: &Source<'_>, plan: &Plan) -> Result<()> {
+    let loads: Vec<String> = plan.cells().iter().map(super::Cell::load_name).collect();
+    match plan.disturb.iter().find(|d| !d.load.is_empty() && !loads.contains(&d.load)) {
+        Some(d) => src.error(0, format!("disturb: no load is named {}", d.load)),
+        None => Ok(()),
+    }
+}
+
 /// Checks relations between keys.
 fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
     if plan.loads.is_empty() {
         return src.error(0, "a plan needs a [[load]]");
     }
+    check_disturbances(src, &plan)?;
     for c in plan.cells() {
         let job = c.load.text("job");
         let knows: &[&str] = match c.load.text("tool") {
@@ -298,6 +328,7 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
             "objects" => &["put", "get", "head", "delete", "archive"],
             "files" => &["create", "stat", "rename", "unlink", "readdir", "mixed"],
             "build" => &["build"],
+            "winery" => &["archive"],
             _ => &["read", "write", "randread", "randwrite"],
         };
         let load = c.load_name();
@@ -310,9 +341,7 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
         if c.load.number("rate") > 0.0 && matches!(c.load.text("tool"), "rados" | "rbd") {
             return src.error(0, format!("load {load}: {} has no rate", c.load.text("tool")));
         }
-        if job == "archive" && c.load.int("writers") + c.load.int("readers") == 0 {
-            return src.error(0, format!("load {load}: writers and readers are both 0"));
-        }
+        check_workers(src, &c)?;
         let (tool, target) = (c.load.text("tool"), c.load.text("target"));
         if matches!(target, "file" | "device") && tool != "fio" {
             return src.error(0, format!("load {load}: the target {target} is for fio, not for {tool}"));
@@ -393,6 +422,30 @@ mod tests {
         let p = parse(&text, "p", false, &[]).unwrap();
         assert_eq!(p.cells().len(), 24 - 4);
         assert!(error("[[except]]\nsystem = 1\n[[load]]\n").starts_with("p.toml:1: except: system"));
+    }
+
+    #[test]
+    fn a_disturbance_may_be_of_one_load() {
+        let text = "[[load]]\nname = \"a\"\n[[load]]\nname = \"b\"\n[[disturb]]\nwhat = \"osd-out\"\nload = \"b\"\n\
+            [[disturb]]\nwhat = \"scrub\"\n";
+        let p = parse(text, "p", false, &[]).unwrap();
+        let of = |name: &str| -> Vec<String> {
+            let cells = p.cells();
+            let c = cells.iter().find(|c| c.load_name() == name).unwrap();
+            c.disturbances(&p.disturb).map(|d| d.what.clone()).collect()
+        };
+        assert_eq!((of("a"), of("b")), (vec!["scrub".to_owned()], vec!["osd-out".to_owned(), "scrub".to_owned()]));
+        assert!(error("[[load]]\nname = \"a\"\n[[disturb]]\nload = \"c\"\n").contains("no load is named c"));
+    }
+
+    #[test]
+    fn a_load_by_winery_has_workers_and_not_too_many() {
+        let load =
+            |rest: &str| format!("[[load]]\ntool = \"winery\"\njob = \"archive\"\nwriters = 0\nreaders = 0\n{rest}");
+        assert!(error(&load("")).contains("both 0"));
+        assert!(parse(&load("sequential_readers = 1\n"), "p", false, &[]).is_ok());
+        assert!(error(&load("sequential_readers = 64\n")).contains("more than 64"));
+        assert!(error("[[load]]\ntool = \"winery\"\njob = \"put\"\n").contains("winery does archive, not put"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The report: one self-contained HTML file without scripts.
 
 use super::svg::{self, Lines, escape};
-use super::{Group, builds, figure, groups, metrics, pairs, ratio_text, short, varied};
+use super::{Group, archive, builds, figure, groups, metrics, pairs, ratio_text, short, varied};
 use crate::findings::Finding;
 use crate::result::CellResult;
 use serde_json::Value;
@@ -76,6 +76,7 @@ pub fn html(r: &Report<'_>) -> String {
         table(&g)
     );
     out += &builds::section(&g);
+    out += &archive::section(&g);
     let _ = write!(out, "<h2>Latencies</h2><div class=\"plots\">{}</div>", distributions(&g));
     let _ = write!(
         out,

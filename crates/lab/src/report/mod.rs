@@ -1,5 +1,6 @@
 //! Reports: tables of medians, ratios between systems, CSV, and one HTML file with everything.
 
+pub mod archive;
 pub mod builds;
 pub mod csv;
 pub mod html;
@@ -11,7 +12,17 @@ use crate::stats::{Ratio, Sample, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Figures of which less is better, by the ends of their names.
-const LESS_IS_BETTER: [&str; 7] = ["_us", "_us_per_op", "rss_mib", "first_s", "median_s", "last_s", "finish_spread"];
+const LESS_IS_BETTER: [&str; 9] = [
+    "over_100ms_percent",
+    "disk_per_payload",
+    "_us",
+    "_us_per_op",
+    "rss_mib",
+    "first_s",
+    "median_s",
+    "last_s",
+    "finish_spread",
+];
 
 /// Repetitions of one combination of settings.
 #[derive(Clone, Debug)]

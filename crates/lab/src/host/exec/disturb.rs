@@ -7,7 +7,7 @@ use super::{ExecError, Tools, tool};
 use crate::host::command;
 use crate::plan::{Cell, Disturbance};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -56,33 +56,52 @@ fn act(t: &Tools<'_>, c: &mut Cluster, d: &Disturbance, pool: &str, watch: &Adde
     }
 }
 
-/// Carries out the plan's disturbances at their times, counted from the begin of the measurement, until `over` is set.
+/// The measurement that is disturbed.
+pub(super) struct Course<'a> {
+    /// Pool of the load's data.
+    pub(super) pool: &'a str,
+    pub(super) adder: &'a Adder,
+    /// Set when the tool has ended.
+    pub(super) over: &'a AtomicBool,
+    /// File that the tool makes when it begins to measure, if it does.
+    pub(super) begun: Option<PathBuf>,
+}
+
+impl Course<'_> {
+    fn is_over(&self, t: &Tools<'_>) -> bool {
+        self.over.load(Ordering::Relaxed) || t.cancel.load(Ordering::Relaxed)
+    }
+}
+
+/// Carries out the disturbances of a cell at their times, counted from the begin of the measurement, until it is over.
 /// Returns a line of text for each.
 pub(super) fn run(
     t: &Tools<'_>,
     c: &mut Cluster,
     cell: &Cell,
     plan: &[Disturbance],
-    pool: &str,
-    watch: &Adder,
-    over: &AtomicBool,
+    course: &Course<'_>,
 ) -> Vec<String> {
     // Our generators warm up within their own run.
     let own = if cell.load.text("tool") == "bench" || tool::is_steps(cell) { cell.load.number("warm_up") } else { 0.0 };
-    let mut all: Vec<&Disturbance> = plan.iter().collect();
+    let mut all: Vec<&Disturbance> = cell.disturbances(plan).collect();
     all.sort_by(|a, b| a.at.total_cmp(&b.at));
+    while course.begun.as_ref().is_some_and(|f| !f.exists()) && !course.is_over(t) {
+        std::thread::sleep(LOOK);
+    }
     let begin = Instant::now();
     let mut said = Vec::new();
     for d in all {
         let at = own + d.at * cell.load.number("seconds");
         while begin.elapsed().as_secs_f64() < at {
-            if over.load(Ordering::Relaxed) || t.cancel.load(Ordering::Relaxed) {
+            if course.is_over(t) {
                 said.push(format!("{} was not carried out: the measurement ended before", d.what));
                 return said;
             }
             std::thread::sleep(LOOK);
         }
-        let result = act(t, c, d, pool, watch).map_or_else(|e| format!(" failed: {e}"), |()| String::new());
+        let result =
+            act(t, c, d, course.pool, course.adder).map_or_else(|e| format!(" failed: {e}"), |()| String::new());
         said.push(format!("{:.1} s: {} (osd.{}){result}", begin.elapsed().as_secs_f64(), d.what, d.osd));
     }
     said

@@ -233,8 +233,19 @@ impl Around<'_> {
         let own = observe::children_cpu();
         let over = AtomicBool::new(false);
         let (ran, disturbed) = std::thread::scope(|s| {
+            let begun = tool::begun(cell, &on);
+            // The data of images is what scrubs and splits are for.
+            let disturbed_pool = on.data_pool.unwrap_or(on.pool);
             let (cluster, over, adder) = (&mut *c, &over, &adder);
-            let disturb = s.spawn(move || disturb::run(t, cluster, cell, &self.plan.disturb, on.pool, adder, over));
+            let disturb = s.spawn(move || {
+                disturb::run(
+                    t,
+                    cluster,
+                    cell,
+                    &self.plan.disturb,
+                    &disturb::Course { pool: disturbed_pool, adder, over, begun },
+                )
+            });
             let ran = tool::measure(t, cell, &on, |pid| {
                 adder.add("client", At { pid, host: None });
                 // A client that cannot be moved into the group is judged by its cores in use.
@@ -271,8 +282,9 @@ impl Around<'_> {
         r.osds = if m.osds.is_empty() { osd_ops(&before, &after) } else { m.osds };
         r.disturbed = disturbed;
         limits(&mut r, cell, &throttled, client);
-        if !self.plan.disturb.is_empty() {
-            disturb::heal(t, c, &self.plan.disturb, &adder)?;
+        let disturbances: Vec<_> = cell.disturbances(&self.plan.disturb).cloned().collect();
+        if !disturbances.is_empty() {
+            disturb::heal(t, c, &disturbances, &adder)?;
         }
         match c.ended() {
             Some(e) => Err(ExecError::Plan(e)),
@@ -351,6 +363,7 @@ fn result(
         seen,
         clients: m.clients.clone(),
         first_byte: m.first_byte.clone(),
+        worst: m.worst.clone(),
         ..CellResult::default()
     };
     let ops = m.metrics.get("ops").copied().unwrap_or(0.0).max(1.0);

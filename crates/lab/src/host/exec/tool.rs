@@ -95,6 +95,7 @@ pub(super) fn set_name(c: &Cell) -> String {
         "fio" if l.text("target") == "device" => format!("device-{}", l.text("image_size")),
         "fio" => "fio-objects".into(),
         "build" => "builds".into(),
+        "winery" => "images-winery".into(),
         // Each client has its own files, and all have the same objects.
         "files" => format!("lab-files-{}-{}-{}", l.text("clients"), l.text("objects"), l.text("object_size")),
         tool @ ("s3" | "objects") => {
@@ -109,6 +110,8 @@ pub(super) fn set_name(c: &Cell) -> String {
 
 struct Line {
     name: &'static str,
+    /// Program of the tool, if it is not the one of this name.
+    path: Option<String>,
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
     limit: Duration,
@@ -116,7 +119,13 @@ struct Line {
 
 impl Line {
     fn new(name: &'static str, seconds: f64) -> Self {
-        Self { name, args: Vec::new(), env: Vec::new(), limit: GRACE + Duration::from_secs_f64(seconds * 2.0) }
+        Self {
+            name,
+            path: None,
+            args: Vec::new(),
+            env: Vec::new(),
+            limit: GRACE + Duration::from_secs_f64(seconds * 2.0),
+        }
     }
 
     fn add<S: ToString>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -130,8 +139,9 @@ impl Line {
 
     fn run(self, t: &Tools<'_>, conf: &Path, started: impl FnOnce(u32)) -> Result<Output, ExecError> {
         // The kernel kills the load tool when the laboratory is killed.
+        let program = self.path.map_or_else(|| program(t, self.name), Ok)?;
         let mut c = Command::new("setpriv");
-        c.args(["--pdeathsig", "KILL", &program(t, self.name)?])
+        c.args(["--pdeathsig", "KILL", &program])
             .args(&self.args)
             .envs(self.env)
             .env("CEPH_CONF", conf)
@@ -250,6 +260,59 @@ fn builds(c: &Cell, on: &Target<'_>) -> Result<Line, ExecError> {
         return Ok(line.add([l.text("directory")]));
     }
     Ok(line.add(on.mounts.iter().map(|d| d.display().to_string())))
+}
+
+/// Work on the archive's objects by the classes of Software Heritage's Winery.
+const WINERY: &str = include_str!("../winery.py");
+/// Slowest expected rate of objects that are added and packed before the measurement, for the time limit.
+const ARCHIVE_SLOWEST: f64 = 50.0;
+/// Ports of the laboratory's daemons before the one of PostgreSQL's socket.
+const POSTGRES: u16 = 950;
+
+/// File that Winery's load makes when it begins to measure; `None` for other tools.
+pub(super) fn begun(c: &Cell, on: &Target<'_>) -> Option<PathBuf> {
+    Some(on.dir?.join("begun")).filter(|_| c.load.text("tool") == "winery")
+}
+
+/// An archive of small objects by Winery.
+fn winery(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Line {
+    let l = &c.load;
+    let (seconds, warm_up) = (l.number("seconds"), l.number("warm_up"));
+    let mut load = serde_json::Map::new();
+    for k in ["objects", "sequential_readers", "packers"] {
+        load.insert(k.into(), l.int(k).into());
+    }
+    for k in ["writers", "readers"] {
+        load.insert(k.into(), (l.int(k) * l.int("clients")).into());
+    }
+    for k in ["write_rate", "read_rate", "seconds", "warm_up"] {
+        load.insert(k.into(), l.number(k).into());
+    }
+    for k in ["pack_rate", "shard_size"] {
+        load.insert(k.into(), l.bytes(k).into());
+    }
+    for k in ["mapper", "map_options"] {
+        load.insert(k.into(), l.text(k).into());
+    }
+    let file = |name: &str| on.dir.map(|d| d.join(name).display().to_string());
+    load.extend([
+        ("median".to_owned(), l.bytes("object_size").into()),
+        ("archive_sizes".to_owned(), (l.text("sizes") == "archive").into()),
+        ("pool".to_owned(), on.pool.into()),
+        ("data_pool".to_owned(), on.data_pool.into()),
+        ("seed".to_owned(), on.seed.into()),
+        ("port".to_owned(), t.port.saturating_add(POSTGRES).into()),
+        ("cpu_of".to_owned(), on.pids.into()),
+        ("csv".to_owned(), file("archive.csv").into()),
+        ("begun".to_owned(), file("begun").into()),
+    ]);
+    let mut line = Line::new("winery", warm_up + seconds + l.number("objects") / ARCHIVE_SLOWEST).add([
+        "-c",
+        WINERY,
+        &serde_json::Value::Object(load).to_string(),
+    ]);
+    line.path = Some(l.text("python").to_owned());
+    line
 }
 
 /// Formats a duration for fio in milliseconds: fio reads a fraction such as `0.5` as no limit.
@@ -401,7 +464,7 @@ pub(super) fn prefill(t: &Tools<'_>, c: &Cell, on: &Target<'_>) -> Result<(), Ex
             }
             once(rbd_bench(&full, on))
         }
-        "build" => Ok(()),
+        "build" | "winery" => Ok(()),
         _ if is_steps(c) && !is_read_only(c) => Ok(()),
         _ if is_steps(c) => once(steps(c, on, l.text("job"), 0.01, 0.0)),
         "rados" if l.text("job") == "write" => Ok(()),
@@ -444,6 +507,7 @@ pub(super) fn measure(
         "rados" => rados(c, on, job, seconds),
         "rbd" => rbd_bench(c, on),
         "build" => builds(c, on)?,
+        "winery" => winery(t, c, on),
         _ if is_steps(c) => {
             let line = steps(c, on, job, seconds, l.number("warm_up"));
             let line = if is_read_only(c) && l.is("prefill") { line.add(["--no-fill"]) } else { line };
