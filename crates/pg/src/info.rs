@@ -31,8 +31,6 @@ pub struct PgInfo {
     pub past: Vec<PastInterval>,
     /// The current interval.
     pub interval: IntervalKey,
-    /// Removed snapshots whose clones are trimmed here but which the map still lists.
-    pub purged_snaps: Intervals,
     /// Statistics.
     pub stats: StatSum,
     /// Time when the PG was created.
@@ -63,7 +61,6 @@ impl Default for PgInfo {
             history: PgHistory::default(),
             past: Vec::new(),
             interval: IntervalKey::default(),
-            purged_snaps: Intervals::default(),
             stats: StatSum::default(),
             created_stamp: Utime::default(),
             served: false,
@@ -103,7 +100,8 @@ impl PgInfo {
         w.u32(self.interval.min_size);
         w.u32(self.interval.pg_num);
         w.u32(self.interval.pg_num_pending);
-        w.put(&self.purged_snaps);
+        // Once the purged snapshots. The primary learns them from the snapshot index in each interval.
+        w.u32(0);
         w.put(&self.stats);
         w.put(&self.created_stamp);
         w.bool(self.served);
@@ -139,8 +137,11 @@ impl PgInfo {
                 pg_num: r.u32()?,
                 pg_num_pending: r.u32()?,
             },
-            purged_snaps: r.get()?,
-            stats: r.get()?,
+            stats: {
+                // Purged snapshots, in stores of earlier builds.
+                r.get::<Intervals>()?;
+                r.get()?
+            },
             created_stamp: r.get()?,
             served: r.bool()?,
             reported_seq: r.u64()?,
@@ -224,7 +225,6 @@ mod tests {
         i.history.epoch_created = Epoch(3);
         i.interval.mapping.acting = vec![OsdId(2)];
         i.past.push(PastInterval { first: Epoch(1), last: Epoch(2), ..PastInterval::default() });
-        i.purged_snaps.insert(4, 2);
         let b = i.to_blob();
         assert_eq!(PgInfo::from_blob(&b).unwrap(), i);
         for n in 0..b.len() {

@@ -133,8 +133,14 @@ pub const READ_LEASE_MARGIN: u32 = 32;
 pub const TRIM_BATCH: usize = 4;
 /// Cost of one step of snapshot trimming, as the transfer of this many bytes.
 pub const TRIM_BATCH_COST: usize = 128 << 10;
-/// Snap index keys read per step.
+/// Snap index keys read per look.
 pub const SNAP_INDEX_BATCH: usize = 64;
+/// Looks into the snap index per step.
+pub const TRIM_LOOKS: usize = 16;
+/// Ranges of snapshots removed out of order that a PG remembers; with more it looks through the index again.
+pub const TRIM_LATE_MAX: usize = 64;
+/// Ranges of purged snapshots that a PG reports (`osd_max_snap_prune_intervals_per_epoch`).
+pub const PURGED_RANGES_MAX: usize = 512;
 /// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).
 pub const COPY_CHUNK: u64 = 8 << 20;
 /// Objects listed at once by a scrub.

@@ -1,8 +1,8 @@
 //! The part of an OSD map that one PG needs. With it the machine needs no CRUSH, and tests need no full map.
 
-use crate::object::Intervals;
 use crate::shards::{PeerId, ShardSet};
 use base::{EntityAddr, Epoch, OsdId, PoolId};
+use cluster::IntervalSet;
 use std::rc::Rc;
 use wire::msg::PeerFeatures;
 
@@ -142,8 +142,8 @@ pub struct PoolView {
     pub snap_seq: u64,
     /// Pool snapshots, newest first.
     pub snaps: Vec<u64>,
-    /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`).
-    pub removed_snaps: Intervals,
+    /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`). Maps and PGs share it.
+    pub removed_snaps: IntervalSet,
     /// The pool has a cache tier or is one.
     pub tiered: bool,
     /// Operations that clients sent under older maps are dropped (`last_force_op_resend`).

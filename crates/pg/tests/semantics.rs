@@ -577,13 +577,12 @@ fn snapshots_list_read_roll_back() {
     w.settle();
     assert_eq!(w.at_snap("a", SnapId(5), vec![read(0, 0)]).result, ENOENT);
     assert_eq!(list(&mut w).clones.len(), 1);
-    assert_eq!(w.pg.info().purged_snaps.as_slice(), [(5, 1)]);
     let s = w.pg.info().stats;
     assert_eq!((s.num_objects, s.num_object_clones, s.num_bytes), (1, 0, 100));
-    assert_eq!(w.pg.report(w.now).purged_snaps, [(5, 1)]);
-    w.pool.removed_snaps.remove(5, 1);
+    assert_eq!(w.pg.purged_snaps(), [(5, 1)]);
+    w.pool.removed_snaps.erase(5, 1);
     w.next_map();
-    assert!(w.pg.info().purged_snaps.is_empty());
+    assert!(w.pg.purged_snaps().is_empty());
 }
 
 fn list_pg(w: &mut World, nspace: &'static [u8]) -> Bytes {

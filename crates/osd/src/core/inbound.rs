@@ -36,6 +36,15 @@ pub fn answer_bytes(m: &MOsdOp) -> usize {
     usize::try_from(sum).unwrap_or(usize::MAX).min(base::sizes::OUTPUT_MAX)
 }
 
+/// Bytes that the OSD makes of a request's input before it writes them, at most: WRITESAME names a length and sends a
+/// short pattern.
+#[must_use]
+pub fn expanded_bytes(m: &MOsdOp) -> usize {
+    let same = |o: &OsdOp| if o.op == OpCode::WRITESAME { o.writesame().length } else { 0 };
+    let sum = m.ops.iter().map(same).fold(0, u64::saturating_add);
+    usize::try_from(sum).unwrap_or(usize::MAX).min(base::sizes::VECTOR_PAYLOAD_MAX)
+}
+
 /// Reason why a message is not executed.
 #[derive(Debug)]
 pub enum NotTaken {
@@ -67,6 +76,18 @@ mod tests {
     fn of(ops: &[(OpCode, u64)]) -> usize {
         let ops = ops.iter().map(|(code, len)| OsdOp::with_extent(*code, 0, *len, Bytes::new())).collect();
         answer_bytes(&MOsdOp { ops, ..MOsdOp::default() })
+    }
+
+    #[test]
+    fn expansions_are_charged_with_what_they_write() {
+        let mut same = OsdOp::with_indata(OpCode::WRITESAME, Bytes::from_static(b"ab"));
+        let mut of = |length, n| {
+            same.set_writesame(wire::msg::osd_op::WriteSameArgs { offset: 0, length, data_length: 2 });
+            expanded_bytes(&MOsdOp { ops: vec![same.clone(); n].into_iter().collect(), ..MOsdOp::default() })
+        };
+        assert_eq!((of(4096, 3), of(0, 1)), (12_288, 0));
+        assert_eq!((of(u64::MAX, 2), of(64 << 20, 65_535)), (base::sizes::VECTOR_PAYLOAD_MAX, 128 << 20));
+        assert_eq!(expanded_bytes(&MOsdOp::default()), 0);
     }
 
     #[test]

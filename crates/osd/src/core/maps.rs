@@ -12,7 +12,7 @@ use base::planted::{Bug, acts};
 use bytes::Bytes;
 use cluster::{Incremental, MapError, OsdMap};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use wire::Features;
 use wire::msg::MOsdMap;
 
@@ -68,6 +68,8 @@ pub struct MapFeed {
     pub since: Epoch,
     /// First map of the stored incrementals, in the feed of a start.
     base: Option<Arc<OsdMap>>,
+    /// The encoded map, for the features of the first client that needed it.
+    full: OnceLock<(Features, Bytes)>,
 }
 
 impl MapFeed {
@@ -100,11 +102,16 @@ impl MapFeed {
         if near && self.steps_from(have) && features.nautilus() {
             return Some(self.steps(have));
         }
-        let (full, _) = self.map.encode_blob(features);
         let mut m = self.message();
-        m.maps.insert(self.map.epoch, full);
+        m.maps.insert(self.map.epoch, self.full(features));
         m.cluster_osdmap_trim_lower_bound = self.map.epoch;
         Some(m)
+    }
+
+    /// The encoded map. Clients of the same features share it, since hundreds may be behind at once.
+    fn full(&self, features: Features) -> Bytes {
+        let (of, blob) = self.full.get_or_init(|| (features, self.map.encode_blob(features).0));
+        if *of == features { blob.clone() } else { self.map.encode_blob(features).0 }
     }
 
     fn message(&self) -> MOsdMap {
@@ -221,6 +228,7 @@ impl MapHistory {
             trimmed: self.trimmed,
             since: self.since,
             base: self.base.clone(),
+            full: OnceLock::new(),
         }))
     }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 use store::ObjectStore;
 use transfer::Transfers;
 pub(crate) use transfer::seen_by;
-use views::Views;
+use views::{SharedPools, Views};
 pub use walk::WALK_STEP;
 use walk::{Behind, Walk};
 use wire::msg::{MOsdOp, MPgPeer};
@@ -115,6 +115,8 @@ pub struct Shard {
     asked: orphans::Asked,
     instance: instance::Instance,
     walk: Walk,
+    /// Views of pools in the newest map, kept for the next one.
+    pool_views: SharedPools,
     out: VecDeque<Output>,
     counters: OpCounters,
 }
@@ -158,6 +160,7 @@ impl Shard {
             asked: orphans::Asked::default(),
             instance: instance::Instance::default(),
             walk: Walk::default(),
+            pool_views: SharedPools::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
         }

@@ -37,7 +37,7 @@ pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
 
 use crate::limits::OUTPUT_MAX;
 use crate::object::intervals::RangeLog;
-use crate::object::{Intervals, ObjectContext, ObjectInfo};
+use crate::object::{ObjectContext, ObjectInfo};
 use crate::stats::StatSum;
 use crate::watch::WatchTable;
 use base::errno::{EINVAL, EMSGSIZE, EOPNOTSUPP};
@@ -60,7 +60,7 @@ pub(crate) struct Env<'a> {
     /// Newest user version in the PG.
     pub last_user_version: u64,
     /// Removed snapshots: no clones are made for them.
-    pub removed_snaps: &'a Intervals,
+    pub removed_snaps: &'a cluster::IntervalSet,
     pub watches: &'a WatchTable,
     pub reqid: ReqId,
     pub client: EntityName,

@@ -7,6 +7,7 @@ use crate::stats::StatSum;
 use base::errno::{EBUSY, EIO, ENOENT};
 use base::{HObject, SnapId};
 use bytes::Bytes;
+use cluster::IntervalSet;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 use wire::msg::OsdOp;
 use wire::types::{CloneInfo, ListSnapsReply};
@@ -167,20 +168,26 @@ pub(crate) struct Trimmed {
     pub snaps: Vec<u64>,
 }
 
-/// Plans the trimming of `clone` after the snapshots of `gone` were removed; `None` if nothing is to be done.
+/// Plans the trimming of `clone` after `snap` and the snapshots of `gone` were removed; `None` if the clone does not
+/// exist or does not stand for `snap`.
 pub(crate) fn trim_clone(
     view: &mut View<'_>,
     meta: &Oid,
     before: &ObjectContext,
     clone: &HObject,
-    gone: &Intervals,
+    snap: u64,
+    gone: &IntervalSet,
 ) -> Step<Option<Trimmed>> {
     let Some(at) = before.ss.position(clone.snap.0) else { return Ok(None) };
+    if before.ss.clones.get(at).is_none_or(|c| !c.snaps.contains(&snap)) {
+        return Ok(None);
+    }
     let (store, tag, cid) = view.store();
     let clone_oid = Oid::new(clone.clone());
     let mut t = Trimmed { after: before.clone(), ..Trimmed::default() };
     let Some(entry) = t.after.ss.clones.get_mut(at) else { return Ok(None) };
-    let (dropped, kept): (Vec<u64>, Vec<u64>) = entry.snaps.iter().copied().partition(|s| gone.contains(*s));
+    let (dropped, kept): (Vec<u64>, Vec<u64>) =
+        entry.snaps.iter().copied().partition(|s| *s == snap || gone.contains(*s));
     entry.snaps.clone_from(&kept);
     let keys = dropped.iter().map(|s| index_key(*s, clone)).collect();
     t.ops.push(Op::OmapRmKeys { cid, oid: meta.clone(), keys });

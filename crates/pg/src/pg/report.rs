@@ -117,7 +117,7 @@ impl Pg {
             State::Active => {
                 let trimming = if self.is_trimming() {
                     pg_state::SNAPTRIM
-                } else if self.trim.todo.is_empty() {
+                } else if self.trim.is_done() {
                     0
                 } else {
                     pg_state::SNAPTRIM_WAIT
@@ -220,7 +220,8 @@ impl Pg {
         self.map.as_ref().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
     }
 
-    /// A report for the manager. Each report has a larger sequence number. Only the primary reports.
+    /// A report for the manager, without [`Pg::purged_snaps`]. Each report has a larger sequence number. Only the
+    /// primary reports.
     pub fn report(&mut self, now: Now) -> PgStat {
         self.reported_seq += 1;
         let h = &self.info.history;
@@ -257,8 +258,7 @@ impl Pg {
             last_fullsized: now.wall,
             last_became_active: self.stamps.last_became_active,
             last_became_peered: self.stamps.last_became_active,
-            purged_snaps: self.info.purged_snaps.as_slice().to_vec(),
-            snaptrimq_len: u32::try_from(self.trim.todo.bytes()).unwrap_or(u32::MAX),
+            snaptrimq_len: u32::try_from(self.trim.left()).unwrap_or(u32::MAX),
             ..PgStat::default()
         };
         s.set_state(self.state_bits());
@@ -307,6 +307,13 @@ impl Pg {
         s
     }
 
+    /// Removed snapshots that are purged here, as `(first, number)`, for a report that is sent. The monitor takes those
+    /// that all PGs have purged off the queue. A PG reports the lowest ones, at most [`crate::limits::PURGED_RANGES_MAX`] ranges.
+    #[must_use]
+    pub fn purged_snaps(&self) -> Vec<(u64, u64)> {
+        self.trim.purged()
+    }
+
     /// Members of the acting set that have all objects, as far as the primary knows.
     fn complete_copies(&self) -> Vec<PgShard> {
         let me = PgShard { osd: self.cfg.whoami, shard: self.cfg.spg.shard };
@@ -320,7 +327,7 @@ impl Pg {
     /// True if the report differs from earlier ones in more than times that advance by themselves. A change is news
     /// `NEWS_TIMES` times.
     pub fn is_news(&mut self, st: &mut PgStat) -> bool {
-        let f = fingerprint(st) | TIMES;
+        let f = (fingerprint(st) ^ self.trim.version().rotate_left(17)) | TIMES;
         let times = if self.reported | TIMES == f { (self.reported & TIMES) + 1 } else { 1 };
         self.reported = f & !TIMES | times.min(NEWS_TIMES + 1);
         times <= NEWS_TIMES

@@ -51,7 +51,8 @@ impl Shard {
             self.places.follow(last, &map);
         }
         let since = self.feed.as_ref().map_or(Epoch(0), |f| f.since);
-        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| Views::new(m, self.whoami, since)).collect();
+        let mut views: Vec<Views> =
+            older.iter().chain([&map]).map(|m| Views::new(m, self.whoami, since, &self.pool_views)).collect();
         let newest = views.len() - 1;
         let mut all = VecDeque::new();
         for (spg, cid, bits) in found {
@@ -204,7 +205,7 @@ impl Shard {
             return self.wait_behind(Behind::Create(pgs.to_vec()));
         }
         let Some((map, since)) = self.feed.as_ref().map(|f| (f.map.clone(), f.since)) else { return };
-        let mut views = Views::new(&map, self.whoami, since);
+        let mut views = Views::new(&map, self.whoami, since, &self.pool_views);
         for c in pgs {
             let pg = c.pgid.pg;
             let Some(spg) = led_copy(&map, c.pgid, self.whoami).filter(|s| self.places.is_here(*s)) else { continue };

@@ -25,7 +25,7 @@ impl Shard {
             tracing::debug!(%from, pg = %m.spg, "message for a merged PG ignored");
             return;
         }
-        let view = Views::new(&map, self.whoami, since).of(m.spg.pg);
+        let view = Views::new(&map, self.whoami, since, &self.pool_views).of(m.spg.pg);
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {

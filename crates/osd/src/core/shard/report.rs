@@ -33,6 +33,7 @@ impl Shard {
                 lec = lec.min(if clean { st.reported_epoch } else { st.last_epoch_clean });
                 s.snap_trim_queue_len += st.snaptrimq_len as i32;
                 if all || news || n % REPORT_EVERY == self.reports % REPORT_EVERY {
+                    st.purged_snaps = p.purged_snaps();
                     s.pgs.insert(p.spg().pg, st);
                 }
             }

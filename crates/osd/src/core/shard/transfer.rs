@@ -169,7 +169,8 @@ impl Shard {
 
     fn settle_pg(&mut self, from: usize, spg: SpgId, cid: Cid, bits: u32, now: Now, store: &mut dyn ObjectStore) {
         tracing::debug!(collection = ?cid, from, "a PG begins to move to this reactor");
-        let view = self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami, f.since).of(spg.pg));
+        let view =
+            self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami, f.since, &self.pool_views).of(spg.pg));
         let there = |c: &Cid| pg_of(*c) == Some(spg);
         let taken = self.pgs.values().any(|p| p.spg() == spg)
             || self.transfers.arriving.is_some()

@@ -5,8 +5,8 @@ use base::{EntityAddr, Epoch, OsdId, PgId, PoolId};
 use cluster::osdmap::{UpActing, osd_state};
 use cluster::{OsdMap, PgPool};
 use pg::map::{Blocklist, Mapping, Osds, PoolKind};
-use pg::object::Intervals;
 use pg::{MapView, PoolView};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
         flags: p.flags,
         snap_seq: p.snap_seq.0,
         snaps: p.snaps.keys().rev().copied().collect(),
-        removed_snaps: removed_snaps(map, id),
+        removed_snaps: map.removed_snaps_queue.get(&id).cloned().unwrap_or_default(),
         tiered: !p.tiers.is_empty() || p.tier_of >= 0,
         last_merge: pg::MergeMeta {
             source: p.last_pg_merge_meta.source_pgid.seed,
@@ -83,12 +83,45 @@ pub(super) fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
     }
 }
 
-pub(super) fn removed_snaps(map: &OsdMap, id: PoolId) -> Intervals {
-    let mut out = Intervals::default();
-    for (start, len) in map.removed_snaps_queue.get(&id).into_iter().flat_map(|s| s.iter()) {
-        out.insert(start, len);
+/// The view of a pool with the parts of the map that it was made from.
+struct Made {
+    pool: Arc<PgPool>,
+    profiles: Arc<BTreeMap<String, BTreeMap<String, String>>>,
+    view: Rc<PoolView>,
+}
+
+impl Made {
+    /// True if a view from `map` would be equal.
+    fn holds(&self, map: &OsdMap, p: &Arc<PgPool>) -> bool {
+        let removed = match map.removed_snaps_queue.get(&self.view.id) {
+            Some(q) => q.is_version_of(&self.view.removed_snaps),
+            None => self.view.removed_snaps.is_empty(),
+        };
+        removed && Arc::ptr_eq(p, &self.pool) && Arc::ptr_eq(&map.erasure_code_profiles, &self.profiles)
     }
-    out
+}
+
+/// Views of pools, shared by the views of all maps of a reactor.
+pub(super) type SharedPools = Rc<RefCell<PoolViews>>;
+
+/// Views of pools, kept from map to map: a pool that a map does not change keeps its view.
+#[derive(Default)]
+pub(super) struct PoolViews(BTreeMap<PoolId, Made>);
+
+impl PoolViews {
+    fn of(&mut self, map: &OsdMap, id: PoolId) -> Option<Rc<PoolView>> {
+        let Some(p) = map.pool(id) else {
+            self.0.remove(&id);
+            return None;
+        };
+        if let Some(m) = self.0.get(&id).filter(|m| m.holds(map, p)) {
+            return Some(m.view.clone());
+        }
+        let view = Rc::new(pool_view(map, id, p));
+        let made = Made { pool: p.clone(), profiles: map.erasure_code_profiles.clone(), view: view.clone() };
+        self.0.insert(id, made);
+        Some(view)
+    }
 }
 
 /// Views of one map, shared by all PGs.
@@ -97,30 +130,29 @@ pub(super) struct Views {
     whoami: OsdId,
     since: Epoch,
     pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
+    made: SharedPools,
     osds: Rc<dyn Osds>,
     blocklist: Rc<dyn Blocklist>,
 }
 
 impl Views {
-    /// Views of a map for `whoami`, which has seen every map from `since` on.
-    pub(super) fn new(map: &Arc<OsdMap>, whoami: OsdId, since: Epoch) -> Self {
+    /// Views of a map for `whoami`, which has seen every map from `since` on. `made`: the views of pools in earlier
+    /// maps.
+    pub(super) fn new(map: &Arc<OsdMap>, whoami: OsdId, since: Epoch, made: &SharedPools) -> Self {
         Self {
             map: map.clone(),
             whoami,
             since,
             pools: BTreeMap::new(),
+            made: made.clone(),
             osds: Rc::new(MapOsds(map.clone())),
             blocklist: Rc::new(MapBlocklist(map.clone())),
         }
     }
 
     pub(super) fn of(&mut self, pg: PgId) -> MapView {
-        let map = &self.map;
-        let pool = self
-            .pools
-            .entry(pg.pool)
-            .or_insert_with(|| map.pool(pg.pool).map(|p| Rc::new(pool_view(map, pg.pool, p))))
-            .clone();
+        let (map, made) = (&self.map, &self.made);
+        let pool = self.pools.entry(pg.pool).or_insert_with(|| made.borrow_mut().of(map, pg.pool)).clone();
         let UpActing { up, up_primary, acting, acting_primary } = map.pg_to_up_acting(pg);
         MapView {
             epoch: map.epoch,
@@ -142,6 +174,37 @@ mod tests {
     use base::{AddrKind, Utime, id::Uuid};
     use cluster::Incremental;
     use cluster::osdmap::AddrKey;
+
+    #[test]
+    fn a_pool_that_a_map_does_not_change_keeps_its_view() {
+        let (id, made) = (PoolId(3), SharedPools::default());
+        let mut first = OsdMap { fsid: Uuid::ZERO, epoch: Epoch(1), ..OsdMap::default() };
+        Arc::make_mut(&mut first.pools).insert(id, Arc::new(PgPool { pg_num: 1, ..PgPool::default() }));
+        let view = |map: &OsdMap| made.borrow_mut().of(map, id);
+        let a = view(&first).unwrap();
+        let mut inc = Incremental::new(Uuid::ZERO, Epoch(2), Utime::ZERO);
+        let second = first.apply(&inc).unwrap();
+        assert!(Rc::ptr_eq(&a, &view(&second).unwrap()));
+        inc.epoch = Epoch(3);
+        inc.new_removed_snaps.entry(id).or_default().insert(7, 1);
+        let third = second.apply(&inc).unwrap();
+        let b = view(&third).unwrap();
+        assert!(b.removed_snaps.contains(7) && !a.removed_snaps.contains(7));
+        assert!(b.removed_snaps.is_version_of(&third.removed_snaps_queue[&id]), "map and PGs share the set");
+        inc.epoch = Epoch(4);
+        inc.new_purged_snaps = std::mem::take(&mut inc.new_removed_snaps);
+        let fourth = third.apply(&inc).unwrap();
+        assert!(view(&fourth).unwrap().removed_snaps.is_empty());
+        inc.epoch = Epoch(5);
+        inc.new_purged_snaps.clear();
+        inc.new_pools.insert(id, PgPool { pg_num: 2, ..PgPool::default() });
+        let fifth = fourth.apply(&inc).unwrap();
+        assert_eq!(view(&fifth).unwrap().pg_num, 2);
+        inc.epoch = Epoch(6);
+        inc.new_pools.clear();
+        inc.old_pools.insert(id);
+        assert!(view(&fifth.apply(&inc).unwrap()).is_none() && made.borrow().0.is_empty());
+    }
 
     #[test]
     fn a_blocklisted_range_alone_is_enforced() {

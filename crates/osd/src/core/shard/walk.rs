@@ -139,7 +139,7 @@ impl Shard {
         }
         self.see_instance(&map);
         let since = self.walk.feed.as_ref().map_or(Epoch(0), |f| f.since.min(map.epoch));
-        self.walk.views = Some(Views::new(&map, self.whoami, since));
+        self.walk.views = Some(Views::new(&map, self.whoami, since, &self.pool_views));
         self.walk.left = self.pgs.numbers().into();
     }
 

@@ -90,8 +90,8 @@ impl ShardHost {
         let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
         if let Ok(Request::Op(op)) = &request {
             let (tid, now) = (m.header.tid, clock::now().mono);
-            // Charged before the answer exists: the next request waits until there is room for its own.
-            let more = OP_BYTES + inbound::answer_bytes(op);
+            // Charged before answer and expansion exist: the next request waits until there is room for its own.
+            let more = OP_BYTES + inbound::answer_bytes(op) + inbound::expanded_bytes(op);
             self.net.charge(conn, more);
             let mut mine = c.in_flight.borrow_mut();
             let back = mine.came(tid, cost + more, m.clone(), now, &mut self.forgotten.borrow_mut());

@@ -3,12 +3,12 @@
 
 use crate::effect::Effect;
 use crate::event::OpRequest;
-use crate::exec::{OpCtx, Step, View, WatchDisconnect, WatchEffects, finish};
+use crate::exec::{OpCtx, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State};
 use crate::watch::Expired;
-use base::errno::ENOENT;
+use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Now, ReqId, Utime};
 use store::{ObjectStore, Oid};
@@ -28,15 +28,22 @@ impl Pg {
         }
         match self.end_watch(id, e, now, store) {
             Ok(()) => Verdict::Submitted,
+            // Other copies give the object; the plan runs again when it is here.
+            Err(Stop::Errno(EIO)) if self.can_heal(&e.head) => Verdict::Damaged(e.head.clone()),
+            Err(Stop::Errno(EIO)) => {
+                // No operation can reach the object. Its info keeps the watch, and the table must not try again.
+                tracing::error!(pg = %self.cfg.spg, object = %e.head, "a watch of an unreadable object ended");
+                match self.drop_watch(id, e, 0, now, store) {
+                    Ok(()) => Verdict::Submitted,
+                    Err(stop) => self.step_failed(stop, out),
+                }
+            }
             Err(stop) => self.step_failed(stop, out),
         }
     }
 
-    /// Removes a watch from its object's info.
-    fn end_watch(&mut self, id: u64, e: &Expired, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
-        let before = self.context(id, &e.head, now, store)?;
-        let tag = self.tag(id);
-        let pool = self.pool().cloned().ok_or(ENOENT)?;
+    /// A request in the name of the watcher.
+    fn request_of(e: &Expired, now: Now) -> OpRequest {
         let mut req = OpRequest {
             owner: 0,
             session: crate::SessionId::default(),
@@ -47,23 +54,50 @@ impl Pg {
             msg: Box::default(),
         };
         req.msg.mtime = Utime::ZERO;
+        req
+    }
+
+    /// Removes a watch from its object's info.
+    fn end_watch(&mut self, id: u64, e: &Expired, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
+        let before = self.context(id, &e.head, now, store)?;
+        let tag = self.tag(id);
+        let pool = self.pool().cloned().ok_or(ENOENT)?;
+        let req = Self::request_of(e, now);
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
         let head_oid = Oid::new(e.head.clone());
         let view = View::new(store, tag, self.cid, head_oid, None);
         let mut ctx = OpCtx::new(view, &env, &e.head, &before, before.oi.clone());
         ctx.modify = true;
-        let mut effects = WatchEffects::default();
-        effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
         if ctx.oi.watchers.remove(&e.key).is_none() {
             // The info lacks the watch: only the table must drop it.
             drop(ctx);
-            self.commit_entries(tag, Vec::new(), &mut [], store)?;
-        } else {
-            let done = finish(ctx, 0, Vec::new());
-            self.commit_object(tag, &e.head, done, store)?;
+            return self.drop_watch(id, e, before.oi.user_version, now, store);
         }
-        tracing::debug!(pg = %self.cfg.spg, object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");
-        self.on_durable(Action::effects(effects, &e.head, &req, before.oi.user_version));
+        let done = finish(ctx, 0, Vec::new());
+        self.commit_object(tag, &e.head, done, store)?;
+        self.tell_ended(e, before.oi.user_version, now);
         Ok(())
+    }
+
+    /// Drops a watch from the table alone.
+    fn drop_watch(
+        &mut self,
+        id: u64,
+        e: &Expired,
+        user_version: u64,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) -> Step<()> {
+        self.commit_entries(self.tag(id), Vec::new(), &mut [], store)?;
+        self.tell_ended(e, user_version, now);
+        Ok(())
+    }
+
+    /// Ends the watch in the table, and tells the watcher, when the last transaction is durable.
+    fn tell_ended(&mut self, e: &Expired, user_version: u64, now: Now) {
+        let mut effects = WatchEffects::default();
+        effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
+        tracing::debug!(pg = %self.cfg.spg, object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");
+        self.on_durable(Action::effects(effects, &e.head, &Self::request_of(e, now), user_version));
     }
 }

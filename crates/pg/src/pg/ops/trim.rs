@@ -1,11 +1,13 @@
 //! Trimming: removal of clones that only removed snapshots needed, in bounded steps, snapshot by snapshot.
 //!
 //! The snapshot index (omap of the PG's own object) lists the clones of each snapshot. The transaction that makes a
-//! clone adds its keys, and the one that trims it removes them. So trimming can stop and go on at any point.
+//! clone adds its keys, and the one that trims it removes them. So trimming can stop and go on at any point, and the
+//! index alone tells which removed snapshots are purged: a primary looks it through once in each interval, a step for
+//! each snapshot that has clones. What a PG holds and does for a map does not grow with the removed snapshots.
 
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
-use crate::limits::{SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST};
+use crate::limits::{PURGED_RANGES_MAX, SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST, TRIM_LATE_MAX, TRIM_LOOKS};
 use crate::log::{LogEntry, LogKind};
 use crate::map::map_flags;
 use crate::object::Intervals;
@@ -13,17 +15,27 @@ use crate::pace::Class;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
-use base::errno::{ENOENT, ENOSPC};
+use base::errno::{EIO, ENOENT, ENOSPC, Errno};
 use base::{HObject, Now, ReqId, Utime};
 use bytes::Bytes;
+use cluster::IntervalSet;
 use std::rc::Rc;
 use store::{ObjectStore, Oid, Op};
 
 /// Progress of trimming.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Trim {
-    /// Removed snapshots that are not purged here.
-    pub todo: Intervals,
+    /// Removed snapshots that the newest map lists. PGs and maps share the set.
+    queue: Option<IntervalSet>,
+    /// Snapshots of the queue below this one are purged here, except the `late` ones. A snapshot is purged when the
+    /// snapshot index names none of its clones.
+    cursor: u64,
+    /// Snapshots below the cursor that were removed after it had passed them; at most [`TRIM_LATE_MAX`] ranges.
+    late: Intervals,
+    /// The next snapshot to be purged.
+    next: Option<u64>,
+    /// Number of changes of the above.
+    version: u64,
     /// Steps in flight: one scan, or several clones.
     busy: usize,
     /// Transaction of the last step; the next one starts when it is durable, whatever clients do meanwhile.
@@ -35,36 +47,112 @@ pub(in crate::pg) struct Trim {
 }
 
 impl Part for Trim {
-    const EMPTY: &'static Self = &Self { todo: Intervals::new(), busy: 0, after: 0, found: Vec::new(), snap: 0 };
+    const EMPTY: &'static Self = &Self {
+        queue: None,
+        cursor: 0,
+        late: Intervals::new(),
+        next: None,
+        version: 0,
+        busy: 0,
+        after: 0,
+        found: Vec::new(),
+        snap: 0,
+    };
 
     fn is_empty(&self) -> bool {
         // The last transaction has been durable for long.
-        self.todo.is_empty() && self.busy == 0 && self.found.is_empty()
+        self.queue.is_none() && self.busy == 0 && self.found.is_empty()
     }
 }
 
 impl Trim {
-    /// Drops the steps in flight.
+    /// Drops the steps in flight, and starts over: another copy may have led the PG.
     pub(in crate::pg) fn restart(&mut self) {
         self.busy = 0;
         self.found.clear();
+        self.rewind(0);
+    }
+
+    /// True if all snapshots of the queue are purged here.
+    pub(in crate::pg) fn is_done(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Number of snapshots that are to be purged.
+    pub(in crate::pg) fn left(&self) -> u64 {
+        self.late.bytes() + self.queue.as_ref().map_or(0, |q| q.size_from(self.cursor))
+    }
+
+    /// The lowest purged snapshots of the queue, at most [`PURGED_RANGES_MAX`] ranges. The monitor takes snapshots
+    /// that all PGs have purged off the queue; then a PG reports further ones.
+    pub(in crate::pg) fn purged(&self) -> Vec<(u64, u64)> {
+        let Some(q) = &self.queue else { return Vec::new() };
+        let mut first = Intervals::of_ranges(q.within(0, self.cursor).take(PURGED_RANGES_MAX).collect());
+        first.subtract(&self.late);
+        first.as_slice().iter().take(PURGED_RANGES_MAX).copied().collect()
+    }
+
+    fn rewind(&mut self, to: u64) {
+        self.cursor = to;
+        self.late = Intervals::new();
+        self.find_next();
+    }
+
+    /// A number that changes with what [`Trim::purged`] returns.
+    pub(in crate::pg) fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn find_next(&mut self) {
+        self.version += 1;
+        let late = self.late.as_slice().first().map(|r| r.0);
+        self.next = late.or_else(|| self.queue.as_ref()?.first_from(self.cursor));
+    }
+
+    /// Follows the queue of a newer map, in the time of what changed.
+    fn follow(&mut self, queue: &IntervalSet) {
+        let now = (!queue.is_empty()).then(|| queue.clone());
+        let (Some(before), Some(now)) = (std::mem::replace(&mut self.queue, now), &self.queue) else {
+            return self.rewind(0);
+        };
+        if now.is_version_of(&before) {
+            return;
+        }
+        let cursor = self.cursor;
+        if !self.late.is_empty() {
+            let still = self.late.as_slice().iter().flat_map(|(s, l)| now.within(*s, s.saturating_add(*l)));
+            self.late = Intervals::of_ranges(still.collect());
+        }
+        let added = now.added_since(&before);
+        let late = added.iter().map(|(s, l)| (*s, (*l).min(cursor.saturating_sub(*s)))).filter(|r| r.1 > 0);
+        let late = Intervals::of_ranges(late.chain(self.late.as_slice().iter().copied()).collect());
+        match late.as_slice() {
+            [(first, _), ..] if late.as_slice().len() > TRIM_LATE_MAX => self.rewind(*first),
+            _ => {
+                self.late = late;
+                self.find_next();
+            }
+        }
+    }
+
+    /// Notes that the index names no clone of the snapshots from `snap`, the next one, up to and without `to`; `None`:
+    /// of all later ones.
+    fn passed(&mut self, snap: u64, to: Option<u64>) {
+        if self.late.contains(snap) {
+            self.late.remove(snap, to.map_or(u64::MAX, |to| to - snap));
+        } else {
+            self.cursor = to.or_else(|| self.queue.as_ref().map(IntervalSet::end)).unwrap_or(0);
+        }
+        self.find_next();
     }
 }
 
 impl Pg {
-    /// Drops purged snapshots that the map no longer lists, and computes the snapshots to be trimmed.
+    /// Takes over the snapshots to be trimmed from a newer map.
     pub(in crate::pg) fn refresh_trim(&mut self) {
         let Some(pool) = self.pool().cloned() else { return };
-        if !self.info.purged_snaps.is_empty() {
-            let kept = self.info.purged_snaps.intersection(&pool.removed_snaps);
-            if kept != self.info.purged_snaps {
-                self.info.purged_snaps = kept;
-                self.info_dirty = true;
-            }
-        }
-        if !(pool.removed_snaps.is_empty() && self.trim.todo.is_empty()) {
-            self.trim.todo.clone_from(&pool.removed_snaps);
-            self.trim.todo.subtract(&self.info.purged_snaps);
+        if !pool.removed_snaps.is_empty() || self.trim.used().is_some() {
+            self.trim.follow(&pool.removed_snaps);
         }
     }
 
@@ -75,7 +163,7 @@ impl Pg {
 
     /// Starts the next step, if none is in flight.
     pub(in crate::pg) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        while let Some(&(snap, _)) = self.trim.todo.as_slice().first() {
+        while !(self.trim.is_done() && self.trim.found.is_empty()) {
             let rests = self.state != State::Active
                 || !self.peers.clean
                 || self.stopping
@@ -89,7 +177,6 @@ impl Pg {
                 return;
             }
             if self.trim.found.is_empty() {
-                self.trim.snap = snap;
                 self.trim.busy = 1;
                 self.start_work(Work::TrimScan, None, now, store, out);
             } else {
@@ -122,54 +209,62 @@ impl Pg {
             }
             Err(stop @ (Stop::Wait | Stop::Errno(ENOSPC))) => self.step_failed(stop, out),
             Err(Stop::Errno(errno)) => {
-                // Clients are served as before. `busy` stays set: trimming pauses until the next interval instead of
-                // failing in a loop.
-                let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
-                let text = format!(
-                    "{spg}: the snapshot index on {me} is unreadable ({name}): trimming pauses until another OSD is primary; mark {me} out"
-                );
-                tracing::error!("{text}");
-                out.push(Effect::Log(LogLevel::Error, text));
+                self.pause_trim("the snapshot index", errno, out);
                 Verdict::Done
             }
         }
     }
 
+    /// Stops trimming until the next interval, instead of failing in a loop. Clients are served as before. The caller
+    /// leaves `busy` as it is.
+    fn pause_trim(&self, what: &str, errno: Errno, out: &mut Vec<Effect>) {
+        let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
+        let text = format!(
+            "{spg}: {what} on {me} is unreadable ({name}): trimming pauses until another OSD is primary; mark {me} out"
+        );
+        tracing::error!("{text}");
+        out.push(Effect::Log(LogLevel::Error, text));
+    }
+
+    /// Looks for the next clones to be trimmed, and passes the snapshots that have none. Returns true if it submitted a
+    /// transaction.
     fn trim_scan(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<bool> {
         let tag = self.tag(id);
-        let from = self.trim.snap.to_be_bytes();
-        let page = match store.omap_range(tag, self.cid, &self.meta(), &from, false, SNAP_INDEX_BATCH, 1 << 20) {
-            Ok(p) => p,
-            Err(store::ReadError::NoObject) => Default::default(),
-            Err(e) => return Err(e.into()),
-        };
-        let keys: Vec<Bytes> = page.entries.into_iter().map(|(k, _)| k).take_while(|k| k.starts_with(&from)).collect();
-        if keys.is_empty() {
-            self.info.purged_snaps.insert(self.trim.snap, 1);
-            self.info_dirty = true;
-            if let Err(s) = self.commit_entries(tag, Vec::new(), &mut [], store) {
-                self.info.purged_snaps.remove(self.trim.snap, 1);
-                return Err(s);
+        for _ in 0..TRIM_LOOKS {
+            let Some(snap) = self.trim.next else { break };
+            let from = snap.to_be_bytes();
+            let page = match store.omap_range(tag, self.cid, &self.meta(), &from, false, SNAP_INDEX_BATCH, 1 << 20) {
+                Ok(p) => p,
+                Err(store::ReadError::NoObject) => Default::default(),
+                Err(e) => return Err(e.into()),
+            };
+            let keys: Vec<Bytes> = page.entries.into_iter().map(|(k, _)| k).collect();
+            let of = |k: &Bytes| k.first_chunk().map(|snap| u64::from_be_bytes(*snap));
+            let first = keys.first().map(of);
+            if first != Some(Some(snap)) && first != Some(None) {
+                self.trim.passed(snap, first.flatten());
+                continue;
             }
-            let snap = self.trim.snap;
-            self.trim.todo.remove(snap, 1);
-            tracing::debug!(pg = %self.cfg.spg, snap = self.trim.snap, "snapshot purged");
+            let mut broken = Vec::new();
+            for k in keys.into_iter().take_while(|k| of(k).is_none_or(|s| s == snap)) {
+                match index_clone(&k) {
+                    Some(c) => self.trim.found.push(c),
+                    None => broken.push(k),
+                }
+            }
+            self.trim.snap = snap;
+            if broken.is_empty() {
+                return Ok(false);
+            }
+            tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
+            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: broken };
+            if let Err(stop) = self.commit_entries(tag, vec![op], &mut [], store) {
+                self.trim.found.clear();
+                return Err(stop);
+            }
             return Ok(true);
         }
-        let mut broken = Vec::new();
-        for k in keys {
-            match index_clone(&k) {
-                Some(c) => self.trim.found.push(c),
-                None => broken.push(k),
-            }
-        }
-        if broken.is_empty() {
-            return Ok(false);
-        }
-        tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
-        let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: broken };
-        self.commit_entries(tag, vec![op], &mut [], store)?;
-        Ok(true)
+        Ok(false)
     }
 
     pub(in crate::pg) fn run_trim_clone(
@@ -186,6 +281,12 @@ impl Pg {
                 self.trim.after = self.submitted;
                 Verdict::Submitted
             }
+            // Other copies give the object; the plan runs again when it is here.
+            Err(Stop::Errno(EIO)) if self.can_heal(&clone.head()) => Verdict::Damaged(clone.head()),
+            Err(Stop::Errno(EIO)) => {
+                self.pause_trim(&format!("the object {}", clone.head()), EIO, out);
+                Verdict::Done
+            }
             Err(stop) => self.step_failed(stop, out),
         }
     }
@@ -198,10 +299,10 @@ impl Pg {
         let oid = Oid::new(head.clone());
         let planned = {
             let mut view = View::new(store, tag, self.cid, oid, None);
-            trim_clone(&mut view, &self.meta(), &before, clone, &pool.removed_snaps)?
+            trim_clone(&mut view, &self.meta(), &before, clone, self.trim.snap, &pool.removed_snaps)?
         };
         let Some(t) = planned else {
-            // The index names a clone that does not exist.
+            // The index names a clone that does not exist, or that stands for other snapshots.
             let key = crate::exec::index_key(self.trim.snap, clone);
             let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: vec![key] };
             return self.commit_entries(tag, vec![op], &mut [], store);

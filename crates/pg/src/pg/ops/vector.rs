@@ -7,8 +7,8 @@ use crate::exec::{Coded, CopyDone, CopyState, Env, OpCtx, Progress, Snapc, Step,
 use crate::limits::WRITE_REPLY_LEN_MAX;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
+use crate::object::ObjectContext;
 use crate::object::snapset::AtSnap;
-use crate::object::{Intervals, ObjectContext};
 use crate::pg::Pg;
 use crate::pg::ops::commit::{Action, Kind, Timing};
 use crate::pg::ops::long::LongCall;
@@ -21,6 +21,7 @@ use base::rng::Rng;
 use base::sizes::RETURNS_MAX;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
+use cluster::IntervalSet;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{ObjectStore, Oid, Tag};
@@ -103,7 +104,7 @@ impl Pg {
             return Verdict::Done;
         }
         let tag = self.tag(id);
-        let none = Intervals::default();
+        let none = IntervalSet::new();
         let env = self.env(req, &none, ReqId::default(), now);
         let nspace = req.msg.locator.nspace.clone();
         let lacking = match self.lacking(tag, store) {
@@ -154,7 +155,7 @@ impl Pg {
     pub(in crate::pg) fn env<'a>(
         &'a self,
         req: &OpRequest,
-        removed_snaps: &'a Intervals,
+        removed_snaps: &'a IntervalSet,
         reqid: ReqId,
         now: Now,
     ) -> Env<'a> {

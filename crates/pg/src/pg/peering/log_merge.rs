@@ -297,7 +297,6 @@ impl Pg {
             info.last_user_version = m.info.last_user_version;
             info.stats = m.info.stats;
             info.stats.take_back(&later);
-            info.purged_snaps.clone_from(&m.info.purged_snaps);
             info.created_stamp = m.info.created_stamp;
             info.merge_history(&m.info.history);
         }

@@ -488,7 +488,6 @@ impl Pg {
         info.last_user_version = info.last_user_version.max(theirs.last_user_version);
         info.stats.add(&theirs.stats);
         info.stats.estimated = info.stats.estimated.max(theirs.stats.estimated);
-        info.purged_snaps = info.purged_snaps.intersection(&theirs.purged_snaps);
         info.epoch = epoch;
         let (h, t) = (&mut info.history, &theirs.history);
         h.last_epoch_started = h.last_epoch_started.max(t.last_epoch_started);

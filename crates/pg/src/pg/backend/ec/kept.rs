@@ -71,6 +71,10 @@ impl Pg {
         if e.undo.is_empty() || !self.is_mine(&e.soid) {
             return;
         }
+        // The name of an object set aside has the version's number alone. Numbers ascend in a log, and an entry that
+        // leaves the log takes with it what it set aside; so no two of them are for one number.
+        let unique = |v: &Eversion| v.version < e.version.version || *v == e.version;
+        debug_assert!(self.shard.kept.aside.back().is_none_or(|(v, _)| unique(v)), "{} after another", e.version);
         for u in decode(&e.undo).unwrap_or_default() {
             if let Undo::Aside(o) = u {
                 self.shard.kept.aside.push_back((e.version, o));

@@ -1,0 +1,178 @@
+//! One OSD whose pool has removed snapshots that stay in the map: for what a map change, a peering and an idle second
+//! cost.
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each user takes its part")]
+
+use base::id::Uuid;
+use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
+use cluster::crush::CrushMap;
+use cluster::osdmap::osd_state;
+use cluster::pool::flag;
+use cluster::{Incremental, OsdMap, PgPool};
+use osd::core::control::PgCreate;
+use osd::core::maps::{MapHistory, Source};
+use osd::core::places::Places;
+use osd::core::shard::Shard;
+use store::ObjectStore as _;
+use store::mem::MemStore;
+use wire::Features;
+use wire::msg::MOsdMap;
+
+const FSID: Uuid = Uuid([7; 16]);
+const POOL: PoolId = PoolId(1);
+const ME: OsdId = OsdId(0);
+
+/// An OSD with one pool of one copy.
+pub struct Osd {
+    map: OsdMap,
+    history: MapHistory,
+    pub shard: Shard,
+    store: MemStore,
+    ms: u64,
+    next_snap: u64,
+}
+
+impl Osd {
+    /// An OSD that leads `pgs` clean PGs, in which `removed` snapshots are purged. The monitor still lists them.
+    pub fn new(pgs: u32, removed: u64) -> Self {
+        let mut crush = CrushMap::fresh("osd");
+        let at = [("host", "h"), ("root", "default")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        crush.insert_item(0, 0x1_0000, "osd.0", &at).unwrap();
+        let mut map = OsdMap { fsid: FSID, epoch: Epoch(1), ..OsdMap::default() };
+        map.set_max_osd(1).unwrap();
+        map.crush = crush.into();
+        let (full, _) = map.encode_blob(Features::PACIFIC);
+        let first = MOsdMap { fsid: FSID, newest_map: Epoch(1), maps: [(Epoch(1), full)].into(), ..MOsdMap::default() };
+        let mut history = MapHistory::new(FSID);
+        history.absorb(&first, Source::Monitor).unwrap();
+        let shard = Shard::new(ME, 1, Places::all_here());
+        let mut osd = Self { map, history, shard, store: MemStore::new(), ms: 0, next_snap: 2 };
+        osd.apply(|inc| {
+            let addr = |p: u16| AddrVec::from(EntityAddr::msgr2(([127, 0, 0, 1], p).into(), 7));
+            inc.new_state.insert(ME, osd_state::EXISTS);
+            inc.new_weight.insert(ME, 0x1_0000);
+            inc.new_up_client.insert(ME, addr(10));
+            inc.new_up_cluster.insert(ME, addr(11));
+            let pool = PgPool {
+                kind: cluster::pool::kind::REPLICATED,
+                size: 1,
+                min_size: 1,
+                pg_num: pgs,
+                pgp_num: pgs,
+                pg_num_pending: pgs,
+                flags: flag::HASHPSPOOL | flag::CREATING | flag::SELFMANAGED_SNAPS,
+                object_hash: 2,
+                ..PgPool::default()
+            };
+            inc.new_pools.insert(POOL, pool);
+            inc.new_pool_names.insert(POOL, "p".into());
+        });
+        let create = |seed| PgCreate { pgid: PgId { pool: POOL, seed }.into(), stamp: Default::default(), extra: None };
+        osd.shard.create(&(0..pgs).map(create).collect::<Vec<_>>(), osd.now(), &mut osd.store);
+        osd.settle();
+        osd.up_thru();
+        osd.remove_snaps(removed);
+        osd.settle();
+        osd.check();
+        osd
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: Mono((1000 + self.ms) * 1_000_000), wall: Utime { sec: 100, nsec: 0 } }
+    }
+
+    fn apply(&mut self, change: impl FnOnce(&mut Incremental)) {
+        let e = self.map.epoch.next();
+        let mut inc = Incremental::new(FSID, e, Utime { sec: e.0, nsec: 0 });
+        change(&mut inc);
+        let blob = inc.encode_blob(Features::PACIFIC, 0);
+        let incremental_maps = [(e, blob)].into();
+        let m = MOsdMap { fsid: FSID, newest_map: e, incremental_maps, ..MOsdMap::default() };
+        let new = self.history.absorb(&m, Source::Monitor).unwrap();
+        self.map = (**self.history.current().unwrap()).clone();
+        self.shard.handle_maps(&new.maps, self.history.feed().unwrap(), self.now(), &mut self.store);
+        while self.shard.is_walking() {
+            self.shard.walk_on(self.now(), &mut self.store);
+        }
+        self.turn();
+    }
+
+    /// Lets the OSD do what is due at once.
+    fn turn(&mut self) {
+        loop {
+            self.store.end_turn();
+            let mut some = false;
+            while let Some(e) = self.store.poll_event() {
+                self.shard.store_event(e, self.now(), &mut self.store);
+                some = true;
+            }
+            while self.shard.poll_output().is_some() {
+                some = true;
+            }
+            if !some {
+                return;
+            }
+        }
+    }
+
+    /// Lets 20 seconds pass.
+    fn settle(&mut self) {
+        (0..200).for_each(|_| self.tenth());
+    }
+
+    fn tenth(&mut self) {
+        self.ms += 100;
+        self.shard.tick(self.now(), &mut self.store);
+        self.shard.pace(self.now(), &mut self.store);
+        self.turn();
+    }
+
+    fn up_thru(&mut self) {
+        let e = self.map.epoch;
+        self.apply(|inc| _ = inc.new_up_thru.insert(ME, e));
+    }
+
+    fn remove_snaps(&mut self, n: u64) {
+        let first = self.next_snap;
+        self.next_snap += 2 * n;
+        let mut p = (*self.map.pools[&POOL]).clone();
+        p.snap_seq.0 = self.next_snap;
+        self.apply(|inc| {
+            let all = inc.new_removed_snaps.entry(POOL).or_default();
+            (0..n).for_each(|i| all.insert(first + 2 * i, 1));
+            inc.new_pools.insert(POOL, p);
+        });
+    }
+
+    /// A new map: a snapshot is removed.
+    pub fn change_map(&mut self) {
+        self.remove_snaps(1);
+    }
+
+    /// A new interval of all PGs, until they are clean and have looked through the snapshots.
+    pub fn peer(&mut self) {
+        for size in [2, 1] {
+            let mut p = (*self.map.pools[&POOL]).clone();
+            p.size = size;
+            self.apply(|inc| drop(inc.new_pools.insert(POOL, p)));
+            self.up_thru();
+        }
+        (0..10).for_each(|_| self.tenth());
+    }
+
+    /// A second without any event, with a report to the manager.
+    pub fn idle_second(&mut self) {
+        (0..10).for_each(|_| self.tenth());
+        drop(self.shard.stats(false, self.now(), &self.store));
+    }
+
+    /// Asserts that all PGs are clean and all listed snapshots are purged.
+    pub fn check(&mut self) {
+        let listed = self.map.removed_snaps_queue.get(&POOL).map_or(0, |q| q.num_intervals());
+        let (stats, _) = self.shard.stats(true, self.now(), &self.store);
+        assert_eq!(stats.pgs.len(), self.map.pools[&POOL].pg_num as usize);
+        for st in stats.pgs.values() {
+            assert!(st.state() & wire::types::pg_state::CLEAN != 0, "{:x}", st.state());
+            assert_eq!((st.snaptrimq_len, st.purged_snaps.len()), (0, listed.min(512)));
+        }
+    }
+}
