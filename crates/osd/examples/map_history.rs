@@ -1,4 +1,4 @@
-//! What a removed snapshot, a peering and an idle second cost an OSD of 8 PGs whose pool has removed snapshots.
+//! Cost of a removed snapshot, a peering and an idle second at an OSD of 8 PGs, with few and many removed snapshots.
 //!
 //! `cargo run --release -p belemnite-osd --example map_history [SNAPSHOTS]`: time. For instructions, which are the same
 //! on every machine, compare the totals of `valgrind --tool=none` or `callgrind` with ROUNDS 0 and 64 of one kind:

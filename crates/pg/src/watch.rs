@@ -63,7 +63,8 @@ pub struct WatchTable {
     notify_bytes: u32,
     /// Low bits of the newest notify's id; the high ones are the epoch.
     seq: Cell<u32>,
-    /// The earliest deadline, cached until the next change, since it is read after every input.
+    /// No deadline is earlier, cached since it is read after every input. Only a passed deadline makes it unknown: a
+    /// ping of one of many watches must not cost a look at all of them.
     next: Cell<Option<Option<Mono>>>,
 }
 
@@ -151,9 +152,9 @@ impl WatchTable {
     /// Adds the watches of an object's info, after a restart or a new interval. Their clients have the timeout to
     /// reconnect.
     pub(crate) fn adopt(&mut self, head: &HObject, oi: &ObjectInfo, now: Now) {
-        self.next.set(None);
         for (key, info) in &oi.watchers {
             let timeout = Duration::from_secs(info.timeout_seconds.into());
+            self.note_deadline(Some(now.mono + timeout));
             self.objects.entry(head.clone()).or_default().entry(*key).or_insert_with(|| Watch {
                 session: None,
                 addr: info.addr,
@@ -174,7 +175,14 @@ impl WatchTable {
         self.notify_bytes = 0;
     }
 
-    /// The earliest deadline of a watch or notify.
+    /// Notes that a watch or notify has this deadline.
+    fn note_deadline(&self, d: Option<Mono>) {
+        if let (Some(known), Some(d)) = (self.next.get(), d) {
+            self.next.set(Some(Some(known.map_or(d, |k| k.min(d)))));
+        }
+    }
+
+    /// A time before which no watch or notify has its deadline; [`WatchTable::expire`] is due then.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         if let Some(known) = self.next.get() {
@@ -199,7 +207,6 @@ impl WatchTable {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        self.next.set(None);
         for d in fx.disconnects {
             self.remove(head, &d.key, d.tell, user_version, out);
         }
@@ -219,18 +226,22 @@ impl WatchTable {
             w.pings = c.pings;
             w.ending = false;
             w.deadline = c.pings.then(|| now.mono + w.timeout);
+            let deadline = w.deadline;
             // Notifies that it missed while disconnected.
             for id in &w.pending {
                 if let Some(n) = self.notifies.get(id) {
                     out.push(notify_message(n, *id, session, c.key.0));
                 }
             }
+            self.note_deadline(deadline);
         }
         for key in fx.pings {
             if let Some(w) = self.objects.get_mut(head).and_then(|o| o.get_mut(&key)) {
                 w.deadline = w.pings.then(|| now.mono + w.timeout);
                 // A removal that has not run yet would end the watch of a live client.
                 w.ending = false;
+                let deadline = w.deadline;
+                self.note_deadline(deadline);
             }
         }
         for n in fx.notifies {
@@ -253,6 +264,7 @@ impl WatchTable {
                 }
             }
             self.notify_bytes += notify.payload.len() as u32;
+            self.note_deadline(Some(notify.deadline));
             self.notifies.insert(n.id, notify);
             self.complete_if_done(n.id, out);
         }
@@ -262,8 +274,14 @@ impl WatchTable {
     }
 
     fn ack(&mut self, a: &NotifyAck, head: &HObject, client: EntityName, out: &mut Vec<Effect>) {
-        for (key, w) in self.objects.get_mut(head).into_iter().flatten() {
-            if key.1 != client || a.cookie.is_some_and(|c| c != key.0) || !w.pending.remove(&a.id) {
+        let Some(watches) = self.objects.get_mut(head) else { return };
+        // With a cookie it is one watch; an object may have a hundred thousand.
+        let range = match a.cookie {
+            Some(c) => (c, client)..=(c, client),
+            None => (0, client)..=(u64::MAX, client),
+        };
+        for (key, w) in watches.range_mut(range) {
+            if key.1 != client || !w.pending.remove(&a.id) {
                 continue;
             }
             if let Some(n) = self.notifies.get_mut(&a.id) {
@@ -342,13 +360,15 @@ impl WatchTable {
     /// Handles the end of a session: its watches wait for their clients to reconnect, its notifies are completed
     /// without a reply.
     pub fn session_closed(&mut self, session: SessionId, now: Now) {
-        self.next.set(None);
+        let mut first = None;
         for w in self.objects.values_mut().flat_map(BTreeMap::values_mut) {
             if w.session == Some(session) {
                 w.session = None;
                 w.deadline = Some(now.mono + w.timeout);
+                first = w.deadline.min(first).or(w.deadline);
             }
         }
+        self.note_deadline(first);
         let gone: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.session == session).map(|(id, _)| *id).collect();
         for id in gone {
             let mut nowhere = Vec::new();
@@ -358,6 +378,9 @@ impl WatchTable {
 
     /// Completes notifies whose deadline has passed; returns the watches whose removal must be written.
     pub fn expire(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<Expired> {
+        if self.next.get().is_some_and(|next| next.is_none_or(|d| d > now.mono)) {
+            return Vec::new();
+        }
         self.next.set(None);
         let late: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.deadline <= now.mono).map(|(id, _)| *id).collect();
         for id in late {
@@ -372,7 +395,6 @@ impl WatchTable {
     }
 
     fn end_watches(&mut self, ends: impl Fn(&Watch) -> bool) -> Vec<Expired> {
-        self.next.set(None);
         let mut v = Vec::new();
         for (head, watches) in &mut self.objects {
             for (key, w) in watches.iter_mut().filter(|(_, w)| !w.ending && ends(w)) {
@@ -403,4 +425,65 @@ fn notify_message(n: &Notify, id: u64, session: SessionId, cookie: u64) -> Effec
         data: Bytes::new(),
     };
     Effect::Watch(session, Box::new(m), Bytes::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::WatchConnect;
+    use crate::object::info::WatchInfo;
+
+    fn at(secs: u64) -> Now {
+        Now { mono: Mono::default() + Duration::from_secs(secs), ..Now::default() }
+    }
+
+    fn client() -> EntityName {
+        EntityName::new(base::EntityKind::CLIENT, 4)
+    }
+
+    fn apply(t: &mut WatchTable, head: &HObject, fx: WatchEffects, now: Now) {
+        let (name, addr) = (client(), EntityAddr::default());
+        t.apply(fx, head, SessionId(1), name, addr, 1, now, &mut Vec::new());
+    }
+
+    /// Deadlines are looked through once in each timeout, not for each ping.
+    #[test]
+    fn pings_of_many_watches_cost_no_look_at_all_of_them() {
+        let mut t = WatchTable::default();
+        let heads: Vec<HObject> = (0..500).map(|n| HObject { hash: n, ..HObject::min() }).collect();
+        let key: WatchKey = (7, client());
+        for h in &heads {
+            let mut fx = WatchEffects::default();
+            fx.connects.push(WatchConnect { key, timeout: Duration::from_secs(30), pings: true });
+            apply(&mut t, h, fx, at(0));
+        }
+        let mut looks = 0;
+        for s in 0..300 {
+            for h in heads.iter().skip(s % 10).step_by(10) {
+                looks += usize::from(t.next.get().is_none());
+                assert!(t.next_deadline() <= Some(at(s as u64 + 31).mono));
+                let mut fx = WatchEffects::default();
+                fx.pings.push(key);
+                apply(&mut t, h, fx, at(s as u64));
+            }
+            assert!(t.expire(at(s as u64), &mut Vec::new()).is_empty(), "all of them ping");
+        }
+        assert!(looks <= 300 / 10, "{looks}");
+        // Without pings all end, each once.
+        let ended: usize = (300..340).map(|s| t.expire(at(s), &mut Vec::new()).len()).sum();
+        assert_eq!((ended, t.next_deadline()), (500, None));
+        // A ping revives a watch, which ends again.
+        let mut fx = WatchEffects::default();
+        fx.pings.push(key);
+        apply(&mut t, &heads[3], fx, at(340));
+        assert_eq!(t.next_deadline(), Some(at(370).mono));
+        assert_eq!(t.expire(at(370), &mut Vec::new()).len(), 1);
+        // One from an object's info has its own deadline.
+        let mut oi = ObjectInfo::default();
+        oi.watchers.insert((8, client()), WatchInfo { timeout_seconds: 5, addr: EntityAddr::default() });
+        t.adopt(&heads[4], &oi, at(400));
+        assert_eq!(t.next_deadline(), Some(at(405).mono));
+        t.session_closed(SessionId(1), at(401));
+        assert_eq!((t.next_deadline(), t.expire(at(405), &mut Vec::new()).len()), (Some(at(405).mono), 1));
+    }
 }
