@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -80,9 +80,14 @@ impl Week {
         self.end();
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    fn command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(env!("CARGO_BIN_EXE_belemnite"));
-        c.arg("--conf").arg(self.dir.join("ceph.conf")).args(args).output().unwrap()
+        c.arg("--conf").arg(self.dir.join("ceph.conf")).args(args);
+        c
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
     }
 
     /// Runs a command that must succeed.
@@ -128,19 +133,30 @@ impl Week {
         .unwrap()
     }
 
-    /// Waits until all PGs are active+clean.
-    fn clean(&self) {
+    #[track_caller]
+    fn until(&self, mut is: impl FnMut() -> bool) {
         let end = Instant::now() + support::PATIENCE;
-        loop {
+        while !is() {
+            assert!(Instant::now() < end, "{}", self.does(&["status"]));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until all PGs are active+clean.
+    #[track_caller]
+    fn clean(&self) {
+        self.until(|| {
             let s: Value = serde_json::from_str(&self.does(&["status", "-f", "json"])).unwrap();
             let m = &s["pgmap"];
             let states = m["pgs_by_state"].as_array().unwrap();
-            if states.len() == 1 && states[0]["state_name"] == "active+clean" && states[0]["count"] == m["num_pgs"] {
-                return;
-            }
-            assert!(Instant::now() < end, "{s}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            states.len() == 1 && states[0]["state_name"] == "active+clean" && states[0]["count"] == m["num_pgs"]
+        });
+    }
+
+    /// An OSD as the map shows it.
+    fn osd(&self, id: u32) -> Option<Value> {
+        let dump: Value = serde_json::from_str(&self.mon(&[json!({ "prefix": "osd dump", "format": "json" })])).unwrap();
+        dump["osds"].as_array().unwrap().iter().find(|o| o["osd"] == id).cloned()
     }
 
     fn file(&self) -> PathBuf {
@@ -220,6 +236,19 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     w.clean();
     w.has(0..8);
 
+    // An OSD that an operator takes back in the middle stays.
+    let hold = |set: &str| w.mon(&["nobackfill", "norecover"].map(|key| json!({ "prefix": set, "key": key })));
+    hold("osd set");
+    let mut remove = w.command(&["osd", "remove", "0"]).stderr(Stdio::piped()).spawn().unwrap();
+    w.until(|| w.osd(0).is_some_and(|o| o["in"] == 0));
+    w.mon(&[json!({ "prefix": "osd in", "ids": ["0"] })]);
+    assert_eq!(remove.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    remove.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("marked in again"), "{said}");
+    hold("osd unset");
+    w.clean();
+
     w.does(&["osd", "remove", "0"]);
     assert!(!w.dir.join("osd.0").exists());
     w.has(0..8);
@@ -227,6 +256,7 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     // Pools with two copies need the two OSDs that are left.
     w.does_not(&["osd", "remove", "1"], 1, "cannot be emptied");
     assert!(w.does(&["osd", "add", "--size", "1G"]).contains("osd.0"), "the id is used again");
+    assert!(w.osd(0).is_some_and(|o| o["up"] == 1 && o["in"] == 1));
     w.clean();
 
     // Purged behind the back of `up`, which is killed then.
@@ -335,11 +365,7 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     w.does(&["state", "import", &file]);
     w.spawn(&[]);
     w.says("OSDs up");
-    let end = Instant::now() + support::PATIENCE;
-    while !w.does(&["status"]).contains("osds have newer maps than the monitor") {
-        assert!(Instant::now() < end, "{}", w.does(&["status"]));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    w.until(|| w.does(&["status"]).contains("osds have newer maps than the monitor"));
     w.does(&["stop"]);
     w.end();
     assert!(w.does(&["state", "advance"]).contains("epoch"));

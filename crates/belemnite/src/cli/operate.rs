@@ -6,7 +6,7 @@
 //! Exit status: 0 done; 1 refused or failed, with nothing destroyed; 3 no `up` serves the directory.
 
 use super::Target;
-use super::osds::{make, osd, remove, replace};
+use super::osds::{add, osd, remove, replace};
 use crate::admin;
 use crate::up::control::{AskError, Request, Seen, ask};
 use crate::up::layout::{self, Layout};
@@ -349,11 +349,7 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
             let daemons = vec![format!("osd.{}", o.id)];
             restart(t, RestartArgs { place: o.place, daemons, rolling: false, force: o.force }).await
         }
-        OsdCommand::Add { place, store } => {
-            let l = place.layout(t)?;
-            print(&tell(&l, make(None, &store)?).await?);
-            Ok(())
-        }
+        OsdCommand::Add { place, store } => add(&place.layout(t)?, &store).await,
         OsdCommand::Remove { place, id, risk } => remove(&place.layout(t)?, id, &risk).await,
         OsdCommand::Replace { place, id, store, drain, risk } => {
             replace(&place.layout(t)?, id, &store, drain, &risk).await
@@ -361,15 +357,30 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
     }
 }
 
-pub(super) async fn wait_up(c: &Client, id: u32) -> Result<(), Error> {
-    let end = tokio::time::Instant::now() + BACK_MAX;
-    while !osd(c, id).await?.is_some_and(|o| o["up"] == 1) {
-        if tokio::time::Instant::now() > end {
-            return Err(format!("osd.{id} is not up after {BACK_MAX:?}; see its log").into());
+/// Waits until the map shows an OSD up.
+///
+/// # Errors
+/// `up` ends, the monitor does not answer, or the OSD is not up in time.
+pub(super) async fn wait_up(c: &Client, l: &Layout, id: u32) -> Result<(), Error> {
+    let up = async {
+        while !osd(c, id).await?.is_some_and(|o| o["up"] == 1) {
+            tokio::time::sleep(ASK_EVERY).await;
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        Ok(())
+    };
+    let ended = async {
+        loop {
+            if let Err(e) = seen(l).await {
+                break e;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    let late = || format!("osd.{id} is not up after {BACK_MAX:?}; see its log").into();
+    tokio::select! {
+        up = tokio::time::timeout(BACK_MAX, up) => up.unwrap_or_else(|_| Err(late())),
+        e = ended => Err(e),
     }
-    Ok(())
 }
 
 /// Number of PGs that are not active+clean, with a text about them.
@@ -437,7 +448,7 @@ async fn rolling(l: &Layout) -> Result<(), Error> {
             return Err(format!("{daemon}: {}; the OSDs from here on were not restarted", r.status).into());
         }
         print(&tell(l, Request::Restart { daemon }).await?);
-        wait_up(&c, id).await?;
+        wait_up(&c, l, id).await?;
         wait_clean(&c).await?;
     }
     for kind in ["mgr", "mds", "rgw"] {

@@ -47,6 +47,9 @@ async fn check_places(c: &Client, id: u32) -> Result<(), Error> {
 }
 
 /// Moves all data off an OSD: marks it out and waits until it is safe to destroy.
+///
+/// # Errors
+/// The OSD is marked in meanwhile, by an operator who wants to keep it.
 async fn drain(c: &Client, id: u32) -> Result<(), Error> {
     check_places(c, id).await?;
     must(c, json!({"prefix": "osd out", "ids": [id.to_string()]})).await?;
@@ -60,6 +63,9 @@ async fn drain(c: &Client, id: u32) -> Result<(), Error> {
         if r.status != said {
             print(&r.status);
             said = r.status;
+        }
+        if osd(c, id).await?.is_none_or(|o| o["in"] == 1) {
+            return Err(format!("osd.{id} was marked in again, or purged; its store stays").into());
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
@@ -115,6 +121,20 @@ async fn check_here(l: &Layout, id: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// `belemnite osd add`
+pub(super) async fn add(l: &Layout, store: &StoreArgs) -> Result<(), Error> {
+    let request = make(None, store)?;
+    let c = connect(l).await?;
+    let text = tell(l, request).await?;
+    print(&text);
+    // The first boot of an OSD marks it in, so a command that marks it out must come after that.
+    if let Some(id) = text.strip_prefix("osd.").and_then(|t| t.split(' ').next()).and_then(|n| n.parse().ok()) {
+        wait_up(&c, l, id).await?;
+        print(&format!("osd.{id} is up"));
+    }
+    Ok(())
+}
+
 /// `belemnite osd remove`
 pub(super) async fn remove(l: &Layout, id: u32, risk: &Risk) -> Result<(), Error> {
     check_here(l, id).await?;
@@ -160,7 +180,7 @@ pub(super) async fn replace(l: &Layout, id: u32, store: &StoreArgs, drained: boo
         tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
     }
     print(&tell(l, request).await?);
-    wait_up(&c, id).await?;
+    wait_up(&c, l, id).await?;
     if out {
         must(&c, json!({"prefix": "osd in", "ids": [id.to_string()]})).await?;
     }
