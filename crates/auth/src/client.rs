@@ -90,6 +90,13 @@ impl Client {
         self.tickets.insert(service, ticket);
     }
 
+    /// Proves another key from the next authentication on. Without a key before (method none) it has no effect.
+    pub fn set_key(&mut self, key: CryptoKey) {
+        if let Some(have) = &mut self.key {
+            *have = key;
+        }
+    }
+
     /// Forgets tickets and global id: the next authentication starts a new session.
     pub fn forget(&mut self) {
         self.global_id = 0;

@@ -208,12 +208,10 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let port = |k: &str, d: u16| -> Result<u16, Error> {
         get(k).map_or(Ok(d), |v| v.parse().map_err(|_| format!("{k} = {v}: not a port").into()))
     };
-    let key = if methods.contains(&auth::Method::CEPHX) {
-        let keyring = get("keyring").map_or_else(|| data_dir.join("keyring"), PathBuf::from);
-        Some(admin::key_from(&keyring, &format!("osd.{id}"))?)
-    } else {
-        None
-    };
+    let keyring = methods
+        .contains(&auth::Method::CEPHX)
+        .then(|| get("keyring").map_or_else(|| data_dir.join("keyring"), PathBuf::from));
+    let key = keyring.as_ref().map(|k| admin::key_from(k, &format!("osd.{id}"))).transpose()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let here = get("osd_count_on_host").and_then(|v| v.parse().ok()).unwrap_or(1).max(1);
     let reactors = match (a.reactors, get("osd_reactors").and_then(|v| v.parse().ok())) {
@@ -245,6 +243,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
         key,
+        keyring,
         methods,
         block,
         public_ip,

@@ -5,7 +5,6 @@ mod support;
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -21,7 +20,7 @@ struct Week {
 impl Week {
     fn new(name: &str) -> Self {
         let dir = support::Up::dir(name);
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
+        let port = support::free_ports().to_string();
         Self { dir, port, up: None }
     }
 
@@ -155,7 +154,8 @@ impl Week {
 
     /// An OSD as the map shows it.
     fn osd(&self, id: u32) -> Option<Value> {
-        let dump: Value = serde_json::from_str(&self.mon(&[json!({ "prefix": "osd dump", "format": "json" })])).unwrap();
+        let dump: Value =
+            serde_json::from_str(&self.mon(&[json!({ "prefix": "osd dump", "format": "json" })])).unwrap();
         dump["osds"].as_array().unwrap().iter().find(|o| o["osd"] == id).cloned()
     }
 
@@ -388,4 +388,48 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     w.up(&[]);
     w.clean();
     w.has(0..8);
+}
+
+#[test]
+fn rotated_keys_are_taken_up() {
+    let mut w = Week::new("week-keys");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "1", "--osd-size", "1G"]);
+    w.does(&["pool", "create", "p", "4"]);
+    w.put(0..2);
+    let keyring = |path: &str| std::fs::read_to_string(w.dir.join(path)).unwrap();
+    let key = |out: &str| out.lines().find_map(|l| l.trim().strip_prefix("key = ")).unwrap().to_owned();
+    let booted = |w: &Week| w.osd(0).unwrap()["up_from"].as_u64().unwrap();
+
+    let before = booted(&w);
+    let osd = key(&w.mon(&[json!({ "prefix": "auth rotate", "entity": "osd.0" })]));
+    assert!(!keyring("osd.0/keyring").contains(&osd));
+    w.does(&["osd", "restart", "0", "--force"]);
+    w.says("osd.0: took up its new key");
+    w.until(|| booted(&w) > before && w.osd(0).unwrap()["up"] == 1);
+    w.has(0..2);
+
+    // The administrator's own: the answer has the new key.
+    let admin = key(&w.mon(&[json!({ "prefix": "auth rotate", "entity": "client.admin" })]));
+    w.does_not(&["status"], 1, "wrong key");
+    assert!(!keyring("ceph.client.admin.keyring").contains(&admin));
+    // A command on the cluster's directory takes it up, and `up` does when it has a question.
+    w.does_not(&["osd", "stop", "0"], 1, "unsafe to stop");
+    assert!(keyring("ceph.client.admin.keyring").contains(&admin));
+    w.mon(&[json!({ "prefix": "auth rotate", "entity": "client.admin" })]);
+    w.does(&["osd", "restart", "0", "--force"]);
+    w.says("client.admin: took up its new key");
+    w.clean();
+    // The monitors' own, written by the operator; then both at a start.
+    let mon = key(&w.mon(&[json!({ "prefix": "auth rotate", "entity": "mon." })]));
+    let path = w.dir.join("mon.a/keyring");
+    let ring = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, ring.replace(&key(&ring), &mon)).unwrap();
+    w.mon(&[json!({ "prefix": "auth rotate", "entity": "client.admin" })]);
+    w.does(&["stop"]);
+    w.end();
+    w.spawn(&[]);
+    w.says("client.admin: took up its new key");
+    w.says("The cluster is up");
+    w.has(0..2);
 }

@@ -10,6 +10,7 @@ use super::osds::{add, osd, remove, replace};
 use crate::admin;
 use crate::up::control::{AskError, Request, Seen, ask};
 use crate::up::layout::{self, Layout};
+use crate::up::make;
 use client::{Client, CommandReply};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -211,8 +212,9 @@ pub(super) async fn seen(l: &Layout) -> Result<Seen, Error> {
     Ok(serde_json::from_str(&tell(l, Request::Daemons).await?)?)
 }
 
+/// Connects as the administrator of the directory, whose key may have been rotated.
 pub(super) async fn connect(l: &Layout) -> Result<Client, Error> {
-    admin::connect(&l.conf(), "admin", None).await
+    make::connect(l).await
 }
 
 pub(super) async fn command(c: &Client, cmd: Value) -> Result<CommandReply, Error> {

@@ -12,10 +12,9 @@ use super::foreign::Foreign;
 use super::layout::Layout;
 use super::make::{self, Permit};
 use super::options;
-use super::plan::{self, Plan};
+use super::plan::{self, Plan, S3Plan};
 use super::supervisor::{self, Change, Daemon, From, Program, Spec};
-use super::{Error, daemon_spec, files, gateway, manager, report_when_up, say};
-use client::Client;
+use super::{Error, bring_up, daemon_spec, files, gateway, manager, report_when_up, say};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::Poll;
@@ -41,12 +40,16 @@ enum Happened {
     Reported(Result<(), String>),
     /// The gateway answers, or why not.
     GatewayUp(Result<(), String>),
-    /// An OSD that does not start is not in the map any more.
-    Purged(u32),
+    /// The OSD with this id and uuid is not in the map any more.
+    Purged(u32, String),
     /// The monitor's key of an OSD that does not start.
     Key(u32, String),
-    /// A question about an OSD is answered, or cannot be.
-    Looked(u32),
+    /// The monitor's keys of Ceph's daemons are in their keyrings; the gateway with its key.
+    Keys(Option<S3Plan>),
+    /// Nothing was learned.
+    Looked,
+    /// The question about a daemon has this answer.
+    Answered(String, Box<Happened>),
 }
 
 /// How the loop goes on.
@@ -74,8 +77,8 @@ pub(crate) struct Cluster {
     waiting: Vec<Waiting>,
     /// OSDs that the monitor's map does not have any more.
     purged: BTreeSet<u32>,
-    /// OSDs about which the monitor is asked.
-    asked: BTreeSet<u32>,
+    /// Daemons about which the monitor is asked.
+    asked: BTreeSet<String>,
     /// OSDs were registered and all daemons started.
     ready: bool,
     /// A registration is under way; the answers to give when it is done.
@@ -186,7 +189,7 @@ impl Cluster {
         self.registering = Some(replies);
         let (mut plan, layout, programs) = (self.plan.clone(), self.layout.clone(), self.programs.clone());
         self.task(async move {
-            let done = bring_up(&mut plan, &layout, &programs).await;
+            let done = bring_up::bring_up(&mut plan, &layout, &programs).await;
             Happened::Registered(Box::new(done.map(|gone| (plan, gone)).map_err(|e| e.to_string())))
         });
     }
@@ -208,6 +211,9 @@ impl Cluster {
         let name = self.daemons[i].name().to_owned();
         let started = self.daemons[i].start();
         told(&name, started, &self.program);
+        if self.ready {
+            self.look_after(&name);
+        }
     }
 
     fn changed(&mut self, i: usize, c: Change) -> Next {
@@ -225,8 +231,8 @@ impl Cluster {
                 } else {
                     let log = log.display();
                     say(format_args!("{name} ended ({how}); starting it again in {restart_in:?}; its log is {log}"));
-                    self.look_after(&name);
                 }
+                self.look_after(&name);
             }
             Change::Due => self.start(i),
             Change::Stopped { in_time } => self.stopped(i, &name, in_time),
@@ -253,28 +259,36 @@ impl Cluster {
         }
     }
 
-    /// Asks the monitor about an OSD that does not start: it may have been purged, or have another key.
+    /// Asks the monitor about a daemon that ended or is started: it may have another key, and an OSD may have been
+    /// purged.
     fn look_after(&mut self, name: &str) {
-        let Some(id) = name.strip_prefix("osd.").and_then(|n| n.parse().ok()) else { return };
-        let Some(uuid) = self.plan.osds.iter().find(|o| o.id == id && o.registered).map(|o| o.uuid.clone()) else {
-            return;
-        };
-        if !self.asked.insert(id) {
+        if name.starts_with("mon.") || name.starts_with("etcd.") || !self.asked.insert(name.to_owned()) {
             return;
         }
-        let (layout, cephx) = (self.layout.clone(), self.plan.auth == "cephx");
+        let id = name.strip_prefix("osd.").and_then(|n| n.parse::<u32>().ok());
+        let osd = id.and_then(|id| self.plan.osds.iter().find(|o| o.id == id && o.registered).cloned());
+        let (mut plan, layout, programs) = (self.plan.clone(), self.layout.clone(), self.programs.clone());
+        let name = name.to_owned();
         self.task(async move {
             let look = async {
-                let c = make::connect(&layout).await?;
-                let shown = make::shown_osds(&c).await?;
-                if !shown.iter().any(|s| s.id == u64::from(id) && s.uuid == uuid && !s.destroyed) {
-                    return Ok::<_, Error>(Happened::Purged(id));
+                if id.is_some() && osd.is_none() {
+                    return Ok::<_, Error>(Happened::Looked);
                 }
-                let key = if cephx { make::key_of(&c, &format!("osd.{id}")).await? } else { None };
-                Ok(key.map_or(Happened::Looked(id), |k| Happened::Key(id, k)))
+                let c = make::connect(&layout).await?;
+                let Some(o) = osd else {
+                    bring_up::take_up_keys(&c, &mut plan, &layout, &programs).await?;
+                    return Ok(Happened::Keys(plan.s3));
+                };
+                let shown = make::shown_osds(&c).await?;
+                if !shown.iter().any(|s| s.id == u64::from(o.id) && s.uuid == o.uuid && !s.destroyed) {
+                    return Ok(Happened::Purged(o.id, o.uuid));
+                }
+                let key = if plan.auth == "cephx" { make::key_of(&c, &format!("osd.{}", o.id)).await? } else { None };
+                Ok(key.map_or(Happened::Looked, |k| Happened::Key(o.id, k)))
             };
             // A monitor that does not answer now is asked again after the next exit.
-            tokio::time::timeout(QUESTION_MAX, look).await.ok().and_then(Result::ok).unwrap_or(Happened::Looked(id))
+            let found = tokio::time::timeout(QUESTION_MAX, look).await.ok().and_then(Result::ok);
+            Happened::Answered(name, Box::new(found.unwrap_or(Happened::Looked)))
         });
     }
 
@@ -285,15 +299,16 @@ impl Cluster {
             Happened::Reported(Ok(())) => self.start_gateway(),
             Happened::GatewayUp(Err(e)) => say(format_args!("the gateway is not ready: {e}")),
             Happened::GatewayUp(Ok(())) => {}
-            Happened::Looked(id) => drop(self.asked.remove(&id)),
-            Happened::Purged(id) => {
-                self.asked.remove(&id);
-                self.purge(id);
+            Happened::Answered(name, h) => {
+                self.asked.remove(&name);
+                return self.happened(*h);
             }
-            Happened::Key(id, key) => {
-                self.asked.remove(&id);
-                self.take_up_key(id, key);
-            }
+            Happened::Looked => {}
+            // It may have been made anew meanwhile.
+            Happened::Purged(id, uuid) if self.plan.osds.iter().any(|o| o.id == id && o.uuid == uuid) => self.purge(id),
+            Happened::Purged(..) => {}
+            Happened::Key(id, key) => self.take_up_key(id, key),
+            Happened::Keys(s3) => self.take_up_gateway(s3),
         }
         Next::Serve
     }
@@ -308,6 +323,20 @@ impl Cluster {
             .and_then(|changed| if changed { dir::store(&self.plan, &self.layout) } else { Ok(()) });
         if let Err(e) = done {
             say(format_args!("osd.{id}: its new key cannot be stored: {e}"));
+        }
+    }
+
+    fn take_up_gateway(&mut self, s3: Option<S3Plan>) {
+        if self.registering.is_some() || s3 == self.plan.s3 {
+            return;
+        }
+        let Some(s) = s3 else { return };
+        self.plan.s3 = Some(s.clone());
+        let done = dir::store(&self.plan, &self.layout)
+            .and_then(|()| gateway::prepare(&self.plan, &s, &self.layout).map(drop));
+        match done {
+            Ok(()) => say(format_args!("{}: took up its new key", gateway::DAEMON)),
+            Err(e) => say(format_args!("{}: its new key cannot be stored: {e}", gateway::DAEMON)),
         }
     }
 
@@ -451,6 +480,7 @@ impl Cluster {
             Err(e) => Err(format!("{name} cannot be started: {e}; trying again")),
         };
         told(name, started, &self.program);
+        self.look_after(name);
         text
     }
 
@@ -553,23 +583,4 @@ async fn any_change(daemons: &mut [Daemon]) -> (usize, Change) {
         Poll::Pending
     })
     .await
-}
-
-/// Waits for the monitor, registers OSDs that it was not told of, and prepares the other daemons. Returns the OSDs that
-/// the map does not have any more.
-async fn bring_up(p: &mut Plan, l: &Layout, programs: &Programs) -> Result<Vec<u32>, Error> {
-    let c: Client = make::connect(l).await?;
-    let gone = make::register(&c, p, l).await?;
-    if let Some(s) = &mut p.s3
-        && gateway::register(&c, s).await?
-    {
-        dir::store(p, l)?;
-    }
-    if let Some(program) = &programs.mgr {
-        manager::prepare(&c, p, l, program).await?;
-    }
-    if let Some((f, program)) = p.fs.as_ref().zip(programs.mds.as_ref()) {
-        files::prepare(&c, p, f, l, program).await?;
-    }
-    Ok(gone)
 }

@@ -58,7 +58,7 @@ pub(crate) fn specs(p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Vec<
     names(f).map(|id| program.daemon("mds", &id.to_string(), p, l)).collect()
 }
 
-/// Makes the daemons' keys and files, and the file system with its pools if it does not exist.
+/// Makes the daemons' keys and files.
 pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, program: &Foreign) -> Result<(), Error> {
     program.prepare(p, l)?;
     let caps =
@@ -66,6 +66,11 @@ pub(crate) async fn prepare(c: &Client, p: &Plan, f: &FsPlan, l: &Layout, progra
     for id in names(f) {
         program.make_key(c, &format!("mds.{id}"), &caps, p, l).await?;
     }
+    Ok(())
+}
+
+/// Makes the file system with its pools if it does not exist.
+pub(crate) async fn make(c: &Client, f: &FsPlan) -> Result<(), Error> {
     let ls = ask(c, json!({ "prefix": "fs ls", "format": "json" })).await?;
     let ls: serde_json::Value = serde_json::from_slice(&ls)?;
     let there = ls.as_array().is_some_and(|v| v.iter().any(|x| x["name"] == f.name.as_str()));

@@ -3,6 +3,7 @@
 //! [`dir`] finds the description of the cluster ([`plan::Plan`]), [`options`] compares it with the arguments, [`make`]
 //! makes stores and keys, and [`cluster`] runs the daemons until the end. [`control`] takes an operator's commands.
 
+mod bring_up;
 mod cluster;
 pub(crate) mod control;
 mod detach;
@@ -11,7 +12,7 @@ mod files;
 mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
-mod make;
+pub(crate) mod make;
 mod manager;
 mod options;
 pub(crate) mod plan;

@@ -232,16 +232,17 @@ impl Daemon {
             return false;
         }
         self.ask_foreign_to_stop().await;
+        self.give_up();
+        true
+    }
+
+    /// Keeps a daemon of this program down, and tells it to stop if it runs.
+    pub(crate) fn give_up(&mut self) {
+        self.due = None;
         if let Some(r) = &mut self.running {
             drop(r.stdin.take());
             self.kill_at.get_or_insert(Instant::now() + STOP_GRACE);
         }
-        true
-    }
-
-    /// Keeps a daemon down that has ended by itself.
-    pub(crate) fn give_up(&mut self) {
-        self.due = None;
     }
 
     /// Sends SIGTERM, once, to a daemon that ignores its standard input.

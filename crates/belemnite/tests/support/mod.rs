@@ -12,12 +12,30 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use wire::Message;
 
 /// Time limit of every wait; none normally comes near it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// First of a row of ports that are free, below those that the kernel gives to outgoing connections. Each call of a process
+/// has another row.
+pub(crate) fn free_ports() -> u16 {
+    const ROW: u16 = 64;
+    const ROWS: u32 = 160;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let of_process = std::process::id().wrapping_mul(8);
+    loop {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(n < ROWS, "no free ports");
+        let first = 10_000 + ROW * (of_process.wrapping_add(n) % ROWS) as u16;
+        if (first..first + ROW).all(|p| TcpListener::bind(("127.0.0.1", p)).is_ok()) {
+            return first;
+        }
+    }
+}
 
 /// A running `belemnite up` with its directory; dropping it ends and removes both.
 pub(crate) struct Up {
@@ -34,7 +52,7 @@ impl Up {
 
     pub(crate) fn start(name: &str) -> Self {
         let dir = Self::dir(name);
-        let mon = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let mon = SocketAddr::from(([127, 0, 0, 1], free_ports()));
         let port = mon.port().to_string();
         let args = ["--port", &port, "--osds", "1", "--osd-size", "1G"];
         let mut child = Command::new(env!("CARGO_BIN_EXE_belemnite"))

@@ -3,6 +3,7 @@
 
 use super::commands;
 use super::ending::Ending;
+use super::keyring;
 use super::links::{Answering, LinkEvent, Links};
 use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
@@ -32,6 +33,7 @@ use pg::{Fetch, Fetched, LogLevel};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +62,8 @@ pub(super) struct ControlHost {
     links: RefCell<Option<Rc<Links>>>,
     objecter: RefCell<Option<Rc<ObjecterHost>>>,
     auth: Rc<RefCell<auth::Client>>,
+    /// File of the key.
+    keyring: Option<PathBuf>,
     service: Rc<ServiceHost>,
     answering: Rc<Answering>,
     moves: RefCell<Moves>,
@@ -106,6 +110,7 @@ pub(super) struct Parts {
     pub(super) core: Control,
     pub(super) routes: Routes,
     pub(super) auth: Rc<RefCell<auth::Client>>,
+    pub(super) keyring: Option<PathBuf>,
     pub(super) service: Rc<ServiceHost>,
     pub(super) answering: Rc<Answering>,
     pub(super) stored: Stored,
@@ -147,6 +152,7 @@ impl ControlHost {
             links: RefCell::default(),
             objecter: RefCell::default(),
             auth: p.auth,
+            keyring: p.keyring,
             service: p.service,
             answering: p.answering,
             moves: RefCell::new(Moves::new(reactors)),
@@ -336,6 +342,7 @@ impl ControlHost {
                 if matches!(reason, net::CloseReason::Auth { .. }) {
                     // The monitor may refuse old tickets because it has lost their secrets.
                     self.auth.borrow_mut().forget();
+                    keyring::read_again(self.keyring.clone(), &self.auth);
                 }
                 self.with(|c, now| c.handle_mon_closed(now));
             }

@@ -10,6 +10,7 @@ mod dump;
 mod ending;
 mod fill;
 mod grow;
+mod keyring;
 mod links;
 pub mod options;
 mod peers;
@@ -689,6 +690,7 @@ async fn start_control(
         core,
         routes: s.routes.clone(),
         auth: auth.clone(),
+        keyring: o.keyring.clone(),
         service: service.clone(),
         answering: answering.clone(),
         stored,

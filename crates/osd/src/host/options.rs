@@ -22,6 +22,8 @@ pub struct OsdOptions {
     pub methods: Vec<Method>,
     /// File or block device of the store.
     pub block: PathBuf,
+    /// File that [`OsdOptions::key`] was read from. It is read again when the monitor refuses the key.
+    pub keyring: Option<PathBuf>,
     /// IP address for clients.
     pub public_ip: IpAddr,
     /// IP address for other OSDs.
