@@ -39,7 +39,7 @@ pub(crate) enum StateCommand {
         file: PathBuf,
         /// The file is a backup, and the cluster went on after it: move the epochs of the maps by N, beyond those that
         /// OSDs have
-        #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000000")]
+        #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1000000")]
         advance: Option<u32>,
     },
     /// Move the epochs of the maps beyond those that OSDs have, in a state that is older than the cluster. All monitors
@@ -229,4 +229,31 @@ fn osd_ring(conf: &Conf, id: i32) -> Result<String, Error> {
         Err(e) => return Err(e),
     };
     Ok(format!("[{name}]\n\tkey = {key}\n{OSD_CAPS}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file after `--advance` is the file, and no number.
+    #[test]
+    fn the_documented_import_is_understood() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct State {
+            #[command(subcommand)]
+            command: StateCommand,
+        }
+        for (words, wanted) in [
+            (&["state", "import", "--advance", "f"][..], Some(mon::core::advance::ADVANCE)),
+            (&["state", "import", "f", "--advance"], Some(mon::core::advance::ADVANCE)),
+            (&["state", "import", "--advance=7", "f"], Some(7)),
+            (&["state", "import", "f"], None),
+        ] {
+            let StateCommand::Import { file, advance, .. } = State::try_parse_from(words).unwrap().command else {
+                panic!("{words:?}")
+            };
+            assert_eq!((file, advance), (PathBuf::from("f"), wanted));
+        }
+    }
 }

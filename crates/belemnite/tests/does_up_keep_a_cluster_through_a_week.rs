@@ -356,6 +356,8 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     w.clean();
     w.put(4..6);
     w.does_not(&["state", "advance"], 1, "lock");
+    w.does(&["mon", "restart"]);
+    w.does(&["pool", "ls"]);
     w.does(&["stop"]);
     w.end();
     let timed: Vec<_> = std::fs::read_dir(w.dir.join("backups/mon.a")).unwrap().collect();

@@ -329,13 +329,17 @@ pub(crate) async fn daemons(t: &Target, a: DaemonsArgs) -> Result<(), Error> {
 
 /// `belemnite mon stop` and its like, of daemons of type `kind`.
 pub(crate) async fn daemon(t: &Target, kind: &str, c: DaemonCommand) -> Result<(), Error> {
-    let (name, request): (NameArgs, fn(String) -> Request) = match c {
-        DaemonCommand::Stop(n) => (n, |daemon| Request::Stop { daemon }),
-        DaemonCommand::Start(n) => (n, |daemon| Request::Start { daemon }),
-        DaemonCommand::Restart(n) => (n, |daemon| Request::Restart { daemon }),
+    let (name, starts, request): (NameArgs, bool, fn(String) -> Request) = match c {
+        DaemonCommand::Stop(n) => (n, false, |daemon| Request::Stop { daemon }),
+        DaemonCommand::Start(n) => (n, true, |daemon| Request::Start { daemon }),
+        DaemonCommand::Restart(n) => (n, true, |daemon| Request::Restart { daemon }),
     };
     let l = name.place.layout(t)?;
     print(&tell(&l, request(format!("{kind}.{}", name.id))).await?);
+    if starts && kind == "mon" {
+        // The next command finds a monitor that listens.
+        connect(&l).await?;
+    }
     Ok(())
 }
 
