@@ -321,3 +321,38 @@ fn a_child_that_waits_for_its_split_stops_at_once() {
     child.handle(Event::Stop, w.now, &mut w.store, &mut out);
     assert_eq!(out, [Effect::Stopped]);
 }
+
+/// The host counts the answers of operations against their connection. So it hears of each that gets none, in whatever
+/// way the PG had kept it.
+#[test]
+fn the_host_hears_of_operations_that_go_to_another_primary() {
+    let mut w = World::new();
+    w.op("a", vec![write(0, b"x")]);
+    let lost = |out: &[Effect]| -> Vec<u64> {
+        let tid = |e: &Effect| if let Effect::Dropped(_, tid) = e { Some(*tid) } else { None };
+        let mut tids: Vec<u64> = out.iter().filter_map(tid).collect();
+        tids.sort_unstable();
+        tids
+    };
+    // One is committing, one waits for its object, one waits for a lease or a map.
+    let mut sent = Vec::new();
+    let mut out = Vec::new();
+    for (object, ops, epoch) in [
+        ("a", vec![write(0, b"y")], w.view.epoch),
+        ("a", vec![read(0, 0)], w.view.epoch),
+        ("b", vec![read(0, 0)], w.view.epoch.next()),
+    ] {
+        let mut r = w.request(1, object, ops);
+        r.msg.osdmap_epoch = epoch;
+        sent.push(r.msg.tid);
+        w.pg.handle(Event::Op(Box::new(r)), w.now, &mut w.store, &mut out);
+    }
+    assert_eq!(lost(&out), []);
+    w.view.mapping.acting = vec![OsdId(2)];
+    w.view.mapping.acting_primary = OsdId(2);
+    w.view.epoch = w.view.epoch.next();
+    let mut out = Vec::new();
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    let replied = out.iter().filter(|e| matches!(e, Effect::Reply(..))).count();
+    assert_eq!((lost(&out), replied), (sent, 0));
+}

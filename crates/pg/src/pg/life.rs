@@ -362,7 +362,7 @@ impl Pg {
         }
         // Held operations came for this map or a newer one, or are to be taken up again.
         let held = std::mem::take(&mut self.held);
-        self.drop_operations(out);
+        self.drop_operations(requeue, out);
         self.held = held;
         self.release_backoffs(out);
         self.peers = Peers::default();
@@ -393,8 +393,13 @@ impl Pg {
         let alone = leads && self.others.is_empty();
         self.leave_interval(leads, out);
         // Clients resend what they sent to another primary, so its replies are dropped.
-        for c in &mut self.commits {
-            c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
+        if leads {
+            // The operations are taken up again.
+            for c in &mut self.commits {
+                c.actions.retain(|a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
+            }
+        } else {
+            self.drop_actions(out);
         }
         self.fence = self.submitted.max(self.fence_min);
         self.finish_commits(now, store, out);
@@ -541,7 +546,7 @@ impl Pg {
             } else if crate::pg::ops::admit::is_for_any(&r) {
                 self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
             } else {
-                self.counters.dropped += 1;
+                self.drop_of(r.session, r.msg.tid, out);
             }
         }
     }
@@ -554,10 +559,8 @@ impl Pg {
         // Keeps the name taken, so that no reactor creates the PG meanwhile.
         let leaver = self.leaver.take().unwrap_or_else(|| Box::new(self.reserver.leave(self.cfg.spg)));
         self.leaver = Some(leaver);
-        self.drop_operations(out);
-        for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));
-        }
+        self.drop_operations(false, out);
+        self.drop_actions(out);
         self.peers = Peers::default();
         // After a crash the remains must not look like a copy.
         self.info.last_update = Eversion::default();
@@ -631,7 +634,7 @@ impl Pg {
         }
         self.stopping = true;
         (self.depart, self.arrive) = (None, None);
-        self.drop_operations(out);
+        self.drop_operations(false, out);
         // Operations that others have not acknowledged are not answered by this process.
         for c in self.commits.iter_mut().filter(|c| c.shared > 0) {
             c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));

@@ -143,6 +143,7 @@ impl Shard {
         }
         // Another OSD serves it: the client will resend it with the map it is about to get.
         self.counters.op_misdirected += 1;
+        self.out.push_back(Output::Dropped(s.id, m.tid));
     }
 
     /// Number and bytes of the operations that wait for a newer map or for their PG's creation.

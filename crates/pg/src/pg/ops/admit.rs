@@ -124,8 +124,7 @@ impl Pg {
     }
 
     pub(in crate::pg) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {
-        self.counters.dropped += 1;
-        out.push(Effect::Dropped(req.session, req.msg.tid));
+        self.drop_of(req.session, req.msg.tid, out);
         tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
     }
 

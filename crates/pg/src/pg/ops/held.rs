@@ -113,11 +113,6 @@ impl Held {
         std::mem::take(&mut self.ops)
     }
 
-    /// Drops all operations; returns their number.
-    pub(in crate::pg) fn clear(&mut self) -> usize {
-        self.take().len()
-    }
-
     pub(in crate::pg) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
@@ -190,7 +185,7 @@ mod tests {
         assert_eq!((h.iter().next().map(|r| r.session), h.bytes * 10), (Some(SessionId(5)), all * 6));
         assert!(h.holds(SessionId(5), 0) && h.holds(SessionId(0), 0) && !h.holds(SessionId(1), 0));
         assert!(!h.holds(SessionId(5), 1));
-        assert_eq!(h.clear(), 6);
+        assert_eq!(h.take().len(), 6);
         assert!(!h.holds(SessionId(5), 0));
     }
 }

@@ -7,7 +7,7 @@
 //!  2. A parked plan has changed nothing.
 
 use crate::effect::Effect;
-use crate::event::{CreateInfo, FetchId, OpRequest};
+use crate::event::{CreateInfo, FetchId, OpRequest, SessionId};
 use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
@@ -540,23 +540,52 @@ impl Pg {
         self.held.put_first(all);
     }
 
-    /// Drops all client operations with their locks; clients resend them when the map tells them to.
-    pub(in crate::pg) fn drop_operations(&mut self, out: &mut Vec<Effect>) {
+    /// Counts an operation that gets no answer, and tells the host, which holds its share of the session's bytes.
+    pub(in crate::pg) fn drop_of(&mut self, session: SessionId, tid: u64, out: &mut Vec<Effect>) {
+        self.counters.dropped += 1;
+        out.push(Effect::Dropped(session, tid));
+    }
+
+    /// Drops the actions after commits, replies too, except those of a merge.
+    pub(in crate::pg) fn drop_actions(&mut self, out: &mut Vec<Effect>) {
+        for c in &mut self.commits {
+            c.actions.retain(|a| match a {
+                Action::PgsMerged(..) => true,
+                Action::Reply(session, reply, ..) => {
+                    out.push(Effect::Dropped(*session, reply.tid));
+                    false
+                }
+                _ => false,
+            });
+        }
+    }
+
+    /// Drops all client operations with their locks; clients resend them when the map tells them to. `requeued`:
+    /// [`Pg::requeue`] has collected them.
+    pub(in crate::pg) fn drop_operations(&mut self, requeued: bool, out: &mut Vec<Effect>) {
+        let waiting = std::mem::take(&mut self.peers.waiting).into_values().flatten();
+        let mut clients: Vec<Box<OpRequest>> = Vec::new();
+        for plan in waiting {
+            if let Work::Client(req, _) = plan.work {
+                clients.push(req);
+            }
+        }
         for (id, plan) in std::mem::take(&mut self.plans) {
             if plan.copy.is_some() {
                 out.push(Effect::CancelFetch(FetchId(id)));
             }
             self.abandoned.push(id);
-            if matches!(plan.work, Work::Client(..)) {
-                self.counters.dropped += 1;
+            if let Work::Client(req, _) = plan.work {
+                clients.push(req);
             }
         }
-        for plan in std::mem::take(&mut self.peers.waiting).into_values().flatten() {
-            if matches!(plan.work, Work::Client(..)) {
-                self.counters.dropped += 1;
-            }
+        if requeued {
+            self.counters.dropped += clients.len() as u64;
+            clients.clear();
         }
-        self.counters.dropped += self.held.clear() as u64;
+        for req in clients.into_iter().chain(self.held.take()) {
+            self.drop_of(req.session, req.msg.tid, out);
+        }
         self.clear_spaceless();
         self.locks.clear();
         self.runnable.clear();

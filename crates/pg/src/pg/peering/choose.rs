@@ -71,7 +71,7 @@ impl Pg {
         } else {
             let blocked: Vec<OsdId> = self.peers.prior.blocked_by.iter().copied().collect();
             if self.state != State::Down(blocked.clone()) {
-                tracing::warn!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its newest data");
+                tracing::info!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its newest data");
                 self.state = State::Down(blocked);
             }
             return self.retry_held(now, store, out);
@@ -451,7 +451,7 @@ impl Pg {
             return;
         }
         if !self.enough() {
-            tracing::warn!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
+            tracing::info!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
             self.state = State::Peered;
             self.stamps.changed(now);
             if self.is_coded() {

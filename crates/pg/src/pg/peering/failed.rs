@@ -65,7 +65,8 @@ impl Pg {
         if !self.is_frozen() {
             self.stay("the copy failed");
         }
-        self.drop_operations(out);
+        self.drop_operations(false, out);
+        self.drop_actions(out);
         self.early_peers.clear();
         self.peers = Default::default();
         self.commits.clear();

@@ -122,7 +122,7 @@ impl Pg {
         let made = self.arrive.take().is_some_and(|a| a.made);
         self.state = State::Deleted;
         self.early_maps.clear();
-        self.drop_operations(out);
+        self.drop_operations(false, out);
         self.outbox.push(Effect::Move(Box::new(Move::Left { made })));
     }
 

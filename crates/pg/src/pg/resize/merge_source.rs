@@ -15,7 +15,6 @@ use crate::kin::{Kin, SourceState};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
@@ -78,10 +77,10 @@ impl Pg {
         self.close_collection(State::Leaving, false, now, out);
         // Clients with older maps send to the target when they see this map. Operations under newer maps are held by
         // the host.
-        self.held.clear();
-        for c in &mut self.commits {
-            c.actions.retain(|a| matches!(a, Action::PgsMerged(..)));
+        for req in self.held.take() {
+            self.drop_of(req.session, req.msg.tid, out);
         }
+        self.drop_actions(out);
         self.map = Some(map);
         self.leaver = Some(Box::new(self.reserver.leave(self.cfg.spg)));
         self.start_work(Work::Leave, None, now, store, out);
