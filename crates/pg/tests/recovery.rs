@@ -2,7 +2,7 @@
 
 mod cluster;
 
-use base::{HObject, PoolId};
+use base::{HObject, OsdId, PoolId};
 use bytes::Bytes;
 use cluster::{Cluster, hash, object_name};
 use std::collections::BTreeMap;
@@ -188,4 +188,36 @@ fn one_message_of_each_kind_may_be_lost() {
 #[test]
 fn one_message_of_each_kind_between_shards_may_be_lost() {
     losing(51, &[2, 5, 6, 7, 8, 9, 12, 13, 54], Cluster::coded(51, 4, (2, 2), 3, 5), true);
+}
+
+/// CRUSH has no place for a copy whose OSD is down. When the OSD comes back, its copy is a member again.
+#[test]
+fn a_copy_without_a_place_is_taken_back_after_its_osd_was_down() {
+    for coded in [false, true] {
+        let mut c = match coded {
+            true => Cluster::coded(60, 3, (2, 1), 3, 5),
+            false => Cluster::new(60, 3, 3, 2, 3, 5),
+        };
+        let acting = |c: &Cluster| c.map().mapping().acting.into_iter().filter(|o| *o != OsdId::NONE).count();
+        c.run(3_000);
+        // The log brings it up to date; otherwise CRUSH has to find a place first.
+        c.load = false;
+        c.crash(2);
+        c.run(25_000);
+        c.change(|m| m.order = vec![0]);
+        c.run(5_000);
+        assert_eq!(acting(&c), 2, "the second copy stays");
+        c.restart(2);
+        c.run(15_000);
+        assert_eq!(acting(&c), 3, "coded: {coded}");
+        c.change(|m| m.order = vec![0, 1, 2]);
+        c.heal();
+        match coded {
+            true => cluster::shards::finish(&mut c),
+            false => {
+                c.settle();
+                c.check();
+            }
+        }
+    }
 }

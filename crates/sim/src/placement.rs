@@ -92,10 +92,17 @@ impl Operator {
         self.run.w.start(osd_node(osd));
     }
 
-    /// Waits until an OSD that was marked down is up again. False if that takes too long.
+    /// Waits until an OSD that was marked down is up again. An OSD that is marked down often pauses for minutes before
+    /// it boots again; its supervisor starts it at once instead. False if the wait takes too long.
     pub fn wait_up(&mut self, osd: usize) -> bool {
-        let osd = OsdId(i32::try_from(osd).unwrap_or(-1));
-        self.run.advance(ACTIVE_MAX, |w| oracle::map(w).is_some_and(|m| m.is_up(osd)))
+        let id = OsdId(i32::try_from(osd).unwrap_or(-1));
+        let up = |w: &mut World| oracle::map(w).is_some_and(|m| m.is_up(id));
+        if self.run.advance(SETTLE * 3, up) {
+            return true;
+        }
+        self.kill(osd);
+        self.start(osd);
+        self.run.advance(ACTIVE_MAX, up)
     }
 
     /// The map.

@@ -144,6 +144,7 @@ impl Pg {
                 if self.peers.clean {
                     self.purge_strays();
                 }
+                self.take_back_strays();
             }
             State::WaitLease => {
                 // The copy answered unasked; the wait may become shorter.

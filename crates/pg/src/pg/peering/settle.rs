@@ -44,16 +44,7 @@ impl Pg {
             return (m.up.clone(), m.up != m.acting);
         }
         let sound = |o: &PeerId| !self.peers.failed.contains(o);
-        let up_there = |o: OsdId| self.map.as_ref().is_some_and(|m| m.osds.is_up(o));
-        // A stray that lacks nothing that the primary's log does not have.
-        let strays: Vec<PeerId> = self
-            .peers
-            .known
-            .iter()
-            .filter(|(o, _)| sound(o) && up_there(o.osd) && !self.up_set().contains(**o))
-            .filter(|(_, k)| k.as_ref().is_some_and(|i| i.is_complete() && i.last_update >= self.log.tail))
-            .map(|(o, _)| *o)
-            .collect();
+        let strays = self.usable_strays();
         if coded {
             let want = self.settled_shards(&strays);
             let moves = want != m.acting;
@@ -73,6 +64,46 @@ impl Pg {
         let reorders = m.acting != m.up && self.is_up_set(&want);
         let moves = !self.is_acting_set(&want) || !named && (lead != self.me() || reorders);
         (want, moves)
+    }
+
+    /// The copies outside the up set that lack nothing that the primary's log does not have.
+    fn usable_strays(&self) -> Vec<PeerId> {
+        let up_there = |o: OsdId| self.map.as_ref().is_some_and(|m| m.osds.is_up(o));
+        self.peers
+            .known
+            .iter()
+            .filter(|(o, _)| !self.peers.failed.contains(o) && up_there(o.osd) && !self.up_set().contains(**o))
+            .filter(|(_, k)| k.as_ref().is_some_and(|i| i.is_complete() && i.last_update >= self.log.tail))
+            .map(|(o, _)| *o)
+            .collect()
+    }
+
+    /// Asks for an acting set with the strays that the log brings up to date, while there are fewer copies than the
+    /// pool wants. Such a stray was a member, went down, and is up again, and CRUSH has no place for it.
+    pub(in crate::pg) fn take_back_strays(&mut self) {
+        let started = matches!(self.state, State::Active | State::Peered);
+        let merges = self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg));
+        if !started || self.stopping || merges || self.has_all_copies() || self.peers.want.is_some() {
+            return;
+        }
+        let strays = self.usable_strays();
+        let m = &self.info.interval.mapping;
+        let mut want = m.acting.clone();
+        if self.is_coded() {
+            want = self.shards_with(&strays);
+        } else {
+            // The set alone names the primary.
+            want.sort_by_key(|o| *o != self.cfg.whoami);
+            let more = strays.iter().map(|p| p.osd).filter(|o| !m.acting.contains(o));
+            want.extend(more.take((self.info.interval.size as usize).saturating_sub(m.acting.len())));
+        }
+        let there = |set: &[OsdId]| set.iter().filter(|o| **o != OsdId::NONE).count();
+        if there(&want) <= there(&m.acting) {
+            return;
+        }
+        tracing::info!(pg = %self.cfg.spg, ?want, up = ?m.up, "asking the monitor to take copies back");
+        self.peers.want = Some(want.clone());
+        self.outbox.push(Effect::WantPgTemp(want));
     }
 
     /// True if the acting set has as many copies as the pool wants.

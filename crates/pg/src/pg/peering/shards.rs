@@ -195,6 +195,22 @@ impl Pg {
     }
 }
 
+impl Pg {
+    /// The acting set with `strays` in its holes, where the PG outlives the death of each OSD with them.
+    pub(in crate::pg) fn shards_with(&self, strays: &[PeerId]) -> Vec<OsdId> {
+        let m = &self.info.interval.mapping;
+        let mut want = m.acting.clone();
+        for (place, slot) in want.iter_mut().enumerate().filter(|(_, o)| **o == OsdId::NONE) {
+            let stray = strays.iter().find(|p| usize::try_from(p.shard.0) == Ok(place));
+            *slot = stray.map_or(OsdId::NONE, |p| p.osd);
+        }
+        if let Some(k) = self.shards_needed().filter(|k| self.info.interval.min_size as usize > *k) {
+            spread(&mut want, &m.up, k);
+        }
+        want
+    }
+}
+
 /// True if `k` shards of an acting set remain when any one of its OSDs dies; an OSD may have several. Otherwise the
 /// acting set does not serve, unless the pool's `min_size` is `k`.
 pub(in crate::pg) fn outlives_any(acting: &[OsdId], k: usize) -> bool {
