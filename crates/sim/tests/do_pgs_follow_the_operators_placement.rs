@@ -25,6 +25,9 @@ const CHANGES: [&str; 14] = [
     "kill",
 ];
 
+/// PGs of the pool.
+const PGS: u32 = 8;
+
 fn ok(o: &mut Operator, json: &str) {
     o.command(json).unwrap();
 }
@@ -144,7 +147,7 @@ fn upmap(o: &mut Operator, whole: bool) {
 }
 
 fn play(coded: bool) {
-    let mut o = Operator::new(4, 3, coded.then_some((2, 1)), 8).unwrap();
+    let mut o = Operator::new(4, 3, coded.then_some((2, 1)), PGS).unwrap();
     ok(&mut o, r#"{"prefix":"osd set-require-min-compat-client","version":"luminous"}"#);
     prepare(&mut o, coded);
     let wanted = std::env::var("PLACEMENT_TABLE").unwrap_or_default();

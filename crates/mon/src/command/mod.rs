@@ -90,6 +90,7 @@ use bytes::Bytes;
 use cluster::caps::Need;
 use cluster::{Incremental, OsdMap};
 use json::J;
+pub(crate) use osd_map::has_twice;
 use render::plain;
 use sig::Sig;
 use std::collections::BTreeMap;

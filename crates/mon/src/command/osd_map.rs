@@ -130,6 +130,11 @@ fn text(v: &[OsdId]) -> String {
     format!("[{}]", v.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(","))
 }
 
+/// True if a set names an OSD twice.
+pub(crate) fn has_twice(set: &[OsdId]) -> bool {
+    set.iter().enumerate().any(|(i, o)| *o != OsdId::NONE && set.iter().skip(i + 1).any(|x| x == o))
+}
+
 fn pg_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (pg, set) = (pg(c)?, osds(c)?);
     let map = c.map();
@@ -143,6 +148,10 @@ fn pg_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         if set.len() > usize::from(p.size) {
             return invalid(format!("num of osds ({}) > pool size ({})", set.len(), p.size));
+        }
+        // A shard is at a place of its own; a copy is not.
+        if !p.is_erasure() && has_twice(&set) {
+            return invalid(format!("osd is listed twice in {}", text(&set)));
         }
     }
     c.inc().new_pg_temp.insert(pg, set.clone());
@@ -202,7 +211,7 @@ fn pg_upmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if set.len() > max {
         return invalid(format!("num of osds ({}) > pool size ({max})", set.len()));
     }
-    if set.iter().enumerate().any(|(i, o)| set.iter().skip(i + 1).any(|x| x == o)) {
+    if has_twice(&set) {
         return invalid(format!("osd is listed twice in {}", text(&set)));
     }
     let inc = c.inc();

@@ -11,6 +11,7 @@ use super::super::log::Prio;
 use super::super::session::ConnKey;
 use super::super::{Beacon, MonCore};
 use super::boot::have;
+use crate::command::has_twice;
 
 /// Fullness bits of an OSD's state.
 const FULLNESS: u32 = osd_state::FULL | osd_state::NEARFULL | osd_state::BACKFILLFULL;
@@ -74,7 +75,9 @@ impl MonCore {
         let map = std::sync::Arc::clone(&self.state.osdmap);
         let mut changed = false;
         for (pg, want) in m.pg_temp.into_iter().take(MAX_PG_TEMP) {
-            if map.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num) {
+            let Some(pool) = map.pool(pg.pool).filter(|p| pg.seed < p.pg_num) else { continue };
+            // An OSD holds one copy, or shards at several places.
+            if want.len() > usize::from(pool.size) || !pool.is_erasure() && has_twice(&want) {
                 continue;
             }
             if want.iter().any(|o| !map.exists(*o) && *o != OsdId::NONE) {

@@ -39,10 +39,6 @@ impl Pg {
     fn settled_set(&self) -> (Vec<OsdId>, bool) {
         let m = &self.info.interval.mapping;
         let coded = self.is_coded();
-        if self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg)) {
-            // The PGs of a merge must have their copies on the same OSDs.
-            return (m.up.clone(), m.up != m.acting);
-        }
         let sound = |o: &PeerId| !self.peers.failed.contains(o);
         let strays = self.usable_strays();
         if coded {
@@ -82,8 +78,7 @@ impl Pg {
     /// pool wants. Such a stray was a member, went down, and is up again, and CRUSH has no place for it.
     pub(in crate::pg) fn take_back_strays(&mut self) {
         let started = matches!(self.state, State::Active | State::Peered);
-        let merges = self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg));
-        if !started || self.stopping || merges || self.has_all_copies() || self.peers.want.is_some() {
+        if !started || self.stopping || self.has_all_copies() || self.peers.want.is_some() {
             return;
         }
         let strays = self.usable_strays();

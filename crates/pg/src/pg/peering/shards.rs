@@ -110,8 +110,9 @@ impl Pg {
         };
         let map = self.map.as_ref()?;
         let m = &self.info.interval.mapping;
-        let at = |place: usize, tail: Eversion| -> Option<PeerId> {
-            let shard = ShardId(i8::try_from(place).ok()?);
+        // The shards for a place, the preferred one first.
+        let for_place = |place: usize, tail: Eversion| -> Vec<PeerId> {
+            let Ok(shard) = i8::try_from(place).map(ShardId) else { return Vec::new() };
             let of = |set: &[OsdId]| set.get(place).filter(|o| **o != OsdId::NONE).map(|o| PeerId { osd: *o, shard });
             let known = |p: &PeerId| info_of(*p).is_some() && usable(*p, tail) && map.osds.is_up(p.osd);
             let mut strays: Vec<(Reverse<Eversion>, PeerId)> = infos
@@ -120,11 +121,10 @@ impl Pg {
                 .map(|(p, i)| (Reverse(i.last_update), *p))
                 .collect();
             strays.sort_unstable();
-            of(&m.up)
-                .filter(|p| usable(*p, tail))
-                .or_else(|| of(&m.acting).filter(known))
-                .or_else(|| strays.first().map(|(_, p)| *p))
+            let placed = of(&m.up).filter(|p| usable(*p, tail)).into_iter().chain(of(&m.acting).filter(known));
+            placed.chain(strays.into_iter().map(|(_, p)| p)).collect()
         };
+        let at = |place: usize, tail: Eversion| for_place(place, tail).first().copied();
         let size = self.info.interval.size as usize;
         let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
         let first =
@@ -134,7 +134,8 @@ impl Pg {
         // The primary takes over the authoritative log, and all others must reach the tail of the result.
         let fill = |lead: PeerId| {
             let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
-            let mut want: Vec<OsdId> = (0..size).map(|place| at(place, tail).map_or(OsdId::NONE, |p| p.osd)).collect();
+            let all: Vec<Vec<PeerId>> = (0..size).map(|place| for_place(place, tail)).collect();
+            let mut want = set_apart(&all);
             if self.info.interval.min_size as usize > k {
                 spread(&mut want, &m.up, k);
             }
@@ -179,15 +180,15 @@ impl Pg {
     /// `strays`: shards outside the acting set whose logs overlap the primary's.
     pub(in crate::pg) fn settled_shards(&self, strays: &[PeerId]) -> Vec<OsdId> {
         let m = &self.info.interval.mapping;
-        let mut want = Vec::new();
-        for place in 0..self.info.interval.size as usize {
+        let for_place = |place: usize| -> Vec<PeerId> {
             let shard = ShardId(i8::try_from(place).unwrap_or(i8::MAX));
             let of = |set: &[OsdId]| set.get(place).map(|o| PeerId { osd: *o, shard }).filter(|p| p.osd != OsdId::NONE);
             let sound = |p: &PeerId| !self.peers.failed.contains(p);
-            let stray = || strays.iter().find(|p| p.shard == shard).copied();
-            let there = of(&m.up).filter(sound).or_else(|| of(&m.acting).filter(sound)).or_else(stray);
-            want.push(there.map_or(OsdId::NONE, |p| p.osd));
-        }
+            let placed = of(&m.up).filter(sound).into_iter().chain(of(&m.acting).filter(sound));
+            placed.chain(strays.iter().copied().filter(|p| p.shard == shard)).collect()
+        };
+        let all: Vec<Vec<PeerId>> = (0..self.info.interval.size as usize).map(for_place).collect();
+        let mut want = set_apart(&all);
         if let Some(k) = self.shards_needed().filter(|k| self.info.interval.min_size as usize > *k) {
             spread(&mut want, &m.up, k);
         }
@@ -209,6 +210,24 @@ impl Pg {
         }
         want
     }
+}
+
+/// The acting set of the first shard of each place, except where that OSD has another place, too, and another OSD has
+/// the shard. So an OSD that CRUSH gives a second place, because it has no place for all shards, does not take the
+/// shard from an OSD that may go on keeping it: the PG would serve less when one of its OSDs dies.
+fn set_apart(all: &[Vec<PeerId>]) -> Vec<OsdId> {
+    let mut want: Vec<OsdId> = all.iter().map(|v| v.first().map_or(OsdId::NONE, |p| p.osd)).collect();
+    for (place, there) in all.iter().enumerate() {
+        let osd = want.get(place).copied().filter(|o| *o != OsdId::NONE);
+        if !osd.is_some_and(|o| want.iter().filter(|x| **x == o).count() > 1) {
+            continue;
+        }
+        let other = there.iter().map(|p| p.osd).find(|o| !want.contains(o));
+        if let (Some(slot), Some(o)) = (want.get_mut(place), other) {
+            *slot = o;
+        }
+    }
+    want
 }
 
 /// True if `k` shards of an acting set remain when any one of its OSDs dies; an OSD may have several. Otherwise the
@@ -239,6 +258,22 @@ fn spread(want: &mut [OsdId], up: &[OsdId], k: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_osd_gets_a_second_shard_only_if_no_other_has_it() {
+        let of = |all: &[&[i32]]| {
+            let peers = |(i, v): (usize, &&[i32])| {
+                v.iter().map(|o| PeerId { osd: OsdId(*o), shard: ShardId(i as i8) }).collect::<Vec<_>>()
+            };
+            let all: Vec<Vec<PeerId>> = all.iter().enumerate().map(peers).collect();
+            set_apart(&all).iter().map(|o| if *o == OsdId::NONE { -1 } else { o.0 }).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[&[2], &[3], &[1], &[4, 0], &[4]]), [2, 3, 1, 0, 4], "osd.0 is out and keeps its shard");
+        assert_eq!(of(&[&[2], &[3], &[1], &[4], &[4, 0]]), [2, 3, 1, 4, 0]);
+        assert_eq!(of(&[&[2], &[3], &[1], &[4], &[4]]), [2, 3, 1, 4, 4], "no other has it");
+        assert_eq!(of(&[&[2, 3], &[3], &[1], &[4, 1], &[4]]), [2, 3, 1, 4, 4], "no place is taken from another");
+        assert_eq!(of(&[&[2], &[3, 0], &[], &[4, 0], &[0]]), [2, 3, -1, 4, 0], "the up set stays");
+    }
 
     #[test]
     fn one_osd_that_dies_leaves_enough_shards() {
