@@ -444,7 +444,8 @@ fn pg_temp_lasts_until_withdrawn_or_until_its_osds_are_gone() {
     ask(&mut c, primary, vec![OsdId(other); 2]);
     ask(&mut c, primary, vec![OsdId(other); 1000]);
     assert!(c.map().pg_temp.is_empty(), "an OSD holds one copy");
-    let twice = json!({ "prefix": "osd pg-temp", "pgid": pg.to_string(), "id": [other.to_string(), other.to_string()] });
+    let twice =
+        json!({ "prefix": "osd pg-temp", "pgid": pg.to_string(), "id": [other.to_string(), other.to_string()] });
     let (rc, why, _) = c.command(admin, &twice, "");
     assert_eq!(rc, base::errno::EINVAL, "{why}");
     ask(&mut c, primary, vec![OsdId(other)]);
