@@ -65,6 +65,14 @@ pub enum Bug {
     MdsWithoutFence,
     /// A receiver ignores the later parts of a push.
     ForgetPush,
+    /// The monitor ignores links that are cut between two OSDs.
+    IgnoreCutLinks,
+    /// An OSD boots again although it misses a peer that it had reported.
+    BootDespiteCut,
+    /// An OSD does not notice that its device gives no answer.
+    IgnoreSilence,
+    /// An OSD boots although its device gives no answer.
+    BootInSilence,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -144,6 +152,10 @@ pub const ALL: &[Bug] = &[
     Bug::UnknownIsFailure,
     Bug::MdsWithoutFence,
     Bug::ForgetPush,
+    Bug::IgnoreCutLinks,
+    Bug::BootDespiteCut,
+    Bug::IgnoreSilence,
+    Bug::BootInSilence,
 ];
 
 #[cfg(feature = "planted")]

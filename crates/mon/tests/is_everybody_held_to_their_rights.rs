@@ -141,6 +141,12 @@ const OURS: &[Own] = &[
         source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
     },
     Own {
+        prefix: "osd device-silent",
+        send: r#"{"prefix":"osd device-silent","id":99,"reason":"x"}"#,
+        allowed: &["osd-key"],
+        source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
+    },
+    Own {
         prefix: "heap",
         send: r#"{"prefix":"heap","heapcmd":"stats"}"#,
         allowed: NOBODY,

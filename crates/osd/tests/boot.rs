@@ -103,6 +103,7 @@ fn control(seed: u64) -> Control {
         crush_weight: 1.0,
         device_class: "ssd".into(),
         crush_update_on_start: true,
+        peer_features: PeerFeatures::OURS,
         crush_location: vec!["host=h".into(), "root=default".into()],
         metadata: BTreeMap::new(),
     };
@@ -466,6 +467,33 @@ fn a_store_failure_during_a_stop_ends_the_wait_for_the_store() {
     w.osd.stopped(w.now);
     w.run();
     assert!(w.take_seen().contains(&"down and dead".to_owned()));
+}
+
+#[test]
+fn an_osd_whose_device_is_silent_tells_the_monitor_and_boots_when_it_answers() {
+    let mut w = serving();
+    w.osd.device_silent(0, Some("/dev/x: no answer".into()), w.now);
+    w.osd.device_silent(1, Some("/dev/x: no answer".into()), w.now);
+    w.run();
+    assert_eq!(w.take_seen(), ["log", "osd device-silent"], "once");
+    assert_eq!(w.osd.phase(), Phase::Active, "the monitor decides");
+    w.mon.commit(|i| {
+        i.new_state.insert(ME, cluster::osdmap::osd_state::UP);
+    });
+    w.push();
+    for _ in 0..10 {
+        w.later(1000);
+    }
+    assert_eq!(w.osd.phase(), Phase::Syncing);
+    assert!(!w.take_seen().iter().any(|s| s.starts_with("boot")));
+    w.osd.device_silent(0, None, w.now);
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Syncing, "the other reactor still waits");
+    w.osd.device_silent(1, None, w.now);
+    w.run();
+    let seen = w.take_seen();
+    assert!(seen.contains(&"osd device-silent".to_owned()) && seen.iter().any(|s| s.starts_with("boot")), "{seen:?}");
+    assert_eq!(w.osd.phase(), Phase::Active);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use state::simulated::Faults as StateFaults;
 use std::collections::BTreeSet;
 
 mod files;
+mod grey;
 mod monitors;
 mod rot;
 
@@ -44,6 +45,7 @@ enum Undo {
     Heal(Vec<(NodeId, NodeId)>),
     Fast(Vec<(NodeId, NodeId)>),
     FastDisk(NodeId),
+    Thaw(NodeId),
     Keep(NodeId),
     /// Reconnect these monitors to the state.
     Join(Vec<NodeId>),
@@ -245,6 +247,7 @@ impl Faults {
                 o.disk.write_error = Some(EIO);
                 self.until(w, Undo::Restart(osd));
             }
+            Fault::CutPair | Fault::StuckDisk => return self.grey(kind, osd, w),
             Fault::Isolate => return self.isolate(w, osd),
             Fault::Rot => return self.rot(w),
             Fault::Full => {
@@ -466,6 +469,11 @@ impl Faults {
             Undo::FastDisk(n) => {
                 if let Node::Osd(o) = &mut w.nodes[n] {
                     o.slow_disk = 1;
+                }
+            }
+            Undo::Thaw(n) => {
+                if let Node::Osd(o) = &mut w.nodes[n] {
+                    o.thaw(&mut w.ctx);
                 }
             }
             Undo::Join(mons) => monitors::each(w, &mons, |m| m.cut_off(false)),

@@ -4,7 +4,8 @@
 //! `options` draws a run's shape from the seed, and `run` carries it out. `node` has the hosts of the machines; `net`
 //! and `queue` are the world around them. `faults` and `plots` break it, and `load` makes the operations. `model`
 //! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster, `files` what MDS daemons
-//! do. `trace` records events, `placement` follows an operator's commands, and `study` measures the cost of an OSD's death.
+//! do. `trace` records events, `placement` follows an operator's commands, `grey` measures cut links and
+//! silent disks, and `study` measures the cost of an OSD's death.
 //!
 //! Invariants:
 //!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.
@@ -20,6 +21,7 @@ pub mod compare;
 pub mod content;
 pub mod faults;
 pub mod files;
+pub mod grey;
 pub mod listing;
 pub mod load;
 pub mod model;

@@ -125,6 +125,8 @@ pub struct Options {
     pub state: state::simulated::Faults,
     /// Number of MDS daemons of the file system; 0: the run has no file system.
     pub mds: usize,
+    /// True if osd.0 is of a newer version than the others.
+    pub newer: bool,
     /// Sizes and counts that only some runs have.
     pub rough: Rough,
 }
@@ -192,11 +194,16 @@ impl Options {
         if self.faults.contains(&Fault::Hearsay) {
             self.recent_maps = 1;
         }
+        self.newer = one_in(0x6e65_7765_7200, 4);
         self.rough = Rough::draw(seed, self.code.is_some(), self.disk <= SMALL_DISK);
         // Rotten blocks and merges wait for a step that comes after that of the quota.
         self.rough.quota &= !self.faults.iter().any(|f| matches!(f, Fault::Rot | Fault::Full | Fault::PgShrink));
         if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && one_in(0x6c6f_7365_0000, 5) {
             self.faults.push(Fault::Lose);
+        }
+        if self.size.only.is_empty() && !self.faults.is_empty() {
+            self.faults.extend([Fault::CutPair].iter().filter(|_| self.copies > 1 && one_in(0x6375_7470_6169_7200, 6)));
+            self.faults.extend([Fault::StuckDisk].iter().filter(|_| one_in(0x7374_7563_6b00, 6)));
         }
         // An isolated OSD serves reads until its leases end, by its own clock.
         if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
@@ -335,6 +342,7 @@ impl Options {
             mons: 1,
             state: state::simulated::Faults::default(),
             mds: 0,
+            newer: false,
             rough: Rough::default(),
             size,
         }

@@ -239,9 +239,7 @@ impl Run {
 
     /// Carries out the load without faults.
     pub(crate) fn load_only(&mut self) {
-        for c in self.clients.clone() {
-            self.w.start(c);
-        }
+        self.begin();
         let (load, clients) = (self.load.clone(), self.clients.clone());
         self.advance(HEAL_MAX, |w| Self::idle(w, &load.borrow(), &clients));
     }

@@ -53,6 +53,7 @@ mod osd_df;
 mod osd_life;
 mod osd_map;
 mod osd_misc;
+mod osd_report;
 mod osd_safe;
 mod osd_show;
 mod osd_tree;
@@ -297,6 +298,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_tree::COMMANDS,
     osd_df::COMMANDS,
     osd_life::COMMANDS,
+    osd_report::COMMANDS,
     osd_safe::COMMANDS,
     osd_map::COMMANDS,
     osd_misc::COMMANDS,

@@ -18,14 +18,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd down ids:String* definitely_dead:Bool?", "osd", "rw", 0, |c| each(c, Mark::Down), "mark OSDs down"),
     cmd("osd stop ids:String*", "osd", "rw", 0, |c| each(c, Mark::Stop), "stop OSDs"),
     cmd("osd rm ids:String*", "osd", "rw", cf::DEPRECATED, |c| each(c, Mark::Remove), "remove OSDs from the map"),
-    cmd(
-        "osd store-failed id:OsdName reason:String",
-        "osd",
-        "rw",
-        cf::HIDDEN,
-        store_failed,
-        "report that an OSD stops because its store failed",
-    ),
     cmd("osd lost id:OsdName yes_i_really_mean_it:Bool?", "osd", "rw", 0, lost, "declare the data of an OSD lost"),
     cmd("osd create uuid:UUID? id:OsdName?", "osd", "rw", cf::DEPRECATED, create, "create an OSD id"),
     cmd("osd new uuid:UUID id:OsdName?", "osd", "rw", 0, new, "create an OSD id, with a key if one is given as input"),
@@ -185,7 +177,7 @@ fn forget(c: &mut Ctx<'_>, o: OsdId) {
     c.pending.osd_metadata.insert(o, None);
 }
 
-fn existing(c: &mut Ctx<'_>) -> Res<OsdId> {
+pub(super) fn existing(c: &mut Ctx<'_>) -> Res<OsdId> {
     let o = c.args.osd("id")?;
     if c.map().exists(o) { Ok(o) } else { refuse(errno::ENOENT, format!("{o} does not exist")) }
 }
@@ -206,27 +198,6 @@ fn lost(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let e = map.info(o).down_at;
     c.inc().new_lost.insert(o, e);
     committed(format!("marked osd lost in epoch {e}"))
-}
-
-/// Longest reason of a store failure that is kept, in bytes.
-const REASON_MAX: usize = 512;
-/// Metadata key for the reason of a store failure. The OSD's next boot replaces its metadata and so removes the key.
-pub(super) const STORE_FAILURE: &str = "store_failure";
-
-fn store_failed(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let o = existing(c)?;
-    let me = &c.session.principal.who.name;
-    if me.kind == EntityKind::OSD && me.id != o.0.to_string() {
-        return refuse(errno::EACCES, format!("osd.{} has no say about {o}", me.id));
-    }
-    let mut reason: String = c.args.str("reason")?.chars().filter(|c| !c.is_control()).collect();
-    let cut = (0..=REASON_MAX.min(reason.len())).rev().find(|i| reason.is_char_boundary(*i)).unwrap_or(0);
-    reason.truncate(cut);
-    let newer = c.pending.osd_metadata.get(&o).cloned().flatten();
-    let mut m = newer.or_else(|| c.state.osd_metadata.get(&o).cloned()).unwrap_or_default();
-    m.insert(STORE_FAILURE.into(), reason);
-    c.pending.osd_metadata.insert(o, Some(m));
-    committed("")
 }
 
 fn uuid(c: &Ctx<'_>) -> Res<Option<Uuid>> {

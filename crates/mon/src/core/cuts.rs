@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base::planted::{Bug, acts};
 use base::{Epoch, OsdId};
 use wire::types::{PgStat, pg_state};
 
@@ -86,7 +87,7 @@ impl MonCore {
         if links != self.state.cuts.open {
             self.state.cuts.open.clone_from(&links);
         }
-        let Some((osd, peers)) = choose(&self.state, &links) else { return };
+        let Some((osd, peers)) = choose(&self.state, &links).filter(|_| !acts(Bug::IgnoreCutLinks)) else { return };
         if !self.may_mark_down(osd) {
             return;
         }

@@ -55,6 +55,8 @@ mod tick;
 pub mod turns;
 mod waiter;
 
+pub(crate) use osd::may_mark_down;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 

@@ -11,6 +11,7 @@
 //!  4. OSD_BOOT is sent only when the OSD can authenticate peers.
 
 mod leave;
+mod silent;
 
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
     MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdLease, MOsdMap, MOsdMarkMeDead,
-    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp, PeerFeatures,
+    MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
 use wire::{Features, Message, WireMessage as _};
@@ -173,6 +174,8 @@ pub struct Control {
     full_state: u32,
     /// Reactors that accept no growing writes.
     short: BTreeSet<usize>,
+    /// Reactors whose device does not answer, with the reason.
+    silent: BTreeMap<usize, String>,
     creates: BTreeMap<SpgId, PgCreate>,
     creates_epoch: Epoch,
     log: VecDeque<LogEntry>,
@@ -221,6 +224,7 @@ impl Control {
             failure: None,
             full_state: 0,
             short: BTreeSet::new(),
+            silent: BTreeMap::new(),
             creates: BTreeMap::new(),
             creates_epoch: Epoch(0),
             log: VecDeque::new(),
@@ -653,12 +657,17 @@ impl Control {
 
     fn wrongly_down(&mut self, m: &OsdMap, now: Now) {
         let me = self.id.whoami;
+        let silent = self.silent.values().next();
         if m.is_up(me) {
             tracing::error!(osd = me.0, epoch = m.epoch.0, "the map shows this OSD up with other addresses");
+        } else if let Some(why) = silent {
+            tracing::warn!(osd = me.0, epoch = m.epoch.0, why, "marked down; booting again when the device answers");
         } else {
             tracing::warn!(osd = me.0, epoch = m.epoch.0, "marked down although running; booting again");
         }
-        self.clog(prio::WARN, format!("Monitor daemon marked {me} down, but it is still running"), now);
+        if silent.is_none() {
+            self.clog(prio::WARN, format!("Monitor daemon marked {me} down, but it is still running"), now);
+        }
         let dead = MOsdMarkMeDead { paxos: m.epoch.into(), fsid: self.id.fsid, target_osd: me, epoch: m.epoch };
         self.mon.send_now(&dead);
         let pause = self.rejoin.marked_down(now);
@@ -670,7 +679,7 @@ impl Control {
 
     /// Continues the boot if nothing is missing.
     fn progress(&mut self, now: Now) {
-        if self.phase != Phase::Syncing || self.version_req.is_some() || !self.ready {
+        if self.phase != Phase::Syncing || self.version_req.is_some() || !self.ready || self.is_silent() {
             return;
         }
         let Some(map) = self.maps.current().cloned() else { return };
@@ -703,7 +712,7 @@ impl Control {
             boot_epoch: self.boot_epoch,
             hb_front_addrs: self.id.addrs.hb_front.clone(),
             metadata: self.id.metadata.clone(),
-            osd_features: Features::PACIFIC.0 | PeerFeatures::OURS.bits(),
+            osd_features: Features::PACIFIC.0 | self.id.peer_features.bits(),
         };
         self.mon.send_now(&boot);
     }

@@ -3,6 +3,7 @@
 use base::id::Uuid;
 use base::{AddrVec, OsdId};
 use std::collections::BTreeMap;
+use wire::msg::PeerFeatures;
 
 /// The four addresses of a running OSD, all with the same nonce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,4 +41,6 @@ pub struct Identity {
     pub crush_location: Vec<String>,
     /// Metadata for OSD_BOOT.
     pub metadata: BTreeMap<String, String>,
+    /// The parts of the messages between OSDs that the OSD announces.
+    pub peer_features: PeerFeatures,
 }

@@ -27,6 +27,7 @@ pub mod room;
 pub mod scrub;
 pub mod session;
 pub mod shard;
+pub mod silence;
 mod slots;
 pub mod unanswered;
 pub mod waiting;

@@ -286,6 +286,10 @@ impl ControlHost {
             ToControl::WantPgTemp(pg, osds) => self.with(|c, _| c.want_pg_temp(pg, osds)),
             ToControl::Stats(s, lec) => self.stats(*s, lec),
             ToControl::Short(reactor, short) => self.with(|c, _| c.set_short(reactor, short)),
+            ToControl::Silent(reactor, what) => {
+                let why = what.map(|w| format!("{}: {w}", self.device_name));
+                self.with(|c, now| c.device_silent(reactor, why, now));
+            }
             ToControl::Log(level, text) => {
                 let prio = match level {
                     LogLevel::Debug => prio::DEBUG,

@@ -51,7 +51,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::ObjectStore as _;
 use store::engine::Store;
-use wire::msg::PeerVersions;
+use wire::msg::{PeerFeatures, PeerVersions};
 use wire::types::OsdSuperblock;
 
 /// Time that a stopping reactor gets to bring its store to rest.
@@ -672,6 +672,7 @@ async fn start_control(
         crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
         device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
         crush_update_on_start: o.crush_update_on_start,
+        peer_features: PeerFeatures::OURS,
         crush_location: o
             .crush_location
             .clone()

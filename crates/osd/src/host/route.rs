@@ -157,6 +157,8 @@ pub(crate) enum ToControl {
     Stats(Box<Stats>, Epoch),
     /// A reactor has too little space for growing writes, or enough again.
     Short(usize, bool),
+    /// The device does not answer a reactor, for this reason, or answers again.
+    Silent(usize, Option<String>),
     /// Maps that a peer sent.
     Maps(MOsdMap),
     /// OSDs that share PGs on that reactor, and those that share PGs led there.

@@ -19,6 +19,7 @@ use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::room::RoomLimits;
 use crate::core::shard::Shard;
+use crate::core::silence::Silence;
 use crate::core::unanswered::Forgotten;
 use crate::host::fill::Fills;
 use crate::host::peers::{PeerEvent, Peers};
@@ -107,9 +108,9 @@ pub(super) struct ShardHost {
     forgotten: RefCell<Forgotten>,
 }
 
-/// Judgement of the space; see [`crate::core::room`].
+/// Judgement of the device and its space; see [`crate::core::silence`] and [`crate::core::room`].
 struct Judged {
-    device_timeout: Duration,
+    silence: Cell<Silence>,
     limits: RoomLimits,
     /// The last result.
     short: Cell<bool>,
@@ -179,7 +180,7 @@ impl ShardHost {
             forgotten: RefCell::default(),
             slow: Cell::new(0),
             judged: Judged {
-                device_timeout: p.device_timeout,
+                silence: Cell::new(Silence::new(p.device_timeout)),
                 limits: p.limits,
                 short: Cell::new(false),
                 discard: p.discard,

@@ -5,6 +5,8 @@
 //! Messages between reactors ([`super::reactors`]) wait in mailboxes for a while.
 
 use self::clients::Client;
+use self::device::{DEVICE_TIMEOUT, Stuck};
+use self::versions::versions;
 use super::fetch::{Fetcher, LOOP};
 use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
 use super::{FSID, Timer, addr, promises};
@@ -30,6 +32,7 @@ use osd::core::peers::PeerTable;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
 use osd::core::shard::{Output as ShardOut, Shard};
+use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,17 +41,19 @@ use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
 use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
-use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdPing, MPgPeer, ping_op};
+use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdPing, MPgPeer, PeerFeatures, ping_op};
 use wire::types::OsdSuperblock;
 use wire::{Features, Message, WireMessage as _};
 
 mod clients;
+mod device;
 mod others;
+mod versions;
 
 /// Interval at which the PGs' time advances, as in the real host.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Longest time of a disk request; a longer one would count as failed. On a slow disk pending requests end soon after
+/// Longest time of a disk request. The watch over silent devices counts only those of a stuck one. On a slow disk pending requests end soon after
 /// it is fast again.
 const DISK_MAX: Time = 30 * SEC;
 
@@ -96,6 +101,7 @@ pub struct Process {
     end: Option<&'static str>,
     /// True if the store failed.
     pub failed: bool,
+    silence: Silence,
     /// Copies that failed without being made to, with the errno.
     failed_copies: Vec<(PgId, i32)>,
     /// Copies that the run made fail.
@@ -119,6 +125,8 @@ pub struct OsdNode {
     /// Number of disk requests after whose completion the process dies; true for a power cut.
     pub crash_in: Option<(u64, bool)>,
     die: Option<(bool, Time)>,
+    /// The requests that wait while the device does not answer.
+    stuck: Option<Stuck>,
     config: Config,
     bytes: u64,
     filled: Filled,
@@ -183,6 +191,7 @@ impl OsdNode {
             slow_disk: 1,
             crash_in: None,
             die: None,
+            stuck: None,
             config,
             bytes,
             filled: Filled::Never,
@@ -217,6 +226,7 @@ impl OsdNode {
         self.process = None;
         self.crash_in = None;
         self.die = None;
+        self.stuck.as_mut().into_iter().for_each(Stuck::ended);
         let disk = std::mem::replace(&mut self.disk, SimDisk::new(0));
         self.disk = if power { disk.after_power_cut(&mut cx.disk_rng) } else { disk.after_kill(&mut cx.disk_rng) };
     }
@@ -321,6 +331,10 @@ impl OsdNode {
     pub fn start(&mut self, cx: &mut Ctx) {
         let _at =
             tracing::info_span!(target: "at", "starts", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
+        if self.stuck.is_some() {
+            // The start reads from the device.
+            return cx.queue.after(FAILED_PAUSE, Event::Start(self.node));
+        }
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
         self.disk.write_error = None;
@@ -357,7 +371,8 @@ impl OsdNode {
             device_class: "ssd".into(),
             crush_update_on_start: true,
             crush_location: vec![format!("host={host}"), "root=default".to_owned()],
-            metadata: BTreeMap::from([("hostname".to_owned(), host.clone())]),
+            metadata: versions(self.is_newer(cx), &host),
+            peer_features: if self.is_newer(cx) { PeerFeatures::of_mask(u64::MAX) } else { PeerFeatures::OURS },
         };
         let seed = cx.options.seed ^ inc << 20;
         let mut control = Control::new(id, MonSession::new(cx.mon_addrs(), seed, host), maps, sb, seed);
@@ -436,6 +451,7 @@ impl OsdNode {
             stopped: BTreeSet::new(),
             end: None,
             failed: false,
+            silence: Silence::new(DEVICE_TIMEOUT),
             failed_copies: Vec::new(),
             withdrawn: BTreeSet::new(),
         });
@@ -491,6 +507,7 @@ impl OsdNode {
 
     fn timer(&mut self, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
+        self.watch_device(now);
         let Some(p) = &mut self.process else { return };
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
@@ -525,6 +542,7 @@ impl OsdNode {
         match input {
             Input::Net(a) => self.arrival(a, cx),
             Input::Timer => self.timer(cx),
+            Input::Disk if self.withholds() => {}
             Input::Disk => {
                 let Some(p) = &mut self.process else { return };
                 let died = match &mut self.crash_in {

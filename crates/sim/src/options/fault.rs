@@ -87,10 +87,15 @@ pub enum Fault {
     MdsRanks,
     /// Some messages between OSDs end their session instead of arriving, as one that the receiver refuses does.
     Lose,
+    /// No message passes between an OSD and one other, or some, for long, in one direction or both; all reach the
+    /// monitors.
+    CutPair,
+    /// A disk does not answer for up to a minute.
+    StuckDisk,
 }
 
 /// All kinds.
-pub const FAULTS: [Fault; 41] = [
+pub const FAULTS: [Fault; 43] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -132,10 +137,12 @@ pub const FAULTS: [Fault; 41] = [
     Fault::MdsApart,
     Fault::MdsRanks,
     Fault::Lose,
+    Fault::CutPair,
+    Fault::StuckDisk,
 ];
 
 /// Kinds that are drawn separately, so that the runs of seeds without them do not change.
-pub(super) const APART: [Fault; 18] = [
+pub(super) const APART: [Fault; 20] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -154,6 +161,8 @@ pub(super) const APART: [Fault; 18] = [
     Fault::MdsApart,
     Fault::MdsRanks,
     Fault::Lose,
+    Fault::CutPair,
+    Fault::StuckDisk,
 ];
 
 /// Faults of monitors that seeds draw. None of them affects an OSD.

@@ -9,6 +9,7 @@ use crate::node::mons::MonsNode;
 use crate::node::osd::OsdNode;
 use crate::node::{FSID, Node};
 use crate::options::Options;
+use crate::run::Run;
 use crate::several::Several;
 use crate::world::{Clock, Ctx, World};
 use base::OsdId;
@@ -94,4 +95,18 @@ fn several_monitor(clock: Clock, i: usize, o: &Options, cluster: &Cluster, at: &
         cluster.advance(base::Mono(0));
     }
     Node::Mons(Box::new(MonsNode::new(clock, at[i], i, cluster.clone(), mon::options(o.down_out))))
+}
+
+impl Run {
+    /// The load of the clients.
+    pub(crate) fn load(&self) -> Rc<RefCell<Load>> {
+        self.load.clone()
+    }
+
+    /// Starts the clients.
+    pub(crate) fn begin(&mut self) {
+        for c in self.clients.clone() {
+            self.w.start(c);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Severity::{Err, Warn};
 use super::checks::{Adder, on};
-use crate::command::osd_life::STORE_FAILURE;
+use crate::command::osd_report::{DEVICE_SILENCE, STORE_FAILURE};
 use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
 use crate::core::cluster_state::ClusterState;
@@ -86,7 +86,8 @@ fn down(a: &mut Adder, map: &OsdMap) {
     a.add_some("OSD_DOWN", Warn, "osds down", detail);
 }
 
-/// Adds an alert for OSDs that stopped because their store failed, with the reason each reported.
+/// Adds alerts for OSDs that stopped because their store failed, and for those whose device does not answer, with the
+/// reason each reported.
 fn store_failures(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     let said = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
@@ -95,6 +96,13 @@ fn store_failures(a: &mut Adder, state: &ClusterState) {
         Some(format!("{o} on {host} stopped: {}", m.get(STORE_FAILURE)?))
     });
     a.add_some("OSD_STORE_FAILED", Warn, "osds stopped because their store failed", detail.collect());
+    let silent = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o));
+    let detail = silent.filter_map(|(o, m)| {
+        let host = m.get("hostname").map_or("an unknown host", String::as_str);
+        let then = if map.is_up(*o) { "it is in service" } else { "it is out of service until the device answers" };
+        Some(format!("{o} on {host}: {}; {then}", m.get(DEVICE_SILENCE)?))
+    });
+    a.add_some("OSD_DEVICE_SILENT", Warn, "osds have a device that does not answer", detail.collect());
 }
 
 /// Adds an alert for OSDs whose maps are newer than the monitor's.

@@ -15,6 +15,7 @@ use cluster::osdmap::osd_state;
 use cluster::{Incremental, OsdXinfo};
 
 use super::MonCore;
+use super::cluster_state::{ClusterState, Pending};
 use super::session::ConnKey;
 use super::waiter::Waiter;
 
@@ -65,23 +66,28 @@ impl MonCore {
     /// True if no flag forbids to mark the OSD down and enough other OSDs are up. An administrator's request obeys
     /// both; `force` skips the ratio.
     pub(super) fn may_mark_down(&self, osd: OsdId) -> bool {
-        let map = &self.state.osdmap;
-        if map.has_flag(cluster::osdmap::map_flag::NODOWN) || map.effective_state_bits(osd) & osd_state::NODOWN != 0 {
-            tracing::info!("mon: {osd} is not marked down: nodown");
-            return false;
-        }
-        let (all, up, _) = map.osd_counts();
-        if all == 0 {
-            return false;
-        }
-        let going = self.pending.inc().map_or(0, |i| i.new_state.keys().filter(|o| inc_marks_down(i, **o)).count());
-        let ratio = (up.saturating_sub(going)) as f64 / all as f64;
-        if ratio < self.state.options.min_up_ratio {
-            tracing::warn!("mon: {osd} is not marked down: only {up} of {all} OSDs are up");
-            return false;
-        }
-        true
+        may_mark_down(&self.state, &self.pending, osd)
     }
+}
+
+/// See [`MonCore::may_mark_down`].
+pub(crate) fn may_mark_down(state: &ClusterState, pending: &Pending, osd: OsdId) -> bool {
+    let map = &state.osdmap;
+    if map.has_flag(cluster::osdmap::map_flag::NODOWN) || map.effective_state_bits(osd) & osd_state::NODOWN != 0 {
+        tracing::info!("mon: {osd} is not marked down: nodown");
+        return false;
+    }
+    let (all, up, _) = map.osd_counts();
+    if all == 0 {
+        return false;
+    }
+    let going = pending.inc().map_or(0, |i| i.new_state.keys().filter(|o| inc_marks_down(i, **o)).count());
+    let ratio = (up.saturating_sub(going)) as f64 / all as f64;
+    if ratio < state.options.min_up_ratio {
+        tracing::warn!("mon: {osd} is not marked down: only {up} of {all} OSDs are up");
+        return false;
+    }
+    true
 }
 
 fn inc_marks_down(i: &Incremental, osd: OsdId) -> bool {

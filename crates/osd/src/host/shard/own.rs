@@ -3,6 +3,7 @@
 use super::ShardHost;
 use crate::core::own::Need;
 use crate::core::room::LOOK_EVERY;
+use crate::core::silence::News;
 use crate::host::route::ToControl;
 use base::Mono;
 use std::time::Duration;
@@ -91,12 +92,17 @@ impl ShardHost {
         }
     }
 
-    /// Declares a device failed that has not answered for too long, so that waiting clients are served by other
-    /// OSDs.
+    /// Reports a device that does not answer, so that waiting clients are served by other OSDs.
     pub(super) fn watch_device(&self, now: Mono) {
-        let waits = self.disk.oldest().map_or(Duration::ZERO, |at| now.since(at));
-        if waits >= self.judged.device_timeout {
-            self.store_failed(format!("a request has no answer for {} s", waits.as_secs()));
+        let mut silence = self.judged.silence.get();
+        let news = silence.judge(self.disk.oldest().map(|at| now.since(at)));
+        self.judged.silence.set(silence);
+        let what = |t: Duration| format!("a request has no answer for {} s", t.as_secs());
+        match news {
+            Some(News::Silent(t)) => self.routes.control_surely(ToControl::Silent(self.index, Some(what(t)))),
+            Some(News::Answers) => self.routes.control_surely(ToControl::Silent(self.index, None)),
+            Some(News::Failed(t)) => self.store_failed(what(t)),
+            None => {}
         }
     }
 

@@ -54,7 +54,8 @@ impl Process {
             cx.trace.line(t, || format!("osd.{} has session {k} with {to}", node - 1));
             k
         });
-        cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
+        let m = super::versions::stamped(cx, node - 1, m.to_message(Features::PACIFIC));
+        cx.net.send(k, node, self.inc, m, t);
     }
 
     /// Ends sessions with OSD processes that are gone.
