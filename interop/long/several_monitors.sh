@@ -1,9 +1,11 @@
 # Three monitors on three members of etcd, each in a network namespace of its own, under load for SECS seconds (1200): monitors and members
-# are killed, paused and cut off in turn, and clocks of monitors are wrong by 2 s. Clients go on within MOST seconds (10), no epoch forks or goes
-# back, nothing acknowledged is lost, no OSD is marked down. Then all members are killed and started again: the same state. Needs root,
-# `etcd-server`, `openssl`, `iproute2`. ROOTS names directories with Ceph of other releases, whose clients work besides those installed.
+# are killed, paused and cut off in turn, disks of members stop (a frozen file system: fdatasync does not return) or take a second for each
+# request, also that of etcd's leader, and clocks of monitors are wrong by 2 s. Clients go on within MOST seconds (10), no epoch forks or goes
+# back, no monitor tells an older epoch than any client knew before it asked, nothing acknowledged is lost, no OSD is marked
+# down. Then all members are killed and started again: the same state. Needs root, loop devices, `etcd-server`, `openssl`, `iproute2`, `curl`. ROOTS names directories with Ceph of other releases, whose clients work besides those installed.
 #
 #     LIMIT=2400 ROOTS="/DIR/18 /DIR/20" interop/run.sh several_monitors
+[ -n "${PRIVATE:-}" ] || PRIVATE=1 exec unshare --mount --propagation private bash "$0"
 source "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is not installed (etcd-server)"; exit 1; }
 secs=${SECS:-1200} most=${MOST:-10} T=bel$$
@@ -14,8 +16,10 @@ for r in ${ROOTS:-}; do roots+=("$r"); done
 cleanup() {
   local status=$? n r
   touch "$W/stop" "$W/end"
+  for n in "$W"/e?; do fsfreeze -u "$n" 2>/dev/null || true; done
   for n in $(ls "$W"/run/*.pid 2>/dev/null); do kill -CONT "$(cat "$n")" 2>/dev/null && kill -KILL "$(cat "$n")" 2>/dev/null || true; done
   for n in h m1 m2 m3 e1 e2 e3; do ip netns del "$T$n" 2>/dev/null || true; done
+  for n in "$W"/e?; do umount -l "$n" 2>/dev/null || true; done
   for r in "${roots[@]:1}"; do rm -rf "${r:?}$W"; done
   [ $status = 0 ] || tail -n 5 "$W"/log/[mo]*
   finish $status
@@ -66,8 +70,13 @@ keep() {
 pid() { cat "$W/run/$1.pid"; }
 
 for i in 1 2 3; do
+  # The disk of a member.
+  truncate -s 1G "$W/disk$i"
+  mkfs.ext4 -q "$W/disk$i"
+  mkdir -m 700 "$W/e$i"
+  mount -o loop "$W/disk$i" "$W/e$i"
   u=https://10.77.0.2$i
-  keep e$i ip netns exec "$T"e$i etcd --name=e$i --data-dir="$W/e$i" --listen-client-urls=$u:2379 --advertise-client-urls=$u:2379 \
+  keep e$i ip netns exec "$T"e$i etcd --name=e$i --data-dir="$W/e$i/data" --listen-client-urls=$u:2379 --advertise-client-urls=$u:2379 \
     --listen-peer-urls=$u:2380 --initial-advertise-peer-urls=$u:2380 --initial-cluster-token="$T" --logger=zap \
     --initial-cluster=e1=https://10.77.0.21:2380,e2=https://10.77.0.22:2380,e3=https://10.77.0.23:2380 \
     --cert-file="$W/tls/all.pem" --key-file="$W/tls/all.key" --trusted-ca-file="$W/tls/ca.pem" --client-cert-auth \
@@ -184,7 +193,18 @@ for i in "${!roots[@]}"; do
   client "${roots[$i]}" "$i" & loads+=($!)
 done
 bench & loads+=($!)
+hub python3 "$ROOT/interop/py/newest_epoch.py" 10.77.0.11:3300 10.77.0.12:3300 10.77.0.13:3300 >"$W/newest" 2>&1 & newest=$!
+PIDS+=("$newest")
 PIDS+=("${loads[@]}")
+
+# The member that leads, by its own word.
+member() {
+  local i s
+  for i in 1 2 3; do
+    s=$(hub curl -s -m 2 --cacert "$W/tls/ca.pem" --cert "$W/tls/all.pem" --key "$W/tls/all.key" -d '{}' https://10.77.0.2$i:2379/v3/maintenance/status) || continue
+    [ "$(jq '.leader == .header.member_id' <<<"$s")" != true ] || echo e$i
+  done | head -n 1
+}
 
 # Faults: kind and victim. A victim that stands still or is cut off stays so for longer than a lease lasts.
 say() { echo "$(date +%T) $*" >>"$W/faults"; }
@@ -196,6 +216,8 @@ fault() {
     keep_down) touch "$W/run/$x.hold"; kill -KILL "$(pid "$x")"; sleep 12; rm "$W/run/$x.hold" ;;
     stop) kill -TERM "$(pid "$x")"; sleep 4 ;;
     pause) kill -STOP "$(pid "$x")"; sleep 9; kill -CONT "$(pid "$x")" ;;
+    freeze) fsfreeze -f "$W/$x"; sleep 12; fsfreeze -u "$W/$x" ;;
+    slow) for _ in $(seq 8); do fsfreeze -f "$W/$x"; sleep 1; fsfreeze -u "$W/$x"; sleep 0.2; done ;;
     cut) hub ip link set "$T$x" down; sleep 9; hub ip link set "$T$x" up ;;
     shift)
       sed -i "/^test_clock_shift/d; s/^\[mon\.${x#m}\]/&\ntest_clock_shift = $3/" "$CEPH_CONF"
@@ -207,10 +229,11 @@ fault() {
 end=$(($(date +%s) + secs)) round=0
 while [ "$(date +%s)" -lt $end ]; do
   round=$((round + 1)) v=$((round % 3 + 1))
-  for f in "kill L" "pause e$v" "cut m$v" "kill e$v" "pause L" "shift m$v $([ $((round % 2)) = 0 ] && echo -2 || echo 2)" "cut e$v" "keep_down L" \
-    "pause m$v" "cut L" "stop L" "keep_down e$v"; do
+  for f in "kill L" "pause e$v" "cut m$v" "freeze E" "kill e$v" "pause L" "shift m$v $([ $((round % 2)) = 0 ] && echo -2 || echo 2)" "cut e$v" "keep_down L" \
+    "pause E" "pause m$v" "slow E" "cut L" "stop L" "freeze e$v" "keep_down e$v"; do
     [ "$(date +%s)" -lt $end ] || break
     if [[ $f == *L* ]]; then l=$(leader); f=${f/L/m${l:-1}}; fi
+    if [[ $f == *E ]]; then l=$(member); f=${f%E}${l:-e1}; fi
     # shellcheck disable=SC2086
     fault $f
   done
@@ -218,6 +241,10 @@ done
 sed -i '/^test_clock_shift/d' "$CEPH_CONF"
 touch "$W/stop"
 for p in "${loads[@]}"; do wait "$p" || true; done
+bad=0
+kill -TERM "$newest"
+wait "$newest" || bad=1
+sed 's/^/== /' "$W/newest"
 wait_for 60 all_there
 
 sort -n "$W/times" | awk -v most="$most" '{ t[NR] = $1; last = $0; if ($1 > most * 1000) over = over "\n   " $0 }
@@ -227,7 +254,7 @@ sort -n "$W/times" | awk -v most="$most" '{ t[NR] = $1; last = $0; if ($1 > most
 cat "$W/summary"
 echo "== faults: $(awk '{ print $2 }' "$W/faults" | sort | uniq -c | awk '{ printf "%s%s %s", sep, $1, $2; sep = ", " }')"
 echo "== rados bench: $(awk '{ n += $1 } END { print n }' "$W/bench.writes") writes; the longest took $(sort -n "$W/bench.latency" | tail -n 1) s"
-bad=$slow
+[ $slow = 0 ] || bad=1
 for f in back unwell failed bench.failed; do
   [ ! -e "$W/$f" ] || { echo "$f:"; tail -n 20 "$W/$f"; bad=1; }
 done
