@@ -2,7 +2,7 @@
 #
 # Provides: $W, a new directory that is removed at the end (KEEP=1 keeps it, KEEP=failed if the test fails); belemnite;
 # cluster_up ARGS… and cluster_down for a cluster in $W/c (CEPH_CONF is set); wait_for SECONDS COMMAND…; expect WHAT
-# ACTUAL EXPECTED; exact_usage FILE. Processes are ended by pid.
+# ACTUAL EXPECTED; exact_usage FILE; disk FILE SIZE DIR. Processes are ended by pid.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BIN=${BELEMNITE:-$ROOT/target/release/belemnite}
@@ -62,6 +62,19 @@ wait_for() {
 }
 
 expect() { [ "$2" = "$3" ] || { echo "$1: got '$2', expected '$3'" >&2; return 1; }; }
+
+# disk FILE SIZE DIR: a file system of its own in that file, mounted at DIR. Its loop device ends with the mount.
+disk() {
+  local l
+  truncate -s "$2" "$1"
+  mkfs.ext4 -q "$1"
+  mkdir -p "$3"
+  l=$(losetup -f --show "$1")
+  # Some kernels keep a device that was used before read-only.
+  blockdev --setrw "$l"
+  mount "$l" "$3"
+  losetup -d "$l"
+}
 
 is_up() { grep -q '^The cluster is up' "$W/up.out"; }
 

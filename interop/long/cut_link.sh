@@ -65,7 +65,7 @@ run() {
   echo $! >"$W/run/$name.pid"
 }
 hub "$BIN" mon --id a --mkfs
-run mon hub "$BIN" mon --id a
+run mon ip netns exec "$T"h "$BIN" mon --id a
 wait_for 60 ceph -s
 for o in 0 1 2; do
   uuid=$(cat /proc/sys/kernel/random/uuid) okey=$(ceph-authtool --gen-print-key)

@@ -50,7 +50,7 @@ pid() { cat "$W/run/$1.pid"; }
 # run NAME PROGRAM ARGUMENTS…: a daemon
 run() {
   local name=$1; shift
-  hub "$@" >>"$W/log/$name" 2>&1 &
+  ip netns exec "$N" "$@" >>"$W/log/$name" 2>&1 &
   PIDS+=($!)
   echo $! >"$W/run/$name.pid"
 }
@@ -60,6 +60,7 @@ end() {
   wait "$(pid "$1")" 2>/dev/null || true
 }
 osd() { run "osd.$1" "$2" osd --id "$1" --reactors 2; }
+up() { expect up "$(ceph osd stat -f json | jq .num_up_osds)" "$1"; }
 hub "$OLD" mon --id a --mkfs
 run mon "$OLD" mon --id a
 wait_for 60 ceph -s
@@ -71,8 +72,9 @@ for o in 0 1 2 3; do
   printf '[osd.%s]\n\tkey = %s\n' $o "$okey" >"$W/osd.$o/keyring"
   "$OLD" osd --id $o --mkfs --osd-uuid "$uuid" --size 3G
   osd $o "$OLD"
+  # Builds before that which holds its ports choose the same ones if they start at once.
+  wait_for 60 up $((o + 1))
 done
-up() { expect up "$(ceph osd stat -f json | jq .num_up_osds)" "$1"; }
 clean() { ceph pg stat -f json | jq -e '.pg_summary | .num_pg_by_state == [{"name": "active+clean", "num": .num_pgs}]'; }
 whole() { wait_for 60 up 4; wait_for 240 clean; }
 wait_for 60 up 4
@@ -90,8 +92,8 @@ while read -r k v; do echo "$k"; echo "$v"; done <"$W/pairs" >/dev/null
 hub rados -p p create keys
 for i in $(seq 60); do hub rados -p p setomapval keys "k$i" "$(head -c 2000 /dev/zero | tr '\0' v)"; done
 
-hub python3 "$ROOT/interop/py/model_load.py" p 1 6 >"$W/load.p" 2>&1 & loads=($!)
-hub python3 "$ROOT/interop/py/model_load.py" coded 2 4 >"$W/load.coded" 2>&1 & loads+=($!)
+ip netns exec "$N" python3 "$ROOT/interop/py/model_load.py" p 1 6 >"$W/load.p" 2>&1 & loads=($!)
+ip netns exec "$N" python3 "$ROOT/interop/py/model_load.py" coded 2 4 >"$W/load.coded" 2>&1 & loads+=($!)
 PIDS+=("${loads[@]}")
 alive() { for p in "${loads[@]}"; do kill -0 "$p" || { cat "$W"/load.*; return 1; }; done; }
 

@@ -71,10 +71,7 @@ pid() { cat "$W/run/$1.pid"; }
 
 for i in 1 2 3; do
   # The disk of a member.
-  truncate -s 1G "$W/disk$i"
-  mkfs.ext4 -q "$W/disk$i"
-  mkdir -m 700 "$W/e$i"
-  mount -o loop "$W/disk$i" "$W/e$i"
+  disk "$W/disk$i" 1G "$W/e$i"
   u=https://10.77.0.2$i
   keep e$i ip netns exec "$T"e$i etcd --name=e$i --data-dir="$W/e$i/data" --listen-client-urls=$u:2379 --advertise-client-urls=$u:2379 \
     --listen-peer-urls=$u:2380 --initial-advertise-peer-urls=$u:2380 --initial-cluster-token="$T" --logger=zap \
@@ -141,7 +138,7 @@ for o in 0 1; do
   expect "number of the OSD" "$(ceph osd new "$uuid" -i "$W/secret")" $o
   printf '[osd.%s]\n\tkey = %s\n' $o "$okey" >"$W/osd.$o/keyring"
   "$BIN" osd --id $o --mkfs --osd-uuid "$uuid" --size 6G
-  hub "$BIN" osd --id $o --reactors 1 >"$W/log/osd.$o" 2>&1 &
+  ip netns exec "$T"h "$BIN" osd --id $o --reactors 1 >"$W/log/osd.$o" 2>&1 &
   PIDS+=($!)
   echo $! >"$W/run/osd.$o.pid"
 done
@@ -193,7 +190,7 @@ for i in "${!roots[@]}"; do
   client "${roots[$i]}" "$i" & loads+=($!)
 done
 bench & loads+=($!)
-hub python3 "$ROOT/interop/py/newest_epoch.py" 10.77.0.11:3300 10.77.0.12:3300 10.77.0.13:3300 >"$W/newest" 2>&1 & newest=$!
+ip netns exec "$T"h python3 "$ROOT/interop/py/newest_epoch.py" 10.77.0.11:3300 10.77.0.12:3300 10.77.0.13:3300 >"$W/newest" 2>&1 & newest=$!
 PIDS+=("$newest")
 PIDS+=("${loads[@]}")
 

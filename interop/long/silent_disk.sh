@@ -6,10 +6,7 @@
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 1G
 cluster_down
-truncate -s 2G "$W/image"
-mkfs.ext4 -q "$W/image"
-mkdir "$W/fs"
-mount -o loop "$W/image" "$W/fs"
+disk "$W/image" 2G "$W/fs"
 cp --sparse=always -r "$W/c/osd.2/." "$W/fs/"
 mount --move "$W/fs" "$W/c/osd.2"
 cluster_up
@@ -20,16 +17,23 @@ up() { expect up "$(ceph osd stat -f json | jq -r .num_up_osds)" "$1"; }
 names() { ceph health detail | grep -q "$1"; }
 wait_for 60 clean
 rados -p test put before /etc/hostname
-trap 'fsfreeze -u "$W/c/osd.2" 2>/dev/null || true; finish' EXIT
-# freeze WHAT: the device stops, and a write waits for it, 25 seconds at most.
-freeze() {
-  local start took
-  fsfreeze -f "$W/c/osd.2"
+trap 'status=$?; fsfreeze -u "$W/c/osd.2" 2>/dev/null || true; umount -l "$W/c/osd.2" 2>/dev/null || true; finish $status' EXIT
+# put OBJECT: writes it, and notes the seconds that it took.
+put() {
+  local start
   start=$(date +%s)
   timeout 120 rados -p test put "$1" /etc/hostname
-  took=$(($(date +%s) - start))
-  echo "== a write waited $took s for a device that says nothing"
-  [ "$took" -le 25 ]
+  echo "$(($(date +%s) - start)) $1, led by osd.$(ceph osd map test "$1" -f json | jq .acting_primary)" >>"$W/took"
+}
+# freeze WHAT: the device stops, and writes wait for it, 25 seconds at most.
+freeze() {
+  local i puts=()
+  : >"$W/took"
+  fsfreeze -f "$W/c/osd.2"
+  for i in $(seq 8); do put "$1.$i" & puts+=($!); done
+  wait "${puts[@]}"
+  sort -n "$W/took" | sed 's/^/== seconds that a write waited for a device that says nothing: /'
+  [ "$(sort -n "$W/took" | awk 'END { print $1 }')" -le 25 ]
   wait_for 10 up 2
   for i in $(seq 10); do timeout 10 rados -p test put "$1-$i" /etc/hostname; done
 }

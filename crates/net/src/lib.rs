@@ -412,8 +412,14 @@ impl Endpoint {
     /// Listens on `addr` and returns the address with the chosen port. This reactor serves the connections. Error: the
     /// system refuses the address or the socket.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
+        self.listen_on(std::net::TcpListener::bind(addr)?)
+    }
+
+    /// Serves a socket that listens already, and returns its address. This reactor serves the connections. Error: the
+    /// system refuses the socket.
+    pub fn listen_on(&self, listener: std::net::TcpListener) -> io::Result<SocketAddr> {
         let me = self.clone();
-        self.listen_with(addr, move |stream, _| {
+        self.listen_on_with(listener, move |stream, _| {
             // Limits on connections have their own summary line, once a minute.
             match me.adopt(stream) {
                 Err(error) if error.kind() != io::ErrorKind::QuotaExceeded => {
@@ -431,7 +437,16 @@ impl Endpoint {
         addr: SocketAddr,
         f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
-        let (addr, task) = listen::start(addr, f)?;
+        self.listen_on_with(std::net::TcpListener::bind(addr)?, f)
+    }
+
+    /// The same with a socket that listens already.
+    pub fn listen_on_with(
+        &self,
+        listener: std::net::TcpListener,
+        f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
+    ) -> io::Result<SocketAddr> {
+        let (addr, task) = listen::start(listener, f)?;
         self.inner.listeners.borrow_mut().push(task);
         Ok(addr)
     }

@@ -9,12 +9,11 @@ use tokio::task::AbortHandle;
 /// Pause after a failed accept (no descriptors left): the backlog holds the peers meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens and calls `f` for every socket.
+/// Calls `f` for every socket that is accepted.
 pub(crate) fn start(
-    addr: SocketAddr,
+    l: std::net::TcpListener,
     mut f: impl FnMut(TcpStream, SocketAddr) + 'static,
 ) -> io::Result<(SocketAddr, AbortHandle)> {
-    let l = std::net::TcpListener::bind(addr)?;
     l.set_nonblocking(true)?;
     let bound = l.local_addr()?;
     let l = TcpListener::from_std(l)?;

@@ -5,7 +5,7 @@
 //!
 //! | input | means |
 //! |---|---|
-//! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map), `skip` (number of maps before it that nobody has any more) |
+//! | `map KEY=VALUE …` | the next map: `up`, `acting`, `down`, `dead`, `lost` (lists of OSDs), `size`, `min`, `pgs`, `thru` (of osd.0; `now`: of that map), `skip` (number of maps before it that nobody has any more) |
 //! | `notify OSD KEY=VALUE …` | an OSD's info: `last`, `tail` (`epoch'version`), `les`, `upto` (`none`: nothing is filled), `lease` (`osd:ms`); `absent` |
 //! | `log OSD [anew] since RECORD …` | an OSD's log, with records `epoch'version:object`; `anew`: of a copy that was part of no interval |
 //! | `activated OSD [OBJECT@VERSION …]` | the member has merged its log, and lacks these objects |
@@ -40,6 +40,7 @@ use wire::msg::{MPgPeer, OpCode};
 #[derive(Clone, Debug, Default)]
 struct Table {
     down: Vec<i32>,
+    dead: Vec<i32>,
     lost: BTreeMap<i32, u32>,
 }
 
@@ -55,6 +56,9 @@ impl Osds for Table {
     }
     fn up_thru(&self, _: OsdId) -> Epoch {
         Epoch(u32::MAX)
+    }
+    fn is_dead(&self, o: OsdId) -> bool {
+        self.dead.contains(&o.0)
     }
     fn lost_at(&self, o: OsdId) -> Epoch {
         Epoch(self.lost.get(&o.0).copied().unwrap_or(0))
@@ -269,6 +273,7 @@ impl Play {
                 "up" => w.view.mapping.up = osds(v),
                 "acting" => w.view.mapping.acting = osds(v),
                 "down" => self.table.down = osds(v).iter().map(|o| o.0).collect(),
+                "dead" => self.table.dead = osds(v).iter().map(|o| o.0).collect(),
                 "lost" => {
                     let epoch = w.view.epoch.0;
                     self.table.lost.extend(osds(v).iter().map(|o| (o.0, epoch)));
@@ -477,6 +482,7 @@ fn up_thru_is_waited_for() {
 #[test]
 fn old_leases_are_waited_for() {
     check("lease_wait");
+    check("lease_dead");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod keyring;
 mod links;
 pub mod options;
 mod peers;
+mod ports;
 mod route;
 mod shard;
 mod tracker;
@@ -37,6 +38,7 @@ use msgr::{Policies, Policy};
 use net::modes::Modes;
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
+use ports::Listen;
 use reactor::disk::{self, Disk, DiskFile};
 use reactor::mailbox;
 use reactor::runtime::Reactors;
@@ -44,7 +46,7 @@ use route::{Routes, ToControl, ToShard};
 use shard::ShardHost;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -270,44 +272,6 @@ fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
     Ok(())
 }
 
-/// Listening addresses of an OSD.
-#[derive(Clone, Debug)]
-struct Listen {
-    public: SocketAddr,
-    hb_back: SocketAddr,
-    hb_front: SocketAddr,
-    /// Address of each reactor.
-    cluster: Vec<SocketAddr>,
-}
-
-/// Chooses free ports in the range, one for each address.
-fn choose_ports(o: &OsdOptions, reactors: usize) -> Result<Listen, OsdError> {
-    let mut held = Vec::new();
-    let mut next = o.ports.0;
-    let mut choose = |ip: IpAddr| {
-        loop {
-            if next > o.ports.1 || next == u16::MAX {
-                let what = format!("no free port on {ip} in {}-{}", o.ports.0, o.ports.1);
-                return Err(OsdError::Network { what, source: std::io::ErrorKind::AddrInUse.into() });
-            }
-            let at = SocketAddr::new(ip, next);
-            next += 1;
-            if let Ok(l) = TcpListener::bind(at) {
-                held.push(l);
-                return Ok(at);
-            }
-        }
-    };
-    let public = choose(o.public_ip)?;
-    let first = choose(o.cluster_ip)?;
-    let (hb_back, hb_front) = (choose(o.cluster_ip)?, choose(o.public_ip)?);
-    let mut cluster = vec![first];
-    while cluster.len() < reactors {
-        cluster.push(choose(o.cluster_ip)?);
-    }
-    Ok(Listen { public, hb_back, hb_front, cluster })
-}
-
 /// Connection modes of the OSD's own configuration. Those of the cluster are applied before it boots.
 fn modes(o: &OsdOptions) -> Result<Modes, OsdError> {
     let get = |name: &str| o.shown.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
@@ -403,7 +367,8 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         fill_log(&mut stores, &file);
     }
     let n = stores.len();
-    let listen = choose_ports(&o, n)?;
+    let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n)
+        .map_err(|(what, source)| OsdError::Network { what, source })?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
     // Never 0, and different at every start, so that peers can't take this process for an earlier one.
@@ -581,9 +546,10 @@ async fn reactor_main(
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
-        // Without the secrets no peer can be authenticated; until they arrive, peers find the port closed and
-        // dial again.
-        host.listen_to_peers(at, !service.need_fetch(reactor::clock::now().wall))
+        // Without the secrets no peer can be authenticated; until they arrive, peers wait for an answer.
+        s.listen
+            .take(at)
+            .and_then(|l| host.listen_to_peers(l, !service.need_fetch(reactor::clock::now().wall)))
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
@@ -743,16 +709,16 @@ fn listen(
     let failed = |at: SocketAddr| move |source| OsdError::Network { what: format!("listening on {at}"), source };
     let (routes, mut next) = (s.routes.clone(), 0);
     if let Some(ep) = host.endpoint() {
-        ep.listen_with(public, move |stream, _| {
+        let adopt = move |stream, _| {
             routes.shard(next % routes.shards.len(), ToShard::Adopt(stream));
             next += 1;
-        })
-        .map_err(failed(public))?;
+        };
+        s.listen.take(public).and_then(|l| ep.listen_on_with(l, adopt)).map_err(failed(public))?;
     }
     let answerer: Rc<dyn Handler> = Rc::new(Answerer { net: net.clone(), me: answering.clone() });
     for (at, addrs) in [(back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
         let ep = net.endpoint(endpoint_config(s, addrs, service), answerer.clone());
-        ep.listen(at).map_err(failed(at))?;
+        s.listen.take(at).and_then(|l| ep.listen_on(l)).map_err(failed(at))?;
         control.listens(ep);
     }
     Ok(())

@@ -35,7 +35,7 @@ use reactor::turn::{Turn, TurnHook};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,8 @@ pub(super) struct ShardHost {
     peers: RefCell<Option<Rc<Peers>>>,
     /// Client side of cephx, for connecting to other OSDs.
     auth: Rc<RefCell<auth::Client>>,
-    /// Cluster address, until the endpoint listens on it.
-    listen_later: Cell<Option<SocketAddr>>,
+    /// Socket of the cluster address, until the endpoint serves it.
+    listen_later: Cell<Option<TcpListener>>,
     /// OSDs last reported to the control machine: those that share PGs here, and those that share PGs led here.
     pg_peers: RefCell<(BTreeSet<OsdId>, BTreeSet<OsdId>)>,
     core: RefCell<Shard>,
@@ -224,10 +224,10 @@ impl ShardHost {
         self.peers.borrow().clone()
     }
 
-    /// Opens the cluster address, now or when the secrets have arrived.
-    pub(super) fn listen_to_peers(&self, at: SocketAddr, now: bool) -> std::io::Result<()> {
+    /// Serves the cluster address, now or when the secrets have arrived.
+    pub(super) fn listen_to_peers(&self, at: TcpListener, now: bool) -> std::io::Result<()> {
         match self.peers().and_then(|p| p.endpoint()) {
-            Some(ep) if now => ep.listen(at).map(|_| ()),
+            Some(ep) if now => ep.listen_on(at).map(|_| ()),
             _ => {
                 self.listen_later.set(Some(at));
                 Ok(())
@@ -297,7 +297,7 @@ impl ShardHost {
                 if let Some(at) = self.listen_later.take()
                     && let Err(error) = self.listen_to_peers(at, true)
                 {
-                    tracing::error!(%at, %error, "cannot listen for other OSDs");
+                    tracing::error!(%error, "cannot listen for other OSDs");
                 }
                 return;
             }

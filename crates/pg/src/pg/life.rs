@@ -471,6 +471,8 @@ impl Pg {
         }
         match self.state {
             State::WaitUpThru => self.check_up_thru(now, store, out),
+            // An OSD that holds leases may be dead by this map.
+            State::WaitLease => self.wait_for_leases(now, store, out),
             State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
                 self.check_lost(now, store, out);
