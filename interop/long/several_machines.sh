@@ -55,6 +55,8 @@ for m in two three; do cp "$W"/one/etc/* "$W/$m/etc/"; done
 for m in "${MACHINES[@]}"; do
   truncate -s 4G "$W/$m/device"
   LOOPS+=("$(losetup -f --show "$W/$m/device")")
+  # Some kernels keep a device that was used before read-only.
+  blockdev --setrw "${LOOPS[-1]}"
   part "The OSDs" | sed "s|/dev/nvme0n1|${LOOPS[-1]}|" | on "$m"
 done
 are_up() { [ "$(on_one ceph osd stat -f json | jq .num_up_osds)" = "$1" ]; }

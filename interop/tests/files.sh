@@ -56,7 +56,7 @@ check evicted home
 
 # The kernel's FUSE, if it exists: each client sees the other's changes.
 if [ -c /dev/fuse ] && command -v ceph-fuse >/dev/null && mkdir "$W/mnt" && ceph-fuse --client_fs home "$W/mnt" 2>"$W/fuse.out"; then
-  trap 'umount "$W/mnt" || true; finish' EXIT
+  trap 'status=$?; umount "$W/mnt" || true; finish $status' EXIT
   (cd "$W/mnt" && mkdir src && tar -C "$ROOT/interop" -cf - py tests | tar -C src -xf - && diff -r src/py "$ROOT/interop/py" && sync)
   grep -q usage "$W/mnt/src/py/files_check.py"
   mkdir "$W/mnt/src/.snap/s" && rm -r "$W/mnt/src/py" && ls "$W/mnt/src/.snap/s/py/files_check.py" >/dev/null && rmdir "$W/mnt/src/.snap/s"
