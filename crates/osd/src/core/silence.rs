@@ -1,7 +1,7 @@
 //! A device that does not answer.
 //!
-//! Nobody waits [`Silence::timeout`] for such a device in vain: after half of that the OSD tells the monitors, which take
-//! it out of service if its PGs go on without it. Such an OSD keeps running, and boots again once the device answers.
+//! After half of [`Silence::timeout`] the OSD tells the monitors, which take it out of service if its PGs go on without
+//! it. Such an OSD keeps running, and boots again once the device answers.
 //! After the whole time the device counts as failed, and the OSD ends.
 
 use base::planted::{Bug, acts};
