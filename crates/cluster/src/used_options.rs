@@ -137,6 +137,8 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/balancer/sleep_interval",
     "mgr/balancer/upmap_max_deviation",
     "mgr/balancer/upmap_max_optimizations",
+    "mgr/prometheus/server_addr",
+    "mgr/prometheus/server_port",
 ];
 
 /// True if one of our daemons uses the option.

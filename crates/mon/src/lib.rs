@@ -9,3 +9,4 @@
 pub mod command;
 pub mod core;
 pub mod host;
+pub mod metrics;

@@ -5,6 +5,7 @@ use super::json::J;
 use super::osd_show::{addrvec, legacy_addr};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
 use crate::core::cluster_state::CommandOutcome;
+use crate::core::mgr::METRICS;
 use crate::obj;
 use base::errno;
 use wire::types::{ModuleInfo, ModuleOption};
@@ -159,15 +160,23 @@ fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
     name == STATS && !c.state.options.external_mgr
 }
 
+/// The modules of the built-in manager that can be switched on and off.
+const BUILT_IN: [&str; 1] = [METRICS];
+
+/// A module of the built-in manager for `module ls`.
+fn built_in(name: &str) -> J {
+    let options = ["server_addr", "server_port"];
+    let options = options.map(|n| (n.into(), obj! { "name": n, "type": "str", "level": "advanced" })).into_iter();
+    obj! { "name": name, "can_run": true, "error_string": "", "module_options": J::Obj(options.collect()) }
+}
+
 fn module_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let m = &c.state.mgrmap;
     let always = always_on(c);
-    let off: J = m
-        .available_modules
-        .iter()
-        .filter(|i| !always.contains(&i.name) && !m.modules.contains(&i.name))
-        .map(module_tree)
-        .collect();
+    let is_off = |n: &str| !always.iter().any(|a| a == n) && !m.modules.iter().any(|a| a == n);
+    let off = m.available_modules.iter().filter(|i| is_off(&i.name)).map(module_tree);
+    let own = BUILT_IN.into_iter().filter(|n| !c.state.options.external_mgr && is_off(n)).map(built_in);
+    let off: J = off.chain(own).collect();
     let mut enabled: Vec<String> = m.modules.iter().filter(|n| !always.contains(n)).cloned().collect();
     if has_stats(c, STATS) && !enabled.iter().any(|n| n == STATS) {
         enabled.push(STATS.to_owned());
@@ -184,6 +193,12 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     if m.modules.contains(&name) || has_stats(c, &name) {
         return done(format!("module '{name}' is already enabled"));
+    }
+    if !c.state.options.external_mgr && BUILT_IN.contains(&name.as_str()) {
+        let m = c.pending.mgrmap_mut(c.state);
+        m.modules.push(name);
+        m.modules.sort();
+        return committed("");
     }
     if !c.state.options.external_mgr && c.args.has("force") {
         return refuse(

@@ -80,6 +80,7 @@ pub use health::{Check, Checks, Severity, checks, ended_mutes, health_word};
 pub use pool_make::REPLICATION;
 pub(crate) use rbd::MODULE as IMAGES_MODULE;
 pub use render::Format;
+pub(crate) use versions::VERSION;
 
 use crate::core::access::Principal;
 use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};

@@ -8,7 +8,7 @@ use base::{EntityKind, errno};
 use std::collections::BTreeMap;
 
 /// Version text of this program's daemons, in the form Ceph's tools parse.
-pub(super) const VERSION: &str =
+pub(crate) const VERSION: &str =
     concat!("ceph version 16.2.15 (belemnite ", env!("CARGO_PKG_VERSION"), ") pacific (stable)");
 /// The version number alone.
 pub(super) const VERSION_SHORT: &str = "16.2.15";

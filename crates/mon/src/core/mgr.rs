@@ -42,7 +42,22 @@ const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
+/// The module of the built-in manager that serves metrics (`host::metrics`).
+pub(crate) const METRICS: &str = "prometheus";
+
 impl MonCore {
+    /// Puts the address of a module into the manager map, or takes it out.
+    pub(super) fn offer(&mut self, module: &str, uri: Option<String>) {
+        if self.inflight.is_some() || self.state.options.external_mgr {
+            return;
+        }
+        let m = self.pending.mgrmap_mut(&self.state);
+        match uri {
+            Some(uri) => _ = m.services.insert(module.to_owned(), uri),
+            None => _ = m.services.remove(module),
+        }
+    }
+
     pub(super) fn mgr_opened(&mut self, c: ConnKey) {
         tracing::debug!("mgr: session with {}", self.who(c));
     }

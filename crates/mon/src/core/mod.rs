@@ -32,7 +32,7 @@ pub mod log;
 mod made;
 pub mod maps;
 pub mod member;
-mod mgr;
+pub(crate) mod mgr;
 pub mod ops;
 pub mod options;
 mod osd;
@@ -105,6 +105,9 @@ pub enum Event {
     Tick,
     /// The host finished a job: its token, errno, status line and output.
     Answer(u64, i32, String, bytes::Bytes),
+    /// A module of the manager role serves at this address, or serves no longer. The host repeats it until the
+    /// manager map says so.
+    Offer(&'static str, Option<String>),
 }
 
 /// An effect for the host to carry out.
@@ -222,6 +225,7 @@ impl MonCore {
             Event::State(e) => self.state_event(e),
             Event::Tick => self.tick(),
             Event::Answer(token, rc, rs, out) => self.job_done(token, rc, rs, out),
+            Event::Offer(module, uri) => self.offer(module, uri),
         }
     }
 

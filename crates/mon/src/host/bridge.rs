@@ -147,6 +147,14 @@ impl Bridge {
         }
     }
 
+    /// Announces where a module serves, or that it does not, in the manager map.
+    pub(super) fn offer(&self, module: &'static str, uri: Option<String>) {
+        let told = self.core.borrow().state.mgrmap.services.get(module).cloned();
+        if told != uri {
+            self.handle(Event::Offer(module, uri));
+        }
+    }
+
     /// Applies changed log levels.
     pub(super) fn settings_changed(&self) {
         let core = self.core.borrow();

@@ -10,6 +10,7 @@ mod front_admin;
 mod manager;
 mod many;
 mod membership;
+mod metrics;
 pub mod mkfs;
 
 use std::cell::RefCell;
@@ -344,6 +345,7 @@ async fn serve(
     let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
     let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
     let mut backups = std::pin::pin!(backups);
+    let mut metrics = std::pin::pin!(metrics::run(Rc::clone(&bridge), bind.ip()));
     let mut membership = standing.as_ref().map(|s| s.changes());
     let mut peers = None;
     let care = match &o.etcd {
@@ -363,6 +365,7 @@ async fn serve(
             }
             () = &mut image_tasks => {}
             () = &mut backups => {}
+            () = &mut metrics => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
             () = changed(membership.as_mut()) => {}
