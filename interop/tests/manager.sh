@@ -34,3 +34,20 @@ expect "the active manager" "$(ceph mgr dump | jq -r .active_name)" a
 expect "own options" "$(tail -n 1 "$CEPH_CONF")" "osd_pool_default_pg_num = 8"
 refused() { ! ceph fs subvolume ls home 2>"$W/refused" && grep -q 'mgr ceph' "$W/refused"; }
 refused || { cat "$W/refused"; exit 1; }
+
+# Metrics, and the balancer of the built-in role.
+ceph config set mgr mgr/prometheus/server_port $((PORT + 400))
+ceph mgr module enable prometheus
+served() { ceph mgr services | jq -er .prometheus; }
+wait_for 10 served
+curl -sf "$(served)metrics" >"$W/metrics"
+for name in health_status osd_up osd_metadata pool_stored pg_active cluster_total_bytes; do
+  grep -q "^ceph_$name[{ ]" "$W/metrics" || { echo "no ceph_$name"; cat "$W/metrics"; exit 1; }
+done
+expect "metric of the OSD" "$(grep '^ceph_osd_up' "$W/metrics")" 'ceph_osd_up{ceph_daemon="osd.0"} 1.0'
+ceph mgr module disable prometheus
+closed() { ! curl -s --max-time 2 "http://127.0.0.1:$((PORT + 400))/metrics" >/dev/null; }
+wait_for 10 closed
+expect "balancer" "$(ceph balancer status | jq -r '.active, .mode' | paste -sd,)" true,upmap
+ceph balancer eval | grep -q 'lower is better'
+ceph osd test-reweight-by-pg 2>&1 | grep -q oload || ceph osd test-reweight-by-pg 2>&1 | grep -q 'Refusing to reweight'
