@@ -12,7 +12,9 @@
 //!
 //! Invariants, checked at compile time and by `crates/pg/tests/sizes.rs`:
 //!  1. Whatever planning accepts fits a message between OSDs, and a log frame of [`FRAME_MAX`].
-//!  2. Whatever an object may hold can be read in one answer, copied, and pushed in parts.
+//!  2. Planning refuses what a frame of the smallest log among the acting set does not take. Members tell their frames
+//!     when an interval begins.
+//!  3. Whatever an object may hold can be read in one answer, copied, and pushed in parts.
 
 /// Largest front segment of a message, in bytes.
 pub const FRONT_MAX: usize = 64 << 20;
@@ -48,12 +50,14 @@ pub const OUTPUT_MAX: usize = 256 << 20;
 pub const BODY_TARGET: usize = 1 << 20;
 /// Most bytes of the body of a write message: [`BODY_TARGET`], the heads of all operations, names, log records.
 pub const BODY_MAX: usize = 32 << 20;
-/// Most payload and metadata of a part of a pushed object, in bytes. A larger value is cut into pieces of this size on
-/// the way, and stored in one transaction.
+/// Most payload and metadata of a part of a pushed object, in bytes. A larger value is a part of its own. It
+/// travels in pieces (`pg::limits::PIECE_BYTES`) and is stored in one transaction.
 pub const PART_MAX: usize = 1 << 20;
 
 /// Most bytes of a log frame. A device with less log per reactor has smaller frames: a quarter of a reactor's log.
 pub const FRAME_MAX: usize = 128 << 20;
+/// Frame of the smallest device, divided among the most reactors. No log takes less, whatever an OSD claims.
+pub const FRAME_MIN: usize = 28 << 10;
 /// Bytes of a frame beside the metadata of a transaction: records of its blocks, names, the log entry, the PG's info.
 pub const FRAME_OVERHEAD: usize = 32 << 20;
 

@@ -74,6 +74,8 @@ pub const MOVE_HOLDS_MAX: u32 = 12;
 pub const MOVE_PART_MAX: usize = 16 << 20;
 /// Time after which an unanswered question to another OSD is repeated.
 pub const PEER_RETRY: Duration = Duration::from_secs(5);
+/// Bytes of unacknowledged writes that are sent again at once; further ones follow as these are acknowledged.
+pub const RESEND_BYTES: usize = 8 << 20;
 /// Messages of other OSDs kept while a PG loads. Those beyond it are dropped; their senders repeat them.
 pub const EARLY_PEERS_MAX: usize = 256;
 /// Epochs after which a PG stores the newest map it has processed, at the latest. The host keeps more maps than that
@@ -103,6 +105,10 @@ pub const PUSH_BYTES_BESIDE_CLIENTS: usize = 256 << 10;
 pub const PUSH_READ: u64 = 512 << 10;
 /// Omap entries that a push reads at once.
 pub const PUSH_OMAP_ENTRIES: usize = 1024;
+/// Target size of one page of an object's and its clones' attributes between shards, in bytes.
+pub const DESCRIBE_BYTES: usize = 4 << 20;
+/// Most clones in such a page.
+pub const DESCRIBE_OBJECTS: usize = 256;
 /// Most clones of one object that recovery looks at; more than any snapshot schedule makes.
 pub const FAMILY_MAX: usize = 65_536;
 /// Most pushes into a PG that have begun and are not complete. A further one waits.
@@ -116,6 +122,8 @@ pub const PIECE_BYTES: usize = 8 << 20;
 pub const LONG_MESSAGE_MAX: usize = 1 << 30;
 /// Messages in pieces that one copy may send to another at once; a further one replaces the oldest.
 pub const PIECES_OPEN_MAX: usize = 8;
+/// Messages in several pieces that one copy sends to another at once; further ones wait.
+pub const PIECES_SENT_MAX: usize = 4;
 /// Messages in pieces that are remembered, to recognise a repetition.
 pub const PIECES_DONE: usize = 64;
 /// Objects per range of backfill.

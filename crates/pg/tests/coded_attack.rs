@@ -54,11 +54,12 @@ fn at_rest(seed: u64, data: &Bytes) -> Cluster {
 
 /// Changes the answers of a message with shard data.
 fn tell_otherwise(msg: &mut MPgPeer, f: impl FnOnce(&mut Vec<Result<Bytes, i32>>)) {
-    let Ok(Body::ShardData { id, n, family, mut found }) = Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg)) else {
+    let Ok(Body::ShardData { id, n, family, more, mut found }) = Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg))
+    else {
         return;
     };
     f(&mut found);
-    (msg.body, msg.data) = Body::ShardData { id, n, family, found }.encode();
+    (msg.body, msg.data) = Body::ShardData { id, n, family, more, found }.encode();
 }
 
 fn too_short(from: i32, msg: &mut MPgPeer) {
@@ -108,7 +109,7 @@ fn answers_of_wrong_length_or_version_are_rebuilt_from_other_shards() {
 
 /// Changes descriptions of an object that the primary lacks: it is larger than the largest object.
 fn larger_than_any(_: i32, msg: &mut MPgPeer) {
-    let Ok(Body::ShardData { id, n, family: Some(mut family), found }) =
+    let Ok(Body::ShardData { id, n, family: Some(mut family), more, found }) =
         Body::decode(&msg.body, &msg.data, Cid::Pg(msg.spg))
     else {
         return;
@@ -119,7 +120,7 @@ fn larger_than_any(_: i32, msg: &mut MPgPeer) {
         *v = oi.to_attr();
         assert_eq!(&k[..], OI_ATTR);
     }
-    (msg.body, msg.data) = Body::ShardData { id, n, family: Some(family), found }.encode();
+    (msg.body, msg.data) = Body::ShardData { id, n, family: Some(family), more, found }.encode();
 }
 
 #[test]
@@ -405,8 +406,14 @@ fn a_watch_ends_after_its_primary_died_and_blocks_no_write() {
 /// A shard's message still decodes after the changes, so the lies of these tests arrive.
 #[test]
 fn falsified_messages_still_decode() {
-    let (body, data) =
-        Body::ShardData { id: 1, n: 2, family: None, found: vec![Ok(Bytes::from_static(b"abc")), Err(EIO)] }.encode();
+    let (body, data) = Body::ShardData {
+        id: 1,
+        n: 2,
+        family: None,
+        more: None,
+        found: vec![Ok(Bytes::from_static(b"abc")), Err(EIO)],
+    }
+    .encode();
     let mut m = MPgPeer { body, data, ..MPgPeer::default() };
     too_short(2, &mut m);
     let Ok(Body::ShardData { found, .. }) = Body::decode(&m.body, &m.data, Cid::Pg(m.spg)) else { panic!() };

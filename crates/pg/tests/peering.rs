@@ -179,7 +179,7 @@ impl Play {
                         let reset = if *reset { ", forget yours" } else { "" };
                         format!("activate, les {les}, log since {since}: {} records{reset}", records.len())
                     }
-                    Body::Activated { missing } => format!("activated, lacking {}", missing.len()),
+                    Body::Activated { missing, .. } => format!("activated, lacking {}", missing.len()),
                     Body::Started { clean, .. } => if *clean { "all is clean" } else { "it has started" }.to_owned(),
                     Body::Write { seq, records, ops, .. } => {
                         let with = if ops.is_empty() { "record only" } else { "with data" };
@@ -387,7 +387,7 @@ impl Play {
             "activated" => {
                 let missing = words[2..].iter().map(|w| w.split_once('@').unwrap());
                 let missing = missing.map(|(o, v)| (object(o), version(v))).collect();
-                self.peer(words[1], &Body::Activated { missing });
+                self.peer(words[1], &Body::Activated { missing, frame: u64::MAX });
             }
             "ack" => self.peer(words[1], &Body::WriteAck { seq: words[2].parse().unwrap() }),
             "failed" => self.peer(words[1], &Body::Failed { errno: base::errno::EIO }),

@@ -9,10 +9,14 @@ use base::errno::{EMSGSIZE, ENOENT};
 use base::sizes::{DATA_MAX, FRONT_MAX, VALUE_MAX, VECTOR_ENTRIES_MAX, VECTOR_OPS_MAX, VECTOR_PAYLOAD_MAX};
 use bytes::Bytes;
 use cluster::{Cluster, object_name};
+use pg::limits::{DESCRIBE_BYTES, PIECE_BYTES};
 use std::collections::BTreeMap;
 use wire::Encode as _;
 use wire::msg::osd_op::WriteSameArgs;
 use wire::msg::{OpCode, OsdOp};
+
+/// Bytes above which a message that is no write goes in pieces, and room for a header.
+const LONG: usize = 2 * PIECE_BYTES + (64 << 10);
 
 fn omap_set(n: usize, value: usize) -> OsdOp {
     let all: BTreeMap<Bytes, Bytes> =
@@ -64,6 +68,13 @@ fn all_fit(c: &mut Cluster) -> bool {
     sizes.iter().all(|(front, data)| *front <= FRONT_MAX && *data <= DATA_MAX)
 }
 
+/// Bytes of the largest recorded message that is no write.
+fn largest_beside_writes(c: &Cluster) -> usize {
+    const WRITE: u8 = 8;
+    let others = c.spied.iter().filter(|(_, _, m)| m.body.first() != Some(&WRITE));
+    others.map(|(_, _, m)| m.body.len() + m.data.len()).max().unwrap_or(0)
+}
+
 #[test]
 fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
     let mut mixes: Vec<(&str, Vec<OsdOp>)> = vec![
@@ -101,9 +112,53 @@ fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
                 break;
             }
         }
+        let largest = largest_beside_writes(&c);
+        assert!(largest <= LONG, "{what}: {largest} bytes in one message of recovery");
         assert!(all_fit(&mut c), "{what}: recovery");
         assert!(c.primary().is_some_and(pg::Pg::is_clean), "{what}: {}", c.describe(0));
         assert!(c.contents(0) == c.contents(1), "{what}");
+    }
+}
+
+/// A member tells what its log takes at once, and the primary refuses what would leave the object degraded there.
+#[test]
+fn a_write_that_exceeds_the_log_a_member_told_is_refused() {
+    for code in [None, Some((2, 1))] {
+        let mut c = match code {
+            None => quiet(),
+            Some(code) => {
+                let mut c = Cluster::coded(8, 3, code, 2, 0);
+                (c.contended, c.load, c.keep_log) = (false, false, (10_000, 10));
+                c.run(10_000);
+                c
+            }
+        };
+        let primary = c.map().mapping().acting_primary.0;
+        let member = c.map().mapping().acting.iter().map(|o| o.0).find(|o| *o != primary).unwrap();
+        c.osds[member as usize].disk.metadata = 2 << 20;
+        c.crash(member);
+        c.run(30_000);
+        c.restart(member);
+        c.run(30_000);
+        assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(0));
+        for ops in [vec![setxattr("a", 3 << 20)], (0..5).map(|i| setxattr(&format!("x{i}"), 500 << 10)).collect()] {
+            assert_eq!(result(&mut c, 0, ops), Some(EMSGSIZE), "{code:?}");
+            assert_eq!(result(&mut c, 0, vec![OsdOp::new(OpCode::STAT)]), Some(ENOENT));
+        }
+        assert_eq!(result(&mut c, 0, vec![small(), setxattr("a", 1 << 20)]), Some(0));
+        assert_eq!(result(&mut c, 0, vec![setxattr("b", 1 << 20)]), Some(0), "together more than a frame");
+        c.run(20_000);
+        assert!(c.primary().is_some_and(pg::Pg::is_clean) && c.log.is_empty(), "{:?}", c.log);
+        if code.is_none() {
+            assert!(c.contents(0) == c.contents(1));
+        }
+        // The member moves to a larger device.
+        c.osds[member as usize].disk.metadata = usize::MAX;
+        c.crash(member);
+        c.run(30_000);
+        c.restart(member);
+        c.run(30_000);
+        assert_eq!(result(&mut c, 1, vec![small(), setxattr("a", 3 << 20)]), Some(0), "{code:?}");
     }
 }
 
@@ -144,4 +199,94 @@ fn a_value_that_exceeds_a_members_log_fails_no_copy() {
     c.run(60_000);
     assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(0));
     assert!(c.contents(0) == c.contents(1));
+}
+
+/// The primary lacks an object with many clones and large attributes: other shards describe it in pages.
+#[test]
+fn shards_describe_a_large_family_in_pages() {
+    const ATTR: usize = 3 << 20;
+    let mut c = Cluster::coded(8, 3, (2, 1), 2, 0);
+    (c.contended, c.load, c.keep_log) = (false, false, (10_000, 10));
+    c.run(10_000);
+    assert_eq!(result(&mut c, 0, vec![small()]), Some(0));
+    let away = c.map().mapping().acting_primary.0;
+    c.crash(away);
+    c.run(30_000);
+    c.asks_in_snaps = true;
+    for n in 0..6 {
+        c.take_snapshot();
+        c.run(1_000);
+        let mut ops = vec![small(), setxattr("a", ATTR + n)];
+        if n == 5 {
+            ops.push(setxattr("large", 30 << 20));
+        }
+        assert_eq!(result(&mut c, 0, ops), Some(0));
+    }
+    assert!(all_fit(&mut c));
+    c.restart(away);
+    for _ in 0..20 {
+        c.run(10_000);
+        if c.primary().is_some_and(pg::Pg::is_clean) {
+            break;
+        }
+    }
+    assert!(c.map().mapping().acting_primary.0 == away && c.primary().is_some_and(pg::Pg::is_clean));
+    let answers = |code: u8| c.spied.iter().filter(move |(_, to, m)| *to == away && m.body.first() == Some(&code));
+    let (pages, last) = (answers(57), answers(52));
+    let largest = pages.chain(last).map(|(_, _, m)| m.data.len()).max().unwrap_or(0);
+    assert!(answers(57).count() > 1 && largest <= DESCRIBE_BYTES + 2 * ATTR, "{largest} bytes");
+    let largest = largest_beside_writes(&c);
+    assert!(largest <= LONG && all_fit(&mut c), "{largest} bytes");
+    cluster::shards::finish(&mut c);
+}
+
+/// The log of a PG is longer than a message may be. `PG_SIZES=1` makes it 100,000 entries long.
+#[test]
+fn a_long_log_goes_through_peering_in_pieces() {
+    let entries = if std::env::var_os("PG_SIZES").is_some() { 100_000 } else { 9_000 };
+    let mut c = Cluster::new(8, 3, 3, 1, 2, 0);
+    (c.contended, c.load, c.keep_log, c.pads) = (false, false, (200_000, 10), 1900);
+    c.osds.iter_mut().filter_map(|o| o.pg.as_mut()).for_each(|pg| pg.keep_log(200_000, 10));
+    c.run(10_000);
+    let first = c.map().mapping().acting_primary.0;
+    let (second, third) = ((first + 1) % 3, (first + 2) % 3);
+    c.crash(first);
+    c.crash(third);
+    c.run(40_000);
+    assert_eq!(c.map().mapping().acting_primary.0, second);
+    let write = || vec![OsdOp::with_extent(OpCode::WRITE, 0, 1, Bytes::from_static(b"x"))];
+    let mut sent = Vec::new();
+    for n in 0..entries {
+        sent.push(c.ask(second, 1, n % 50, 0, write()));
+        if n % 200 == 0 {
+            c.run(100);
+        }
+    }
+    c.run(2_000);
+    assert!(sent.iter().all(|t| c.answers.get(t).is_some_and(|a| a.result == 0)));
+    all_fit(&mut c);
+    // The new primary gets the log from that copy, and sends it to the third one.
+    c.restart(first);
+    c.restart(third);
+    for _ in 0..20 {
+        c.run(5_000);
+        if c.primary().is_some_and(pg::Pg::is_clean) {
+            break;
+        }
+    }
+    assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(0));
+    assert_eq!(c.map().mapping().acting_primary.0, first);
+    for (from, to) in [(second, first), (first, third)] {
+        let pieces = c.spied.iter().filter(|(f, t, m)| (*f, *t) == (from, to) && m.data.len() == PIECE_BYTES);
+        assert!(pieces.count() > 1, "from osd.{from} to osd.{to}");
+    }
+    let largest = largest_beside_writes(&c);
+    assert!(largest <= LONG && all_fit(&mut c), "{largest} bytes");
+    let newest =
+        |c: &Cluster, o: i32| c.osds[o as usize].pg.as_ref().map(|p| (p.info().last_update, p.info().log_tail));
+    assert!(newest(&c, first) == newest(&c, second) && newest(&c, first) == newest(&c, third));
+    assert!(
+        newest(&c, first).is_some_and(|(v, tail)| v.version - tail.version >= entries as u64),
+        "nothing is trimmed"
+    );
 }

@@ -210,6 +210,10 @@ pub trait ObjectStore {
     fn poll_event(&mut self) -> Option<Event>;
     /// Space usage.
     fn statfs(&self) -> Statfs;
+    /// Most bytes of a transaction's operations, each counted with [`crate::Op::frame_bytes`]; more is `E2BIG`.
+    fn frame_max(&self) -> usize {
+        usize::MAX
+    }
     /// True while writes of clients that need space are to be refused, whatever the map says.
     fn is_short(&self) -> bool {
         false

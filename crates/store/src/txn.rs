@@ -1,5 +1,6 @@
 //! Transactions: ordered lists of changes that become durable as a whole or not at all.
 
+use crate::api::BLOCK;
 use crate::key::{Cid, Oid};
 use base::Eversion;
 use bytes::Bytes;
@@ -88,7 +89,46 @@ pub enum Op {
     DropKept { cid: Cid, to: Eversion },
 }
 
+/// Payload bytes of a record in the log beside those of its operations.
+pub(crate) const RECORD_BYTES: usize = 16;
+/// Payload bytes of a record per operation, besides the data of the operation.
+const OP_BYTES: usize = 256;
+/// Bytes of map per block in a record: the checksum, and in the worst case a run per block.
+const BLOCK_RECORD_BYTES: usize = 16;
+
 impl Op {
+    /// Upper bound on the bytes that the operation takes in a frame of a store's log; see
+    /// [`ObjectStore::frame_max`](crate::ObjectStore::frame_max).
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.cost().1
+    }
+
+    /// Upper bound on the blocks and log bytes of the operation.
+    pub(crate) fn cost(&self) -> (u64, usize) {
+        let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLOCK - off / BLOCK + 1 };
+        let pairs = |p: &[(Bytes, Bytes)]| p.iter().map(|(k, v)| k.len() + v.len() + 10).sum::<usize>();
+        let names = |o: &Oid| o.hobj.oid.len() + o.hobj.key.len() + o.hobj.nspace.len();
+        let (blocks, bytes) = match self {
+            Self::Write { off, data, .. } => (blocks(*off, data.len() as u64), 0),
+            Self::Zero { .. } => (2, 0),
+            Self::Truncate { .. } => (1, 0),
+            Self::CloneRange { dst_off, len, src, dst, .. } => {
+                (blocks(*dst_off, *len) * 2 + 2, 2 * (names(src) + names(dst)))
+            }
+            Self::Clone { src, dst, .. } | Self::Rename { src, dst, .. } => (0, names(src) + names(dst)),
+            Self::SetAttrs { attrs: p, .. } | Self::OmapSet { entries: p, .. } => (0, pairs(p)),
+            Self::RmAttr { name, .. } => (0, name.len()),
+            Self::OmapRmKeys { keys, .. } => (0, keys.iter().map(|k| k.len() + 10).sum()),
+            Self::OmapRmRange { first, last, .. } => (0, first.len() + last.len()),
+            Self::OmapSetHeader { header, .. } => (0, header.len()),
+            Self::LogAppend { entry, .. } => (0, entry.len()),
+            Self::PgInfo { info, .. } => (0, info.len()),
+            _ => (0, 0),
+        };
+        (blocks, OP_BYTES + bytes + self.oid().map_or(0, names) + blocks as usize * BLOCK_RECORD_BYTES)
+    }
+
     /// Collection that the operation changes.
     #[must_use]
     pub fn cid(&self) -> Cid {

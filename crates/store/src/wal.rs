@@ -216,6 +216,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_smallest_log_takes_what_the_table_of_sizes_says() {
+        use crate::layout::{DEVICE_BYTES_MIN, Layout, RINGS_MAX};
+        let (_, blocks) = Layout::of(DEVICE_BYTES_MIN).unwrap().ring(0, RINGS_MAX);
+        assert!(payload_max(blocks) - crate::txn::RECORD_BYTES >= base::sizes::FRAME_MIN);
+    }
+
+    #[test]
     fn frames_chain_and_wrap() {
         let mut ring = Ring {
             start: 100,

@@ -42,6 +42,12 @@ const PUSH_STOP: u8 = 51;
 /// Codes of [`Body::Piece`] and its answer.
 const PIECE: u8 = 53;
 const HEARD: u8 = 54;
+/// Code of [`Body::Activated`], and of the one without the size of a frame.
+const ACTIVATED: u8 = 55;
+const ACTIVATED_UNSIZED: u8 = 6;
+/// Codes of [`Body::ShardRead`] for a later page of a description, and of a page that is not the last one.
+const SHARD_READ_FROM: u8 = 56;
+const SHARD_DATA_PAGE: u8 = 57;
 /// Code of [`Body::Reserve`].
 const RESERVE: u8 = 42;
 
@@ -115,6 +121,8 @@ pub enum Body {
     Activated {
         /// Objects that the member lacks, with the versions it needs.
         missing: Vec<(HObject, Eversion)>,
+        /// Most metadata of a transaction that the member's log takes, in bytes; `u64::MAX` if it does not tell.
+        frame: u64,
     },
     /// Primary to members: the interval has started, or the PG is clean.
     Started {
@@ -267,6 +275,8 @@ pub enum Body {
         seq: u64,
         /// Also return the attributes of this object and its clones.
         family: Option<HObject>,
+        /// Begin the description with this clone, where the page before ended.
+        from: Option<HObject>,
         /// The ranges.
         items: Vec<ReadItem>,
     },
@@ -278,6 +288,8 @@ pub enum Body {
         n: u32,
         /// The object and its clones with their attributes, if the primary asked.
         family: Option<Vec<(HObject, Attrs)>>,
+        /// The description goes on with this clone.
+        more: Option<HObject>,
         /// The bytes of each range, or the error.
         found: Vec<Result<Bytes, Errno>>,
     },
@@ -364,8 +376,13 @@ impl Body {
                 w.blob(&info.to_blob());
                 records(&mut w, v);
             }
-            Self::Activated { missing } => {
-                w.u8(6);
+            Self::Activated { missing, frame } => {
+                if to.has(PeerFeatures::PAGES) {
+                    w.u8(ACTIVATED);
+                    w.u64(*frame);
+                } else {
+                    w.u8(ACTIVATED_UNSIZED);
+                }
                 versions(&mut w, missing);
             }
             Self::Started { history, clean } => {
@@ -468,24 +485,12 @@ impl Body {
                 w.u8(FAILED);
                 w.i32(*errno);
             }
-            Self::ShardRead { id, n, seq, family, items } => {
-                w.u8(SHARD_READ);
-                w.u64(*id);
-                w.u32(*n);
-                w.u64(*seq);
-                w.bool(family.is_some());
-                if let Some(head) = family {
-                    w.put(head);
+            Self::ShardRead { .. } => self.encode_shard_read(&mut w),
+            Self::ShardData { id, n, family, more, found } => {
+                if let Some(more) = more {
+                    w.u8(SHARD_DATA_PAGE);
+                    w.put(more);
                 }
-                w.seq(items.iter(), |w, i| {
-                    w.put(&i.oid);
-                    w.put(&i.version);
-                    w.put(&i.since);
-                    w.u64(i.off);
-                    w.u64(i.len);
-                });
-            }
-            Self::ShardData { id, n, family, found } => {
                 encode_shard_data(&mut w, &mut data, *id, *n, family.as_deref(), found);
             }
             Self::Rewind { since, records: v } => {
@@ -514,6 +519,34 @@ impl Body {
         (w.into_bytes(), data.join())
     }
 
+    fn encode_shard_read(&self, w: &mut Writer) {
+        let Self::ShardRead { id, n, seq, family, from, items } = self else { return };
+        if let Some(from) = from {
+            w.u8(SHARD_READ_FROM);
+            w.put(from);
+        }
+        w.u8(SHARD_READ);
+        w.u64(*id);
+        w.u32(*n);
+        w.u64(*seq);
+        w.bool(family.is_some());
+        if let Some(head) = family {
+            w.put(head);
+        }
+        w.seq(items.iter(), |w, i| {
+            w.put(&i.oid);
+            w.put(&i.version);
+            w.put(&i.since);
+            w.u64(i.off);
+            w.u64(i.len);
+        });
+    }
+
+    /// True for an encoded part of an object or of its description.
+    pub(crate) fn is_part(body: &Bytes) -> bool {
+        matches!(body.first(), Some(&(PUSH | SHARD_DATA | SHARD_DATA_BULK | SHARD_DATA_PAGE)))
+    }
+
     /// True for the beginning of an encoded [`Body::Activate`].
     pub(super) fn is_activate(begin: &Bytes) -> bool {
         begin.first() == Some(&ACTIVATE)
@@ -535,7 +568,16 @@ impl Body {
         let mut r = Reader::shared(body);
         let r = &mut r;
         let records = |r: &mut Reader<'_>| r.vec_with("log records", |r| r.blob());
-        Ok(match r.u8()? {
+        let (mut code, mut from, mut more) = (r.u8()?, None, None);
+        if code == SHARD_READ_FROM || code == SHARD_DATA_PAGE {
+            let inner = if code == SHARD_READ_FROM { &mut from } else { &mut more };
+            *inner = Some(r.get()?);
+            code = r.u8()?;
+        }
+        if from.is_some() && code != SHARD_READ || more.is_some() && !matches!(code, SHARD_DATA | SHARD_DATA_BULK) {
+            return Err(DecodeError::BadValue { what: "kind of a page", value: code.into() });
+        }
+        Ok(match code {
             1 => Self::Query,
             2 => Self::Notify {
                 info: info(r)?,
@@ -551,7 +593,10 @@ impl Body {
                 info: info(r)?,
                 records: records(r)?,
             },
-            6 => Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))? },
+            code @ (ACTIVATED | ACTIVATED_UNSIZED) => {
+                let frame = if code == ACTIVATED { r.u64()? } else { u64::MAX };
+                Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))?, frame }
+            }
             7 => Self::Started { history: Box::new(r.get()?), clean: r.bool()? },
             8 => {
                 let (first, seq, stable) = (r.u64()?, r.u64()?, r.u64()?);
@@ -595,6 +640,7 @@ impl Body {
                 n: r.u32()?,
                 seq: r.u64()?,
                 family: if r.bool()? { Some(r.get()?) } else { None },
+                from,
                 items: r.vec_with("runs of a shard", |r| {
                     let (oid, version, since) = (r.get()?, r.get()?, r.get()?);
                     Ok(ReadItem { oid, version, since, off: r.u64()?, len: r.u64()? })
@@ -616,7 +662,7 @@ impl Body {
                     }
                     errno => Ok(Err(errno)),
                 })?;
-                Self::ShardData { id, n, family, found }
+                Self::ShardData { id, n, family, more, found }
             }
             REWIND => Self::Rewind { since: r.get()?, records: records(r)? },
             GET_TOUCHED => Self::GetTouched { since: r.get()? },
@@ -747,6 +793,18 @@ mod tests {
     }
 
     #[test]
+    fn an_osd_without_pages_gets_and_sends_no_size() {
+        let b = Body::Activated { missing: Vec::new(), frame: 7 };
+        let (body, data) = b.encode_for(PeerFeatures::PARTS);
+        let cid = Cid::Pg(PgId::new(3, 1).into());
+        assert_eq!(body[0], ACTIVATED_UNSIZED);
+        let back = Body::decode(&body, &data, cid).unwrap();
+        assert_eq!(back, Body::Activated { missing: Vec::new(), frame: u64::MAX });
+        // A page of something else.
+        assert!(Body::decode(&[&[SHARD_READ_FROM][..], &[0; 80]].concat().into(), &Bytes::new(), cid).is_err());
+    }
+
+    #[test]
     fn bodies_round_trip_and_are_refused_when_cut() {
         let cid = Cid::Pg(PgId::new(3, 1).into());
         let head = HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head();
@@ -759,7 +817,7 @@ mod tests {
             Body::GetLog { last_update: v, les: Epoch(4), upto: Eversion::new(2, 3) },
             Body::Log { since: v, info: info.clone(), records: records.clone() },
             Body::Activate { les: Epoch(3), since: v, reset: true, info, records: records.clone() },
-            Body::Activated { missing: vec![(head.clone(), v)] },
+            Body::Activated { missing: vec![(head.clone(), v)], frame: 1 << 20 },
             Body::Started { history: Box::default(), clean: true },
             Body::Rewind { since: v, records: records.clone() },
             Body::Write { first: 5, seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
@@ -792,6 +850,7 @@ mod tests {
                 n: 2,
                 seq: 9,
                 family: Some(head.clone()),
+                from: None,
                 items: vec![ReadItem {
                     oid: head.clone(),
                     version: v,
@@ -804,6 +863,7 @@ mod tests {
                 id: 4,
                 n: 2,
                 family: Some(vec![(head.clone(), vec![(Bytes::from_static(b"_"), Bytes::from_static(b"oi"))])]),
+                more: None,
                 found: vec![Ok(Bytes::from_static(b"bytes")), Err(-5), Ok(Bytes::new())],
             },
             Body::Reserve(ReserveMsg::Granted { n: 2 }),
@@ -814,7 +874,18 @@ mod tests {
         ];
         let all: Vec<Body> = all.into_iter().chain(scrub_bodies(&head, v)).chain([Body::Failed { errno: 5 }]).collect();
         the_document_names_all(&all);
-        for b in all {
+        let pages = [
+            Body::ShardRead {
+                id: 4,
+                n: 2,
+                seq: 9,
+                family: Some(head.clone()),
+                from: Some(head.clone()),
+                items: Vec::new(),
+            },
+            Body::ShardData { id: 4, n: 2, family: Some(Vec::new()), more: Some(head.clone()), found: Vec::new() },
+        ];
+        for b in all.into_iter().chain(pages) {
             let (body, data) = b.encode();
             assert_eq!(Body::decode(&body, &data, cid).unwrap(), b);
             for n in 0..body.len() {

@@ -108,6 +108,9 @@ impl Disk {
 }
 
 impl ObjectStore for Disk {
+    fn frame_max(&self) -> usize {
+        self.metadata
+    }
     fn is_short(&self) -> bool {
         self.short
     }

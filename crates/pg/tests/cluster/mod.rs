@@ -136,6 +136,8 @@ pub struct Cluster {
     /// Kinds of messages between OSDs, by code, of which the next one is lost with its session, and those that were.
     pub loses: BTreeSet<u8>,
     pub lost: Vec<u8>,
+    /// Bytes by which the names of objects of [`Cluster::ask`] are longer.
+    pub pads: usize,
     /// True if the writes of [`Cluster::ask`] have the existing snapshots in their context.
     pub asks_in_snaps: bool,
     /// The snapshot that the reads of [`Cluster::ask`] read.
@@ -221,6 +223,7 @@ impl Cluster {
             lies: None,
             loses: BTreeSet::new(),
             lost: Vec::new(),
+            pads: 0,
             asks_in_snaps: false,
             asks_at: SnapId::HEAD,
             verbose: std::env::var("PG_TRACE").is_ok(),
@@ -836,7 +839,8 @@ impl Cluster {
     /// Sends a client's operation to an OSD; returns its number in [`Cluster::answers`].
     pub fn ask(&mut self, osd: i32, who: u64, object: usize, flags: u32, ops: Vec<OsdOp>) -> u64 {
         self.seq += 1;
-        let (tid, name, epoch) = (ASKED + self.seq, object_name(object), self.map().epoch);
+        let name = object_name(object) + &"x".repeat(self.pads);
+        let (tid, epoch) = (ASKED + self.seq, self.map().epoch);
         let write = ops.iter().any(|o| o.op.is_write());
         let pgid = self.spg(osd);
         let op = Box::new(OpRequest {

@@ -671,6 +671,11 @@ impl ObjectStore for Store {
         self.events.pop_front()
     }
 
+    fn frame_max(&self) -> usize {
+        // A record of its own in the frame.
+        self.log.ring.payload_max().saturating_sub(crate::txn::RECORD_BYTES)
+    }
+
     fn is_short(&self) -> bool {
         self.room.short
     }

@@ -12,40 +12,11 @@ use crate::shape::check_shape;
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
 
-/// Payload bytes of a record per operation, besides the data of the operation.
-const OP_BYTES: usize = 256;
-/// Bytes of map per block in a record: the checksum, and in the worst case a run per block.
-const BLOCK_RECORD_BYTES: usize = 16;
 /// Ring blocks that transactions never get: the checkpoint that frees the ring must be able to close a frame.
 pub(super) const RING_SLACK: u64 = 8;
 
 pub(super) fn refuse(errno: Errno, what: impl Into<String>) -> ReadError {
     ReadError::Io { what: what.into(), errno }
-}
-
-/// Upper bound on the blocks and log bytes of an operation.
-fn cost(op: &Op) -> (u64, usize) {
-    let blocks = |off: u64, len: u64| if len == 0 { 0 } else { (off + len - 1) / BLOCK - off / BLOCK + 1 };
-    let pairs = |p: &[(bytes::Bytes, bytes::Bytes)]| p.iter().map(|(k, v)| k.len() + v.len() + 10).sum::<usize>();
-    let names = |o: &Oid| o.hobj.oid.len() + o.hobj.key.len() + o.hobj.nspace.len();
-    let (blocks, bytes) = match op {
-        Op::Write { off, data, .. } => (blocks(*off, data.len() as u64), 0),
-        Op::Zero { .. } => (2, 0),
-        Op::Truncate { .. } => (1, 0),
-        Op::CloneRange { dst_off, len, src, dst, .. } => {
-            (blocks(*dst_off, *len) * 2 + 2, 2 * (names(src) + names(dst)))
-        }
-        Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => (0, names(src) + names(dst)),
-        Op::SetAttrs { attrs: p, .. } | Op::OmapSet { entries: p, .. } => (0, pairs(p)),
-        Op::RmAttr { name, .. } => (0, name.len()),
-        Op::OmapRmKeys { keys, .. } => (0, keys.iter().map(|k| k.len() + 10).sum()),
-        Op::OmapRmRange { first, last, .. } => (0, first.len() + last.len()),
-        Op::OmapSetHeader { header, .. } => (0, header.len()),
-        Op::LogAppend { entry, .. } => (0, entry.len()),
-        Op::PgInfo { info, .. } => (0, info.len()),
-        _ => (0, 0),
-    };
-    (blocks, OP_BYTES + bytes + op.oid().map_or(0, names) + blocks as usize * BLOCK_RECORD_BYTES)
 }
 
 /// Effect of a transaction on free space.
@@ -237,9 +208,9 @@ impl Store {
         let ranges = |c: &Coll| c.parts.iter().map(|p| (*p.range.start(), *p.range.end())).collect();
         check_shape(txn, find, has, |c, oid| c.family_of(oid).is_some(), ranges, |c| c.undo.records > 0)
             .map_err(|e| refuse(e, format!("transaction refused: {}", errno::name(e))))?;
-        let (mut blocks, mut bytes, mut edge) = (0, 16, false);
+        let (mut blocks, mut bytes, mut edge) = (0, crate::txn::RECORD_BYTES, false);
         for op in &txn.ops {
-            let c = cost(op);
+            let c = op.cost();
             blocks += c.0;
             bytes += c.1;
             edge |= needs_edges(op);

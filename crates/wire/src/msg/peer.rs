@@ -24,8 +24,10 @@ impl PeerFeatures {
     /// Bulk metadata in the data segment; logs, missing sets and attributes in parts; refused parts of pushes; numbered
     /// messages that are repeated until they are heard.
     pub const PARTS: Self = Self(1 << 55);
+    /// Members tell how large a transaction their log takes; descriptions of shards come in pages.
+    pub const PAGES: Self = Self(1 << 54);
     /// All that this build understands.
-    pub const OURS: Self = Self::PARTS;
+    pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0);
     /// The bits of a feature mask that are reserved for this.
     const MASK: u64 = 0x7f << 49;
 

@@ -20,6 +20,9 @@ use bytes::Bytes;
 use store::{ObjectStore, Op, Tag};
 use wire::msg::PeerFeatures;
 
+/// Bytes that the info of a PG takes in a transaction of a member, beside those of a write.
+const INFO_BYTES: usize = 4 << 10;
+
 /// The changes of one transaction for each copy.
 #[derive(Debug)]
 pub(in crate::pg) enum Spread {
@@ -95,11 +98,28 @@ impl Pg {
         spread: &Spread,
         deferred: Option<&Deferred>,
     ) -> Step<Sent> {
-        let encode = |first: u64, records: &[Bytes], ops: &[Op], to: PeerFeatures| {
+        let fits = |ops: &[Op], records: &[Bytes], m: &(Bytes, Bytes), frame: u64| {
+            // The most that such a message may need, by number and length of names.
+            let little = ops.len() <= 64 && m.0.len() + m.1.len() <= 64 << 10;
+            if little && frame >= 1 << 20 || frame == u64::MAX {
+                return true;
+            }
+            let record = |r: &Bytes| Op::LogAppend { cid: self.cid, version: Eversion::default(), entry: r.clone() };
+            let records = records.iter().map(|r| record(r).frame_bytes());
+            let need = ops.iter().map(Op::frame_bytes).chain(records).sum::<usize>() + INFO_BYTES;
+            if need as u64 > frame {
+                tracing::info!(pg = %self.cfg.spg, need, frame, "a write exceeds what the log of a member takes at once; it is refused");
+            }
+            need as u64 <= frame
+        };
+        let encode = |first: u64, records: &[Bytes], ops: &[Op], to: PeerFeatures, frame: u64| {
             let m = encode_write(first, seq, self.stable_at_members(), trim, records, ops, to).ok_or_else(|| {
                 tracing::error!(pg = %self.cfg.spg, "a write has an operation that can't be sent to other OSDs; it fails");
                 Stop::Errno(EIO)
             })?;
+            if !fits(ops, records, &m, frame) {
+                return Err(E2BIG.into());
+            }
             if may_be_sent(&m) {
                 return Ok(m);
             }
@@ -107,7 +127,9 @@ impl Pg {
             Err(E2BIG.into())
         };
         match spread {
-            Spread::Same(ops) => encode(seq, records, ops, self.features_of_members()).map(Sent::Same),
+            Spread::Same(ops) => {
+                encode(seq, records, ops, self.features_of_members(), self.frame_of_members()).map(Sent::Same)
+            }
             Spread::Shards(all) => {
                 let mut each = Vec::with_capacity(self.peers.members.keys().count());
                 for (p, m) in self.peers.members.iter() {
@@ -118,13 +140,14 @@ impl Pg {
                     let own = usize::try_from(p.shard.0).ok().and_then(|at| all.get(at));
                     let own = own.map_or(&[][..], |o| o);
                     if m.sent + 1 >= seq {
-                        each.push((*p, encode(seq, records, own, self.features(*p))?));
+                        each.push((*p, encode(seq, records, own, self.features(*p), m.frame())?));
                         continue;
                     }
                     let (mut before, mut ops) = self.deferred_since(m.sent);
                     before.extend(records.iter().cloned());
                     ops.extend_from_slice(own);
-                    each.push((*p, encode(m.sent + 1, &before, &ops, self.features(*p))?));
+                    // The deferred writes are accepted already.
+                    each.push((*p, encode(m.sent + 1, &before, &ops, self.features(*p), u64::MAX)?));
                 }
                 Ok(Sent::Each(each))
             }

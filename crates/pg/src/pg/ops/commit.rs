@@ -295,7 +295,9 @@ impl Pg {
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
-                self.tell_encoded(o, m);
+                if !self.is_sent_again(o) {
+                    self.tell_encoded(o, m);
+                }
                 if let Some(to) = self.peers.members.get_mut(&o) {
                     to.sent = seq;
                 }
@@ -552,11 +554,18 @@ impl Pg {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
         let before = m.acked;
         m.acked = before.max(seq.min(m.sent));
-        let now_acked = m.acked;
+        let (now_acked, again) = (m.acked, m.again.is_some());
+        let mut bytes = 0;
         for u in self.peers.unacked.iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= now_acked) {
+            if again {
+                bytes += u.bytes(from);
+            }
             u.full.has(from);
         }
         self.count_acked();
+        if again {
+            self.go_on_again(from, bytes);
+        }
         self.finish_commits(now, store, out);
         self.writes_settled();
     }
@@ -659,7 +668,7 @@ impl Pg {
                     self.merged_part(rest, now, store, out);
                 }
             }
-            Action::MemberReady(to) => self.tell_activated(to),
+            Action::MemberReady(to) => self.tell_activated(to, store),
             Action::Rewound(to) => self.notify(to, now),
             Action::WriteDurable { to, seq } => self.write_durable(to, seq),
             Action::PushDurable { from, id, n, last, background, head } => {

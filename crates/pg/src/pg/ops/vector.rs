@@ -364,11 +364,11 @@ impl Pg {
                 self.reply_when_durable(req, reply, timing);
                 return Ok(Ran::Finished(Verdict::Submitted));
             }
-            // Nothing was changed. The device is too small for frames of the size that the table of sizes has.
+            // Nothing was changed. A device is too small for frames of the size that the table of sizes has.
             Err(Stop::Errno(E2BIG)) => {
                 tracing::info!(
                     pg = %self.cfg.spg, object = %head, client = %req.client,
-                    "request refused: its metadata exceeds what a frame of this OSD's log or a message takes"
+                    "request refused: its metadata exceeds what a log of the PG's OSDs or a message takes at once"
                 );
                 return Err(EMSGSIZE.into());
             }

@@ -428,10 +428,12 @@ impl Pg {
         self.check_activated(now, store, out);
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
     pub(in crate::pg) fn take_activated(
         &mut self,
         from: PeerId,
         missing: Vec<(HObject, Eversion)>,
+        frame: u64,
         now: Now,
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
@@ -442,6 +444,7 @@ impl Pg {
         }
         m.activated = true;
         m.activate = None;
+        m.frame = (frame < u64::MAX).then_some(frame);
         m.missing = missing.into_iter().collect();
         self.check_activated(now, store, out);
     }

@@ -416,9 +416,9 @@ impl Pg {
         if has { last_update } else { self.log.last_before(les) }
     }
 
-    /// Answers `Activate` when it is durable, with the objects that this member lacks.
-    pub(in crate::pg) fn tell_activated(&mut self, to: PeerId) {
+    /// Answers `Activate` when it is durable, with the objects that this member lacks and what its log takes at once.
+    pub(in crate::pg) fn tell_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {
         let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
-        self.tell(to, &Body::Activated { missing });
+        self.tell(to, &Body::Activated { missing, frame: store.frame_max() as u64 });
     }
 }

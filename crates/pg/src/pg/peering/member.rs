@@ -134,9 +134,19 @@ impl Pg {
                 self.peers.apply.push_front(front);
                 Verdict::Park(Stage::Reading)
             }
+            Err(Stop::Errno(ENOSPC)) if matches!(front, Apply::Push { .. }) => {
+                // What comes behind may make room. The sender repeats the part.
+                if let Apply::Push { from, id, n, head, .. } = &front {
+                    tracing::warn!(pg = %self.cfg.spg, object = %head, "no space for a part of an object; recovery waits for it");
+                    self.peers.incoming.dropped(*from, *id, *n, head);
+                }
+                self.stop_filling();
+                self.peers.applying = false;
+                Verdict::Done
+            }
             Err(Stop::Errno(ENOSPC)) => {
                 // The primary waits, and so do its clients. Tried again at the next tick.
-                tracing::warn!(pg = %self.cfg.spg, "no space to apply a write or push of the primary; the PG waits for it");
+                tracing::warn!(pg = %self.cfg.spg, "no space to apply a write of the primary; the PG waits for it");
                 self.peers.apply.push_front(front);
                 self.peers.applying = false;
                 self.apply_stuck = true;
@@ -269,10 +279,22 @@ impl Pg {
 
     /// Everything of an object there is here.
     pub(in crate::pg) fn family(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Oid>> {
-        let first = Oid { generation: 0, ..Oid::new(head.at_snap(SnapId(0))) };
+        self.family_from(id, head, None, FAMILY_MAX, store)
+    }
+
+    /// The first `most` of them, at clone `from` or beyond.
+    pub(in crate::pg) fn family_from(
+        &self,
+        id: u64,
+        head: &HObject,
+        from: Option<&HObject>,
+        most: usize,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Vec<Oid>> {
+        let first = from.filter(|f| f.head() == *head).cloned().unwrap_or_else(|| head.at_snap(SnapId(0)));
         let tag = self.tag(id);
         let mut all = Vec::new();
-        let mut from = first;
+        let mut from = Oid { generation: 0, ..Oid::new(first) };
         loop {
             let (page, next) = store.list(tag, self.cid, &from, None, 64)?;
             for o in page {
@@ -285,7 +307,7 @@ impl Pg {
                 all.push(o);
             }
             match next {
-                Some(n) if all.len() < FAMILY_MAX => from = n,
+                Some(n) if all.len() < most => from = n,
                 _ => return Ok(all),
             }
         }

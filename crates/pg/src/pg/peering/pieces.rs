@@ -7,9 +7,10 @@
 //!  2. The receiver handles a message when all its pieces are there. It answers the last one only if it has taken the
 //!     message, and handles a repetition of it once more or not at all: all these messages may come twice, and in any
 //!     order.
-//!  3. OSDs without [`PeerFeatures::PARTS`] get no pieces.
+//!  3. Of the messages with several pieces, [`PIECES_SENT_MAX`] are on their way to a receiver at once; others wait.
+//!  4. OSDs without [`PeerFeatures::PARTS`] get no pieces.
 
-use crate::limits::{LONG_MESSAGE_MAX, PIECE_BYTES, PIECES_DONE, PIECES_OPEN_MAX};
+use crate::limits::{LONG_MESSAGE_MAX, PIECE_BYTES, PIECES_DONE, PIECES_OPEN_MAX, PIECES_SENT_MAX};
 use crate::peer::{Body, Place};
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
@@ -23,11 +24,18 @@ use wire::msg::{MPgPeer, PeerFeatures};
 struct Sending {
     message: (Bytes, Bytes),
     n: u32,
+    /// Others to the same receiver go first.
+    waits: bool,
 }
 
 impl Sending {
     fn place(&self, id: u64) -> Place {
         Place { id, n: self.n, body: self.message.0.len() as u64, data: self.message.1.len() as u64 }
+    }
+
+    /// True if the message has several pieces.
+    fn is_long(&self) -> bool {
+        self.place(0).of() > 1
     }
 
     /// The piece that is in flight.
@@ -109,6 +117,17 @@ impl Pieces {
         Ok(Some((joined(body), joined(data))))
     }
 
+    /// Begins a message that waited, if fewer are being sent to that receiver than may be.
+    fn begin_waiting(&mut self, to: PeerId) -> Option<(Bytes, Bytes)> {
+        let of_receiver = (to, 0)..=(to, u64::MAX);
+        if self.sending.range(of_receiver.clone()).filter(|(_, s)| s.is_long() && !s.waits).count() >= PIECES_SENT_MAX {
+            return None;
+        }
+        let ((_, id), s) = self.sending.range_mut(of_receiver).find(|(_, s)| s.waits)?;
+        s.waits = false;
+        s.piece(*id)
+    }
+
     /// Frees the nodes of maps that are empty: each would hold a kilobyte in every idle PG.
     fn shrink(&mut self) {
         if self.sending.is_empty() {
@@ -169,14 +188,18 @@ impl Pg {
                 && head(&s.message.0) == head(&message.0)
                 && s.message.1.len() == message.1.len()
         };
-        let long = message.0.len() > PIECE_BYTES;
         let p = &mut *self.peers.pieces;
-        if long && p.sending.range((to, 0)..=(to, u64::MAX)).any(|(_, s)| same(s)) {
-            return;
+        let mut s = Sending { message: message.clone(), n: 0, waits: false };
+        if s.is_long() {
+            let others = || p.sending.range((to, 0)..=(to, u64::MAX)).filter(|(_, s)| s.is_long());
+            if others().any(|(_, s)| same(s)) {
+                return;
+            }
+            s.waits = others().count() >= PIECES_SENT_MAX;
         }
         p.newest += 1;
-        let (id, s) = (p.newest, Sending { message, n: 0 });
-        let piece = s.piece(id);
+        let id = p.newest;
+        let piece = s.piece(id).filter(|_| !s.waits);
         p.sending.insert((to, id), s);
         if let Some(piece) = piece {
             self.tell_encoded(to, piece);
@@ -185,7 +208,8 @@ impl Pg {
 
     /// The pieces that are in flight, to be sent again.
     pub(in crate::pg) fn unheard_pieces(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
-        self.peers.pieces.sending.iter().filter_map(|((p, id), s)| Some((*p, s.piece(*id)?))).collect()
+        let sent = self.peers.pieces.sending.iter().filter(|(_, s)| !s.waits);
+        sent.filter_map(|((p, id), s)| Some((*p, s.piece(*id)?))).collect()
     }
 
     /// The receiver has all pieces before `next`.
@@ -198,6 +222,10 @@ impl Pg {
         if u64::from(next) >= s.place(id).of() {
             p.sending.remove(&(from, id));
             p.shrink();
+            let next = p.begin_waiting(from);
+            if let Some(piece) = next {
+                self.tell_encoded(from, piece);
+            }
             return;
         }
         s.n = next;
@@ -259,9 +287,11 @@ impl Pg {
     }
 }
 
-/// True if a message with this body and data goes in pieces, if the receiver takes them.
+/// True if a message with this body and data goes in pieces, if the receiver takes them. A write does not, since later
+/// ones must not overtake it.
 pub(in crate::pg) fn is_long(m: &MPgPeer) -> bool {
-    m.body.len() > 2 * PIECE_BYTES || m.data.len() > MPgPeer::DATA_MAX
+    let most = if Body::is_part(&m.body) { 2 * PIECE_BYTES } else { MPgPeer::DATA_MAX };
+    m.body.len() > 2 * PIECE_BYTES || m.data.len() > most
 }
 
 #[cfg(test)]
@@ -279,7 +309,7 @@ mod tests {
         let from = PeerId::from(OsdId(1));
         for (body, data) in [(0, 0), (1, 0), (PIECE_BYTES, 1), (PIECE_BYTES + 1, PIECE_BYTES), (3 * PIECE_BYTES, 0)] {
             let message = all(body, data);
-            let mut s = Sending { message: message.clone(), n: 0 };
+            let mut s = Sending { message: message.clone(), n: 0, waits: false };
             let mut p = Pieces::default();
             let of = s.place(7).of();
             for n in 0..of {

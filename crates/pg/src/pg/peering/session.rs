@@ -17,13 +17,15 @@ use crate::per_peer::PerPeer;
 use crate::pg::backend::Sent;
 use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::ec::fetch::ShardAsk;
+use crate::pg::backend::ec::read::Page;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::peering::pieces::{Pieces, is_long};
+use crate::pg::peering::resend::Again;
 use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
-use crate::pg::recovery::pull_push::{PullJob, PushJob, Pushing};
+use crate::pg::recovery::pull_push::{PullJob, Pushing};
 use crate::pg::recovery::reserve::{Lent, Reservation};
 use crate::pg::recovery::unfound::Lost;
 use crate::pg::recovery::unreadable::Damage;
@@ -33,8 +35,10 @@ use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
 use base::OsdId;
+use base::sizes::FRAME_MIN;
 use base::{Eversion, HObject, Mono, Now};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ObjectStore, Op};
@@ -51,10 +55,23 @@ pub(in crate::pg) struct Member {
     pub sent: u64,
     /// Writes up to this number are durable there.
     pub acked: u64,
+    /// The value of `acked` at the last repetition.
+    pub seen: u64,
+    /// Writes that are being sent again. Later ones wait for them.
+    pub again: Option<Again>,
+    /// Most metadata of a transaction that the member's log takes, in bytes, if the member told it.
+    pub frame: Option<u64>,
     /// Objects that the member lacks.
     pub missing: BTreeMap<HObject, Eversion>,
     /// Progress of the backfill, if the member is a target.
     pub backfill: Option<Box<Backfill>>,
+}
+
+impl Member {
+    /// Most metadata of a transaction that the member's log takes, in bytes; unbounded if the member did not tell.
+    pub(in crate::pg) fn frame(&self) -> u64 {
+        self.frame.map_or(u64::MAX, |f| f.max(FRAME_MIN as u64))
+    }
 }
 
 /// A write that some member has not acknowledged.
@@ -182,6 +199,11 @@ impl Pg {
         all.fold(PeerFeatures::OURS, PeerFeatures::and)
     }
 
+    /// Most metadata of a transaction that the logs of all members take.
+    pub(in crate::pg) fn frame_of_members(&self) -> u64 {
+        self.peers.members.values().map(Member::frame).min().unwrap_or(u64::MAX)
+    }
+
     pub(in crate::pg) fn tell_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
         self.tell_on(Lane::Data, to, encoded);
     }
@@ -262,7 +284,7 @@ impl Pg {
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
                 if self.peers.member {
-                    return self.tell_activated(from);
+                    return self.tell_activated(from, store);
                 }
                 if self.merging {
                     return;
@@ -308,7 +330,7 @@ impl Pg {
             }
             Body::Failed { errno } if leads => self.take_failed(from, errno, now, store, out),
             Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
-            Body::Activated { missing } if leads => self.take_activated(from, missing, now, store, out),
+            Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, now, store, out),
             Body::WriteAck { seq } if leads => self.take_ack(from, seq, now, store, out),
             Body::Lacks { objects } if leads => self.members_lost(from, objects, now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
@@ -316,10 +338,12 @@ impl Pg {
             Body::Heard { id, next } => self.take_heard(from, id, next),
             Body::PushStop { id, n, again } => self.push_refused(from, id, n, again),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
-            Body::ShardRead { id, n, seq, family, items } if from_primary => {
-                self.take_shard_read(ShardAsk { to: from, id, n, seq, family, items });
+            Body::ShardRead { id, n, seq, family, from: begin, items } if from_primary => {
+                self.take_shard_read(ShardAsk { to: from, id, n, seq, family, from: begin, items });
             }
-            Body::ShardData { id, n, family, found } if leads => self.take_shard_data(from, id, n, family, found),
+            Body::ShardData { id, n, family, more, found } if leads => {
+                self.take_shard_data(from, id, n, family.map(|of| Page { of, more }), found);
+            }
             Body::Have { heads } if from_primary => {
                 self.start_work(Work::Have { to: from, heads }, None, now, store, out);
             }
@@ -438,14 +462,14 @@ impl Pg {
             }
             _ => {}
         }
+        let reset = only.is_some();
+        let members: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().filter(|o| to(*o)).collect();
+        for o in &members {
+            messages.extend(self.writes_again(*o, reset).into_iter().map(|m| (*o, m)));
+        }
         for (o, m) in self.peers.members.iter().filter(|(o, _)| to(**o)) {
             if let Some(a) = &m.activate {
                 messages.push((*o, a.clone()));
-            }
-            for u in self.peers.unacked.iter().filter(|u| u.seq > m.acked) {
-                let bare = u.bare_for.contains(o);
-                let body = if bare { u.bare.as_ref() } else { u.full.to(*o) };
-                messages.extend(body.map(|b| (*o, b.clone())));
             }
             if let Some(Backfill { asked: Some((begin, end)), .. }) = m.backfill.as_deref() {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
@@ -470,14 +494,7 @@ impl Pg {
                 messages.push((o, Body::Pull { head: head.clone(), need, urgent }.encode()));
             }
         }
-        for id in self.peers.pushes.keys() {
-            if let Some(Work::Push(j)) = self.plans.get(id).map(|p| &p.work)
-                && let PushJob { to: o, sent: Some(part), .. } = &**j
-                && to(*o)
-            {
-                messages.push((*o, part.clone()));
-            }
-        }
+        messages.extend(self.parts_sent().filter(|(o, _)| to(*o) && !self.is_sent_again(*o)));
         messages.extend(self.unanswered_places().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.unanswered_lost().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));

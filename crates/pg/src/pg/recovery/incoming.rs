@@ -112,6 +112,13 @@ impl Incoming {
         }
     }
 
+    /// Notes that part `n` could not be applied and is expected again.
+    pub(in crate::pg) fn dropped(&mut self, from: PeerId, id: u64, n: u32, head: &HObject) {
+        if let Some(o) = self.open.get_mut(&(from, id)).filter(|o| o.head == *head) {
+            o.next = o.next.min(n.max(o.durable));
+        }
+    }
+
     /// Forgets the pushes of senders that are not `here`. A later process of the same OSD numbers its pushes anew.
     pub(in crate::pg) fn keep_senders(&mut self, here: impl Fn(PeerId) -> bool) {
         self.open.retain(|(p, _), _| here(*p));
@@ -170,6 +177,10 @@ mod tests {
         assert_eq!(i.take(osd(1), 7, 2, &a), Answer::Again, "part 1 is lost");
         assert_eq!(i.take(osd(1), 7, 0, &a), Answer::Apply, "it begins anew");
         i.durable(osd(1), 7, 0, false, &a);
+        // There was no space for a part: it is taken when it comes again.
+        assert_eq!((i.take(osd(1), 7, 1, &a), i.take(osd(1), 7, 1, &a)), (Answer::Apply, Answer::Later));
+        i.dropped(osd(1), 7, 1, &a);
+        assert_eq!((i.take(osd(1), 7, 0, &a), i.take(osd(1), 7, 1, &a)), (Answer::Acknowledge, Answer::Apply));
         // The sender gave that push up and begins another one.
         assert_eq!(i.take(osd(1), 8, 0, &a), Answer::Apply);
         assert_eq!(i.take(osd(1), 7, 1, &a), Answer::Again);

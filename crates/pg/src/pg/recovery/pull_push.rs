@@ -78,8 +78,10 @@ pub(in crate::pg) struct PushJob {
     urgent: bool,
     /// The object and its clones in this store, once listed.
     objects: Option<Vec<Oid>>,
-    /// For shards: the object and its clones, as another shard described them.
+    /// For shards: a page of the object and its clones, as another shard described them.
     pub family: Option<Vec<Described>>,
+    /// The clone with which the next page begins.
+    pub more: Option<HObject>,
     pub at: usize,
     pub cursor: Cursor,
     n: u32,
@@ -98,7 +100,7 @@ pub(in crate::pg) struct PushJob {
 impl PushJob {
     /// Goes back to before the first part.
     fn begin_anew(&mut self) {
-        (self.objects, self.family, self.sent) = (None, None, None);
+        (self.objects, self.family, self.more, self.sent) = (None, None, None, None);
         (self.at, self.cursor, self.n, self.keys) = (0, Cursor::Start, 0, 0);
         (self.last, self.acked) = (false, false);
     }
@@ -464,6 +466,7 @@ impl Pg {
             urgent: asked.is_some_and(|(_, urgent)| urgent),
             objects: None,
             family: None,
+            more: None,
             at: 0,
             cursor: Cursor::Start,
             n: 0,
@@ -584,7 +587,9 @@ impl Pg {
                 }
                 let (to, urgent) = (job.to, job.urgent || self.peers.urgent.contains(&job.head));
                 let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
-                self.tell_on(lane, to, part);
+                if !self.is_sent_again(to) {
+                    self.tell_on(lane, to, part);
+                }
                 Verdict::Park(Stage::Recovering)
             }
             Ok(None) => {

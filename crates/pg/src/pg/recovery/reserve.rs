@@ -363,6 +363,13 @@ impl Pg {
         }
     }
 
+    /// As a member without space for a part of an object: gives the place back, so that the primary waits and reports it.
+    pub(in crate::pg) fn stop_filling(&mut self) {
+        if let Some(Lent { to, n, .. }) = self.peers.lent.take() {
+            self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+        }
+    }
+
     /// True if this OSD exceeds `backfillfull_ratio`, or would with `bytes` in place of the present copy.
     fn has_no_space_for(&self, bytes: u64, store: &dyn ObjectStore) -> bool {
         let Some(map) = &self.map else { return false };

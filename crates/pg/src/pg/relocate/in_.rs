@@ -252,10 +252,10 @@ impl Pg {
         (self.created_told, self.forced) = (created_told, forced);
         self.info_dirty = true;
         (self.stamps, self.others) = (m.stamps, m.others);
-        let member = |acked| Member { activated: true, acked, ..Member::default() };
+        let member = |acked, frame| Member { activated: true, acked, frame, ..Member::default() };
         self.peers = Peers {
             self_activated: m.leads,
-            members: m.members.into_iter().map(|o| (o, member(m.seq))).collect(),
+            members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
             seq: m.seq,
             told_stable: m.told_stable,
             clean: m.leads,

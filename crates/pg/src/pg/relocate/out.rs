@@ -44,7 +44,8 @@ pub(crate) struct MemberState {
     pub(in crate::pg) leads: bool,
     pub(in crate::pg) bits: u32,
     pub(in crate::pg) others: Vec<OsdId>,
-    pub(in crate::pg) members: Vec<PeerId>,
+    /// The members, each with what its log takes at once.
+    pub(in crate::pg) members: Vec<(PeerId, Option<u64>)>,
     pub(in crate::pg) seq: u64,
     pub(in crate::pg) told_stable: u64,
     pub(in crate::pg) next_write: u64,
@@ -560,7 +561,7 @@ impl Pg {
                 leads: self.state == State::Active,
                 bits: self.bits,
                 others: self.others.clone(),
-                members: p.members.keys().copied().collect(),
+                members: p.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
                 seq: p.seq,
                 told_stable: p.told_stable,
                 next_write: p.next_write,

@@ -90,7 +90,9 @@ impl Pg {
             if let Some(to) = self.peers.members.get_mut(&p) {
                 to.sent = seq;
             }
-            self.tell_encoded(p, m);
+            if !self.is_sent_again(p) {
+                self.tell_encoded(p, m);
+            }
         }
     }
 

@@ -10,9 +10,10 @@
 //!     An answer to an earlier question of the same plan is not accepted either.
 //!  3. A shard counts its object as lost only after an error of its own store, never because of an invalid question.
 
-use super::read::{Described, ShardReads, Wanted};
+use super::read::{Page, ShardReads, Wanted};
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
+use crate::limits::{DESCRIBE_BYTES, DESCRIBE_OBJECTS, FAMILY_MAX};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::peer::{Body, ReadItem};
 use crate::pg::Pg;
@@ -25,6 +26,7 @@ use base::{HObject, Now};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid};
+use wire::msg::PeerFeatures;
 
 /// The open questions of one plan to other shards.
 #[derive(Debug, Default)]
@@ -44,6 +46,8 @@ pub(in crate::pg) struct ShardAsk {
     /// The shard answers after it has applied writes up to this number.
     pub seq: u64,
     pub family: Option<HObject>,
+    /// The clone with which the wanted page of the description begins.
+    pub from: Option<HObject>,
     pub items: Vec<ReadItem>,
 }
 
@@ -103,7 +107,10 @@ impl Pg {
             self.counters.shard_reads += items.len() as u64;
             let family = family.clone().filter(|_| describes == Some(p));
             let seq = self.peers.members.get(&p).map_or(self.peers.seq, |m| m.sent);
-            let m = Body::ShardRead { id: plan.id, n, seq, family, items }.encode();
+            // An OSD that knows no pages describes all, and what is known is left out of its answer.
+            let pages = self.understands(p, PeerFeatures::PAGES);
+            let from = reads.family_from.clone().filter(|_| family.is_some() && pages);
+            let m = Body::ShardRead { id: plan.id, n, seq, family, from, items }.encode();
             open.insert(p, (m.clone(), wanted));
             self.tell_encoded(p, m);
         }
@@ -159,7 +166,7 @@ impl Pg {
         from: PeerId,
         id: u64,
         n: u32,
-        family: Option<Vec<Described>>,
+        family: Option<Page>,
         found: Vec<Result<Bytes, Errno>>,
     ) {
         let Some(asked) = self.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
@@ -174,7 +181,12 @@ impl Pg {
             match family {
                 None if describes => drop(reads.cannot_tell.insert(from)),
                 None => {}
-                told => reads.family = told,
+                Some(mut told) => {
+                    told.of.retain(|(h, _)| reads.family_from.as_ref().is_none_or(|from| h >= from));
+                    // A page that brings nothing would be asked for again and again.
+                    told.more = told.more.filter(|m| told.of.last().is_some_and(|(h, _)| m > h));
+                    reads.family = Some(told);
+                }
             }
             let all = wanted.iter().zip(found.into_iter().map(Some).chain(std::iter::repeat_with(|| None)));
             for (w, r) in all {
@@ -232,11 +244,12 @@ impl Pg {
                 }
             }
         }
+        let pages = self.understands(ask.to, PeerFeatures::PAGES);
         let family = match &ask.family {
             None => None,
             // This shard has nothing of the object, or an older version.
             Some(head) if self.missing.contains_key(head) || *head > self.info.last_backfill => None,
-            Some(head) => match self.describe(id, head, store) {
+            Some(head) => match self.describe(id, head, ask.from.as_ref(), pages, store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
@@ -245,7 +258,8 @@ impl Pg {
                 }
             },
         };
-        self.tell(ask.to, &Body::ShardData { id: ask.id, n: ask.n, family, found });
+        let (family, more) = family.map_or((None, None), |p: Page| (Some(p.of), p.more));
+        self.tell(ask.to, &Body::ShardData { id: ask.id, n: ask.n, family, more, found });
         Verdict::Done
     }
 
@@ -272,12 +286,26 @@ impl Pg {
         if b.len() as u64 == item.len { Ok(b) } else { Err(EIO.into()) }
     }
 
-    /// The object and its clones in this store, with their attributes.
-    pub(in crate::pg) fn describe(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Described>> {
-        let mut all = Vec::new();
-        for oid in self.family(id, head, store)? {
-            all.push((oid.hobj.clone(), store.attrs(self.tag(id), self.cid, &oid)?));
+    /// The object and its clones in this store with their attributes, from clone `from` on: all, or a page.
+    pub(in crate::pg) fn describe(
+        &self,
+        id: u64,
+        head: &HObject,
+        from: Option<&HObject>,
+        pages: bool,
+        store: &mut dyn ObjectStore,
+    ) -> Step<Page> {
+        let (mut page, mut bytes) = (Page::default(), 0);
+        let most = if pages { DESCRIBE_OBJECTS } else { FAMILY_MAX };
+        for oid in self.family_from(id, head, from, most + 1, store)? {
+            if pages && (page.of.len() >= most || bytes >= DESCRIBE_BYTES) {
+                page.more = Some(oid.hobj);
+                break;
+            }
+            let attrs = store.attrs(self.tag(id), self.cid, &oid)?;
+            bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+            page.of.push((oid.hobj, attrs));
         }
-        Ok(all)
+        Ok(page)
     }
 }

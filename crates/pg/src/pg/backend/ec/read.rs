@@ -32,7 +32,15 @@ pub(crate) struct Wanted {
 pub(in crate::pg) type Holders = BTreeMap<usize, SmallVec<[PeerId; 2]>>;
 
 /// An object with its attributes, as another shard reports it.
-pub(in crate::pg) type Described = (HObject, Vec<(Bytes, Bytes)>);
+pub(crate) type Described = (HObject, Vec<(Bytes, Bytes)>);
+
+/// A page of an object and its clones, in the order of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub of: Vec<Described>,
+    /// The clone with which the next page begins.
+    pub more: Option<HObject>,
+}
 
 /// The shard reads of a plan; see the module.
 #[derive(Debug)]
@@ -50,9 +58,11 @@ pub(crate) struct ShardReads {
     /// Versions of the bytes in `have`, until it is known whether the objects still have them.
     before: BTreeMap<HObject, Eversion>,
     pub wanted: Vec<Wanted>,
-    /// The object and its clones as another shard reported them, if this OSD lacks the object.
-    pub family: Option<Vec<Described>>,
+    /// A page of the object and its clones as another shard reported them, if this OSD lacks the object.
+    pub family: Option<Page>,
     pub wants_family: bool,
+    /// The clone with which the wanted page begins; `None`: the first one.
+    pub family_from: Option<HObject>,
     /// Copies that were asked for the object and its clones, and lack the object, too.
     pub cannot_tell: BTreeSet<PeerId>,
 }
@@ -71,6 +81,7 @@ impl ShardReads {
             wanted: Vec::new(),
             family: None,
             wants_family: false,
+            family_from: None,
             cannot_tell: BTreeSet::new(),
         }
     }

@@ -50,20 +50,21 @@ impl Pg {
         let tag = self.tag(id);
         let shard = usize::try_from(job.to.shard.0).map_err(|_| EIO)?;
         if job.family.is_none() {
-            let family = if self.missing.contains_key(&job.head) {
+            let page = if self.missing.contains_key(&job.head) {
                 match reads.family.take() {
                     Some(f) => f,
                     // No copy knows the needed version.
                     None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
                     None => {
                         reads.wants_family = true;
+                        reads.family_from = job.more.clone();
                         return Err(Stop::Wait);
                     }
                 }
             } else {
-                self.describe(id, &job.head, store)?
+                self.describe(id, &job.head, job.more.as_ref(), true, store)?
             };
-            job.family = Some(family);
+            (job.family, job.more) = (Some(page.of), page.more);
         }
         let family: &[Described] = job.family.as_deref().unwrap_or_default();
         // A removed object has no bytes.
@@ -132,7 +133,11 @@ impl Pg {
             cursor = Cursor::Start;
         }
         reads.clear();
-        job.last = at >= family.len();
+        let ended = at >= family.len();
+        job.last = ended && job.more.is_none();
+        if ended && !job.last {
+            (job.family, at) = (None, 0);
+        }
         job.at = at;
         job.cursor = cursor;
         Ok(ops)
