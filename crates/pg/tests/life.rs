@@ -347,7 +347,7 @@ fn the_host_hears_of_operations_that_go_to_another_primary() {
         sent.push(r.msg.tid);
         w.pg.handle(Event::Op(Box::new(r)), w.now, &mut w.store, &mut out);
     }
-    assert_eq!(lost(&out), []);
+    assert!(lost(&out).is_empty());
     w.view.mapping.acting = vec![OsdId(2)];
     w.view.mapping.acting_primary = OsdId(2);
     w.view.epoch = w.view.epoch.next();
