@@ -46,3 +46,11 @@ printed() { grep -q '^S3: ' "$W/up.out"; }
 wait_for 120 printed || { cat up.out; tail -n 30 belemnite-data/log/rgw.a.log; exit 1; }
 curl -fs "$(sed -n 's/^S3: *//p' up.out)" | grep -q ListAllMyBuckets
 echo "$n commands of the document did what they say"
+
+# The service of docs/operate/one-machine.md, with this build's program.
+if command -v systemd-analyze >/dev/null; then
+  sed -n '/^    # .*\/belemnite.service$/,/^[^ ]/s/^    //p' "$ROOT/docs/operate/one-machine.md" |
+    sed "s|^ExecStart=[^ ]*|ExecStart=$BIN|" >"$W/belemnite.service"
+  grep -q "^ExecStart=$BIN up" "$W/belemnite.service"
+  systemd-analyze verify "$W/belemnite.service"
+fi
