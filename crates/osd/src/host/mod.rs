@@ -614,6 +614,25 @@ async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<Cont
     }
 }
 
+/// What the OSD says of itself when it boots.
+fn identity(s: &Start, osd_fsid: Uuid) -> Identity {
+    let o = &s.options;
+    let place = || vec![format!("host={}", hostname()), "root=default".to_owned()];
+    Identity {
+        whoami: o.whoami,
+        fsid: o.fsid,
+        osd_fsid,
+        addrs: s.addrs.clone(),
+        hostname: hostname(),
+        crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
+        device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
+        crush_update_on_start: o.crush_update_on_start,
+        peer_features: PeerFeatures::OURS,
+        crush_location: o.crush_location.clone().unwrap_or_else(place),
+        metadata: metadata(s),
+    }
+}
+
 async fn start_control(
     s: &Arc<Start>,
     net: &Net,
@@ -629,24 +648,8 @@ async fn start_control(
     if sb.whoami != o.whoami {
         return Err(OsdError::Store(format!("the store belongs to {}, not {}", sb.whoami, o.whoami)));
     }
-    let identity = Identity {
-        whoami: o.whoami,
-        fsid: o.fsid,
-        osd_fsid: sb.osd_fsid,
-        addrs: s.addrs.clone(),
-        hostname: hostname(),
-        crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
-        device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
-        crush_update_on_start: o.crush_update_on_start,
-        peer_features: PeerFeatures::OURS,
-        crush_location: o
-            .crush_location
-            .clone()
-            .unwrap_or_else(|| vec![format!("host={}", hostname()), "root=default".to_owned()]),
-        metadata: metadata(s),
-    };
     let mon = MonSession::new(o.mons.clone(), seed, hostname()).of_cluster(Some(o.fsid));
-    let core = Control::new(identity, mon, maps, sb, seed);
+    let core = Control::new(identity(s, sb.osd_fsid), mon, maps, sb, seed);
     let feed = core.feed();
     let answering = Rc::new(Answering::default());
     answering.fsid.set(o.fsid);
