@@ -1,6 +1,6 @@
 //! Do writes go on when two OSDs lose each other, or a disk does not answer, and is each OSD marked down at most once?
 //!
-//! Bounds of virtual time: 40 s after a cut, 15 s after a disk stopped. A planted bug shows that each oracle sees.
+//! Bounds of virtual time: 40 s after a cut, 20 s after a disk stopped. A planted bug shows that each oracle sees.
 
 use base::planted::{Bug, plant};
 use sim::grey::{Grey, Shape};
@@ -9,7 +9,7 @@ use sim::queue::{SEC, Time};
 /// Longest time until writes go on after a link was cut.
 const CUT: Time = 40 * SEC;
 /// The same after a disk stopped.
-const STUCK: Time = 15 * SEC;
+const STUCK: Time = 20 * SEC;
 /// The same after all came back.
 const WAIT: Time = 5 * SEC;
 
