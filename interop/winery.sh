@@ -36,6 +36,7 @@ rbd_client() {
     RBD_CLIENT=librbd
     /usr/bin/python3 -c 'import fuse, rados, rbd' || { echo "needs python3-fuse and python3-rbd"; exit 77; }
     ln -s "$ROOT/interop/py/rbd_mapper.py" "$W/bin/rbd"
+    export RBD_MAPPER_DIR=$W/mapped
   fi
   export PATH=$W/bin:$PATH
 }

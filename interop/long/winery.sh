@@ -21,7 +21,7 @@ mount --bind "$(readlink -f found)" venv
 rm found
 packages=$(echo "$W"/venv/lib/python3*/site-packages)
 cat >sudoers <<S
-Defaults env_keep += "CEPH_CONF RBD_DEVICE_GROUP RBD_UNMAP_LAZILY"
+Defaults env_keep += "CEPH_CONF RBD_DEVICE_GROUP RBD_UNMAP_LAZILY RBD_MAPPER_DIR"
 Defaults secure_path = "$W/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 root ALL = (ALL) ALL
 postgres ALL = (root) NOPASSWD: ALL

@@ -9,7 +9,7 @@ Other map options, which are the kernel's, are ignored. Needs root, /dev/fuse, t
 python3-fuse, python3-rbd and ceph-common. Python is the system's, not that of a virtual environment. `rbd device
 unmap-all` removes everything that was mapped.
 
-State is in /run/rbd-mapper: for each mapped device a directory with the mounted file, its log and `state`.
+State is in RBD_MAPPER_DIR (default /run/rbd-mapper): for each mapped device a directory with the mounted file, its log and `state`.
 """
 import os
 import shutil
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 REAL = os.environ.get('REAL_RBD', '/usr/bin/rbd')
-STATE = '/run/rbd-mapper'
+STATE = os.environ.get('RBD_MAPPER_DIR', '/run/rbd-mapper')
 DEVICES = '/dev/rbd'
 
 
