@@ -11,8 +11,10 @@ use history::Osd;
 use std::time::Instant;
 
 /// The kinds of work, with what does one round of each.
-const KINDS: [(&str, fn(&mut Osd)); 3] =
-    [("change", Osd::change_map), ("peering", Osd::peer), ("idle", Osd::idle_second)];
+/// A kind of change, and its name.
+type Kind = (&'static str, fn(&mut Osd));
+
+const KINDS: [Kind; 3] = [("change", Osd::change_map), ("peering", Osd::peer), ("idle", Osd::idle_second)];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! What the monitor is told, and asked, before daemons start: OSDs that are new, keys, and the file system.
+//! Commands to the monitor before daemons start: new OSDs, keys, and the file system.
 
 use super::cluster::Programs;
 use super::layout::Layout;

@@ -1,6 +1,6 @@
 //! The HTTP endpoint of the module `prometheus`: `GET /metrics`.
 //!
-//! It listens while the module is enabled (`ceph mgr module enable prometheus`) on `mgr/prometheus/server_addr` and
+//! The endpoint listens while the module is enabled (`ceph mgr module enable prometheus`) on `mgr/prometheus/server_addr` and
 //! `server_port`, by default port 9283 of the monitor's own address. Requests need no key, as with Ceph's module, so the
 //! address should be one of the cluster's network. Each connection has one request, a bound on its bytes, and a time.
 

@@ -219,7 +219,7 @@ fn set_apart(all: &[Vec<PeerId>]) -> Vec<OsdId> {
     let mut want: Vec<OsdId> = all.iter().map(|v| v.first().map_or(OsdId::NONE, |p| p.osd)).collect();
     for (place, there) in all.iter().enumerate() {
         let osd = want.get(place).copied().filter(|o| *o != OsdId::NONE);
-        if !osd.is_some_and(|o| want.iter().filter(|x| **x == o).count() > 1) {
+        if osd.is_none_or(|o| want.iter().filter(|x| **x == o).count() <= 1) {
             continue;
         }
         let other = there.iter().map(|p| p.osd).find(|o| !want.contains(o));
