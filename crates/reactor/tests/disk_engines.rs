@@ -291,3 +291,28 @@ fn a_second_opener_and_foreign_content_are_refused() {
     assert!(disk::prepare(&p, None, true).is_ok());
     std::fs::remove_file(&p).unwrap();
 }
+
+/// `DISK_BLOCK_DEVICE` names a device of 16 MiB or more that the test may overwrite, such as a loop device.
+#[test]
+fn ranges_of_a_block_device_are_discarded_beside_other_requests() {
+    let Some(p) = std::env::var_os("DISK_BLOCK_DEVICE").map(PathBuf::from) else { return };
+    for thread in [false, true] {
+        runtime().block_on(async {
+            let mut disk = Disk::new(disk::prepare(&p, None, true).unwrap(), thread).unwrap();
+            let (mut reads, mut seen) = (BTreeMap::new(), 0);
+            let write = IoKind::Write { off: 1 << 20, bufs: vec![page(7, 512)] };
+            disk.submit(IoRequest { id: IoId(1), kind: write });
+            disk.submit(IoRequest { id: IoId(2), kind: IoKind::Flush });
+            run(&mut disk, &mut reads, &mut seen, 2).await;
+            disk.submit(IoRequest { id: IoId(3), kind: IoKind::Discard { off: 1 << 20, len: 1 << 20 } });
+            disk.submit(IoRequest { id: IoId(4), kind: IoKind::Read { off: 2 << 20, len: 4096 } });
+            reads.insert(IoId(4), vec![7]);
+            run(&mut disk, &mut reads, &mut seen, 4).await;
+            // A loop device reads zeros after that.
+            reads.insert(IoId(5), vec![0]);
+            disk.submit(IoRequest { id: IoId(5), kind: IoKind::Read { off: 1 << 20, len: 4096 } });
+            run(&mut disk, &mut reads, &mut seen, 5).await;
+            assert!(reads.is_empty(), "{thread}");
+        });
+    }
+}

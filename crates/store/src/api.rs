@@ -143,7 +143,8 @@ pub trait ObjectStore {
     /// Data of `[off, off + len)`, cut at the object's end. Holes read as zeros.
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError>;
     /// Like [`ObjectStore::read`], and what is on the device is read there even if the store has it in memory: for
-    /// scrub, which looks for rot. Holds for the tag until its release.
+    /// scrub, which looks for rot. Data whose write is still in flight comes from memory: a scrub of it verifies
+    /// memory only. Holds for the tag until its release.
     fn read_device(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
         self.read(tag, cid, oid, off, len)
     }

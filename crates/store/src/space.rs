@@ -83,6 +83,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// Bytes of memory of the bitmap.
+    pub(crate) fn mem(&self) -> usize {
+        let more = self.extensions.iter().filter_map(OnceLock::get).map(|e| e.words.len()).sum::<usize>();
+        (self.words.len() + more) * 8
+    }
+
     /// Space in which all blocks are free.
     pub(crate) fn new(start: u64, end: u64) -> Self {
         let group_blocks = (1 << ((end - start) / GROUPS).max(1).ilog2()).clamp(GROUP_BLOCKS_MIN, GROUP_BLOCKS_MAX);

@@ -300,3 +300,140 @@ fn a_walk_through_a_large_omap_is_not_repeated_for_each_leaf() {
     assert!(reads > 600, "{reads}: most was in memory");
     assert!(repeated <= 30, "{repeated} times repeated for {reads} page reads");
 }
+
+/// Removes or clears an omap of many leaves in a store that has none of them in memory.
+fn visits_to_drop(entries: u64, clear: bool) -> (u64, u64, u64) {
+    let mut dev = Sparse { bytes: 1 << 30, blocks: HashMap::new() };
+    let how = FormatOptions { uuid: Uuid([5; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &how).unwrap();
+    // Small pages, so that there are as many as in a large omap.
+    let cfg = Config { kids_max: 8, ..Config::default() };
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    let (cid, oid) = (cid(0), oid(0));
+    together(&mut s, &mut dev, vec![Transaction { ops: vec![Op::MakeCollection { cid, bits: 0 }] }]);
+    let value = Bytes::from(vec![7; 1000]);
+    let key = |i: u64| Bytes::from(format!("{i:016x}"));
+    for page in 0..entries / 500 {
+        let entries = (page * 500..(page + 1) * 500).map(|i| (key(i), value.clone())).collect();
+        together(&mut s, &mut dev, vec![Transaction { ops: vec![Op::OmapSet { cid, oid: oid.clone(), entries }] }]);
+    }
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    drop(s);
+    let mut s = engine::open(&mut dev, &cfg).unwrap().remove(0);
+    let before = s.counters();
+    let op = if clear { Op::OmapClear { cid, oid: oid.clone() } } else { Op::Remove { cid, oid: oid.clone() } };
+    let txn = Transaction { ops: vec![op] };
+    let mut rounds = 0;
+    while let Err(e) = s.prepare(Tag(1), &txn) {
+        assert_eq!(e, ReadError::Wait);
+        rounds += 1;
+        drive(&mut s, &mut dev);
+    }
+    s.submit(Tag(1), txn);
+    drive(&mut s, &mut dev);
+    assert_eq!(s.collection_usage(cid), (u64::from(clear), 0, 0));
+    let visits = s.counters().visits - before.visits;
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    s.check(&mut dev).unwrap();
+    (visits, rounds, s.counters().page_reads - before.page_reads)
+}
+
+/// Dropping an omap costs in proportion to its leaves, and the pages above them are brought many at a time.
+#[test]
+fn dropping_a_large_omap_looks_at_each_leaf_a_few_times() {
+    for clear in [false, true] {
+        let (small, large) = (visits_to_drop(4_000, clear), visits_to_drop(16_000, clear));
+        // Leaves have about eight entries of this size.
+        assert!(large.0 <= 4 * 16_000 / 8 && large.0 <= 5 * small.0, "{small:?} {large:?}");
+        assert!(large.1 <= small.1 + 3, "rounds: {small:?} {large:?}");
+    }
+}
+
+/// A device that counts reads, and of which one block does not read.
+struct Counting {
+    dev: Sparse,
+    reads: Vec<(u64, u64)>,
+    bad: Option<u64>,
+}
+
+impl Device for Counting {
+    fn bytes(&self) -> u64 {
+        self.dev.bytes
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        self.reads.extend(ranges.iter().map(|(off, len)| (off / BLOCK, len / BLOCK)));
+        let bad = |(off, len): &(u64, u64)| self.bad.is_some_and(|b| (off / BLOCK..(off + len) / BLOCK).contains(&b));
+        let bad: Vec<bool> = ranges.iter().map(bad).collect();
+        let all = self.dev.read_many(ranges);
+        all.into_iter().zip(bad).map(|(r, bad)| if bad { Err(base::errno::EIO) } else { r }).collect()
+    }
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        self.dev.write(off, data)
+    }
+    fn flush(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// Every second block of an object was overwritten. The blocks that stayed are read with those in between, unless one
+/// of these is unreadable.
+#[test]
+fn neighbouring_runs_of_an_object_in_pieces_are_read_together() {
+    const N: u64 = 64;
+    let dev = Sparse { bytes: 1 << 30, blocks: HashMap::new() };
+    let mut dev = Counting { dev, reads: Vec::new(), bad: None };
+    let how = FormatOptions { uuid: Uuid([6; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &how).unwrap();
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    let (cid, oid) = (cid(0), oid(0));
+    let whole: Vec<u8> = (0..N * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();
+    let mut ops = vec![Op::MakeCollection { cid, bits: 0 }];
+    ops.push(Op::Write { cid, oid: oid.clone(), off: 0, data: whole.clone().into() });
+    submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
+    let mut want = whole;
+    for b in (0..N).step_by(2) {
+        let data = Bytes::from(vec![200; BLOCK as usize]);
+        want[(b * BLOCK) as usize..((b + 1) * BLOCK) as usize].copy_from_slice(&data);
+        let op = Op::Write { cid, oid: oid.clone(), off: b * BLOCK, data };
+        submit(&mut s, &mut dev, Tag(2), Transaction { ops: vec![op] }).unwrap();
+    }
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    let mut look = |bad: Option<u64>| {
+        dev.bad = None;
+        let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+        (dev.bad, dev.reads) = (bad, Vec::new());
+        let got = loop {
+            match s.read(Tag(3), cid, &oid, 0, N * BLOCK) {
+                Err(ReadError::Wait) => drive(&mut s, &mut dev),
+                r => break r.unwrap(),
+            }
+        };
+        assert!(got == want);
+        std::mem::take(&mut dev.reads)
+    };
+    let reads = look(None);
+    // Pages of metadata have one block each.
+    let merged = *reads.iter().max_by_key(|(_, n)| *n).unwrap();
+    assert!(merged.1 >= N - 2 && reads.len() < 12, "{reads:?}");
+    // A block that belongs to the object's past.
+    let gap = (merged.0..merged.0 + merged.1).nth(if merged.1 == N { 2 } else { 1 }).unwrap();
+    let apart = look(Some(gap));
+    assert!(apart.len() > N as usize / 2, "{apart:?}");
+}
+
+/// The map of used blocks and the bitmap count in the memory for metadata.
+#[test]
+fn maps_of_a_large_device_leave_less_memory_for_pages() {
+    let memory = |bytes: u64| {
+        let mut dev = Sparse { bytes, blocks: HashMap::new() };
+        let how = FormatOptions { uuid: Uuid([8; 16]), reactors: 1, labels: Default::default() };
+        engine::format(&mut dev, &how).unwrap();
+        engine::open(&mut dev, &Config::default()).unwrap().remove(0).meta_memory()
+    };
+    let (small, large) = (memory(1 << 30), memory(1 << 40));
+    // A bit for each block.
+    assert!(large >= small + (31 << 20) && large < small + (40 << 20), "{small} {large}");
+}

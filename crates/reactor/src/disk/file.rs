@@ -212,8 +212,22 @@ impl DiskFile {
         Some((holes, s.f_bavail.saturating_mul(s.f_frsize)))
     }
 
+    /// True for a block device.
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.file.metadata().is_ok_and(|m| m.file_type().is_block_device())
+    }
+
     /// Gives a range back to the file system or device. Error: that of the system.
     pub fn discard(&self, off: u64, len: u64) -> Result<(), Errno> {
+        if self.is_block() {
+            // Punching a hole into a device writes zeros, or fails.
+            const BLKDISCARD: libc::c_ulong = 0x1277;
+            let range = [off, len];
+            // SAFETY: the call reads two words of ours.
+            let r = unsafe { libc::ioctl(self.raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+            return if r == 0 { Ok(()) } else { Err(errno(&io::Error::last_os_error())) };
+        }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: plain system call on a descriptor we own; no memory is passed.
         let r = unsafe { libc::fallocate(self.raw_fd(), mode, off as libc::off_t, len as libc::off_t) };

@@ -20,8 +20,8 @@ use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use tokio::io::unix::AsyncFd;
 
 /// Entries of the submission queue; the completion queue has twice as many.
@@ -73,6 +73,42 @@ struct Inner {
     plan: Planner,
     io: Kernel,
     queue: VecDeque<IoRequest>,
+    /// On a block device: discards go through a thread, since a ring of an older kernel has none for devices.
+    discards: Option<Discards>,
+}
+
+/// The thread that discards ranges of a block device. It ends with this value.
+struct Discards {
+    to: mpsc::Sender<(IoId, u64, u64)>,
+    done: Arc<Mutex<Vec<IoCompletion>>>,
+}
+
+impl Discards {
+    /// Starts the thread; it raises `event` for each completion.
+    fn start(file: DiskFile, event: OwnedFd) -> io::Result<Self> {
+        let (to, ranges) = mpsc::channel::<(IoId, u64, u64)>();
+        let done: Arc<Mutex<Vec<IoCompletion>>> = Arc::default();
+        let list = done.clone();
+        std::thread::Builder::new().name("discard".into()).spawn(move || {
+            for (id, off, len) in ranges {
+                let result = file.discard(off, len).map(|()| Bytes::new());
+                list.lock().unwrap_or_else(PoisonError::into_inner).push(IoCompletion { id, result });
+                raise(event.as_raw_fd());
+            }
+        })?;
+        Ok(Self { to, done })
+    }
+
+    fn done(&self) -> MutexGuard<'_, Vec<IoCompletion>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Raises an eventfd, which wakes the engine's task.
+fn raise(event: RawFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight bytes of ours, to a descriptor that we own. If it is full it is readable already.
+    unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
 /// The ring and the requests given to the kernel.
@@ -81,6 +117,8 @@ struct Kernel {
     flights: slab::Slab<Flight>,
     /// Entries pushed and not yet submitted.
     pushed: usize,
+    /// Completions off the queue that are not handled: slots and results.
+    ended: VecDeque<(usize, i32)>,
     early: Vec<IoCompletion>,
     /// Error of a ring that can't be used any more.
     dead: Option<Errno>,
@@ -115,8 +153,10 @@ impl Uring {
         };
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         let flights = slab::Slab::with_capacity(64);
-        let io = Kernel { ring, flights, pushed: 0, early: Vec::new(), dead: None, abandoned: false };
-        let inner = Inner { plan: Planner::new(file.syncs_all()), io, queue: VecDeque::new() };
+        let (ended, early) = (VecDeque::new(), Vec::new());
+        let io = Kernel { ring, flights, pushed: 0, ended, early, dead: None, abandoned: false };
+        let discards = if file.is_block() { Some(Discards::start(file.another()?, event.try_clone()?)?) } else { None };
+        let inner = Inner { plan: Planner::new(file.syncs_all()), io, queue: VecDeque::new(), discards };
         Ok(Self { inner: RefCell::new(inner), event: AsyncFd::new(event)?, _file: file, _own: own })
     }
 
@@ -134,9 +174,7 @@ impl Uring {
         i.enter();
         if i.io.dead.is_some() && !i.io.early.is_empty() {
             // Raises the eventfd in place of the kernel, for completions that the engine made itself.
-            let one = 1u64.to_ne_bytes();
-            // SAFETY: eight bytes of ours, to a descriptor that we own. If it is full it is readable already.
-            unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            raise(self.event.as_raw_fd());
         }
     }
 
@@ -156,7 +194,8 @@ impl Uring {
     pub(super) async fn ready(&self) {
         {
             let mut i = self.inner.borrow_mut();
-            if !i.io.early.is_empty() || !i.io.ring.completion().is_empty() {
+            let discarded = i.discards.as_ref().is_some_and(|d| !d.done().is_empty());
+            if discarded || !i.io.early.is_empty() || !i.io.ended.is_empty() || !i.io.ring.completion().is_empty() {
                 return;
             }
         }
@@ -175,6 +214,9 @@ impl Uring {
             i.start(r);
         }
         i.enter();
+        if let Some(d) = &i.discards {
+            out.append(&mut d.done());
+        }
         out.append(&mut i.io.early);
     }
 }
@@ -198,7 +240,15 @@ impl Inner {
             }
             IoKind::Flush => return self.plan.flush(r.id, |s| self.io.step(s)),
             IoKind::Read { off, len } => Op::Read { off, buf: AlignedBuf::dirty(len as usize) },
-            IoKind::Discard { off, len } => Op::Discard { off, len },
+            IoKind::Discard { off, len } => {
+                if let Some(d) = &self.discards {
+                    if d.to.send((r.id, off, len)).is_err() {
+                        self.io.end(r.id, Err(EIO));
+                    }
+                    return;
+                }
+                Op::Discard { off, len }
+            }
         };
         self.plan.let_go(|s| self.io.step(s));
         let key = self.io.flights.insert(Flight { id: r.id, op, done: 0, sent: false, since: clock::now().mono });
@@ -241,7 +291,8 @@ impl Inner {
 
     fn reap(&mut self) {
         loop {
-            let next = self.io.ring.completion().next().map(|c| (c.user_data() as usize, c.result()));
+            let early = self.io.ended.pop_front();
+            let next = early.or_else(|| self.io.ring.completion().next().map(|c| (c.user_data() as usize, c.result())));
             let Some((key, result)) = next else { return };
             self.completed(key, result);
         }
@@ -345,9 +396,19 @@ impl Kernel {
                 self.pushed += 1;
                 return;
             }
-            // The submission queue is full: submit it and try again.
-            self.submit();
+            // The submission queue is full: submit it and try again. A kernel without memory for more requests takes
+            // some when others end.
+            if !self.submit() && !self.collect() {
+                std::thread::yield_now();
+            }
         }
+    }
+
+    /// Takes completions off the queue, to be handled when the present one is. False if there are none.
+    fn collect(&mut self) -> bool {
+        let n = self.ended.len();
+        self.ended.extend(self.ring.completion().map(|c| (c.user_data() as usize, c.result())));
+        self.ended.len() > n
     }
 
     /// Submits the pushed entries. Returns false if the kernel wants completions reaped first.
@@ -411,6 +472,9 @@ impl Drop for Uring {
             // The kernel may still write to these buffers when the device answers.
             return std::mem::forget(std::mem::take(&mut io.flights));
         }
+        for (key, _) in io.ended.drain(..) {
+            io.flights.try_remove(key);
+        }
         // Buffers must outlive their use by the kernel: wait for all requests in flight.
         while !io.flights.is_empty() {
             if io.ring.submit_and_wait(1).is_err() {
@@ -430,6 +494,38 @@ impl Drop for Uring {
 mod tests {
     use super::super::{Disk, Engine, prepare};
     use super::*;
+
+    /// Completions that are taken off the queue while requests are pushed are handled later.
+    #[test]
+    fn completions_taken_early_are_handled_in_the_next_poll() {
+        let p = std::env::temp_dir().join(format!("belemnite-early-ring-{}", std::process::id()));
+        let _ = std::fs::remove_file(&p);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let disk = Disk::new(prepare(&p, Some(16 << 20), false).unwrap(), false).unwrap();
+            let Engine::Uring(u) = &disk.engine else { return };
+            for id in 0..8 {
+                disk.submit(IoRequest { id: IoId(id), kind: IoKind::Read { off: id * 4096, len: 4096 } });
+            }
+            disk.flush_submissions();
+            disk.ready().await;
+            assert!(u.inner.borrow_mut().io.collect());
+            let mut done = Vec::new();
+            while done.len() < 8 {
+                disk.ready().await;
+                disk.poll(&mut done);
+            }
+            assert!(done.iter().all(|c| c.result.is_ok()), "{done:?}");
+            // Two more of which one is never polled for: dropping the engine waits for neither twice.
+            for id in 8..10 {
+                disk.submit(IoRequest { id: IoId(id), kind: IoKind::Read { off: 0, len: 4096 } });
+            }
+            disk.flush_submissions();
+            disk.ready().await;
+            u.inner.borrow_mut().io.collect();
+        });
+        std::fs::remove_file(&p).unwrap();
+    }
 
     /// If the kernel refuses to go on with a ring, every waiting and every later request ends with an error.
     #[test]

@@ -202,6 +202,8 @@ pub struct Counters {
     /// Most steps of one turn besides metadata pages: runs entered into the map of used blocks, its pages given
     /// places, runs released.
     pub turn_steps_max: u64,
+    /// Kids of inner pages of the trees that were looked at to bring or drop ranges of leaves.
+    pub visits: u64,
     /// Words of the free-space bitmap and groups of blocks examined to find free blocks.
     pub searched: u64,
 }
@@ -302,7 +304,7 @@ impl Store {
     /// Counters of this store.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters { visits: self.meta.visits, ..self.counters }
     }
 
     /// Frees memory that is kept for later use, including this thread's buffers. For an idle thread.
@@ -484,15 +486,23 @@ impl Store {
         ((r.start + r.head.pos) * BLOCK, n * BLOCK)
     }
 
-    /// Bytes of memory for metadata, including pages being read. Buffers of a checkpoint are extra
+    /// Bytes of memory for metadata, including pages being read, the map of used blocks and a share of the bitmap. Buffers of a checkpoint are extra
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes
+        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes + self.maps_memory()
+    }
+
+    /// Bytes of memory of the map of used blocks, with a share of the bitmap of free blocks.
+    fn maps_memory(&self) -> usize {
+        self.meta.alloc.used.mem() + self.space.mem() / usize::from(self.cfg.reactors.max(1))
     }
 
     fn evict(&mut self) {
-        self.meta.evict(self.cfg.meta_bytes.saturating_sub(self.needs.loading_bytes + self.meta.staging.bytes()));
+        // Pages keep half of the memory on devices with large maps.
+        let maps = self.maps_memory().min(self.cfg.meta_bytes / 2);
+        let others = self.needs.loading_bytes + self.meta.staging.bytes() + maps;
+        self.meta.evict(self.cfg.meta_bytes.saturating_sub(others));
     }
 
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {

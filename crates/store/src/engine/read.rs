@@ -33,6 +33,8 @@ struct Pin {
     n: u32,
     /// `None` until the read has completed.
     data: Option<Result<Bytes, Errno>>,
+    /// The run has blocks that the plan did not ask for.
+    gaps: bool,
 }
 
 /// Runs of blocks read for a plan, by first block. Runs do not overlap: only missing blocks are read.
@@ -47,6 +49,11 @@ impl Pins {
     }
 }
 
+/// Runs of missing blocks from which on neighbours are read together.
+const MERGE_RUNS: usize = 8;
+/// Most blocks between two such neighbours (32 KiB).
+const MERGE_GAP: u64 = 8;
+
 /// State of a tag until its release.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -59,6 +66,8 @@ pub(super) struct Plan {
     pub(super) brought: usize,
     pub(super) let_in: bool,
     retries: u8,
+    /// Runs are read apart, because a read with blocks in between has failed.
+    apart: bool,
     /// Data comes from the device even if it is in memory.
     pub(super) from_device: bool,
     /// Slot of the object that was read last, so that a repeated plan need not look it up.
@@ -140,13 +149,13 @@ impl Store {
     }
 
     /// Starts a read for a plan.
-    fn fetch(&mut self, tag: Tag, first: u64, n: u64) {
+    fn fetch(&mut self, tag: Tag, first: u64, n: u64, gaps: bool) {
         let mut at = first;
         while at < first + n {
             let k = (first + n - at).min(READ_BLOCKS_MAX) as u32;
             let p = self.plan(tag);
             p.outstanding += 1;
-            p.pins.0.insert(at, Pin { n: k, data: None });
+            p.pins.0.insert(at, Pin { n: k, data: None, gaps });
             let plan = p.id;
             self.counters.reads += 1;
             let kind = IoKind::Read { off: at * BLOCK, len: k * BLOCK as u32 };
@@ -168,6 +177,12 @@ impl Store {
             if let Some((first, pin)) = p.pins.of(phys) {
                 match &pin.data {
                     None => return Resident::Missing(true),
+                    // The block in between may be the unreadable one.
+                    Some(Err(_)) if pin.gaps => {
+                        p.pins.0.remove(&first);
+                        p.apart = true;
+                        return Resident::Missing(false);
+                    }
                     Some(Err(e)) => return Resident::Bad(*e, "read failed"),
                     Some(Ok(d)) => {
                         let at = ((phys - first) * BLOCK) as usize;
@@ -202,23 +217,40 @@ impl Store {
         let p = self.plan(tag);
         let phys = ptr.phys();
         if p.pins.of(phys).is_none() {
-            p.pins.0.insert(phys, Pin { n: 1, data: Some(Ok(data)) });
+            p.pins.0.insert(phys, Pin { n: 1, data: Some(Ok(data)), gaps: false });
         }
     }
 
-    /// Starts reads for runs of blocks and returns `Wait`. Objects that share blocks may miss the same ones.
+    /// Starts reads for runs of blocks and returns `Wait`. Objects that share blocks may miss the same ones. Of many runs,
+    /// neighbours are read together: each request costs more than the blocks in between.
     pub(super) fn wait_for(&mut self, tag: Tag, mut missing: Vec<(u64, u32)>) -> ReadError {
         missing.sort_unstable();
-        let mut next = 0;
+        let many = missing.len() >= MERGE_RUNS && self.plans.get(&tag).is_none_or(|p| !p.apart);
+        let mut run: Option<(u64, u64, bool)> = None;
         for (first, n) in missing {
             let end = first + u64::from(n);
-            let first = first.max(next);
-            next = next.max(end);
-            if first < end {
-                self.fetch(tag, first, end - first);
+            match &mut run {
+                Some(r) if first <= r.1 => r.1 = r.1.max(end),
+                Some(r) if many && first - r.1 <= MERGE_GAP && !self.has_pins(tag, r.1, first) => {
+                    (r.1, r.2) = (end, true);
+                }
+                _ => {
+                    if let Some((first, end, gaps)) = run.replace((first, end, false)) {
+                        self.fetch(tag, first, end - first, gaps);
+                    }
+                }
             }
         }
+        if let Some((first, end, gaps)) = run {
+            self.fetch(tag, first, end - first, gaps);
+        }
         ReadError::Wait
+    }
+
+    /// True if a plan has read blocks of a range.
+    fn has_pins(&self, tag: Tag, first: u64, end: u64) -> bool {
+        let Some(p) = self.plans.get(&tag) else { return false };
+        p.pins.of(first).is_some() || p.pins.0.range(first..end).next().is_some()
     }
 
     /// Error for an object that has lost part of its map or omap.
@@ -289,7 +321,7 @@ impl Store {
             if let Some(b) = self.cached_run(tag, birth, b0, map) {
                 return Some(Ok(b));
             }
-            self.fetch(tag, ptr.phys(), n);
+            self.fetch(tag, ptr.phys(), n, false);
             return Some(Err(ReadError::Wait));
         };
         let (first, pin) = p.pins.of(ptr.phys()).filter(|(first, p)| ptr.phys() + n <= first + u64::from(p.n))?;

@@ -72,6 +72,7 @@ impl Cache {
         let page = Page {
             uniq: self.uniq,
             parent,
+            slot: 0,
             shard,
             level,
             used: true,

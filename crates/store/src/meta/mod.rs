@@ -88,6 +88,8 @@ pub(crate) struct Meta {
     /// [`PAGE_STEPS`](page::PAGE_STEPS) for each page that became dirty and has to be brought. A few bytes of
     /// log may need a thousand steps.
     pub(crate) steps: u64,
+    /// Kids of inner pages that were looked at to bring or drop ranges of leaves.
+    pub(crate) visits: u64,
     scratch: Vec<u8>,
     /// True during replay: a block is marked as used when a record refers to it.
     pub(crate) replay: bool,
@@ -116,6 +118,7 @@ impl Meta {
             empty: Vec::new(),
             bad: None,
             steps: 0,
+            visits: 0,
             scratch: Vec::new(),
             replay: true,
             salvage: None,

@@ -83,6 +83,8 @@ pub(crate) struct Page {
     pub(crate) uniq: u64,
     /// Slot of the page above, or `NONE`: the shard's root.
     pub(crate) parent: u32,
+    /// Index among the kids of the page above, as of the last look.
+    pub(crate) slot: u32,
     pub(crate) shard: u8,
     /// Levels above the leaves; 0 for a leaf.
     pub(crate) level: u8,
@@ -260,15 +262,19 @@ impl Meta {
             *late = Late::default();
         }
         let old = std::mem::replace(&mut p.loc, loc.clone());
-        let (parent, shard, level) = (p.parent, p.shard, p.level);
+        let (parent, shard, level, slot) = (p.parent, p.shard, p.level, p.slot);
         self.alloc.replaced(&old.runs);
         match self.inner_mut(parent) {
             Some(n) => {
-                if let Some(k) = n.kids.iter_mut().find(|k| k.page == id) {
+                let at = n.index(id, slot);
+                if let Some((at, k)) = at.and_then(|at| Some((at, n.kids.get_mut(at)?))) {
                     (k.loc, k.sum) = (loc, sum);
                     let less = std::mem::take(&mut k.late).len();
                     n.late -= less;
                     self.pages.grow(parent, -(less as isize));
+                    if let Some(p) = self.pages.get_mut(id as usize) {
+                        p.slot = at as u32;
+                    }
                 }
             }
             None => {
@@ -289,11 +295,11 @@ impl Meta {
             return false;
         }
         let Some(new) = late.encode(map) else { return false };
-        let (parent, sum) = (p.parent, Sum { n: map.mapped(), ..Sum::default() });
+        let (parent, slot, sum) = (p.parent, p.slot, Sum { n: map.mapped(), ..Sum::default() });
         let epoch = self.writeback.epoch;
         let Some(n) = self.inner_mut(parent) else { return false };
         let room = n.pace.note(epoch);
-        let Some(k) = n.kids.iter_mut().find(|k| k.page == id) else { return false };
+        let Some(k) = n.index(id, slot).and_then(|at| n.kids.get_mut(at)) else { return false };
         let (more, less) = (new.len(), k.late.len());
         if n.late - less + more > room {
             return false;

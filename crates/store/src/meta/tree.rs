@@ -104,6 +104,15 @@ impl Inner {
         self.seps.iter().map(|s| kid_bytes(&s)).sum::<usize>() + self.late
     }
 
+    /// Index of a page among the kids; `slot` is where it was last.
+    pub(crate) fn index(&self, page: u32, slot: u32) -> Option<usize> {
+        let is = |k: &Kid| k.page == page;
+        match self.kids.get(slot as usize).filter(|k| is(k)) {
+            Some(_) => Some(slot as usize),
+            None => self.kids.iter().position(is),
+        }
+    }
+
     /// Number of kids whose separator is not above the key.
     pub(crate) fn upto(&self, key: &Key<'_>) -> usize {
         self.seps.upto(key)
@@ -330,6 +339,9 @@ impl Meta {
         let (loc, late, sep) = (k.loc.clone(), k.late.clone(), n.seps.get(at));
         let (shard, level) = (p.shard, p.level - 1);
         let id = self.bring(&loc, inner, shard, level, sep.as_ref(), &late)?;
+        if let Some(p) = self.pages.get_mut(id as usize) {
+            p.slot = at as u32;
+        }
         if let Some(k) = self.inner_mut(inner).and_then(|n| n.kids.get_mut(at)) {
             k.page = id;
         }
@@ -403,7 +415,7 @@ impl Meta {
 
     /// Index of a page among its parent's kids.
     fn index(&self, parent: u32, id: u32) -> Option<usize> {
-        self.inner(parent)?.kids.iter().position(|k| k.page == id)
+        self.inner(parent)?.index(id, self.pages.get(id as usize)?.slot)
     }
 
     /// Adds a leaf for keys from `key` on, where [`Meta::seek`] found none.
@@ -714,6 +726,13 @@ impl Meta {
     /// Brings the pages that point to the leaves of a span, and the leaves selected by `leaves`. Returns true
     /// if all are in memory.
     pub(crate) fn need(&mut self, shard: u8, span: &Span<'_>, leaves: Leaves) -> bool {
+        // Many at a time, because the walk along the leaves begins anew after each missing page.
+        if let Leaves::None = leaves {
+            let Some(root) = self.root(shard) else { return false };
+            if !self.need_inner(root, span, &mut 0) {
+                return false;
+            }
+        }
         let Some(mut place) = self.first_leaf(shard, &span.first) else { return false };
         let mut ok = true;
         let mut ahead = 0;
@@ -721,6 +740,7 @@ impl Meta {
             if self.ends_before(span, p) {
                 break;
             }
+            self.visits += 1;
             let Some(next) = self.next_leaf(p) else { return false };
             let wanted = match leaves {
                 Leaves::All => true,
@@ -735,6 +755,37 @@ impl Meta {
                 }
             }
             place = next;
+        }
+        ok
+    }
+
+    /// Brings the inner pages below `page` that point to leaves of a span; `ahead` counts those requested.
+    fn need_inner(&mut self, page: u32, span: &Span<'_>, ahead: &mut usize) -> bool {
+        let Some(p) = self.pages.get(page as usize) else { return false };
+        let (level, Body::Inner(n)) = (p.level, &p.body) else { return false };
+        if level < 2 {
+            return true;
+        }
+        let from = n.upto(&span.first).saturating_sub(1);
+        let mut to = from + 1;
+        while n.seps.hi(to).is_some_and(|hi| hi <= span.first.hi)
+            && span.end.as_ref().is_none_or(|end| n.seps.get(to).is_some_and(|s| end.cmp_sep(&s) == Ordering::Less))
+        {
+            to += 1;
+        }
+        let mut ok = true;
+        for at in from..to {
+            self.visits += 1;
+            match self.kid(page, at) {
+                Some(kid) => ok &= self.need_inner(kid, span, ahead),
+                None => {
+                    ok = false;
+                    *ahead += 1;
+                }
+            }
+            if *ahead >= NEED_AHEAD {
+                return false;
+            }
         }
         ok
     }
@@ -850,8 +901,11 @@ impl Meta {
                 place = next;
             }
             let Some(p) = found else { return gone };
-            if let Some(k) = self.inner(p.inner).and_then(|n| n.kids.get(p.at)) {
-                gone.add(if k.page == NONE { k.sum } else { self.page_sum(k.page) });
+            let end = if stand_in.is_some() { p.at + 1 } else { self.covered_to(span, p) };
+            for at in p.at..end {
+                if let Some(k) = self.inner(p.inner).and_then(|n| n.kids.get(at)) {
+                    gone.add(if k.page == NONE { k.sum } else { self.page_sum(k.page) });
+                }
             }
             if let (Some(make), Some(sep)) = (stand_in.take(), self.sep_at(p)) {
                 self.touch(p.inner);
@@ -859,7 +913,51 @@ impl Meta {
                 skip = Some(sep);
                 continue;
             }
-            self.remove_kid(p.inner, p.at);
+            self.remove_kids(p.inner, p.at..end);
+        }
+    }
+
+    /// End of the run of kids of one inner page, from leaf `p` on, that a span covers completely.
+    fn covered_to(&mut self, span: &Span<'_>, p: LeafAt) -> usize {
+        let mut end = p.at + 1;
+        loop {
+            self.visits += 1;
+            let q = LeafAt { inner: p.inner, at: end };
+            let group = |i: usize| self.inner(p.inner).and_then(|n| n.seps.hi(i));
+            let (here, next) = (group(end), group(end + 1));
+            // The last kid of the page is left to the next pass: what follows it is in another page.
+            if here.is_none() || here != group(p.at) || next.is_none() || self.ends_before(span, q) {
+                return end;
+            }
+            let next = (next == here).then_some(LeafAt { inner: p.inner, at: end + 1 });
+            if !self.covered(span, q, next) {
+                return end;
+            }
+            end += 1;
+        }
+    }
+
+    /// Removes neighbouring leaves of a page of level 1 and frees their stored forms.
+    fn remove_kids(&mut self, inner: u32, run: std::ops::Range<usize>) {
+        self.touch(inner);
+        self.steps += run.len() as u64;
+        let Some(n) = self.inner_mut(inner).filter(|n| run.end <= n.kids.len()) else { return };
+        let kids: Vec<Kid> = n.kids.drain(run.clone()).collect();
+        let mut less = 0;
+        for (at, kid) in run.zip(&kids).rev() {
+            n.late -= kid.late.len();
+            less += n.seps.remove(at).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
+        }
+        let empty = n.kids.is_empty();
+        self.pages.grow(inner, -(less as isize));
+        for kid in kids {
+            self.alloc.free_page(&kid.loc);
+            if kid.page != NONE {
+                self.drop_page(kid.page);
+            }
+        }
+        if empty {
+            self.note_empty(inner);
         }
     }
 

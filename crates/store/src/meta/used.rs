@@ -61,6 +61,12 @@ pub(crate) struct UsedMap {
 }
 
 impl UsedMap {
+    /// Bytes of memory.
+    pub(crate) fn mem(&self) -> usize {
+        const NODE: usize = 96;
+        (self.pages.len() + self.index.len() / 8) * (crate::layout::BLOCK_LEN + NODE)
+    }
+
     /// Toggles the bits of `[first, first + n)`.
     pub(crate) fn toggle(&mut self, first: u64, n: u32) {
         let end = first + u64::from(n);
