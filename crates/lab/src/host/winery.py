@@ -465,8 +465,9 @@ def main():
         payload += sum(size for *_, size in done) if kind == 'pack' else 0
     for process in processes:
         process.join()
-    cpu = {pid: after[0][pid] - before[0][pid] for pid in LOAD['cpu_of']}
-    out = report(measured, cpu, LOAD['seconds'], begin, *(a - b for a, b in zip(after[1:], before[1:])), payload,
+    # A process that was killed meanwhile has no time any more.
+    cpu = {pid: max(0.0, after[0][pid] - before[0][pid]) for pid in LOAD['cpu_of']}
+    out = report(measured, cpu, LOAD['seconds'], begin, *(max(0.0, a - b) for a, b in zip(after[1:], before[1:])), payload,
                  stored() - disk)
     if LOAD['csv']:
         with open(LOAD['csv'], 'w') as csv:

@@ -30,6 +30,25 @@ mod tests {
     use crate::plan::{self, estimate};
 
     #[test]
+    fn readers_of_the_archive_do_not_write_at_either_size() {
+        for small in [false, true] {
+            let p = plan::parse(find("archive").unwrap(), "archive", small, &[]).unwrap();
+            let cells = p.cells();
+            for (load, writers, readers) in [
+                ("writers and packers", true, false),
+                ("random readers", false, true),
+                ("sequential readers", false, false),
+                ("writers, packers and readers", true, true),
+                ("readers, an OSD lost", false, true),
+                ("readers, deep scrub", false, true),
+            ] {
+                let c = cells.iter().find(|c| c.load_name() == load).unwrap();
+                assert_eq!((c.load.int("writers") > 0, c.load.int("readers") > 0), (writers, readers), "{load}");
+            }
+        }
+    }
+
+    #[test]
     fn every_plan_is_sound_at_both_sizes() {
         for (name, text) in PLANS {
             for small in [false, true] {
