@@ -73,6 +73,12 @@ pub enum Bug {
     IgnoreSilence,
     /// An OSD boots although its device gives no answer.
     BootInSilence,
+    /// A receiver that remembers as many finished pushes as it may takes no further ones.
+    StopAtFullMemory,
+    /// Writes that wait for space go on waiting when their pool has space again.
+    ForgetSpace,
+    /// The monitor keeps a temporary primary whatever its PG asks for, and whatever acting set the PG has.
+    KeepPrimaryTemp,
     /// The store acknowledges without the flush behind the frame.
     StoreSkipFlush,
     /// The store writes a checkpoint's root without the flush before it.
@@ -156,6 +162,9 @@ pub const ALL: &[Bug] = &[
     Bug::BootDespiteCut,
     Bug::IgnoreSilence,
     Bug::BootInSilence,
+    Bug::StopAtFullMemory,
+    Bug::ForgetSpace,
+    Bug::KeepPrimaryTemp,
 ];
 
 #[cfg(feature = "planted")]

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 mod files;
 mod grey;
 mod monitors;
+mod place;
 mod rot;
 
 /// Times a run's pool gets more PGs.
@@ -258,7 +259,7 @@ impl Faults {
                 }
                 self.until(w, Undo::Empty(osd));
             }
-            Fault::Turns | Fault::Blackout | Fault::LastWords | Fault::Exile | Fault::Hearsay => {
+            Fault::Turns | Fault::Blackout | Fault::LastWords | Fault::Exile | Fault::Hearsay | Fault::LongGone => {
                 return self.plot(kind, w);
             }
             Fault::FailCopy => {
@@ -292,6 +293,7 @@ impl Faults {
                 self.command(w, &format!(r#"{{"prefix":"osd set","key":"{f}"}}"#));
                 self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
             }
+            Fault::Place => return self.place(w),
             Fault::PgNum | Fault::PgShrink => return self.pg_num(kind, w),
             Fault::PoolChurn => {
                 self.pools += 1;

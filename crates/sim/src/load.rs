@@ -12,7 +12,7 @@ use bytes::Bytes;
 use client::core::objecter::{Request, What as Target};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use wire::msg::{MOsdOpReply, OpVec, OsdOp, msg_flags};
+use wire::msg::{MOsdOpReply, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::ObjectLocator;
 
 /// Largest offset of a write, in bytes.
@@ -37,6 +37,8 @@ fn bucket_lists(o: &Options) -> usize {
 pub const ALL: usize = usize::MAX;
 /// The object number of operations on objects that have no model.
 pub const NO_MODEL: usize = usize::MAX - 1;
+/// The object number of a write to one of many objects, which have no model.
+pub const OF_MANY: usize = usize::MAX - 2;
 
 /// The action of an operation.
 #[derive(Clone, Debug)]
@@ -112,6 +114,8 @@ pub struct Load {
     objects: usize,
     readers: usize,
     left: usize,
+    /// Number of objects without a model that are still to be made.
+    many: usize,
     snapshots: bool,
     watches: bool,
     anywhere: bool,
@@ -144,7 +148,8 @@ impl Load {
             records: Vec::new(),
             objects: o.objects,
             readers: o.readers,
-            left: o.size.ops,
+            left: o.size.ops + if o.rough.many { rough::MANY } else { 0 },
+            many: if o.rough.many { rough::MANY } else { 0 },
             snapshots: o.snapshots,
             watches: o.watches,
             anywhere: o.anywhere,
@@ -231,6 +236,12 @@ impl Load {
         let r = &mut self.roughly;
         if client < self.readers {
             return None;
+        }
+        if self.many > 0 {
+            self.many -= 1;
+            let data = Bytes::copy_from_slice(self.many.to_string().as_bytes());
+            let op = OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, data);
+            return Some((OF_MANY, What::Call(Box::new(op))));
         }
         if self.rough.classes && r.chance(1, 5) {
             let id = self.records.len() as u64 + 1;
@@ -369,7 +380,11 @@ impl Load {
         let request = Request {
             what: Target::Object {
                 locator: ObjectLocator::new(self.pool.unwrap_or(PoolId(-1))),
-                oid: if object == NO_MODEL { rough::called(id as usize % rough::CALLED) } else { Self::name(object) },
+                oid: match object {
+                    NO_MODEL => rough::called(id as usize % rough::CALLED),
+                    OF_MANY => rough::one_of_many(id as usize),
+                    _ => Self::name(object),
+                },
             },
             ops: OpVec::from_vec(ops),
             flags: match &what {

@@ -6,7 +6,7 @@ mod allocator;
 
 use clap::Parser;
 use sim::node::reactors::REACTORS_MAX;
-use sim::options::{FAULTS, Fault, Options, Size};
+use sim::options::{Fault, Options, Size, all_faults};
 use sim::run::{Report, run};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -140,10 +140,8 @@ fn kinds(text: &str) -> Result<Vec<Fault>, String> {
     text.split(',')
         .filter(|t| !t.is_empty())
         .map(|t| {
-            let known = || FAULTS.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
-            FAULTS
-                .iter()
-                .copied()
+            let known = || all_faults().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
+            all_faults()
                 .find(|f| format!("{f:?}") == t)
                 .ok_or_else(|| format!("unknown kind of fault '{t}'; expected some of {}", known()))
         })

@@ -9,8 +9,8 @@ use crate::queue::{MS, SEC, Time, US};
 use crate::rough::Rough;
 use base::rng::Rng;
 
-use fault::APART;
-pub use fault::{FAULTS, Fault, OF_FILES, OF_MONITORS, PLOTS};
+use fault::COMMON;
+pub use fault::{Fault, OF_FILES, OF_MONITORS, PLOTS, all_faults};
 
 /// The caller's choices.
 #[derive(Clone, Debug)]
@@ -205,6 +205,16 @@ impl Options {
             self.faults.extend([Fault::CutPair].iter().filter(|_| self.copies > 1 && one_in(0x6375_7470_6169_7200, 6)));
             self.faults.extend([Fault::StuckDisk].iter().filter(|_| one_in(0x7374_7563_6b00, 6)));
         }
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 {
+            let placed = one_in(0x706c_6163_6500, 5);
+            self.faults.extend([Fault::Place].iter().filter(|_| placed));
+            let gone = self.rough.trims && self.code.is_none() && one_in(0x676f_6e65_0000, 2);
+            self.faults.extend([Fault::LongGone].iter().filter(|_| gone));
+        }
+        if self.rough.many {
+            // One PG has them all, so that a move of it is one interval.
+            self.pgs = 1;
+        }
         // An isolated OSD serves reads until its leases end, by its own clock.
         if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
             self.drift_ppm = DRIFT_MAX;
@@ -223,8 +233,7 @@ impl Options {
             // A third of all kinds on average; one run in twenty has none.
             let share = pick(r, &[1u64, 2, 3, 5]);
             let none = r.chance(1, 20);
-            let mut f: Vec<Fault> =
-                FAULTS.iter().copied().filter(|f| !APART.contains(f) && !PLOTS.contains(f)).collect();
+            let mut f: Vec<Fault> = COMMON.to_vec();
             f.retain(|_| r.chance(share, 9) && !none);
             // Drawn separately, so that the runs of seeds without it do not change.
             if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
@@ -262,7 +271,8 @@ impl Options {
         };
         if copies == 1 {
             faults.retain(|f| {
-                !f.moves_data() && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay)
+                !f.moves_data()
+                    && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay | Fault::LongGone)
             });
         }
         // With two copies besides a rotten one, every acknowledged write is in a readable copy.

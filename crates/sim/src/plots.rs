@@ -10,6 +10,7 @@ use crate::node::{Node, osd_node};
 use crate::options::Fault;
 use crate::oracle;
 use crate::queue::{MS, SEC, Time};
+use crate::rough::MAPS_KEPT;
 use crate::world::World;
 use base::OsdId;
 use base::rng::Rng;
@@ -39,6 +40,12 @@ pub enum Step {
     MarkDown(NodeId),
     /// Marks an OSD out (true) or in.
     Out(NodeId, bool),
+    /// Makes a map in which nothing of use changes.
+    Map(bool),
+    /// Kills the members of the PG of an object, whichever they are now.
+    CrashMembers(usize),
+    /// Starts all OSDs that do not run.
+    StartAll,
     /// Sets (true) or removes the trap: a stray that is asked for its log dies before it gets the request.
     Trap(bool),
 }
@@ -48,7 +55,12 @@ pub type Plot = VecDeque<(Time, Step)>;
 
 /// The OSDs that serve a random object, the primary first.
 fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
-    let object = Load::name(rng.below(w.ctx.options.objects as u64) as usize);
+    members_of(rng.below(w.ctx.options.objects as u64) as usize, w)
+}
+
+/// The OSDs that serve an object, the primary first.
+fn members_of(object: usize, w: &World) -> Option<Vec<NodeId>> {
+    let object = Load::name(object);
     let map = oracle::map(w)?;
     let at = map.pg_to_up_acting(map.object_to_pg(map.pool_by_name("data")?, &object, b"", b"")?);
     let primary = usize::try_from(at.acting_primary.0).ok().filter(|n| *n < w.ctx.options.size.osds)?;
@@ -110,6 +122,10 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
         Fault::LastWords => last_words(all[0], &mut plot, rng, w),
         Fault::Exile => exile(&all, &mut plot),
         Fault::Hearsay => hearsay(all, &mut plot, rng, w),
+        Fault::LongGone => {
+            let object = rng.below(w.ctx.options.objects as u64) as usize;
+            long_gone(*members_of(object, w)?.last()?, object, &mut plot, rng);
+        }
         _ => return None,
     }
     Some(plot)
@@ -140,6 +156,22 @@ fn exile(all: &[NodeId], plot: &mut Plot) {
     plot.push_back((0, Step::Trap(true)));
     plot.push_back((NOTICED, Step::Trap(false)));
     plot.extend(all.iter().map(|n| (0, Step::Out(*n, false))));
+}
+
+/// One member is away until its copies are elsewhere and the maps since are trimmed. It returns when the OSDs that
+/// served meanwhile are dead.
+fn long_gone(away: NodeId, object: usize, plot: &mut Plot, rng: &mut Rng) {
+    plot.push_back((0, Step::Crash(away, false)));
+    plot.push_back((0, Step::Down(away)));
+    plot.push_back((0, Step::Out(away, true)));
+    // The copies are made elsewhere, and each map lets an older one go.
+    for i in 0..2 * u64::from(MAPS_KEPT) {
+        plot.push_back((NOTICED / 3 + rng.below(SEC), Step::Map(i % 2 == 0)));
+    }
+    plot.push_back((NOTICED, Step::CrashMembers(object)));
+    plot.push_back((rng.below(SEC), Step::Out(away, false)));
+    plot.push_back((0, Step::Start(away)));
+    plot.push_back((NOTICED, Step::StartAll));
 }
 
 /// One member is cut off while the others die. Its links to other OSDs heal before those to the monitors, so it gets
@@ -186,6 +218,16 @@ pub fn step(s: Step, most: usize, w: &mut World) -> Option<String> {
                 o.slow_disk = factor;
             }
         }
+        Step::Map(set) => {
+            let un = if set { "" } else { "un" };
+            return Some(format!(r#"{{"prefix":"osd {un}set","key":"nodeep-scrub"}}"#));
+        }
+        Step::CrashMembers(object) => {
+            for n in members_of(object, w).unwrap_or_default() {
+                step(Step::Crash(n, false), most, w);
+            }
+        }
+        Step::StartAll => (0..w.ctx.options.size.osds).map(osd_node).for_each(|n| w.start(n)),
         Step::Trap(set) => w.ctx.trap = set,
         Step::Out(n, true) => return Some(format!(r#"{{"prefix":"osd out","ids":["{}"]}}"#, n - 1)),
         Step::Out(n, false) => return Some(format!(r#"{{"prefix":"osd in","ids":["{}"]}}"#, n - 1)),

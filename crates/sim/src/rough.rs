@@ -5,7 +5,7 @@
 //!  1. Each is drawn from random numbers of its own, so that seeds without it keep their histories.
 //!  2. Objects of class calls have no model: their copies must be equal in the end, and no daemon may fail.
 
-use crate::queue::{Time, US};
+use crate::queue::{SEC, Time, US};
 use base::rng::Rng;
 use bytes::Bytes;
 use wire::Features;
@@ -18,6 +18,12 @@ pub const BULK_KEYS: usize = 2500;
 pub const LARGE_WRITE: u64 = 3 << 20;
 /// Number of objects of class calls.
 pub const CALLED: usize = 4;
+/// Objects of a PG that has many: more than the 1,024 transfers that a member remembers.
+pub const MANY: usize = 1100;
+/// Epochs that monitors keep if they keep few.
+pub const MAPS_KEPT: u32 = 5;
+/// Unit of the time for which a client is cut off.
+const HOUR: Time = 3600 * SEC;
 
 /// Sizes and counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +38,12 @@ pub struct Rough {
     pub charge: Time,
     /// True if the pool reaches a quota when all faults have ended, and becomes clean nevertheless.
     pub quota: bool,
+    /// True if the monitors keep few maps.
+    pub trims: bool,
+    /// True if one PG has more objects than members remember transfers.
+    pub many: bool,
+    /// Time for which a client is cut off, after all faults have ended; 0: none.
+    pub sleeps: Time,
 }
 
 impl Rough {
@@ -45,6 +57,9 @@ impl Rough {
             unequal: one_in(0x756e_6571_7561, 6) && !small,
             charge: if one_in(0x6368_6172_6765, 8) { [10 * US, 40 * US][(seed % 2) as usize] } else { 0 },
             quota: one_in(0x7175_6f74_6100, 10) && !small,
+            trims: one_in(0x7472_696d_7300, 6),
+            many: one_in(0x6d61_6e79_0000, 20) && !small && !coded,
+            sleeps: if one_in(0x736c_6565_7073, 16) { HOUR << (seed % 2) } else { 0 },
         }
     }
 
@@ -77,11 +92,31 @@ fn encoded(f: impl FnOnce(&mut Writer)) -> Bytes {
     w.into_bytes()
 }
 
+/// Name of one of the [`MANY`] objects.
+#[must_use]
+pub fn one_of_many(object: usize) -> Bytes {
+    format!("called-many-{object}").into_bytes().into()
+}
+
+/// A call of any method of any class, with an input that most of them refuse.
+fn any_call(r: &mut Rng, name: &str) -> OsdOp {
+    let (class, methods) = cls::registry::CLASSES[r.below(cls::registry::CLASSES.len() as u64) as usize];
+    let method = methods[r.below(methods.len() as u64) as usize].name;
+    let input = match r.below(4) {
+        0 => Bytes::new(),
+        1 => encoded(|w| w.put(&text(name))),
+        2 => encoded(|w| w.versioned(1, 1, |w| w.put(&text(name)))),
+        _ => (0..r.below(40)).map(|_| r.below(4) as u8).collect::<Vec<u8>>().into(),
+    };
+    OsdOp::call(class, method, &input)
+}
+
 /// A call of a class that changes its object or refuses; `id` makes values unique.
 #[must_use]
 pub fn call(r: &mut Rng, id: u64) -> OsdOp {
     let name = format!("n{}", r.below(6));
-    match r.below(6) {
+    match r.below(8) {
+        6 | 7 => any_call(r, &name),
         0 => OsdOp::call("numops", "add", &numops(&name, id % 1000)),
         1 => OsdOp::call("numops", "mul", &numops(&name, r.below(3))),
         2 => {

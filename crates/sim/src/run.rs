@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 mod nodes;
+mod placed;
 mod quota;
 mod scrubs;
 
@@ -300,6 +301,10 @@ impl Run {
             }
             self.faults.complete(n, &mut self.w);
         }
+        self.placed();
+        if !self.w.ctx.violations.is_empty() {
+            return self.w.ctx.now() - from;
+        }
         // The remaining work may go faster.
         self.w.ctx.options.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
@@ -314,9 +319,12 @@ impl Run {
                 && files::unwell(w).is_none()
         };
         let limit = HEAL_MAX + Time::from(oracle::merges(&self.w)) * MERGE_MAX;
-        self.advance(LATE_ORDERS, &mut whole);
+        let soon = self.advance(LATE_ORDERS, &mut whole);
         if oracle::held_back(&self.w) {
             self.faults.restore(&mut self.w);
+        }
+        if !soon && self.faults.kinds.contains_key(&Fault::Place) {
+            self.faults.end_places(&mut self.w);
         }
         if self.w.ctx.options.rough.quota {
             self.full();
@@ -364,27 +372,6 @@ impl Run {
         self.w
             .ctx
             .violation(format!("not clean {} s after the last fault: {why}; {stuck}; not begun: {left}", limit / SEC,));
-    }
-
-    /// Checks that everything is served while one OSD is missing.
-    fn without(&mut self, n: NodeId) {
-        let clients = self.clients.clone();
-        let mut served = |w: &mut World| oracle::unserved(w, n, &clients).is_none();
-        self.advance(LATE_ORDERS, &mut |_: &mut World| false);
-        if oracle::held_back(&self.w) {
-            self.faults.restore(&mut self.w);
-        }
-        // Clients begin no operations in this phase.
-        self.load.borrow_mut().held = true;
-        if !self.advance(HEAL_MAX, &mut served) && self.w.ctx.violations.is_empty() {
-            let why = oracle::unserved(&self.w, n, &self.clients).unwrap_or_default();
-            let stuck = self.stuck();
-            self.w.ctx.violation(format!(
-                "without node {n} not everything is served after {} s: {why}; {stuck}",
-                HEAL_MAX / SEC
-            ));
-        }
-        self.load.borrow_mut().held = false;
     }
 
     /// Operations without an answer, at clients and at OSDs.
@@ -543,6 +530,7 @@ pub fn run(o: &Options, words: bool) -> Report {
             r.chaos();
             if r.w.ctx.violations.is_empty() {
                 healed = r.heal();
+                r.sleep();
             }
             if r.w.ctx.violations.is_empty() && o.final_power_cut {
                 r.power_cut();

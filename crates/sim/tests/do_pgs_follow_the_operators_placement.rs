@@ -8,7 +8,7 @@ use base::OsdId;
 use sim::placement::Operator;
 
 /// Changes of placement. Each has a way back.
-const CHANGES: [&str; 14] = [
+const CHANGES: [&str; 15] = [
     "affinity 0",
     "affinity half",
     "out one",
@@ -23,6 +23,7 @@ const CHANGES: [&str; 14] = [
     "norebalance",
     "down",
     "kill",
+    "fewer pgs",
 ];
 
 /// PGs of the pool.
@@ -94,6 +95,10 @@ fn change(o: &mut Operator, what: &str, forth: bool) {
         "down" => {}
         "kill" if forth => o.kill(3),
         "kill" => o.start(3),
+        "fewer pgs" => {
+            let n = if forth { 4 } else { PGS };
+            ok(o, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{n}"}}"#));
+        }
         _ => unreachable!("{what}"),
     }
 }

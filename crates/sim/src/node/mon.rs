@@ -3,6 +3,7 @@
 use super::{FSID, MON, addr, mon_addr, mons};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{SEC, US};
+use crate::rough::MAPS_KEPT;
 use crate::world::{Clock, Ctx, Event, Input};
 use base::rng::Rng;
 use base::{AddrVec, AuthName, EntityKind};
@@ -221,15 +222,17 @@ impl MonNode {
     }
 }
 
-/// The monitor's options in a run; `down_out` is in seconds.
+/// The monitor's options in a run; `down_out` is in seconds. It `trims` all but a few maps.
 #[must_use]
-pub fn options(down_out: u64) -> MonOptions {
+pub fn options(down_out: u64, trims: bool) -> MonOptions {
+    let default = MonOptions::default();
     MonOptions {
+        min_osdmap_epochs: if trims { MAPS_KEPT } else { default.min_osdmap_epochs },
         cephx: false,
         pool_default_size: 1,
         max_pg_per_osd: 10_000,
         down_out_interval: Duration::from_secs(down_out),
-        ..MonOptions::default()
+        ..default
     }
 }
 

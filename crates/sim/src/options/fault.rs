@@ -92,10 +92,14 @@ pub enum Fault {
     CutPair,
     /// A disk does not answer for up to a minute.
     StuckDisk,
+    /// The operator overrides where a PG is, or which copy leads it; later all overrides end.
+    Place,
+    /// An OSD is away until its copies are elsewhere and the maps since are trimmed. Then it returns alone.
+    LongGone,
 }
 
-/// All kinds.
-pub const FAULTS: [Fault; 43] = [
+/// Kinds that every seed may draw; one list for all of them, because a new one changes the histories of all seeds.
+pub(super) const COMMON: [Fault; 20] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::CrashAtStep,
@@ -116,6 +120,10 @@ pub const FAULTS: [Fault; 43] = [
     Fault::MarkDown,
     Fault::Flag,
     Fault::PoolChurn,
+];
+
+/// Kinds that are drawn separately, so that the runs of seeds without them do not change.
+const APART: [Fault; 25] = [
     Fault::PgNum,
     Fault::PgShrink,
     Fault::Isolate,
@@ -139,31 +147,14 @@ pub const FAULTS: [Fault; 43] = [
     Fault::Lose,
     Fault::CutPair,
     Fault::StuckDisk,
+    Fault::Place,
+    Fault::LongGone,
 ];
 
-/// Kinds that are drawn separately, so that the runs of seeds without them do not change.
-pub(super) const APART: [Fault; 20] = [
-    Fault::PgNum,
-    Fault::PgShrink,
-    Fault::Isolate,
-    Fault::Rot,
-    Fault::Full,
-    Fault::FailCopy,
-    Fault::Exile,
-    Fault::Hearsay,
-    Fault::MonPause,
-    Fault::MonApart,
-    Fault::StateCut,
-    Fault::StateGone,
-    Fault::StateLate,
-    Fault::MdsKill,
-    Fault::MdsPause,
-    Fault::MdsApart,
-    Fault::MdsRanks,
-    Fault::Lose,
-    Fault::CutPair,
-    Fault::StuckDisk,
-];
+/// All kinds.
+pub fn all_faults() -> impl Iterator<Item = Fault> {
+    COMMON.into_iter().chain(APART)
+}
 
 /// Faults of monitors that seeds draw. None of them affects an OSD.
 pub const OF_MONITORS: [Fault; 5] =

@@ -28,7 +28,7 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
     let clock = Clock::draw(&mut r, o.drift_ppm);
     let monitors = monitors(o);
     nodes.push(match &monitors {
-        None => Node::Mon(Box::new(MonNode::new(clock, o.seed, mon::options(o.down_out)))),
+        None => Node::Mon(Box::new(MonNode::new(clock, o.seed, mon::options(o.down_out, o.rough.trims)))),
         Some((cluster, at)) => several_monitor(clock, 0, o, cluster, at),
     });
     let config = Config {
@@ -94,7 +94,7 @@ fn several_monitor(clock: Clock, i: usize, o: &Options, cluster: &Cluster, at: &
         cluster.handle().submit(state::Request { token: 0, op: state::Op::Txn(t) });
         cluster.advance(base::Mono(0));
     }
-    Node::Mons(Box::new(MonsNode::new(clock, at[i], i, cluster.clone(), mon::options(o.down_out))))
+    Node::Mons(Box::new(MonsNode::new(clock, at[i], i, cluster.clone(), mon::options(o.down_out, o.rough.trims))))
 }
 
 impl Run {

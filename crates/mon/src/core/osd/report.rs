@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::planted::{Bug, acts};
 use base::{Epoch, OsdId};
 use cluster::osdmap::osd_state;
 use wire::msg::failure_flags::{FAILED, IMMEDIATE};
@@ -97,7 +98,7 @@ impl MonCore {
             let inc = self.pending.inc_mut(&self.state);
             inc.new_pg_temp.insert(pg, want);
             // The request says nothing about the primary, so the set alone decides, as in Ceph.
-            if named || inc.new_primary_temp.contains_key(&pg) {
+            if (named || inc.new_primary_temp.contains_key(&pg)) && !acts(Bug::KeepPrimaryTemp) {
                 inc.new_primary_temp.insert(pg, OsdId(-1));
             }
             changed = true;

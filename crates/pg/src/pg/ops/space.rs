@@ -13,6 +13,7 @@ use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::report::Stage;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State};
+use base::planted::{Bug, acts};
 use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -106,7 +107,7 @@ impl Pg {
 
     /// Readies the plans that wait for a pool with space, if it has some.
     pub(in crate::pg) fn retry_blocked(&mut self) {
-        if self.pool().is_some_and(|p| p.has(pool_flags::FULL)) {
+        if self.pool().is_some_and(|p| p.has(pool_flags::FULL)) || acts(Bug::ForgetSpace) {
             return;
         }
         let blocked = self.plans.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);

@@ -92,7 +92,8 @@ impl Incoming {
         }
         // The sender pushes an object once at a time.
         self.open.retain(|(p, i), o| *p != from || *i != id && o.head != *head);
-        if self.open.len() >= INCOMING_MAX {
+        let full = self.done.len() >= INCOMING_DONE && acts(Bug::StopAtFullMemory);
+        if self.open.len() >= INCOMING_MAX || full {
             return Answer::Later;
         }
         self.open.insert((from, id), Open { head: head.clone(), next: 1, durable: 0 });
