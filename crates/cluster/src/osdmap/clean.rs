@@ -6,6 +6,7 @@ use super::{Incremental, OsdMap, OsdSet};
 use crate::crush::{CrushMap, op};
 use crate::pool::PgPool;
 use crate::release;
+use base::planted::{Bug, acts};
 use base::{OsdId, PgId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl OsdMap {
     /// True for a primary that is down, is not in the acting set, or would be the primary anyway.
     #[must_use]
     pub fn is_stale_primary_temp(&self, pg: PgId) -> bool {
-        let Some(primary) = self.primary_temp.get(&pg) else { return false };
+        let Some(primary) = self.primary_temp.get(&pg).filter(|_| !acts(Bug::KeepPrimaryTemp)) else { return false };
         if self.is_gone(pg) || !self.is_up(*primary) {
             return true;
         }
