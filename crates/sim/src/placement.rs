@@ -126,6 +126,16 @@ impl Operator {
         self.pgs().into_iter().map(there).min().unwrap_or(0)
     }
 
+    /// Waits until each PG has `n` copies. False if that takes too long.
+    pub fn wait_copies(&mut self, n: usize) -> bool {
+        let copies = |w: &World| {
+            let map = oracle::map(w)?;
+            let there = |pg: PgId| map.pg_to_up_acting(pg).acting.iter().filter(|o| **o != OsdId::NONE).count();
+            map.pools.keys().flat_map(|p| map.pgs_of(*p)).map(there).min()
+        };
+        self.run.advance(ACTIVE_MAX, |w| copies(w).is_some_and(|c| c >= n))
+    }
+
     /// Waits until every PG is active, then until those with enough copies are clean.
     ///
     /// # Errors

@@ -172,7 +172,7 @@ fn play(coded: bool) {
             }
             let map = o.map();
             // Copies stay where they are while CRUSH has no place for them.
-            if map.osds().all(|x| map.is_up(x)) && o.copies() != 3 {
+            if map.osds().all(|x| map.is_up(x)) && !o.wait_copies(3) {
                 wrong.push(format!("{i},{j} {a} with {b}, {what} {forth}: {} copies", o.copies()));
             }
         }
