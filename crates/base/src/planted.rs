@@ -73,8 +73,6 @@ pub enum Bug {
     IgnoreSilence,
     /// An OSD boots although its device gives no answer.
     BootInSilence,
-    /// A receiver that remembers as many finished pushes as it may takes no further ones.
-    StopAtFullMemory,
     /// Writes that wait for space go on waiting when their pool has space again.
     ForgetSpace,
     /// The monitor keeps a temporary primary whatever its PG asks for, and whatever acting set the PG has.
@@ -162,7 +160,6 @@ pub const ALL: &[Bug] = &[
     Bug::BootDespiteCut,
     Bug::IgnoreSilence,
     Bug::BootInSilence,
-    Bug::StopAtFullMemory,
     Bug::ForgetSpace,
     Bug::KeepPrimaryTemp,
 ];

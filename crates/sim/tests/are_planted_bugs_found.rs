@@ -277,35 +277,9 @@ fn later_parts_of_a_push_that_are_ignored() {
     found_roughly(Bug::ForgetPush, &[Fault::Kill], Rough { large: true, ..Rough::default() });
 }
 
-/// A member gets more pushes in one interval than it remembers.
-#[test]
-fn a_full_memory_of_pushes_that_ends_recovery() {
-    let size = Size { osds: 4, ops: 60, faults: 4, copies: 2, only: vec![Fault::OutIn] };
-    found_with(Bug::StopAtFullMemory, 2, |seed| {
-        let mut o = Options::plain(seed, size.clone());
-        (o.rough, o.log_records, o.down_out) = (Rough { many: true, ..Rough::default() }, 200, 600);
-        (o.pgs, o.reactors, o.reactors_change, o.final_power_cut) = (1, 1, false, false);
-        (o.fault_every, o.fault_lasts, o.think, o.depth) = (8000 * MS, 40_000 * MS, MS, 8);
-        o
-    });
-}
-
 #[test]
 fn writes_that_wait_for_a_quota_for_ever() {
     found_roughly(Bug::ForgetSpace, &[Fault::Kill], Rough { quota: true, ..Rough::default() });
-}
-
-/// An OSD that was away for long returns alone, and the maps of the time since are trimmed.
-#[test]
-fn a_gap_in_the_maps_that_is_forgotten() {
-    let size = Size { osds: 5, ops: 500, faults: 2, copies: 2, only: vec![Fault::LongGone] };
-    found_with(Bug::ForgetMapGaps, 12, |seed| {
-        let mut o = Options::plain(seed, size.clone());
-        o.watchful();
-        o.rough = Rough { trims: true, ..Rough::default() };
-        (o.pgs, o.final_power_cut, o.objects) = (1, false, 3);
-        o
-    });
 }
 
 /// The operator names a primary, and other overrides take it out of the acting set.
