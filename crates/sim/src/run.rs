@@ -286,23 +286,7 @@ impl Run {
     /// Stops all faults, and waits until all operations are answered and the cluster is clean.
     fn heal(&mut self) -> Time {
         let from = self.w.ctx.now();
-        if let Some(x) = &mut self.witness {
-            x.stopped = true;
-        }
-        if self.w.ctx.options.without_one {
-            several::may_go_down(&mut self.w);
-        }
-        let one = self.w.ctx.options.without_one.then(|| self.faults.one(&self.w));
-        self.faults.stop(&mut self.w, one);
-        if let Some(n) = one {
-            self.without(n);
-            if !self.w.ctx.violations.is_empty() {
-                return self.w.ctx.now() - from;
-            }
-            self.faults.complete(n, &mut self.w);
-        }
-        self.placed();
-        if !self.w.ctx.violations.is_empty() {
+        if !self.stop_faults() {
             return self.w.ctx.now() - from;
         }
         // The remaining work may go faster.
@@ -360,6 +344,27 @@ impl Run {
             f.held = true;
         }
         self.w.ctx.now() - from
+    }
+
+    /// Ends all faults. False if a check has failed.
+    fn stop_faults(&mut self) -> bool {
+        if let Some(x) = &mut self.witness {
+            x.stopped = true;
+        }
+        if self.w.ctx.options.without_one {
+            several::may_go_down(&mut self.w);
+        }
+        let one = self.w.ctx.options.without_one.then(|| self.faults.one(&self.w));
+        self.faults.stop(&mut self.w, one);
+        if let Some(n) = one {
+            self.without(n);
+            if !self.w.ctx.violations.is_empty() {
+                return false;
+            }
+            self.faults.complete(n, &mut self.w);
+        }
+        self.placed();
+        self.w.ctx.violations.is_empty()
     }
 
     /// Reports why the cluster did not become clean.

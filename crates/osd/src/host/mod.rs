@@ -614,7 +614,7 @@ async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<Cont
     }
 }
 
-/// What the OSD says of itself when it boots.
+/// This OSD as it tells the monitors when it boots.
 fn identity(s: &Start, osd_fsid: Uuid) -> Identity {
     let o = &s.options;
     let place = || vec![format!("host={}", hostname()), "root=default".to_owned()];

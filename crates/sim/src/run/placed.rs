@@ -1,4 +1,4 @@
-//! What a run checks once all faults have ended and before the cluster must be clean.
+//! Checks after the last fault and before the cluster must be clean.
 
 use super::{HEAL_MAX, LATE_ORDERS, Run};
 use crate::net::NodeId;
