@@ -155,7 +155,7 @@ impl Grey {
         }
     }
 
-    /// Lets `time` pass. After `grace` no operation may wait for longer than [`WAIT_MAX`].
+    /// Lets `time` pass. After `grace` no operation may wait for longer than `WAIT_MAX`.
     ///
     /// # Errors
     /// The operation that waits.

@@ -1,7 +1,7 @@
 //! The balancer: evens out the PGs and bytes of OSDs by upmap items (Ceph's module `balancer`, mode `upmap`).
 //!
 //! [`Gather`] places the PGs some at a time and makes a [`Spread`]: which OSD holds which PG shards of each pool, and
-//! how many it should hold ([`target`]). [`moves`] chooses PG shards to move, [`items`] turns a changed set of OSDs into
+//! how many it should hold (`target`). `moves` chooses PG shards to move, `items` turns a changed set of OSDs into
 //! upmap items, [`score`] judges a spread. All of it is pure; `mon::core::balance` runs it and changes the map.
 //!
 //! Invariants:

@@ -5,7 +5,7 @@
 //! optimizer is `mgr::balance`; the commands are in `command::balancer`.
 //!
 //! Invariants:
-//!  1. A tick places at most [`PGS_A_TICK`] PGs, and a plan examines at most [`TRIES`] sets.
+//!  1. A tick places at most `PGS_A_TICK` PGs, and a plan examines at most `TRIES` sets.
 //!  2. An item is changed only if it is as it was when its PG was placed.
 
 use super::MonCore;

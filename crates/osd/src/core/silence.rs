@@ -1,6 +1,6 @@
 //! A device that does not answer.
 //!
-//! After half of [`Silence::timeout`] the OSD tells the monitors, which take it out of service if its PGs go on without
+//! After half of `Silence::timeout` the OSD tells the monitors, which take it out of service if its PGs go on without
 //! it. Such an OSD keeps running, and boots again once the device answers.
 //! After the whole time the device counts as failed, and the OSD ends.
 

@@ -2,7 +2,7 @@
 //!
 //! A member's file never shrinks by itself: compaction leaves free pages in it, and the member refuses changes once the
 //! file reaches its quota, free pages or not. So the thread defragments a member whose file is largely free. Members
-//! take turns with [`DEFRAGMENT_APART`] between them, etcd's leader last, and only while all of them answer, because a
+//! take turns with `DEFRAGMENT_APART` between them, etcd's leader last, and only while all of them answer, because a
 //! member answers nothing meanwhile.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
