@@ -51,15 +51,17 @@ impl Rough {
     #[must_use]
     pub fn draw(seed: u64, coded: bool, small: bool) -> Self {
         let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
+        let charge = if one_in(0x6368_6172_6765, 8) { [10 * US, 40 * US][(seed % 2) as usize] } else { 0 };
         Self {
             large: one_in(0x6c61_7267_6500, 8) && !small,
             classes: one_in(0x636c_6173_7365, 6) && !coded,
             unequal: one_in(0x756e_6571_7561, 6) && !small,
-            charge: if one_in(0x6368_6172_6765, 8) { [10 * US, 40 * US][(seed % 2) as usize] } else { 0 },
+            charge,
             quota: one_in(0x7175_6f74_6100, 10) && !small,
             // `Process::sees_all` takes a gap in the maps for an error.
             trims: false,
-            many: one_in(0x6d61_6e79_0000, 20) && !small && !coded,
+            // A slow OSD would not end the writes in time.
+            many: one_in(0x6d61_6e79_0000, 20) && !small && !coded && charge == 0,
             sleeps: if one_in(0x736c_6565_7073, 16) { HOUR << (seed % 2) } else { 0 },
         }
     }
