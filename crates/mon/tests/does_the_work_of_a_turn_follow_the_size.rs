@@ -151,3 +151,13 @@ fn a_command_that_looks_at_every_pg_ends_its_turn() {
     assert!(c.core.turn_work().0 >= walked / 512, "and the turn counts them");
     assert!(c.map().is_up(OsdId(0)));
 }
+
+#[test]
+fn a_command_that_places_every_pg_ends_its_turn() {
+    let (mut c, admin, _) = cluster(&Size { osds: 4, pools: 80, crashes: 0, clients: 0 });
+    for prefix in ["balancer eval", "osd test-reweight-by-pg"] {
+        c.command(admin, &json!({ "prefix": prefix }), "");
+        let work = c.core.turn_work().0;
+        assert!(work >= WORK_A_TURN, "{prefix}: {work}");
+    }
+}

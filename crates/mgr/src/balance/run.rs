@@ -1,6 +1,6 @@
 //! Options and state of the balancer.
 
-use super::{Gather, Plan, Spread};
+use super::{Gather, Plan};
 use base::{Epoch, Mono, Now, PoolId, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -76,8 +76,6 @@ pub struct NamedPlan {
     pub pools: BTreeSet<PoolId>,
     /// The moves.
     pub plan: Plan,
-    /// The placement after the moves.
-    pub after: Spread,
 }
 
 /// State of the balancer. Not stored.

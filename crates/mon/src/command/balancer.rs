@@ -187,22 +187,22 @@ fn judge(c: &Ctx<'_>, spread: &Spread, pools: &BTreeSet<PoolId>) -> Score {
 }
 
 fn eval(c: &mut Ctx<'_>, verbose: bool) -> Res<CommandOutcome> {
-    let (head, s) = match c.args.opt("option") {
-        None => {
-            let spread = balance::spread_now(c.state).map_err(refused)?;
-            ("current cluster".to_owned(), judge(c, &spread, &BTreeSet::new()))
-        }
+    let state = c.state;
+    let (head, map, pools) = match c.args.opt("option") {
+        None => ("current cluster".to_owned(), state.osdmap.clone(), BTreeSet::new()),
         Some(name) => {
-            if let Some(p) = c.state.mgr.balancer.plans.get(&name) {
-                (format!("plan \"{name}\""), judge(c, &p.after, &p.pools))
-            } else if let Some(id) = c.state.osdmap.pool_by_name(&name) {
-                let spread = balance::spread_now(c.state).map_err(refused)?;
-                (format!("pool \"{name}\""), judge(c, &spread, &[id].into()))
+            if let Some(p) = state.mgr.balancer.plans.get(&name) {
+                let map = balance::map_after(state, &p.plan).map_err(refused)?;
+                (format!("plan \"{name}\""), map, p.pools.clone())
+            } else if let Some(id) = state.osdmap.pool_by_name(&name) {
+                (format!("pool \"{name}\""), state.osdmap.clone(), [id].into())
             } else {
                 return invalid(format!("option \"{name}\" not a plan or a pool"));
             }
         }
     };
+    let spread = balance::spread_now(state, &map).map_err(refused)?;
+    let s = judge(c, &spread, &pools);
     let mut text = head;
     if verbose {
         text += "\n";
@@ -253,10 +253,10 @@ fn optimize(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::ENOENT, "No pools available");
     }
     let made = balance::may_balance(c.state, &o).and_then(|()| {
-        let mut after = balance::spread_now(c.state)?;
-        let plan = balance::choose(c.state, &o, &mut after, &pools)?;
+        let mut spread = balance::spread_now(c.state, &c.state.osdmap)?;
+        let plan = balance::choose(c.state, &o, &mut spread, &pools)?;
         let map = &c.state.osdmap;
-        Ok(NamedPlan { epoch: map.epoch, crush_version: map.crush_version, pools: pools.clone(), plan, after })
+        Ok(NamedPlan { epoch: map.epoch, crush_version: map.crush_version, pools: pools.clone(), plan })
     });
     let (rc, rs, result) = match made {
         Ok(plan) => (0, String::new(), Ok((name, Box::new(plan)))),
@@ -317,7 +317,7 @@ fn execute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("plan")?;
     let p = plan(c)?.plan.clone();
     if balance::carry_out(c.state, c.pending, &p) == 0 {
-        return refuse(errno::EAGAIN, format!("the placement groups of plan {name} have changed: optimize again"));
+        return Err(refused(balance::changed_since()));
     }
     let effects = vec![CommandEffect::Balancer(BalancerChange::Drop(name))];
     Ok(CommandOutcome { effects, ..committed("")? })

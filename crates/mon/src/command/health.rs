@@ -81,8 +81,13 @@ pub fn checks(state: &ClusterState, now: Now) -> Checks {
 /// The worst alert that is not muted, as a word.
 #[must_use]
 pub fn health_word(state: &ClusterState, now: Now) -> &'static str {
+    health_word_of(state, &checks(state, now), now)
+}
+
+/// The worst of these alerts that is not muted, as a word.
+pub(crate) fn health_word_of(state: &ClusterState, checks: &Checks, now: Now) -> &'static str {
     let muted = |code: &String| state.mutes.get(code).is_some_and(|m| live(m, now));
-    let worst = checks(state, now).into_iter().filter(|(c, _)| !muted(c)).map(|(_, k)| k.severity).max();
+    let worst = checks.iter().filter(|(c, _)| !muted(c)).map(|(_, k)| k.severity).max();
     worst.unwrap_or(Severity::Ok).word()
 }
 

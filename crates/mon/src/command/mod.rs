@@ -76,6 +76,7 @@ pub(crate) mod versions;
 pub use cluster::{option_table, units};
 pub use crash::Summary as CrashSummary;
 pub(crate) use crash::id_of as crash_id;
+pub(crate) use health::health_word_of;
 pub use health::{Check, Checks, Severity, checks, ended_mutes, health_word};
 pub use pool_make::REPLICATION;
 pub(crate) use rbd::MODULE as IMAGES_MODULE;

@@ -82,9 +82,8 @@ fn shard_bytes(state: &ClusterState, id: PoolId, p: &PgPool) -> f64 {
     bytes / f64::from(p.pg_num.max(1)) * shard_share(&state.osdmap, p)
 }
 
-/// The spread under the present map, gathered at once. Fails if there are too many PGs for one turn.
-pub(crate) fn spread_now(state: &ClusterState) -> Result<Spread, NotNow> {
-    let map = &state.osdmap;
+/// The spread under a map, gathered at once. Fails if there are too many PGs for one turn.
+pub(crate) fn spread_now(state: &ClusterState, map: &OsdMap) -> Result<Spread, NotNow> {
     let n: u64 = map.pools.values().map(|p| u64::from(p.pg_num)).sum();
     if n > PGS_A_COMMAND {
         let text =
@@ -92,6 +91,20 @@ pub(crate) fn spread_now(state: &ClusterState) -> Result<Spread, NotNow> {
         return Err((errno::EAGAIN, text));
     }
     Ok(Spread::of(map, |id, p| shard_bytes(state, id, p)))
+}
+
+/// The present map with a plan carried out.
+pub(crate) fn map_after(state: &ClusterState, plan: &Plan) -> Result<Arc<OsdMap>, NotNow> {
+    let mut pending = Pending::default();
+    if carry_out(state, &mut pending, plan) == 0 {
+        return Err(changed_since());
+    }
+    Ok(pending.map(state))
+}
+
+/// The refusal of a plan whose placement groups have all changed.
+pub(crate) fn changed_since() -> NotNow {
+    (errno::EAGAIN, "the placement groups of the plan have changed: optimize again".into())
 }
 
 /// Chooses moves in a spread. `pools` limits them; empty for all. Fails if there is nothing to move.

@@ -102,6 +102,19 @@ impl MonCore {
             "pg ls",
             "crash ls",
         ];
+        // Commands that place PGs, some ten in a unit.
+        const PLACING: [&str; 7] = [
+            "balancer eval",
+            "balancer eval-verbose",
+            "balancer optimize",
+            "osd reweight-by-pg",
+            "osd reweight-by-utilization",
+            "osd test-reweight-by-pg",
+            "osd test-reweight-by-utilization",
+        ];
+        if PLACING.contains(&cmd.sig.prefix.as_str()) {
+            return self.state.osdmap.pools.values().map(|p| u64::from(p.pg_num)).sum::<u64>() / 10;
+        }
         if !WHOLE.contains(&cmd.sig.prefix.as_str()) {
             return 0;
         }

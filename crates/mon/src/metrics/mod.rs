@@ -53,17 +53,15 @@ const PG_STATES: [&str; 33] = [
 ];
 
 /// The flags of the map that have a metric.
-const FLAGS: [(&str, u32); 9] = [
-    ("noup", map_flag::NOUP),
-    ("nodown", map_flag::NODOWN),
-    ("noout", map_flag::NOOUT),
-    ("noin", map_flag::NOIN),
-    ("nobackfill", map_flag::NOBACKFILL),
-    ("norebalance", map_flag::NOREBALANCE),
-    ("norecover", map_flag::NORECOVER),
-    ("noscrub", map_flag::NOSCRUB),
-    ("nodeep-scrub", map_flag::NODEEP_SCRUB),
-];
+const FLAGS: u32 = map_flag::NOUP
+    | map_flag::NODOWN
+    | map_flag::NOOUT
+    | map_flag::NOIN
+    | map_flag::NOBACKFILL
+    | map_flag::NOREBALANCE
+    | map_flag::NORECOVER
+    | map_flag::NOSCRUB
+    | map_flag::NODEEP_SCRUB;
 
 /// All metrics, as text. The work is proportional to PGs, pools and OSDs.
 #[must_use]
@@ -81,10 +79,10 @@ pub fn exposition(state: &ClusterState, now: Now) -> String {
 }
 
 fn health(t: &mut Text, state: &ClusterState, now: Now) {
-    let word = command::health_word(state, now);
+    let checks = command::checks(state, now);
+    let word = command::health_word_of(state, &checks, now);
     let n = ["HEALTH_OK", "HEALTH_WARN", "HEALTH_ERR"].iter().position(|w| *w == word).unwrap_or(2);
     t.family(Kind::Untyped, "health_status", "Cluster health status").put(&[], n as f64);
-    let checks = command::checks(state, now);
     let mut f = t.family(Kind::Gauge, "health_detail", "healthcheck status by type (0=inactive, 1=active)");
     for (name, c) in &checks {
         let severity = if c.severity == Severity::Err { "HEALTH_ERR" } else { "HEALTH_WARN" };
@@ -173,7 +171,7 @@ fn file_systems(t: &mut Text, state: &ClusterState) {
 
 fn osds(t: &mut Text, state: &ClusterState) {
     let map = &state.osdmap;
-    for (name, bit) in FLAGS {
+    for (bit, name) in map_flag::NAMES.into_iter().filter(|(bit, _)| FLAGS & bit != 0) {
         let set = map.flags & bit != 0;
         t.family(Kind::Untyped, &format!("osd_flag_{name}"), &format!("OSD Flag {name}"))
             .put(&[], f64::from(u8::from(set)));
