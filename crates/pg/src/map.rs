@@ -160,12 +160,6 @@ impl PoolView {
     pub fn has(&self, flag: u64) -> bool {
         self.flags & flag != 0
     }
-
-    /// True if objects of the pool may have clones.
-    #[must_use]
-    pub fn may_have_clones(&self) -> bool {
-        self.snap_seq > 0 || self.has(pool_flags::SELFMANAGED_SNAPS | pool_flags::POOL_SNAPS)
-    }
 }
 
 /// Lookup of blocklisted addresses.

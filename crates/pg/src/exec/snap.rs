@@ -20,20 +20,15 @@ fn decoded<T>(what: &str, oid: &Oid, r: Result<T, wire::DecodeError>) -> Step<T>
     })
 }
 
-/// Reads the metadata of an object: head and clones.
-pub(crate) fn load_context(
-    store: &mut dyn ObjectStore,
-    tag: Tag,
-    cid: Cid,
-    head: &HObject,
-    may_have_clones: bool,
-) -> Step<ObjectContext> {
+/// Reads the metadata of an object: head and clones. The pool's map does not decide whether there can be clones: a
+/// client whose map is newer may write under a snapshot that this OSD does not know yet.
+pub(crate) fn load_context(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, head: &HObject) -> Step<ObjectContext> {
     let oid = Oid::new(head.clone());
     match store.attr(tag, cid, &oid, OI_ATTR) {
         Ok(Some(a)) => {
             let oi = decoded("object info", &oid, ObjectInfo::from_attr(&a))?;
             let mut ctx = ObjectContext { exists: true, oi, ..ObjectContext::default() };
-            if may_have_clones && let Some(a) = store.attr(tag, cid, &oid, SS_ATTR)? {
+            if let Some(a) = store.attr(tag, cid, &oid, SS_ATTR)? {
                 ctx.ss = decoded("snapset", &oid, SnapSet::from_attr(&a))?;
             }
             Ok(ctx)
@@ -44,13 +39,11 @@ pub(crate) fn load_context(
         }
         Err(ReadError::NoObject) => {
             let mut ctx = ObjectContext::default();
-            if may_have_clones {
-                let dir = Oid::new(head.at_snap(SnapId::SNAPDIR));
-                match store.attr(tag, cid, &dir, SS_ATTR) {
-                    Ok(Some(a)) => ctx.ss = decoded("snapset", &dir, SnapSet::from_attr(&a))?,
-                    Ok(None) | Err(ReadError::NoObject) => {}
-                    Err(e) => return Err(e.into()),
-                }
+            let dir = Oid::new(head.at_snap(SnapId::SNAPDIR));
+            match store.attr(tag, cid, &dir, SS_ATTR) {
+                Ok(Some(a)) => ctx.ss = decoded("snapset", &dir, SnapSet::from_attr(&a))?,
+                Ok(None) | Err(ReadError::NoObject) => {}
+                Err(e) => return Err(e.into()),
             }
             Ok(ctx)
         }

@@ -500,8 +500,7 @@ impl Pg {
         if let Some(c) = self.cache.get(head) {
             return Ok(c);
         }
-        let clones = self.pool().is_none_or(|p| p.may_have_clones());
-        let mut c = load_context(store, self.tag(plan), self.cid, head, clones)?;
+        let mut c = load_context(store, self.tag(plan), self.cid, head)?;
         c.last_write = self.cache.unknown_write();
         // Only the primary expires watches: on a member the removal would add log records of its own.
         if !c.oi.watchers.is_empty() && (self.state == State::Active || acts(Bug::MembersEndWatches)) {
