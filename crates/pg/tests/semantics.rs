@@ -930,3 +930,62 @@ fn reads_at_snapshots_answer_with_versions_of_clones() {
         w.restart();
     }
 }
+
+/// An input that some method takes, or nearly.
+fn input_for(r: &mut base::rng::Rng, name: &str) -> Bytes {
+    let text = Bytes::copy_from_slice(name.as_bytes());
+    let encoded = |f: &dyn Fn(&mut wire::Writer)| {
+        let mut w = wire::Writer::new(wire::Features::PACIFIC);
+        f(&mut w);
+        w.into_bytes()
+    };
+    match r.below(4) {
+        0 => Bytes::new(),
+        1 => encoded(&|w| w.put(&text)),
+        2 => encoded(&|w| w.versioned(1, 1, |w| w.put(&text))),
+        _ => (0..r.below(40)).map(|_| r.below(4) as u8).collect::<Vec<u8>>().into(),
+    }
+}
+
+#[test]
+fn calls_of_any_method_keep_the_sums() {
+    let mut r = base::rng::Rng::new(1);
+    let mut w = World::new();
+    let methods: Vec<_> =
+        cls::registry::CLASSES.iter().flat_map(|(c, m)| m.iter().map(move |m| (*c, m.name))).collect();
+    let names = ["a", "b", "c", "d"];
+    let mut sums = (0, 0);
+    for n in 0..4_000 {
+        if r.chance(1, 10) {
+            w.set_snaps(n + 1, &[n + 1]);
+        }
+        let name = names[r.below(4) as usize];
+        let mut ops = Vec::new();
+        for _ in 0..=r.below(3) {
+            let (class, method) = methods[r.below(methods.len() as u64) as usize];
+            ops.push(match r.below(8) {
+                0 => write(r.below(5000), &vec![1; r.below(3000) as usize]),
+                1 => truncate(r.below(5000)),
+                2 => simple(OpCode::DELETE),
+                _ => OsdOp::call(class, method, &input_for(&mut r, name)),
+            });
+        }
+        let what: Vec<String> = ops.iter().map(|o| format!("{:?} {:?}", o.op, o.indata)).collect();
+        w.op(name, ops);
+        let s = w.pg.info().stats;
+        let mut now = (0, 0);
+        for name in names {
+            let l = w.at_snap(name, SnapId::SNAPDIR, vec![simple(OpCode::LIST_SNAPS)]);
+            if l.result < 0 {
+                continue;
+            }
+            let l: ListSnapsReply = decode(&l.ops[0].outdata);
+            for c in &l.clones {
+                now.0 += 1;
+                now.1 += c.size as i64 - c.overlap.iter().map(|(_, n)| *n as i64).sum::<i64>();
+            }
+        }
+        assert_eq!((s.num_objects, s.num_bytes), now, "call {n} on {name} after {sums:?}: {what:?}");
+        sums = now;
+    }
+}

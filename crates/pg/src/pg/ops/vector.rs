@@ -287,7 +287,9 @@ impl Pg {
         if !may_write {
             // At a snapshot, the version is that of the clone.
             let of = if acts(Bug::HeadVersionAtSnapshot) { &before.oi } else { &ctx.oi };
-            let (delta, user_version) = (ctx.delta, of.user_version);
+            let user_version = of.user_version;
+            // A class's method that reads may have tried to write before it was refused.
+            let delta = StatSum { num_rd: ctx.delta.num_rd, num_rd_kb: ctx.delta.num_rd_kb, ..StatSum::default() };
             drop(ctx);
             self.give_reads(reads);
             self.info.stats.add(&delta);
