@@ -101,11 +101,25 @@ pub fn one_of_many(object: usize) -> Bytes {
     format!("called-many-{object}").into_bytes().into()
 }
 
+/// A call of any method of any class, with an input that most of them refuse.
+fn any_call(r: &mut Rng, name: &str) -> OsdOp {
+    let (class, methods) = cls::registry::CLASSES[r.below(cls::registry::CLASSES.len() as u64) as usize];
+    let method = methods[r.below(methods.len() as u64) as usize].name;
+    let input = match r.below(4) {
+        0 => Bytes::new(),
+        1 => encoded(|w| w.put(&text(name))),
+        2 => encoded(|w| w.versioned(1, 1, |w| w.put(&text(name)))),
+        _ => (0..r.below(40)).map(|_| r.below(4) as u8).collect::<Vec<u8>>().into(),
+    };
+    OsdOp::call(class, method, &input)
+}
+
 /// A call of a class that changes its object or refuses; `id` makes values unique.
 #[must_use]
 pub fn call(r: &mut Rng, id: u64) -> OsdOp {
     let name = format!("n{}", r.below(6));
-    match r.below(6) {
+    match r.below(8) {
+        6 | 7 => any_call(r, &name),
         0 => OsdOp::call("numops", "add", &numops(&name, id % 1000)),
         1 => OsdOp::call("numops", "mul", &numops(&name, r.below(3))),
         2 => {
