@@ -5,15 +5,22 @@
 
 mod cluster;
 
-use base::errno::{EMSGSIZE, ENOENT};
-use base::sizes::{DATA_MAX, FRONT_MAX, VALUE_MAX, VECTOR_ENTRIES_MAX, VECTOR_OPS_MAX, VECTOR_PAYLOAD_MAX};
+use base::device::Device;
+use base::errno::{E2BIG, EMSGSIZE, ENOENT, ENOSPC, Errno};
+use base::sizes::{
+    DATA_MAX, FRONT_MAX, OBJECT_MAX, VALUE_MAX, VECTOR_ENTRIES_MAX, VECTOR_OPS_MAX, VECTOR_PAYLOAD_MAX, WRITE_INPUT_MAX,
+};
 use bytes::Bytes;
 use cluster::{Cluster, object_name};
 use pg::limits::{DESCRIBE_BYTES, PIECE_BYTES};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use store::engine::device::submit;
+use store::engine::{self, Config, FormatOptions};
+use store::{BLOCK, Op, ReadError, Tag, Transaction};
 use wire::Encode as _;
+use wire::WireMessage as _;
 use wire::msg::osd_op::WriteSameArgs;
-use wire::msg::{OpCode, OsdOp};
+use wire::msg::{MOsdOp, OpCode, OpVec, OsdOp};
 
 /// Bytes above which a message that is no write goes in pieces, and room for a header.
 const LONG: usize = 2 * PIECE_BYTES + (64 << 10);
@@ -38,9 +45,9 @@ fn small() -> OsdOp {
     OsdOp::with_extent(OpCode::WRITEFULL, 0, 5, Bytes::from_static(b"small"))
 }
 
-/// A quiet PG with two copies.
+/// A quiet PG with two copies, and a spare OSD.
 fn quiet() -> Cluster {
-    let mut c = Cluster::new(8, 2, 2, 1, 2, 0);
+    let mut c = Cluster::new(8, 3, 2, 1, 2, 0);
     c.contended = false;
     c.load = false;
     c.keep_log = (10_000, 10);
@@ -75,8 +82,79 @@ fn largest_beside_writes(c: &Cluster) -> usize {
     others.map(|(_, _, m)| m.body.len() + m.data.len()).max().unwrap_or(0)
 }
 
+/// A device that keeps what was written.
+struct Written(u64, BTreeMap<u64, Bytes>);
+
+impl Device for Written {
+    fn bytes(&self) -> u64 {
+        self.0
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<Bytes, Errno>> {
+        let block = |b: u64| self.1.get(&b).map_or([0; BLOCK as usize].as_slice(), |x| x);
+        let one = |(off, len): &(u64, u64)| (off / BLOCK..(off + len) / BLOCK).map(block).collect::<Vec<_>>().concat();
+        ranges.iter().map(|r| Ok(one(r).into())).collect()
+    }
+    fn write(&mut self, off: u64, data: &[Bytes]) -> Result<(), Errno> {
+        let mut at = off / BLOCK;
+        for part in data {
+            for n in 0..part.len() / BLOCK as usize {
+                self.1.insert(at, part.slice(n * BLOCK as usize..(n + 1) * BLOCK as usize));
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// Submits a transaction to a store on a device of that size.
+fn stored(txn: &Transaction, bytes: u64) -> Result<(), ReadError> {
+    let mut dev = Written(bytes, BTreeMap::new());
+    let how = FormatOptions { uuid: base::Uuid([7; 16]), reactors: 1, labels: Default::default() };
+    engine::format(&mut dev, &how).unwrap();
+    let mut s = engine::open(&mut dev, &Config::default()).unwrap().remove(0);
+    let cid = txn.ops[0].cid();
+    let made = Transaction { ops: vec![Op::MakeCollection { cid, bits: 0 }] };
+    submit(&mut s, &mut dev, Tag(1), made.clone()).unwrap();
+    let r = submit(&mut s, &mut dev, Tag(2), txn.clone());
+    // Whether it was refused or not, the store goes on.
+    let small = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"info") }] };
+    submit(&mut s, &mut dev, Tag(3), small).unwrap();
+    r
+}
+
+/// A client's message with these operations fits a connection and arrives as it was.
+fn sent(ops: &[OsdOp]) -> bool {
+    let m = MOsdOp { ops: OpVec::from_vec(ops.to_vec()), hash: 1, ..MOsdOp::default() };
+    let encoded = m.to_message(wire::Features::PACIFIC);
+    let back = MOsdOp::from_message(&encoded).unwrap();
+    encoded.front.len() <= FRONT_MAX && encoded.data.len() <= DATA_MAX && back.ops.len() == ops.len()
+}
+
+/// Waits until the PG is clean; what recovery and scrub sent was bounded.
+fn clean(c: &mut Cluster, what: &str) {
+    for _ in 0..20 {
+        c.run(10_000);
+        if c.primary().is_some_and(pg::Pg::is_clean) {
+            break;
+        }
+    }
+    let largest = largest_beside_writes(c);
+    assert!(largest <= LONG, "{what}: {largest} bytes in one message");
+    assert!(all_fit(c) && c.primary().is_some_and(pg::Pg::is_clean), "{what}: {}", c.describe(0));
+}
+
+/// Each vector goes all the way: client's message, plan, transaction of the smallest devices that take it, message to
+/// the member, recovery, backfill, scrub. Exports are tested where they are made (`belemnite store export`).
 #[test]
 fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
+    let keys = |n: usize| {
+        let all: BTreeSet<Bytes> = (0..n).map(|i| Bytes::from(format!("{i:08}"))).collect();
+        OsdOp::with_indata(OpCode::OMAPRMKEYS, all.to_bytes(wire::Features::PACIFIC))
+    };
+    let write = |op, len| OsdOp::with_extent(op, 0, len as u64, vec![9; len].into());
     let mut mixes: Vec<(&str, Vec<OsdOp>)> = vec![
         ("attribute and data", vec![setxattr("a", VALUE_MAX), writesame(VECTOR_PAYLOAD_MAX - VALUE_MAX)]),
         (
@@ -87,36 +165,78 @@ fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
         ),
     ];
     if std::env::var_os("PG_SIZES").is_some() {
+        let extent = |op, off, len| OsdOp::with_extent(op, off, len, Bytes::new());
         mixes.extend([
             ("data", vec![writesame(VECTOR_PAYLOAD_MAX)]),
             ("an attribute", vec![setxattr("a", VALUE_MAX)]),
             ("omap values", vec![omap_set(85, 1 << 20)]),
+            ("an omap value", vec![omap_set(1, VALUE_MAX)]),
             ("an omap header", vec![OsdOp::with_indata(OpCode::OMAPSETHEADER, vec![7; VALUE_MAX].into())]),
             ("many keys", vec![omap_set(VECTOR_ENTRIES_MAX, 10)]),
+            ("removed keys", vec![small(), keys(VECTOR_ENTRIES_MAX)]),
+            ("a write", vec![write(OpCode::WRITE, WRITE_INPUT_MAX)]),
+            ("a whole write", vec![write(OpCode::WRITEFULL, WRITE_INPUT_MAX)]),
+            ("an append", vec![small(), write(OpCode::APPEND, WRITE_INPUT_MAX - 5)]),
+            (
+                "holes",
+                vec![
+                    writesame(VECTOR_PAYLOAD_MAX),
+                    extent(OpCode::ZERO, 5, OBJECT_MAX - 10),
+                    extent(OpCode::TRUNCATE, 7, 0),
+                    extent(OpCode::TRUNCATE, OBJECT_MAX, 0),
+                ],
+            ),
+            (
+                "attributes",
+                vec![small()].into_iter().chain((0..79).map(|i| setxattr(&format!("a{i}"), 1 << 20))).collect(),
+            ),
+            (
+                "attributes that go",
+                (0..VECTOR_OPS_MAX)
+                    .map(|i| match i % 2 {
+                        0 => setxattr(&format!("x{}", i / 2), 10),
+                        _ => OsdOp::with_xattr(OpCode::RMXATTR, format!("x{}", i / 4).as_bytes(), &[], 0, 0),
+                    })
+                    .collect(),
+            ),
+            (
+                "created and removed",
+                vec![OsdOp::new(OpCode::CREATE), omap_set(85, 1 << 20), OsdOp::new(OpCode::OMAPCLEAR)],
+            ),
         ]);
     }
     for (what, ops) in mixes {
+        assert!(sent(&ops), "{what}: the client's message");
         let mut c = quiet();
         assert!(all_fit(&mut c));
+        for o in &mut c.osds {
+            o.disk.largest = Some(Transaction::new());
+        }
         assert_eq!(result(&mut c, 0, ops.clone()), Some(0), "{what}");
         assert!(all_fit(&mut c), "{what}: the write");
+        for n in 0..2 {
+            let txn = c.osds[n].disk.largest.take().unwrap();
+            // A device with the largest frames, and the smallest one.
+            stored(&txn, 9 << 30).unwrap();
+            if let Err(e) = stored(&txn, 64 << 20) {
+                assert!(matches!(e, ReadError::Io { errno: E2BIG | ENOSPC, .. }), "{what}: {e}");
+            }
+        }
         // A member that was away gets the object by recovery.
         let member = 1 - c.map().mapping().acting_primary.0;
         c.crash(member);
         c.run(30_000);
         assert_eq!(result(&mut c, 0, ops), Some(0), "{what}");
+        all_fit(&mut c);
         c.restart(member);
-        for _ in 0..20 {
-            c.run(10_000);
-            if c.primary().is_some_and(pg::Pg::is_clean) {
-                break;
-            }
-        }
-        let largest = largest_beside_writes(&c);
-        assert!(largest <= LONG, "{what}: {largest} bytes in one message of recovery");
-        assert!(all_fit(&mut c), "{what}: recovery");
-        assert!(c.primary().is_some_and(pg::Pg::is_clean), "{what}: {}", c.describe(0));
-        assert!(c.contents(0) == c.contents(1), "{what}");
+        clean(&mut c, what);
+        // Another OSD gets all by backfill.
+        c.change(|m| m.order = vec![0, 2, 1]);
+        clean(&mut c, what);
+        assert!(c.contents(0) == c.contents(2), "{what}");
+        c.scrub(true, false);
+        assert_eq!(c.primary().unwrap().scrub_errors(), 0, "{what}: {:?}", c.log);
+        clean(&mut c, what);
     }
 }
 

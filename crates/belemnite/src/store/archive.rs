@@ -12,6 +12,8 @@
 use super::{Error, Offline};
 use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
+use base::errno::E2BIG;
+use base::sizes;
 use base::{Epoch, Eversion, FeatureWords, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
 use bytes::Bytes;
 use std::fs::File;
@@ -21,9 +23,9 @@ use std::path::Path;
 const MAGIC: &[u8; 15] = b"belemnite pg 1\n";
 /// Place of the version in the header.
 const MAGIC_VERSION_AT: usize = 13;
-/// Largest record in bytes that is accepted.
-const RECORD_MAX: u32 = 64 << 20;
-/// Bytes of data in a record, and approximately of omap entries.
+/// Largest record in bytes that is accepted: one with the largest value that an object may have.
+const RECORD_MAX: u32 = (sizes::VALUE_MAX + (1 << 20)) as u32;
+/// Bytes of data in a record, and approximately of attributes or omap entries.
 const PIECE: u64 = 1 << 20;
 
 const COLLECTION: u8 = 1;
@@ -164,7 +166,9 @@ fn export_object(
         }
     }
     let attrs = s.read(|s, t| s.attrs(t, cid, o))?;
-    put(ATTRS, &Body::default().pairs(&attrs))?;
+    for page in pages(&attrs) {
+        put(ATTRS, &Body::default().pairs(page))?;
+    }
     let header = s.read(|s, t| s.omap_header(t, cid, o))?;
     if !header.is_empty() {
         put(HEADER, &Body::default().bytes(&header))?;
@@ -181,6 +185,21 @@ fn export_object(
             return Ok(());
         }
     }
+}
+
+/// Attributes in pages of about [`PIECE`] bytes; one page if there are none.
+fn pages(all: &[(Bytes, Bytes)]) -> Vec<&[(Bytes, Bytes)]> {
+    let (mut pages, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (i, (k, v)) in all.iter().enumerate() {
+        let more = (k.len() + v.len()) as u64;
+        if i > from && bytes + more > PIECE {
+            pages.push(&all[from..i]);
+            (from, bytes) = (i, 0);
+        }
+        bytes += more;
+    }
+    pages.push(&all[from..]);
+    pages
 }
 
 struct In<'a>(&'a [u8]);
@@ -333,8 +352,37 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
             }
             _ => return Err(format!("record of unknown type {tag}").into()),
         };
-        s.submit(Transaction { ops: vec![op] })?;
+        put(s, op)?;
     }
+}
+
+/// Applies a change of a file, in parts if the log of the store takes less at once.
+fn put(s: &mut Offline, op: Op) -> Result<(), Error> {
+    let (first, rest) = match &op {
+        _ if op.frame_bytes() <= s.store.frame_max() => return s.submit(Transaction { ops: vec![op] }),
+        Op::SetAttrs { cid, oid, attrs } if attrs.len() > 1 => {
+            let (a, b) = attrs.split_at(attrs.len() / 2);
+            let of = |attrs: &[_]| Op::SetAttrs { cid: *cid, oid: oid.clone(), attrs: attrs.to_vec() };
+            (of(a), of(b))
+        }
+        Op::OmapSet { cid, oid, entries } if entries.len() > 1 => {
+            let (a, b) = entries.split_at(entries.len() / 2);
+            let of = |entries: &[_]| Op::OmapSet { cid: *cid, oid: oid.clone(), entries: entries.to_vec() };
+            (of(a), of(b))
+        }
+        _ => {
+            let who = op.oid().map(|o| format!("{}: ", o.hobj)).unwrap_or_default();
+            return Err(format!(
+                "{who}a value of {} bytes exceeds what the log of this device takes at once ({}; {})",
+                op.frame_bytes(),
+                s.store.frame_max(),
+                base::errno::name(E2BIG)
+            )
+            .into());
+        }
+    };
+    put(s, first)?;
+    put(s, rest)
 }
 
 #[cfg(test)]
@@ -398,6 +446,54 @@ mod tests {
         drop((from, to));
         std::fs::remove_file(&a).unwrap();
         std::fs::remove_file(&b).unwrap();
+    }
+
+    /// The largest object that clients may make, also into a device whose log takes little at once.
+    #[test]
+    fn the_largest_metadata_is_exported_and_imported() {
+        const KEYS: usize = 3000;
+        let make = |name: &str, bytes: u64| {
+            let path = path(name);
+            let file = super::super::disk::prepare(&path, Some(bytes), false).unwrap();
+            let o = FormatOptions { uuid: Uuid([4; 16]), reactors: 1, labels: Default::default() };
+            engine::format(&mut super::super::Plain(file), &o).unwrap();
+            (Offline::open(&path).unwrap(), path)
+        };
+        let ((mut from, a), (mut to, b), (mut small, c)) =
+            (make("largest", 9 << 30), make("largest-to", 9 << 30), make("largest-small", 64 << 20));
+        let cid = Cid::Pg(PgId::new(1, 0).into());
+        let oid = |n: &str| Oid::new(HObject { oid: n.to_owned().into(), pool: PoolId(1), ..HObject::min() });
+        let (large, many) = (oid("large"), oid("many"));
+        let value = |n: usize| Bytes::from(vec![7; n]);
+        let rest = sizes::OBJECT_ATTRS_MAX - sizes::VALUE_MAX - 2 * (sizes::ENTRY_OVERHEAD + 1);
+        let attrs = vec![(Bytes::from_static(b"a"), value(sizes::VALUE_MAX)), (Bytes::from_static(b"b"), value(rest))];
+        let key = |i: usize| Bytes::from(format!("{i:08}"));
+        let entries: Vec<_> = (0..KEYS).map(|i| (key(i), value(300))).collect();
+        for op in [
+            Op::MakeCollection { cid, bits: 0 },
+            Op::SetAttrs { cid, oid: large.clone(), attrs: attrs.clone() },
+            Op::OmapSetHeader { cid, oid: large.clone(), header: value(sizes::VALUE_MAX) },
+            Op::OmapSet { cid, oid: large.clone(), entries: vec![(key(1), value(sizes::VALUE_MAX))] },
+            Op::OmapSet { cid, oid: many.clone(), entries: entries.clone() },
+            Op::SetAttrs { cid, oid: many.clone(), attrs: entries.clone() },
+        ] {
+            from.submit(Transaction { ops: vec![op] }).unwrap();
+        }
+        let file = path("pg-largest");
+        export(&mut from, cid, &file, false).unwrap();
+        assert_eq!(import(&mut to, &file).unwrap(), (cid, 2));
+        assert_eq!(to.read(|s, t| s.attrs(t, cid, &large)).unwrap(), attrs);
+        assert_eq!(to.read(|s, t| s.omap_header(t, cid, &large)).unwrap().len(), sizes::VALUE_MAX);
+        let found = to.read(|s, t| s.omap_get(t, cid, &large, &key(1))).unwrap();
+        assert_eq!(found.map(|v| v.len()), Some(sizes::VALUE_MAX));
+        assert_eq!(to.read(|s, t| s.attrs(t, cid, &many)).unwrap(), entries);
+        // The small device says which object it can't take.
+        let e = import(&mut small, &file).unwrap_err().to_string();
+        assert!(e.contains("large") && e.contains("takes at once"), "{e}");
+        drop((from, to, small));
+        for p in [a, b, c, file] {
+            std::fs::remove_file(p).unwrap();
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Jobs: fill half the file with 4 MiB objects; 4 KiB random overwrites with the updates that a PG adds (object info,
 //! log entry, PG info); the same with undo records; 4 KiB random reads; both at depth 1; reads of whole objects; clones
 //! made and removed; small objects; an omap with keys in random order; overwrites until the log is long, a kill, and a
-//! restart. Only the fill has written the file before. CPU is that of the whole process, with kernel threads where the
-//! kernel accounts them to it.
+//! restart. Only the fill has written the file before. With `--age` random overwrites come after it, so that objects
+//! are in pieces all over the device. CPU is that of the whole process, with kernel threads where the kernel accounts
+//! them to it.
 
 use super::{Error, Plain};
 use crate::size;
@@ -50,6 +51,9 @@ pub(crate) struct BenchArgs {
     /// Run only these jobs, of fill, seq, write, keep, read, depth1, clone, small, omap, restart
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Before the jobs, overwrite this many times as many random blocks as the objects have
+    #[arg(long, default_value_t = 0)]
+    age: u64,
     /// Use a file that is not empty
     #[arg(long)]
     force: bool,
@@ -94,6 +98,8 @@ struct Bench {
     keys: u64,
     /// Number of small objects.
     small: u64,
+    /// Number of random overwrites that age the device.
+    age: u64,
     /// Log length in bytes at which the restart is measured.
     log_max: u64,
     /// Highest metadata memory in bytes.
@@ -104,6 +110,8 @@ struct Bench {
 enum Kind {
     Fill,
     Write,
+    /// As `Write`, a fixed number of times.
+    Age,
     /// As `Write`, with undo records that are kept for the next hundred writes of the PG.
     Keep,
     Read,
@@ -210,6 +218,7 @@ impl Bench {
             Kind::Omap => Some(self.keys / OMAP_BATCH),
             Kind::OmapRange => Some(1 << 16),
             Kind::Small => Some(self.small),
+            Kind::Age => Some(self.age),
             _ => None,
         };
         let (t0, c0, n0) = (Instant::now(), cpu(), self.store.counters());
@@ -236,7 +245,7 @@ impl Bench {
             while !over && flying < depth && total.is_none_or(|n| next < n) {
                 tag += 1;
                 let among = if kind == Kind::ReadSmall { self.small } else { self.objects };
-                let n = if total.is_some() { next } else { self.rng.below(among) };
+                let n = if total.is_some() && kind != Kind::Age { next } else { self.rng.below(among) };
                 next += 1;
                 if depth == 1 {
                     started.insert(Tag(tag), Instant::now());
@@ -387,12 +396,16 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         let (done, rng) = (Vec::new(), Rng::new(1));
         // Before a checkpoint starts; on a small device, space waiting to be freed causes one soon after this length.
         let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 4 * 3;
-        let (small, keys) = (a.objects, a.keys);
+        let (small, keys, age) = (a.objects, a.keys, a.age * objects * (OBJECT / 4096));
+        let version = 0;
         let mut b =
-            Bench { store, disk, done, rng, objects, names, version: 0, in_flight: 0, keys, small, log_max, most: 0 };
+            Bench { store, disk, done, rng, objects, names, version, in_flight: 0, keys, small, age, log_max, most: 0 };
         let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
         if ["fill", "seq", "write", "keep", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
             b.run("write 4 MiB", Kind::Fill, 4, limit).await?;
+        }
+        if age > 0 {
+            b.run("write 4 KiB to age the device", Kind::Age, depth, limit).await?;
         }
         if wants("seq") {
             b.run("read 4 MiB", Kind::ReadAll, 4, limit).await?;

@@ -34,6 +34,8 @@ pub struct Disk {
     pub full: bool,
     /// The OSD wants no growing writes of clients.
     pub short: bool,
+    /// The submitted transaction that takes most of a log frame, if wanted.
+    pub largest: Option<Transaction>,
 }
 
 /// True for a part of a pushed object: it writes data and has no log entry.
@@ -74,6 +76,7 @@ impl Disk {
             room: None,
             full: false,
             short: false,
+            largest: None,
         }
     }
 
@@ -203,6 +206,10 @@ impl ObjectStore for Disk {
     }
     fn submit(&mut self, t: Tag, txn: Transaction) {
         self.transactions += 1;
+        let bytes = |t: &Transaction| t.ops.iter().map(Op::frame_bytes).sum::<usize>();
+        if self.largest.as_ref().is_some_and(|l| bytes(l) < bytes(&txn)) {
+            self.largest = Some(txn.clone());
+        }
         for op in &txn.ops {
             match op {
                 Op::Remove { oid, .. } => {
