@@ -93,6 +93,24 @@ fn after_a_primary_fails_another_copy_serves() {
     c.final_reads();
 }
 
+/// The store still reports writes of the time before the copy failed, also while the copy is removed.
+#[test]
+fn a_copy_that_fails_amid_writes_is_removed_all_the_same() {
+    for at in 0..6 {
+        let mut c = Cluster::new(60 + at, 4, 3, 2, 6, 8);
+        c.delay = 40;
+        c.run(10_000 + 9 * at);
+        c.may_fail = true;
+        c.withdraw(2);
+        c.change(|m| m.order = vec![0, 1, 3, 2]);
+        c.run(60_000);
+        c.settle();
+        assert!(c.osds[2].pg.is_none(), "{}", c.describe(2));
+        c.check();
+        c.final_reads();
+    }
+}
+
 #[test]
 fn a_backfill_target_that_fails_is_not_waited_for() {
     for (seed, at) in [(33, 0), (34, 40), (35, 150), (36, 600)] {

@@ -69,7 +69,11 @@ impl Pg {
         self.drop_actions(out);
         self.early_peers.clear();
         self.peers = Default::default();
-        self.commits.clear();
+        // While the store works, their durability is still reported, and the removal of this copy counts on it.
+        self.commits.iter_mut().for_each(|c| c.actions.clear());
+        if self.store_lost {
+            self.commits.clear();
+        }
         self.watches.clear();
         for map in std::mem::take(&mut self.early_maps) {
             self.map_of_failed(map, out);
