@@ -18,6 +18,7 @@
 //! | `digest OSD` | the OSD answers the scan of a backfill: it has no object |
 //! | `write OBJECT`, `read OBJECT` | a client's operation |
 //! | `wait MS`, `lease OSD`, `leased OSD` | time passes; the OSD grants a lease to osd.0; osd.0 granted one to it |
+//! | `stuck`, `durable` | from here on nothing becomes durable; everything does again |
 //! | `restart` | the power was cut, and the OSD starts again in the next map |
 mod common;
 
@@ -69,6 +70,8 @@ struct Play {
     w: World,
     table: Table,
     leases: Rc<LeaseView>,
+    /// True while the disk answers nothing.
+    stuck: bool,
     state: String,
     out: String,
     scan: Option<(OsdId, HObject, HObject)>,
@@ -113,7 +116,17 @@ impl Play {
         w.pg.keep_log(10, 1);
         let state = state(w.pg.state());
         let told = BTreeMap::new();
-        Self { w, table: Table::default(), leases, state, out: String::new(), scan: None, pushed: None, told }
+        Self {
+            w,
+            table: Table::default(),
+            leases,
+            stuck: false,
+            state,
+            out: String::new(),
+            scan: None,
+            pushed: None,
+            told,
+        }
     }
 
     fn say(&mut self, text: &str) {
@@ -141,7 +154,8 @@ impl Play {
                 self.show(e);
             }
             self.w.store.end_turn();
-            let Some(e) = self.w.store.poll_event() else { break };
+            let e = if self.stuck { None } else { self.w.store.poll_event() };
+            let Some(e) = e else { break };
             self.w.pg.handle(Event::Store(e), self.w.now, &mut self.w.store, &mut effects);
         }
         let now = state(self.w.pg.state());
@@ -424,6 +438,11 @@ impl Play {
                 let until = self.w.now.mono + Duration::from_millis(words[2].parse().unwrap());
                 self.leases.update(LeaseUpdate::Granted(OsdId(words[1].parse().unwrap()), until));
             }
+            "stuck" => self.stuck = true,
+            "durable" => {
+                self.stuck = false;
+                self.give(Event::Tick);
+            }
             "restart" => {
                 while self.w.store.poll_event().is_some() {}
                 let mut effects = Vec::new();
@@ -521,6 +540,12 @@ fn an_empty_copy_may_lead_if_the_whole_log_is_there() {
 #[test]
 fn an_acting_set_that_backfilled_the_up_set_gives_way_to_it() {
     check("too_few");
+}
+
+/// The primary repeats its message while the member's disk does not answer.
+#[test]
+fn a_member_is_one_once_its_log_is_durable() {
+    check("stuck");
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl Options {
         }
         if self.size.only.is_empty() && !self.faults.is_empty() {
             self.faults.extend([Fault::CutPair].iter().filter(|_| self.copies > 1 && one_in(0x6375_7470_6169_7200, 6)));
-            let stuck = one_in(0x7374_7563_6b00, 6) && !self.faults.contains(&Fault::Full);
+            let stuck = one_in(0x7374_7563_6b00, 6);
             self.faults.extend([Fault::StuckDisk].iter().filter(|_| stuck));
         }
         if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 {

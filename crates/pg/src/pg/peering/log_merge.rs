@@ -417,6 +417,11 @@ impl Pg {
     }
 
     /// Answers `Activate` when it is durable, with the objects that this member lacks and what its log takes at once.
+    /// True until the log that made this copy a member is durable.
+    pub(in crate::pg) fn is_becoming_member(&self) -> bool {
+        self.commits.iter().any(|c| c.actions.iter().any(|a| matches!(a, Action::MemberReady(_))))
+    }
+
     pub(in crate::pg) fn tell_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {
         let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
         self.tell(to, &Body::Activated { missing, frame: store.frame_max() as u64 });

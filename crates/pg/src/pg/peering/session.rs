@@ -283,10 +283,11 @@ impl Pg {
                 self.take_touched(from, Touched { since, upto, entries }, now, store, out);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
-                if self.peers.member {
+                if self.peers.member && !self.is_becoming_member() {
                     return self.tell_activated(from, store);
                 }
-                if self.merging {
+                // Answered once what the first such message changed is durable.
+                if self.peers.member || self.merging {
                     return;
                 }
                 self.merging = true;
