@@ -10,14 +10,35 @@
 //!  2. A vector comes to its end: each run keeps at least one entry more than the one before.
 //!  3. The result does not depend on the room of the parts.
 //!  4. Folds over few entries keep nothing, so they allocate nothing.
+//!  5. What is kept is bounded in number and in bytes.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use base::errno::{E2BIG, EIO};
 use bytes::Bytes;
 use std::any::Any;
+use std::collections::BTreeMap;
 
 /// Most folds of a vector of which something is kept; one more fails with `E2BIG`.
 const KEPT_MAX: usize = 64;
+/// Most bytes that the states of a vector's folds have together ([`Fold::bytes`]); more fails with `E2BIG`. A reactor
+/// has states of at most 64 vectors.
+pub(crate) const KEPT_BYTES_MAX: usize = 8 << 20;
+
+/// State of a fold.
+pub(crate) trait Fold: Clone + 'static {
+    /// Bytes that grow with the entries; of a sum there are none.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Fold for BTreeMap<u8, i32> {}
+
+impl Fold for Vec<Bytes> {
+    fn bytes(&self) -> usize {
+        self.iter().map(|b| b.len() + size_of::<Bytes>()).sum()
+    }
+}
 
 /// Room of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +69,8 @@ enum Kept {
 /// Progress of the folds of a vector; see the module.
 #[derive(Default)]
 pub struct Parts {
-    /// By number of the fold in the vector.
-    kept: Vec<(usize, Kept)>,
+    /// By number of the fold in the vector, each with the bytes of its state.
+    kept: Vec<(usize, usize, Kept)>,
     room: Room,
     left: Room,
     /// Number of the next fold of this run.
@@ -80,7 +101,7 @@ impl Parts {
     /// ended, and will not run again.
     pub fn go_to(&mut self, number: usize) {
         self.next = number;
-        self.kept.retain(|(n, _)| *n >= number);
+        self.kept.retain(|(n, ..)| *n >= number);
     }
 
     /// True if the run ended because the part was over. A [`ClsError::Wait`] without this waits for data.
@@ -106,15 +127,16 @@ impl Parts {
     }
 
     fn take(&mut self, number: usize) -> Option<Kept> {
-        let at = self.kept.iter().position(|(n, _)| *n == number)?;
-        Some(self.kept.swap_remove(at).1)
+        let at = self.kept.iter().position(|(n, ..)| *n == number)?;
+        Some(self.kept.swap_remove(at).2)
     }
 
-    fn keep(&mut self, number: usize, what: Kept) -> ClsResult<()> {
-        if self.kept.len() >= KEPT_MAX {
+    fn keep(&mut self, number: usize, bytes: usize, what: Kept) -> ClsResult<()> {
+        let all: usize = self.kept.iter().map(|(_, b, _)| b).sum();
+        if self.kept.len() >= KEPT_MAX || all + bytes > KEPT_BYTES_MAX {
             return Err(E2BIG.into());
         }
-        self.kept.push((number, what));
+        self.kept.push((number, bytes, what));
         Ok(())
     }
 
@@ -126,7 +148,7 @@ impl Parts {
 
 /// Folds the omap entries with keys after `start_after` that begin with `prefix` into a state, in key order, until `f`
 /// returns false. `f` must not have changed the state if it fails with `Wait`.
-pub(crate) fn omap_fold<S: Clone + 'static>(
+pub(crate) fn omap_fold<S: Fold>(
     c: &mut dyn ObjectCtx,
     start_after: &[u8],
     prefix: &[u8],
@@ -144,11 +166,11 @@ pub(crate) fn omap_fold<S: Clone + 'static>(
         Some(Kept::Open(key, s)) => (after, state) = (key, *s.downcast().map_err(|_| EIO)?),
         Some(Kept::Ended(s)) => {
             let s: Box<S> = s.downcast().map_err(|_| EIO)?;
-            parts.keep(number, Kept::Ended(s.clone()))?;
+            parts.keep(number, s.bytes(), Kept::Ended(s.clone()))?;
             return Ok(*s);
         }
         Some(Kept::Failed(e)) => {
-            parts.keep(number, Kept::Failed(e.clone()))?;
+            parts.keep(number, 0, Kept::Failed(e.clone()))?;
             return Err(e);
         }
     }
@@ -158,21 +180,21 @@ pub(crate) fn omap_fold<S: Clone + 'static>(
     match done {
         Ok(true) if repeat => Ok(state),
         Ok(true) => {
-            parts.keep(number, Kept::Ended(Box::new(state.clone())))?;
+            parts.keep(number, state.bytes(), Kept::Ended(Box::new(state.clone())))?;
             Ok(state)
         }
         Ok(false) => {
             parts.paused = true;
-            parts.keep(number, Kept::Open(after, Box::new(state)))?;
+            parts.keep(number, state.bytes(), Kept::Open(after, Box::new(state)))?;
             Err(ClsError::Wait)
         }
         Err(ClsError::Wait) => {
-            parts.keep(number, Kept::Open(after, Box::new(state)))?;
+            parts.keep(number, state.bytes(), Kept::Open(after, Box::new(state)))?;
             Err(ClsError::Wait)
         }
         Err(e) if repeat => Err(e),
         Err(e) => {
-            parts.keep(number, Kept::Failed(e.clone()))?;
+            parts.keep(number, 0, Kept::Failed(e.clone()))?;
             Err(e)
         }
     }

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod copies;
 mod effect;
 mod event;
 mod exec;
@@ -40,6 +41,7 @@ mod sweep;
 pub mod watch;
 
 pub use cls::Room;
+pub use copies::Copies;
 pub use effect::{Effect, Fetch, Lane, LogLevel};
 pub use event::{CreateInfo, Event, FetchId, Fetched, OpRequest, SessionId};
 pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op_access};

@@ -83,6 +83,9 @@ pub const EARLY_PEERS_MAX: usize = 256;
 pub const EPOCHS_UNSAVED_MAX: u32 = 32;
 /// Past intervals that may have taken writes, above which a PG logs a warning. None may be dropped.
 pub const PAST_INTERVALS_MANY: usize = 4096;
+/// Bytes of primaries' writes that wait to be applied on a reactor. Beyond it each PG takes one write at a time; its
+/// primary repeats the others ([`PEER_RETRY`]).
+pub const APPLY_BYTES_MAX: usize = 1 << 30;
 /// Objects pulled at once per PG; `osd_recovery_max_active` bounds those of all PGs of an OSD together.
 pub const PULLS_MAX: usize = 8;
 /// Objects pushed at once per PG.
@@ -151,6 +154,12 @@ pub const TRIM_LATE_MAX: usize = 64;
 pub const PURGED_RANGES_MAX: usize = 512;
 /// Bytes fetched per step of a copy_from (`osd_copyfrom_max_chunk`).
 pub const COPY_CHUNK: u64 = 8 << 20;
+/// Most bytes of content that the copies of a reactor hold ([`crate::Copies`]); one alone may have more.
+pub const COPY_BYTES_MAX: usize = 512 << 20;
+/// Bytes that a copy counts before it knows how large its source is.
+pub const COPY_UNKNOWN: usize = 64 << 20;
+/// Time without an answer of its source after which a copy gives up its room, if others wait for it.
+pub const COPY_STALL: Duration = Duration::from_secs(30);
 /// Objects listed at once by a scrub.
 pub const SCRUB_RANGE: usize = 64;
 /// Objects held and compared at once in the first group of a scrub. Later groups grow or shrink, so that a deep scrub

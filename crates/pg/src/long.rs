@@ -1,4 +1,5 @@
-//! The long calls of a reactor: class calls that run in parts ([`cls::parts`]), each part in a turn of its own.
+//! The long calls of a reactor: class calls that run in parts ([`cls::parts`]), each part in a turn of its own; and
+//! the copies that wait for room ([`Copies`]).
 //!
 //! Invariants:
 //!  1. The reactor runs one part in a turn, of one call after the other, whatever their PGs. Only a part that had to
@@ -6,6 +7,7 @@
 //!  2. At most [`LONG_CALLS_MAX`] calls have something kept. Others wait for a place, in order of arrival, and then
 //!     begin anew.
 
+use crate::copies::Copies;
 use crate::limits::LONG_CALLS_MAX;
 use cls::Room;
 use std::cell::{Cell, RefCell};
@@ -23,6 +25,8 @@ pub struct LongCalls {
     places: Rc<()>,
     next: RefCell<VecDeque<Caller>>,
     waiting: RefCell<VecDeque<Caller>>,
+    /// The reactor's copies of objects.
+    pub copies: Copies,
 }
 
 /// A place among the calls of which something is kept; dropping it gives it back.
@@ -56,13 +60,14 @@ impl LongCalls {
     /// True if [`LongCalls::take`] will return a call.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        !self.next.borrow().is_empty() || self.has_place() && !self.waiting.borrow().is_empty()
+        let first = self.has_place() && !self.waiting.borrow().is_empty();
+        first || !self.next.borrow().is_empty() || self.copies.is_due()
     }
 
-    /// The call whose part is next.
+    /// The call whose part is next, or the copy that may begin.
     pub fn take(&self) -> Option<Caller> {
         let first = if self.has_place() { self.waiting.borrow_mut().pop_front() } else { None };
-        first.or_else(|| self.next.borrow_mut().pop_front())
+        first.or_else(|| self.copies.take()).or_else(|| self.next.borrow_mut().pop_front())
     }
 
     /// Number of calls of which something is kept.
@@ -76,6 +81,7 @@ impl LongCalls {
         let keep = |c: &Caller| c.0 != machine || stays(c.1);
         self.next.borrow_mut().retain(keep);
         self.waiting.borrow_mut().retain(keep);
+        self.copies.forget(machine, stays);
     }
 }
 

@@ -13,10 +13,12 @@
 //!  1. The floor is never zero: clients can't starve any class.
 //!  2. [`Pacer::waiting`] names every refused caller at [`Pacer::wake`], at the latest `WAIT_MAX` after the refusal.
 
+use crate::limits::APPLY_BYTES_MAX;
 use crate::long::LongCalls;
 use base::Mono;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// Window over which clients' use is averaged, in nanoseconds.
 const WINDOW: u64 = 100_000_000;
@@ -104,6 +106,20 @@ pub struct Pacer {
     waiting: RefCell<BTreeSet<u32>>,
     /// The reactor's long calls, which take turns with each other.
     pub long: LongCalls,
+    /// Writes of primaries that wait to be applied.
+    applying: Rc<Cell<usize>>,
+    /// Another bound than [`APPLY_BYTES_MAX`], for tests.
+    applying_max: Cell<Option<usize>>,
+}
+
+/// Bytes of a write that waits to be applied; they count until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Applying(Rc<Cell<usize>>, usize);
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1);
+    }
 }
 
 impl Pacer {
@@ -116,6 +132,28 @@ impl Pacer {
     pub fn client(&self, bytes: usize, now: Mono) {
         self.roll(now);
         self.used.set(self.used.get().saturating_add(cost(bytes)));
+    }
+
+    /// Counts a write that waits to be applied.
+    pub(crate) fn applies(&self, bytes: usize) -> Applying {
+        self.applying.set(self.applying.get() + bytes);
+        Applying(Rc::clone(&self.applying), bytes)
+    }
+
+    /// Bytes of the writes that wait to be applied.
+    #[must_use]
+    pub fn applying(&self) -> usize {
+        self.applying.get()
+    }
+
+    /// True if PGs with a write that waits take no further ones.
+    pub(crate) fn applies_too_much(&self) -> bool {
+        self.applying.get() > self.applying_max.get().unwrap_or(APPLY_BYTES_MAX)
+    }
+
+    /// Sets another bound than [`APPLY_BYTES_MAX`].
+    pub fn set_applying_max(&self, bytes: usize) {
+        self.applying_max.set(Some(bytes));
     }
 
     /// Charges reply bytes of a client operation that was charged before.

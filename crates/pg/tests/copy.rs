@@ -5,6 +5,7 @@ use base::errno::*;
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use common::*;
+use pg::limits::{COPY_BYTES_MAX, COPY_STALL, COPY_UNKNOWN};
 use pg::{Event, Fetched, SessionId};
 use std::collections::BTreeMap;
 use wire::msg::osd_op::CopyFromArgs;
@@ -22,8 +23,13 @@ fn copy_from(src: &str, snap: SnapId, version: u64) -> OsdOp {
 
 /// Answers fetches from the same PG, as a host's client would; returns their number.
 fn serve(w: &mut World) -> usize {
+    serve_some(w, usize::MAX)
+}
+
+/// As [`serve`], at most that many.
+fn serve_some(w: &mut World, most: usize) -> usize {
     let mut n = 0;
-    while !w.fetches.is_empty() {
+    while !w.fetches.is_empty() && n < most {
         let f = w.fetches.remove(0);
         n += 1;
         let name = String::from_utf8(f.oid.to_vec()).unwrap();
@@ -182,6 +188,71 @@ fn a_failed_copy_fails_for_its_resend_too() {
     w.op("src", vec![write(0, b"made since")]);
     assert_eq!(serve(&mut w), 0, "nothing is read once more");
     assert_eq!(w.op("dst", vec![read(0, 0)]).result, ENOENT);
+}
+
+/// Copies hold a bounded number of bytes. The others wait, with nothing held, until one has ended or stalls.
+#[test]
+fn copies_beyond_their_room_wait() {
+    let mut w = World::new();
+    w.op("src", vec![write(0, b"data")]);
+    let room = COPY_BYTES_MAX / COPY_UNKNOWN;
+    let begin = |w: &mut World, i: usize, src: &str| {
+        let r = w.request(1, &format!("dst{i}"), vec![copy_from(src, SnapId::HEAD, 0)]);
+        w.send(r)
+    };
+    let all: Vec<_> = (0..room + 2).map(|i| begin(&mut w, i, "src")).collect();
+    assert_eq!((w.fetches.len(), w.pacer.long.copies.bytes()), (room, COPY_BYTES_MAX));
+    // A client whose copy waits is not in the way of others.
+    let r = w.request(2, &format!("dst{room}"), vec![write(0, b"of another")]);
+    assert_eq!(w.call(r).result, 0);
+    // One ends: the next begins.
+    let last = w.fetches.split_off(1);
+    assert_eq!(serve_some(&mut w, 1), 1);
+    assert_eq!(w.fetches.len(), 1);
+    // No source answers for half a minute: those that wait have their turn, and late answers change nothing.
+    let stalled: Vec<_> = last.into_iter().chain(std::mem::take(&mut w.fetches)).collect();
+    w.now.mono = w.now.mono + COPY_STALL;
+    w.handle(Event::Tick);
+    w.settle();
+    assert_eq!(w.fetches.len(), room);
+    for f in stalled {
+        assert!(w.fetches.iter().all(|g| g.id != f.id));
+        w.handle(Event::Fetched(f.id, Err(ENOENT)));
+    }
+    serve(&mut w);
+    assert!(all.iter().all(|key| w.replies.remove(key).unwrap().result == 0));
+    for i in 0..room + 2 {
+        assert_eq!(w.op(&format!("dst{i}"), vec![read(0, 0)]).ops[0].outdata, &b"data"[..]);
+    }
+    assert_eq!(w.pacer.long.copies.bytes(), 0);
+}
+
+/// How large a source is shows its first chunk: a copy for which there is no room then begins anew later.
+#[test]
+fn a_copy_that_grows_waits_for_room() {
+    const LARGE: u64 = 100 << 20;
+    let mut w = World::new();
+    w.op("src", vec![write(0, b"data")]);
+    w.op("large", vec![write(0, b"x"), OsdOp::with_extent(OpCode::TRUNCATE, LARGE, 0, Bytes::new())]);
+    let copy = |w: &mut World, dst: &str, src: &str| {
+        let r = w.request(1, dst, vec![copy_from(src, SnapId::HEAD, 0)]);
+        w.send(r)
+    };
+    // These four have half of the room, as their source does not answer.
+    let idle: Vec<_> = (0..4).map(|i| copy(&mut w, &format!("idle{i}"), "src")).collect();
+    let asked = std::mem::take(&mut w.fetches);
+    let large: Vec<_> = (0..3).map(|i| copy(&mut w, &format!("large{i}"), "large")).collect();
+    assert_eq!(w.fetches.len(), 3);
+    while serve_some(&mut w, 1) > 0 {
+        assert!(w.pacer.long.copies.bytes() <= COPY_BYTES_MAX);
+    }
+    w.fetches = asked;
+    serve(&mut w);
+    assert!(large.iter().chain(&idle).all(|key| w.replies.remove(key).unwrap().result == 0));
+    for i in 0..3 {
+        let r = w.op(&format!("large{i}"), vec![OsdOp::new(OpCode::STAT)]);
+        assert_eq!(r.ops[0].outdata[..8], LARGE.to_le_bytes());
+    }
 }
 
 #[test]

@@ -90,6 +90,22 @@ fn lost_objects_are_deleted_or_reverted_and_a_returning_copy_follows() {
     }
 }
 
+/// A copy can't read its version of an unfound object: for the search it does not have one, and it stays a copy.
+#[test]
+fn an_unreadable_version_of_an_unfound_object_fails_no_copy() {
+    let (mut c, _) = unfound(4);
+    let lost = c.primary().unwrap().unfound_objects();
+    for o in &lost {
+        c.osds[1].disk.rotten.insert(store::Oid::new(o.0.clone()));
+    }
+    c.change(|m| m.lost = vec![0]);
+    c.run(3_000);
+    c.mark_lost(true).unwrap();
+    c.run(20_000);
+    assert!(c.failed.is_empty(), "{:?}", c.failed);
+    assert_eq!(c.primary().unwrap().unfound_objects().len(), 0, "{}", c.describe(1));
+}
+
 /// Asks for a page of the PG's list; returns the tid.
 /// Writes to an unfound object, from sessions that come and go, are dropped with their payloads.
 #[test]

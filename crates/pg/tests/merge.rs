@@ -498,6 +498,19 @@ fn check_index(h: &mut Host, all: &BTreeMap<Bytes, u32>) {
     assert_eq!(found, all.len(), "keys are lost");
 }
 
+/// The only copy has a snapshot index that can't be read: it splits without it, and serves all objects.
+#[test]
+fn the_only_copy_splits_without_an_unreadable_index() {
+    let mut h = Host::new(1, MemStore::new());
+    let sent = fill(&mut h);
+    let own = base::HObject { pool: base::PoolId(POOL), snap: SnapId::HEAD, ..base::HObject::min() };
+    h.store.spoil_omap(Cid::Pg(spg(0)), &own.into());
+    (h.pool.pg_num, h.pool.pg_num_pending) = (4, 4);
+    h.map();
+    assert!(h.pgs.len() == 4 && h.pgs.values().all(Pg::is_active));
+    check(&mut h, &sent);
+}
+
 /// A snapshot index longer than a transaction is moved with the objects, also if the OSD stops on the way.
 #[test]
 fn a_long_snapshot_index_is_split_and_merged() {

@@ -360,6 +360,26 @@ fn shards_describe_a_large_family_in_pages() {
     cluster::shards::finish(&mut c);
 }
 
+/// A member that can't apply writes keeps a bounded number of them; its primary repeats the others.
+#[test]
+fn a_member_that_is_behind_keeps_few_writes() {
+    const MOST: usize = 64 << 10;
+    let mut c = quiet();
+    let member = (1 - c.map().mapping().acting_primary.0) as usize;
+    let pacer = std::rc::Rc::new(pg::pace::Pacer::default());
+    pacer.set_applying_max(MOST);
+    c.osds[member].pg.as_mut().unwrap().use_pacer(std::rc::Rc::clone(&pacer));
+    c.osds[member].disk.full = true;
+    let write = || OsdOp::with_extent(OpCode::WRITEFULL, 0, 8 << 10, vec![7; 8 << 10].into());
+    let all: Vec<u64> = (0..100).map(|i| c.ask(0, 1, i % 4, 0, vec![write()])).collect();
+    c.run(20_000);
+    assert!((MOST / 2..=MOST).contains(&pacer.applying()), "{} bytes", pacer.applying());
+    c.osds[member].disk.full = false;
+    c.run(120_000);
+    assert!(all.iter().all(|t| c.answers.get(t).is_some_and(|r| r.result == 0)), "{}", c.describe(0));
+    assert!(pacer.applying() == 0 && c.contents(0) == c.contents(1));
+}
+
 /// The log of a PG is longer than a message may be. `PG_SIZES=1` makes it 100,000 entries long.
 #[test]
 fn a_long_log_goes_through_peering_in_pieces() {

@@ -41,6 +41,8 @@ pub struct MemStore {
     held: VecDeque<Tag>,
     events: VecDeque<Event>,
     failed: Option<Errno>,
+    /// Objects whose omap is unreadable.
+    spoiled: BTreeSet<(Cid, Oid)>,
     /// Omap entries that reads have returned, for tests that count the work of a step.
     pub omap_rows: usize,
 }
@@ -68,6 +70,7 @@ impl MemStore {
             held: VecDeque::new(),
             events: VecDeque::new(),
             failed: None,
+            spoiled: BTreeSet::new(),
             omap_rows: 0,
         }
     }
@@ -130,6 +133,11 @@ impl MemStore {
     pub fn fail(&mut self, errno: Errno) {
         self.failed = Some(errno);
         self.events.push_back(Event::Health(Health::Failed { what: "told to".into(), errno }));
+    }
+
+    /// Makes the omap of an object unreadable.
+    pub fn spoil_omap(&mut self, cid: Cid, oid: &Oid) {
+        self.spoiled.insert((cid, oid.clone()));
     }
 
     /// Removes an object as lost metadata would, for tests of scrub.
@@ -432,6 +440,9 @@ impl ObjectStore for MemStore {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<OmapPage, ReadError> {
+        if !self.spoiled.is_empty() && self.spoiled.contains(&(cid, oid.clone())) {
+            return Err(ReadError::Io { what: format!("omap of {oid:?}"), errno: base::errno::EIO });
+        }
         let o = self.object(tag, cid, oid)?;
         let mut page = OmapPage::default();
         let mut bytes = 0;

@@ -5,7 +5,7 @@ use super::keys::{self, INSTANCES, Kind, LAST, OLHS, RESHARD_LOG, SPECIAL};
 use super::list::{PAGE_MAX, Rows, page, page_from};
 use super::types::{BiEntry, DirEntry, Header, Key, OlhEntry, Stats, bi};
 use crate::ctx::{ClsResult, ObjectCtx};
-use crate::parts::omap_fold;
+use crate::parts::{Fold, omap_fold};
 use crate::registry::Output;
 use crate::util::{enc, fail, input, omap_put, stored_as};
 use base::errno::{E2BIG, EINVAL, EIO, ENODATA};
@@ -235,6 +235,8 @@ pub(super) fn trim_reshard_log(c: &mut dyn ObjectCtx, _: &Bytes) -> ClsResult<Ou
     x.header.reshard_log_entries = 0;
     x.store().map(Output::from)
 }
+
+impl Fold for Header {}
 
 /// Header statistics recomputed from the entries.
 fn recount(x: &mut Index<'_>) -> ClsResult<Header> {

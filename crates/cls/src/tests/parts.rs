@@ -1,7 +1,7 @@
 //! Long calls: the result does not depend on the parts, and a part takes no more than its room.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
-use crate::parts::{Parts, Room, omap_fold};
+use crate::parts::{Fold, KEPT_BYTES_MAX, Parts, Room, omap_fold};
 use crate::testing::{MemCtx, MemObject};
 use crate::util::{ENTRIES_MAX, enc, fail};
 use base::errno::{E2BIG, EIO};
@@ -251,6 +251,34 @@ fn a_vector_with_too_many_long_folds_is_refused() {
         Ok(sum)
     };
     assert_eq!(run(&mut c, Room { entries: 4, bytes: usize::MAX }, folds).0, [Err(ClsError::from(E2BIG))]);
+}
+
+impl Fold for u64 {}
+
+/// The keys that folds collect may be large; what all folds of a vector keep is bounded.
+#[test]
+fn states_of_many_bytes_are_refused() {
+    let each = KEPT_BYTES_MAX / 8;
+    let keys = |n: usize| {
+        let mut c = MemCtx::new();
+        let omap = (0..n as u8).map(|i| (vec![i; each - 100].into(), Bytes::new())).collect();
+        c.object = Some(MemObject { omap, ..MemObject::default() });
+        let folds = |c: &mut MemCtx| {
+            let one = |c: &mut MemCtx| {
+                omap_fold(c, b"", b"", Vec::new(), |_, all: &mut Vec<Bytes>, k, _| {
+                    all.push(k);
+                    Ok(true)
+                })
+            };
+            match one(c).and_then(|a| Ok((a, one(c)?))) {
+                Err(e) if e.is(E2BIG) => Ok(vec![Err(e)]),
+                r => Ok(vec![Ok(r.map(|(a, b)| (a.len() + b.len()) as u64)?)]),
+            }
+        };
+        run(&mut c, Room { entries: 1, bytes: usize::MAX }, folds).0
+    };
+    assert_eq!(keys(4), [Ok(8)]);
+    assert_eq!(keys(5), [Err(ClsError::from(E2BIG))]);
 }
 
 /// Methods that collect entries, instead of summing them up, take a bounded number within a turn.

@@ -7,7 +7,7 @@ mod account;
 mod types;
 
 use crate::ctx::{ClsResult, ObjectCtx};
-use crate::parts::omap_fold;
+use crate::parts::{Fold, omap_fold};
 use crate::registry::{Method, Output};
 use crate::util::{LIST_BYTES, bytes_of, enc, fail, input, omap_first, omap_opt, omap_put, stored};
 use base::Utime;
@@ -145,6 +145,8 @@ fn get_header(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let h = Header::load(c)?;
     Ok(enc(|w| w.versioned(1, 1, |w| h.encode(w))).into())
 }
+
+impl Fold for Stats {}
 
 /// Recomputes the statistics from all buckets in one call.
 fn reset_user_stats(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {

@@ -1,5 +1,5 @@
-//! One OSD whose pool has removed snapshots that stay in the map: for what a map change, a peering and an idle second
-//! cost.
+//! One OSD with a long past, of removed snapshots that stay in the map, intervals and log records: for what a map
+//! change, a peering and an idle second cost.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each user takes its part")]
 
 use base::id::Uuid;
@@ -11,11 +11,13 @@ use cluster::{Incremental, OsdMap, PgPool};
 use osd::core::control::PgCreate;
 use osd::core::maps::{MapHistory, Source};
 use osd::core::places::Places;
+use osd::core::session::{SessionInfo, session_id};
 use osd::core::shard::Shard;
+use std::sync::Arc;
 use store::ObjectStore as _;
 use store::mem::MemStore;
 use wire::Features;
-use wire::msg::MOsdMap;
+use wire::msg::{MOsdMap, MOsdOp, OpCode, OsdOp, msg_flags};
 
 const FSID: Uuid = Uuid([7; 16]);
 const POOL: PoolId = PoolId(1);
@@ -150,13 +152,59 @@ impl Osd {
 
     /// A new interval of all PGs, until they are clean and have looked through the snapshots.
     pub fn peer(&mut self) {
+        self.two_intervals();
+        (0..10).for_each(|_| self.tenth());
+    }
+
+    /// Two new intervals of all PGs.
+    pub fn two_intervals(&mut self) {
         for size in [2, 1] {
             let mut p = (*self.map.pools[&POOL]).clone();
             p.size = size;
             self.apply(|inc| drop(inc.new_pools.insert(POOL, p)));
             self.up_thru();
         }
-        (0..10).for_each(|_| self.tenth());
+    }
+
+    /// The most past intervals that a PG remembers, and the most log records that one has.
+    pub fn longest(&self) -> (usize, u64) {
+        let records = |i: &pg::info::PgInfo| i.last_update.version - i.log_tail.version;
+        let infos = || self.shard.pgs().map(pg::Pg::info);
+        (infos().map(|i| i.past.len()).max().unwrap_or(0), infos().map(records).max().unwrap_or(0))
+    }
+
+    /// Writes to the first PG, which each make a log record.
+    pub fn write(&mut self, writes: u64) {
+        let nobody = auth::Principal::nobody(([10, 0, 0, 7], 1).into());
+        let name = base::AuthName::parse("client.c").unwrap();
+        let caps = auth::CapsInfo::from_text("allow rw");
+        let principal = auth::Principal { name, global_id: 4, caps, ..nobody };
+        let session = Arc::new(SessionInfo {
+            id: session_id(0, net::ConnId(1)),
+            reactor: 0,
+            conn: net::ConnId(1),
+            entity: principal.entity(0),
+            caps: osd::core::session::caps_of(&principal).unwrap(),
+            owner: osd::core::session::owner_of(&principal),
+            principal,
+            addr: EntityAddr::msgr2(([127, 0, 0, 1], 5).into(), 7),
+            features: Features::PACIFIC,
+        });
+        for tid in 1..=writes {
+            let op = OsdOp::with_extent(OpCode::WRITEFULL, 0, 1, b"x".to_vec().into());
+            let m = Box::new(MOsdOp {
+                tid,
+                pgid: PgId::new(POOL.0, 0).into(),
+                osdmap_epoch: self.map.epoch,
+                oid: b"o"[..].into(),
+                locator: wire::types::ObjectLocator { pool: POOL, ..Default::default() },
+                flags: msg_flags::WRITE,
+                ops: [op].into_iter().collect(),
+                ..MOsdOp::default()
+            });
+            self.shard.op(&session, m, self.now(), &mut self.store);
+            self.turn();
+        }
     }
 
     /// A second without any event, with a report to the manager.

@@ -6,7 +6,7 @@ use super::{OpCtx, Step, kib};
 use crate::limits::{COPY_CHUNK, OBJECT_SIZE_MAX, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
 use base::errno::{EFBIG, EINVAL, EIO, EOPNOTSUPP, Errno};
-use base::{SnapId, Utime};
+use base::{Mono, SnapId, Utime};
 use bytes::{Bytes, BytesMut};
 use wire::codec::Result as Decoded;
 use wire::msg::{OpCode, OsdOp};
@@ -135,6 +135,10 @@ pub(crate) struct CopyState {
     got: CopyDone,
     data: BytesMut,
     sums: Sums,
+    /// Bytes of data of the source.
+    size: usize,
+    /// Time of the last question.
+    pub asked: Mono,
 }
 
 /// The content of a source, or the error of reading it.
@@ -156,9 +160,20 @@ pub(crate) struct CopyDone {
 }
 
 impl CopyState {
-    pub(crate) fn new(request: CopyRequest) -> Self {
+    pub(crate) fn new(request: CopyRequest, asked: Mono) -> Self {
         let got = CopyDone { index: request.index, user_version: request.src_version, ..CopyDone::default() };
-        Self { request, cursor: Cursor::default(), got, data: BytesMut::new(), sums: Sums::default() }
+        let (cursor, data, sums) = (Cursor::default(), BytesMut::new(), Sums::default());
+        Self { request, cursor, got, data, sums, size: 0, asked }
+    }
+
+    /// Bytes of what the copy has, of the data that will come, and of the next chunk.
+    pub(crate) fn bytes_needed(&self) -> usize {
+        self.size.max(self.data.len()) + self.sums.metadata + COPY_CHUNK as usize
+    }
+
+    /// Takes memory for all data at once.
+    pub(crate) fn reserve(&mut self) {
+        self.data.reserve(self.size.saturating_sub(self.data.len()));
     }
 
     /// Operations that read the next chunk.
@@ -197,6 +212,7 @@ impl CopyState {
             tracing::info!(source = ?self.request, sums = ?self.sums, "copy refused: its source is too large");
             return Err(EFBIG.into());
         }
+        self.size = c.size as usize;
         self.got.user_version = c.user_version;
         self.got.mtime = c.mtime;
         self.got.truncate_seq = c.truncate_seq;

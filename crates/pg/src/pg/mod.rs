@@ -413,7 +413,7 @@ impl Pg {
             Event::Peer { from, msg } => self.handle_peer(from, &msg, now, store, out),
             Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
             Event::Leases => self.retry_leases(now, store, out),
-            Event::Fetched(id, result) => self.handle_fetched(id, result, out),
+            Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
             Event::Move(m) if self.arrive.is_some() => self.handle_move_in(*m, now, store, out),
             Event::Move(m) => self.handle_move_out(*m, now, store, out),
             Event::Kin { from, kin } => self.handle_kin(from, *kin, now, store, out),

@@ -22,6 +22,8 @@ pub(super) enum Stage {
     Queued,
     Reading,
     Fetching,
+    /// Waits for room among the copies of its reactor.
+    CopyRoom,
     /// Waits for bytes of other shards.
     Shards,
     /// Waits for a map in which the pool is not full.
@@ -39,7 +41,7 @@ impl Stage {
         match self {
             Self::Queued => "waiting for rw locks",
             Self::Reading | Self::NextPart => "started",
-            Self::Fetching => "copying from another object",
+            Self::Fetching | Self::CopyRoom => "copying from another object",
             Self::Shards => "waiting for sub ops",
             Self::WaitingForSpace | Self::NoRoom => "waiting for space",
             Self::Recovering => "waiting for missing object",

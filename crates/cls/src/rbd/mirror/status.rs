@@ -6,7 +6,7 @@ use super::types::{
 };
 use super::{GLOBAL, IMAGE, REMOTE_STATUS, STATUS};
 use crate::ctx::{ClsResult, ObjectCtx};
-use crate::parts::omap_fold;
+use crate::parts::{Fold, omap_fold};
 use crate::registry::Output;
 use crate::util::{ENTRIES_MAX, enc, fail, input, join, omap_walk, optional, stored_as};
 use base::errno::{E2BIG, ENOENT, ESTALE};
@@ -182,23 +182,34 @@ pub(in crate::rbd) fn instance_get(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResul
     answer(&instance(c, &global, &up)?)
 }
 
+/// Images with the instances that replay them, and the bytes of their keys.
+#[derive(Clone, Default)]
+struct Found(BTreeMap<Bytes, Instance>, usize);
+
+impl Fold for Found {
+    fn bytes(&self) -> usize {
+        self.1
+    }
+}
+
 pub(in crate::rbd) fn instance_list(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     let (after, max) = input(i, |r| Ok((r.blob()?, r.u64()?)))?;
     let up = watchers(c)?;
     if max == 0 {
         return answer(&BTreeMap::<Bytes, Instance>::new());
     }
-    let found = omap_fold(c, &join(IMAGE, &after), IMAGE, BTreeMap::new(), |c, found, k, b| {
+    let found = omap_fold(c, &join(IMAGE, &after), IMAGE, Found::default(), |c, found, k, b| {
         let image: Image = stored_as(b)?;
         match instance(c, &image.global_id, &up) {
             Err(crate::ClsError::Wait) => return Err(crate::ClsError::Wait),
             Err(_) => {}
-            Ok(_) if found.len() >= ENTRIES_MAX => return fail(E2BIG),
+            Ok(_) if found.0.len() >= ENTRIES_MAX => return fail(E2BIG),
             Ok(who) => {
-                found.insert(k.slice(IMAGE.len()..), who);
+                found.1 += k.len();
+                found.0.insert(k.slice(IMAGE.len()..), who);
             }
         }
-        Ok((found.len() as u64) < max)
+        Ok((found.0.len() as u64) < max)
     })?;
-    answer(&found)
+    answer(&found.0)
 }

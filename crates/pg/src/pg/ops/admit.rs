@@ -2,7 +2,7 @@
 //! for peering, or for the leases of other members, which are checked here.
 
 use crate::effect::Effect;
-use crate::event::{FetchId, OpRequest, SessionId};
+use crate::event::{OpRequest, SessionId};
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
@@ -116,7 +116,7 @@ impl Pg {
         }
         self.reply_error(req, EBLOCKLISTED, Kind::of(access), now, out);
         if plan.copy.is_some() {
-            out.push(Effect::CancelFetch(FetchId(plan.id)));
+            out.push(Effect::CancelFetch(plan.fetch_id()));
         }
         store.release(self.tag(plan.id));
         self.unlock(&plan);

@@ -3,7 +3,7 @@
 //! later.
 
 use crate::effect::Effect;
-use crate::event::{FetchId, SessionId};
+use crate::event::SessionId;
 use crate::pg::Pg;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::{Plan, Work};
@@ -35,7 +35,7 @@ impl Pg {
         for id in &dropped {
             if let Some(plan) = self.plans.remove(id) {
                 if plan.copy.is_some() {
-                    out.push(Effect::CancelFetch(FetchId(*id)));
+                    out.push(Effect::CancelFetch(plan.fetch_id()));
                 }
                 if let Some(s) = self.shard.used() {
                     s.asked.remove(id);

@@ -61,9 +61,11 @@ impl Pg {
         self.pacer.long.queue((self.cfg.index, plan.id), plan.long.is_some() || plan.progress.is_some());
     }
 
-    /// Readies a call whose turn has come.
+    /// Readies a call or copy whose turn has come.
     pub(in crate::pg) fn handle_part(&mut self, id: u64) {
-        if self.plans.get(&id).is_some_and(|p| p.stage == Stage::NextPart) {
+        let Some(plan) = self.plans.get_mut(&id) else { return };
+        plan.copy_turn = plan.stage == Stage::CopyRoom;
+        if plan.copy_turn || plan.stage == Stage::NextPart {
             self.runnable.push_back(id);
         }
     }

@@ -7,6 +7,7 @@
 //! - `ended`: operations of ended sessions
 //! - `plan`: order per object, and waiting for the store
 //! - `long`: class calls that run in parts
+//! - `copy`: content of other objects, for `copy_from`
 //! - `vector`: from duplicate check to transaction
 //! - `commit`: submission, and replies when durable
 //! - `expire`: removal of watches
@@ -15,6 +16,7 @@
 pub(in crate::pg) mod admit;
 pub(in crate::pg) mod backoff;
 pub(in crate::pg) mod commit;
+pub(in crate::pg) mod copy;
 pub(in crate::pg) mod ended;
 pub(in crate::pg) mod expire;
 pub(in crate::pg) mod held;

@@ -6,8 +6,9 @@
 //!     arrival. A plan that runs in one go takes no lock, since nothing can come between.
 //!  2. A parked plan has changed nothing.
 
+use crate::copies::CopyRoom;
 use crate::effect::Effect;
-use crate::event::{CreateInfo, FetchId, OpRequest, SessionId};
+use crate::event::{CreateInfo, OpRequest, SessionId};
 use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_context};
 use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
@@ -127,6 +128,14 @@ pub(in crate::pg) struct Plan {
     pub reads: Option<Box<ShardReads>>,
     pub copy: Option<Box<CopyState>>,
     pub copied: Option<Box<CopyDone>>,
+    /// Room for the content of `copy` or `copied`.
+    pub copy_room: Option<CopyRoom>,
+    /// Bytes that the copy is known to need, from an attempt before.
+    pub copy_known: Option<usize>,
+    /// Number of the attempt: chunks of another one are void.
+    pub copy_attempt: u32,
+    /// The copy has waited for room, and there is some now.
+    pub copy_turn: bool,
     /// State of a long call between its parts.
     pub long: Option<Box<LongCall>>,
     /// Progress of a vector of many operations.
@@ -186,6 +195,10 @@ impl Plan {
             reads: None,
             copy: None,
             copied: None,
+            copy_room: None,
+            copy_known: None,
+            copy_attempt: 0,
+            copy_turn: false,
             long: None,
             progress: None,
         })
@@ -375,7 +388,7 @@ impl Pg {
             }
         };
         let mut reads = self.shard.used().and_then(|s| s.reads.take());
-        let spaceless = matches!(verdict, Verdict::Park(Stage::NoRoom | Stage::WaitingForSpace));
+        let spaceless = matches!(verdict, Verdict::Park(Stage::NoRoom | Stage::WaitingForSpace | Stage::CopyRoom));
         if !spaceless {
             self.leave_spaceless(&plan);
         }
@@ -383,6 +396,9 @@ impl Pg {
             Verdict::Park(stage) if spaceless => {
                 if stage == Stage::NoRoom {
                     self.lacks_room(&plan, now, out);
+                }
+                if stage == Stage::CopyRoom {
+                    self.pacer.long.copies.queue((self.cfg.index, plan.id), plan.copy_known);
                 }
                 self.park_without_space(plan, stage, store);
             }
@@ -571,7 +587,7 @@ impl Pg {
         }
         for (id, plan) in std::mem::take(&mut self.plans) {
             if plan.copy.is_some() {
-                out.push(Effect::CancelFetch(FetchId(id)));
+                out.push(Effect::CancelFetch(plan.fetch_id()));
             }
             self.abandoned.push(id);
             if let Work::Client(req, _) = plan.work {

@@ -1,5 +1,5 @@
-//! Plans that wait for space: for a map in which the pool is not full, or for room in the store. They hold no lock,
-//! since trimming, backfill, deletions, recovery and other clients may be what frees the space.
+//! Plans that wait for space: for a map in which the pool is not full, for room in the store, or among the copies of
+//! the reactor. They hold no lock, since trimming, backfill, deletions, recovery and other clients may be what frees the space.
 //!
 //! Invariants:
 //!  1. A plan that waits for space has changed nothing and holds nothing: it runs again as a new one.
@@ -54,7 +54,7 @@ impl Pg {
         store.release(self.tag(plan.id));
         self.unlock(&plan);
         plan.holds = false;
-        (plan.reads, plan.copied, plan.long, plan.progress) = (None, None, None, None);
+        (plan.reads, plan.copied, plan.copy_room, plan.long, plan.progress) = (None, None, None, None, None);
         plan.stage = stage;
         if let Some(key) = ordered(&plan) {
             self.spaceless.0.entry(key).or_default().insert(plan.id);
@@ -100,6 +100,7 @@ impl Pg {
         }
         let stuck = self.plans.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
         self.runnable.extend(stuck);
+        self.end_stalled_copies(now, out);
         if self.state == State::Splitting && !self.plans.values().any(|p| matches!(p.work, Work::Split)) {
             self.start_work(Work::Split, None, now, store, out);
         }

@@ -1,9 +1,9 @@
 //! A client's operation vector, from duplicate check to submitted transaction and reply. A resent write is recognised
 //! by its reqid in the log and gets its first answer again.
 
-use crate::effect::{Effect, Fetch};
-use crate::event::{FetchId, Fetched, OpRequest};
-use crate::exec::{Coded, CopyDone, CopyState, Env, OpCtx, Progress, Snapc, Step, Stop, View, finish, list};
+use crate::effect::Effect;
+use crate::event::OpRequest;
+use crate::exec::{Coded, CopyDone, Env, OpCtx, Progress, Snapc, Step, Stop, View, finish, list};
 use crate::limits::WRITE_REPLY_LEN_MAX;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
@@ -35,7 +35,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Plan { id, work: Work::Client(req, access), head, copy, copied, long, progress, .. } = plan else {
+        let Plan { id, work: Work::Client(req, access), head, copied, long, progress, .. } = plan else {
             return Verdict::Done;
         };
         let (id, may_write) = (*id, access.may_write());
@@ -65,12 +65,7 @@ impl Pg {
         let kept = (long, progress);
         match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, now, store, out) {
             Ok(Ran::Finished(v)) => v,
-            Ok(Ran::Copy(request)) => {
-                let state = CopyState::new(request);
-                out.push(fetch(id, &state));
-                *copy = Some(Box::new(state));
-                Verdict::Park(Stage::Fetching)
-            }
+            Ok(Ran::Copy(request)) => self.begin_copy(plan, request, now, out),
             Ok(Ran::Paused) if self.state != crate::pg::State::Active => {
                 // A replica applies writes without regard to plans.
                 self.reply_error(req, base::errno::EAGAIN, kind, now, out);
@@ -453,28 +448,6 @@ impl Pg {
         true
     }
 
-    /// Handles a chunk of a `copy_from` source.
-    pub(in crate::pg) fn handle_fetched(&mut self, id: FetchId, result: Result<Fetched, Errno>, out: &mut Vec<Effect>) {
-        let Some(plan) = self.plans.get_mut(&id.0) else { return };
-        let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
-        let step = result.map_err(Stop::Errno).and_then(|f| state.add(&f.data));
-        match step {
-            Ok(false) => {
-                out.push(fetch(id.0, &state));
-                plan.copy = Some(state);
-            }
-            Ok(true) => {
-                plan.copied = Some(Box::new(state.finish()));
-                self.runnable.push_back(id.0);
-            }
-            Err(s) => {
-                // The vector runs again and fails, so that the failure is logged for resends.
-                plan.copied = Some(Box::new(state.fail(crate::pg::errno_of(&s).unwrap_or(EIO))));
-                self.runnable.push_back(id.0);
-            }
-        }
-    }
-
     /// Versions in the answer of a vector whose object does not exist: a lower bound of the object's future versions.
     fn floor(&self) -> (Eversion, u64) {
         (self.info.last_update, self.info.last_user_version)
@@ -547,16 +520,4 @@ fn returns(req: &OpRequest) -> Vec<OpReturn> {
     let bare = ops.len() * RETURN_BYTES;
     let outs: usize = ops.iter().map(|o| o.outdata.len()).sum();
     if bare > RETURNS_MAX { Vec::new() } else { all(bare + outs <= RETURNS_MAX) }
-}
-
-fn fetch(id: u64, state: &CopyState) -> Effect {
-    let r = &state.request;
-    Effect::Fetch(Box::new(Fetch {
-        id: FetchId(id),
-        oid: r.oid.clone(),
-        locator: r.locator.clone(),
-        snapid: r.snapid,
-        flags: msg_flags::READ | msg_flags::IGNORE_OVERLAY | msg_flags::IGNORE_CACHE,
-        ops: state.next_ops(),
-    }))
 }

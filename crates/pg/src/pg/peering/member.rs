@@ -46,6 +46,11 @@ impl Pg {
             tracing::debug!(pg = %self.cfg.spg, first, seq, expected = self.peers.next_write, "gap in writes");
             return;
         }
+        if self.pacer.applies_too_much() && !self.peers.apply.is_empty() {
+            // The primary sends it again when those before it are acknowledged.
+            tracing::debug!(pg = %self.cfg.spg, seq, "too much waits to be applied; a write is left to its repetition");
+            return;
+        }
         self.peers.next_write = seq.saturating_add(1);
         self.peers.apply.push_back(write);
     }
@@ -109,7 +114,7 @@ impl Pg {
             return Verdict::Done;
         };
         let done = match &mut front {
-            Apply::Write { seq, stable, trim, records, ops } => {
+            Apply::Write { seq, stable, trim, records, ops, .. } => {
                 self.writes_stable(*stable);
                 self.apply_write(id, *seq, *trim, records, ops, store)
             }

@@ -11,7 +11,7 @@ use crate::effect::{Effect, Lane};
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::limits::PEER_RETRY;
-use crate::pace::Class;
+use crate::pace::{Applying, Class};
 use crate::peer::Body;
 use crate::per_peer::PerPeer;
 use crate::pg::backend::Sent;
@@ -100,7 +100,7 @@ impl Unacked {
 /// A message that is applied in the order of arrival.
 #[derive(Debug)]
 pub(in crate::pg) enum Apply {
-    Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op> },
+    Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op>, room: Applying },
     Push { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
 }
@@ -305,7 +305,8 @@ impl Pg {
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
                 self.pacer.client(m.data.len(), now.mono);
-                self.take_write(from, first, seq, Apply::Write { seq, stable, trim, records, ops });
+                let room = self.pacer.applies(m.body.len() + m.data.len());
+                self.take_write(from, first, seq, Apply::Write { seq, stable, trim, records, ops, room });
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto } if from_primary && self.peers.member && upto > self.info.last_backfill => {

@@ -10,12 +10,13 @@
 //!  2. A key whose clone is not in the collection (of a merge that was cancelled) is dropped when its snapshot is
 //!     trimmed.
 
-use crate::effect::Effect;
+use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, index_clone};
 use crate::object::own_objects;
 use crate::pg::ops::commit::Action;
 use crate::pg::ops::plan::Work;
 use crate::pg::{Pg, State};
+use base::errno::EIO;
 use base::{Now, PgId, SpgId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Op};
@@ -42,6 +43,10 @@ impl Pg {
             let page = store.omap_range(tag, cid, &self.meta(), &from, !from.is_empty(), INDEX_PAGE, INDEX_PAGE_BYTES);
             let page = match page {
                 Err(store::ReadError::NoObject) => return Ok(Some(Vec::new())),
+                Err(store::ReadError::Io { errno: EIO, .. }) if self.is_last_copy() => {
+                    self.lose_index();
+                    return Ok(Some(Vec::new()));
+                }
                 r => r?,
             };
             if from.is_empty() && !page.more {
@@ -75,6 +80,23 @@ impl Pg {
             // Pinned data can be released.
             store.release(tag);
         }
+    }
+
+    /// True if no other copy of the PG is known in this interval.
+    fn is_last_copy(&self) -> bool {
+        self.acting_set().iter().all(|p| p == self.me())
+    }
+
+    /// Reports that the rest of the index can't be read. The only copy splits without it, rather than fail with all
+    /// its objects.
+    fn lose_index(&mut self) {
+        let (spg, me) = (self.cfg.spg, self.cfg.whoami);
+        let text = format!(
+            "{spg}: the snapshot index on {me} is unreadable: the PG splits without it, and clones of snapshots that \
+             are removed later stay"
+        );
+        tracing::error!("{text}");
+        self.outbox.push(Effect::Log(LogLevel::Error, text));
     }
 
     /// As merge target: takes over a page of the source's index, if it has more than one. False if it has at most one

@@ -1,0 +1,118 @@
+//! The plans of `copy_from`: they fetch their source chunk by chunk, in the room that the reactor's copies leave.
+
+use crate::effect::{Effect, Fetch};
+use crate::event::{FetchId, Fetched};
+use crate::exec::{CopyRequest, CopyState, Stop};
+use crate::limits::COPY_STALL;
+use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::report::Stage;
+use crate::pg::{Pg, TAG_BITS};
+use base::Now;
+use base::errno::{EIO, Errno};
+use wire::msg::msg_flags;
+
+impl Plan {
+    /// Id of the plan's fetches in this attempt.
+    pub(in crate::pg) fn fetch_id(&self) -> FetchId {
+        FetchId(u64::from(self.copy_attempt) << TAG_BITS | self.id)
+    }
+
+    /// Drops what the copy has, so that it begins anew.
+    fn drop_copy(&mut self) {
+        (self.copy, self.copy_room) = (None, None);
+        self.copy_attempt = self.copy_attempt.wrapping_add(1) & ((1 << (u64::BITS - TAG_BITS)) - 1);
+    }
+}
+
+impl Pg {
+    /// Begins a copy, or lets it wait for room.
+    pub(in crate::pg) fn begin_copy(
+        &mut self,
+        plan: &mut Plan,
+        request: CopyRequest,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) -> Verdict {
+        let turn = std::mem::take(&mut plan.copy_turn);
+        let Some(room) = self.pacer.long.copies.room(plan.copy_known, turn) else {
+            tracing::debug!(pg = %self.cfg.spg, "a copy waits for others of its reactor");
+            return Verdict::Park(Stage::CopyRoom);
+        };
+        plan.copy_room = Some(room);
+        let state = CopyState::new(request, now.mono);
+        out.push(fetch(plan.fetch_id(), &state));
+        plan.copy = Some(Box::new(state));
+        self.look_at_copies(now);
+        Verdict::Park(Stage::Fetching)
+    }
+
+    /// Sees to it that copies without an answer are noticed.
+    fn look_at_copies(&mut self, now: Now) {
+        let at = now.mono + COPY_STALL;
+        self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
+    }
+
+    /// Handles a chunk of a `copy_from` source.
+    pub(in crate::pg) fn handle_fetched(
+        &mut self,
+        fetched: FetchId,
+        result: Result<Fetched, Errno>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let id = fetched.0 & ((1 << TAG_BITS) - 1);
+        let Some(plan) = self.plans.get_mut(&id).filter(|p| p.fetch_id() == fetched) else { return };
+        let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
+        let step = result.map_err(Stop::Errno).and_then(|f| state.add(&f.data));
+        match step {
+            Ok(false) => {
+                let need = state.bytes_needed();
+                if plan.copy_room.as_mut().is_some_and(|r| r.resize(need)) {
+                    state.reserve();
+                    state.asked = now.mono;
+                    out.push(fetch(fetched, &state));
+                    plan.copy = Some(state);
+                    return;
+                }
+                plan.drop_copy();
+                // An omap shows its size only as it comes.
+                plan.copy_known = Some(need + need / 2);
+            }
+            Ok(true) => plan.copied = Some(Box::new(state.finish())),
+            // The vector runs again and fails, so that the failure is logged for resends.
+            Err(s) => plan.copied = Some(Box::new(state.fail(crate::pg::errno_of(&s).unwrap_or(EIO)))),
+        }
+        self.runnable.push_back(id);
+    }
+
+    /// Lets copies without an answer begin anew, if others wait for their room.
+    pub(in crate::pg) fn end_stalled_copies(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let wanted = self.pacer.long.copies.is_waited_for();
+        let mut some = false;
+        for plan in self.plans.values_mut() {
+            let Some(copy) = &plan.copy else { continue };
+            some = true;
+            if wanted && copy.asked + COPY_STALL <= now.mono {
+                tracing::info!(pg = %self.cfg.spg, source = ?copy.request, "the source of a copy does not answer; the copy makes room for others");
+                out.push(Effect::CancelFetch(plan.fetch_id()));
+                plan.drop_copy();
+                self.runnable.push_back(plan.id);
+            }
+        }
+        if some {
+            self.look_at_copies(now);
+        }
+    }
+}
+
+fn fetch(id: FetchId, state: &CopyState) -> Effect {
+    let r = &state.request;
+    Effect::Fetch(Box::new(Fetch {
+        id,
+        oid: r.oid.clone(),
+        locator: r.locator.clone(),
+        snapid: r.snapid,
+        flags: msg_flags::READ | msg_flags::IGNORE_OVERLAY | msg_flags::IGNORE_CACHE,
+        ops: state.next_ops(),
+    }))
+}
