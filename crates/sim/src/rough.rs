@@ -58,8 +58,7 @@ impl Rough {
             unequal: one_in(0x756e_6571_7561, 6) && !small,
             charge,
             quota: one_in(0x7175_6f74_6100, 10) && !small,
-            // `Process::sees_all` takes a gap in the maps for an error.
-            trims: false,
+            trims: one_in(0x7472_696d_7300, 6),
             // A slow OSD would not end the writes in time.
             many: one_in(0x6d61_6e79_0000, 20) && !small && !coded && charge == 0,
             sleeps: if one_in(0x736c_6565_7073, 16) { HOUR << (seed % 2) } else { 0 },

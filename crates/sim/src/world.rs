@@ -9,7 +9,7 @@ use crate::queue::{Queue, SEC, Time};
 use crate::several::Several;
 use crate::trace::Trace;
 use base::rng::Rng;
-use base::{EntityAddr, Mono, Now, Utime};
+use base::{EntityAddr, Epoch, Mono, Now, Utime};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -128,6 +128,8 @@ pub struct Ctx {
     pub trapped: Option<NodeId>,
     /// The leases given so far.
     pub promises: Promises,
+    /// The newest map that an OSD has seen.
+    pub newest_map: Epoch,
     /// The state that several monitors share, with the records of the oracles.
     pub several: Option<Box<Several>>,
     /// Record of MDS daemons' actions, if there are any.
@@ -150,6 +152,7 @@ impl Ctx {
             moved: 0,
             trap: false,
             trapped: None,
+            newest_map: Epoch(0),
             promises: Promises::default(),
             several: None,
             files: (options.mds > 0).then(Box::default),

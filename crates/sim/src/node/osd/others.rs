@@ -3,6 +3,7 @@
 use super::super::{addr, osd_node};
 use super::Process;
 use crate::net::{Card, NodeId};
+use crate::rough::MAPS_KEPT;
 use crate::world::{Ctx, Event};
 use base::{AddrVec, Epoch, OsdId};
 use cluster::OsdMap;
@@ -10,16 +11,22 @@ use std::sync::Arc;
 use wire::msg::MPgPeer;
 use wire::{Features, WireMessage as _};
 
-/// Epoch below which a run's monitor keeps all maps.
-const TRIMMED_FROM: u32 = 500;
+/// Number of maps that a monitor keeps otherwise, about.
+const TRIMMED_FROM: u32 = 499;
 
 impl Process {
-    /// Checks that the OSD sees every map, because only the maps tell it the past of its PGs.
+    /// Checks that the OSD sees every map, because only the maps tell it the past of its PGs. Maps that the monitor has
+    /// trimmed cannot be seen, but it keeps the newest ones.
     pub(super) fn sees_all(&mut self, maps: &[Arc<OsdMap>], node: NodeId, cx: &mut Ctx) {
+        let newest = maps.last().map_or(Epoch(0), |m| m.epoch);
+        cx.newest_map = cx.newest_map.max(newest);
+        let kept_from = match cx.options.rough.trims {
+            true => Epoch(cx.newest_map.0.saturating_sub(MAPS_KEPT - 2)),
+            false => Epoch(cx.newest_map.0.saturating_sub(TRIMMED_FROM)),
+        };
         for m in maps {
             let before = std::mem::replace(&mut self.seen, m.epoch);
-            // Maps that the monitor has trimmed cannot be seen.
-            if before > Epoch(0) && m.epoch != before.next() && m.epoch < Epoch(TRIMMED_FROM) {
+            if before > Epoch(0) && m.epoch != before.next() && m.epoch > kept_from {
                 cx.violation(format!("osd.{}: map {} follows map {before}", node - 1, m.epoch));
             }
         }
