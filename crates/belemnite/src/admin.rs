@@ -158,9 +158,13 @@ pub(crate) struct StoreLabels {
 /// The identity of the OSD's store on a file or device that no daemon has open.
 pub(crate) fn store_labels(path: &Path) -> Result<StoreLabels, Error> {
     let mut dev = crate::store::Plain(reactor::disk::open(path)?);
-    let sb = ::store::engine::probe(&mut dev)?;
+    labels_of(&::store::engine::probe(&mut dev)?.labels)
+}
+
+/// The identity in the labels of a store. Error: the store is of no OSD.
+pub(crate) fn labels_of(labels: &::store::superblock::Labels) -> Result<StoreLabels, Error> {
     let label = |k: &str| {
-        let text = sb.labels.get(k).map(|v| String::from_utf8_lossy(v).into_owned());
+        let text = labels.get(k).map(|v| String::from_utf8_lossy(v).into_owned());
         text.ok_or_else(|| format!("the store has no label {k}; it is of no OSD"))
     };
     let whoami = label("whoami")?.parse().map_err(|_| "the store's label whoami is no number")?;

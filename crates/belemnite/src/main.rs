@@ -6,8 +6,10 @@ mod allocator;
 mod cli;
 mod conf;
 mod daemon;
+mod disks;
 #[cfg(test)]
 mod documented;
+mod manual;
 mod state_cli;
 mod store;
 mod up;
@@ -69,6 +71,10 @@ enum Command {
     /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
+    /// Print the completions of a shell
+    Completions(manual::CompletionsArgs),
+    /// Write the manual pages of all commands into a directory
+    ManPages(manual::ManPagesArgs),
 }
 
 /// Runs a future on a reactor of this thread.
@@ -124,6 +130,8 @@ fn main() -> ExitCode {
         Command::Bench(a) => cli::bench(&b.target, &a),
         Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
+        Command::Completions(a) => manual::completions(&a),
+        Command::ManPages(a) => manual::man_pages(&a),
     };
     match r {
         Ok(()) => ExitCode::SUCCESS,

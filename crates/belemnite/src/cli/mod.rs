@@ -10,6 +10,7 @@ mod osds;
 pub(crate) use bench::BenchArgs;
 
 use crate::admin;
+use crate::conf::Conf;
 use client::Client;
 use serde_json::json;
 use std::io::{ErrorKind, Write};
@@ -35,6 +36,11 @@ impl Target {
     /// Path given with `--conf`, if any.
     pub(crate) fn conf_path(&self) -> Option<&std::path::Path> {
         self.conf.as_deref()
+    }
+
+    /// The cluster's configuration.
+    pub(crate) fn conf(&self) -> Result<Conf, Error> {
+        Ok(Conf::load(&admin::find_conf(self.conf.as_deref())?)?)
     }
 
     fn options(&self) -> Result<client::Options, Error> {

@@ -8,6 +8,7 @@
 use super::Target;
 use super::osds::{add, osd, remove, replace};
 use crate::admin;
+use crate::disks::{self, ActivateArgs};
 use crate::up::control::{AskError, Request, Seen, ask};
 use crate::up::layout::{self, Layout};
 use crate::up::make;
@@ -126,6 +127,8 @@ pub(crate) enum OsdCommand {
     Start(OneOsd),
     /// Stop an OSD of `up` and start it again, from the program file as it is now
     Restart(OneOsd),
+    /// Give the files and the device of an OSD to the account that runs it; units do this before each start
+    Activate(ActivateArgs),
     /// Add an OSD to a running `up`
     Add {
         #[command(flatten)]
@@ -355,6 +358,7 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
             let daemons = vec![format!("osd.{}", o.id)];
             restart(t, RestartArgs { place: o.place, daemons, rolling: false, force: o.force }).await
         }
+        OsdCommand::Activate(a) => disks::activate(&t.conf()?, &a),
         OsdCommand::Add { place, store } => add(&place.layout(t)?, &store).await,
         OsdCommand::Remove { place, id, risk } => remove(&place.layout(t)?, id, &risk).await,
         OsdCommand::Replace { place, id, store, drain, risk } => {
