@@ -3,6 +3,7 @@
 use crate::shards::{PeerId, ShardSet};
 use base::{EntityAddr, Epoch, OsdId, PoolId};
 use cluster::IntervalSet;
+use std::cell::RefCell;
 use std::rc::Rc;
 use wire::msg::PeerFeatures;
 
@@ -117,6 +118,20 @@ pub struct MergeMeta {
     pub target_version: base::Eversion,
 }
 
+/// Ranges of snapshots that one version of a set has more than an earlier one: found by the first PG of a pool that
+/// needs them, for all.
+#[derive(Clone, Debug, Default)]
+pub struct SnapsAdded(RefCell<Option<(IntervalSet, Rc<[(u64, u64)]>)>>);
+
+impl PartialEq for SnapsAdded {
+    /// It is derived from sets that are compared themselves.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SnapsAdded {}
+
 /// A pool at one epoch, shared by its PGs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolView {
@@ -144,6 +159,8 @@ pub struct PoolView {
     pub snaps: Vec<u64>,
     /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`). Maps and PGs share it.
     pub removed_snaps: IntervalSet,
+    /// What the set has more than the one before, if a PG has asked.
+    pub removed_since: SnapsAdded,
     /// The pool has a cache tier or is one.
     pub tiered: bool,
     /// Operations that clients sent under older maps are dropped (`last_force_op_resend`).
@@ -159,6 +176,19 @@ impl PoolView {
     #[must_use]
     pub fn has(&self, flag: u64) -> bool {
         self.flags & flag != 0
+    }
+
+    /// The ranges of `removed_snaps` that `before` has not.
+    pub(crate) fn snaps_removed_since(&self, before: &IntervalSet) -> Rc<[(u64, u64)]> {
+        let mut known = self.removed_since.0.borrow_mut();
+        match &*known {
+            Some((set, added)) if set.is_version_of(before) => Rc::clone(added),
+            _ => {
+                let added: Rc<[(u64, u64)]> = self.removed_snaps.added_since(before).into();
+                *known = Some((before.clone(), Rc::clone(&added)));
+                added
+            }
+        }
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) fn pool_view(map: &OsdMap, id: PoolId, p: &PgPool) -> PoolView {
         flags: p.flags,
         snap_seq: p.snap_seq.0,
         snaps: p.snaps.keys().rev().copied().collect(),
+        removed_since: Default::default(),
         removed_snaps: map.removed_snaps_queue.get(&id).cloned().unwrap_or_default(),
         tiered: !p.tiers.is_empty() || p.tier_of >= 0,
         last_merge: pg::MergeMeta {

@@ -9,7 +9,7 @@ use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop, View, index_clone, trim_clone};
 use crate::limits::{PURGED_RANGES_MAX, SNAP_INDEX_BATCH, TRIM_BATCH, TRIM_BATCH_COST, TRIM_LATE_MAX, TRIM_LOOKS};
 use crate::log::{LogEntry, LogKind};
-use crate::map::map_flags;
+use crate::map::{PoolView, map_flags};
 use crate::object::Intervals;
 use crate::pace::Class;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
@@ -80,6 +80,9 @@ impl Trim {
 
     /// Number of snapshots that are to be purged.
     pub(in crate::pg) fn left(&self) -> u64 {
+        if self.is_done() {
+            return 0;
+        }
         self.late.bytes() + self.queue.as_ref().map_or(0, |q| q.size_from(self.cursor))
     }
 
@@ -87,7 +90,11 @@ impl Trim {
     /// that all PGs have purged off the queue; then a PG reports further ones.
     pub(in crate::pg) fn purged(&self) -> Vec<(u64, u64)> {
         let Some(q) = &self.queue else { return Vec::new() };
-        let mut first = Intervals::of_ranges(q.within(0, self.cursor).take(PURGED_RANGES_MAX).collect());
+        let first = q.within(0, self.cursor).take(PURGED_RANGES_MAX);
+        if self.late.is_empty() {
+            return first.collect();
+        }
+        let mut first = Intervals::of_ranges(first.collect());
         first.subtract(&self.late);
         first.as_slice().iter().take(PURGED_RANGES_MAX).copied().collect()
     }
@@ -110,7 +117,8 @@ impl Trim {
     }
 
     /// Follows the queue of a newer map, in the time of what changed.
-    fn follow(&mut self, queue: &IntervalSet) {
+    fn follow(&mut self, pool: &PoolView) {
+        let queue = &pool.removed_snaps;
         let now = (!queue.is_empty()).then(|| queue.clone());
         let (Some(before), Some(now)) = (std::mem::replace(&mut self.queue, now), &self.queue) else {
             return self.rewind(0);
@@ -123,7 +131,7 @@ impl Trim {
             let still = self.late.as_slice().iter().flat_map(|(s, l)| now.within(*s, s.saturating_add(*l)));
             self.late = Intervals::of_ranges(still.collect());
         }
-        let added = now.added_since(&before);
+        let added = pool.snaps_removed_since(&before);
         let late = added.iter().map(|(s, l)| (*s, (*l).min(cursor.saturating_sub(*s)))).filter(|r| r.1 > 0);
         let late = Intervals::of_ranges(late.chain(self.late.as_slice().iter().copied()).collect());
         match late.as_slice() {
@@ -152,7 +160,7 @@ impl Pg {
     pub(in crate::pg) fn refresh_trim(&mut self) {
         let Some(pool) = self.pool().cloned() else { return };
         if !pool.removed_snaps.is_empty() || self.trim.used().is_some() {
-            self.trim.follow(&pool.removed_snaps);
+            self.trim.follow(&pool);
         }
     }
 
