@@ -167,6 +167,10 @@ impl Pg {
                 tracing::error!("{text}");
                 out.push(Effect::Log(LogLevel::Error, text));
                 self.peers.applying = false;
+                if self.is_primary() {
+                    // The others serve without this copy.
+                    self.fail(E2BIG, out);
+                }
                 Verdict::Done
             }
             Err(Stop::Errno(errno)) => {
@@ -228,6 +232,9 @@ impl Pg {
             tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "the primary's write does not follow this log");
             return Err(EIO.into());
         }
+        // The primary does not wait for an object that is too large for this OSD's log. Its next version may not be.
+        let lacks = |e: &LogEntry| e.kind != LogKind::Error && self.missing.contains_key(&e.soid.head());
+        let lacks = !self.is_coded() && !self.missing.is_empty() && entries.iter().any(lacks);
         let mut delta = crate::stats::StatSum::default();
         // Only one record of a write has its change of the statistics.
         for e in &entries {
@@ -242,7 +249,11 @@ impl Pg {
             more.push(set_missing(self.cid, self.meta_missing(), &grown));
             &mut more
         };
-        match self.submit_with_log(self.tag(id), ops, &entries, records, trim, store) {
+        let done = match lacks {
+            true => Err(Stop::Errno(E2BIG)),
+            false => self.submit_with_log(self.tag(id), ops, &entries, records, trim, store),
+        };
+        match done {
             // Another OSD's log may take a larger transaction than this one's. The object then comes in parts.
             Err(Stop::Errno(e @ (EIO | E2BIG))) => {
                 self.lose_written(self.tag(id), e, &entries, records, trim, store)?;

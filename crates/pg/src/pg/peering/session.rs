@@ -100,8 +100,24 @@ impl Unacked {
 /// A message that is applied in the order of arrival.
 #[derive(Debug)]
 pub(in crate::pg) enum Apply {
-    Write { seq: u64, stable: u64, trim: Option<Eversion>, records: Vec<Bytes>, ops: Vec<Op>, room: Applying },
-    Push { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
+    Write {
+        seq: u64,
+        stable: u64,
+        trim: Option<Eversion>,
+        records: Vec<Bytes>,
+        ops: Vec<Op>,
+        #[allow(dead_code, reason = "it is counted")]
+        room: Applying,
+    },
+    Push {
+        from: PeerId,
+        id: u64,
+        n: u32,
+        last: bool,
+        background: bool,
+        head: HObject,
+        ops: Vec<Op>,
+    },
     Backfilled(HObject),
 }
 

@@ -86,10 +86,9 @@ impl Backfill {
         }
     }
 
-    /// True if all remaining objects of the present range are unreadable on every copy.
-    pub(in crate::pg) fn is_stuck(&self, hopeless: &BTreeSet<HObject>) -> bool {
-        self.pushing.is_empty()
-            && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(|h| hopeless.contains(h)))
+    /// True if none of the remaining objects of the present range can be sent.
+    pub(in crate::pg) fn is_stuck(&self, barred: impl Fn(&HObject) -> bool) -> bool {
+        self.pushing.is_empty() && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(barred))
     }
 
     /// Puts an object back that could not be pushed.
@@ -244,10 +243,10 @@ impl Pg {
             return;
         }
         let mut start = Vec::new();
-        let hopeless = &self.peers.damage.hopeless;
+        let damage = &self.peers.damage;
         while b.pushing.len() < BACKFILL_PUSHES_MAX + sent
             && sent < PUSHES_SENT_MAX
-            && let Some(h) = todo.iter().find(|h| !hopeless.contains(*h)).cloned()
+            && let Some(h) = todo.iter().find(|h| !damage.bars(h, o)).cloned()
         {
             todo.remove(&h);
             b.pushing.insert(h.clone());

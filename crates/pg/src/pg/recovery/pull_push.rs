@@ -28,7 +28,7 @@ use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
 use crate::reserve::Active;
 use crate::shards::PeerId;
-use base::errno::EIO;
+use base::errno::{E2BIG, EIO};
 use base::{Eversion, HObject, Now, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -125,7 +125,14 @@ impl Pg {
     pub(in crate::pg) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
         self.missing.contains_key(head)
             || self.peers.waiting.contains_key(head)
-            || excl && self.peers.members.values().any(|m| m.missing.contains_key(head))
+            || excl
+                && self.peers.members.iter().any(|(o, m)| m.missing.contains_key(head) && !self.goes_without(head, *o))
+    }
+
+    /// True if writes of the object do not wait until this member has it.
+    fn goes_without(&self, head: &HObject, member: PeerId) -> bool {
+        let too_large = &self.peers.damage.too_large;
+        !too_large.is_empty() && !self.is_coded() && too_large.contains(&(head.clone(), member))
     }
 
     /// Parks a plan until its object is recovered, and makes that urgent.
@@ -246,8 +253,8 @@ impl Pg {
     /// True if all objects that are left to recover are unfound.
     fn is_stuck(&self) -> bool {
         let p = &self.peers;
-        let gone = |h: &HObject| self.missing.contains_key(h) || p.damage.hopeless.contains(h);
-        let mut lacked = p.members.values().flat_map(|m| m.missing.keys());
+        let gone = |(h, o): (&HObject, PeerId)| self.missing.contains_key(h) || p.damage.bars(h, o);
+        let mut lacked = p.members.iter().flat_map(|(o, m)| m.missing.keys().map(|h| (h, *o)));
         let stuck = p.pushes.is_empty() && p.unfound.len() >= self.missing.len() && lacked.all(gone);
         // Without missing objects, backfill may go on.
         stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
@@ -418,9 +425,8 @@ impl Pg {
                 if mine.len() >= free {
                     break;
                 }
-                let hopeless = self.peers.damage.hopeless.contains(h);
                 if !self.missing.contains_key(h)
-                    && !hopeless
+                    && !self.peers.damage.bars(h, *o)
                     && !busy.contains(&(*o, h))
                     && !mine.contains(&(*o, h.clone()))
                 {
@@ -601,7 +607,9 @@ impl Pg {
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
                 let (to, head) = (job.to, job.head.clone());
-                tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object is unreadable here and can't be pushed");
+                if errno != E2BIG {
+                    tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object is unreadable here and can't be pushed");
+                }
                 self.peers.pushes.remove(&id);
                 if job.need.is_some() {
                     self.tell(to, &Body::NoPull { head: head.clone() });
@@ -611,6 +619,10 @@ impl Pg {
                         self.missing.insert(head.clone(), need);
                         self.start_work(Work::Missing(head, Some(need)), None, now, store, out);
                     }
+                    return Verdict::Done;
+                }
+                if errno == E2BIG {
+                    self.push_is_too_large(to, &head, out);
                     return Verdict::Done;
                 }
                 self.push_failed(to, &head, errno, now, store, out);
@@ -733,6 +745,10 @@ impl Pg {
 
     /// Encodes the message with a part of an object.
     fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
+        let frame = self.peers.members.get(&job.to).map_or(u64::MAX, Member::frame);
+        if ops.iter().any(|op| least_frame(op) as u64 > frame) {
+            return Err(E2BIG.into());
+        }
         let mut w = Writer::with_capacity(Features::PACIFIC, 512);
         let mut data = Payload::new(self.features(job.to));
         w.u8(crate::peer::PUSH);
@@ -817,4 +833,14 @@ pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl 
 /// True if a member has the current state of an object.
 pub(in crate::pg) fn has(m: &Member, head: &HObject) -> bool {
     !m.missing.contains_key(head) && m.backfill.as_ref().is_none_or(|b| head <= b.upto())
+}
+
+/// Bytes of a log frame that the change takes if its values come one by one.
+fn least_frame(op: &Op) -> usize {
+    let largest = |all: &[(Bytes, Bytes)]| all.iter().map(|(k, v)| k.len() + v.len()).max().unwrap_or(0);
+    match op {
+        Op::SetAttrs { attrs: all, .. } | Op::OmapSet { entries: all, .. } => largest(all),
+        Op::OmapSetHeader { header, .. } => header.len(),
+        _ => 0,
+    }
 }

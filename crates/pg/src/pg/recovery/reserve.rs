@@ -409,12 +409,12 @@ impl Pg {
         releasing.chain(asked).collect()
     }
 
-    /// True if backfill targets exist and all objects left for them are unreadable on every copy.
+    /// True if backfill targets exist and none of the objects left for them can be sent.
     pub(in crate::pg) fn is_backfill_stuck(&self) -> bool {
         let p = &self.peers;
-        let mut filling = p.members.values().filter_map(|m| m.backfill.as_ref()).peekable();
+        let mut filling = p.members.iter().filter_map(|(o, m)| Some((*o, m.backfill.as_ref()?))).peekable();
         matches!(self.state, State::Active | State::Peered | State::Quiesced)
             && filling.peek().is_some()
-            && filling.all(|b| b.is_stuck(&p.damage.hopeless))
+            && filling.all(|(o, b)| b.is_stuck(|h| p.damage.bars(h, o)))
     }
 }

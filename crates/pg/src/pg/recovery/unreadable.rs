@@ -9,7 +9,7 @@
 //!     before must be durable on all members, and no plan may hold the object.
 //!  2. An object that no copy can read is searched for once per interval, not by every operation.
 
-use crate::effect::Effect;
+use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop};
 use crate::log::LogEntry;
 use crate::peer::Body;
@@ -30,13 +30,24 @@ pub(in crate::pg) struct Damage {
     pub wanted: BTreeMap<HObject, u64>,
     /// Objects that no other copy can give.
     pub hopeless: BTreeSet<HObject>,
+    /// Objects with a value that exceeds what the log of a member takes at once: the member lacks them until they are
+    /// written again. They hold up neither writes nor the recovery of others.
+    pub too_large: BTreeSet<(HObject, PeerId)>,
+}
+
+impl Damage {
+    /// True if the object can't be sent to a member: no copy can give it, or it is too large there.
+    pub(in crate::pg) fn bars(&self, head: &HObject, to: PeerId) -> bool {
+        self.hopeless.contains(head) || !self.too_large.is_empty() && self.too_large.contains(&(head.clone(), to))
+    }
 }
 
 impl Part for Damage {
-    const EMPTY: &'static Self = &Self { wanted: BTreeMap::new(), hopeless: BTreeSet::new() };
+    const EMPTY: &'static Self =
+        &Self { wanted: BTreeMap::new(), hopeless: BTreeSet::new(), too_large: BTreeSet::new() };
 
     fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.hopeless.is_empty()
+        self.wanted.is_empty() && self.hopeless.is_empty() && self.too_large.is_empty()
     }
 }
 
@@ -109,8 +120,12 @@ impl Pg {
         }
     }
 
-    /// Notes a write that was submitted although the object is unreadable here.
+    /// Notes a write that was submitted although the object is unreadable here, or too large for a member. There it is
+    /// tried again.
     pub(in crate::pg) fn wrote_damaged(&mut self, head: &HObject) {
+        if let Some(d) = self.peers.damage.used() {
+            d.too_large.retain(|(h, _)| h != head);
+        }
         if let Some(after) = self.peers.damage.wanted.get_mut(head) {
             *after = self.submitted;
         }
@@ -154,6 +169,24 @@ impl Pg {
         if !self.peers.damage.hopeless.contains(head) {
             self.lose(head, now, store, out);
         }
+    }
+
+    /// Handles an object with a value that exceeds what the log of a member takes at once. The copy lacks it; the
+    /// member gets the entries of writes.
+    pub(in crate::pg) fn push_is_too_large(&mut self, to: PeerId, head: &HObject, out: &mut Vec<Effect>) {
+        let text = format!(
+            "{} {head}: an attribute or omap value exceeds what the log of {} takes at once; that copy lacks the \
+             object until the value is removed or the OSD has a larger device",
+            self.cfg.spg, to.osd
+        );
+        tracing::error!("{text}");
+        out.push(Effect::Log(LogLevel::Error, text));
+        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+            b.put_back(head);
+        }
+        self.peers.damage.too_large.insert((head.clone(), to));
+        // Those that wait for the recovery go on.
+        self.pushed.push(head.clone());
     }
 
     /// Handles a rebuild with too few readable shards: the object is unfound here, or given up for that shard in this
