@@ -5,6 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -337,6 +338,66 @@ fn an_interrupted_creation_begins_anew_and_a_left_over_store_stays() {
     let mut o = Week { dir: other.clone(), port: String::new(), up: None };
     o.refuses(&["--ip", "0.0.0.0"], "one of this machine's own");
     assert!(!other.exists());
+}
+
+/// The file of a stopped OSD.
+struct Block(std::fs::File);
+
+impl base::device::Device for Block {
+    fn bytes(&self) -> u64 {
+        self.0.metadata().unwrap().len()
+    }
+    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<bytes::Bytes, base::errno::Errno>> {
+        let one = |(off, len): &(u64, u64)| {
+            let mut b = vec![0; *len as usize];
+            self.0.read_exact_at(&mut b, *off).unwrap();
+            Ok(b.into())
+        };
+        ranges.iter().map(one).collect()
+    }
+    fn write(&mut self, off: u64, data: &[bytes::Bytes]) -> Result<(), base::errno::Errno> {
+        self.0.write_all_at(&data.concat(), off).unwrap();
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), base::errno::Errno> {
+        Ok(())
+    }
+}
+
+/// A newer version has used a feature in an OSD's store that this one does not know. The OSD says so and does not start,
+/// nothing offers a repair or writes to the store, and the other OSDs serve.
+#[test]
+fn a_store_of_a_newer_version_is_refused_and_left_alone() {
+    let mut w = Week::new("week-newer");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "3", "--osd-size", "1G"]);
+    w.does(&["pool", "create", "p", "8"]);
+    w.clean();
+    w.put(0..4);
+    w.does(&["osd", "stop", "0"]);
+    let block = w.dir.join("osd.0/block");
+    let features = base::FeatureWords { compat: 0, ro_compat: 0, incompat: 1 << 40 };
+    {
+        let file = std::fs::File::options().read(true).write(true).open(&block).unwrap();
+        store::testing::set_features(&mut Block(file), features);
+    }
+    let before = std::fs::read(&block).unwrap();
+    let said = "made by a newer version of Belemnite";
+    let refused = w.run(&["osd", "start", "0"]);
+    w.says(said);
+    let block = block.to_str().unwrap();
+    for args in [&["store", "fsck", block][..], &["store", "repair", "--metadata", block], &["store", "inspect", block]]
+    {
+        let o = w.run(args);
+        let text = String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned();
+        assert!(!o.status.success() && text.contains(said) && !text.contains("damaged"), "{args:?}: {text}");
+    }
+    assert!(std::fs::read(block).unwrap() == before, "the store was changed: {refused:?}");
+    w.has(0..4);
+    w.put(4..6);
+    w.has(0..6);
+    w.does(&["stop"]);
+    w.end();
 }
 
 #[test]
