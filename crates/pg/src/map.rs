@@ -124,7 +124,7 @@ pub struct MergeMeta {
 pub struct SnapsAdded(RefCell<Option<(IntervalSet, Rc<[(u64, u64)]>)>>);
 
 impl PartialEq for SnapsAdded {
-    /// It is derived from sets that are compared themselves.
+    /// Always true: the sets are compared themselves.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -159,7 +159,7 @@ pub struct PoolView {
     pub snaps: Vec<u64>,
     /// Snapshots removed but not yet purged by all PGs (`removed_snaps_queue`). Maps and PGs share it.
     pub removed_snaps: IntervalSet,
-    /// What the set has more than the one before, if a PG has asked.
+    /// Members of `removed_snaps` that the set before has not, if a PG has asked.
     pub removed_since: SnapsAdded,
     /// The pool has a cache tier or is one.
     pub tiered: bool,

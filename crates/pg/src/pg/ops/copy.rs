@@ -1,5 +1,6 @@
 //! The plans of `copy_from`: they fetch their source chunk by chunk, in the room that the reactor's copies leave.
 
+use crate::copies::CopyRoom;
 use crate::effect::{Effect, Fetch};
 use crate::event::{FetchId, Fetched};
 use crate::exec::{CopyRequest, CopyState, Stop};
@@ -11,16 +12,29 @@ use base::Now;
 use base::errno::{EIO, Errno};
 use wire::msg::msg_flags;
 
+/// Room of a plan's copy, and its turn.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct Copying {
+    /// Room for the content.
+    pub room: Option<CopyRoom>,
+    /// Bytes that the copy is known to need, from an attempt before.
+    pub known: Option<usize>,
+    /// Number of the attempt: chunks of another one are void.
+    attempt: u32,
+    /// The copy has waited for room, and there is some now.
+    pub turn: bool,
+}
+
 impl Plan {
     /// Id of the plan's fetches in this attempt.
     pub(in crate::pg) fn fetch_id(&self) -> FetchId {
-        FetchId(u64::from(self.copy_attempt) << TAG_BITS | self.id)
+        FetchId(u64::from(self.copying.attempt) << TAG_BITS | self.id)
     }
 
     /// Drops what the copy has, so that it begins anew.
     fn drop_copy(&mut self) {
-        (self.copy, self.copy_room) = (None, None);
-        self.copy_attempt = self.copy_attempt.wrapping_add(1) & ((1 << (u64::BITS - TAG_BITS)) - 1);
+        (self.copy, self.copying.room) = (None, None);
+        self.copying.attempt = self.copying.attempt.wrapping_add(1) & ((1 << (u64::BITS - TAG_BITS)) - 1);
     }
 }
 
@@ -33,12 +47,13 @@ impl Pg {
         now: Now,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let turn = std::mem::take(&mut plan.copy_turn);
-        let Some(room) = self.pacer.long.copies.room(plan.copy_known, turn) else {
+        let turn = std::mem::take(&mut plan.copying.turn);
+        let Some(room) = self.pacer.long.copies.room(plan.copying.known, turn) else {
             tracing::debug!(pg = %self.cfg.spg, "a copy waits for others of its reactor");
+            self.pacer.long.copies.queue((self.cfg.index, plan.id), plan.copying.known);
             return Verdict::Park(Stage::CopyRoom);
         };
-        plan.copy_room = Some(room);
+        plan.copying.room = Some(room);
         let state = CopyState::new(request, now.mono);
         out.push(fetch(plan.fetch_id(), &state));
         plan.copy = Some(Box::new(state));
@@ -67,7 +82,7 @@ impl Pg {
         match step {
             Ok(false) => {
                 let need = state.bytes_needed();
-                if plan.copy_room.as_mut().is_some_and(|r| r.resize(need)) {
+                if plan.copying.room.as_mut().is_some_and(|r| r.resize(need)) {
                     state.reserve();
                     state.asked = now.mono;
                     out.push(fetch(fetched, &state));
@@ -76,7 +91,7 @@ impl Pg {
                 }
                 plan.drop_copy();
                 // An omap shows its size only as it comes.
-                plan.copy_known = Some(need + need / 2);
+                plan.copying.known = Some(need + need / 2);
             }
             Ok(true) => plan.copied = Some(Box::new(state.finish())),
             // The vector runs again and fails, so that the failure is logged for resends.

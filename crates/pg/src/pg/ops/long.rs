@@ -64,8 +64,8 @@ impl Pg {
     /// Readies a call or copy whose turn has come.
     pub(in crate::pg) fn handle_part(&mut self, id: u64) {
         let Some(plan) = self.plans.get_mut(&id) else { return };
-        plan.copy_turn = plan.stage == Stage::CopyRoom;
-        if plan.copy_turn || plan.stage == Stage::NextPart {
+        plan.copying.turn = plan.stage == Stage::CopyRoom;
+        if plan.copying.turn || plan.stage == Stage::NextPart {
             self.runnable.push_back(id);
         }
     }

@@ -6,7 +6,6 @@
 //!     arrival. A plan that runs in one go takes no lock, since nothing can come between.
 //!  2. A parked plan has changed nothing.
 
-use crate::copies::CopyRoom;
 use crate::effect::Effect;
 use crate::event::{CreateInfo, OpRequest, SessionId};
 use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_context};
@@ -14,6 +13,7 @@ use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::ShardReads;
 use crate::pg::ops::commit::Action;
+use crate::pg::ops::copy::Copying;
 use crate::pg::ops::long::LongCall;
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::pull_push::PushJob;
@@ -129,13 +129,7 @@ pub(in crate::pg) struct Plan {
     pub copy: Option<Box<CopyState>>,
     pub copied: Option<Box<CopyDone>>,
     /// Room for the content of `copy` or `copied`.
-    pub copy_room: Option<CopyRoom>,
-    /// Bytes that the copy is known to need, from an attempt before.
-    pub copy_known: Option<usize>,
-    /// Number of the attempt: chunks of another one are void.
-    pub copy_attempt: u32,
-    /// The copy has waited for room, and there is some now.
-    pub copy_turn: bool,
+    pub copying: Copying,
     /// State of a long call between its parts.
     pub long: Option<Box<LongCall>>,
     /// Progress of a vector of many operations.
@@ -195,10 +189,7 @@ impl Plan {
             reads: None,
             copy: None,
             copied: None,
-            copy_room: None,
-            copy_known: None,
-            copy_attempt: 0,
-            copy_turn: false,
+            copying: Copying::default(),
             long: None,
             progress: None,
         })
@@ -396,9 +387,6 @@ impl Pg {
             Verdict::Park(stage) if spaceless => {
                 if stage == Stage::NoRoom {
                     self.lacks_room(&plan, now, out);
-                }
-                if stage == Stage::CopyRoom {
-                    self.pacer.long.copies.queue((self.cfg.index, plan.id), plan.copy_known);
                 }
                 self.park_without_space(plan, stage, store);
             }

@@ -54,7 +54,7 @@ impl Pg {
         store.release(self.tag(plan.id));
         self.unlock(&plan);
         plan.holds = false;
-        (plan.reads, plan.copied, plan.copy_room, plan.long, plan.progress) = (None, None, None, None, None);
+        (plan.reads, plan.copied, plan.copying.room, plan.long, plan.progress) = (None, None, None, None, None);
         plan.stage = stage;
         if let Some(key) = ordered(&plan) {
             self.spaceless.0.entry(key).or_default().insert(plan.id);

@@ -158,25 +158,30 @@ impl Pg {
                 Verdict::Done
             }
             Err(Stop::Errno(E2BIG)) if matches!(front, Apply::Push { .. }) => {
-                let object = if let Apply::Push { head, .. } = &front { head.to_string() } else { String::new() };
-                let text = format!(
-                    "{} {object}: an attribute or omap value exceeds what the log of osd.{} takes at once; this copy \
-                     lacks the object until the value is removed or the OSD has a larger device",
-                    self.cfg.spg, self.cfg.whoami.0
-                );
-                tracing::error!("{text}");
-                out.push(Effect::Log(LogLevel::Error, text));
                 self.peers.applying = false;
-                if self.is_primary() {
-                    // The others serve without this copy.
-                    self.fail(E2BIG, out);
-                }
+                self.push_exceeds_log(&front, out);
                 Verdict::Done
             }
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, out);
                 Verdict::Done
             }
+        }
+    }
+
+    /// Reports a part of an object with a value that this OSD's log can't take. A primary that lacks such an object
+    /// leaves its PG to the other copies.
+    fn push_exceeds_log(&mut self, push: &Apply, out: &mut Vec<Effect>) {
+        let object = if let Apply::Push { head, .. } = push { head.to_string() } else { String::new() };
+        let text = format!(
+            "{} {object}: an attribute or omap value exceeds what the log of osd.{} takes at once; this copy lacks \
+             the object until the value is removed or the OSD has a larger device",
+            self.cfg.spg, self.cfg.whoami.0
+        );
+        tracing::error!("{text}");
+        out.push(Effect::Log(LogLevel::Error, text));
+        if self.is_primary() {
+            self.fail(E2BIG, out);
         }
     }
 
