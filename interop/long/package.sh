@@ -87,17 +87,12 @@ start_all() {
 
 serve mon a; MON=$PID
 wait_for 30 status
-on_host() { env -u CEPH_CONF ceph --conf "$R/etc/ceph/ceph.conf" --keyring "$R/etc/ceph/ceph.client.admin.keyring" "$@"; }
-UUID=$(cat /proc/sys/kernel/random/uuid)
 D=/var/lib/ceph/osd/ceph-0
-expect "id of the OSD" "$(on_host osd new "$UUID")" 0
-in_root mkdir "$D"
-on_host auth get-or-create osd.0 mon 'allow profile osd' mgr 'allow profile osd' osd 'allow *' -o "$R$D/keyring"
-in_root belemnite osd -i 0 --mkfs --osd-uuid "$UUID" --size 2G
-expect "owner before the start" "$(in_root stat -c %U $D/block)" root
+in_root belemnite osd create --size 2G /var/lib/ceph/disk
+expect "owner before the start" "$(in_root stat -Lc %U $D/block)" root
 end "$MON"
 start_all
-expect "owner after the start" "$(in_root stat -c %U $D $D/block $D/keyring | sort -u)" ceph
+expect "owner after the start" "$(in_root stat -Lc %U $D $D/block $D/keyring | sort -u)" ceph
 in_root belemnite pool create data 8
 head -c 1000000 /dev/urandom >"$R/packages/f"
 in_root belemnite put data first /packages/f
@@ -127,5 +122,5 @@ in_root dpkg -P belemnite >>"$W/apt.log" 2>&1
 while read -r f; do
   [ ! -e "$R$f" ] || { echo "left after the purge: $f" >&2; exit 1; }
 done < <(awk '{print substr($NF, 2)}' "$W/contents" | grep '[^/]$' | grep belemnite)
-[ -e "$R$D/block" ] && [ -e "$R/etc/ceph/ceph.conf" ]
+[ -e "$R/var/lib/ceph/disk" ] && [ -e "$R$D/keyring" ] && [ -e "$R/etc/ceph/ceph.conf" ]
 echo "the package was installed, started, upgraded, removed, installed again and purged; the stores stayed"

@@ -25,13 +25,14 @@ for i in 0 1 2; do
   ip -n "$NS-$m" addr add "10.0.0.$((i + 1))/24" dev eth0
   ip -n "$NS-$m" link set eth0 up
   ip -n "$NS-$m" link set lo up
-  mkdir -p "$W/$m"/{etc,lib,run,bin}
+  # Directories that the package makes.
+  mkdir -p "$W/$m"/{etc,run,bin} "$W/$m"/lib/{bootstrap-osd,mon,osd}
   ln -s "$(readlink -f "$BIN")" "$W/$m/bin/belemnite"
 done
 mkdir -p /etc/ceph /var/lib/ceph /var/run/ceph
 
-# on MACHINE: runs the script of standard input there. A daemon in its foreground goes to the background, with its log and
-# pid in the machine's directory.
+# on MACHINE: runs the script of standard input there. A daemon, also one that a unit is to start, goes to the background
+# with its log and pid in the machine's directory. No systemd runs there, so `osd create` starts the daemons.
 on() {
   local m=$1
   ip netns exec "$NS-$m" unshare --uts --mount bash -c "
@@ -42,7 +43,9 @@ on() {
     mount --bind '$W/$m/run' /var/run/ceph
     export PATH='$W/$m/bin':\$PATH
     unset CEPH_CONF
-    $(sed -E "s|^belemnite (mon\|osd) -i [^ ]+\$|setsid & >>'$W/$m/log' 2>\&1 </dev/null \& echo \$! >>'$W/$m/pids'|")"
+    $(sed -E "s|^systemctl enable --now belemnite-(mon\|osd)@(.*)|belemnite \1 -i \2|
+      s|^belemnite (mon\|osd) -i [^ ]+\$|setsid & >>'$W/$m/log' 2>\&1 </dev/null \& echo \$! >>'$W/$m/pids'|
+      s|^belemnite osd create .*|& --start >'$W/$m/created'; sed -n 's/.*runs as process //p' '$W/$m/created' >>'$W/$m/pids'|")"
 }
 # part HEADING: the indented lines below a heading of the document
 part() { awk -v h="## $1" '$0 ~ /^## / {in_part = $0 == h} in_part && sub(/^    /, "")' "$DOC"; }
@@ -51,7 +54,10 @@ on_one() { echo "$*" | on one; }
 
 part "The monitor" | on one
 wait_for 30 on_one timeout 10 ceph -s
-for m in two three; do cp "$W"/one/etc/* "$W/$m/etc/"; done
+for m in two three; do
+  cp "$W/one/etc/ceph.conf" "$W/$m/etc/"
+  cp "$W/one/lib/bootstrap-osd/ceph.keyring" "$W/$m/lib/bootstrap-osd/"
+done
 for m in "${MACHINES[@]}"; do
   truncate -s 4G "$W/$m/device"
   LOOPS+=("$(losetup -f --show "$W/$m/device")")

@@ -5,7 +5,7 @@ pub(crate) mod lab;
 pub(crate) mod load;
 mod objects;
 pub(crate) mod operate;
-mod osds;
+pub(crate) mod osds;
 
 pub(crate) use bench::BenchArgs;
 
@@ -38,21 +38,42 @@ impl Target {
         self.conf.as_deref()
     }
 
+    /// Path of the cluster's configuration.
+    pub(crate) fn conf_file(&self) -> Result<PathBuf, Error> {
+        admin::find_conf(self.conf.as_deref())
+    }
+
     /// The cluster's configuration.
     pub(crate) fn conf(&self) -> Result<Conf, Error> {
-        Ok(Conf::load(&admin::find_conf(self.conf.as_deref())?)?)
+        Ok(Conf::load(&self.conf_file()?)?)
+    }
+
+    /// Connects as `client.bootstrap-osd` if this host has its key, else as the user of the command.
+    pub(crate) async fn connect_to_create(&self) -> Result<Client, Error> {
+        let named = self.conf()?.get("client", "bootstrap-osd", "keyring").map(PathBuf::from);
+        let path = named.unwrap_or_else(|| BOOTSTRAP_KEYRING.into());
+        if self.keyring.is_some() || !path.exists() {
+            return self.connect().await;
+        }
+        let o = admin::options(&self.conf_file()?, "bootstrap-osd", Some(&path))?;
+        check_refused(&o).await?;
+        Ok(Client::connect(o).await?)
     }
 
     fn options(&self) -> Result<client::Options, Error> {
         admin::options(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref())
     }
 
-    async fn connect(&self) -> Result<Client, Error> {
+    /// Connects as the user of the command.
+    pub(crate) async fn connect(&self) -> Result<Client, Error> {
         let o = self.options()?;
         check_refused(&o).await?;
         Ok(Client::connect(o).await?)
     }
 }
+
+/// Keyring of a host that may make OSDs, as with Ceph's packages.
+const BOOTSTRAP_KEYRING: &str = "/var/lib/ceph/bootstrap-osd/ceph.keyring";
 
 /// Time for a connection to a monitor to be refused.
 const KNOCK_MAX: std::time::Duration = std::time::Duration::from_secs(2);

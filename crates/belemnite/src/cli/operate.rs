@@ -8,7 +8,7 @@
 use super::Target;
 use super::osds::{add, osd, remove, replace};
 use crate::admin;
-use crate::disks::{self, ActivateArgs};
+use crate::disks::{self, ActivateArgs, CreateArgs, DestroyArgs, ListArgs, ZapArgs};
 use crate::up::control::{AskError, Request, Seen, ask};
 use crate::up::layout::{self, Layout};
 use crate::up::make;
@@ -45,6 +45,13 @@ impl Place {
             }
         };
         Ok(Layout { dir: layout::absolute(&dir)? })
+    }
+
+    /// The directory of an `up`; `None` on a host whose daemons are services of their own.
+    fn up(&self, t: &Target) -> Result<Option<Layout>, Error> {
+        let l = self.layout(t)?;
+        let is_up = self.data.is_some() || l.plan().exists() || l.change().exists() || t.conf_file().is_err();
+        Ok(is_up.then_some(l))
     }
 }
 
@@ -127,16 +134,24 @@ pub(crate) enum OsdCommand {
     Start(OneOsd),
     /// Stop an OSD of `up` and start it again, from the program file as it is now
     Restart(OneOsd),
+    /// Make OSDs on devices or files of this host, and start them
+    Create(CreateArgs),
+    /// Show the devices of this host and what they hold
+    List(ListArgs),
+    /// Erase a device or file. Refused while an OSD's data on it is needed
+    Zap(ZapArgs),
+    /// Erase the store of an OSD of this host, and keep its id for another one. Refused while its data is needed
+    Destroy(DestroyArgs),
     /// Give the files and the device of an OSD to the account that runs it; units do this before each start
     Activate(ActivateArgs),
-    /// Add an OSD to a running `up`
+    /// Add an OSD to a running `up`; `osd create` makes those of a host
     Add {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Move all data off an OSD of `up`, then remove it with its file and its place in the maps
+    /// Move all data off an OSD of `up` or of this host, then remove it with its store and its place in the maps
     Remove {
         #[command(flatten)]
         place: Place,
@@ -145,7 +160,8 @@ pub(crate) enum OsdCommand {
         #[command(flatten)]
         risk: Risk,
     },
-    /// Give an OSD of `up` an empty store under the same id, for a disk that failed. Refused while its data is needed
+    /// Give an OSD of `up` or of this host an empty store under the same id, for a disk that failed. Refused while its
+    /// data is needed
     Replace {
         #[command(flatten)]
         place: Place,
@@ -166,13 +182,13 @@ pub(crate) enum OsdCommand {
 pub(crate) struct StoreArgs {
     /// Block device for the store [default: a file, or the device that the OSD had]
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
-    pub(super) device: Option<PathBuf>,
+    pub(crate) device: Option<PathBuf>,
     /// Size of the store's file, e.g. 20G
     #[arg(long, value_name = "SIZE")]
-    pub(super) size: Option<String>,
+    pub(crate) size: Option<String>,
     /// Overwrite a device that has a partition table, a file system or another store
     #[arg(long)]
-    pub(super) force: bool,
+    pub(crate) force: bool,
 }
 
 /// How much redundancy may be given up.
@@ -180,10 +196,10 @@ pub(crate) struct StoreArgs {
 pub(crate) struct Risk {
     /// Do not wait for other copies of the data: the copies on other OSDs are enough to serve. They must be complete
     #[arg(long)]
-    pub(super) degraded: bool,
+    pub(crate) degraded: bool,
     /// Destroy the store without any check. Data that is nowhere else is lost
     #[arg(long, conflicts_with = "degraded")]
-    pub(super) yes_i_really_mean_it: bool,
+    pub(crate) yes_i_really_mean_it: bool,
 }
 
 /// Names an OSD of `up`.
@@ -198,7 +214,7 @@ pub(crate) struct OneOsd {
     force: bool,
 }
 
-pub(super) fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     // What was done stays done if nobody reads it.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
@@ -220,12 +236,12 @@ pub(super) async fn connect(l: &Layout) -> Result<Client, Error> {
     make::connect(l).await
 }
 
-pub(super) async fn command(c: &Client, cmd: Value) -> Result<CommandReply, Error> {
+pub(crate) async fn command(c: &Client, cmd: Value) -> Result<CommandReply, Error> {
     Ok(c.mon_command(&cmd.to_string(), Default::default()).await?)
 }
 
 /// Runs a monitor command that must succeed.
-pub(super) async fn must(c: &Client, cmd: Value) -> Result<Vec<u8>, Error> {
+pub(crate) async fn must(c: &Client, cmd: Value) -> Result<Vec<u8>, Error> {
     let r = command(c, cmd.clone()).await?;
     if r.rc < 0 {
         return Err(format!("{}: {}", cmd["prefix"].as_str().unwrap_or_default(), r.status).into());
@@ -233,7 +249,7 @@ pub(super) async fn must(c: &Client, cmd: Value) -> Result<Vec<u8>, Error> {
     Ok(r.out.to_vec())
 }
 
-pub(super) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error> {
+pub(crate) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error> {
     cmd["format"] = "json".into();
     Ok(serde_json::from_slice(&must(c, cmd).await?)?)
 }
@@ -358,12 +374,20 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
             let daemons = vec![format!("osd.{}", o.id)];
             restart(t, RestartArgs { place: o.place, daemons, rolling: false, force: o.force }).await
         }
+        OsdCommand::Create(a) => disks::create(t, &a).await,
+        OsdCommand::List(a) => disks::list(t, &a).await,
+        OsdCommand::Zap(a) => disks::zap(t, &a).await,
+        OsdCommand::Destroy(a) => disks::destroy(t, &a).await,
         OsdCommand::Activate(a) => disks::activate(&t.conf()?, &a),
         OsdCommand::Add { place, store } => add(&place.layout(t)?, &store).await,
-        OsdCommand::Remove { place, id, risk } => remove(&place.layout(t)?, id, &risk).await,
-        OsdCommand::Replace { place, id, store, drain, risk } => {
-            replace(&place.layout(t)?, id, &store, drain, &risk).await
-        }
+        OsdCommand::Remove { place, id, risk } => match place.up(t)? {
+            Some(l) => remove(&l, id, &risk).await,
+            None => disks::remove(t, id, &risk).await,
+        },
+        OsdCommand::Replace { place, id, store, drain, risk } => match place.up(t)? {
+            Some(l) => replace(&l, id, &store, drain, &risk).await,
+            None => disks::replace(t, id, &store, drain, &risk).await,
+        },
     }
 }
 

@@ -19,12 +19,12 @@ pub(super) fn make(osd: Option<u32>, s: &StoreArgs) -> Result<Request, Error> {
 }
 
 /// An OSD as the map shows it; `None` if the map does not have it.
-pub(super) async fn osd(c: &Client, id: u32) -> Result<Option<Value>, Error> {
+pub(crate) async fn osd(c: &Client, id: u32) -> Result<Option<Value>, Error> {
     let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
     Ok(dump["osds"].as_array().and_then(|a| a.iter().find(|o| o["osd"] == id)).cloned())
 }
 
-fn is_destroyed(o: &Value) -> bool {
+pub(crate) fn is_destroyed(o: &Value) -> bool {
     o["state"].as_array().is_some_and(|s| s.iter().any(|w| w == "destroyed"))
 }
 
@@ -94,12 +94,29 @@ async fn check_degraded(c: &Client, id: u32) -> Result<(), Error> {
 }
 
 /// Checks that the data of an OSD is not needed.
-async fn check_safe(c: &Client, id: u32, other_way: &str) -> Result<(), Error> {
+pub(crate) async fn check_safe(c: &Client, id: u32, other_way: &str) -> Result<(), Error> {
     let r = command(c, json!({"prefix": "osd safe-to-destroy", "ids": [id.to_string()]})).await?;
     if r.rc < 0 {
         return Err(format!("osd.{id} is not safe to destroy: {} {other_way}", r.status).into());
     }
     Ok(())
+}
+
+/// Checks that an OSD of the map may lose its store; with `drained` moves its data to other OSDs first.
+///
+/// # Errors
+/// The monitors do not say that the data is complete elsewhere, as far as `risk` wants that.
+pub(crate) async fn let_go(c: &Client, id: u32, o: &Value, risk: &Risk, drained: bool) -> Result<(), Error> {
+    match risk {
+        _ if is_destroyed(o) => Ok(()),
+        Risk { yes_i_really_mean_it: true, .. } => Ok(()),
+        Risk { degraded: true, .. } => check_degraded(c, id).await,
+        _ if drained => drain(c, id).await,
+        _ => {
+            let ways = "--drain moves its data to other OSDs first; --degraded relies on the other copies meanwhile";
+            check_safe(c, id, ways).await
+        }
+    }
 }
 
 /// Waits until the map shows an OSD down, which it is stopped already.
@@ -140,12 +157,7 @@ pub(super) async fn remove(l: &Layout, id: u32, risk: &Risk) -> Result<(), Error
     check_here(l, id).await?;
     let c = connect(l).await?;
     if let Some(o) = osd(&c, id).await? {
-        match risk {
-            _ if is_destroyed(&o) => {}
-            Risk { yes_i_really_mean_it: true, .. } => {}
-            Risk { degraded: true, .. } => check_degraded(&c, id).await?,
-            Risk { .. } => drain(&c, id).await?,
-        }
+        let_go(&c, id, &o, risk, true).await?;
         take_down(&c, l, id).await?;
         must(&c, json!({"prefix": "osd purge", "id": id, "yes_i_really_mean_it": true})).await?;
     } else {
@@ -162,17 +174,7 @@ pub(super) async fn replace(l: &Layout, id: u32, store: &StoreArgs, drained: boo
     let c = connect(l).await?;
     let mut out = true;
     if let Some(o) = osd(&c, id).await? {
-        match risk {
-            _ if is_destroyed(&o) => {}
-            Risk { yes_i_really_mean_it: true, .. } => {}
-            Risk { degraded: true, .. } => check_degraded(&c, id).await?,
-            _ if drained => drain(&c, id).await?,
-            _ => {
-                let ways =
-                    "--drain moves its data to other OSDs first; --degraded relies on the other copies meanwhile";
-                check_safe(&c, id, ways).await?;
-            }
-        }
+        let_go(&c, id, &o, risk, drained).await?;
         out = o["in"] != 1 || drained;
         take_down(&c, l, id).await?;
         must(&c, json!({"prefix": "osd destroy", "id": id, "yes_i_really_mean_it": true})).await?;

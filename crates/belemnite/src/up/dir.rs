@@ -69,7 +69,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Makes renames and removals in the directory of `path` durable.
-fn sync_parent(path: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |d| fs::File::open(d)?.sync_all())
 }
 

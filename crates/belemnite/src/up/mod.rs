@@ -104,7 +104,8 @@ fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
+/// Text of a keyring with one entity.
+pub(crate) fn keyring(name: &str, key: &str, caps: &[(&str, &str)]) -> String {
     let mut s = format!("[{name}]\n\tkey = {key}\n");
     for (svc, cap) in caps {
         s.push_str(&format!("\tcaps {svc} = \"{cap}\"\n"));
