@@ -12,6 +12,28 @@ use wire::{Features, Message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
+impl ConnId {
+    /// Bits of [`ConnId::packed`].
+    pub const PACKED_BITS: u32 = 52;
+    /// Bits of the slot in it. Descriptors of a process are fewer: Linux allows 2²⁰.
+    const SLOT_BITS: u32 = 21;
+
+    /// The id in its lowest [`ConnId::PACKED_BITS`] bits, for numbers that hold more than an id.
+    #[must_use]
+    pub const fn packed(self) -> u64 {
+        let (generation, slot) = (self.0 >> 32, self.0 & 0xffff_ffff);
+        debug_assert!(slot >> Self::SLOT_BITS == 0 && generation >> (Self::PACKED_BITS - Self::SLOT_BITS) == 0);
+        generation << Self::SLOT_BITS | slot
+    }
+
+    /// The id that [`ConnId::packed`] gave; higher bits are ignored.
+    #[must_use]
+    pub const fn from_packed(n: u64) -> Self {
+        let n = n & ((1 << Self::PACKED_BITS) - 1);
+        Self(n >> Self::SLOT_BITS << 32 | n & ((1 << Self::SLOT_BITS) - 1))
+    }
+}
+
 impl std::fmt::Display for ConnId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "conn#{}", self.0)

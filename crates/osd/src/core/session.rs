@@ -55,17 +55,40 @@ pub fn caps_of(p: &Principal) -> Result<OsdCaps, String> {
     OsdCaps::parse(&text).map_err(|e| e.to_string())
 }
 
-/// Bits of a session's number that hold the connection; the reactor is above them.
-const CONN_BITS: u32 = 48;
-
-/// Number of the session on connection `conn` of reactor `reactor`.
+/// Number of the session on connection `conn` of reactor `reactor`: the whole id, since a part of it would lead to no
+/// connection once there have been many. Reactors are fewer than [`REACTORS_MAX`].
 #[must_use]
 pub fn session_id(reactor: usize, conn: ConnId) -> SessionId {
-    SessionId((reactor as u64) << CONN_BITS | conn.0 & ((1 << CONN_BITS) - 1))
+    debug_assert!(reactor < REACTORS_MAX);
+    SessionId((reactor as u64) << ConnId::PACKED_BITS | conn.packed())
 }
 
 /// Reactor and connection of a session.
 #[must_use]
 pub fn session_route(id: SessionId) -> (usize, ConnId) {
-    ((id.0 >> CONN_BITS) as usize, ConnId(id.0 & ((1 << CONN_BITS) - 1)))
+    ((id.0 >> ConnId::PACKED_BITS) as usize, ConnId::from_packed(id.0))
+}
+
+/// Most reactors of an OSD.
+pub const REACTORS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_has_its_own_session_and_is_found_by_it() {
+        let last = [0x7fff_ffff_u64, (1 << 20) - 1];
+        let mut seen = std::collections::BTreeSet::new();
+        for reactor in [0, 1, REACTORS_MAX - 1] {
+            for generation in [1, 0xffff, 0x1_0000, 0x1_0001, last[0]] {
+                for slot in [0, 1, 20_000, last[1]] {
+                    let conn = ConnId(generation << 32 | slot);
+                    let id = session_id(reactor, conn);
+                    assert_eq!(session_route(id), (reactor, conn));
+                    assert!(seen.insert(id.0) && id.0 >> 63 == 0);
+                }
+            }
+        }
+    }
 }
