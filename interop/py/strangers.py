@@ -3,6 +3,7 @@
 
 A third of them stay silent, a third send bytes that violate the protocol, a third request authentication repeatedly and prove
 nothing. Closed connections are opened again at once. Prints at the end the connections and bytes of each kind.
+FROM: addresses of this host that the connections come from in turn, with a blank between them.
 """
 import os
 import random
@@ -15,6 +16,7 @@ import time
 from hostile import BANNER, HELLO, frame
 
 COUNT, END = int(sys.argv[1]), time.time() + float(sys.argv[2])
+FROM = os.environ.get('FROM', '').split()
 TARGETS = [(h, int(p)) for h, p in (t.rsplit(':', 1) for t in sys.argv[3:])]
 KINDS = ('silent', 'garbage', 'asking')
 
@@ -31,6 +33,9 @@ def open_one(n):
     s = socket.socket()
     s.setblocking(False)
     try:
+        if FROM:
+            s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+            s.bind((FROM[n // len(TARGETS) % len(FROM)], 0))
         s.connect(TARGETS[n % len(TARGETS)])
     except BlockingIOError:
         pass

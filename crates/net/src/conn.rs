@@ -887,7 +887,7 @@ enum WriteError {
 
 /// Serves an accepted socket.
 pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::TcpStream) -> io::Result<ConnId> {
-    let (peer, mut evicted) = (s.peer_addr()?, None);
+    let peer = s.peer_addr()?;
     if ep.incoming.get() >= ep.limits.connections_max {
         if inner.gate.borrow_mut().may_log(peer.ip(), clock::now().mono) {
             tracing::warn!(%peer, limit = ep.limits.connections_max, "too many connections, refusing");
@@ -895,20 +895,21 @@ pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::Tcp
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections"));
     }
     let now = clock::now().mono;
+    // First, so that an address with too many failures ends no connection of others.
+    let admission = inner.gate.borrow_mut().admit(peer.ip(), now);
+    let oldest = match admission {
+        Admission::Refuse => return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many attempts from there")),
+        Admission::Take(oldest) => oldest,
+    };
+    if let Some(c) = oldest.and_then(|id| inner.get(id)) {
+        c.end(inner, None);
+    }
     if crate::descriptors::is_full() {
         let oldest = inner.gate.borrow_mut().oldest().and_then(|id| inner.get(id));
         let Some(oldest) = oldest else {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the process has no descriptors left"));
         };
         oldest.end(inner, None);
-    }
-    match inner.gate.borrow_mut().admit(peer.ip(), now) {
-        Admission::Refuse => return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many attempts from there")),
-        Admission::Take(None) => {}
-        Admission::Take(Some(oldest)) => evicted = inner.get(oldest),
-    }
-    if let Some(c) = evicted {
-        c.end(inner, None);
     }
     s.set_nonblocking(true)?;
     s.set_nodelay(true)?;

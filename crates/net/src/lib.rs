@@ -34,6 +34,7 @@ pub use types::{
 };
 
 use crate::conn::Conn;
+use crate::descriptors::Accepted;
 use base::{AddrVec, EntityAddr};
 use bytes::BytesMut;
 use msgr::{BufPool, Config, Identity};
@@ -435,7 +436,7 @@ impl Endpoint {
     pub fn listen_with(
         &self,
         addr: SocketAddr,
-        f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
+        f: impl FnMut(Accepted, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
         self.listen_on_with(std::net::TcpListener::bind(addr)?, f)
     }
@@ -444,7 +445,7 @@ impl Endpoint {
     pub fn listen_on_with(
         &self,
         listener: std::net::TcpListener,
-        f: impl FnMut(std::net::TcpStream, SocketAddr) + 'static,
+        f: impl FnMut(Accepted, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
         let (addr, task) = listen::start(listener, f)?;
         self.inner.listeners.borrow_mut().push(task);
@@ -453,9 +454,9 @@ impl Endpoint {
 
     /// Serves a socket that another reactor accepted. Error: `QuotaExceeded` above a limit on connections,
     /// `NotConnected` once the network is shut down, or an error of the socket.
-    pub fn adopt(&self, stream: std::net::TcpStream) -> io::Result<ConnId> {
+    pub fn adopt(&self, accepted: Accepted) -> io::Result<ConnId> {
         let net = self.net.upgrade().ok_or_else(gone)?;
-        conn::accept(&net, &self.inner, stream)
+        conn::accept(&net, &self.inner, accepted.into_stream())
     }
 
     /// Opens a connection. `Open` or `Closed` follows, never within this call. If a lossless session to the

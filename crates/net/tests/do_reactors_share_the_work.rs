@@ -16,7 +16,7 @@ const CRC: [ConMode; 1] = [ConMode::CRC];
 
 #[test]
 fn a_socket_accepted_on_one_reactor_is_served_on_another() {
-    let (to_server, from_acceptor) = mailbox::channel::<std::net::TcpStream>(16);
+    let (to_server, from_acceptor) = mailbox::channel::<net::descriptors::Accepted>(16);
     let from_acceptor = std::sync::Arc::new(std::sync::Mutex::new(Some(from_acceptor)));
     let (tell, told) = mpsc::channel();
     let reactors = Reactors::start(2, "share", move |cx| {

@@ -1,4 +1,8 @@
-//! The process's limit of open descriptors.
+//! The process's limit of open descriptors, and the queue of connections before a listening socket.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 
 /// Raises the soft limit of open descriptors to the hard one, and returns the limit in force; `None` if the system does
 /// not tell.
@@ -13,6 +17,17 @@ pub fn raise_limit() -> Option<u64> {
     // SAFETY: the call reads one `rlimit`.
     let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) } == 0;
     Some(if raised { most.rlim_cur } else { l.rlim_cur })
+}
+
+/// Sets how many connections wait at a listening socket for being accepted. More are dropped by the kernel, and their
+/// clients try again after 1, 3, 7 seconds. The kernel's own bound is `net.core.somaxconn`. Error: the system refuses.
+pub fn set_backlog(listener: &TcpListener, connections: u16) -> io::Result<()> {
+    // SAFETY: the descriptor is that of an open socket for the whole call, and no memory is passed.
+    if unsafe { libc::listen(listener.as_raw_fd(), i32::from(connections)) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use pg::{Fetch, FetchId, Fetched, Kin, LogLevel, Move, SessionId};
 use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpStream;
 use std::sync::Arc;
 use wire::Message;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer};
@@ -49,7 +48,7 @@ pub(crate) enum ToShard {
     /// An operation of a connection of this reactor will not be answered.
     Dropped(ConnId, u64),
     /// Serve this socket.
-    Adopt(TcpStream),
+    Adopt(net::descriptors::Accepted),
     /// Fresh secrets for checking tickets.
     Keys(RotatingKeys),
     /// A message of another OSD for a PG here, from a session on another reactor.
