@@ -17,6 +17,7 @@ pub mod crush;
 pub mod interval_set;
 pub mod monmap;
 pub mod option_table;
+pub mod option_texts;
 pub mod osdmap;
 pub mod pool;
 pub mod settings;

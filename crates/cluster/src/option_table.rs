@@ -62,28 +62,6 @@ pub struct Opt {
     pub values: Vec<&'static str>,
 }
 
-/// Purpose of the monitor's options. Other options have no description.
-const DESCRIPTIONS: &[(&str, &str)] = &[
-    ("auth_allow_insecure_global_id_reclaim", "let clients take their old global id again without proof"),
-    ("mon_allow_pool_delete", "let pools be removed"),
-    ("mon_allow_pool_size_one", "let pools keep a single copy"),
-    ("mon_max_pg_per_osd", "most PGs per OSD; a pool that would exceed it is refused"),
-    ("mon_max_pool_pg_num", "most PGs a pool may have"),
-    ("mon_osd_blocklist_default_expire", "seconds until a blocklist entry ends by itself"),
-    ("mon_osd_down_out_interval", "seconds until an OSD that is down is marked out; 0 for never"),
-    ("mon_osd_min_down_reporters", "OSDs on different hosts that must report another before it is marked down"),
-    ("mon_osd_min_in_ratio", "share of OSDs that must stay in when OSDs are marked out automatically"),
-    ("mon_osd_min_up_ratio", "share of OSDs that must stay up when OSDs are marked down"),
-    ("mon_osd_report_timeout", "seconds without a beacon after which an OSD is marked down"),
-    ("mon_warn_on_pool_no_redundancy", "warn about pools with a single copy"),
-    ("osd_heartbeat_grace", "seconds without a heartbeat after which an OSD is reported"),
-    ("osd_pool_default_crush_rule", "rule of new pools; -1 for the first that fits"),
-    ("osd_pool_default_min_size", "copies needed to serve I/O in new pools; 0 for more than half"),
-    ("osd_pool_default_pg_num", "PGs of new pools"),
-    ("osd_pool_default_size", "copies of new pools"),
-    ("rbd_cache", "cache image data in the client"),
-];
-
 impl Opt {
     fn parse(line: &'static str) -> Option<Self> {
         let mut f = line.split('\t');
@@ -134,7 +112,7 @@ impl Opt {
     /// Purpose of the option, empty if not described.
     #[must_use]
     pub fn description(&self) -> &'static str {
-        DESCRIPTIONS.iter().find(|(n, _)| *n == self.name).map_or("", |(_, d)| d)
+        crate::option_texts::description(self.name)
     }
 
     /// True if only a configuration file may set the option.
@@ -282,7 +260,7 @@ mod tests {
         for o in all().filter(|o| !o.default.is_empty()) {
             assert!(o.normalize(o.default).is_ok(), "{} = {}", o.name, o.default);
         }
-        for (n, _) in DESCRIPTIONS {
+        for (n, _) in crate::option_texts::TEXTS {
             assert!(find(n).is_some(), "{n}");
         }
     }

@@ -135,6 +135,31 @@ fn options_that_no_daemon_reads_are_stored_with_a_note() {
 }
 
 #[test]
+fn options_that_only_a_file_can_set_are_known_and_not_stored() {
+    let (mut c, admin) = cluster();
+    for who in ["osd", "osd.0", "global"] {
+        for force in [false, true] {
+            let cmd =
+                json!({ "prefix": "config set", "who": who, "name": "store_cache_size", "value": "4G", "force": force });
+            let (rc, rs, _) = c.command(admin, &cmd, "");
+            assert!(rc == -22 && rs.contains("section [osd] of its configuration file"), "{rc} {rs}");
+        }
+    }
+    let help = |c: &mut Cluster, key: &str| {
+        let (rc, rs, out) = c.command(admin, &json!({ "prefix": "config help", "key": key }), "");
+        assert_eq!(rc, 0, "{key}: {rs}");
+        let cmd = json!({ "prefix": "config help", "key": key, "format": "json" });
+        let (_, _, tree) = c.command(admin, &cmd, "");
+        let tree: Value = serde_json::from_str(&tree).unwrap();
+        assert!(!tree["desc"].as_str().unwrap().is_empty(), "{tree}");
+        out
+    };
+    assert!(help(&mut c, "store_cache_size").contains("Default: 512M\n"));
+    assert!(help(&mut c, "osd_max_backfills").starts_with("osd_max_backfills - PGs that an OSD backfills"));
+    assert!(help(&mut c, "osd memory target").contains("store_cache_size"));
+}
+
+#[test]
 fn pool_options_that_no_osd_reads_are_stored_with_a_note() {
     let (mut c, admin) = cluster();
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8 }));

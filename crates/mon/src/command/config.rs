@@ -1,15 +1,16 @@
 //! The central configuration: options by section and mask, their history, and the options in effect for an entity.
 
 use super::json::J;
-use super::option_table::{self, Opt};
+use super::option_table;
 use super::secret::{shown, shown_all};
 use super::text::{Column, Left, Table, objects};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, config_help, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey};
 use crate::core::config::{Section, Subject, parse_section, resolve};
 use crate::obj;
 use base::{AuthName, EntityKind, OsdId, errno};
 use cluster::crush::DEFAULT_TYPES;
+use cluster::option_texts;
 use std::collections::BTreeMap;
 
 /// Commands of this module.
@@ -32,7 +33,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "show the options in effect for a daemon or client",
     ),
     cmd("config dump", "mon", "r", 0, dump, "show all options that are set"),
-    cmd("config help key:String", "config", "r", 0, help, "describe an option"),
+    cmd("config help key:String", "config", "r", 0, config_help::help, "describe an option"),
     cmd("config ls", "config", "r", 0, ls, "list the names of all options"),
     cmd(
         "config assimilate-conf",
@@ -165,8 +166,12 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             }
             v
         }
-        None if force || name.starts_with("mgr/") => value,
-        None => return invalid(format!("unrecognized config option '{name}'")),
+        None if name.starts_with("mgr/") => value,
+        None => match option_texts::file_option(&name) {
+            Some(o) => return invalid(config_help::only_in_file(o)),
+            None if force => value,
+            None => return invalid(format!("unrecognized config option '{name}'")),
+        },
     };
     let who = target(c)?;
     let note = unused(c.state, &who, &name);
@@ -207,7 +212,8 @@ fn unused(state: &ClusterState, who: &str, name: &str) -> String {
     if !ours || cluster::used_options::is_used(name) {
         return String::new();
     }
-    format!("{name} is stored, but without effect on the monitors, the manager and the OSDs of this program")
+    let instead = option_texts::instead_of(name).map_or_else(String::new, |text| format!("; {text}"));
+    format!("{name} is stored, but without effect on the monitors, the manager and the OSDs of this program{instead}")
 }
 
 fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -338,68 +344,6 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         t.render()
     };
     c.tree("config", tree).text(text)
-}
-
-/// The value of an option as JSON, in the type that the option table declares.
-pub(super) fn typed(o: &Opt, v: &str) -> J {
-    use option_table::Kind;
-    match o.kind {
-        _ if v.is_empty() => J::from(""),
-        Kind::Bool => J::Bool(v == "true"),
-        Kind::Int | Kind::Uint | Kind::Size => v.parse::<i64>().map_or_else(|_| J::from(v), J::from),
-        Kind::Float => v.parse::<f64>().map_or_else(|_| J::from(v), J::from),
-        _ => J::from(v),
-    }
-}
-
-fn help(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let key = c.args.str("key")?.replace([' ', '-'], "_");
-    let Some(o) = option_table::find(&key) else { return Ok(CommandOutcome::fail(errno::ENOENT, "")) };
-    let tree = || {
-        let mut j = obj! {
-            "name": o.name,
-            "type": o.kind_name,
-            "level": o.level,
-            "desc": o.description(),
-            "long_desc": "",
-            "default": typed(o, o.default),
-            "daemon_default": typed(o, o.daemon_default),
-            "tags": Vec::<J>::new(),
-            "services": o.services.clone(),
-            "see_also": Vec::<J>::new(),
-        };
-        if o.kind == option_table::Kind::Str {
-            j.put("enum_values", o.values.clone());
-        }
-        j.put("min", typed(o, o.min))
-            .put("max", typed(o, o.max))
-            .put("can_update_at_runtime", o.runtime)
-            .put("flags", o.flags.clone());
-        j
-    };
-    let text = || {
-        let mut s = format!("{} - {}\n  ({}, {})\n", o.name, o.description(), o.kind_name, o.level);
-        if o.daemon_default.is_empty() {
-            s += &format!("  Default: {}\n", o.default);
-        } else {
-            s += &format!("  Default (non-daemon): {}\n  Default (daemon): {}\n", o.default, o.daemon_default);
-        }
-        if !o.min.is_empty() {
-            s += &format!("  Minimum: {}\n", o.min);
-        }
-        if !o.max.is_empty() {
-            s += &format!("  Maximum: {}\n", o.max);
-        }
-        if !o.values.is_empty() {
-            s += &format!("  Possible values:  {}\n", o.values.join(" "));
-        }
-        s += &format!("  Can update at runtime: {}\n", o.runtime);
-        if !o.services.is_empty() {
-            s += &format!("  Services: [{}]\n", o.services.join(", "));
-        }
-        s
-    };
-    c.tree("option", tree).text(text)
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

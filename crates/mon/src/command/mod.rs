@@ -33,6 +33,7 @@ pub mod text;
 mod auth;
 mod balancer;
 pub(crate) mod config;
+mod config_help;
 mod config_key;
 mod crash;
 mod crush_edit;
@@ -443,6 +444,9 @@ pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
     let words: Vec<&str> = prefix.split_whitespace().take(PREFIX_WORDS_MAX).collect();
     let prefix = words.join(" ");
     let Some(candidates) = registry().by_prefix.get(&prefix) else {
+        if fs::volume::is_of_volumes(&prefix) {
+            return fs::volume::no_volumes(&prefix);
+        }
         return invalid("command not known");
     };
     // Several signatures may share a prefix. The one that takes the most of the given arguments is chosen; among

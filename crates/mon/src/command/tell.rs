@@ -142,7 +142,7 @@ fn config_diff(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             for (source, v) in row {
                 j.put(
                     source,
-                    option_table::find(&name).map_or_else(|| J::from(v.clone()), |o| super::config::typed(o, &v)),
+                    option_table::find(&name).map_or_else(|| J::from(v.clone()), |o| super::config_help::typed(o, &v)),
                 );
             }
             all.put(name, j);
