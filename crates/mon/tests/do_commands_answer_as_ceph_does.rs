@@ -278,6 +278,10 @@ fn unsupported_commands_say_so_and_change_nothing() {
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
         json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),
+        json!({ "prefix": "fs subvolume metadata set", "vol_name": "f", "sub_name": "s", "key_name": "k" }),
+        json!({ "prefix": "fs subvolume authorized_list", "vol_name": "f", "sub_name": "s" }),
+        json!({ "prefix": "fs subvolumegroup pin", "vol_name": "f", "group_name": "g" }),
+        json!({ "prefix": "fs clone cancel", "vol_name": "f", "clone_name": "c" }),
         json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");

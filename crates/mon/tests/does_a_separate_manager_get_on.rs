@@ -85,6 +85,16 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
     let r = &c.take::<MStatfsReply>(admin)[0];
     assert_eq!((r.kb, r.num_objects), (1000, 42));
 
+    // The OSDs report to the manager, so nothing is known here of the PGs, and nothing is said about them.
+    c.pass(Duration::from_secs(20));
+    c.send(x, &beacon("x", 71, true));
+    c.pass(Duration::from_secs(20));
+    c.send(x, &beacon("x", 71, true));
+    c.pass(Duration::from_secs(25));
+    c.send(x, &beacon("x", 71, true));
+    let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
+    assert!(!health.contains("PG_AVAILABILITY") && health.contains("one pg degraded"), "{health}");
+
     c.pass(Duration::from_secs(31));
     c.ticks(1);
     assert!(!c.core.state.mgrmap.available, "silent for too long");

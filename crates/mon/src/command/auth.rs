@@ -7,7 +7,7 @@ use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, r
 use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
 use crate::obj;
 use ::auth::{CryptoKey, KeyKind, Keyring};
-use base::{AuthName, errno};
+use base::{AuthName, EntityKind, errno};
 use cluster::caps::{MdsCaps, MgrCaps, MonCaps, OsdCaps};
 use std::collections::BTreeMap;
 
@@ -365,7 +365,24 @@ fn rotate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     e.key = new_key(c)?;
     e.pending_key = None;
     change(c, &n, e.clone());
-    answer(c, n, e)
+    let rs = cut_off(c, &n);
+    Ok(CommandOutcome { rs, ..answer(c, n, e)? })
+}
+
+/// What becomes of a running daemon whose key is another one now; empty if none is known. Its clients and the alerts would
+/// tell it later, and not the reason.
+fn cut_off(c: &Ctx<'_>, n: &AuthName) -> String {
+    let cut = c.state.sessions.values().filter(|s| s.name == *n).count();
+    if cut == 0 || *n == c.session.principal.who.name {
+        return String::new();
+    }
+    let then = match n.kind {
+        EntityKind::OSD => "; an OSD of this program takes it from there within seconds, one of Ceph when it starts",
+        EntityKind::CLIENT if !n.id.starts_with("rgw.") => "; programs that run take it when they start",
+        _ => ", and restart it",
+    };
+    let s = if cut == 1 { " of it is" } else { "s of it are" };
+    format!("{cut} session{s} closed, since the old key is not valid any more: write the new key to the keyring of {n}{then}")
 }
 
 fn caps(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

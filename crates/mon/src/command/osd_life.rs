@@ -5,6 +5,7 @@ use super::hold::set_state;
 use super::units::short;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
+use crate::core::log::Prio;
 use crate::obj;
 use base::id::Uuid;
 use base::{AuthName, EntityKind, OsdId, errno};
@@ -132,6 +133,14 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
                     c.inc().new_xinfo.insert(o, x);
                 }
                 text += &format!("marked out {o}. ");
+                let who = &c.session.principal.who.name;
+                let line = if map.is_up(o) {
+                    format!("Client {who} marked {o} out, while it was still marked up")
+                } else {
+                    let down = c.now.wall.to_unix().saturating_sub(map.xinfo(o).down_stamp.to_unix()).as_secs();
+                    format!("Client {who} marked {o} out, after it was down for {down} seconds")
+                };
+                c.pending.log(c.state, c.now, Prio::INFO, "cluster", line);
                 changed = true;
             }
             Mark::Down if map.is_down(o) => text += &format!("{o} is already down. "),

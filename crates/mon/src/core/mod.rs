@@ -25,6 +25,7 @@ pub mod follow;
 pub mod front;
 pub mod fs;
 mod global_id;
+mod health_log;
 mod isolate;
 mod listings;
 pub mod load;

@@ -36,6 +36,8 @@ pub(super) struct Ticks {
     pub(super) overrides: super::overrides::Overrides,
     /// The last pool whose purged snapshots were compared.
     pub(super) purged: PoolId,
+    /// What the cluster log says of the health.
+    pub(super) health_log: super::health_log::HealthLog,
 }
 
 impl MonCore {
@@ -72,6 +74,7 @@ impl MonCore {
         self.tick_balance();
         self.tick_fs();
         self.tick_mutes();
+        self.tick_health_log();
         self.tick_trim();
         if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
             self.tick_pgmap_line();

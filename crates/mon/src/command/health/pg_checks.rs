@@ -62,8 +62,12 @@ const _: () = {
     }
 };
 
-/// Adds the alerts about PGs and OSD reports.
+/// Adds the alerts about PGs and OSD reports. A separate manager gets these reports, not this process, and tells its own
+/// alerts.
 pub(super) fn add(a: &mut Adder, state: &ClusterState, now: Now) {
+    if state.options.external_mgr {
+        return;
+    }
     let mut found: BTreeMap<Class, Found> = BTreeMap::new();
     let (map, stats) = (&*state.osdmap, &state.mgr.stats);
     for ids in stats.notable() {
