@@ -231,6 +231,17 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     w.does_not(&["osd", "stop", "9"], 1, "no daemon osd.9");
     w.clean();
 
+    // Without its only monitor the cluster stops.
+    for stop in [&["mon", "stop"][..], &["stop", "mon.a"]] {
+        w.does_not(stop, 1, "mon.a is the last monitor that runs");
+    }
+    w.does_not(&["mon", "stop", "b"], 1, "no daemon mon.b");
+    assert_eq!(w.state("mon.a").as_deref(), Some("running"));
+    w.does(&["mon", "stop", "--force"]);
+    assert_eq!(w.state("mon.a").as_deref(), Some("stopped"));
+    w.does(&["mon", "start"]);
+    w.clean();
+
     // An OSD that holds copies is not given up without a word.
     w.does_not(&["osd", "replace", "1"], 1, "not safe to destroy");
     w.does(&["osd", "replace", "1", "--degraded"]);

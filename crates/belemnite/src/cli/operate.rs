@@ -24,6 +24,8 @@ type Error = Box<dyn std::error::Error>;
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Time in which a restarted daemon must be back.
 const BACK_MAX: Duration = Duration::from_secs(120);
+/// State of a daemon that runs, in the answers of `up`.
+const RUNNING: &str = "running";
 
 /// Selects the cluster.
 #[derive(Clone, Debug, clap::Args)]
@@ -62,7 +64,7 @@ pub(crate) struct StopArgs {
     place: Place,
     /// Daemons to stop, such as osd.0; without any, the whole cluster stops and `up` ends
     daemons: Vec<String>,
-    /// Stop an OSD even if PGs then cannot serve
+    /// Stop an OSD even if PGs then cannot serve, and the last monitor even though the cluster then stops
     #[arg(long)]
     force: bool,
 }
@@ -108,7 +110,13 @@ pub(crate) struct DaemonsArgs {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum DaemonCommand {
     /// Stop it; it stays down until it is started, or until the next `up`
-    Stop(NameArgs),
+    Stop {
+        #[command(flatten)]
+        name: NameArgs,
+        /// Stop the last monitor even though the cluster then stops
+        #[arg(long)]
+        force: bool,
+    },
     /// Start it
     Start(NameArgs),
     /// Stop it and start it again, from the program file as it is now
@@ -272,6 +280,41 @@ async fn check_stop(l: &Layout, id: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks that the cluster goes on without a daemon that is no OSD: a monitor is left, or a majority of the members of
+/// etcd with the monitors' state.
+fn check_last(s: &Seen, daemon: &str) -> Result<(), Error> {
+    let Some(kind) = daemon.split('.').next().filter(|k| ["mon", "etcd"].contains(k)) else { return Ok(()) };
+    let all: Vec<_> = s.daemons.iter().filter(|d| d.name.split('.').next() == Some(kind)).collect();
+    // What does not run serves nobody, and an unknown name is refused by `up`.
+    if !all.iter().any(|d| d.name == daemon && d.state == RUNNING) {
+        return Ok(());
+    }
+    let left = all.iter().filter(|d| d.name != daemon && d.state == RUNNING).count();
+    let (needed, what) = match kind {
+        "mon" => (1, "the last monitor that runs"),
+        _ => (all.len() / 2 + 1, "needed for a majority of etcd, which has the monitors' state"),
+    };
+    if left >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "{daemon} is {what}: without it no client signs in, no map changes and no failed OSD is replaced by others, so \
+         the cluster stops. `belemnite stop` ends all of it in order; --force stops {daemon} alone, and `belemnite start \
+         {daemon}` starts it again"
+    )
+    .into())
+}
+
+/// Checks that the cluster serves without a daemon.
+async fn check_needed(l: &Layout, daemon: &str) -> Result<(), Error> {
+    // An unknown name is refused by `up`, before the monitor is asked.
+    let s = seen(l).await?;
+    match osd_id(daemon) {
+        Some(id) => check_stop(l, id).await,
+        None => check_last(&s, daemon),
+    }
+}
+
 fn osd_id(daemon: &str) -> Option<u32> {
     daemon.strip_prefix("osd.")?.parse().ok()
 }
@@ -280,10 +323,8 @@ fn osd_id(daemon: &str) -> Option<u32> {
 pub(crate) async fn stop(t: &Target, a: StopArgs) -> Result<(), Error> {
     let l = a.place.layout(t)?;
     for d in &a.daemons {
-        // An unknown name is refused by `up`, before the monitor is asked.
-        if let Some(id) = osd_id(d).filter(|_| !a.force) {
-            seen(&l).await?;
-            check_stop(&l, id).await?;
+        if !a.force {
+            check_needed(&l, d).await?;
         }
         print(&tell(&l, Request::Stop { daemon: d.clone() }).await?);
     }
@@ -349,7 +390,10 @@ pub(crate) async fn daemons(t: &Target, a: DaemonsArgs) -> Result<(), Error> {
 /// `belemnite mon stop` and its like, of daemons of type `kind`.
 pub(crate) async fn daemon(t: &Target, kind: &str, c: DaemonCommand) -> Result<(), Error> {
     let (name, starts, request): (NameArgs, bool, fn(String) -> Request) = match c {
-        DaemonCommand::Stop(n) => (n, false, |daemon| Request::Stop { daemon }),
+        DaemonCommand::Stop { name, force } => {
+            let daemons = vec![format!("{kind}.{}", name.id)];
+            return stop(t, StopArgs { place: name.place, daemons, force }).await;
+        }
         DaemonCommand::Start(n) => (n, true, |daemon| Request::Start { daemon }),
         DaemonCommand::Restart(n) => (n, true, |daemon| Request::Restart { daemon }),
     };
@@ -492,4 +536,39 @@ async fn rolling(l: &Layout) -> Result<(), Error> {
     }
     print("all daemons were restarted; `up` itself runs the program that it was started with");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::up::control::SeenDaemon;
+
+    #[test]
+    fn the_last_monitor_and_the_majority_of_etcd_are_needed() {
+        let of = |daemons: &[(&str, &str)]| Seen {
+            ready: true,
+            program: PathBuf::new(),
+            replaced: false,
+            daemons: daemons
+                .iter()
+                .map(|(n, s)| SeenDaemon { name: (*n).into(), pid: None, state: (*s).into() })
+                .collect(),
+        };
+        let is_needed = |s: &Seen, d: &str| check_last(s, d).is_err();
+        let three = |left: &str| {
+            of(&[("etcd.a", "running"), ("etcd.b", left), ("etcd.c", "running")]
+                .into_iter()
+                .chain([("mon.a", "running"), ("mon.b", left), ("mon.c", left), ("mgr.x", "running")])
+                .collect::<Vec<_>>())
+        };
+        let whole = three("running");
+        assert!(!["mon.a", "mon.c", "etcd.a", "mgr.x", "mon.z"].iter().any(|d| is_needed(&whole, d)));
+        for state in ["stopped", "waiting"] {
+            let few = three(state);
+            assert_eq!(["mon.a", "etcd.a", "etcd.c"].map(|d| is_needed(&few, d)), [true; 3], "{state}");
+            assert_eq!(["mon.b", "etcd.b", "mgr.x", "rgw.a"].map(|d| is_needed(&few, d)), [false; 4], "{state}");
+        }
+        let text = check_last(&of(&[("mon.a", "running"), ("osd.0", "running")]), "mon.a").unwrap_err().to_string();
+        assert!(text.starts_with("mon.a is the last monitor that runs: ") && text.contains("--force"), "{text}");
+    }
 }

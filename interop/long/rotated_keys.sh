@@ -1,0 +1,43 @@
+# Keys of Ceph's gateway, metadata servers and manager are rotated while they run: `auth rotate` and the monitor's log say
+# what follows, and after `belemnite restart` each of them serves with its new key. Needs ceph-mds, ceph-mgr, radosgw.
+source "$(dirname "$0")/../lib.sh"
+cluster_up --osds 3 --osd-size 2G --fs --s3 --mgr ceph
+value() { sed -n "s/^$1: *//p" "$W/up.out" | head -n 1; }
+s3() { wait_for 90 grep -q '^S3:' "$W/up.out"; /usr/bin/python3 "$ROOT/interop/py/s3.py" "$(value S3 | sed 's,http://,,')" "$(value 'access key')" "$(value 'secret key')" "$@"; }
+restart() { belemnite --conf "$CEPH_CONF" restart "$@"; }
+active_mds() { ceph mds stat -f json | jq -r '[.fsmap.filesystems[].mdsmap.info[] | select(.state == "up:active") | .name][0]'; }
+standbys() { ceph mds stat -f json | jq '.fsmap.standbys | length'; }
+has_standby() { [ "$(standbys)" -ge 1 ]; }
+manages() { ceph mgr stat -f json | jq -e '.available and .active_name == "x"'; }
+rotate() { ceph auth rotate "$1" 2>&1 >/dev/null | tee "$W/said"; }
+keyring() { ceph auth get-key "$1"; }
+s3 put before 0 20
+wait_for 120 has_standby
+wait_for 120 manages
+
+rotate client.rgw.a
+grep -q 'keyring of client.rgw.a, and restart it' "$W/said"
+# It goes on with its tickets until it is restarted.
+s3 put between 0 20
+restart rgw.a
+s3 put after 0 20
+grep -q 'rgw.a: took up its new key' "$W/up.out"
+
+m=$(active_mds)
+rotate "mds.$m"
+other() { [ -n "$(active_mds)" ] && [ "$(active_mds)" != "$m" ] && [ "$(active_mds)" != null ]; }
+wait_for 90 other
+restart "mds.$m"
+wait_for 90 has_standby
+grep -q "mds.$m: took up its new key" "$W/up.out"
+
+rotate mgr.x
+old() { grep -q 'mgr.x proved knowledge of another key' "$W/c/log/mon.a.log"; }
+wait_for 60 old
+restart mgr.x
+wait_for 90 manages
+grep -q 'mgr.x: took up its new key' "$W/up.out"
+quiet() { ! ceph health detail -f json | jq -e '.checks | has("MGR_DOWN") or has("MDS_INSUFFICIENT_STANDBY") or has("PG_AVAILABILITY")'; }
+wait_for 90 quiet || { ceph health detail; exit 1; }
+for b in before between after; do expect "objects of $b" "$(s3 check $b 20)" 20; done
+cluster_down
