@@ -35,9 +35,11 @@ echo "== afterwards a full map has $map bytes, and the state has grown by $grown
 ! grep -h 'failed a proposal' "$W"/c/log/mon.a.log || exit 1
 
 ceph config set mon mon_osd_down_out_interval 5
+# One of three OSDs: fewer than the share that stays in by default.
+ceph config set mon mon_osd_min_in_ratio 0.3
 kill -STOP "$(cat "$W/c/run/osd.0.pid")"
 out() { ceph osd dump -f json | jq -e '.osds[] | select(.osd == 0) | .in == 0'; }
-wait_for 90 out || { ceph osd dump; exit 1; }
+wait_for 90 out || { ceph osd dump; kill -CONT "$(cat "$W/c/run/osd.0.pid")"; exit 1; }
 kill -CONT "$(cat "$W/c/run/osd.0.pid")"
 ceph osd in 0
 pool_clean p 8

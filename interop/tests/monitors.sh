@@ -22,6 +22,12 @@ for m in json.load(sys.stdin)['mons']:
   expect "the id by mon.$m" "$(timeout 20 ceph -m "$addr" fsid)" "$(ceph fsid)"
 done
 
+# All monitors tell what they are, not the leader alone.
+expect "versions of monitors" "$(ceph mon versions -f json | jq -c '[length, add]')" "[1,3]"
+expect "monitors of each version" "$(ceph versions -f json | jq -c '[.mon | length, add]')" "[1,3]"
+expect "monitors with metadata" "$(ceph mon metadata -f json | jq -c '[.[] | select((.hostname | length) > 0 and
+  (.ceph_version | startswith("ceph version ")) and (.kernel_version | length) > 0 and (.addrs | length) > 0) | .name] | sort')" '["a","b","c"]'
+
 # Admin socket commands concern only their own process.
 for m in a b c; do
   expect "who mon.$m is" "$(ceph tell "mon.$m" mon_status | jq -r .name)" "$m"

@@ -103,6 +103,70 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
     assert!(!c.core.state.mgrmap.standbys.contains_key(&72));
 }
 
+fn described(s: &str, perm: &str) -> wire::types::MonCommand {
+    wire::types::MonCommand {
+        cmdstring: s.into(),
+        module: "mgr".into(),
+        req_perms: perm.into(),
+        ..wire::types::MonCommand::default()
+    }
+}
+
+#[test]
+fn commands_of_a_separate_manager_are_described_and_passed_on() {
+    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "client.admin", "caps": ["mgr", "allow *", "mon", "allow *"] }));
+    let reader = c.client("client.r", "allow r");
+    let nobody = c.client("client.n", "allow service log r");
+    let show = json!({ "prefix": "telemetry show", "channels": ["a"] });
+    let switch = json!({ "prefix": "telemetry on", "license": "x" });
+    assert_eq!(c.command(admin, &show, "").0, -22, "no manager is there, so nobody knows the command");
+    assert_eq!(c.command(admin, &json!({ "prefix": "osd df" }), "").0, -11);
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, false));
+    let offer = vec![
+        described("telemetry show name=channels,type=CephString,n=N,req=false", "r"),
+        described("telemetry on name=license,type=CephString,req=false", "rw"),
+    ];
+    c.send(x, &MMgrBeacon { command_descs: offer.clone(), ..beacon("x", 71, true) });
+
+    let all = c.ok(admin, &json!({ "prefix": "get_command_descriptions" }));
+    let sig = r#""sig":["telemetry","show",{"name":"channels","type":"CephString","n":"N","req":"false"}]"#;
+    let at = all.find(r#""telemetry","show""#).map(|i| &all[i.saturating_sub(20)..i + 120]);
+    assert!(all.contains(sig), "{at:?}");
+    for (cmd, who, may) in [
+        (&show, admin, true),
+        (&show, reader, true),
+        (&show, nobody, false),
+        (&switch, admin, true),
+        (&switch, reader, false),
+        (&json!({ "prefix": "osd df", "format": "json" }), reader, true),
+        (&json!({ "prefix": "osd df", "format": "json" }), nobody, false),
+    ] {
+        let (rc, asker, out) = c.command(who, cmd, "");
+        assert_eq!(rc, if may { 0 } else { -13 }, "{cmd}: {asker}");
+        if may {
+            assert!(asker == "client.admin" && out.ends_with(&cmd.to_string()) && out.contains(":6900"), "{asker} {out}");
+        }
+    }
+    // What is the monitor's own stays here, and commands to the process, too.
+    assert!(c.ok(reader, &json!({ "prefix": "osd stat" })).contains("0 osds"));
+    assert!(!c.tell(admin, &show).1.contains("client.admin"));
+
+    // A monitor that starts again asks once for the commands, by a map in which the manager is not available.
+    c.restart();
+    let admin = c.admin();
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, true));
+    assert!(!c.core.state.mgrmap.available);
+    c.send(x, &MMgrBeacon { command_descs: offer, ..beacon("x", 71, true) });
+    assert!(c.core.state.mgrmap.available);
+    assert_eq!(c.command(admin, &show, "").0, 0);
+    c.send(x, &beacon("x", 71, true));
+    assert!(c.core.state.mgrmap.available, "once");
+}
+
 #[test]
 fn a_separate_manager_stays_out_while_the_built_in_one_is_active() {
     let mut c = Cluster::new();

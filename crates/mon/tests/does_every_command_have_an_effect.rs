@@ -312,8 +312,31 @@ fn mon_add_uses_the_given_address_and_location() {
     let map = show(&mut c, admin, "mon dump");
     assert_eq!(map["mons"][1]["crush_location"], "{rack=r1}");
     c.ok(admin, &json!({ "prefix": "mon enable-msgr2" }));
-    // Monitors do not exchange metadata, so only this monitor's own is known.
-    let (_, _, out) = c.command(admin, &json!({ "prefix": "mon metadata", "id": "b", "format": "json" }), "");
-    let m: Value = serde_json::from_str(&out).unwrap();
-    assert!(m.get("hostname").is_none() && m["addrs"].as_str().unwrap().contains("127.0.0.2"), "{m}");
+    // What a monitor has told stays while it does not run, and goes with its place in the map.
+    let meta = |c: &mut Cluster, id: &str| -> Value {
+        let (rc, rs, out) = c.command(admin, &json!({ "prefix": "mon metadata", "id": id, "format": "json" }), "");
+        assert_eq!(rc, 0, "{rs}");
+        serde_json::from_str(&out).unwrap()
+    };
+    assert!(meta(&mut c, "b").get("hostname").is_none(), "it has told nothing yet");
+    let of_b = [("hostname", "h2"), ("ceph_version", "ceph version 16.2.15 (belemnite 9.9.9) pacific (stable)")];
+    let of_b: std::collections::BTreeMap<_, _> = of_b.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    c.core.set_monitor_metadata([("b".to_owned(), of_b)].into());
+    for all in [[("b".to_owned(), meta_of(&c, "b"))].into(), std::collections::BTreeMap::new()] {
+        c.core.set_monitor_metadata(all);
+        let m = meta(&mut c, "b");
+        assert!(m["hostname"] == "h2" && m["addrs"].as_str().unwrap().contains("127.0.0.2"), "{m}");
+        let versions = show(&mut c, admin, "mon versions");
+        assert_eq!(versions.as_object().unwrap().len(), 2, "{versions}");
+        assert!(versions.as_object().unwrap().iter().all(|(v, n)| v.starts_with("ceph version 16.2.15") && *n == 1));
+        let all = show(&mut c, admin, "versions");
+        assert_eq!(all["mon"], versions);
+    }
+    c.ok(admin, &json!({ "prefix": "mon remove", "name": "b" }));
+    c.core.set_monitor_metadata(std::collections::BTreeMap::new());
+    assert!(!c.core.state.mons.metadata.contains_key("b"));
+}
+
+fn meta_of(c: &Cluster, name: &str) -> std::collections::BTreeMap<String, String> {
+    c.core.state.mons.metadata[name].clone()
 }

@@ -140,6 +140,14 @@ impl Client {
         self.session.tell(kind, addr, json).await
     }
 
+    /// Runs a command given as JSON text at a manager, on a connection of its own.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] if the connection ends before the answer. There is no time limit.
+    pub async fn mgr_command(&self, addr: EntityAddr, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
+        self.session.mgr_command(addr, json, input).await
+    }
+
     /// This client's newest OSD map; waits for the first one.
     ///
     /// # Errors

@@ -216,9 +216,28 @@ impl Session {
         json: &str,
     ) -> Result<CommandReply, ClientError> {
         let fsid = self.mon.borrow().fsid();
+        self.command_at(Target::new(kind, addr), fsid, (json, Bytes::new())).await
+    }
+
+    /// Runs a command at a manager. Without a cluster's id it is none for the daemon itself.
+    pub(super) async fn mgr_command(
+        &self,
+        addr: EntityAddr,
+        json: &str,
+        input: Bytes,
+    ) -> Result<CommandReply, ClientError> {
+        self.command_at(Target::new(EntityKind::MGR, addr), base::Uuid::ZERO, (json, input)).await
+    }
+
+    async fn command_at(
+        &self,
+        target: Target,
+        fsid: base::Uuid,
+        command: (&str, Bytes),
+    ) -> Result<CommandReply, ClientError> {
         let gid = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
         let config = EndpointConfig { num: gid, ..endpoint_config(&self.auth, self.nonce, &self.modes) };
-        tell::tell(&self.net, config, fsid, Target::new(kind, addr), json).await
+        tell::tell(&self.net, config, fsid, target, command).await
     }
 
     pub(super) async fn op(&self, req: Request) -> Result<Box<MOsdOpReply>, ClientError> {

@@ -2,6 +2,7 @@
 
 use super::{ClientError, CommandReply};
 use base::Uuid;
+use bytes::Bytes;
 use net::{ConnEvent, ConnId, EndpointConfig, Handler, Net, Target};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -55,10 +56,10 @@ pub(super) async fn tell(
     config: EndpointConfig,
     fsid: Uuid,
     target: Target,
-    json: &str,
+    (json, input): (&str, Bytes),
 ) -> Result<CommandReply, ClientError> {
     let (tx, rx) = oneshot::channel();
-    let ask = MCommand { fsid, cmd: vec![json.into()], ..MCommand::default() };
+    let ask = MCommand { fsid, cmd: vec![json.into()], data: input };
     let asked = Rc::new(Asked { net: net.clone(), ask, answer: RefCell::new(Some(tx)) });
     let endpoint = Closes(net.endpoint(config, asked));
     // The end of this connection is an event as well.

@@ -117,7 +117,7 @@ impl Monitor {
                     },
                     // The job asks the cluster for progress and images; this family tests only which senders may start
                     // it.
-                    Effect::Job(token, _) => {
+                    Effect::Job(token, _) | Effect::Forward(token, _) => {
                         idle = false;
                         self.handle(Event::Answer(token, base::errno::EAGAIN, String::new(), Bytes::new()));
                     }

@@ -1,4 +1,5 @@
 //! Parts of the manager that need a client of the cluster.
 
 mod files;
+pub mod forward;
 pub mod images;

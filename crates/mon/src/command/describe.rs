@@ -3,6 +3,7 @@
 use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
 use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
+use std::collections::BTreeSet;
 
 /// The command that needs no caps.
 pub(super) const DESCRIPTIONS: &str = "get_command_descriptions";
@@ -21,7 +22,25 @@ fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let told = c.flags & flag::TELL == flag::TELL;
         told == tell || (!told && c.module == "mon" && tell)
     });
-    plain(sig::descriptions(list).compact())
+    let mut all = sig::descriptions(list);
+    if !tell && c.state.options.external_mgr {
+        let known: BTreeSet<&str> = commands().map(|(s, _)| s.prefix.as_str()).collect();
+        let more = c.state.mgr_commands.iter().filter(|(words, _)| !known.contains(words.as_str()));
+        for (i, (_, m)) in more.enumerate() {
+            all.put(
+                // After those of the program.
+                format!("cmd{i:05}m"),
+                obj! {
+                    "sig": m.sig.clone(),
+                    "help": m.help.clone(),
+                    "module": m.module.clone(),
+                    "perm": m.perm.clone(),
+                    "flags": m.flags,
+                },
+            );
+        }
+    }
+    plain(all.compact())
 }
 
 fn fsid(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

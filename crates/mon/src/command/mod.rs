@@ -431,6 +431,15 @@ fn errno_text(rc: i32) -> String {
     format!("({}) {text}", -rc)
 }
 
+/// The words of a command, if it is one.
+pub(crate) fn words_of(cmd: &[String]) -> Option<String> {
+    if cmd.iter().map(String::len).sum::<usize>() > COMMAND_LEN_MAX {
+        return None;
+    }
+    let given = Given::parse(&cmd.concat()).ok()?;
+    Some(given.prefix()?.split_whitespace().take(PREFIX_WORDS_MAX).collect::<Vec<_>>().join(" "))
+}
+
 /// Parses a command sent to a role. Error: E2BIG for a command longer than [`COMMAND_LEN_MAX`], else EINVAL, with the
 /// status line for the sender.
 pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {

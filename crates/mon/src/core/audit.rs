@@ -131,6 +131,16 @@ impl MonCore {
         }
     }
 
+    /// Logs a command for a separate manager that was refused for lack of caps.
+    pub(super) fn audit_forward(&mut self, info: &SessionInfo, prefix: &str, head: String) {
+        let who = &info.principal.who;
+        let prefix: String = prefix.chars().take(128).collect();
+        let what = format!("cmd '{prefix}': access denied");
+        if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
+            self.audit_line(format!("{head}: access denied"));
+        }
+    }
+
     /// Logs a message or subscription that was dropped for lack of caps.
     pub(super) fn audit_dropped(&mut self, c: ConnKey, what: &str, why: &str) {
         let Some(s) = self.sessions.get(&c) else { return };

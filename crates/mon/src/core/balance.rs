@@ -27,6 +27,9 @@ const PGS_A_TICK: usize = 2048;
 const TRIES: usize = 20_000;
 /// Most PGs that a command places in its turn.
 const PGS_A_COMMAND: u64 = 32_768;
+/// Time since an OSD came up, went down, in or out, before which the balancer moves nothing; less with shorter pauses
+/// between its runs.
+const SETTLE: Duration = Duration::from_secs(60);
 /// Time after which an inactive balancer looks at its options again.
 const LOOK: Duration = Duration::from_secs(5);
 /// The options in effect.
@@ -184,6 +187,14 @@ impl MonCore {
         }
         let options = options(&self.state);
         if b.gather.is_none() {
+            // An operator may be at work: what moves now may have to move back.
+            let changed = map.last_up_change.max(map.last_in_change).to_unix();
+            if let Some(wait) = now.wall.to_unix().checked_sub(changed).and_then(|age| SETTLE.min(options.sleep).checked_sub(age))
+                && !wait.is_zero()
+            {
+                b.next = now.mono + wait;
+                return;
+            }
             b.next = now.mono + if options.active { options.sleep } else { LOOK };
             let rests = b.rests.as_ref().is_some_and(|(e, o)| *e == map.epoch && *o == options);
             if !options.active || rests || !options.permits(now.wall) {

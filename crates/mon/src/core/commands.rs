@@ -44,6 +44,9 @@ impl MonCore {
             return;
         }
         let text: Vec<String> = to.cmd.iter().map(|t| t.0.clone()).collect();
+        if self.forward(&to, &info, &text, input) {
+            return;
+        }
         let parsed = match command::parse(&text, role) {
             Ok(p) => p,
             Err(r) => return self.finish_now(&to, command::refusal(r)),

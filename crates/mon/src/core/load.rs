@@ -200,6 +200,7 @@ impl Loaded {
             mgr_osds: BTreeMap::new(),
             sessions: BTreeMap::new(),
             term: 0,
+            mgr_commands: BTreeMap::new(),
             mgr_metadata: BTreeMap::new(),
             mgr_checks: BTreeMap::new(),
             mons: super::cluster_state::Mons::default(),
@@ -260,6 +261,7 @@ impl MonCore {
             fetches: BTreeMap::new(),
             jobs: BTreeMap::new(),
             mgr_beacon: Some(now.mono),
+            asks_mgr: true,
             mds_beacons: BTreeMap::new(),
             mds_watched: None,
             mds_deaf: false,
@@ -344,9 +346,11 @@ impl MonCore {
         }
     }
 
-    /// Sets the metadata of the running monitors.
+    /// Sets the metadata of the running monitors. Of those that do not run, what they last told stays.
     pub fn set_monitor_metadata(&mut self, all: BTreeMap<String, BTreeMap<String, String>>) {
-        self.state.mons.metadata = all;
+        let (known, map) = (&mut self.state.mons.metadata, &self.state.monmap);
+        known.extend(all);
+        known.retain(|name, _| map.mons.contains_key(name));
     }
 
     /// Takes `n` global ids for sessions of another monitor.

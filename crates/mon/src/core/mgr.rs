@@ -224,8 +224,10 @@ impl MonCore {
             self.state.mgr_metadata = m.metadata;
         }
         if map.active_gid == m.gid {
+            self.take_mgr_commands(&m.command_descs);
+            let asks = map.available && m.available && self.asks_for_mgr_commands();
             next.active_addrs = m.server_addrs;
-            next.available = m.available;
+            next.available = m.available && !asks;
             next.services = m.services;
             next.active_mgr_features = m.mgr_features;
             next.clients = m.clients;
@@ -233,6 +235,9 @@ impl MonCore {
             next.available_modules = m.modules;
             self.mgr_beacon = Some(self.now.mono);
         } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
+            // It tells its commands once it is available.
+            self.asks_mgr = false;
+            self.state.mgr_commands.clear();
             next.active_gid = m.gid;
             next.active_name = m.name.clone();
             next.active_addrs = m.server_addrs;
@@ -297,6 +302,7 @@ impl MonCore {
             self.mgr_beacon = None;
             self.state.mgr.stats.drop_digest();
             self.state.mgr_checks.clear();
+            self.state.mgr_commands.clear();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
             let next = self.pending.mgrmap_mut(&self.state);

@@ -34,6 +34,7 @@ mod made;
 pub mod maps;
 pub mod member;
 pub(crate) mod mgr;
+pub mod mgr_commands;
 pub mod ops;
 pub mod options;
 mod osd;
@@ -124,6 +125,8 @@ pub enum Effect {
     Submit(Request),
     /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
     Job(u64, cluster_state::HostJob),
+    /// Ask the separate manager; answer with [`Event::Answer`] and the token.
+    Forward(u64, Box<::mgr::host::forward::Forward>),
     /// Stop the monitor: another one may write the state. The reason is for the log.
     Stop(String),
 }
@@ -191,6 +194,8 @@ pub struct MonCore {
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     mgr_beacon: Option<Mono>,
+    /// The separate manager of before has not been asked for its commands.
+    asks_mgr: bool,
     /// Time of the last beacon of each MDS.
     mds_beacons: BTreeMap<u64, Mono>,
     /// Time of the last check of MDS beacons.

@@ -18,6 +18,7 @@ use wire::Decode as _;
 use super::MonError;
 use super::membership::Standing;
 use crate::core::cluster_state::{HostJob, Role};
+use mgr::host::forward::Forward;
 use crate::core::reading::{Reading, Step};
 use crate::core::relay::{Hub, HubEffect, LINK_IDS, OUTPUT_FULL, is_monitor};
 use crate::core::session::Peer;
@@ -36,6 +37,7 @@ pub(super) struct Bridge {
     /// The core's count of settings changes up to which log levels are applied.
     changes: Cell<u64>,
     jobs: RefCell<Vec<(u64, HostJob)>>,
+    forwards: RefCell<Vec<(u64, Forward)>>,
     /// With several monitors: the outcome of the membership, and until when this monitor leads.
     standing: Option<Arc<Standing>>,
     /// Client sessions that other monitors relay.
@@ -78,6 +80,7 @@ impl Bridge {
             counters: Counters::default(),
             changes: Cell::new(0),
             jobs: RefCell::default(),
+            forwards: RefCell::default(),
             standing,
             hub: RefCell::default(),
             export: RefCell::default(),
@@ -130,6 +133,11 @@ impl Bridge {
     /// Takes the jobs that the core has for the host.
     pub(super) fn take_jobs(&self) -> Vec<(u64, HostJob)> {
         self.jobs.take()
+    }
+
+    /// Takes the commands for the separate manager.
+    pub(super) fn take_forwards(&self) -> Vec<(u64, Forward)> {
+        self.forwards.take()
     }
 
     /// Hands the answer of a finished job to the core.
@@ -214,6 +222,10 @@ impl Bridge {
                 }
                 Effect::Job(token, job) => {
                     self.jobs.borrow_mut().push((token, job));
+                    self.progress.notify_one();
+                }
+                Effect::Forward(token, f) => {
+                    self.forwards.borrow_mut().push((token, *f));
                     self.progress.notify_one();
                 }
                 Effect::Stop(why) => {

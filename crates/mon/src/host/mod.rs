@@ -386,6 +386,12 @@ async fn serve(
             let (images, bridge) = (Rc::clone(&images), Rc::clone(&bridge));
             tokio::task::spawn_local(async move { bridge.answer(token, images.command(&manager::job(job)).await) });
         }
+        for (token, f) in bridge.take_forwards() {
+            let bridge = Rc::clone(&bridge);
+            tokio::task::spawn_local(
+                async move { bridge.answer(token, mgr::host::forward::command(public, f).await) },
+            );
+        }
         if let Some(why) = bridge.stopped() {
             break Err(MonError::Stopped(why));
         }

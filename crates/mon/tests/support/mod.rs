@@ -209,6 +209,12 @@ impl Cluster {
                         idle = false;
                         self.core.handle(idle_host(token, job.prefix), self.now);
                     }
+                    // The manager answers with the command.
+                    Effect::Forward(token, f) => {
+                        idle = false;
+                        let out = bytes::Bytes::from(format!("{} {}", f.manager, f.json));
+                        self.core.handle(Event::Answer(token, 0, f.name.to_string(), out), self.now);
+                    }
                     Effect::CloseLinks(why) => self.closed.push((0, why)),
                     Effect::Stop(why) => panic!("the core stopped: {why}"),
                 }

@@ -206,7 +206,7 @@ impl MonNode {
                     cx.queue.after(d, Event::State(MON, p.inc, false));
                 }
                 // Work on images needs a client, which these clusters do not have.
-                Effect::Job(..) => {}
+                Effect::Job(..) | Effect::Forward(..) => {}
                 // There is one monitor.
                 Effect::CloseLinks(_) => {}
                 Effect::Stop(why) => cx.violations.push(format!("the monitor stopped: {why}")),

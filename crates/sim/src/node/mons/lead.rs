@@ -223,7 +223,7 @@ impl Leading {
                     }
                     Effect::Submit(r) => self.store.submit(r),
                     // Work on images needs a client, which these clusters do not have.
-                    Effect::Job(..) => {}
+                    Effect::Job(..) | Effect::Forward(..) => {}
                     // Keys do not change in these clusters.
                     Effect::CloseLinks(_) => {}
                     Effect::Stop(why) => {
