@@ -37,7 +37,11 @@ fn state(c: &Cluster) -> String {
     let s = &c.core.state;
     let map = mon::core::osdmap_blob(s);
     let auth: Vec<String> = s.auth.iter().map(|(n, e)| format!("{n} {} {:?}", e.key.to_base64(), e.caps)).collect();
-    let lines = s.log.entries().into_iter().filter(|(_, e)| e.channel != "audit").count();
+    // What the monitor itself says of the health follows from time.
+    let of_health = |t: &str| ["Health check ", "overall HEALTH_", "Cluster is now"].iter().any(|p| t.starts_with(p));
+    let by_others = |e: &&wire::types::LogEntry| e.name.kind != EntityKind::MON || !of_health(&e.msg.0);
+    let told = s.log.entries().into_iter().map(|(_, e)| e).filter(|e| e.channel != "audit" && by_others(e));
+    let lines = told.count();
     let (config, kv, mutes) = (&s.config.values, &s.kv, &s.mutes);
     // Any authenticated client may register a service, as in Ceph: gateways' keys have no caps at the manager.
     // Daemons of Ceph's own kinds may not be registered.

@@ -66,8 +66,15 @@ fn daemons_with_few_descriptors_and_other_monitors_are_known() {
     c.core.state.osd_metadata.insert(base::OsdId(1), files("16384"));
     let other =
         [(OPEN_FILES.to_owned(), "4096".to_owned()), ("ceph_version".to_owned(), "ceph version 16.2".to_owned())];
+    let runs = |c: &mut Cluster, names: &[&str]| {
+        c.core.state.mons.up = Some(names.iter().map(|n| (*n).to_owned()).collect());
+    };
+    runs(&mut c, &["a"]);
+    c.ok(admin, &json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2" }));
     c.core.set_monitor_metadata([("b".to_owned(), other.into())].into());
+    assert_eq!(few(&mut c), None, "it does not run");
+    runs(&mut c, &["a", "b"]);
     assert!(few(&mut c).unwrap().starts_with("mon.b may open 4096"));
-    c.core.set_monitor_metadata(BTreeMap::new());
+    runs(&mut c, &["a"]);
     assert_eq!(few(&mut c), None);
 }

@@ -21,7 +21,8 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let osds = state.osd_metadata.iter().filter(|(o, _)| state.osdmap.is_up(**o));
     let osds = osds.map(|(o, m)| (o.to_string(), limit(m)));
     let own = (state.mon_name.clone(), limit(&state.options.host_metadata));
-    let others = state.mons.metadata.iter().filter(|(n, _)| **n != state.mon_name);
+    let runs = |n: &String| state.mons.up.as_ref().is_none_or(|up| up.contains(n));
+    let others = state.mons.metadata.iter().filter(|(n, _)| **n != state.mon_name && runs(n));
     let mons = others.map(|(n, m)| (n.clone(), limit(m))).chain([own]).map(|(n, l)| (format!("mon.{n}"), l));
     let detail: Vec<String> = mons.chain(osds).filter_map(few).collect();
     let what = format!("daemons may open fewer than {} descriptors", net::descriptors::WANTED);
