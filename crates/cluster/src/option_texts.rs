@@ -1,4 +1,4 @@
-//! What options are for: those that our daemons use, and those that only our daemons have.
+//! Texts about options: those that our daemons use, and those that only our daemons have.
 //!
 //! Invariant: every name of [`crate::used_options::USED`] has a text; a test checks it.
 
@@ -12,7 +12,7 @@ pub struct FileOption {
     pub section: &'static str,
     /// Default value, as text.
     pub default: &'static str,
-    /// What it is for.
+    /// Purpose of the option.
     pub text: &'static str,
 }
 
@@ -46,7 +46,7 @@ pub fn file_option(name: &str) -> Option<&'static FileOption> {
     FILE_OPTIONS.iter().find(|o| o.name == name)
 }
 
-/// What serves the purpose of an option without effect.
+/// The option that serves the purpose of one without effect.
 #[must_use]
 pub fn instead_of(name: &str) -> Option<&'static str> {
     match name {

@@ -147,7 +147,10 @@ fn commands_of_a_separate_manager_are_described_and_passed_on() {
         let (rc, asker, out) = c.command(who, cmd, "");
         assert_eq!(rc, if may { 0 } else { -13 }, "{cmd}: {asker}");
         if may {
-            assert!(asker == "client.admin" && out.ends_with(&cmd.to_string()) && out.contains(":6900"), "{asker} {out}");
+            assert!(
+                asker == "client.admin" && out.ends_with(&cmd.to_string()) && out.contains(":6900"),
+                "{asker} {out}"
+            );
         }
     }
     // What is the monitor's own stays here, and commands to the process, too.

@@ -139,8 +139,7 @@ fn options_that_only_a_file_can_set_are_known_and_not_stored() {
     let (mut c, admin) = cluster();
     for who in ["osd", "osd.0", "global"] {
         for force in [false, true] {
-            let cmd =
-                json!({ "prefix": "config set", "who": who, "name": "store_cache_size", "value": "4G", "force": force });
+            let cmd = json!({ "prefix": "config set", "who": who, "name": "store_cache_size", "value": "4G", "force": force });
             let (rc, rs, _) = c.command(admin, &cmd, "");
             assert!(rc == -22 && rs.contains("section [osd] of its configuration file"), "{rc} {rs}");
         }

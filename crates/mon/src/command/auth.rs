@@ -369,8 +369,8 @@ fn rotate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     Ok(CommandOutcome { rs, ..answer(c, n, e)? })
 }
 
-/// What becomes of a running daemon whose key is another one now; empty if none is known. Its clients and the alerts would
-/// tell it later, and not the reason.
+/// Text about sessions that end with the old key of an entity, and what it needs now; empty without sessions. Its clients
+/// and the alerts would tell it later, and not the reason.
 fn cut_off(c: &Ctx<'_>, n: &AuthName) -> String {
     let cut = c.state.sessions.values().filter(|s| s.name == *n).count();
     if cut == 0 || *n == c.session.principal.who.name {
@@ -382,7 +382,9 @@ fn cut_off(c: &Ctx<'_>, n: &AuthName) -> String {
         _ => ", and restart it",
     };
     let s = if cut == 1 { " of it is" } else { "s of it are" };
-    format!("{cut} session{s} closed, since the old key is not valid any more: write the new key to the keyring of {n}{then}")
+    format!(
+        "{cut} session{s} closed, since the old key is not valid any more: write the new key to the keyring of {n}{then}"
+    )
 }
 
 fn caps(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

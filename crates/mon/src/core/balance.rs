@@ -189,7 +189,8 @@ impl MonCore {
         if b.gather.is_none() {
             // An operator may be at work: what moves now may have to move back.
             let changed = map.last_up_change.max(map.last_in_change).to_unix();
-            if let Some(wait) = now.wall.to_unix().checked_sub(changed).and_then(|age| SETTLE.min(options.sleep).checked_sub(age))
+            if let Some(wait) =
+                now.wall.to_unix().checked_sub(changed).and_then(|age| SETTLE.min(options.sleep).checked_sub(age))
                 && !wait.is_zero()
             {
                 b.next = now.mono + wait;

@@ -188,10 +188,8 @@ pub struct ClusterState {
     pub sessions: BTreeMap<u64, SessionSummary>,
     /// Number of times that a monitor began to lead this cluster, including this time.
     pub term: u64,
-    /// Commands of the active separate manager by their words (volatile).
-    pub mgr_commands: BTreeMap<String, super::mgr_commands::MgrCommand>,
-    /// Metadata of the active separate manager (volatile).
-    pub mgr_metadata: BTreeMap<String, String>,
+    /// The active separate manager's own words (volatile).
+    pub separate_mgr: super::mgr_commands::SeparateMgr,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Running monitors, and the etcd cluster that holds their state.

@@ -32,7 +32,7 @@ struct Told {
     at: Mono,
 }
 
-/// What the cluster log says of the health.
+/// The alerts that the cluster log has told of.
 #[derive(Debug, Default)]
 pub(super) struct HealthLog {
     told: BTreeMap<String, Told>,
@@ -138,7 +138,11 @@ mod tests {
         assert_eq!(lines(&[two], 65), [(3, "Health check update: 2 osds down (OSD_DOWN)".into())]);
         let (bad, full) = (("OSD_DOWN", Err, "all osds down"), ("OSD_FULL", Err, "1 full osd(s)"));
         let more = lines(&[bad, full], 70);
-        assert_eq!(more[0], (4, "Health check update: all osds down (OSD_DOWN)".into()), "what grows worse does not wait");
+        assert_eq!(
+            more[0],
+            (4, "Health check update: all osds down (OSD_DOWN)".into()),
+            "what grows worse does not wait"
+        );
         assert_eq!(more[1].1, "Health check failed: 1 full osd(s) (OSD_FULL)");
         assert_eq!(lines(&[bad], 75), [(1, "Health check cleared: OSD_FULL (was: 1 full osd(s))".into())]);
         let end = lines(&[], 80);
@@ -158,7 +162,9 @@ mod tests {
         let all: Checks = many.iter().cloned().collect();
         let mut first = HealthLog::default();
         let line = first.changes(&all, at(0));
-        assert!(line.len() == 1 && line[0].1.starts_with("overall HEALTH_WARN alert 0; ") && line[0].1.ends_with("; ..."));
+        assert!(
+            line.len() == 1 && line[0].1.starts_with("overall HEALTH_WARN alert 0; ") && line[0].1.ends_with("; ...")
+        );
         let mut later = HealthLog::default();
         assert!(later.changes(&Checks::new(), at(0)).is_empty());
         let mut told = 0;

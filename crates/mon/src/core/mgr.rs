@@ -221,7 +221,7 @@ impl MonCore {
         let map = self.pending.mgrmap(&self.state).clone();
         let mut next = MgrMap { ..map.clone() };
         if map.active_gid == m.gid || map.active_gid == 0 {
-            self.state.mgr_metadata = m.metadata;
+            self.state.separate_mgr.metadata = m.metadata;
         }
         if map.active_gid == m.gid {
             self.take_mgr_commands(&m.command_descs);
@@ -236,8 +236,8 @@ impl MonCore {
             self.mgr_beacon = Some(self.now.mono);
         } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
             // It tells its commands once it is available.
-            self.asks_mgr = false;
-            self.state.mgr_commands.clear();
+            self.state.separate_mgr.is_to_be_asked = false;
+            self.state.separate_mgr.commands.clear();
             next.active_gid = m.gid;
             next.active_name = m.name.clone();
             next.active_addrs = m.server_addrs;
@@ -302,7 +302,7 @@ impl MonCore {
             self.mgr_beacon = None;
             self.state.mgr.stats.drop_digest();
             self.state.mgr_checks.clear();
-            self.state.mgr_commands.clear();
+            self.state.separate_mgr.commands.clear();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
             let next = self.pending.mgrmap_mut(&self.state);

@@ -27,6 +27,17 @@ const BYTES_MAX: usize = 2 << 20;
 /// Most commands that wait for the manager.
 const WAITING_MAX: usize = 64;
 
+/// Words of the active separate manager.
+#[derive(Clone, Debug, Default)]
+pub struct SeparateMgr {
+    /// Its metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Its commands by their words.
+    pub commands: BTreeMap<String, MgrCommand>,
+    /// The manager that was active before this process began has not been asked for its commands.
+    pub is_to_be_asked: bool,
+}
+
 /// A command that the active manager offers.
 #[derive(Clone, Debug)]
 pub struct MgrCommand {
@@ -89,14 +100,15 @@ impl MonCore {
     /// Takes the commands of the active manager.
     pub(super) fn take_mgr_commands(&mut self, all: &[MonCommand]) {
         if !all.is_empty() {
-            self.state.mgr_commands = offered(all);
+            self.state.separate_mgr.commands = offered(all);
         }
     }
 
     /// True once after the start, if the manager that was active before has not told its commands to this process: it
     /// tells them when the map no longer shows it as available.
     pub(super) fn asks_for_mgr_commands(&mut self) -> bool {
-        self.state.mgr_commands.is_empty() && std::mem::take(&mut self.asks_mgr)
+        let mgr = &mut self.state.separate_mgr;
+        mgr.commands.is_empty() && std::mem::take(&mut mgr.is_to_be_asked)
     }
 
     /// Passes a command on to the separate manager. Returns false if it is the monitor's own.
@@ -113,7 +125,7 @@ impl MonCore {
             }
             Err(_) => {
                 let Some(words) = command::words_of(text) else { return false };
-                let Some(c) = self.state.mgr_commands.get(&words) else { return false };
+                let Some(c) = self.state.separate_mgr.commands.get(&words) else { return false };
                 prefix = words;
                 let need = Need::from_perm(&c.perm);
                 let may = info.principal.allows_command(&c.module, &prefix, &BTreeMap::new(), need);

@@ -194,8 +194,6 @@ pub struct MonCore {
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
     mgr_beacon: Option<Mono>,
-    /// The separate manager of before has not been asked for its commands.
-    asks_mgr: bool,
     /// Time of the last beacon of each MDS.
     mds_beacons: BTreeMap<u64, Mono>,
     /// Time of the last check of MDS beacons.

@@ -36,7 +36,7 @@ pub(super) struct Ticks {
     pub(super) overrides: super::overrides::Overrides,
     /// The last pool whose purged snapshots were compared.
     pub(super) purged: PoolId,
-    /// What the cluster log says of the health.
+    /// Alerts that the cluster log has told of.
     pub(super) health_log: super::health_log::HealthLog,
 }
 

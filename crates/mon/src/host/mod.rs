@@ -388,9 +388,7 @@ async fn serve(
         }
         for (token, f) in bridge.take_forwards() {
             let bridge = Rc::clone(&bridge);
-            tokio::task::spawn_local(
-                async move { bridge.answer(token, mgr::host::forward::command(public, f).await) },
-            );
+            tokio::task::spawn_local(async move { bridge.answer(token, mgr::host::forward::command(public, f).await) });
         }
         if let Some(why) = bridge.stopped() {
             break Err(MonError::Stopped(why));
