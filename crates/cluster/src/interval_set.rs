@@ -177,20 +177,23 @@ impl IntervalSet {
                 (a.chunk, b.chunk) = (a.chunk + 1, b.chunk + 1);
                 continue;
             }
+            // A changed chunk has most of its ranges in common with the one before.
+            let same = a.rest(before).iter().zip(b.rest(self)).take_while(|(x, y)| x == y).count();
+            if same > 0 {
+                a.pass(same, before);
+                b.pass(same, self);
+                continue;
+            }
             let (x, y) = (a.of(before), b.of(self));
             match (x, y) {
                 (None, None) => break,
-                (Some(x), Some(y)) if x == y => {
-                    a.step(before);
-                    b.step(self);
-                }
                 (Some(x), y) if y.is_none_or(|y| x.0 <= y.0) => {
                     old.push(x);
-                    a.step(before);
+                    a.pass(1, before);
                 }
                 (_, Some(y)) => {
                     new.push(y);
-                    b.step(self);
+                    b.pass(1, self);
                 }
                 (Some(_), None) => break,
             }
@@ -339,8 +342,14 @@ impl At {
         s.chunks.get(self.chunk)?.ranges.get(self.range).copied()
     }
 
-    fn step(&mut self, s: &IntervalSet) {
-        self.range += 1;
+    /// The ranges of the chunk from here on.
+    fn rest(self, s: &IntervalSet) -> &[Range] {
+        s.chunks.get(self.chunk).and_then(|c| c.ranges.get(self.range..)).unwrap_or_default()
+    }
+
+    /// Passes `n` ranges of the chunk.
+    fn pass(&mut self, n: usize, s: &IntervalSet) {
+        self.range += n;
         if s.chunks.get(self.chunk).is_some_and(|c| self.range >= c.ranges.len()) {
             *self = Self { chunk: self.chunk + 1, range: 0 };
         }
