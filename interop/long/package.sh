@@ -1,6 +1,7 @@
 # The Debian package in a clean root: installed, started by the lines of its units, upgraded while the daemons run,
-# removed, installed again, purged. RELEASE is the root's (bookworm), MIRROR its source, BASE a directory that holds such
-# a root already. Needs root, debootstrap, dpkg-dev, ceph-common; lintian if there. The program is $BELEMNITE. About two minutes.
+# removed, installed again, started by systemd as the root's init where systemd-nspawn is, purged. RELEASE is the root's
+# (bookworm), MIRROR its source, BASE a directory that holds such a root already. The program is $BELEMNITE. Needs root,
+# debootstrap, dpkg-dev, ceph-common; lintian and systemd-container if there. Two to five minutes.
 source "$(dirname "$0")/../lib.sh"
 : "${RELEASE:=bookworm}" "${MIRROR:=http://deb.debian.org/debian}"
 R=$W/root
@@ -117,6 +118,48 @@ grep -q ^RUST_LOG "$R/etc/default/belemnite"
 start_all
 in_root belemnite get data first - | cmp - "$R/packages/f"
 end "$OSD"; end "$MON"
+
+# With systemd as the root's init: the units' own confinement, and `osd create` with a unit.
+if [ -n "$(type -P systemd-nspawn)" ]; then
+  echo "booted"
+  cat >"$R/root/booted" <<'END'
+#!/bin/bash
+# Does what an operator does; the last line of the output is "fine" if all of it worked.
+exec >/packages/booted.log 2>&1
+trap 'journalctl -u "belemnite-*" --no-pager | tail -n 20; systemctl poweroff' EXIT
+set -ex
+up() { for _ in $(seq 120); do timeout 5 belemnite status 2>/dev/null | grep -q "osd: .* $1 up" && return 0; sleep 0.5; done; return 1; }
+systemctl is-enabled belemnite.target
+systemctl enable --now belemnite-mon@a belemnite-osd@0
+up 1
+belemnite get data first - | cmp - /packages/f
+belemnite osd create --size 1G /var/lib/ceph/another
+up 2
+systemctl is-enabled belemnite-osd@1
+for u in mon@a osd@0 osd@1; do
+  pid=$(systemctl show -P MainPID "belemnite-$u")
+  [ "$(stat -c %U "/proc/$pid")" = ceph ]
+  grep -q "^CapEff:[[:space:]]*0000000000000000$" "/proc/$pid/status"
+  grep -q "^Seccomp:[[:space:]]*2$" "/proc/$pid/status"
+done
+belemnite osd remove 1 --yes-i-really-mean-it
+[ "$(systemctl is-enabled belemnite-osd@1)" = disabled ] && [ ! -e /var/lib/ceph/another ]
+systemctl stop belemnite.target
+! systemctl -q is-active belemnite-osd@0 && ! systemctl -q is-active belemnite-mon@a
+systemctl disable belemnite-mon@a belemnite-osd@0
+echo fine
+END
+  chmod 755 "$R/root/booted"
+  printf '[Service]\nExecStart=/root/booted\n' >"$R/etc/systemd/system/booted.service"
+  mkdir -p "$R/etc/systemd/system/multi-user.target.wants"
+  ln -s ../booted.service "$R/etc/systemd/system/multi-user.target.wants/booted.service"
+  umount "$R/proc"
+  timeout -k 5 240 systemd-nspawn -D "$R" -b --register=no --keep-unit -M "belemnite-$$" >"$W/boot.log" 2>&1 </dev/null || true
+  grep -qx fine "$R/packages/booted.log" || { cat "$R/packages/booted.log" >&2; exit 1; }
+  mount -t proc proc "$R/proc"
+else
+  echo "not booted: systemd-nspawn is missing"
+fi
 
 in_root dpkg -P belemnite >>"$W/apt.log" 2>&1
 while read -r f; do
