@@ -1,7 +1,8 @@
 //! Are `osd ok-to-stop`, `osd safe-to-destroy`, `osd destroy` and `osd purge` right in every state of the PGs?
 //!
 //! The rules are those of 16.2 and 20.2 (`DaemonServer`), recorded from 16.2 where the row says so. Where an answer
-//! differs, it is the more careful one.
+//! differs, it is the more careful one. `interop/long/stop_answers.sh` compares the answers in nine states of running
+//! clusters: they differ only in how soon after a restart the reports of all PGs are there.
 
 mod support;
 
