@@ -10,8 +10,10 @@ standbys() { ceph mds stat -f json | jq '.fsmap.standbys | length'; }
 has_standby() { [ "$(standbys)" -ge 1 ]; }
 manages() { ceph mgr stat -f json | jq -e '.available and .active_name == "x"'; }
 rotate() { ceph auth rotate "$1" 2>&1 >/dev/null | tee "$W/said"; }
-keyring() { ceph auth get-key "$1"; }
-s3 put before 0 20
+# The keyring of a daemon has the monitor's key.
+has_key() { grep -qF "$(ceph auth get-key "$1")" "$W/c/$1/keyring"; }
+took_up() { wait_for 60 has_key "$1" || { ls -l "$W/c/$1"; return 1; }; }
+wait_for 90 s3 put before 0 20
 wait_for 120 has_standby
 wait_for 120 manages
 
@@ -20,23 +22,24 @@ grep -q 'keyring of client.rgw.a, and restart it' "$W/said"
 # It goes on with its tickets until it is restarted.
 s3 put between 0 20
 restart rgw.a
-s3 put after 0 20
-grep -q 'rgw.a: took up its new key' "$W/up.out"
+wait_for 90 s3 put after 0 20
+wait_for 60 grep -q "rgw.a: took up its new key" "$W/up.out"
 
 m=$(active_mds)
 rotate "mds.$m"
 other() { [ -n "$(active_mds)" ] && [ "$(active_mds)" != "$m" ] && [ "$(active_mds)" != null ]; }
 wait_for 90 other
 restart "mds.$m"
-wait_for 90 has_standby
-grep -q "mds.$m: took up its new key" "$W/up.out"
+took_up "mds.$m"
+stands_by() { ceph mds stat -f json | jq -e --arg m "$m" '[.fsmap.standbys[].name] | index($m) != null'; }
+wait_for 90 stands_by
 
 rotate mgr.x
 old() { grep -q 'mgr.x proved knowledge of another key' "$W/c/log/mon.a.log"; }
 wait_for 60 old
 restart mgr.x
+took_up mgr.x
 wait_for 90 manages
-grep -q 'mgr.x: took up its new key' "$W/up.out"
 quiet() { ! ceph health detail -f json | jq -e '.checks | has("MGR_DOWN") or has("MDS_INSUFFICIENT_STANDBY") or has("PG_AVAILABILITY")'; }
 wait_for 90 quiet || { ceph health detail; exit 1; }
 for b in before between after; do expect "objects of $b" "$(s3 check $b 20)" 20; done
