@@ -4,6 +4,7 @@
 
 pub mod addr;
 pub mod buf;
+pub mod counter;
 pub mod crc;
 pub mod device;
 pub mod errno;

@@ -125,7 +125,7 @@ impl Settings {
         self.overrides.remove(&canonical(name)).is_some()
     }
 
-    /// Changes options from `--name=value`, `--name value`, or `--name` for true. Returns the joined answers. Error:
+    /// Changes options from `--name=value`, `--name value`, `--name` for true, or `--no-name` for false. Returns the joined answers. Error:
     /// EINVAL for a word without `--`, or an error of [`Settings::set`]; earlier changes stay in force.
     pub fn inject(&mut self, words: &[String], observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let words: Vec<&str> = words.iter().flat_map(|w| w.split_whitespace()).collect();
@@ -143,8 +143,11 @@ impl Settings {
                         it.next();
                         (bare, v)
                     }
-                    // A switch without a value.
-                    _ => (bare, "true"),
+                    // A switch without a value, or its negation.
+                    _ => match bare.strip_prefix("no-").or_else(|| bare.strip_prefix("no_")) {
+                        Some(n) if option_table::find(&canonical(bare)).is_none() => (n, "false"),
+                        _ => (bare, "true"),
+                    },
                 },
             };
             said += &self.set(name, value, &observed)?;
@@ -208,6 +211,11 @@ mod tests {
             (EPERM, "error setting 'osd_data' to '/x': (1) Operation not permitted".into())
         );
         assert_eq!(no(s.get("nosuch")), (ENOENT, "error getting 'nosuch': (2) No such file or directory".into()));
+        s.inject(&["--osd_scrub_auto_repair".into()], observed).unwrap();
+        assert_eq!(s.get("osd_scrub_auto_repair").unwrap(), "true");
+        s.inject(&["--no-osd_scrub_auto_repair --no-osd-scrub-during-recovery".into()], observed).unwrap();
+        assert_eq!(s.get("osd_scrub_auto_repair").unwrap(), "false");
+        assert_eq!(no(s.inject(&["--no-osd_op_history_size".into()], observed)).0, EINVAL, "not a switch");
         s.inject(&["--osd_op_history_size 7 --debug-osd=5".into()], observed).unwrap();
         assert_eq!((s.get("osd_op_history_size").unwrap(), s.get("debug_osd").unwrap()), ("7".into(), "5/5".into()));
         assert_eq!(no(s.inject(&["osd_op_history_size".into()], observed)).0, EINVAL);

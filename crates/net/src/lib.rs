@@ -25,6 +25,7 @@ pub mod gate;
 mod listen;
 pub mod log_filter;
 pub mod modes;
+pub mod perf;
 mod sweep;
 mod types;
 

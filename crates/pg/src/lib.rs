@@ -27,6 +27,7 @@ pub mod limits;
 pub mod log;
 mod long;
 pub mod map;
+pub mod meter;
 mod moving;
 pub mod object;
 pub mod pace;

@@ -111,22 +111,6 @@ fn get_varint(r: &mut Reader<'_>) -> wire::codec::Result<u64> {
 pub struct Counters {
     /// Operations answered.
     pub ops: u64,
-    /// Of those, reads.
-    pub ops_r: u64,
-    /// Of those, writes.
-    pub ops_w: u64,
-    /// Of those, reads and writes in one vector.
-    pub ops_rw: u64,
-    /// Bytes read from objects.
-    pub bytes_r: u64,
-    /// Bytes written to objects.
-    pub bytes_w: u64,
-    /// Summed latency, nanoseconds, received to reply.
-    pub latency_ns: u64,
-    /// Summed latency of reads.
-    pub latency_r_ns: u64,
-    /// Summed latency of writes.
-    pub latency_w_ns: u64,
     /// Resends answered from the log, without another execution.
     pub dups: u64,
     /// Operations dropped without a reply; the client resends them here or elsewhere.
@@ -151,14 +135,6 @@ impl Counters {
     /// Adds `o`.
     pub fn add(&mut self, o: &Self) {
         self.ops += o.ops;
-        self.ops_r += o.ops_r;
-        self.ops_w += o.ops_w;
-        self.ops_rw += o.ops_rw;
-        self.bytes_r += o.bytes_r;
-        self.bytes_w += o.bytes_w;
-        self.latency_ns += o.latency_ns;
-        self.latency_r_ns += o.latency_r_ns;
-        self.latency_w_ns += o.latency_w_ns;
         self.dups += o.dups;
         self.dropped += o.dropped;
         self.replans += o.replans;
@@ -190,14 +166,6 @@ mod tests {
         let of = |k: u64| {
             let [
                 ops,
-                ops_r,
-                ops_w,
-                ops_rw,
-                bytes_r,
-                bytes_w,
-                latency_ns,
-                latency_r_ns,
-                latency_w_ns,
                 dups,
                 dropped,
                 replans,
@@ -210,14 +178,6 @@ mod tests {
             ] = std::array::from_fn(|i| k * (i as u64 + 1));
             Counters {
                 ops,
-                ops_r,
-                ops_w,
-                ops_rw,
-                bytes_r,
-                bytes_w,
-                latency_ns,
-                latency_r_ns,
-                latency_w_ns,
                 dups,
                 dropped,
                 replans,

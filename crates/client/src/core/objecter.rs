@@ -132,6 +132,17 @@ impl Objecter {
         self.map.as_ref()
     }
 
+    /// Unanswered operations: number, target, PG, and name of the object, if the operation has one.
+    pub fn unanswered(&self) -> impl Iterator<Item = (u64, Option<OsdId>, SpgId, String)> {
+        self.ops.iter().map(|(tid, o)| {
+            let oid = match &o.req.what {
+                What::Object { oid, .. } => String::from_utf8_lossy(oid).into_owned(),
+                _ => String::new(),
+            };
+            (*tid, o.osd, o.pg, oid)
+        })
+    }
+
     /// Number of unanswered operations.
     #[must_use]
     pub fn in_flight(&self) -> usize {

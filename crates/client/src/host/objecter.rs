@@ -88,6 +88,12 @@ impl ObjecterHost {
         self.core.borrow().map().cloned()
     }
 
+    /// Unanswered operations; see [`Objecter::unanswered`].
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<(u64, Option<OsdId>, base::SpgId, String)> {
+        self.core.borrow().unanswered().collect()
+    }
+
     /// Passes on a newer map.
     pub fn handle_map(&self, map: Arc<OsdMap>) {
         self.core.borrow_mut().handle_map(map);

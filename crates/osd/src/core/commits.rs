@@ -33,6 +33,8 @@ pub struct Commits {
     /// The flush that is timed, and when it was sent.
     timed: Option<(IoId, Mono)>,
     since: Latency,
+    /// All samples since the start.
+    all: Latency,
 }
 
 impl Commits {
@@ -56,8 +58,16 @@ impl Commits {
     /// Ends the timing.
     pub fn done(&mut self, now: Mono) {
         if let Some((_, sent)) = self.timed.take() {
-            self.since.add(Latency { sum: now.since(sent), n: 1 });
+            let one = Latency { sum: now.since(sent), n: 1 };
+            self.since.add(one);
+            self.all.add(one);
         }
+    }
+
+    /// Sum of all samples since the start in nanoseconds, and their number.
+    #[must_use]
+    pub fn all(&self) -> (u64, u64) {
+        (u64::try_from(self.all.sum.as_nanos()).unwrap_or(u64::MAX), self.all.n.into())
     }
 
     /// Takes the latencies since the last call.
@@ -83,6 +93,7 @@ mod tests {
         let mut all = c.take();
         assert_eq!(all.mean_ns(), 6_000_000);
         assert_eq!(c.take(), Latency::default());
+        assert_eq!(c.all(), (12_000_000, 2), "the sum since the start stays");
         all.add(Latency { sum: Duration::from_millis(18), n: 1 });
         assert_eq!(all.mean_ns(), 10_000_000);
     }

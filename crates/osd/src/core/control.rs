@@ -10,6 +10,7 @@
 //!  3. PGs are created only after the map of their creation has been published.
 //!  4. OSD_BOOT is sent only when the OSD can authenticate peers.
 
+mod counters;
 mod leave;
 mod silent;
 

@@ -56,6 +56,21 @@ pub struct Absorbed {
     pub gap: bool,
 }
 
+/// Numbers of received maps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MapCounts {
+    /// Messages of maps.
+    pub messages: u64,
+    /// Epochs in these messages.
+    pub epochs: u64,
+    /// Of those, epochs that were known.
+    pub known: u64,
+    /// Full maps received.
+    pub full: u64,
+    /// Incrementals received.
+    pub steps: u64,
+}
+
 /// A map with the recent incrementals that lead to it, shared with the reactors.
 #[derive(Debug)]
 pub struct MapFeed {
@@ -157,6 +172,7 @@ pub struct MapHistory {
     trimmed: Epoch,
     since: Epoch,
     recent_max: usize,
+    counts: MapCounts,
 }
 
 impl MapHistory {
@@ -172,6 +188,7 @@ impl MapHistory {
             trimmed: Epoch(0),
             since: Epoch(0),
             recent_max: RECENT_MAX,
+            counts: MapCounts::default(),
         }
     }
 
@@ -201,6 +218,12 @@ impl MapHistory {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.current.as_ref().map_or(Epoch(0), |m| m.epoch)
+    }
+
+    /// Numbers of maps received since the start.
+    #[must_use]
+    pub fn counts(&self) -> MapCounts {
+        self.counts
     }
 
     fn remember(&mut self, e: Epoch, blob: Bytes) {
@@ -246,6 +269,11 @@ impl MapHistory {
         let mut epochs: Vec<Epoch> = m.maps.keys().chain(m.incremental_maps.keys()).copied().collect();
         epochs.sort_unstable();
         epochs.dedup();
+        self.counts.messages += 1;
+        self.counts.epochs += epochs.len() as u64;
+        self.counts.known += epochs.iter().filter(|e| **e <= self.epoch()).count() as u64;
+        self.counts.full += m.maps.len() as u64;
+        self.counts.steps += m.incremental_maps.len() as u64;
         for e in epochs {
             if e <= self.epoch() {
                 continue;

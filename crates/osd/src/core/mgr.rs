@@ -2,14 +2,15 @@
 
 use super::commits::Latency;
 use super::perf::{self, Counts, Queries};
+use base::counter::{self, Counter, Section, Value};
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
+use wire::msg::{CounterValue, MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
 use wire::types::{
-    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, ObjectstorePerfStat, OsdStat, PerfMetricQuery,
-    PgStat, StoreStatfs,
+    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, ObjectstorePerfStat, OsdStat, PerfCounterType,
+    PerfMetricQuery, PgStat, StoreStatfs,
 };
 use wire::{Encode as _, Features};
 
@@ -62,6 +63,10 @@ pub struct MgrReporter {
     /// True if nothing was reported in this session.
     first: bool,
     seq: u32,
+    /// Lowest priority of the counters that the manager wants.
+    threshold: u32,
+    /// Paths of the counters that this session has declared.
+    declared: BTreeSet<String>,
     queries: Arc<Queries>,
     out: Vec<Output>,
 }
@@ -79,6 +84,8 @@ impl MgrReporter {
             next_report: None,
             first: true,
             seq: 0,
+            threshold: 0,
+            declared: BTreeSet::new(),
             queries: Arc::default(),
             out: Vec::new(),
         }
@@ -108,6 +115,7 @@ impl MgrReporter {
     /// Handles the opened connection.
     pub fn handle_open(&mut self) {
         self.first = true;
+        self.declared.clear();
         self.state = State::Open;
         self.out
             .push(Output::Open(Box::new(MMgrOpen { daemon_name: self.whoami.0.to_string(), ..MMgrOpen::default() })));
@@ -125,6 +133,7 @@ impl MgrReporter {
     /// Applies the manager's report interval.
     pub fn handle_configure(&mut self, m: &MMgrConfigure, now: Now) {
         self.period = Duration::from_secs(m.stats_period.into());
+        self.threshold = m.stats_threshold;
         self.next_report = (m.stats_period > 0).then_some(now.mono);
         self.ask(match &m.metric_config {
             Some(MetricConfig::Osd(q)) if m.osd_perf_metric_queries.is_empty() => Queries::new(q),
@@ -166,14 +175,51 @@ impl MgrReporter {
         }
     }
 
+    /// Makes a report due. Returns its number as [`OsdStat`] has it, also while no manager is connected.
+    pub fn flush(&mut self, up_from: Epoch, now: Now) -> u64 {
+        if self.state == State::Open && self.next_report.is_some() {
+            self.next_report = Some(now.mono);
+            self.tick(now);
+        }
+        number(up_from, self.seq.wrapping_add(1))
+    }
+
+    /// Declarations and values of the counters that the manager wants. Values come in the order of their paths.
+    fn counters(&mut self, sections: &[Section]) -> Counters {
+        let mut wanted: BTreeMap<String, (&'static Counter, Value)> = BTreeMap::new();
+        for s in sections {
+            let all = s.iter().filter(|(c, _)| u32::from(c.priority) >= self.threshold);
+            wanted.extend(all.map(|(c, v)| (format!("{}.{}", s.name, c.name), (c, v))));
+        }
+        let new = wanted.iter().filter(|(path, _)| !self.declared.contains(*path));
+        let declare = new.map(|(path, (c, _))| PerfCounterType {
+            path: path.clone(),
+            description: c.help.to_owned(),
+            nick: c.nick.to_owned(),
+            kind: c.kind.bits(),
+            priority: c.priority,
+            unit: u8::from(!c.bytes),
+        });
+        let declare = declare.collect();
+        let undeclare = self.declared.iter().filter(|path| !wanted.contains_key(*path)).cloned().collect();
+        let packed = PackedCounters::from_values(
+            wanted.values().map(|(c, v)| (c.kind.bits(), CounterValue { value: v.sum, avgcount: v.n, avgcount2: v.n })),
+        );
+        self.declared = wanted.into_keys().collect();
+        Counters { declare, undeclare, packed }
+    }
+
     /// Makes the two messages of one report.
     #[must_use]
     pub fn report(&mut self, s: Stats, fsid: Uuid, epoch: Epoch, up_from: Epoch) -> (MMgrReport, MPgStats) {
         self.seq = self.seq.wrapping_add(1);
         let metric = |kind, value| DaemonHealthMetric { kind, value };
+        let counters = self.counters(&s.counters);
         let report = MMgrReport {
             daemon_name: self.whoami.0.to_string(),
-            packed: PackedCounters::default().to_bytes(Features::PACIFIC),
+            declare_types: counters.declare,
+            packed: counters.packed.to_bytes(Features::PACIFIC),
+            undeclare_types: counters.undeclare,
             daemon_health_metrics: vec![
                 metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
                 metric(PENDING_CREATING_PGS, s.pending_creating.into()),
@@ -196,7 +242,7 @@ impl MgrReporter {
             hb_peers: s.hb_peers,
             hb_pingtime: s.hb_pingtime,
             up_from,
-            seq: u64::from(up_from.0) << 32 | u64::from(self.seq),
+            seq: number(up_from, self.seq),
             num_pgs: s.num_pgs,
             statfs: f,
             // What a store has taken is readable at once, so what takes time is that it becomes durable.
@@ -213,6 +259,18 @@ impl MgrReporter {
         let pgs = MPgStats { fsid, osd_stat: stat, pg_stat: s.pgs, epoch, pool_stat: s.pools, ..MPgStats::default() };
         (report, pgs)
     }
+}
+
+/// Number of a report: later ones of an OSD have greater numbers, over its restarts too.
+fn number(up_from: Epoch, seq: u32) -> u64 {
+    u64::from(up_from.0) << 32 | u64::from(seq)
+}
+
+/// A report's part about counters.
+struct Counters {
+    declare: Vec<PerfCounterType>,
+    undeclare: Vec<String>,
+    packed: PackedCounters,
 }
 
 /// Statistics of the reactors, summed up.
@@ -242,6 +300,8 @@ pub struct Stats {
     pub pending_creating: u32,
     /// Latency of the store's commits since the last report.
     pub commits: Latency,
+    /// Counters by section.
+    pub counters: Vec<Section>,
     /// Answers to performance queries.
     pub perf: Vec<(PerfMetricQuery, Counts)>,
 }
@@ -262,6 +322,7 @@ impl Stats {
         self.statfs.add(&o.statfs);
         self.hb_peers.extend(o.hb_peers);
         self.commits.add(o.commits);
+        counter::merge(&mut self.counters, o.counters);
         perf::merge(&mut self.perf, o.perf);
     }
 }
@@ -269,6 +330,7 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Decode as _;
     use wire::types::{PerfMetricSubKey, PerfQueries, PerformanceCounter, VarVec, perf_counter, perf_key};
 
     fn query() -> PerfQueries {
@@ -285,6 +347,55 @@ mod tests {
     fn told(m: &mut MgrReporter) -> Vec<bool> {
         let queries = |o: Output| if let Output::Queries(q) = o { Some(!q.is_empty()) } else { None };
         m.take_outputs().into_iter().filter_map(queries).collect()
+    }
+
+    #[test]
+    fn counters_are_declared_once_per_session_and_come_in_the_order_of_paths() {
+        const TABLE: &[Counter] = &[
+            counter::count("op", "operations").nick("ops").at(counter::CRITICAL),
+            counter::gauge("rare", "shown on request"),
+            counter::time("op_latency", "latency").at(counter::USEFUL),
+            counter::gauge("bytes", "space").at(counter::USEFUL).bytes(),
+        ];
+        let stats = |op: u64| {
+            let mut s = Section::new("osd", TABLE);
+            s.put("op", op).put("rare", 7_u64).put("op_latency", (90, op)).put("bytes", 1_u64);
+            Stats { counters: vec![s], ..Stats::default() }
+        };
+        let report = |m: &mut MgrReporter, op| m.report(stats(op), Uuid::default(), Epoch(1), Epoch(1)).0;
+        let paths = |r: &MMgrReport| r.declare_types.iter().map(|t| t.path.clone()).collect::<Vec<_>>();
+        let mut m = MgrReporter::new(OsdId(0));
+        let asks = |stats_threshold| MMgrConfigure { stats_period: 5, stats_threshold, ..MMgrConfigure::default() };
+        m.handle_open();
+        m.handle_configure(&asks(5), Now::default());
+        let first = report(&mut m, 3);
+        assert_eq!(paths(&first), ["osd.bytes", "osd.op", "osd.op_latency"]);
+        assert_eq!(first.declare_types.iter().map(|t| (t.kind, t.unit)).collect::<Vec<_>>(), [(2, 0), (10, 1), (5, 1)]);
+        let second = report(&mut m, 4);
+        assert!(second.declare_types.is_empty() && second.undeclare_types.is_empty());
+        let values = PackedCounters::from_bytes(&second.packed).unwrap().values([2, 10, 5]).unwrap();
+        assert_eq!(values.iter().map(|v| (v.value, v.avgcount)).collect::<Vec<_>>(), [(1, 0), (4, 0), (90, 4)]);
+        m.handle_configure(&asks(10), Now::default());
+        let fewer = report(&mut m, 5);
+        assert_eq!(fewer.undeclare_types, ["osd.bytes", "osd.op_latency"]);
+        m.handle_open();
+        assert_eq!(paths(&report(&mut m, 5)), ["osd.op"], "another session");
+    }
+
+    #[test]
+    fn a_flush_makes_a_report_due_and_names_its_number() {
+        let mut m = MgrReporter::new(OsdId(0));
+        let wanted = |m: &mut MgrReporter| m.take_outputs().iter().any(|o| matches!(o, Output::Collect { .. }));
+        let up_from = Epoch(7);
+        assert_eq!(m.flush(up_from, Now::default()), 7 << 32 | 1);
+        assert!(!wanted(&mut m), "no manager");
+        m.handle_open();
+        m.handle_configure(&MMgrConfigure { stats_period: 5, ..MMgrConfigure::default() }, Now::default());
+        assert!(wanted(&mut m));
+        let seq = m.flush(up_from, Now::default());
+        assert!(wanted(&mut m), "before its time");
+        let (_, pgs) = m.report(Stats::default(), Uuid::default(), Epoch(9), up_from);
+        assert_eq!(pgs.osd_stat.seq, seq);
     }
 
     #[test]

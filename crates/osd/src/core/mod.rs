@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod commits;
 pub mod control;
+pub mod counters;
 pub mod heartbeat;
 pub mod identity;
 pub mod inbound;

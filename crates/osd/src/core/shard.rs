@@ -8,6 +8,7 @@
 
 mod background;
 mod copies;
+pub mod counters;
 mod instance;
 mod kin;
 mod life;
@@ -30,6 +31,7 @@ use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
 use copies::Copies;
 pub use output::{OpCounters, Output, Ready};
 use pg::lease::LeaseView;
+use pg::meter::Meter;
 use pg::pace::Pacer;
 use pg::reserve::Reserver;
 use pg::{Child, Effect, Event, FetchId, Fetched, Kin, Pg, PgConfig, Scrubs};
@@ -119,6 +121,7 @@ pub struct Shard {
     pool_views: SharedPools,
     out: VecDeque<Output>,
     counters: OpCounters,
+    meter: Rc<Meter>,
 }
 
 impl Shard {
@@ -163,6 +166,7 @@ impl Shard {
             pool_views: SharedPools::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
+            meter: Rc::default(),
         }
     }
 
@@ -189,7 +193,7 @@ impl Shard {
         self.feed.as_ref().map_or(Epoch(0), |f| f.map.epoch)
     }
 
-    /// Counters of operations.
+    /// Counters of operations before they reach a PG.
     #[must_use]
     pub fn counters(&self) -> OpCounters {
         self.counters

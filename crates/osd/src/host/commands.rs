@@ -3,6 +3,7 @@
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
 use super::tracker::HistoryOptions;
+use crate::core::control::prio;
 use base::PgId;
 use base::errno::{EINVAL, EOPNOTSUPP, Errno};
 use bytes::Bytes;
@@ -64,11 +65,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available",
     ),
     command("ops", &[], "show the ops currently in flight"),
-    command("perf dump", &[optional("logger"), optional("counter")], "dump perfcounters value"),
-    command("perf histogram dump", &[optional("logger"), optional("counter")], "dump perf histogram values"),
-    command("perf histogram schema", &[], "dump perf histogram schema"),
-    command("perf reset", &[arg("var")], "perf reset <name>: perf reset all or one perfcounter name"),
-    command("perf schema", &[], "dump perfcounters schema"),
     command("query", PGID, "show details of a specific pg"),
     command("status", &[], "high-level status of OSD"),
     command("version", &[], "report version of OSD"),
@@ -81,7 +77,14 @@ pub(super) type Answer = Result<Value, (Errno, String)>;
 #[must_use]
 pub fn descriptions() -> Value {
     let mut out = Map::new();
-    for (i, c) in COMMANDS.iter().chain(admin_config::COMMANDS).enumerate() {
+    for (i, c) in COMMANDS
+        .iter()
+        .chain(super::tell::COMMANDS)
+        .chain(super::perf::COMMANDS)
+        .chain(net::perf::COMMANDS)
+        .chain(admin_config::COMMANDS)
+        .enumerate()
+    {
         // `pg PGID query` carries its argument in the middle, as in Ceph.
         let mut sig: Vec<Value> = Vec::new();
         if matches!(c.prefix, "query" | "list_unfound" | "mark_unfound_lost") {
@@ -143,7 +146,7 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
     let host = Rc::downgrade(host);
     admin_socket::serve(
         path,
-        &[COMMANDS, admin_config::COMMANDS],
+        &[COMMANDS, super::tell::COMMANDS, super::perf::COMMANDS, net::perf::COMMANDS, admin_config::COMMANDS],
         Rc::new(move |prefix, cmd| {
             let host = host.clone();
             Box::pin(async move {
@@ -154,7 +157,7 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
     )
 }
 
-async fn ask(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
+pub(super) async fn ask(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut out = Vec::new();
     for i in 0..host.routes.shards.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
@@ -171,7 +174,7 @@ fn refuse(why: &str) -> Answer {
 }
 
 /// Joins the lists of all reactors.
-async fn collect(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
+pub(super) async fn collect(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for v in ask(host, what).await {
         if let Value::Array(a) = v {
@@ -214,52 +217,8 @@ fn history(host: &ControlHost) -> HistoryOptions {
     HistoryOptions::from_settings(&host.settings.borrow())
 }
 
-/// Counters with a present value, as opposed to counts since the start.
-const GAUGES: &[&str] = &["numpg", "stat_bytes", "stat_bytes_avail", "connections", "osd_sessions", "osd_queued_bytes"];
-
-/// Subtracts the values at the last reset.
-fn subtract(all: &mut Value, base: &Map<String, Value>) {
-    for (g, counters) in base {
-        let Some(counters) = counters.as_object() else { continue };
-        for (k, before) in counters.iter().filter(|(k, _)| !GAUGES.contains(&k.as_str())) {
-            if let Some(now) = all.get_mut(g).and_then(|g| g.get_mut(k)) {
-                *now = json!(now.as_u64().unwrap_or(0).saturating_sub(before.as_u64().unwrap_or(0)));
-            }
-        }
-    }
-}
-
-/// The `perf schema` of one group of counters.
-fn schema_of(counters: &Value) -> Value {
-    let one = |name: &String| {
-        let gauge = GAUGES.contains(&name.as_str());
-        json!({
-            "type": if gauge { 2 } else { 10 },
-            "metric_type": if gauge { "gauge" } else { "counter" },
-            "value_type": "integer",
-            "description": "",
-            "nick": "",
-            "priority": 0,
-            "units": if name.contains("bytes") { "bytes" } else { "none" },
-        })
-    };
-    let names = counters.as_object().into_iter().flat_map(|c| c.keys());
-    names.map(|n| (n.clone(), one(n))).collect::<Map<_, _>>().into()
-}
-
-/// Counters of all reactors, summed by name.
-async fn perf(host: &Rc<ControlHost>) -> Value {
-    let mut all = sums(host, Inspect::Perf).await;
-    let (taken, refused) = host.heartbeat_verdicts();
-    if let Some(group) = all.get_mut("admission").and_then(Value::as_object_mut) {
-        group.insert("heartbeat_taken".into(), taken.into());
-        group.insert("heartbeat_refused".into(), refused.into());
-    }
-    all
-}
-
 /// Groups of numbers of all reactors, summed up.
-async fn sums(host: &Rc<ControlHost>, what: Inspect) -> Value {
+pub(super) async fn sums(host: &Rc<ControlHost>, what: Inspect) -> Value {
     let mut sum: Map<String, Value> = Map::new();
     for v in ask(host, what).await {
         let Value::Object(groups) = v else { continue };
@@ -300,7 +259,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         })),
         "status" => {
             let mut all = host.status();
-            all["num_pgs"] = perf(host).await["osd"]["numpg"].clone();
+            all["num_pgs"] = super::perf::num_pgs(host).await.into();
             // An addition to Ceph's answer: the states of the PGs led here.
             all["pgs_by_state"] = sums(host, Inspect::States).await["pgs_by_state"].clone();
             Ok(all)
@@ -348,31 +307,10 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "heap" => refuse("could not issue heap profiler command -- not using tcmalloc!"),
         "dump_mempools" => refuse("memory is not accounted by pools"),
         "dump_pgstate_history" => refuse("past states of PGs are not kept; see 'pg PGID query'"),
-        "perf histogram dump" | "perf histogram schema" => refuse("no histograms are kept"),
-        "perf dump" => {
-            let mut all = perf(host).await;
-            subtract(&mut all, &host.perf_base.borrow());
-            Ok(match text("logger") {
-                Some(l) => json!({ l.clone(): all.get(&l).cloned().unwrap_or(json!({})) }),
-                None => all,
-            })
-        }
-        "perf schema" => {
-            let Value::Object(groups) = perf(host).await else { return Ok(json!({})) };
-            Ok(groups.into_iter().map(|(g, c)| (g, schema_of(&c))).collect::<Map<_, _>>().into())
-        }
-        "perf reset" => {
-            let var = text("var").unwrap_or_default();
-            let Value::Object(all) = perf(host).await else { return Ok(json!({})) };
-            let groups: Map<String, Value> = all.into_iter().filter(|(g, _)| var == "all" || *g == var).collect();
-            if groups.is_empty() {
-                return Ok(json!({ "error": format!("Not find: {var}") }));
-            }
-            host.perf_base.borrow_mut().extend(groups);
-            Ok(json!({ "success": format!("perf reset {var}") }))
-        }
+        p if super::tell::COMMANDS.iter().any(|c| c.prefix == p) => super::tell::answer(host, p, cmd).await,
+        p if super::perf::serves(p) => Ok(super::perf::answer(host, p, cmd).await),
         "log" => {
-            host.log_line(text("logtext").unwrap_or_default());
+            host.log_line(prio::INFO, text("logtext").unwrap_or_default());
             Ok(Value::Null)
         }
         "query" | "list_unfound" => {

@@ -18,6 +18,7 @@ use crate::core::recovery;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use auth::server::ServiceHost;
+use base::counter::Section;
 use base::errno::EIO;
 use base::{AddrKind, EntityKind, Epoch, Now, PgId};
 use client::core::mon;
@@ -72,6 +73,7 @@ pub(super) struct ControlHost {
     pub(super) shard: Rc<ShardHost>,
     /// Recovery reservations of all PGs.
     pub(super) reserver: Arc<Reserver>,
+    scrubs: Arc<pg::scrub::ScrubSlots>,
     rotates: bool,
     renewing: Cell<bool>,
     collecting: RefCell<Option<Collecting>>,
@@ -85,7 +87,7 @@ pub(super) struct ControlHost {
     /// True while a command enlarges the store.
     pub(super) growing: Cell<bool>,
     /// Values of the counters at their last reset.
-    pub(super) perf_base: RefCell<serde_json::Map<String, serde_json::Value>>,
+    pub(super) perf_base: RefCell<super::perf::Reset>,
     /// Endpoints with the heartbeat addresses.
     listening: RefCell<Vec<Endpoint>>,
     /// True once the cluster's connection modes are applied.
@@ -119,6 +121,8 @@ pub(super) struct Parts {
     pub(super) device_name: String,
     pub(super) ending: Ending,
     pub(super) reserver: Arc<Reserver>,
+    /// Scrub slots of all PGs.
+    pub(super) scrubs: Arc<pg::scrub::ScrubSlots>,
     /// True if the device is a rotating disk.
     pub(super) rotates: bool,
     pub(super) shown: Vec<(String, String)>,
@@ -159,6 +163,7 @@ impl ControlHost {
             stored: RefCell::new(p.stored),
             shard: p.shard,
             reserver: p.reserver,
+            scrubs: p.scrubs,
             rotates: p.rotates,
             renewing: Cell::new(false),
             collecting: RefCell::default(),
@@ -406,9 +411,21 @@ impl ControlHost {
         }
     }
 
-    /// Numbers of messages accepted and refused on the heartbeat addresses.
-    pub(super) fn heartbeat_verdicts(&self) -> (u64, u64) {
-        self.answering.door.figures()
+    /// Adds what this machine counts to the counters of the reactors.
+    pub(super) fn count(&self, all: &mut [Section]) {
+        let (taken, refused) = self.answering.door.figures();
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
+        for s in all {
+            if s.name == "osd" {
+                self.core.borrow().count(s);
+                // As in Ceph, in hundredths.
+                s.add_to("loadavg", (load * 100.0) as u64);
+            } else if s.name == "admission" {
+                s.add_to("heartbeat_taken", taken);
+                s.add_to("heartbeat_refused", refused);
+            }
+        }
     }
 
     fn link_event(&self, e: LinkEvent) {
@@ -577,6 +594,8 @@ impl ControlHost {
         };
         if let Some(x) = done {
             let lec = if x.min_lec == Epoch(u32::MAX) { Epoch(0) } else { x.min_lec };
+            let mut x = x;
+            self.count(&mut x.stats.counters);
             let (report, pgs) = self.with(|c, now| c.report(x.stats, lec, now));
             self.to_mgr(&report);
             self.to_mgr(&pgs);
@@ -737,8 +756,52 @@ impl ControlHost {
     }
 
     /// Writes a line to the cluster log.
-    pub(super) fn log_line(&self, text: String) {
-        self.with(|c, now| c.clog(prio::INFO, text, now));
+    pub(super) fn log_line(&self, prio: u16, text: String) {
+        self.with(|c, now| c.clog(prio, text, now));
+    }
+
+    /// Reports to the manager at once. Returns the number that `osd last-stat-seq` shows once the report is there.
+    pub(super) fn flush_stats(&self) -> u64 {
+        self.with(Control::flush_stats)
+    }
+
+    /// Sends a beacon to the monitors at once.
+    pub(super) fn beacon(&self) {
+        self.with(Control::beacon);
+    }
+
+    /// Number of this OSD.
+    pub(super) fn whoami(&self) -> base::OsdId {
+        self.core.borrow().whoami()
+    }
+
+    /// What this OSD told the monitors about itself.
+    pub(super) fn metadata(&self) -> std::collections::BTreeMap<String, String> {
+        self.core.borrow().metadata().clone()
+    }
+
+    /// Ping times of the watched OSDs.
+    pub(super) fn ping_times(&self) -> std::collections::BTreeMap<base::OsdId, wire::types::HbPingTime> {
+        self.core.borrow().ping_times(clock::read())
+    }
+
+    /// Scrub slots in use, and all.
+    pub(super) fn scrub_slots(&self) -> (u32, u32) {
+        self.scrubs.figures()
+    }
+
+    /// Unanswered operations of this OSD's own client.
+    pub(super) fn requests(&self) -> serde_json::Value {
+        let ops = self.objecter.borrow().as_ref().map_or_else(Vec::new, |o| o.in_flight());
+        let one = |(tid, osd, pg, oid): (u64, Option<base::OsdId>, base::SpgId, String)| {
+            serde_json::json!({
+                "tid": tid, "pg": pg.to_string(), "osd": osd.map_or(-1, |o| o.0), "object_id": oid,
+            })
+        };
+        serde_json::json!({
+            "ops": ops.into_iter().map(one).collect::<Vec<_>>(),
+            "linger_ops": [], "pool_ops": [], "pool_stat_ops": [], "statfs_ops": [], "command_ops": [],
+        })
     }
 
     // --- fetches and commands ---

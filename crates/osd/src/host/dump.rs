@@ -117,6 +117,18 @@ pub(super) fn unfound(p: &Pg) -> Value {
     })
 }
 
+/// An entry of `dump_scrubs`; nothing for a PG that another OSD leads.
+pub(super) fn scheduled_scrub(p: &Pg, now: base::Now) -> Option<Value> {
+    let (at, deadline, forced) = p.next_scrub()?;
+    let at = if forced { now.wall } else { at };
+    Some(json!({
+        "pgid": p.spg().to_string(),
+        "sched_time": at.iso(),
+        "deadline": deadline.unwrap_or_default().iso(),
+        "forced": forced,
+    }))
+}
+
 /// The watches of a PG's objects, as `dump_watchers` shows them.
 pub(super) fn watchers(p: &Pg) -> Vec<Value> {
     let one = |w: pg::WatchDump| {

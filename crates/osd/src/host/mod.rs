@@ -3,6 +3,7 @@
 //! There is one reactor per core given to the OSD. The first also runs the control machine, listens, and
 //! distributes accepted sockets. A PG lives on the reactor that its name selects.
 
+mod about;
 mod bench;
 mod commands;
 mod control;
@@ -14,9 +15,11 @@ mod keyring;
 mod links;
 pub mod options;
 mod peers;
+mod perf;
 mod ports;
 mod route;
 mod shard;
+mod tell;
 mod tracker;
 
 use crate::core::control::Control;
@@ -53,7 +56,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::ObjectStore as _;
 use store::engine::Store;
-use wire::msg::{PeerFeatures, PeerVersions};
+use wire::msg::PeerFeatures;
 use wire::types::OsdSuperblock;
 
 /// Time that a stopping reactor gets to bring its store to rest.
@@ -155,11 +158,12 @@ pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
     let err = device_error(&m.block);
     let file = disk::prepare(&m.block, m.bytes, m.force).map_err(|e| err(e.to_string()))?;
     let mut dev = SyncDevice(file);
-    let labels = BTreeMap::from([
+    let mut labels = BTreeMap::from([
         ("ceph_fsid".to_owned(), m.fsid.to_string().into()),
         ("whoami".to_owned(), m.whoami.0.to_string().into()),
         ("osd_uuid".to_owned(), m.osd_fsid.to_string().into()),
     ]);
+    labels.extend(about::labels_of_creation());
     let options = store::engine::FormatOptions { uuid: m.osd_fsid, reactors: 1, labels };
     store::engine::format(&mut dev, &options).map_err(|e| err(e.to_string()))?;
     let mut stores =
@@ -617,19 +621,19 @@ async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<Cont
 /// This OSD as it tells the monitors when it boots.
 fn identity(s: &Start, osd_fsid: Uuid) -> Identity {
     let o = &s.options;
-    let place = || vec![format!("host={}", hostname()), "root=default".to_owned()];
+    let place = || vec![format!("host={}", about::hostname()), "root=default".to_owned()];
     Identity {
         whoami: o.whoami,
         fsid: o.fsid,
         osd_fsid,
         addrs: s.addrs.clone(),
-        hostname: hostname(),
+        hostname: about::hostname(),
         crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
         device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
         crush_update_on_start: o.crush_update_on_start,
         peer_features: PeerFeatures::OURS,
         crush_location: o.crush_location.clone().unwrap_or_else(place),
-        metadata: metadata(s),
+        metadata: about::metadata(s),
     }
 }
 
@@ -648,7 +652,7 @@ async fn start_control(
     if sb.whoami != o.whoami {
         return Err(OsdError::Store(format!("the store belongs to {}, not {}", sb.whoami, o.whoami)));
     }
-    let mon = MonSession::new(o.mons.clone(), seed, hostname()).of_cluster(Some(o.fsid));
+    let mon = MonSession::new(o.mons.clone(), seed, about::hostname()).of_cluster(Some(o.fsid));
     let core = Control::new(identity(s, sb.osd_fsid), mon, maps, sb, seed);
     let feed = core.feed();
     let answering = Rc::new(Answering::default());
@@ -669,6 +673,7 @@ async fn start_control(
         device_name: o.block.display().to_string(),
         ending: s.ending.clone(),
         reserver: s.reserver.clone(),
+        scrubs: s.scrubs.clone(),
         rotates: s.file.device_class() == "hdd",
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
@@ -725,55 +730,6 @@ fn listen(
         control.listens(ep);
     }
     Ok(())
-}
-
-fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "localhost".into(), |s| s.trim().to_owned())
-}
-
-fn first_line(path: &str, key: &str) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines()
-        .find_map(|l| l.strip_prefix(key).map(|v| v.trim_matches([' ', '\t', ':', '=', '"']).to_owned()))
-        .unwrap_or_default()
-}
-
-fn metadata(s: &Start) -> BTreeMap<String, String> {
-    let (o, a) = (&s.options, &s.addrs);
-    let text = |v: &AddrVec| format!("[{}]", v.to_string().trim_matches(['[', ']']));
-    let rotational = if s.file.device_class() == "hdd" { "1" } else { "0" };
-    let kb = |k: &str| first_line("/proc/meminfo", k).trim_end_matches(" kB").trim().to_owned();
-    let version = net::admin_socket::VERSION;
-    let pairs = [
-        ("arch", std::env::consts::ARCH.to_owned()),
-        ("back_addr", text(&a.cluster)),
-        ("front_addr", text(&a.public)),
-        ("hb_back_addr", text(&a.hb_back)),
-        ("hb_front_addr", text(&a.hb_front)),
-        ("ceph_release", "pacific".to_owned()),
-        ("ceph_version", format!("ceph version {version} (belemnite {}) pacific (stable)", env!("CARGO_PKG_VERSION"))),
-        ("ceph_version_short", version.to_owned()),
-        (PeerVersions::FIELDS[0], PeerVersions::OURS.oldest.to_string()),
-        (PeerVersions::FIELDS[1], PeerVersions::OURS.newest.to_string()),
-        ("cpu", first_line("/proc/cpuinfo", "model name")),
-        ("default_device_class", o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned())),
-        ("distro", first_line("/etc/os-release", "ID=")),
-        ("distro_description", first_line("/etc/os-release", "PRETTY_NAME=")),
-        ("distro_version", first_line("/etc/os-release", "VERSION_ID=")),
-        ("hostname", hostname()),
-        ("journal_rotational", rotational.to_owned()),
-        ("kernel_version", first_line("/proc/sys/kernel/osrelease", "")),
-        ("mem_swap_kb", kb("SwapTotal:")),
-        ("mem_total_kb", kb("MemTotal:")),
-        ("max_open_files", net::descriptors::limit().map_or_else(String::new, |n| n.to_string())),
-        ("os", "Linux".to_owned()),
-        ("osd_data", o.data_dir.display().to_string()),
-        ("osd_objectstore", "belemnite".to_owned()),
-        // The plugins whose bytes `ec` produces. The monitor checks this before it creates a pool.
-        ("erasure_code_plugins", "isa jerasure".to_owned()),
-        ("rotational", rotational.to_owned()),
-    ];
-    pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
 }
 
 #[cfg(test)]

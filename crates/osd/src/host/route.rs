@@ -11,6 +11,7 @@ use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use crate::core::shard::Ready;
 use auth::RotatingKeys;
+use base::counter::Section;
 use base::errno::Errno;
 use base::{Epoch, OsdId, PgId, SpgId};
 use cluster::OsdMap;
@@ -77,6 +78,10 @@ pub(crate) enum ToShard {
     Collect(bool),
     /// Queries for which operations are counted.
     Queries(Arc<Queries>),
+    /// Answer with the counters of this reactor and its histograms.
+    Counters(tokio::sync::oneshot::Sender<Counted>),
+    /// Write a checkpoint. The answer is the number of checkpoints so far.
+    Checkpoint(tokio::sync::oneshot::Sender<u64>),
     /// Answer with a part of an admin command.
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Result of a fetch.
@@ -107,6 +112,9 @@ pub(crate) enum ToShard {
     },
 }
 
+/// Counters of a reactor by section, and counts of its histograms.
+pub(crate) type Counted = (Vec<Section>, [Vec<u64>; 4]);
+
 /// Information that an admin command requests from every reactor.
 #[derive(Clone, Debug)]
 pub(crate) enum Inspect {
@@ -120,8 +128,6 @@ pub(crate) enum Inspect {
     Slow,
     /// Watches of clients.
     Watchers,
-    /// Counters.
-    Perf,
     /// Number of PGs led here, by state.
     States,
     /// One PG.
@@ -130,6 +136,14 @@ pub(crate) enum Inspect {
     Unfound(PgId),
     /// PGs of this reactor.
     Places,
+    /// Sizes of caches.
+    Caches,
+    /// Times of the next scrubs of PGs led here.
+    Scrubs,
+    /// Pools of the PGs here.
+    Pools,
+    /// True if this PG is led here; nothing if it is not here.
+    Leads(PgId),
 }
 
 /// Message to the control machine.

@@ -310,6 +310,7 @@ impl ShardHost {
                 let (mut stats, lec) = self.core.borrow_mut().stats(all, now, &*self.store.borrow());
                 stats.perf = self.meter.borrow_mut().take();
                 stats.commits = self.meter.borrow_mut().commits.take();
+                stats.counters = self.sections();
                 if self.index != 0 {
                     // All reactors share one device.
                     stats.statfs = Default::default();
@@ -321,6 +322,18 @@ impl ShardHost {
                 self.routes.control(ToControl::Stats(Box::new(stats), lec));
             }
             ToShard::Queries(q) => return self.meter.borrow_mut().set(q),
+            ToShard::Counters(tx) => {
+                let counted = (self.sections(), self.core.borrow().histograms());
+                // The requester may have gone.
+                let _ = tx.send(counted);
+                return;
+            }
+            ToShard::Checkpoint(tx) => {
+                let done = self.store.borrow().counters().checkpoints;
+                self.store.borrow_mut().request_checkpoint();
+                // The requester may have gone.
+                let _ = tx.send(done);
+            }
             ToShard::Inspect(what, tx) => {
                 let v = self.inspect(&what);
                 // The requester may have gone.

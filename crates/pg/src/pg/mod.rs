@@ -36,6 +36,7 @@ use crate::lease::LeaseView;
 use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
 use crate::log::PgLog;
 use crate::map::{MapView, PoolView};
+use crate::meter::Meter;
 use crate::moving::Late;
 use crate::object::ContextCache;
 use crate::pace::Pacer;
@@ -142,7 +143,8 @@ const TAG_BITS: u32 = 40;
 ///
 /// - **Construction**: [`Pg::create`] (on the monitor's request), [`Pg::load`] (from the store), [`Pg::promise`] (for
 ///   a split), [`Pg::arrive`] (for a move from another reactor). Then the parts shared by the PGs of a reactor:
-///   [`Pg::use_leases`], [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`]. Then the newest map.
+///   [`Pg::use_leases`], [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`],
+///   [`Pg::use_meter`]. Then the newest map.
 /// - **Inputs**: [`Pg::handle`] with an [`Event`], and a few that need an answer at once ([`Pg::born`],
 ///   [`Pg::withdraw`], [`Pg::mark_unfound_lost`]). They append [`Effect`]s.
 /// - **Time**: [`Pg::next_deadline`] says when [`Event::Tick`] is due. Nothing else depends on a clock; `now` comes
@@ -291,6 +293,7 @@ pub struct Pg {
     /// Number of the PG's reactor.
     reactor: usize,
     pacer: Rc<Pacer>,
+    meter: Rc<Meter>,
     /// Peer messages received while loading or creating.
     early_peers: Vec<(OsdId, Box<MPgPeer>)>,
     /// Primaries of older intervals that may still rely on leases of this OSD, or of a copy that reported it.
@@ -355,6 +358,7 @@ impl Pg {
             reserver: Counted::default(),
             reactor: 0,
             pacer: Rc::default(),
+            meter: Rc::default(),
             missing: BTreeMap::new(),
             keep_log: None,
             merging: false,
@@ -574,9 +578,26 @@ impl Pg {
         self.pacer = pacer;
     }
 
+    /// Sets the counters in which the reactor's PGs count.
+    pub fn use_meter(&mut self, meter: Rc<Meter>) {
+        self.meter = meter;
+    }
+
     /// Sets the scrub settings and slots.
     pub fn use_scrubs(&mut self, scrubs: Rc<Scrubs>) {
         self.scrubs = scrubs;
+    }
+
+    /// Number of objects whose state is in memory.
+    #[must_use]
+    pub fn cached_objects(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Number of submitted transactions that are not durable on all copies yet.
+    #[must_use]
+    pub fn uncommitted(&self) -> usize {
+        self.commits.len()
     }
 
     /// True if an operation waits for a lease to be renewed.

@@ -101,6 +101,19 @@ impl ScrubConfig {
         within(self.begin_hour, self.end_hour, hour) && within(self.begin_week_day, self.end_week_day, day)
     }
 
+    /// Time from which a PG is scrubbed, and from which hours and load are ignored; `jitter` as for [`ScrubConfig::due`].
+    #[must_use]
+    pub fn next(&self, h: &PgHistory, pool: PoolScrub, jitter: u64) -> (Utime, Option<Utime>) {
+        let or = |p: u32, d: f64| if p > 0 { f64::from(p) } else { d };
+        let (min, max) = (or(pool.min_interval, self.min_interval), or(pool.max_interval, self.max_interval));
+        let spread = 1.0 + self.randomize_ratio.max(0.0) * ((jitter % 1024) as f64 / 1024.0);
+        let after =
+            |t: Utime, s: f64| Utime { sec: (f64::from(t.sec) + s).min(f64::from(u32::MAX)) as u32, nsec: t.nsec };
+        let shallow = after(h.last_scrub_stamp, min * spread);
+        let deep = after(h.last_deep_scrub_stamp, or(pool.deep_interval, self.deep_interval));
+        (shallow.min(deep), (max > 0.0).then(|| after(h.last_scrub_stamp, max)))
+    }
+
     /// The scrub that is due for a PG, if any; `jitter` is the PG's own number for spreading.
     #[must_use]
     pub fn due(

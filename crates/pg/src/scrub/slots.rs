@@ -28,6 +28,12 @@ impl ScrubSlots {
         self.max.store(max, Ordering::Relaxed);
     }
 
+    /// Number of slots in use, and of all slots.
+    #[must_use]
+    pub fn figures(&self) -> (u32, u32) {
+        (self.used.load(Ordering::Relaxed), self.max.load(Ordering::Relaxed))
+    }
+
     /// Number of free slots.
     #[must_use]
     pub fn free(&self) -> u32 {

@@ -178,6 +178,7 @@ impl Shard {
         pg.use_leases(self.leases.clone());
         pg.use_reserver(self.reserver.clone(), self.reactor);
         pg.use_pacer(self.pacer.clone());
+        pg.use_meter(self.meter.clone());
         pg.use_scrubs(self.scrubs.clone());
     }
 

@@ -33,10 +33,7 @@ impl Shard {
         m.reqid = super::rights::own_reqid(s, m.reqid);
         self.counters.op += 1;
         let access = op_access(&m);
-        self.counters.op_r += u64::from(access.may_read());
-        self.counters.op_w += u64::from(access.may_write());
         let bytes = m.ops.iter().map(|o| o.indata.len()).sum::<usize>();
-        self.counters.op_in_bytes += bytes as u64;
         self.pacer.client(bytes, now.mono);
         if access.malformed {
             return self.refuse(s, &m, EINVAL);
@@ -85,6 +82,7 @@ impl Shard {
     }
 
     pub(super) fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
+        self.counters.delayed += 1;
         if let Some(closed) = self.parked.push(s, m) {
             let (name, socket) = (&closed.principal.name, closed.principal.socket);
             tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
@@ -200,7 +198,6 @@ impl Shard {
                 Effect::Close(s) => self.out.push_back(Output::Close(s)),
                 Effect::Reply(s, r) => {
                     let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
-                    self.counters.op_out_bytes += bytes as u64;
                     self.pacer.bytes(bytes);
                     self.out.push_back(Output::Reply(s, r));
                 }

@@ -93,19 +93,13 @@ pub struct Ready {
     pub last_epoch_clean: Epoch,
 }
 
-/// Counters of operations, for `perf dump`.
+/// Counters of operations before they reach a PG.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpCounters {
     /// Operations received.
     pub op: u64,
-    /// Operations that read.
-    pub op_r: u64,
-    /// Operations that write.
-    pub op_w: u64,
-    /// Bytes received.
-    pub op_in_bytes: u64,
-    /// Bytes sent.
-    pub op_out_bytes: u64,
+    /// Operations and messages of OSDs that waited for a map.
+    pub delayed: u64,
     /// Operations refused for lack of caps.
     pub op_denied: u64,
     /// Operations dropped because another OSD serves them.

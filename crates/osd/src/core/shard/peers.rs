@@ -38,6 +38,7 @@ impl Shard {
 
     /// Parks a message until the next map.
     pub(super) fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
+        self.counters.delayed += 1;
         let bytes = self.peers_parked_bytes + m.cost();
         if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
             self.peers_parked_bytes = bytes;

@@ -1,12 +1,15 @@
 //! State of a reactor that admin commands show.
 
 use super::{IN_TRANSIT, ShardHost};
+use crate::core::counters::{ADMISSION, MESSENGER, STORE, WORKER};
 use crate::host::route::Inspect;
 use crate::host::tracker;
+use base::counter::Section;
 use reactor::clock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use store::ObjectStore as _;
+use store::engine::Counters;
 
 impl ShardHost {
     pub(super) fn inspect(&self, what: &Inspect) -> Value {
@@ -45,40 +48,57 @@ impl ShardHost {
             Inspect::Watchers => core.pgs().flat_map(crate::host::dump::watchers).collect(),
             Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::pg),
             Inspect::Places => crate::host::dump::places(self.index, &core),
-            Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
-            Inspect::Perf => {
-                let (c, n, s) = (core.counters(), self.net.stats(), self.store.borrow().counters());
-                let fs = self.store.borrow().statfs();
-                let (sessions, queued) = self.peers().map_or((0, 0), |p| p.figures());
-                let (from_clients, from_osds) = (self.door.figures(), self.peers().map_or((0, 0), |p| p.verdicts()));
-                json!({
-                    "osd": {
-                        "op": c.op, "op_r": c.op_r, "op_w": c.op_w, "op_in_bytes": c.op_in_bytes,
-                        "op_out_bytes": c.op_out_bytes, "op_denied": c.op_denied, "op_misdirected": c.op_misdirected,
-                        "numpg": core.pg_count(),
-                        "stat_bytes": if self.index == 0 { fs.total } else { 0 },
-                        "stat_bytes_avail": if self.index == 0 { fs.available } else { 0 },
-                    },
-                    "messenger": {
-                        "connections": n.connections, "msg_recv_messages": n.messages_in,
-                        "msg_send_messages": n.messages_out, "msg_recv_bytes": n.bytes_in,
-                        "msg_send_bytes": n.bytes_out, "reads": n.reads, "writes": n.writes,
-                        "protocol_errors": n.protocol_errors, "auth_failures": n.auth_failures,
-                        "osd_sessions": sessions, "osd_queued_bytes": queued,
-                    },
-                    "admission": {
-                        "public_taken": from_clients.0, "public_refused": from_clients.1,
-                        "cluster_taken": from_osds.0, "cluster_refused": from_osds.1,
-                    },
-                    "store": {
-                        "txns": s.txns, "frames": s.frames, "log_bytes": s.log_bytes, "data_blocks": s.data_blocks,
-                        "data_writes": s.data_writes, "reads": s.reads, "flushes": s.flushes,
-                        "checkpoints": s.checkpoints, "page_blocks": s.page_blocks, "page_reads": s.page_reads,
-                        "evictions": s.evictions, "bad_pages": s.bad_pages, "bad_blocks": s.bad_blocks,
-                        "stalls": s.stalls, "cached_blocks": s.cached_blocks,
-                    },
-                })
+            Inspect::Caches => {
+                let contexts: usize = core.pgs().map(pg::Pg::cached_objects).sum();
+                json!({ "caches": { "object_ctx": contexts, "store_bytes": self.store.borrow().meta_memory() } })
             }
+            Inspect::Scrubs => core.pgs().filter_map(|p| crate::host::dump::scheduled_scrub(p, clock::now())).collect(),
+            Inspect::Pools => core.pgs().map(|p| json!(p.spg().pg.pool.0)).collect(),
+            Inspect::Leads(pg) => core.pg(*pg).map_or(Value::Null, |p| p.is_primary().into()),
+            Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
         }
     }
+
+    /// Counters of this reactor.
+    pub(super) fn sections(&self) -> Vec<Section> {
+        let (core, store) = (self.core.borrow(), self.store.borrow());
+        // All reactors share one device.
+        let space = (self.index == 0).then(|| {
+            let mut s = store.statfs();
+            s.available = s.available.saturating_sub(self.judged.limits.lacks(self.device.room()));
+            s
+        });
+        let n = self.net.stats();
+        let mut worker = Section::new(format!("AsyncMessenger::Worker-{}", self.index), WORKER);
+        worker.put("msgr_recv_messages", n.messages_in).put("msgr_send_messages", n.messages_out);
+        worker.put("msgr_recv_bytes", n.bytes_in).put("msgr_send_bytes", n.bytes_out);
+        worker.put("msgr_active_connections", n.connections);
+        let (sessions, queued) = self.peers().map_or((0, 0), |p| p.figures());
+        let mut messenger = Section::new("messenger", MESSENGER);
+        messenger.put("connections", n.connections);
+        messenger.put("msg_recv_messages", n.messages_in).put("msg_send_messages", n.messages_out);
+        messenger.put("msg_recv_bytes", n.bytes_in).put("msg_send_bytes", n.bytes_out);
+        messenger.put("reads", n.reads).put("writes", n.writes);
+        messenger.put("protocol_errors", n.protocol_errors).put("auth_failures", n.auth_failures);
+        messenger.put("osd_sessions", sessions).put("osd_queued_bytes", queued);
+        let (clients, osds) = (self.door.figures(), self.peers().map_or((0, 0), |p| p.verdicts()));
+        let mut admission = Section::new("admission", ADMISSION);
+        admission.put("public_taken", clients.0).put("public_refused", clients.1);
+        admission.put("cluster_taken", osds.0).put("cluster_refused", osds.1);
+        admission.put("heartbeat_taken", 0_u64).put("heartbeat_refused", 0_u64);
+        let commits = self.meter.borrow().commits.all();
+        vec![worker, admission, messenger, core.section(space), store_section(store.counters(), commits)]
+    }
+}
+
+/// The section of the object store; `commits` is the summed latency of sampled commits and their number.
+fn store_section(c: Counters, commits: (u64, u64)) -> Section {
+    let mut s = Section::new("store", STORE);
+    s.put("txns", c.txns).put("frames", c.frames).put("log_bytes", c.log_bytes);
+    s.put("data_blocks", c.data_blocks).put("data_writes", c.data_writes).put("reads", c.reads);
+    s.put("flushes", c.flushes).put("commit_latency", commits).put("checkpoints", c.checkpoints);
+    s.put("page_blocks", c.page_blocks).put("page_reads", c.page_reads).put("evictions", c.evictions);
+    s.put("bad_pages", c.bad_pages).put("bad_blocks", c.bad_blocks).put("stalls", c.stalls);
+    s.put("cached_blocks", c.cached_blocks);
+    s
 }

@@ -171,6 +171,11 @@ impl ShardHost {
             }
         }
         self.disk.flush_submissions();
+        let core = self.core.borrow();
+        if core.meter().has_answers() {
+            // The answers leave now.
+            core.meter().end_turn(clock::read().mono);
+        }
     }
 
     /// Passes completed I/O to the store, and its events to the PGs.

@@ -10,7 +10,7 @@
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
-use crate::exec::{Finished, OpAccess, Step, Stop, WatchEffects};
+use crate::exec::{Finished, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
@@ -33,23 +33,7 @@ use wire::msg::{MOsdOpReply, PeerFeatures};
 /// Stored forms of a transaction's log entries: nearly always one.
 pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
 
-/// Class of an operation in the perf counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pg) enum Kind {
-    Read,
-    Write,
-    Both,
-}
-
-impl Kind {
-    pub(in crate::pg) fn of(a: &OpAccess) -> Self {
-        match (a.may_read(), a.may_write()) {
-            (true, true) => Self::Both,
-            (_, true) => Self::Write,
-            _ => Self::Read,
-        }
-    }
-}
+pub(in crate::pg) use crate::meter::Class as Kind;
 
 /// Facts for the perf counters, taken when a reply leaves.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +73,8 @@ pub(in crate::pg) enum Action {
     WriteDurable {
         to: PeerId,
         seq: u64,
+        /// Time of its receipt.
+        received: Mono,
     },
     /// A part of a pushed object is durable here; acknowledge it.
     PushDurable {
@@ -480,23 +466,8 @@ impl Pg {
     }
 
     fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, now: Now, out: &mut Vec<Effect>) {
-        let c = &mut self.counters;
-        let ns = now.mono.since(t.received).as_nanos() as u64;
-        c.ops += 1;
-        c.latency_ns += ns;
-        match t.kind {
-            Kind::Read => {
-                c.ops_r += 1;
-                c.latency_r_ns += ns;
-            }
-            Kind::Write => {
-                c.ops_w += 1;
-                c.latency_w_ns += ns;
-            }
-            Kind::Both => c.ops_rw += 1,
-        }
-        c.bytes_r += t.read;
-        c.bytes_w += t.written;
+        self.counters.ops += 1;
+        self.meter.answered(t.kind, t.received, now.mono, t.read, t.written);
         out.push(Effect::Reply(session, reply));
     }
 
@@ -670,7 +641,7 @@ impl Pg {
             }
             Action::MemberReady(to) => self.tell_activated(to, store),
             Action::Rewound(to) => self.notify(to, now),
-            Action::WriteDurable { to, seq } => self.write_durable(to, seq),
+            Action::WriteDurable { to, seq, received } => self.write_durable(to, seq, now.mono.since(received)),
             Action::PushDurable { from, id, n, last, background, head } => {
                 self.push_durable(from, id, n, last, background, &head, now, store, out);
             }

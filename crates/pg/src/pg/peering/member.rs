@@ -23,14 +23,15 @@ use crate::pg::{Pg, State};
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
-use base::{Eversion, HObject, Now, SnapId};
+use base::{Eversion, HObject, Mono, Now, SnapId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::{ObjectStore, Oid, Op, ReadError};
 use wire::msg::PeerFeatures;
 
 impl Pg {
-    pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, write: Apply) {
+    pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, bytes: usize, write: Apply) {
         if !self.peers.member {
             return;
         }
@@ -52,6 +53,8 @@ impl Pg {
             return;
         }
         self.peers.next_write = seq.saturating_add(1);
+        self.meter.replication.writes.add(1);
+        self.meter.replication.write_bytes.add(bytes as u64);
         self.peers.apply.push_back(write);
     }
 
@@ -114,9 +117,9 @@ impl Pg {
             return Verdict::Done;
         };
         let done = match &mut front {
-            Apply::Write { seq, stable, trim, records, ops, .. } => {
+            Apply::Write { seq, stable, trim, records, ops, received, .. } => {
                 self.writes_stable(*stable);
-                self.apply_write(id, *seq, *trim, records, ops, store)
+                self.apply_write(id, (*seq, *received), *trim, records, ops, store)
             }
             Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
@@ -216,10 +219,11 @@ impl Pg {
         }
     }
 
+    /// Applies a write, given by its number and the time of its receipt.
     fn apply_write(
         &mut self,
         id: u64,
-        seq: u64,
+        (seq, received): (u64, Mono),
         trim: Option<base::Eversion>,
         records: &[bytes::Bytes],
         ops: &mut Vec<Op>,
@@ -276,7 +280,7 @@ impl Pg {
             }
         }
         let to = self.primary();
-        self.on_durable(Action::WriteDurable { to, seq });
+        self.on_durable(Action::WriteDurable { to, seq, received });
         if acts(Bug::ReplicaAcksBeforeDurable) {
             self.tell(to, &Body::WriteAck { seq });
         }
@@ -398,7 +402,8 @@ impl Pg {
         r
     }
 
-    pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64) {
+    pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64, took: Duration) {
+        self.meter.replication.durable(took);
         self.peers.durable_write = seq;
         if self.is_coded() {
             self.kept_safe(seq.min(self.peers.told_stable));

@@ -108,6 +108,8 @@ pub(in crate::pg) enum Apply {
         ops: Vec<Op>,
         #[allow(dead_code, reason = "it is counted")]
         room: Applying,
+        /// Time of its receipt.
+        received: Mono,
     },
     Push {
         from: PeerId,
@@ -322,13 +324,15 @@ impl Pg {
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
                 self.pacer.client(m.data.len(), now.mono);
                 let room = self.pacer.applies(m.body.len() + m.data.len());
-                self.take_write(from, first, seq, Apply::Write { seq, stable, trim, records, ops, room });
+                let write = Apply::Write { seq, stable, trim, records, ops, room, received: now.mono };
+                self.take_write(from, first, seq, m.data.len(), write);
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto } if from_primary && self.peers.member && upto > self.info.last_backfill => {
                 self.peers.apply.push_back(Apply::Backfilled(upto));
             }
             Body::Pull { head, need, urgent } if from_primary => {
+                self.meter.replication.pulls_in.add(1);
                 self.start_push(from, head, Some((need, urgent)), now, store, out);
             }
             Body::Scan { begin, end } if from_primary => {
@@ -338,8 +342,11 @@ impl Pg {
             Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
                 self.pacer.charge(Class::Recovery, m.data.len(), now.mono);
+                self.meter.replication.pushes_in.add(1);
+                self.meter.replication.push_bytes_in.add(m.data.len() as u64);
                 if leads {
                     self.counters.recovered_bytes += m.data.len() as u64;
+                    self.meter.replication.recovered_bytes.add(m.data.len() as u64);
                 }
                 self.take_push(from, id, n, last, background, head, ops);
             }

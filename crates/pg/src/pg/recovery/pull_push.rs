@@ -328,6 +328,7 @@ impl Pg {
             p.active = place.filter(|_| source.is_some());
             match source {
                 Some(o) => {
+                    self.meter.replication.pulls_out.add(1);
                     self.tell(o, &Body::Pull { head, need, urgent });
                 }
                 None => {
@@ -398,6 +399,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         self.counters.recovered_objects += 1;
+        self.meter.replication.recovered.add(1);
         self.peers.pulls.remove(head);
         self.peers.unfound.remove(head);
         self.peers.lost.from.remove(head);
@@ -548,6 +550,7 @@ impl Pg {
                 self.peers.pushes.remove(&id);
                 if job.need.is_none() {
                     self.counters.recovered_objects += 1;
+                    self.meter.replication.recovered.add(1);
                 }
                 // At once: the next plan on the object may write it, and that write must reach the member.
                 if let Some(m) = self.peers.members.get_mut(&to) {
@@ -587,6 +590,7 @@ impl Pg {
                         p.sent = true;
                     }
                 }
+                self.meter.replication.pushed(part.1.len(), job.need.is_none());
                 if job.need.is_none() {
                     self.counters.recovered_bytes += part.1.len() as u64;
                     self.counters.recovered_keys += std::mem::take(&mut job.keys);

@@ -218,10 +218,24 @@ impl Pg {
             &self.info.history,
             pool.scrub,
             now.wall,
-            u64::from(self.cfg.spg.pg.seed.wrapping_mul(0x9e37_79b1) >> 8) ^ self.cfg.spg.pg.pool.0 as u64,
+            self.jitter(),
             may(map_flags::NOSCRUB, pool_flags::NOSCRUB),
             may(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB),
         )
+    }
+
+    /// This PG's own number, which spreads the scrubs of a pool.
+    fn jitter(&self) -> u64 {
+        u64::from(self.cfg.spg.pg.seed.wrapping_mul(0x9e37_79b1) >> 8) ^ self.cfg.spg.pg.pool.0 as u64
+    }
+
+    /// Time of the next scrub, the time from which hours and load are ignored, and whether an operator asked for it.
+    /// `None` unless this copy leads the PG.
+    #[must_use]
+    pub fn next_scrub(&self) -> Option<(base::Utime, Option<base::Utime>, bool)> {
+        let pool = self.pool().filter(|_| self.is_primary())?;
+        let (at, deadline) = self.scrubs.config.borrow().next(&self.info.history, pool.scrub, self.jitter());
+        Some((at, deadline, self.scrub_wanted.is_some_and(|r| r.required)))
     }
 
     /// True if flags of the map or the pool forbid this scrub; a required one is never forbidden.
