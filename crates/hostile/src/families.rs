@@ -3,6 +3,7 @@
 mod auth;
 mod caps;
 mod class_inputs;
+mod counters;
 mod crush;
 mod frames;
 mod maps;
@@ -41,6 +42,7 @@ pub const ALL: &[Family] = &[
     auth::FAMILY,
     frames::FAMILY,
     class_inputs::FAMILY,
+    counters::FAMILY,
     store_records::FAMILY,
     store_pages::FAMILY,
     mon_sessions::FAMILY,

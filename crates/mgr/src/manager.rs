@@ -6,7 +6,7 @@
 use crate::balance::Balancer;
 use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
-use crate::stats::mds::MdsCounters;
+use crate::stats::counters::DaemonCounters;
 use crate::stats::{DaemonHealth, PgStats};
 use base::{EntityAddr, EntityKind, Epoch, Now, OsdId, Utime};
 use cluster::OsdMap;
@@ -41,18 +41,35 @@ pub struct Daemon<'a> {
 pub enum Reporter<'a> {
     /// An OSD.
     Osd(OsdId),
-    /// An MDS, by name and connection; counters are declared once per connection.
-    Mds(&'a str, u64),
+    /// An MDS, by name.
+    Mds(&'a str),
     /// A daemon of a service.
     Service(Daemon<'a>),
+}
+
+impl Reporter<'_> {
+    /// The name of its counters.
+    fn name(&self) -> String {
+        match self {
+            Self::Osd(o) => o.to_string(),
+            Self::Mds(n) => format!("mds.{n}"),
+            Self::Service(d) => d.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Daemon<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.service, self.name)
+    }
 }
 
 /// State of the manager role.
 pub struct Manager {
     /// Statistics of PGs, pools and OSDs.
     pub stats: PgStats,
-    /// Counters of MDS daemons.
-    pub mds: MdsCounters,
+    /// Counters of daemons.
+    pub counters: DaemonCounters,
     /// Daemons of services: gateways, mirrors, ….
     pub services: ServiceMap,
     /// The balancer.
@@ -74,7 +91,7 @@ impl Manager {
     pub fn new(now: Utime) -> Self {
         Self {
             stats: PgStats::default(),
-            mds: MdsCounters::default(),
+            counters: DaemonCounters::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
             balancer: Balancer::default(),
             queries: Queries::default(),
@@ -131,6 +148,7 @@ impl Manager {
             return false;
         }
         s.daemons.remove(d.name);
+        self.counters.remove(&d.to_string());
         if s.daemons.is_empty() {
             map.services.remove(d.service);
         }
@@ -153,8 +171,20 @@ impl Manager {
         }
     }
 
-    /// Handles a daemon's report.
-    pub fn report(&mut self, from: Reporter<'_>, m: &MMgrReport, now: Now) {
+    /// Handles a daemon's report on connection `conn`.
+    pub fn report(&mut self, from: Reporter<'_>, conn: u64, m: &MMgrReport, now: Now) {
+        let daemon = from.name();
+        // Others than registered daemons of a service would stay for ever.
+        let known = match from {
+            Reporter::Service(d) => {
+                let here = self.services.services.get(d.service).and_then(|s| s.daemons.get(d.name));
+                here.is_some_and(|x| x.gid == d.gid)
+            }
+            _ => true,
+        };
+        if known && let Err(e) = self.counters.report(&daemon, conn, m, now.mono) {
+            tracing::warn!("mgr: counters of {daemon} are not taken: {e}");
+        }
         match from {
             Reporter::Osd(osd) => {
                 self.stats.health.insert(osd, health(m));
@@ -163,10 +193,7 @@ impl Manager {
                     _ => self.queries.take_reports(&m.osd_perf_metric_reports),
                 }
             }
-            Reporter::Mds(name, conn) => {
-                if let Err(e) = self.mds.report(name, conn, m, now.mono) {
-                    tracing::warn!("mgr: counters of mds.{name}: {e}");
-                }
+            Reporter::Mds(name) => {
                 // The first rank reports each time, others never.
                 match &m.metric_report {
                     Some(MetricReport::Mds(r)) if !self.mds_queries.is_empty() => {
@@ -225,9 +252,15 @@ impl Manager {
         self.mds_counted.get(daemon).cloned()
     }
 
+    /// Forgets the counters of OSDs that do not exist.
+    pub fn keep_osds(&mut self, map: &OsdMap) {
+        let exists = |o: &str| o.parse().is_ok_and(|o| map.exists(OsdId(o)));
+        self.counters.keep(|n| n.strip_prefix("osd.").is_none_or(exists));
+    }
+
     /// Forgets MDS daemons for which `known` is false.
     pub fn keep_mds(&mut self, known: impl Fn(&str) -> bool) {
-        self.mds.keep(&known);
+        self.counters.keep(|n| n.strip_prefix("mds.").is_none_or(&known));
         self.mds_counted.retain(|n, _| known(n));
     }
 
@@ -291,10 +324,10 @@ mod tests {
         assert!(!m.open_service(Daemon { name: "b", ..d(3) }, addr, &long, &none, at(6)));
         let report =
             MMgrReport { task_status: Some([("s".to_owned(), "busy".to_owned())].into()), ..MMgrReport::default() };
-        m.report(Reporter::Service(d(2)), &report, Now::default());
-        m.report(Reporter::Service(Daemon { name: "z", ..d(1) }), &report, Now::default());
+        m.report(Reporter::Service(d(2)), 1, &report, Now::default());
+        m.report(Reporter::Service(Daemon { name: "z", ..d(1) }), 1, &report, Now::default());
         assert!(m.services.services["rgw"].daemons["a"].task_status.is_empty());
-        m.report(Reporter::Service(d(1)), &report, Now::default());
+        m.report(Reporter::Service(d(1)), 1, &report, Now::default());
         assert_eq!(m.services.services["rgw"].daemons["a"].task_status["s"], "busy");
         assert!(m.close_service(d(1), at(7)) && m.services.services.is_empty());
     }

@@ -102,7 +102,7 @@ fn names_labels_and_values_are_those_of_ceph_s_module() {
     let (mut c, admin) = cluster();
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
     c.ok(admin, &json!({ "prefix": "osd out", "ids": ["2"] }));
-    let text = mon::metrics::exposition(&c.core.state, c.now);
+    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
     let all = families(&text);
     let missing: Vec<_> = NAMES.iter().filter(|n| !all.contains_key(**n)).collect();
     assert!(missing.is_empty(), "{missing:?}");

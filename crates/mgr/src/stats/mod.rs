@@ -12,8 +12,8 @@
 //!     without a look at each PG.
 
 pub mod autoscale;
+pub mod counters;
 mod index;
-pub mod mds;
 mod pgs;
 mod progress;
 mod rate;
@@ -360,6 +360,11 @@ impl PgStats {
     #[must_use]
     pub fn pg(&self, id: PgId) -> Option<&PgStat> {
         self.pgs.get(&id)
+    }
+
+    /// PGs whose acting primary is this OSD.
+    pub fn pgs_led_by(&self, o: OsdId) -> impl Iterator<Item = PgId> {
+        self.index.of_primary(o)
     }
 
     /// Statistics of all OSDs that have reported.

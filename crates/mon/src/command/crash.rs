@@ -11,12 +11,21 @@ use crate::core::cluster_state::{ClusterState, CommandOutcome};
 use base::{Now, Utime, errno};
 use bytes::Bytes;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
     cmd("crash ls", "mgr", "r", cf::MGR, |c| ls(c, false), "list crashes"),
     cmd("crash ls-new", "mgr", "r", cf::MGR, |c| ls(c, true), "list crashes that are not archived"),
     cmd("crash stat", "mgr", "r", cf::MGR, stat, "count crashes"),
+    cmd(
+        "crash json_report hours:String",
+        "mgr",
+        "r",
+        cf::MGR,
+        json_report,
+        "count the crashes of so many hours by program",
+    ),
     cmd("crash info id:String", "mgr", "r", cf::MGR, info, "show a crash"),
     cmd("crash post", "mgr", "rw", cf::MGR, post, "add a crash, given as input in JSON"),
     cmd("crash rm id:String", "mgr", "rw", cf::MGR, rm, "remove a crash"),
@@ -123,6 +132,23 @@ fn ls(c: &mut Ctx<'_>, new: bool) -> Res<CommandOutcome> {
         t.render().lines().map(|l| format!("{l}  \n")).collect()
     };
     c.tree("crashes", tree).written(J::compact).line().text(text)
+}
+
+/// The number of crashes in the last hours by the name of the process.
+fn json_report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let hours = c.args.str("hours")?;
+    let Ok(hours) = hours.trim().parse::<u64>() else {
+        return invalid(format!("hours argument must be a whole number, not '{hours}'"));
+    };
+    let secs = u64::from(c.now.wall.sec).saturating_sub(hours.saturating_mul(3600));
+    let since = zulu(Utime { sec: u32::try_from(secs).unwrap_or(0), nsec: c.now.wall.nsec });
+    let mut by: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, _) in all(c.state).into_iter().filter(|(_, x)| x.stamp >= since) {
+        let report = report(c.state, id).unwrap_or_default();
+        let name = report.get("process_name").and_then(Value::as_str).filter(|n| !n.is_empty()).unwrap_or("unknown");
+        *by.entry(name.to_owned()).or_default() += 1;
+    }
+    plain(format!("{}\n", serde_json::json!(by)))
 }
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

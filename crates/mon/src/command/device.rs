@@ -1,7 +1,6 @@
 //! Devices that daemons report in their metadata: their ids, their hosts and paths, and the daemons that use them.
 //!
-//! Device health and life expectancy are not monitored, so the commands report neither. Only Ceph's daemons report
-//! device ids; those of this program do not.
+//! Device health and life expectancy are not monitored, so the commands report neither.
 
 use super::json::J;
 use super::text::{Left, Right, Table};

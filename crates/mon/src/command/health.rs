@@ -14,6 +14,7 @@ mod fs_checks;
 mod osd_checks;
 mod pg_checks;
 mod scrub_checks;
+mod size_checks;
 mod store_checks;
 
 pub(super) use pg_checks::share as pg_share;

@@ -3,7 +3,7 @@
 
 use super::args::parse_osd;
 use super::osd_show::flag_names;
-use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, refuse};
+use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use base::{OsdId, errno};
 use cluster::osdmap::{map_flag, osd_state};
@@ -98,6 +98,28 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "let OSDs be marked out",
     ),
 ];
+
+/// Commands about the autoscaler of all pools; they change the flag `noautoscale`.
+pub(super) const AUTOSCALE: &[Cmd] = &[
+    cmd("osd pool get noautoscale", "osd", "r", 0, autoscale_is, "show whether the autoscaler is off for all pools"),
+    cmd("osd pool set noautoscale", "osd", "rw", 0, |c| autoscale(c, false), "switch the autoscaler off for all pools"),
+    cmd("osd pool unset noautoscale", "osd", "rw", 0, |c| autoscale(c, true), "switch the autoscaler on again"),
+];
+
+fn autoscale_is(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let off = c.map().flags & map_flag::NOAUTOSCALE != 0;
+    plain(format!("noautoscale is {}\n", if off { "on" } else { "off" }))
+}
+
+fn autoscale(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
+    let off = c.map().flags & map_flag::NOAUTOSCALE != 0;
+    if off != on {
+        return plain(format!("noautoscale is already {}!\n", if on { "unset" } else { "set" }));
+    }
+    change(c, "noautoscale", !on)?;
+    let (flag, all) = if on { ("unset", "on") } else { ("set", "off") };
+    committed(format!("noautoscale is {flag}, all pools now have autoscale {all}"))
+}
 
 /// Flags that users may change.
 const SETTABLE: [(&str, u32); 13] = [

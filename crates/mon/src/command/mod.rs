@@ -72,6 +72,7 @@ mod scrub;
 mod secret;
 pub(crate) mod status;
 mod tell;
+mod tell_mgr;
 pub(crate) mod versions;
 
 pub use cluster::{option_table, units};
@@ -307,6 +308,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_misc::COMMANDS,
     reweight::COMMANDS,
     hold::COMMANDS,
+    hold::AUTOSCALE,
     profile::COMMANDS,
     crush_show::COMMANDS,
     crush_edit::COMMANDS,
@@ -335,6 +337,7 @@ const TABLES: &[&[Cmd]] = &[
     device::COMMANDS,
     rbd::COMMANDS,
     tell::COMMANDS,
+    tell_mgr::COMMANDS,
 ];
 
 fn registry() -> &'static Registry {

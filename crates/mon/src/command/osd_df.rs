@@ -351,6 +351,10 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         ("RD DATA", Right, Right),
         ("STATE", Left, Left),
     ]);
+    let rate = |o: OsdId, path: &str, base: f64| match c.state.mgr.counters.rate(&o.to_string(), path) {
+        Some(n) if map.is_up(o) => five(n, base),
+        _ => "-".to_owned(),
+    };
     for o in map.osds().filter(|o| only.as_ref().is_none_or(|s| s.contains(&o.0))) {
         let host = c.state.osd_metadata.get(&o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
         let s = c.state.mgr.stats.osd(o);
@@ -359,11 +363,10 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             host,
             five(unsigned(s.map_or(0, |s| s.kb_used)) << 10, 1024.0),
             five(unsigned(s.map_or(0, |s| s.kb_avail)) << 10, 1024.0),
-            // Rates are known by pool and PG, not by OSD.
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            "-".into(),
+            rate(o, "osd.op_w", 1000.0),
+            rate(o, "osd.op_in_bytes", 1024.0),
+            rate(o, "osd.op_r", 1000.0),
+            rate(o, "osd.op_out_bytes", 1024.0),
             super::osd_show::state_names(map.state(o)).join(","),
         ]);
     }

@@ -77,7 +77,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "set the usage that raises a warning",
     ),
     cmd(
-        "osd require-osd-release release:Choices(luminous|mimic|nautilus|octopus|pacific) yes_i_really_mean_it:Bool?",
+        "osd require-osd-release release:Choices(luminous|mimic|nautilus|octopus|pacific|quincy|reef|squid|tentacle) yes_i_really_mean_it:Bool?",
         "osd",
         "rw",
         0,
@@ -386,9 +386,18 @@ fn ratio(c: &mut Ctx<'_>, which: &str) -> Res<CommandOutcome> {
 
 fn require_release(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let name = c.args.str("release")?;
-    let Some(r) = release::from_name(&name).filter(|r| *r <= release::PACIFIC) else {
+    let Some(r) = release::from_name(&name) else {
         return invalid(format!("unrecognized release {name}"));
     };
+    if r > release::PACIFIC {
+        // Maps and OSDs have the features of Pacific.
+        let text = format!(
+            "not all up OSDs have CEPH_FEATURE_SERVER_{} feature: OSDs of this program have those of pacific, so \
+             'osd require-osd-release pacific' is the newest",
+            name.to_uppercase()
+        );
+        return refuse(errno::EPERM, text);
+    }
     let have = c.map().require_osd_release;
     if r == have {
         return done("");

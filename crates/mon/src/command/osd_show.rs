@@ -819,19 +819,39 @@ fn utilization(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn numa_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    use super::text::{Column, Table, objects};
-    type Row = (OsdId, String);
+    use super::text::{Column, Table};
+    type Row = (OsdId, String, [Option<String>; 4]);
+    fn word(r: &Row, i: usize) -> String {
+        r.2.get(i).cloned().flatten().unwrap_or_else(|| "-".to_owned())
+    }
+    const KEYS: [&str; 4] = ["network_numa_node", "objectstore_numa_node", "numa_node", "numa_node_cpus"];
     const COLUMNS: &[Column<Row>] = &[
-        Column::number("OSD", |r: &Row| r.0.0.to_string()).field("osd", |r| r.0.0.into()),
-        Column::left("HOST", |r: &Row| r.1.clone()).field("host", |r| (&r.1).into()),
-        Column::right("NETWORK", |_| "-".into()),
-        Column::right("STORAGE", |_| "-".into()),
-        Column::right("AFFINITY", |_| "-".into()),
-        Column::left("CPUS", |_| "-".into()),
+        Column::number("OSD", |r: &Row| r.0.0.to_string()),
+        Column::left("HOST", |r: &Row| r.1.clone()),
+        Column::right("NETWORK", |r: &Row| word(r, 0)),
+        Column::right("STORAGE", |r: &Row| word(r, 1)),
+        Column::right("AFFINITY", |r: &Row| word(r, 2)),
+        Column::left("CPUS", |r: &Row| word(r, 3)),
     ];
-    let host = |o: &OsdId| c.state.osd_metadata.get(o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
-    let rows: Vec<Row> = c.state.osdmap.osds().map(|o| (o, host(&o))).collect();
-    c.tree("numa", || objects(COLUMNS, &rows)).text(|| Table::of(COLUMNS, &rows).render())
+    let row = |o: OsdId| {
+        let of = |k: &str| c.state.osd_metadata.get(&o).and_then(|m| m.get(k)).cloned().filter(|v| !v.is_empty());
+        (o, of("hostname").unwrap_or_default(), KEYS.map(of))
+    };
+    let rows: Vec<Row> = c.state.osdmap.osds().map(row).collect();
+    let tree = || {
+        let one = |r: &Row| {
+            let mut j = obj! { "osd": r.0.0, "host": &r.1 };
+            for (key, value) in KEYS.iter().zip(&r.2) {
+                if let Some(v) = value {
+                    let n = v.parse::<i64>().ok().filter(|_| *key != "numa_node_cpus");
+                    j.put(*key, n.map_or_else(|| J::from(v.as_str()), J::from));
+                }
+            }
+            j
+        };
+        rows.iter().map(one).collect::<J>()
+    };
+    c.tree("numa", tree).text(|| Table::of(COLUMNS, &rows).render())
 }
 
 fn min_compat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -3,8 +3,8 @@
 //! The host carries them out with a client of the cluster (`mgr::host::images`); this file does the part that needs
 //! no client. Work that needs all of librbd is refused; the operator runs the `rbd` command for it.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
-use crate::core::cluster_state::{CommandOutcome, HostJob};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey, HostJob};
 use base::{errno, errno::Errno};
 use std::collections::BTreeMap;
 
@@ -15,8 +15,10 @@ const DEFAULT_POOL: &str = "rbd";
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
-    cmd("progress", "mgr", "r", cf::MGR, host, "show background work in progress"),
-    cmd("progress json", "mgr", "r", cf::MGR, host, "show background work in progress as JSON"),
+    cmd("progress", "mgr", "r", cf::MGR, progress, "show background work in progress"),
+    cmd("progress json", "mgr", "r", cf::MGR, progress, "show background work in progress as JSON"),
+    cmd("progress on", "mgr", "rw", cf::MGR, |c| switch(c, true), "show progress of recovery and background work"),
+    cmd("progress off", "mgr", "rw", cf::MGR, |c| switch(c, false), "show no progress"),
     cmd("progress clear", "mgr", "rw", cf::MGR, host, "clear the list of background work"),
     cmd("rbd task list task_id:String?", "mgr", "r", cf::MGR, host, "list background image tasks"),
     cmd("rbd task cancel task_id:String", "mgr", "r", cf::MGR, host, "cancel a background task"),
@@ -126,6 +128,33 @@ pub(super) const COMMANDS: &[Cmd] = &[
 pub(super) fn host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let args = c.args.texts();
     Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
+}
+
+/// Option of the module `progress`.
+const PROGRESS: &str = "mgr/progress/enabled";
+
+/// True unless an operator has switched the display of progress off.
+pub(super) fn shows_progress(state: &ClusterState) -> bool {
+    let key = ConfigKey { who: "mgr".into(), name: PROGRESS.into() };
+    !state.config.values.get(&key).is_some_and(|v| matches!(v.as_str(), "false" | "False" | "0"))
+}
+
+fn progress(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if shows_progress(c.state) {
+        return host(c);
+    }
+    let json = c.prefix == "progress json";
+    plain(if json { "{\n    \"completed\": [],\n    \"events\": []\n}\n" } else { "Nothing in progress\n" })
+}
+
+fn switch(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
+    let word = if on { "enabled" } else { "disabled" };
+    if shows_progress(c.state) == on {
+        return plain(format!("progress already {word}!\n"));
+    }
+    let key = ConfigKey { who: "mgr".into(), name: PROGRESS.into() };
+    c.pending.config.insert(key, Some(if on { "true" } else { "false" }.to_owned()));
+    committed(format!("progress {word}"))
 }
 
 /// Checks the image specification and the sender's right to the pool, then hands the command to the host.

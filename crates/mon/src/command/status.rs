@@ -100,7 +100,7 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
     writeln!(s, " \n  data:")?;
     write_data(c, s)?;
     write_io(c, s)?;
-    if let Some(e) = c.state.mgr.stats.recovery() {
+    if let Some(e) = c.state.mgr.stats.recovery().filter(|_| super::rbd::shows_progress(c.state)) {
         writeln!(s, " \n  progress:\n    {}", e.text(c.now.wall))?;
     }
     writeln!(s, " ")
@@ -335,7 +335,7 @@ pub(super) fn servicemap_tree(c: &Ctx<'_>) -> J {
 
 fn progress_tree(c: &Ctx<'_>) -> J {
     let mut j = J::object();
-    if let Some(e) = c.state.mgr.stats.recovery() {
+    if let Some(e) = c.state.mgr.stats.recovery().filter(|_| super::rbd::shows_progress(c.state)) {
         // There is one event at a time; its start time names it.
         let event = obj! { "message": e.text(c.now.wall), "progress": e.progress(), "add_to_ceph_s": true };
         j.put(format!("recovery-{}", e.started.sec), event);

@@ -188,7 +188,7 @@ impl MonCore {
     }
 
     /// Runs a read-only command from the admin socket and returns its output.
-    pub fn local_command(&mut self, prefix: &str) -> Bytes {
+    pub fn local_command(&mut self, prefix: &str, args: &serde_json::Map<String, serde_json::Value>) -> Bytes {
         let name = base::AuthName { kind: base::EntityKind::MON, id: self.state.mon_name.clone() };
         let nobody = auth::Principal::nobody(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
         let principal = Principal { who: auth::Principal { name, ..nobody }, access: Access::all() };
@@ -200,8 +200,11 @@ impl MonCore {
             role: if prefix == "quorum_status" { Role::Mon } else { Role::Tell },
             by: None,
         };
-        let cmd = serde_json::json!({ "prefix": prefix, "format": "json-pretty" }).to_string();
-        self.read_command(&info, &[cmd])
+        let mut cmd = args.clone();
+        cmd.retain(|_, v| !v.is_null());
+        cmd.insert("prefix".to_owned(), prefix.into());
+        cmd.insert("format".to_owned(), "json-pretty".into());
+        self.read_command(&info, &[serde_json::Value::Object(cmd).to_string()])
     }
 
     /// Output of a read-only command; empty if it failed.

@@ -192,6 +192,7 @@ impl MonCore {
             }
             let old = std::mem::replace(&mut self.state.osdmap, m.map);
             self.state.mgr.stats.sync(&self.state.osdmap, self.now);
+            self.state.mgr.keep_osds(&self.state.osdmap);
             self.after_map_change(&old, &m.inc);
         }
         if done.oldest != self.state.history.oldest {

@@ -177,13 +177,13 @@ impl MonCore {
         let service = s.service_daemon();
         let from = match (s.osd(), &service) {
             (Some(osd), _) => Reporter::Osd(osd),
-            _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id, c),
+            _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id),
             (None, Some((service, name))) => {
                 Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id })
             }
             (None, None) => return,
         };
-        self.state.mgr.report(from, m, self.now);
+        self.state.mgr.report(from, c, m, self.now);
     }
 
     fn pg_stats(&mut self, c: ConnKey, m: &MPgStats) {

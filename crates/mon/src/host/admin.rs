@@ -1,16 +1,17 @@
 //! The monitor's answers on its admin socket.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use base::errno;
-use net::Net;
 use net::admin_config::{self, Done};
 use net::admin_socket::{self, AdminSocket, Answer, Arg, Command, Handler, to_pretty};
+use net::{Net, perf};
 use serde_json::{Map, Value, json};
 
 use super::bridge::Bridge;
+use super::counters;
 use crate::core::options::MonOptions;
 
 const fn string(name: &'static str) -> Arg {
@@ -18,7 +19,6 @@ const fn string(name: &'static str) -> Arg {
 }
 
 const COMMANDS: &[Command] = &[
-    Command { prefix: "perf dump", args: &[], help: "dump perfcounters value" },
     Command { prefix: "git_version", args: &[], help: "get git sha1" },
     Command { prefix: "log flush", args: &[], help: "flush log entries to log file" },
     Command { prefix: "log dump", args: &[], help: "dump recent log entries to log file" },
@@ -28,11 +28,29 @@ const COMMANDS: &[Command] = &[
     Command { prefix: "dump_ops_in_flight", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "ops", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "dump_historic_ops", args: &[], help: "show recent ops" },
+    Command {
+        prefix: "dump_osd_network",
+        args: &[Arg { name: "value", kind: "CephInt", optional: true, many: false }],
+        help: "show the slow heartbeats between OSDs",
+    },
+    Command { prefix: "mgr_status", args: &[], help: "show the state of the manager role" },
     Command { prefix: "mon_status", args: &[], help: "report status of monitors" },
     Command { prefix: "quorum_status", args: &[], help: "report status of monitor quorum" },
     Command { prefix: "sessions", args: &[], help: "list existing sessions" },
     Command { prefix: "state export", args: &[string("file")], help: "write the monitors' state to a new file" },
 ];
+
+/// Paths of the admin socket: that of the monitor, and with the manager role also the one where tools look for a
+/// manager's, if the name of the file tells the kind of daemon.
+pub(super) fn paths(mon: &Path, manager: bool) -> Vec<PathBuf> {
+    let name = mon.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let other = name.replacen("mon.", "mgr.", 1);
+    let mut all = vec![mon.to_owned()];
+    if manager && other != name {
+        all.push(mon.with_file_name(other));
+    }
+    all
+}
 
 pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<AdminSocket> {
     let handler: Handler = Rc::new(move |prefix, args| {
@@ -43,7 +61,7 @@ pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<Adm
         let answer = answer(&bridge, &net, &prefix, &args);
         Box::pin(std::future::ready(answer))
     });
-    admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
+    admin_socket::serve(path, &[COMMANDS, perf::COMMANDS, admin_config::COMMANDS], handler)
 }
 
 /// The answer to a command about the options of this process; `None` for other commands. Changes are already in
@@ -76,7 +94,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
     }
     let refuse = |why: &str| Err((errno::EOPNOTSUPP, why.to_owned()));
     let v = match prefix {
-        "perf dump" => perf_dump(bridge, net),
+        p if perf::COMMANDS.iter().any(|c| c.prefix == p) => perf::answer(&counters::sections(bridge, net), p, args),
         "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
         // Log lines go to standard error without a buffer, so there is nothing to flush.
         "log flush" => json!({}),
@@ -86,7 +104,9 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         "dump_mempools" => return refuse("memory is not accounted by pools"),
         "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops.in_flight(reactor::clock::read()),
         "dump_historic_ops" => bridge.core.borrow().ops.historic(reactor::clock::read()),
-        "mon_status" | "quorum_status" | "sessions" => return command(bridge, prefix),
+        "mon_status" | "quorum_status" | "sessions" | "mgr_status" | "dump_osd_network" => {
+            return command(bridge, prefix, args);
+        }
         other => return Err((errno::EINVAL, format!("unknown command '{other}'"))),
     };
     Ok(to_pretty(&v))
@@ -101,68 +121,8 @@ async fn export(bridge: &Bridge, args: &Map<String, Value>) -> Answer {
 }
 
 /// Runs a monitor command with the rights of the machine's administrator.
-fn command(bridge: &Bridge, prefix: &str) -> Answer {
-    let out = bridge.core.borrow_mut().local_command(prefix);
+fn command(bridge: &Bridge, prefix: &str, args: &Map<String, Value>) -> Answer {
+    let out = bridge.core.borrow_mut().local_command(prefix, args);
     let text = String::from_utf8_lossy(&out).into_owned();
     if text.is_empty() { Err((errno::EOPNOTSUPP, format!("'{prefix}' gave no answer"))) } else { Ok(text) }
-}
-
-fn perf_dump(bridge: &Bridge, net: &Net) -> Value {
-    let core = bridge.core.borrow();
-    let s = &core.state;
-    let map = &s.osdmap;
-    let (osds, up, inn) = map.osd_counts();
-    let stat = s.mgr.stats.osd_sum();
-    let states = s.mgr.stats.states(map);
-    let with = |bits: u64| states.iter().filter(|(st, _)| *st & bits == bits).map(|(_, n)| *n).sum::<i64>();
-    let sum = &s.mgr.stats.sum().stats.sum;
-    let n = net.stats();
-    let c = bridge.counters();
-    let (commits, commit_ns) = core.commit_latency();
-    let seconds = commit_ns as f64 / 1e9;
-    json!({
-        "AsyncMessenger::Worker-0": {
-            "msgr_recv_messages": n.messages_in,
-            "msgr_send_messages": n.messages_out,
-            "msgr_recv_bytes": n.bytes_in,
-            "msgr_send_bytes": n.bytes_out,
-            "msgr_created_connections": c.sessions_opened.get(),
-            "msgr_active_connections": n.connections,
-        },
-        "cluster": {
-            "num_mon": s.monmap.mons.len(),
-            "num_mon_quorum": s.quorum().len(),
-            "num_osd": osds,
-            "num_osd_up": up,
-            "num_osd_in": inn,
-            "osd_epoch": map.epoch.0,
-            "osd_bytes": stat.statfs.total,
-            "osd_bytes_used": stat.statfs.total - stat.statfs.available,
-            "osd_bytes_avail": stat.statfs.available,
-            "num_pool": map.pools.len(),
-            "num_pg": s.mgr.stats.num_pg(map),
-            "num_pg_active_clean": with(wire::types::pg_state::ACTIVE | wire::types::pg_state::CLEAN),
-            "num_pg_active": with(wire::types::pg_state::ACTIVE),
-            "num_pg_peering": with(wire::types::pg_state::PEERING),
-            "num_object": sum.num_objects,
-            "num_object_degraded": sum.num_objects_degraded,
-            "num_object_misplaced": sum.num_objects_misplaced,
-            "num_object_unfound": sum.num_objects_unfound,
-            "num_bytes": sum.num_bytes,
-        },
-        "mon": {
-            "num_sessions": core.session_count(),
-            "session_add": c.sessions_opened.get(),
-            "session_rm": c.sessions_closed.get(),
-        },
-        "paxos": {
-            "begin": c.commits.get(),
-            "commit": commits,
-            "commit_latency": {
-                "avgcount": commits,
-                "sum": seconds,
-                "avgtime": if commits == 0 { 0.0 } else { seconds / commits as f64 },
-            },
-        },
-    })
 }

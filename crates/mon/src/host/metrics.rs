@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Mono;
+use net::Net;
 use reactor::clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::bridge::Bridge;
+use super::counters;
 use crate::command::config::mgr_options;
 use crate::core::MonCore;
 use crate::core::mgr::METRICS as MODULE;
@@ -40,14 +42,17 @@ const FRESH: Duration = Duration::from_secs(1);
 struct Cache(RefCell<Option<(Mono, Rc<str>)>>);
 
 impl Cache {
-    fn text(&self, core: &RefCell<MonCore>) -> Rc<str> {
+    fn text(&self, bridge: &Bridge, net: &Net) -> Rc<str> {
         let now = clock::read();
         if let Some((at, text)) = &*self.0.borrow()
             && now.mono.since(*at) < FRESH
         {
             return Rc::clone(text);
         }
-        let text: Rc<str> = crate::metrics::exposition(&core.borrow().state, now).into();
+        let text: Rc<str> = {
+            let own = counters::sections(bridge, net);
+            crate::metrics::exposition(&bridge.core.borrow().state, &own, now).into()
+        };
         *self.0.borrow_mut() = Some((now.mono, Rc::clone(&text)));
         text
     }
@@ -72,7 +77,7 @@ fn uri(at: SocketAddr, own: IpAddr) -> String {
 }
 
 /// Serves while the monitor runs; `own` is the monitor's address.
-pub(super) async fn run(bridge: Rc<Bridge>, own: IpAddr) {
+pub(super) async fn run(bridge: Rc<Bridge>, net: Net, own: IpAddr) {
     let cache = Rc::new(Cache::default());
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listener: Option<TcpListener> = None;
@@ -99,11 +104,11 @@ pub(super) async fn run(bridge: Rc<Bridge>, own: IpAddr) {
             peer = next(listener.as_ref()) => {
                 // A peer beyond the bound is sent away at once.
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-                let (bridge, cache) = (Rc::clone(&bridge), Rc::clone(&cache));
+                let (bridge, net, cache) = (Rc::clone(&bridge), net.clone(), Rc::clone(&cache));
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
                     // A client that is slow or gone concerns nobody else.
-                    let _ = tokio::time::timeout(TIME, answer(peer, &bridge, &cache)).await;
+                    let _ = tokio::time::timeout(TIME, answer(peer, &bridge, &net, &cache)).await;
                 });
             }
         }
@@ -138,7 +143,7 @@ fn path_of(request: &[u8]) -> Result<Option<String>, &'static str> {
 }
 
 /// Reads a request and answers it.
-async fn answer(mut s: TcpStream, bridge: &Bridge, cache: &Cache) -> std::io::Result<()> {
+async fn answer(mut s: TcpStream, bridge: &Bridge, net: &Net, cache: &Cache) -> std::io::Result<()> {
     let mut request = Vec::new();
     let path = loop {
         let mut part = [0; 1024];
@@ -152,7 +157,7 @@ async fn answer(mut s: TcpStream, bridge: &Bridge, cache: &Cache) -> std::io::Re
         }
     };
     let (status, kind, body): (&str, &str, Rc<str>) = match path.as_deref().map(|p| p.split('?').next().unwrap_or(p)) {
-        Ok("/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", cache.text(&bridge.core)),
+        Ok("/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", cache.text(bridge, net)),
         Ok("/") => ("200 OK", "text/html; charset=utf-8", HOME.into()),
         Ok(_) => ("404 Not Found", "text/plain; charset=utf-8", "not found\n".into()),
         Err(status) => (status, "text/plain; charset=utf-8", format!("{status}\n").into()),

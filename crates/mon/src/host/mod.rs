@@ -5,6 +5,7 @@ pub mod advance;
 pub mod archive;
 mod backup;
 mod bridge;
+mod counters;
 mod facts;
 mod front_admin;
 mod manager;
@@ -326,13 +327,11 @@ async fn serve(
     };
     let mon = endpoint(EntityKind::MON, 0, AddrVec(vec![public]));
     listen(&mon, bind).await?;
-    let _admin = match &o.admin_socket {
-        Some(p) => Some(
-            admin::serve(Rc::clone(&bridge), net.clone(), p)
-                .map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?,
-        ),
-        None => None,
-    };
+    let mut admin = Vec::new();
+    for p in o.admin_socket.iter().flat_map(|p| admin::paths(p, !core.borrow().state.options.external_mgr)) {
+        let served = admin::serve(Rc::clone(&bridge), net.clone(), &p);
+        admin.push(served.map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?);
+    }
     let method = if cephx { Method::CEPHX } else { Method::NONE };
     tracing::info!(
         "mon.{} serves {} ({}); epoch {}",
@@ -345,7 +344,7 @@ async fn serve(
     let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
     let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
     let mut backups = std::pin::pin!(backups);
-    let mut metrics = std::pin::pin!(metrics::run(Rc::clone(&bridge), bind.ip()));
+    let mut metrics = std::pin::pin!(metrics::run(Rc::clone(&bridge), net.clone(), bind.ip()));
     let mut membership = standing.as_ref().map(|s| s.changes());
     let mut peers = None;
     let care = match &o.etcd {

@@ -3,10 +3,12 @@
 //! [`exposition`] reads the state and writes text; `host::metrics` serves it. A family without a source here is left
 //! out, so an expression that uses it finds nothing instead of zero.
 
+mod daemons;
 mod text;
 
 use crate::command::{self, Severity};
 use crate::core::cluster_state::ClusterState;
+use base::counter::Section;
 use base::{Now, OsdId, PoolId};
 use cluster::osdmap::map_flag;
 use cluster::pool::kind;
@@ -63,9 +65,10 @@ const FLAGS: u32 = map_flag::NOUP
     | map_flag::NOSCRUB
     | map_flag::NODEEP_SCRUB;
 
-/// All metrics, as text. The work is proportional to PGs, pools and OSDs.
+/// All metrics, as text; `own` are the counters of this monitor. The work is proportional to PGs, pools, and daemons with
+/// their counters.
 #[must_use]
-pub fn exposition(state: &ClusterState, now: Now) -> String {
+pub fn exposition(state: &ClusterState, own: &[Section], now: Now) -> String {
     let mut t = Text::default();
     health(&mut t, state, now);
     monitors(&mut t, state);
@@ -75,6 +78,7 @@ pub fn exposition(state: &ClusterState, now: Now) -> String {
     pools(&mut t, state);
     pgs(&mut t, state);
     services(&mut t, state);
+    daemons::counters(&mut t, state, own);
     t.finish()
 }
 

@@ -1,5 +1,6 @@
 //! The text format of Prometheus' exposition (version 0.0.4).
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The type of a family.
@@ -25,19 +26,33 @@ impl Kind {
 
 /// A text under construction.
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub(super) struct Text {
+    out: String,
+    families: BTreeSet<String>,
+}
+
+/// The name of a family in the text.
+fn full(name: &str) -> String {
+    format!("ceph_{}", name.replace(['-', '.', ' '], "_"))
+}
 
 impl Text {
     /// Begins the family `ceph_NAME`; its samples follow.
     pub(super) fn family(&mut self, kind: Kind, name: &str, help: &str) -> Family<'_> {
-        let name = format!("ceph_{}", name.replace(['-', '.', ' '], "_"));
+        let name = full(name);
+        self.families.insert(name.clone());
         // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
         Family { text: self, name }
     }
 
+    /// True if the text has this family.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.families.contains(&full(name))
+    }
+
     pub(super) fn finish(self) -> String {
-        self.0
+        self.out
     }
 }
 
@@ -51,7 +66,7 @@ pub(super) struct Family<'a> {
 impl Family<'_> {
     /// Adds a sample.
     pub(super) fn put(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
-        let out = &mut self.text.0;
+        let out = &mut self.text.out;
         out.push_str(&self.name);
         for (i, (k, v)) in labels.iter().enumerate() {
             let _ = write!(out, "{}{k}=\"", if i == 0 { '{' } else { ',' });

@@ -323,15 +323,17 @@ struct Counters {
 }
 
 fn counters(c: &Ctx<'_>, name: &str) -> Counters {
-    let get = |path: &str| c.state.mgr.mds.value(name, path);
+    let daemon = format!("mds.{name}");
+    let get = |path: &str| c.state.mgr.counters.value(&daemon, path);
+    let rate = |path: &str| c.state.mgr.counters.rate(&daemon, path).unwrap_or(0);
     Counters {
         clients: get("mds_sessions.session_count"),
         dns: get("mds_mem.dn"),
         inos: get("mds_mem.ino"),
         dirs: get("mds_mem.dir"),
         caps: get("mds_mem.cap"),
-        requests: c.state.mgr.mds.rate(name, "mds_server.handle_client_request"),
-        replayed: c.state.mgr.mds.rate(name, "mds_log.replayed"),
+        requests: rate("mds_server.handle_client_request"),
+        replayed: rate("mds_log.replayed"),
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::osd_checks::add(&mut a, state);
     super::pg_checks::add(&mut a, state, now);
     super::fs_checks::add(&mut a, state);
+    super::size_checks::add(&mut a, state);
     daemons(&mut a, state, now);
     for (code, c) in &state.mgr_checks {
         let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };

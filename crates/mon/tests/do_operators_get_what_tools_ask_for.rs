@@ -1,0 +1,209 @@
+//! Do commands and health checks that operators' tools use have their effect: the autoscaler's switch, progress, crash
+//! counts, NUMA nodes, rates of OSDs, alerts about sizes?
+
+mod support;
+
+use base::{OsdId, PgId};
+use mon::core::cluster_state::Role;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use support::*;
+use wire::msg::{CounterValue, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
+use wire::types::{OsdStat, PerfCounterType, PgStat, StoreStatfs, pg_state};
+use wire::{Encode as _, Features};
+
+fn say(c: &mut Cluster, admin: u64, prefix: &str) -> (i32, String) {
+    let (rc, rs, out) = c.command(admin, &json!({ "prefix": prefix }), "");
+    (rc, format!("{rs}{out}").trim().to_owned())
+}
+
+fn health(c: &mut Cluster, admin: u64) -> BTreeMap<String, Value> {
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }), "");
+    let j: Value = serde_json::from_str(&out).unwrap();
+    j["checks"].as_object().unwrap().iter().map(|(k, v)| (k.clone(), v["detail"][0]["message"].clone())).collect()
+}
+
+/// Reports each PG of a pool with this many objects, and the space of the OSDs.
+fn report(c: &mut Cluster, pool: &str, objects: i64, queue: u32) {
+    let id = c.map().pool_by_name(pool).unwrap();
+    let n = c.map().pool(id).unwrap().pg_num;
+    let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
+    for seed in 0..n {
+        let pg = PgId { pool: id, seed };
+        let at = c.map().pg_to_up_acting(pg);
+        let mut s = PgStat {
+            reported_epoch: c.map().epoch,
+            reported_seq: 1 + u64::from(queue),
+            acting: at.acting.to_vec(),
+            up: at.up.to_vec(),
+            acting_primary: at.acting_primary,
+            up_primary: at.up_primary,
+            snaptrimq_len: if seed == 0 { queue } else { 0 },
+            ..PgStat::default()
+        };
+        s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+        s.stats.sum.num_objects = objects;
+        by.entry(at.acting_primary).or_default().insert(pg, s);
+    }
+    for o in 0..3 {
+        let pg_stat = by.remove(&OsdId(o)).unwrap_or_default();
+        let snap_trim_queue_len = pg_stat.values().map(|s| s.snaptrimq_len as i32).sum();
+        let statfs = StoreStatfs { total: 1 << 40, available: 3 << 38, ..StoreStatfs::default() };
+        let osd_stat = OsdStat { statfs, snap_trim_queue_len, ..OsdStat::default() };
+        let s = c.osd_session(o, osd_addr(o), Role::Mgr);
+        c.send(s, &MPgStats { fsid: FSID, osd_stat, pg_stat, ..MPgStats::default() });
+    }
+}
+
+#[test]
+fn the_autoscaler_is_switched_for_all_pools_and_releases_are_named() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    let mut told = |prefix: &str| say(&mut c, admin, prefix);
+    assert_eq!(told("osd pool get noautoscale"), (0, "noautoscale is off".into()));
+    assert_eq!(told("osd pool set noautoscale"), (0, "noautoscale is set, all pools now have autoscale off".into()));
+    assert_eq!(told("osd pool set noautoscale"), (0, "noautoscale is already set!".into()));
+    assert_eq!(told("osd pool get noautoscale"), (0, "noautoscale is on".into()));
+    assert_eq!(told("osd pool unset noautoscale"), (0, "noautoscale is unset, all pools now have autoscale on".into()));
+    assert_eq!(told("osd pool unset noautoscale"), (0, "noautoscale is already unset!".into()));
+    for release in ["quincy", "reef", "squid", "tentacle"] {
+        let cmd = json!({ "prefix": "osd require-osd-release", "release": release });
+        let (rc, rs, _) = c.command(admin, &cmd, "");
+        let name = format!("CEPH_FEATURE_SERVER_{}", release.to_uppercase());
+        assert!(rc == -1 && rs.contains(&name) && rs.contains("require-osd-release pacific"), "{rc} {rs}");
+    }
+    assert_eq!(c.command(admin, &json!({ "prefix": "osd require-osd-release", "release": "zenith" }), "").0, -22);
+}
+
+#[test]
+fn progress_is_shown_unless_it_is_switched_off() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    assert_eq!(say(&mut c, admin, "progress on"), (0, "progress already enabled!".into()));
+    assert_eq!(say(&mut c, admin, "progress off"), (0, "progress disabled".into()));
+    assert_eq!(say(&mut c, admin, "progress off"), (0, "progress already disabled!".into()));
+    assert_eq!(say(&mut c, admin, "progress"), (0, "Nothing in progress".into()));
+    let empty: Value = serde_json::from_str(&say(&mut c, admin, "progress json").1).unwrap();
+    assert_eq!(empty, json!({ "completed": [], "events": [] }));
+    assert_eq!(say(&mut c, admin, "progress on"), (0, "progress enabled".into()));
+}
+
+#[test]
+fn crashes_are_counted_by_program() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    let now = c.now.wall.iso().replace("+0000", "Z");
+    for (id, stamp, name) in
+        [("a", now.as_str(), "ceph-mds"), ("b", now.as_str(), "ceph-mds"), ("c", "2001-01-01T00:00:00.000000Z", "x")]
+    {
+        let crash = json!({ "crash_id": id, "timestamp": stamp, "process_name": name, "entity_name": "mds.a" });
+        let (rc, rs, _) = c.command(admin, &json!({ "prefix": "crash post" }), &crash.to_string());
+        assert_eq!(rc, 0, "{rs}");
+    }
+    let count =
+        |c: &mut Cluster, hours: &str| c.command(admin, &json!({ "prefix": "crash json_report", "hours": hours }), "");
+    assert_eq!(count(&mut c, "24").2.trim(), r#"{"ceph-mds":2}"#);
+    assert_eq!(count(&mut c, "soon").0, -22);
+}
+
+#[test]
+fn numa_nodes_are_those_that_osds_report() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let at = |node: &str| {
+        BTreeMap::from([
+            ("hostname".to_owned(), "h".to_owned()),
+            ("network_numa_node".to_owned(), node.to_owned()),
+            ("objectstore_numa_node".to_owned(), String::new()),
+        ])
+    };
+    c.core.state.osd_metadata.insert(OsdId(0), at("1"));
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status", "format": "json" }), "");
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(rows[0], json!({ "osd": 0, "host": "h", "network_numa_node": 1 }));
+    assert_eq!(rows[1].as_object().unwrap().len(), 2, "{rows}");
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status" }), "");
+    let words: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(words, ["0", "h", "1", "-", "-", "-"]);
+}
+
+#[test]
+fn the_manager_role_tells_its_state_and_the_slow_links() {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    let pings = wire::types::HbPingTime { back_pingtime: [2_000_000, 1, 1], ..Default::default() };
+    let osd_stat = OsdStat { hb_pingtime: [(OsdId(1), pings)].into(), ..OsdStat::default() };
+    let s = c.osd_session(0, osd_addr(0), Role::Mgr);
+    c.send(s, &MPgStats { fsid: FSID, osd_stat, ..MPgStats::default() });
+    let mut local = |prefix: &str, args: Value| -> Value {
+        let args = args.as_object().unwrap().clone();
+        serde_json::from_slice(&c.core.local_command(prefix, &args)).unwrap()
+    };
+    assert_eq!(local("mgr_status", json!({}))["initialized"], json!(true));
+    let slow = local("dump_osd_network", json!({}));
+    assert_eq!((slow["threshold"].as_i64(), slow["entries"].as_array().map(Vec::len)), (Some(1000), Some(1)));
+    assert_eq!(slow["entries"][0]["average"]["1min"].as_f64(), Some(2000.0));
+    assert_eq!(local("dump_osd_network", json!({ "value": 0 }))["entries"].as_array().map(Vec::len), Some(2));
+    let _ = admin;
+}
+
+#[test]
+fn rates_of_osds_and_metrics_come_from_their_counters() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let s = c.osd_session(0, osd_addr(0), Role::Mgr);
+    c.send(s, &MMgrOpen { daemon_name: "0".into(), ..MMgrOpen::default() });
+    let send = |c: &mut Cluster, declare: bool, writes: u64, bytes: u64| {
+        let paths = [("osd.op_in_bytes", 10), ("osd.op_latency", 5), ("osd.op_w", 10), ("osd_up", 10)];
+        let declare_types: Vec<_> = paths
+            .iter()
+            .filter(|_| declare)
+            .map(|(p, kind)| PerfCounterType { path: (*p).into(), kind: *kind, priority: 5, ..Default::default() })
+            .collect();
+        let n = |v| CounterValue { value: v, ..CounterValue::default() };
+        let latency = CounterValue { value: 1_500_000_000, avgcount: writes, avgcount2: writes };
+        let values = [(10, n(bytes)), (5, latency), (10, n(writes)), (10, n(7))];
+        let packed = PackedCounters::from_values(values).to_bytes(Features::PACIFIC);
+        c.send(s, &MMgrReport { daemon_name: "0".into(), declare_types, packed, ..MMgrReport::default() });
+    };
+    send(&mut c, true, 10, 1 << 20);
+    let status = |c: &mut Cluster| -> Vec<Vec<String>> {
+        let (_, _, out) = c.command(admin, &json!({ "prefix": "osd status" }), "");
+        out.lines().skip(1).map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    assert_eq!(status(&mut c)[0][4..8], ["-", "-", "-", "-"], "one report tells no rate");
+    c.now.mono = c.now.mono + std::time::Duration::from_secs(5);
+    send(&mut c, false, 60, 6 << 20);
+    let rows = status(&mut c);
+    assert_eq!(rows[0][4..6], ["10", "1024k"], "{rows:?}");
+    assert_eq!(rows[1][4..8], ["-", "-", "-", "-"]);
+    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
+    let line = |name: &str| text.lines().filter(|l| l.starts_with(name)).collect::<Vec<_>>();
+    assert_eq!(line("ceph_osd_op_w{"), ["ceph_osd_op_w{ceph_daemon=\"osd.0\"} 60.0"]);
+    assert_eq!(line("ceph_osd_op_latency_sum{"), ["ceph_osd_op_latency_sum{ceph_daemon=\"osd.0\"} 1.5"]);
+    assert_eq!(line("ceph_osd_op_latency_count{"), ["ceph_osd_op_latency_count{ceph_daemon=\"osd.0\"} 60.0"]);
+    assert_eq!(line("ceph_osd_up{").len(), 2, "a daemon's counter of this name changes nothing");
+    assert!(line("ceph_osd_up{ceph_daemon=\"osd.0\"}")[0].ends_with(" 1.0"));
+}
+
+#[test]
+fn sizes_out_of_proportion_raise_alerts() {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    for (pool, pgs) in [("few", 1), ("many", 64)] {
+        c.ok(
+            admin,
+            &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": pgs, "pgp_num": pgs, "autoscale_mode": "off" }),
+        );
+    }
+    report(&mut c, "few", 20_000, 0);
+    report(&mut c, "many", 10, 0);
+    let all = health(&mut c, admin);
+    let text = all["MANY_OBJECTS_PER_PG"].as_str().unwrap();
+    assert!(text.starts_with("pool few objects per pg (20000) is more than "), "{text}");
+    assert!(!all.contains_key("POOL_TARGET_SIZE_BYTES_OVERCOMMITTED") && !all.contains_key("PG_SLOW_SNAP_TRIMMING"));
+    c.ok(admin, &json!({ "prefix": "osd pool set", "pool": "few", "var": "pg_autoscale_mode", "val": "on" }));
+    assert!(!health(&mut c, admin).contains_key("MANY_OBJECTS_PER_PG"), "the autoscaler's work");
+    let target = |v: &str| json!({ "prefix": "osd pool set", "pool": "many", "var": "target_size_bytes", "val": v });
+    c.ok(admin, &target("1099511627776"));
+    assert!(!health(&mut c, admin).contains_key("POOL_TARGET_SIZE_BYTES_OVERCOMMITTED"), "three copies on three OSDs");
+    c.ok(admin, &target("2199023255552"));
+    let text = health(&mut c, admin)["POOL_TARGET_SIZE_BYTES_OVERCOMMITTED"].as_str().unwrap().to_owned();
+    assert!(text.contains("overcommit available storage by 2.000x") && text.contains("on pools ['many']"), "{text}");
+    report(&mut c, "many", 10, 40_000);
+    let text = health(&mut c, admin)["PG_SLOW_SNAP_TRIMMING"].as_str().unwrap().to_owned();
+    assert!(text.starts_with("snap trim queue for pg ") && text.ends_with(" at 40000"), "{text}");
+}
