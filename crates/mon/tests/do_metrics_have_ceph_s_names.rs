@@ -121,6 +121,24 @@ fn names_labels_and_values_are_those_of_ceph_s_module() {
     assert_eq!(of("ceph_osd_stat_bytes", "ceph_daemon=\"osd.0\""), (1u64 << 40) as f64);
     assert_eq!(of("ceph_health_status", ""), 1.0, "{:?}", all["ceph_health_detail"]);
     assert!(all["ceph_health_detail"].1.contains_key("name=\"OSDMAP_FLAGS\",severity=\"HEALTH_WARN\""));
+    let at = |devices: &str, ids: &str| {
+        let pairs = [("hostname", "h"), ("devices", devices), ("device_ids", ids)];
+        pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+    };
+    c.core.state.osd_metadata.insert(OsdId(0), at("sda", "sda=A_1"));
+    c.core.state.osd_metadata.insert(OsdId(1), at("sda,sdb", "sda=A_1,sdb=B_2"));
+    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
+    let disks = families(&text);
+    let (each, shared) = (&disks["ceph_disk_occupation"].1, &disks["ceph_disk_occupation_human"].1);
+    assert_eq!((each.len(), shared.len()), (3, 2));
+    let of = |daemon: &str, d: &str, id: &str| {
+        format!(
+            "ceph_daemon=\"{daemon}\",device=\"/dev/{d}\",db_device=\"\",wal_device=\"\",instance=\"h\",\
+             devices=\"{d}\",device_ids=\"{id}\""
+        )
+    };
+    assert!(each.contains_key(&of("osd.1", "sdb", "sdb=B_2")), "{each:?}");
+    assert!(shared.contains_key(&of("osd.0 + osd.1", "sda", "sda=A_1")), "{shared:?}");
     let meta = all["ceph_pool_metadata"].1.keys().next().unwrap();
     assert!(meta.contains("name=\"p\\\"q\",type=\"replicated\",description=\"replica:3\""), "{meta}");
 }

@@ -173,6 +173,29 @@ fn file_systems(t: &mut Text, state: &ClusterState) {
     }
 }
 
+/// A disk below an OSD.
+struct Disk {
+    daemon: String,
+    device: String,
+    host: String,
+    /// Name and id, as in the metadata of the OSD.
+    id: String,
+}
+
+impl Disk {
+    fn labels(&self) -> [(&'static str, String); 7] {
+        [
+            ("ceph_daemon", self.daemon.clone()),
+            ("device", format!("/dev/{}", self.device)),
+            ("db_device", String::new()),
+            ("wal_device", String::new()),
+            ("instance", self.host.clone()),
+            ("devices", self.device.clone()),
+            ("device_ids", self.id.clone()),
+        ]
+    }
+}
+
 fn osds(t: &mut Text, state: &ClusterState) {
     let map = &state.osdmap;
     for (bit, name) in map_flag::NAMES.into_iter().filter(|(bit, _)| FLAGS & bit != 0) {
@@ -182,7 +205,7 @@ fn osds(t: &mut Text, state: &ClusterState) {
     }
     let all: Vec<OsdId> = map.osds().filter(|o| map.exists(*o)).collect();
     let mut f = t.family(Kind::Untyped, "osd_metadata", "OSD Metadata");
-    let mut disks: Vec<Vec<(&str, String)>> = Vec::new();
+    let mut disks: Vec<Disk> = Vec::new();
     for o in &all {
         let meta = state.osd_metadata.get(o);
         let of = |k: &str| meta.and_then(|m| m.get(k)).cloned().unwrap_or_default();
@@ -201,21 +224,27 @@ fn osds(t: &mut Text, state: &ClusterState) {
             ("ceph_version", of("ceph_version")),
         ];
         one(&mut f, &labels);
-        let device = of("devices");
-        if !device.is_empty() {
-            disks.push(vec![
-                ("ceph_daemon", o.to_string()),
-                ("device", format!("/dev/{device}")),
-                ("db_device", String::new()),
-                ("wal_device", String::new()),
-                ("instance", of("hostname")),
-                ("devices", device),
-                ("device_ids", of("device_ids")),
-            ]);
-        }
+        let (devices, ids) = (of("devices"), of("device_ids"));
+        disks.extend(devices.split(',').filter(|d| !d.is_empty()).map(|d| Disk {
+            daemon: o.to_string(),
+            device: d.to_owned(),
+            host: of("hostname"),
+            id: ids.split(',').find(|i| i.split_once('=').is_some_and(|(n, _)| n == d)).unwrap_or_default().to_owned(),
+        }));
     }
     let mut f = t.family(Kind::Untyped, "disk_occupation", "Associate Ceph daemon with disk used");
-    disks.iter().for_each(|d| one(&mut f, d));
+    disks.iter().for_each(|d| one(&mut f, &d.labels()));
+    // Each disk once, with all its daemons: for expressions that join on the disk.
+    let mut shared: BTreeMap<(String, String), Disk> = BTreeMap::new();
+    for d in disks {
+        match shared.get_mut(&(d.host.clone(), d.device.clone())) {
+            Some(s) => s.daemon = format!("{} + {}", s.daemon, d.daemon),
+            None => _ = shared.insert((d.host.clone(), d.device.clone()), d),
+        }
+    }
+    let help = "Associate Ceph daemon with disk used for displaying to humans, not for joining tables";
+    let mut f = t.family(Kind::Untyped, "disk_occupation_human", help);
+    shared.values().for_each(|d| one(&mut f, &d.labels()));
     let mut each = |name: &str, help: &str, value: &dyn Fn(OsdId) -> Option<f64>| {
         let mut f = t.family(Kind::Untyped, name, help);
         for o in &all {
