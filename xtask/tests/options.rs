@@ -12,6 +12,7 @@ const READERS: &[&str] = &["osd", "mon", "net", "belemnite"];
 
 /// Option names that occur in the sources with another meaning.
 const HOMONYMS: &[(&str, &str)] = &[
+    ("container_image", "a field of an OSD's metadata"),
     ("fsid", "the field of maps and answers; a cluster's id cannot be set"),
     ("host", "the CRUSH type"),
     ("key", "an argument of commands"),

@@ -19,7 +19,7 @@ pub mod priority {
 
 pub use priority::*;
 
-/// What a counter's value means.
+/// Meaning of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number that rises and falls.

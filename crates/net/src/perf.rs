@@ -32,7 +32,7 @@ fn definition(c: &Counter) -> Json {
     })
 }
 
-/// Which sections and counters are asked for: a name, or all where it is missing or empty.
+/// The sections and counters that a command asks for: a name, or all where it is missing or empty.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked<'a> {
     logger: Option<&'a str>,
@@ -118,7 +118,7 @@ pub fn answer(all: &[Section], prefix: &str, cmd: &Map<String, Json>) -> Json {
 /// An axis of a histogram with buckets that double.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// What it measures.
+    /// Quantity on the axis, with its unit.
     pub name: &'static str,
     /// Width of the first bucket.
     pub quantum: u64,

@@ -20,11 +20,11 @@ pub const SIZE_QUANTUM: u64 = 512;
 /// Class of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It reads.
+    /// The operation reads.
     Read,
-    /// It writes.
+    /// The operation writes.
     Write,
-    /// It reads and writes.
+    /// The operation reads and writes.
     Both,
 }
 

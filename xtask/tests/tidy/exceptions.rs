@@ -154,7 +154,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/osd/src/host/mod.rs", "reactor_main", "the start of a reactor, in order, then its loop"),
     ("crates/osd/src/host/mod.rs", "run", "the start of an OSD, in order"),
     ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
-    ("crates/osd/src/host/shard/inspect.rs", "inspect", "one match; each case has a few lines"),
     (
         "crates/pg/src/exec/finish.rs",
         "finish",

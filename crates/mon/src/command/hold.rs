@@ -101,9 +101,23 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 /// Commands about the autoscaler of all pools; they change the flag `noautoscale`.
 pub(super) const AUTOSCALE: &[Cmd] = &[
-    cmd("osd pool get noautoscale", "osd", "r", 0, autoscale_is, "show whether the autoscaler is off for all pools"),
-    cmd("osd pool set noautoscale", "osd", "rw", 0, |c| autoscale(c, false), "switch the autoscaler off for all pools"),
-    cmd("osd pool unset noautoscale", "osd", "rw", 0, |c| autoscale(c, true), "switch the autoscaler on again"),
+    cmd(
+        "osd pool get noautoscale",
+        "mgr",
+        "w",
+        cf::MGR,
+        autoscale_is,
+        "show whether the autoscaler is off for all pools",
+    ),
+    cmd(
+        "osd pool set noautoscale",
+        "mgr",
+        "w",
+        cf::MGR,
+        |c| autoscale(c, false),
+        "switch the autoscaler off for all pools",
+    ),
+    cmd("osd pool unset noautoscale", "mgr", "w", cf::MGR, |c| autoscale(c, true), "switch the autoscaler on again"),
 ];
 
 fn autoscale_is(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -196,6 +196,22 @@ impl Disk {
     }
 }
 
+fn disk_families(t: &mut Text, disks: Vec<Disk>) {
+    let mut f = t.family(Kind::Untyped, "disk_occupation", "Associate Ceph daemon with disk used");
+    disks.iter().for_each(|d| one(&mut f, &d.labels()));
+    // Each disk once, with all its daemons: for expressions that join on the disk.
+    let mut shared: BTreeMap<(String, String), Disk> = BTreeMap::new();
+    for d in disks {
+        match shared.get_mut(&(d.host.clone(), d.device.clone())) {
+            Some(s) => s.daemon = format!("{} + {}", s.daemon, d.daemon),
+            None => _ = shared.insert((d.host.clone(), d.device.clone()), d),
+        }
+    }
+    let help = "Associate Ceph daemon with disk used for displaying to humans, not for joining tables";
+    let mut f = t.family(Kind::Untyped, "disk_occupation_human", help);
+    shared.values().for_each(|d| one(&mut f, &d.labels()));
+}
+
 fn osds(t: &mut Text, state: &ClusterState) {
     let map = &state.osdmap;
     for (bit, name) in map_flag::NAMES.into_iter().filter(|(bit, _)| FLAGS & bit != 0) {
@@ -232,19 +248,7 @@ fn osds(t: &mut Text, state: &ClusterState) {
             id: ids.split(',').find(|i| i.split_once('=').is_some_and(|(n, _)| n == d)).unwrap_or_default().to_owned(),
         }));
     }
-    let mut f = t.family(Kind::Untyped, "disk_occupation", "Associate Ceph daemon with disk used");
-    disks.iter().for_each(|d| one(&mut f, &d.labels()));
-    // Each disk once, with all its daemons: for expressions that join on the disk.
-    let mut shared: BTreeMap<(String, String), Disk> = BTreeMap::new();
-    for d in disks {
-        match shared.get_mut(&(d.host.clone(), d.device.clone())) {
-            Some(s) => s.daemon = format!("{} + {}", s.daemon, d.daemon),
-            None => _ = shared.insert((d.host.clone(), d.device.clone()), d),
-        }
-    }
-    let help = "Associate Ceph daemon with disk used for displaying to humans, not for joining tables";
-    let mut f = t.family(Kind::Untyped, "disk_occupation_human", help);
-    shared.values().for_each(|d| one(&mut f, &d.labels()));
+    disk_families(t, disks);
     let mut each = |name: &str, help: &str, value: &dyn Fn(OsdId) -> Option<f64>| {
         let mut f = t.family(Kind::Untyped, name, help);
         for o in &all {

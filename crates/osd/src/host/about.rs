@@ -1,4 +1,4 @@
-//! What an OSD tells the monitors about itself, its machine and its disks when it boots (`ceph osd metadata`).
+//! Metadata that an OSD sends when it boots: about itself, its machine and its disks (`ceph osd metadata`).
 //!
 //! The keys are those of Ceph that inventories, `ceph device`, the dashboard and the metrics read. A fact that the
 //! system does not tell is an empty text, as in Ceph.

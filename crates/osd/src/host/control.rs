@@ -775,7 +775,7 @@ impl ControlHost {
         self.core.borrow().whoami()
     }
 
-    /// What this OSD told the monitors about itself.
+    /// Metadata of this OSD, as the monitors got it.
     pub(super) fn metadata(&self) -> std::collections::BTreeMap<String, String> {
         self.core.borrow().metadata().clone()
     }

@@ -20,7 +20,7 @@ impl Control {
         }
     }
 
-    /// What the monitors are told about this OSD.
+    /// Metadata of this OSD, as the monitors get it.
     #[must_use]
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.id.metadata
