@@ -92,7 +92,7 @@ pub(crate) fn ended() {
 mod tests {
     #[test]
     fn a_reserve_is_kept_of_every_limit() {
-        assert!(super::WAITING_MAX < super::RESERVE_MIN);
+        const { assert!(super::WAITING_MAX < super::RESERVE_MIN) };
         let kept = |limit: usize| limit - super::accepted_max(limit);
         assert_eq!((kept(1024), kept(4096), kept(1 << 20)), (128, 512, 1024));
         assert_eq!((kept(100), super::accepted_max(0)), (50, 0), "half of very few");

@@ -118,10 +118,13 @@ pub struct MergeMeta {
     pub target_version: base::Eversion,
 }
 
+/// Ranges of snapshots, as (first, number).
+type Ranges = Rc<[(u64, u64)]>;
+
 /// Ranges of snapshots that one version of a set has more than an earlier one: found by the first PG of a pool that
 /// needs them, for all.
 #[derive(Clone, Debug, Default)]
-pub struct SnapsAdded(RefCell<Option<(IntervalSet, Rc<[(u64, u64)]>)>>);
+pub struct SnapsAdded(RefCell<Option<(IntervalSet, Ranges)>>);
 
 impl PartialEq for SnapsAdded {
     /// Always true: the sets are compared themselves.

@@ -97,7 +97,7 @@ pub(crate) async fn zap(t: &Target, a: &ZapArgs) -> Result<(), Error> {
                 let text = format!("{shown} holds the store of osd.{} of another cluster, {}", l.whoami, l.fsid);
                 return Err(format!("{text}; --force erases it").into());
             }
-            (Err(_), Some(c)) if !a.force && !(c.is_store && noted.is_some()) => {
+            (Err(_), Some(c)) if !(a.force || c.is_store && noted.is_some()) => {
                 return Err(format!("{shown} holds {}; --force erases it", c.text).into());
             }
             _ => {}

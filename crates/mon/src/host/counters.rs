@@ -86,7 +86,7 @@ pub(super) fn sections(bridge: &Bridge, net: &Net) -> Vec<Section> {
     mon.put("num_sessions", core.session_count() as u64);
     mon.put("session_add", c.sessions_opened.get()).put("session_rm", c.sessions_closed.get());
     let mut paxos = Section::new("paxos", PAXOS);
-    paxos.put("begin", c.commits.get()).put("commit", commits as u64);
-    paxos.put("commit_latency", (commit_ns as u64, commits as u64));
+    paxos.put("begin", c.commits.get()).put("commit", commits);
+    paxos.put("commit_latency", (commit_ns, commits));
     vec![worker, cluster, mon, paxos]
 }
