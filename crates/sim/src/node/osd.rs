@@ -755,7 +755,7 @@ fn session(k: ConnKey, reactor: usize, c: Card) -> SessionInfo {
     let nobody = Principal::nobody(([127, 0, 0, 1], 1).into());
     let principal = Principal { name: c.name, kind: c.kind, global_id: c.global_id, ..nobody };
     SessionInfo {
-        id: session_id(reactor, ConnId(k)),
+        id: session_id(reactor, ConnId::from_packed(k)),
         reactor,
         conn: ConnId(k),
         entity: principal.entity(c.entity.num),
@@ -933,18 +933,18 @@ impl Process {
         match o {
             ShardOut::Reply(s, r) => {
                 self.send_client(s, &r.to_message(Features::PACIFIC), node, cx);
-                self.answered(session_route(s).1.0, r.tid, node, now, cx);
+                self.answered(session_route(s).1.packed(), r.tid, node, now, cx);
             }
             ShardOut::Watch(s, w, data) => {
                 let mut m = w.to_message(Features::PACIFIC);
                 m.data = data;
-                cx.net.send(session_route(s).1.0, node, self.inc, m, t);
+                cx.net.send(session_route(s).1.packed(), node, self.inc, m, t);
             }
             ShardOut::Backoff(s, b) => {
                 self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
-            ShardOut::Dropped(s, tid) => self.answered(session_route(s).1.0, tid, node, now, cx),
-            ShardOut::Close(s) => cx.net.close(session_route(s).1.0, node, self.inc, t),
+            ShardOut::Dropped(s, tid) => self.answered(session_route(s).1.packed(), tid, node, now, cx),
+            ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
             ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
             ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
@@ -989,7 +989,7 @@ impl Process {
     }
 
     fn send_client(&mut self, s: pg::SessionId, m: &Message, node: NodeId, cx: &mut Ctx) {
-        let k = session_route(s).1.0;
+        let k = session_route(s).1.packed();
         if k != LOOP {
             return cx.net.send(k, node, self.inc, m.clone(), cx.queue.now());
         }
