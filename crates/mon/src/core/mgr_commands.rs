@@ -4,7 +4,7 @@
 //! Invariants:
 //!  1. The sender's rights are checked here, with the permission that the command's description asks for; the manager
 //!     then gets the command from an entity that may do all there.
-//!  2. Descriptions come from the active manager alone, within [`COMMANDS_MAX`] and [`BYTES_MAX`].
+//!  2. Descriptions come from the active manager alone, within `COMMANDS_MAX` and `BYTES_MAX`.
 
 use base::{AuthName, errno};
 use bytes::Bytes;
