@@ -1,7 +1,7 @@
 //! Performance counters that daemons report: OSDs, MDS daemons, gateways, mirrors. The newest two values of each.
 //!
 //! A daemon declares its counters once per connection, then sends values in the order of their paths. Daemons of a kind
-//! declare the same counters, so they share one [`Schema`].
+//! declare the same counters, so they share one `Schema`.
 //!
 //! Invariants: number and text of a daemon's counters are bounded, whatever it declares; a report that cannot be decoded
 //! changes no value.
