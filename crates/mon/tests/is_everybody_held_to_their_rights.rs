@@ -271,7 +271,7 @@ fn releases_agree_but_for_a_few_rows() {
 #[test]
 fn commands_are_allowed_and_refused_as_recorded() {
     let (mut wrong, mut cells, mut own_cells) = (Vec::new(), 0, 0);
-    let all_tell = recorded("mon-tell");
+    let (all_tell, of_manager) = (recorded("mon-tell"), recorded("mgr-tell"));
     assert!(OURS.iter().all(|o| !o.source.is_empty()));
     for kind in ["mon", "mgr", "mon-tell", "mgr-tell"] {
         let rows = recorded(kind);
@@ -284,8 +284,12 @@ fn commands_are_allowed_and_refused_as_recorded() {
                 .filter(|(_, r)| r.send["prefix"] == prefix.as_str())
                 .map(|(n, r)| (n.clone(), r.send.clone(), Some(r)))
                 .collect();
-            // All `tell` commands need `allow *`, so the monitor's rows hold for the manager too.
-            let mine = if kind == "mgr-tell" && mine.is_empty() { tell_rows(&all_tell, prefix) } else { mine };
+            // All `tell` commands need `allow *`, so the monitor's rows hold for the manager too, and the other way round.
+            let mine = match kind {
+                "mgr-tell" if mine.is_empty() => tell_rows(&all_tell, prefix),
+                "mon-tell" if mine.is_empty() => tell_rows(&of_manager, prefix),
+                _ => mine,
+            };
             let own = OURS.iter().find(|o| o.prefix == prefix);
             assert!(own.is_none() || mine.is_empty(), "{prefix} is recorded: its row here says nothing");
             let mine = match (mine.is_empty(), own) {
