@@ -169,10 +169,11 @@ impl Known {
         }
         let parts: Vec<&str> = command.iter().map(String::as_str).collect();
         let (tables, rest) = match parts.as_slice() {
-            ["tell" | "daemon"] => return None,
+            // The `ceph` program asks the admin socket by itself.
+            ["tell" | "daemon"] | ["daemonperf", ..] => return None,
             ["tell", to, ..] if to.starts_with("mds") => return None,
             ["tell", to, ..] if to.starts_with("osd") => (vec![&self.osd], &command[2..]),
-            ["tell", to, ..] if to.starts_with("mon") => (vec![&self.mon], &command[2..]),
+            ["tell", to, ..] if to.starts_with("mon") || to.starts_with("mgr") => (vec![&self.mon], &command[2..]),
             // The `ceph` program sends these to the PG's primary.
             ["pg", _, "query" | "list_unfound" | "mark_unfound_lost", ..] => (vec![&self.osd], &command[..]),
             ["daemon", ..] => (vec![&self.osd, &self.mon], &command[2..]),

@@ -80,8 +80,8 @@ pub(crate) enum ToShard {
     Queries(Arc<Queries>),
     /// Answer with the counters of this reactor and its histograms.
     Counters(tokio::sync::oneshot::Sender<Counted>),
-    /// Write a checkpoint. The answer is the number of checkpoints so far.
-    Checkpoint(tokio::sync::oneshot::Sender<u64>),
+    /// Write a checkpoint. The answer is the number of checkpoints so far; `None`: there is nothing to write.
+    Checkpoint(tokio::sync::oneshot::Sender<Option<u64>>),
     /// Answer with a part of an admin command.
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Result of a fetch.

@@ -329,10 +329,11 @@ impl ShardHost {
                 return;
             }
             ToShard::Checkpoint(tx) => {
-                let done = self.store.borrow().counters().checkpoints;
-                self.store.borrow_mut().request_checkpoint();
+                let mut store = self.store.borrow_mut();
+                let done = store.counters().checkpoints;
+                let comes = store.request_checkpoint();
                 // The requester may have gone.
-                let _ = tx.send(done);
+                let _ = tx.send(comes.then_some(done));
             }
             ToShard::Inspect(what, tx) => {
                 let v = self.inspect(&what);

@@ -121,7 +121,7 @@ async fn compact(host: &Rc<ControlHost>) -> Answer {
     for i in 0..host.routes.shards.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
         host.routes.shard(i, ToShard::Checkpoint(tx));
-        let Ok(before) = rx.await else { continue };
+        let Ok(Some(before)) = rx.await else { continue };
         while let Some(now) = checkpoints(host, i).await.filter(|now| *now <= before) {
             if begin.elapsed() > COMPACT_MAX {
                 return Err((ETIMEDOUT, format!("reactor {i} is at checkpoint {now} since {COMPACT_MAX:?}")));

@@ -323,9 +323,11 @@ impl Store {
         self.cfg.discard = discard;
     }
 
-    /// Requests a checkpoint with the next turn, for a quick restart after a clean stop.
-    pub fn request_checkpoint(&mut self) {
+    /// Requests a checkpoint with the next turn, for a quick restart after a clean stop. False if there is nothing to
+    /// write: none will come before the next change.
+    pub fn request_checkpoint(&mut self) -> bool {
         self.checkpoint.urgent = true;
+        self.checkpoint.active() || self.checkpoint_due()
     }
 
     /// Log bytes that a restart would replay.
