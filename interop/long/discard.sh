@@ -8,9 +8,9 @@ blockdev --setrw "$LOOP"
 trap 'status=$?; losetup -d "$LOOP" || true; finish $status' EXIT
 [ "$(cat "/sys/block/$(basename "$LOOP")/queue/discard_max_bytes")" -gt 0 ] || { echo "$LOOP has no discard"; exit 1; }
 cluster_up --device "$LOOP" --pool-size 1
-cluster_down
-printf '[osd]\nbdev_enable_discard = true\n' >>"$CEPH_CONF"
-cluster_up
+ceph config set osd bdev_enable_discard true
+in_force() { [ "$(ceph tell osd.0 config get bdev_enable_discard | jq -r .bdev_enable_discard)" = true ]; }
+wait_for 30 in_force
 ceph osd pool create test 16
 ceph osd pool application enable test rados
 clean() { ceph status -f json | jq -e '[.pgmap.pgs_by_state[].state_name] == ["active+clean"]'; }

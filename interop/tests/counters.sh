@@ -15,7 +15,9 @@ expect "bytes written" "$(total op_in_bytes)" $((12 * 65536))
 expect "bytes read" "$(total op_out_bytes)" $((12 * 65536))
 expect "writes" "$(total op_w)" 12
 expect "replicated writes" "$(total subop_w)" 24
-expect "PGs" "$(total numpg)" "$(ceph osd df -f json | jq '[.nodes[].pgs] | add')"
+# The manager knows the PGs once the OSDs have reported them.
+same_pgs() { [ "$(total numpg)" = "$(ceph osd df -f json | jq '[.nodes[].pgs] | add')" ]; }
+wait_for 30 same_pgs
 for o in 0 1 2; do
   ceph tell osd.$o perf dump osd | jq -e '.osd | .op_latency.avgcount == .op
     and .op == .op_r + .op_w + .op_rw and .subop_w_latency.avgcount == .subop_w

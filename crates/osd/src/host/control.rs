@@ -49,6 +49,8 @@ const TICKET_CHECK: Duration = Duration::from_secs(10);
 const TICKET_CHECK_FIRST: Duration = Duration::from_millis(100);
 /// Number of the cephx protocol in `MAuth`.
 const CEPHX: u32 = 2;
+/// Option that gives freed blocks back to the device.
+const DISCARD: &str = "bdev_enable_discard";
 /// Option that sets the priority of clients against recovery.
 const MCLOCK_PROFILE: &str = "osd_mclock_profile";
 
@@ -704,6 +706,7 @@ impl ControlHost {
             || net::log_filter::observes(name)
             || HistoryOptions::observes(name)
             || name == MCLOCK_PROFILE
+            || name == DISCARD
             || ScrubSettings::observes(name)
             || recovery::observes(name)
     }
@@ -714,6 +717,8 @@ impl ControlHost {
         net::log_filter::apply(&settings);
         let history = HistoryOptions::from_settings(&settings);
         self.routes.all(|| ToShard::History(history));
+        let discard = settings.given(DISCARD).is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"));
+        self.routes.all(|| ToShard::Discard(discard));
         let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
         let profile = Profile::parse(name.trim());
         if profile.is_none() && !name.trim().is_empty() {

@@ -88,6 +88,8 @@ pub(crate) enum ToShard {
     Fetched(PgId, FetchId, Result<Fetched, Errno>),
     /// Settings for the history of finished operations.
     History(HistoryOptions),
+    /// Give freed blocks back to the device.
+    Discard(bool),
     /// Share of background work.
     Profile(pg::pace::Profile),
     /// Settings for scrubs.

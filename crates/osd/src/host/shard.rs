@@ -115,7 +115,7 @@ struct Judged {
     /// The last result.
     short: Cell<bool>,
     /// Freed blocks always go back to the device (`bdev_enable_discard`).
-    discard: bool,
+    discard: Cell<bool>,
     /// Bytes written since.
     unjudged: Cell<usize>,
 }
@@ -183,7 +183,7 @@ impl ShardHost {
                 silence: Cell::new(Silence::new(p.device_timeout)),
                 limits: p.limits,
                 short: Cell::new(false),
-                discard: p.discard,
+                discard: Cell::new(p.discard),
                 unjudged: Cell::new(0),
             },
         });
@@ -361,6 +361,10 @@ impl ShardHost {
             }
             ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
+            ToShard::Discard(d) => {
+                self.judged.discard.set(d);
+                return self.judge_room();
+            }
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),
             ToShard::Grow(step, done) => {
                 let Some(host) = self.me.upgrade() else { return };

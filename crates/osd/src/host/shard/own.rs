@@ -121,7 +121,7 @@ impl ShardHost {
         let mut store = self.store.borrow_mut();
         let was = self.judged.short.get();
         let short = self.judged.limits.is_short(room, &store.statfs(), was);
-        store.set_discard(self.judged.discard || self.judged.limits.returns_blocks(room));
+        store.set_discard(self.judged.discard.get() || self.judged.limits.returns_blocks(room));
         store.set_short(short);
         drop(store);
         if self.judged.short.replace(short) != short {
