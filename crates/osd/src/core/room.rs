@@ -8,7 +8,7 @@ use store::Statfs;
 
 /// Bytes written after which a reactor looks again, beside its ticks.
 pub const LOOK_EVERY: usize = 4 << 20;
-/// Bytes above the bound that must be free before writes are accepted again.
+/// Bytes above the bound that must be free before writes are accepted again; of a store at most one in 200.
 const AGAIN: u64 = 32 << 20;
 
 /// Bounds of an OSD's space.
@@ -35,7 +35,8 @@ impl RoomLimits {
         let more = if was { AGAIN } else { 0 };
         // A file without holes needs nothing of its file system.
         let of_file = file.is_some_and(|(holes, free)| free < (self.min_free + more).min(holes));
-        let used = 1.0 - s.available as f64 / s.total.max(1) as f64;
+        let available = s.available.saturating_sub(more.min(s.total / 200));
+        let used = 1.0 - available as f64 / s.total.max(1) as f64;
         of_file || used > self.failsafe
     }
 
@@ -82,5 +83,6 @@ mod tests {
     fn a_store_above_the_failsafe_ratio_stops_writes_without_a_map() {
         assert!(!L.is_short(None, &store(31), false));
         assert!(L.is_short(None, &store(29), false));
+        assert!(L.is_short(None, &store(34), true) && !L.is_short(None, &store(36), true), "no flapping");
     }
 }
