@@ -274,6 +274,8 @@ impl Load {
         let r = &mut self.more;
         if self.lists && r.chance(1, 60) {
             let most = [1, 3, 100][r.below(3) as usize];
+            // A thousand objects in pages of one would take longer than anything waits for.
+            let most = if self.rough.many { 100 } else { most };
             return Some((ALL, What::List { most }));
         }
         if client < self.readers {
