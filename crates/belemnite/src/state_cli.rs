@@ -96,7 +96,10 @@ fn export(conf: &Conf, id: &str, file: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    let out = out.map_err(|e| format!("{shown}: {e}"))?;
+    let out = out.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => format!("{shown} exists; nothing was written"),
+        _ => format!("{shown}: {e}"),
+    })?;
     let sync = out.try_clone()?;
     let n = match mon::host::archive::export(&place, &mut BufWriter::new(out)) {
         Ok(n) => n,

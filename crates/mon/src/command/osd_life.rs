@@ -134,10 +134,13 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
                 }
                 text += &format!("marked out {o}. ");
                 let who = &c.session.principal.who.name;
+                let since = map.xinfo(o).down_stamp;
                 let line = if map.is_up(o) {
                     format!("Client {who} marked {o} out, while it was still marked up")
+                } else if since == base::Utime::ZERO {
+                    format!("Client {who} marked {o} out, while it was down")
                 } else {
-                    let down = c.now.wall.to_unix().saturating_sub(map.xinfo(o).down_stamp.to_unix()).as_secs();
+                    let down = c.now.wall.to_unix().saturating_sub(since.to_unix()).as_secs();
                     format!("Client {who} marked {o} out, after it was down for {down} seconds")
                 };
                 c.pending.log(c.state, c.now, Prio::INFO, "cluster", line);
