@@ -103,7 +103,12 @@ impl Checkpoint {
     }
 
     pub(super) fn active(&self) -> bool {
-        !matches!(self.phase, Phase::Idle | Phase::Dead) || !self.releasing.is_empty() || self.discards > 0
+        self.will_end() || !self.releasing.is_empty() || self.discards > 0
+    }
+
+    /// True if a checkpoint is under way. What one that has ended releases does not count.
+    pub(super) fn will_end(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Dead)
     }
 
     pub(super) fn root_under_way(&self) -> bool {
@@ -516,8 +521,9 @@ mod tests {
         assert_eq!(s.space.take(&mut s.large, n, &mut runs), n);
         s.meta.alloc.add_freed(&runs);
         s.meta.alloc.add_taken(&runs);
-        s.request_checkpoint();
-        let mut turns = 0;
+        let first = s.counters().checkpoints;
+        assert!(s.request_checkpoint());
+        let (mut turns, mut second) = (0, None);
         while !s.is_idle() || s.has_io() {
             s.end_turn();
             turns += u32::from(s.wants_turn());
@@ -530,7 +536,13 @@ mod tests {
                 };
                 s.handle_io(base::device::IoCompletion { id: r.id, result });
             }
+            // What is left to release is no checkpoint to come.
+            if second.is_none() && s.counters().checkpoints > first && s.checkpoint.active() {
+                second = Some((s.request_checkpoint(), s.counters().checkpoints));
+            }
         }
+        let (comes, so_far) = second.expect("the checkpoint ends before all is released");
+        assert_eq!(s.counters().checkpoints > so_far, comes);
         assert!(turns >= 2, "released in {turns} turns");
         assert!(s.counters().turn_steps_max <= PLACES_PER_TURN + 2 * RELEASES_PER_TURN);
         assert_eq!(s.space.unreserved() + s.meta.alloc.used.blocks().count() as u64, all);

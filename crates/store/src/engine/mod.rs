@@ -327,7 +327,7 @@ impl Store {
     /// write: none will come before the next change.
     pub fn request_checkpoint(&mut self) -> bool {
         self.checkpoint.urgent = true;
-        self.checkpoint.active() || self.checkpoint_due()
+        self.checkpoint.will_end() || self.checkpoint_due()
     }
 
     /// Log bytes that a restart would replay.
