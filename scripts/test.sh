@@ -46,21 +46,9 @@ fi
 # to repeat it, and is a bug to be fixed. The other checks continue, and the run fails at its end.
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
-for seed in 1795351121 1795351286 1795351547 1795351774 1795352198 1795352409 1795353072 1795351135 1795410331 1795410420 1795351538 1795440140 1795364696 \
-  1795368429 80001005 80001685 80004451 80005184 80009845 80010095 80013326 80019813 80022659 80025844 80039406 81000806 81004784 82019378 3369888778 700000348 \
-  863916204 2604302829 600708 600622 1852665987 7700057 7700124 7710055; do
-  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --plain
-done
-# Several monitors, as drawn.
-cargo run --release --quiet -p belemnite-sim -- --seeds 355157051
-# Erasure-coded pools only, and seeds that found a bug of theirs.
+cargo run --release --quiet -p belemnite-sim -- --regressions crates/sim/regressions.toml --keep-going --jobs "$(nproc)"
+# Erasure-coded pools only.
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_EC_SEEDS:-76..90}" --ec any --ops 800 --faults 12 --jobs "$(nproc)"
-for seed in 810000 810079 920090; do
-  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec 4,2 --ops 800 --faults 12
-done
-for seed in 610014 610038 610179 610302 720003 500053 930063; do
-  cargo run --release --quiet -p belemnite-sim -- --seeds "$seed" --ec any --ops 800 --faults 12
-done
 step "simulation, fresh seeds"
 fresh_failed=
 tree=$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || date +%s | tail -c 8)

@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "runs end before memory must be given back")]
 #[path = "../../belemnite/src/allocator.rs"]
 mod allocator;
+mod regressions;
 
 use clap::Parser;
 use sim::node::reactors::REACTORS_MAX;
@@ -11,11 +12,19 @@ use sim::run::{Report, run};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// A seed to run, with its options and, if it is listed, what it once found.
+#[derive(Clone)]
+struct Draw {
+    seed: u64,
+    args: Arc<Args>,
+    found: Option<String>,
+}
 
 /// Stack of a thread that runs seeds, as large as a main thread's.
 const STACK: usize = 8 << 20;
@@ -104,6 +113,9 @@ struct Args {
     /// `40,1333`.
     #[arg(long)]
     study: Option<String>,
+    /// Instead of seeds: run those of this list, each with its own options.
+    #[arg(long, conflicts_with_all = ["seeds", "resume", "trace"])]
+    regressions: Option<PathBuf>,
 }
 
 /// The value of `--ec`.
@@ -197,13 +209,16 @@ fn replay(a: &Args, o: &Options) -> String {
     s + &format!(" --trace trace-{seed}.txt")
 }
 
-fn tell(a: &Args, r: &Report) {
+fn tell(draw: &Draw, r: &Report) {
     println!("seed {} FAILED after {:.1} virtual seconds", r.options.seed, r.took as f64 / 1e9);
     println!("  {:?}", r.options);
     for v in &r.violations {
         println!("  violation: {v}");
     }
-    println!("  again, with a trace to read: {}", replay(a, &r.options));
+    println!("  again, with a trace to read: {}", replay(&draw.args, &r.options));
+    if let Some(found) = &draw.found {
+        println!("  once found with it: {found}");
+    }
 }
 
 fn tell_study(sizes: &str) -> ExitCode {
@@ -229,7 +244,8 @@ fn tell_study(sizes: &str) -> ExitCode {
 }
 
 /// Runs a seed and measures its duration.
-fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
+fn one(a: &Args, seed: u64) -> (Report, Duration) {
+    let size = size(a);
     let mut o = match a.ec {
         None | Some(Shape::None) if a.plain => Options::plain(seed, size.clone()),
         None => Options::swarm(seed, size.clone()),
@@ -266,6 +282,24 @@ fn one(a: &Args, size: &Size, seed: u64) -> (Report, Duration) {
         }
     }
     (r, t.elapsed())
+}
+
+/// The sizes that the options name. The kinds of faults were checked before.
+fn size(a: &Args) -> Size {
+    let only = a.only.as_deref().and_then(|k| kinds(k).ok()).unwrap_or_default();
+    Size { osds: a.osds, ops: a.ops, faults: a.faults, copies: a.copies, only }
+}
+
+/// The seeds of a list, each with its own options.
+fn listed(path: &Path) -> Result<Vec<Draw>, String> {
+    let with_options = |r: regressions::Regression| {
+        let seed = r.seed.to_string();
+        let words = ["sim", "--seeds", &seed].into_iter().chain(r.args.split_whitespace());
+        let a = Args::try_parse_from(words).map_err(|e| format!("seed {seed}: {e}"))?;
+        kinds(a.only.as_deref().unwrap_or_default())?;
+        Ok(Draw { seed: r.seed, args: Arc::new(a), found: Some(r.found) })
+    };
+    regressions::read(path)?.into_iter().map(with_options).collect()
 }
 
 fn tell_briefly(r: &Report, took: Duration) {
@@ -322,7 +356,7 @@ impl Sum {
 }
 
 /// Runs seeds in `jobs` threads, until there are no more, the time is up, or one fails without `--keep-going`.
-fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: Option<File>) -> Sum {
+fn all(a: &Args, seeds: impl Iterator<Item = Draw> + Send, mut log: Option<File>) -> Sum {
     let start = Instant::now();
     let (seeds, stop) = (Mutex::new(seeds), AtomicBool::new(false));
     let next = || {
@@ -338,8 +372,9 @@ fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: 
             let run = move || {
                 // A bug acts in the thread that planted it. Its name was checked before.
                 let _ = plant(a.planted.as_deref());
-                while let Some(seed) = next() {
-                    if done.send(one(a, size, seed)).is_err() {
+                while let Some(draw) = next() {
+                    let (report, took) = one(&draw.args, draw.seed);
+                    if done.send((report, took, draw)).is_err() {
                         break;
                     }
                 }
@@ -349,7 +384,7 @@ fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: 
             }
         }
         drop(done);
-        for (r, took) in reports {
+        for (r, took, draw) in reports {
             sum.add(&r);
             if a.verbose {
                 tell_briefly(&r, took);
@@ -361,7 +396,7 @@ fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: 
                     eprintln!("--resume: {e}");
                 }
             } else {
-                tell(a, &r);
+                tell(&draw, &r);
                 stop.fetch_or(!a.keep_going, Ordering::Relaxed);
             }
         }
@@ -370,7 +405,7 @@ fn all(a: &Args, size: &Size, seeds: impl Iterator<Item = u64> + Send, mut log: 
 }
 
 fn main() -> ExitCode {
-    let a = Args::parse();
+    let a = Arc::new(Args::parse());
     let start = Instant::now();
     if let Some(sizes) = &a.study {
         return tell_study(sizes);
@@ -383,15 +418,15 @@ fn main() -> ExitCode {
         let f = tracing_subscriber::EnvFilter::new(format!("{filter},at=info"));
         tracing_subscriber::fmt().with_env_filter(f).with_writer(std::io::stderr).without_time().init();
     }
-    let only =
-        match a.only.as_deref().map_or(Ok(Vec::new()), kinds).and_then(|k| plant(a.planted.as_deref()).map(|()| k)) {
-            Ok(k) => k,
-            Err(e) => {
-                eprintln!("{e}");
-                return ExitCode::FAILURE;
-            }
-        };
-    let size = Size { osds: a.osds, ops: a.ops, faults: a.faults, copies: a.copies, only };
+    let usable = kinds(a.only.as_deref().unwrap_or_default()).and_then(|_| plant(a.planted.as_deref()));
+    let list = usable.and_then(|()| a.regressions.as_deref().map(listed).transpose());
+    let list = match list {
+        Ok(list) => list,
+        Err(e) => {
+            eprintln!("{e}");
+            return ExitCode::FAILURE;
+        }
+    };
     let clean: BTreeSet<u64> = a
         .resume
         .as_ref()
@@ -399,7 +434,12 @@ fn main() -> ExitCode {
         .map(|t| t.lines().filter_map(|l| l.parse().ok()).collect())
         .unwrap_or_default();
     let log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
-    let sum = all(&a, &size, range.filter(|s| !clean.contains(s)), log);
+    let sum = match list {
+        Some(list) => all(&a, list.into_iter(), log),
+        None => {
+            all(&a, range.filter(|s| !clean.contains(s)).map(|seed| Draw { seed, args: a.clone(), found: None }), log)
+        }
+    };
     println!(
         "{} clean, {} failed, {} skipped; {} with erasure codes, {} operations, {} faults, {} events, {} PGs moved, {} objects undecided, {:.1} s",
         sum.good,
