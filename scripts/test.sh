@@ -41,8 +41,8 @@ if command -v cargo-deny >/dev/null; then
   step "licences and advisories"
   cargo deny check licenses bans sources
 fi
-# Fixed seeds, twice each, and once those that found a bug before. Then for a minute (SIM_SECONDS) seeds derived from
-# the committed files: each state of the code has its own, and two runs of it have the same. A failing seed prints how
+# Fixed seeds, twice each, and once those that found a bug before. Then SIM_COUNT seeds derived from the committed files,
+# for SIM_SECONDS at most: each state of the code has its own, and two runs of it have the same. A failing seed prints how
 # to repeat it, and is a bug to be fixed. The other checks continue, and the run fails at its end.
 step "simulation"
 cargo run --release --quiet -p belemnite-sim -- --seeds "${SIM_SEEDS:-0..23}" --twice --jobs "$(nproc)"
@@ -53,8 +53,9 @@ step "simulation, fresh seeds"
 fresh_failed=
 tree=$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || date +%s | tail -c 8)
 first=${SIM_FIRST:-$((16#${tree:0:8}))}
-echo "seeds from $first on, for ${SIM_SECONDS:-60} s"
-cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$((first + 1000000))" --seconds "${SIM_SECONDS:-60}" --keep-going \
+last=$((first + ${SIM_COUNT:-250}))
+echo "seeds from $first to $((last - 1)), ${SIM_SECONDS:-120} s at most"
+cargo run --release --quiet -p belemnite-sim -- --seeds "$first..$last" --seconds "${SIM_SECONDS:-120}" --keep-going \
   --jobs "$(nproc)" || fresh_failed=1
 if [ $interop = 1 ]; then
   step "build"
