@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// tests.
 const LAYERS: &[&[&str]] = &[
     &["base"],
-    &["wire", "reactor", "ec"],
+    &["wire", "reactor", "ec", "deploy"],
     &["auth", "msgr", "state"],
     &["cluster", "store"],
     &["net"],
@@ -28,6 +28,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("wire", &[]),
     ("ec", &[]),
+    ("deploy", &[]),
     ("auth", &[]),
     ("msgr", &[]),
     ("cluster", &[]),

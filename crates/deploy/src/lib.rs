@@ -1,0 +1,29 @@
+//! Plans of deployments: from an [inventory](Inventory) and the [facts](Facts) of hosts and cluster to the next
+//! [stage](Stage) of steps.
+//!
+//! Nothing here does I/O. A caller probes the hosts ([`facts::PROBE`]), asks for the next stage, carries it out, and
+//! probes again, until the facts are what the inventory says. So a run that was cut short goes on from what is there.
+//! [`plan`] shows all stages at once, by the effects that steps have on facts.
+//!
+//! Invariants:
+//!  1. A store is erased only if its OSD is out of the map, or its data is complete elsewhere.
+//!  2. The monitors' state is made only if no host has a store of the cluster and the cluster was never made.
+//!  3. A majority of the members of etcd, and a monitor, serve after each step.
+//!  4. A device that holds anything is never given to an OSD.
+//!  5. The steps of a stage do not depend on each other.
+
+pub mod conf;
+pub mod facts;
+pub mod inventory;
+mod next;
+mod plan;
+mod problem;
+mod step;
+pub mod upgrade;
+
+pub use facts::{Cluster, ClusterState, Facts, HostFacts, Reach};
+pub use inventory::{Inventory, InventoryError};
+pub use next::{Next, Stage, next};
+pub use plan::{Planned, plan};
+pub use problem::{Problem, notes, problems};
+pub use step::{Action, Step, Target};
