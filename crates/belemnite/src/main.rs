@@ -71,6 +71,15 @@ enum Command {
     /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
+    /// Show health with all reasons
+    Health(cli::views::Form),
+    /// Show the space of the cluster and of its pools
+    Df(cli::views::Form),
+    /// Show PGs
+    #[command(subcommand)]
+    Pg(cli::views::PgCommand),
+    /// Watch health, load, recovery, pools and the slowest OSDs
+    Top(cli::views::TopArgs),
     /// Print the completions of a shell
     Completions(manual::CompletionsArgs),
     /// Write the manual pages of all commands into a directory
@@ -130,12 +139,19 @@ fn main() -> ExitCode {
         Command::Bench(a) => cli::bench(&b.target, &a),
         Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
+        Command::Health(f) => on_reactor(|| async move { cli::views::health(&b.target, &f).await }),
+        Command::Df(f) => on_reactor(|| async move { cli::views::df(&b.target, &f).await }),
+        Command::Pg(c) => on_reactor(|| async move { cli::views::pg(&b.target, c).await }),
+        Command::Top(a) => on_reactor(|| async move { cli::views::top(&b.target, &a).await }),
         Command::Completions(a) => manual::completions(&a),
         Command::ManPages(a) => manual::man_pages(&a),
     };
     match r {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
+            if let Some(ended) = e.downcast_ref::<cli::Ended>() {
+                return ended.status().into();
+            }
             complain(e.as_ref());
             if let Some(status) = cli::operate::exit_status(e.as_ref()) {
                 return status.into();

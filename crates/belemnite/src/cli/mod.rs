@@ -1,13 +1,17 @@
 //! Commands that need no Ceph packages: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
 
 mod bench;
+mod ended;
 pub(crate) mod lab;
 pub(crate) mod load;
 mod objects;
 pub(crate) mod operate;
 pub(crate) mod osds;
+pub(crate) mod table;
+pub(crate) mod views;
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use ended::Ended;
 
 use crate::admin;
 use crate::conf::Conf;
@@ -64,13 +68,31 @@ impl Target {
         admin::options(&admin::find_conf(self.conf.as_deref())?, &self.user, self.keyring.as_deref())
     }
 
-    /// Connects as the user of the command.
+    /// Connects as the user of the command. If that takes longer than a moment, a line on standard error names what is
+    /// tried.
     pub(crate) async fn connect(&self) -> Result<Client, Error> {
         let o = self.options()?;
-        check_refused(&o).await?;
-        Ok(Client::connect(o).await?)
+        let mons: Vec<String> = o.mons.iter().filter_map(|m| m.sock).map(|a| a.to_string()).collect();
+        let tried = format!("connecting as {} to a monitor at {}", o.name, mons.join(", "));
+        let connect = async {
+            check_refused(&o).await?;
+            Ok(Client::connect(o.clone()).await?)
+        };
+        let mut connect = std::pin::pin!(connect);
+        loop {
+            tokio::select! {
+                r = &mut connect => return r,
+                () = tokio::time::sleep(TELL_EVERY) => {
+                    // The command goes on if nobody reads it.
+                    let _ = writeln!(std::io::stderr(), "belemnite: {tried} …");
+                }
+            }
+        }
     }
 }
+
+/// Interval at which a command that waits for a monitor says so.
+const TELL_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Keyring of a host that may make OSDs, as with Ceph's packages.
 const BOOTSTRAP_KEYRING: &str = "/var/lib/ceph/bootstrap-osd/ceph.keyring";
@@ -90,7 +112,7 @@ pub(crate) enum PoolCommand {
         pg_num: u32,
     },
     /// List pools
-    Ls,
+    Ls(views::Form),
     /// Remove a pool with all its objects
     Rm {
         /// Name of the pool
@@ -126,6 +148,8 @@ pub(crate) enum ObjectCommand {
     Ls {
         /// Name of the pool
         pool: String,
+        #[command(flatten)]
+        form: views::Form,
     },
     /// Remove objects
     Rm {
@@ -189,7 +213,11 @@ pub(crate) async fn pool(t: &Target, p: PoolCommand) -> Result<(), Error> {
         PoolCommand::Create { name, pg_num } => {
             plain(&c, json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num})).await
         }
-        PoolCommand::Ls => plain(&c, json!({"prefix": "osd pool ls"})).await,
+        PoolCommand::Ls(f) => {
+            let v = operate::must_json(&c, json!({"prefix": "osd pool ls"})).await?;
+            f.show(&v, || views::lines(&v));
+            Ok(())
+        }
         PoolCommand::Rm { name, yes_i_really_mean_it: true } => {
             let cmd =
                 json!({"prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true});
@@ -207,7 +235,7 @@ pub(crate) async fn object(t: &Target, o: ObjectCommand) -> Result<(), Error> {
     match o {
         ObjectCommand::Put { pool, object, file } => objects::put(&c, &pool, &object, &file).await,
         ObjectCommand::Get { pool, object, file } => objects::get(&c, &pool, &object, &file).await,
-        ObjectCommand::Ls { pool } => objects::ls(&c, &pool).await,
+        ObjectCommand::Ls { pool, form } => objects::ls(&c, &pool, &form).await,
         ObjectCommand::Rm { pool, objects } => objects::rm(&c, &pool, &objects).await,
     }
 }

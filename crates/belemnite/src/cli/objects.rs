@@ -1,5 +1,7 @@
 //! Objects as files: put, get, list, remove.
 
+use super::table::Progress;
+use super::views::Form;
 use super::Error;
 use bytes::Bytes;
 use client::{Client, ObjectRef};
@@ -27,11 +29,14 @@ fn errno(what: &str, r: i32) -> Error {
 pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Result<(), Error> {
     let pool = c.pool(pool).await?;
     let obj = ObjectRef::new(pool, object);
-    let mut src: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
-        Box::new(std::io::stdin().lock())
+    let (mut src, total): (Box<dyn std::io::Read>, Option<u64>) = if file.as_os_str() == "-" {
+        (Box::new(std::io::stdin().lock()), None)
     } else {
-        Box::new(std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?)
+        let f = std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let total = f.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
+        (Box::new(f), total)
     };
+    let mut progress = Progress::new(format!("put {object}"), total);
     let chunk = aligned(CHUNK as u64, c.required_alignment(pool).await?);
     let mut off = 0u64;
     loop {
@@ -51,6 +56,7 @@ pub(super) async fn put(c: &Client, pool: &str, object: &str, file: &Path) -> Re
             }
         }
         off += n as u64;
+        progress.add(n as u64);
         if last {
             return Ok(());
         }
@@ -71,11 +77,15 @@ pub(super) async fn get(c: &Client, pool: &str, object: &str, file: &Path) -> Re
     } else {
         Box::new(std::fs::File::create(file).map_err(|e| format!("{}: {e}", file.display()))?)
     };
+    let stat = c.op(&obj, vec![OsdOp::new(OpCode::STAT)]).await?;
+    let size = stat.ops.first().and_then(|o| Some(u64::from_le_bytes(o.outdata.get(..8)?.try_into().ok()?)));
+    let mut progress = Progress::new(format!("get {object}"), size);
     let mut off = 0u64;
     loop {
         let data = r.ops.first().map(|o| o.outdata.clone()).unwrap_or_default();
         dst.write_all(&data)?;
         off += data.len() as u64;
+        progress.add(data.len() as u64);
         if data.len() < CHUNK {
             dst.flush()?;
             return Ok(());
@@ -87,19 +97,27 @@ pub(super) async fn get(c: &Client, pool: &str, object: &str, file: &Path) -> Re
     }
 }
 
-pub(super) async fn ls(c: &Client, pool: &str) -> Result<(), Error> {
+pub(super) async fn ls(c: &Client, pool: &str, form: &Form) -> Result<(), Error> {
     let pool = c.pool(pool).await?;
     let mut out = std::io::stdout().lock();
+    // A list that may be long is written while it is read.
+    let (mut between, plain) = ("[", form.is_plain());
     let mut cursor = base::HObject { pool, ..base::HObject::min() };
     loop {
         let (entries, next) = c.list(pool, &cursor, LIST_MAX).await?;
         for e in entries {
-            out.write_all(&e.oid)?;
-            out.write_all(b"\n")?;
+            if plain {
+                out.write_all(&e.oid)?;
+                out.write_all(b"\n")?;
+            } else {
+                write!(out, "{between}{}", serde_json::to_string(&String::from_utf8_lossy(&e.oid))?)?;
+                between = ",";
+            }
         }
         match next {
             Some(n) => cursor = n,
-            None => return Ok(()),
+            None if plain => return Ok(()),
+            None => return Ok(writeln!(out, "{}]", if between == "[" { "[" } else { "" })?),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// The directory of an `up`; `None` on a host whose daemons are services of their own.
-    fn up(&self, t: &Target) -> Result<Option<Layout>, Error> {
+    pub(crate) fn up(&self, t: &Target) -> Result<Option<Layout>, Error> {
         let l = self.layout(t)?;
         let is_up = self.data.is_some() || l.plan().exists() || l.change().exists() || t.conf_file().is_err();
         Ok(is_up.then_some(l))
@@ -146,6 +146,8 @@ pub(crate) enum OsdCommand {
     Create(CreateArgs),
     /// Show the devices of this host and what they hold
     List(ListArgs),
+    /// Show the OSDs of the cluster with their hosts, space, PGs and latencies
+    Status(super::views::Form),
     /// Erase a device or file. Refused while an OSD's data on it is needed
     Zap(ZapArgs),
     /// Erase the store of an OSD of this host, and keep its id for another one. Refused while its data is needed
@@ -420,6 +422,7 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
         }
         OsdCommand::Create(a) => disks::create(t, &a).await,
         OsdCommand::List(a) => disks::list(t, &a).await,
+        OsdCommand::Status(f) => super::views::osd_status(t, &f).await,
         OsdCommand::Zap(a) => disks::zap(t, &a).await,
         OsdCommand::Destroy(a) => disks::destroy(t, &a).await,
         OsdCommand::Activate(a) => disks::activate(&t.conf()?, &a),
