@@ -7,6 +7,7 @@ mod cli;
 mod conf;
 mod daemon;
 mod disks;
+mod doctor;
 #[cfg(test)]
 mod documented;
 mod manual;
@@ -71,6 +72,8 @@ enum Command {
     /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
+    /// Look at this host, or at others over ssh, for what costs speed or safety, and say how to change it
+    Doctor(doctor::DoctorArgs),
     /// Show health with all reasons
     Health(cli::views::Form),
     /// Show the space of the cluster and of its pools
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Bench(a) => cli::bench(&b.target, &a),
         Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
+        Command::Doctor(a) => on_reactor(|| doctor::run(a)),
         Command::Health(f) => on_reactor(|| async move { cli::views::health(&b.target, &f).await }),
         Command::Df(f) => on_reactor(|| async move { cli::views::df(&b.target, &f).await }),
         Command::Pg(c) => on_reactor(|| async move { cli::views::pg(&b.target, c).await }),
