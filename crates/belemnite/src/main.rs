@@ -11,6 +11,7 @@ mod doctor;
 #[cfg(test)]
 mod documented;
 mod manual;
+mod report;
 mod state_cli;
 mod store;
 mod up;
@@ -74,6 +75,8 @@ enum Command {
     Lab(cli::lab::LabCommand),
     /// Look at this host, or at others over ssh, for what costs speed or safety, and say how to change it
     Doctor(doctor::DoctorArgs),
+    /// Write a support bundle: maps, health, logs' ends, options and counters, without keys and other secrets
+    Report(report::ReportArgs),
     /// Show health with all reasons
     Health(cli::views::Form),
     /// Show the space of the cluster and of its pools
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
         Command::Doctor(a) => on_reactor(|| doctor::run(a)),
+        Command::Report(a) => on_reactor(|| async move { report::run(&b.target, a).await }),
         Command::Health(f) => on_reactor(|| async move { cli::views::health(&b.target, &f).await }),
         Command::Df(f) => on_reactor(|| async move { cli::views::df(&b.target, &f).await }),
         Command::Pg(c) => on_reactor(|| async move { cli::views::pg(&b.target, c).await }),

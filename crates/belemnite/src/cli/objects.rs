@@ -1,8 +1,8 @@
 //! Objects as files: put, get, list, remove.
 
+use super::Error;
 use super::table::Progress;
 use super::views::Form;
-use super::Error;
 use bytes::Bytes;
 use client::{Client, ObjectRef};
 use std::io::{Read as _, Write as _};

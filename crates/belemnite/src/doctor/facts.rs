@@ -147,7 +147,9 @@ mod tests {
 
     #[test]
     fn entries_are_read_by_path() {
-        let f = Facts::parse(b"/proc/meminfo:MemTotal:  100 kB\n/proc/meminfo:MemFree: 7 kB\n/sys/block/a/size:12\nnoise\n");
+        let f = Facts::parse(
+            b"/proc/meminfo:MemTotal:  100 kB\n/proc/meminfo:MemFree: 7 kB\n/sys/block/a/size:12\nnoise\n",
+        );
         assert_eq!(f.on_line("/proc/meminfo", "MemFree:"), Some(7.0));
         assert_eq!(f.number("/sys/block/a/size"), Some(12.0));
         assert_eq!(f.each("/sys/block/", "/size").collect::<Vec<_>>(), [("a", "12")]);

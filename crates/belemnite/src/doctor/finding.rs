@@ -40,7 +40,7 @@ pub(super) struct Finding {
     pub(super) severity: Severity,
     /// The state that was found.
     pub(super) what: String,
-    /// What it costs; empty if it is fine.
+    /// Cost of the state; empty if it is fine.
     pub(super) cost: &'static str,
     /// How to change it; empty if it is fine.
     pub(super) change: String,
@@ -49,11 +49,8 @@ pub(super) struct Finding {
 impl Finding {
     fn new(check: &'static str, severity: Severity, what: impl Into<String>) -> Self {
         let what: String = what.into();
-        let what = if what.chars().count() > WORD_MAX {
-            what.chars().take(WORD_MAX).chain(['…']).collect()
-        } else {
-            what
-        };
+        let what =
+            if what.chars().count() > WORD_MAX { what.chars().take(WORD_MAX).chain(['…']).collect() } else { what };
         Self { check, severity, what, cost: "", change: String::new() }
     }
 

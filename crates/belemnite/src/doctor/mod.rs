@@ -139,9 +139,8 @@ async fn hosts(ssh: &str, targets: &[String]) -> Seen {
     let facts: Vec<Result<Facts, String>> =
         all.iter().map(|g| g.as_ref().map(|g| Facts::parse(&g.output)).map_err(Clone::clone)).collect();
     let known: Vec<Option<&Facts>> = facts.iter().map(|f| f.as_ref().ok()).collect();
-    let offsets: Vec<Option<f64>> = (known.iter().zip(&all))
-        .map(|(f, g)| Some(f.as_ref()?.number("/cmd/date")? - g.as_ref().ok()?.wall))
-        .collect();
+    let offsets: Vec<Option<f64>> =
+        (known.iter().zip(&all)).map(|(f, g)| Some(f.as_ref()?.number("/cmd/date")? - g.as_ref().ok()?.wall)).collect();
     let mut reports: Vec<HostReport> = (targets.iter().zip(&facts)).map(|(t, f)| report(t, f.as_ref())).collect();
     for (at, r) in reports.iter_mut().enumerate() {
         r.findings.extend(compared(&known, &offsets, at));

@@ -86,7 +86,8 @@ pub(super) fn latency(f: &Facts) -> Vec<Finding> {
     for d in &all {
         let ms = d.reads.1;
         let head = format!("{} ({}): reads {ms:.1} ms on average since the boot", d.name, d.class.name());
-        let others = all.iter().filter(|o| o.class == d.class && o.name != d.name).map(|o| o.reads.1).collect::<Vec<_>>();
+        let others =
+            all.iter().filter(|o| o.class == d.class && o.name != d.name).map(|o| o.reads.1).collect::<Vec<_>>();
         let like = (others.len() >= 2).then(|| median(others)).flatten();
         let cost = "reads of this drive's PGs, and writes of all PGs that it has a copy of, wait for it";
         if let Some(like) = like.filter(|l| ms > TIMES * l) {
@@ -132,7 +133,8 @@ pub(super) fn write_cache(f: &Facts) -> Vec<Finding> {
         } else if ms <= PROTECTED_MS {
             fine.push(format!("{name} flushes in {ms:.2} ms, as drives with power-loss protection do"));
         } else {
-            let what = format!("{name}: a flush takes {ms:.2} ms on average, so its cache has no power supply of its own");
+            let what =
+                format!("{name}: a flush takes {ms:.2} ms on average, so its cache has no power supply of its own");
             let cost = "each commit waits for a flush";
             let change = "a drive with power-loss protection; turning the cache off does not make it faster";
             out.push(match ms > SLOW_FLUSH_MS {

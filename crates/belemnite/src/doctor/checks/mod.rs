@@ -40,7 +40,8 @@ pub(super) fn all(f: &Facts) -> Vec<Finding> {
 /// One line about a machine.
 pub(super) fn machine(f: &Facts) -> String {
     let cpu = f.text("/proc/cpuinfo");
-    let model = cpu.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("processor unknown");
+    let model =
+        cpu.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("processor unknown");
     let cores = cpu.lines().filter(|l| l.starts_with("processor")).count();
     let memory = f.on_line("/proc/meminfo", "MemTotal:").unwrap_or_default() * 1024.0;
     let virt = f.command("hypervisor");
@@ -72,8 +73,7 @@ mod tests {
     /// Findings of a check on a host with these facts.
     #[track_caller]
     fn found(facts: &str, check: &str) -> Vec<Finding> {
-        let all: Vec<Finding> =
-            all(&Facts::parse(facts.as_bytes())).into_iter().filter(|f| f.check == check).collect();
+        let all: Vec<Finding> = all(&Facts::parse(facts.as_bytes())).into_iter().filter(|f| f.check == check).collect();
         assert!(!all.is_empty(), "{check}");
         all
     }
@@ -170,19 +170,24 @@ mod tests {
                 Warning,
                 "nvme0n1: a flush takes 4.00 ms",
             ),
-            ("/sys/block/nvme0n1/queue/scheduler:none [mq-deadline] kyber".into(), "I/O scheduler", Note, "mq-deadline"),
+            (
+                "/sys/block/nvme0n1/queue/scheduler:none [mq-deadline] kyber".into(),
+                "I/O scheduler",
+                Note,
+                "mq-deadline",
+            ),
             ("/sys/block/nvme0n1/queue/wbt_lat_usec:2000".into(), "I/O scheduler", Note, "throttles"),
             ("/proc/sys/kernel/osrelease:5.4.0-100-generic".into(), "kernel", Warning, "5.4.0"),
             ("/proc/sys/kernel/io_uring_disabled:2".into(), "kernel", Warning, "io_uring is disabled"),
             ("/proc/self/limits:Max open files  1024  4096  files".into(), "descriptors", Warning, "4096"),
             ("/cmd/synchronized:no".into(), "clock", Warning, "no program"),
+            ("/sys/devices/system/clocksource/clocksource0/current_clocksource:hpet".into(), "clock", Warning, "hpet"),
             (
-                "/sys/devices/system/clocksource/clocksource0/current_clocksource:hpet".into(),
-                "clock",
+                "/proc/meminfo:MemTotal: 9000 kB\n/proc/meminfo:MemAvailable: 100 kB".into(),
+                "memory",
                 Warning,
-                "hpet",
+                "1 % are available",
             ),
-            ("/proc/meminfo:MemTotal: 9000 kB\n/proc/meminfo:MemAvailable: 100 kB".into(), "memory", Warning, "1 % are available"),
             ("/cmd/build:debug".into(), "build", Warning, "without optimisation"),
             ("/proc/vmstat:oom_kill 3".into(), "memory", Warning, "killed 3"),
         ];
@@ -208,7 +213,9 @@ mod tests {
     #[test]
     fn chrony_tells_the_offset() {
         let line = |offset: &str, leap: &str| {
-            with(&format!("/cmd/chrony:A9FEA97B,169.254.169.123,4,1795873000.1,{offset},0.0,0.0,1,0,0.1,0.0,0.0,64,{leap}"))
+            with(&format!(
+                "/cmd/chrony:A9FEA97B,169.254.169.123,4,1795873000.1,{offset},0.0,0.0,1,0,0.1,0.0,0.0,64,{leap}"
+            ))
         };
         is(&line("0.000002", "Normal"), "clock", Severity::Fine, "0.00 ms");
         is(&line("-0.2", "Normal"), "clock", Severity::Warning, "200.00 ms");
