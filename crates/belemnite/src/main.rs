@@ -52,6 +52,9 @@ enum Command {
     Restart(cli::operate::RestartArgs),
     /// Show the daemons of a running `up`
     Daemons(cli::operate::DaemonsArgs),
+    /// Make and change a cluster on many hosts, from an inventory
+    #[command(subcommand)]
+    Deploy(cli::deploy::DeployCommand),
     /// Show the status of the cluster
     Status(cli::StatusArgs),
     /// Create, list and remove pools
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Start(a) => on_reactor(|| async move { cli::operate::start(&b.target, a).await }),
         Command::Restart(a) => on_reactor(|| async move { cli::operate::restart(&b.target, a).await }),
         Command::Daemons(a) => on_reactor(|| async move { cli::operate::daemons(&b.target, a).await }),
+        Command::Deploy(c) => on_reactor(|| cli::deploy::command(c)),
         Command::Status(a) => on_reactor(|| async move { cli::status(&b.target, &a).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),

@@ -46,18 +46,18 @@ impl Default for Release {
 /// A host, if it can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It answers.
+    /// A host that answers.
     Answers(Box<HostFacts>),
-    /// It does not; with the reason.
+    /// A host that does not answer, with the reason.
     Silent(String),
 }
 
 /// State of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
-    /// It runs.
+    /// True while it runs.
     pub active: bool,
-    /// Its process has another program file than the installed one.
+    /// True if its process has another program file than the installed one.
     pub old_program: bool,
     /// The configuration was written after its process began.
     pub old_conf: bool,
@@ -90,7 +90,7 @@ pub struct ConfFact {
     pub fsid: String,
 }
 
-/// What a host has.
+/// Facts of a host that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// Difference of its clock from that of the machine that asks, in milliseconds.
@@ -107,9 +107,9 @@ pub struct HostFacts {
     pub program: Option<String>,
     /// `ceph.conf`.
     pub conf: Option<ConfFact>,
-    /// It has the key that makes OSDs.
+    /// True if the key that makes OSDs is there.
     pub has_bootstrap_key: bool,
-    /// It has the key of the administrator.
+    /// True if the key of the administrator is there.
     pub has_admin_key: bool,
     /// Digest of the authority of its certificate for etcd.
     pub certificate: Option<String>,
@@ -166,12 +166,12 @@ impl HostFacts {
 /// The cluster, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterState {
-    /// It was never made.
+    /// A cluster that was never made.
     #[default]
     Absent,
-    /// It was made, and no monitor answers; with the reason.
+    /// A cluster that was made, and no monitor answers; with the reason.
     Silent(String),
-    /// Its monitors answer.
+    /// A cluster whose monitors answer.
     Answers(Box<Cluster>),
 }
 
@@ -182,9 +182,9 @@ pub struct Member {
     pub id: String,
     /// Address of its peers.
     pub address: IpAddr,
-    /// It was started at least once.
+    /// True if it was started at least once.
     pub started: bool,
-    /// It answers.
+    /// True if it answers.
     pub healthy: bool,
 }
 
@@ -193,11 +193,11 @@ pub struct Member {
 pub struct OsdFacts {
     /// Its host in the CRUSH map.
     pub host: String,
-    /// It is up.
+    /// True if it is up.
     pub up: bool,
-    /// It is in.
+    /// True if it is in.
     pub is_in: bool,
-    /// Its data is not known to be complete elsewhere.
+    /// True if its data is not known to be complete elsewhere.
     pub needed: bool,
     /// Size of its store in bytes.
     pub bytes: u64,
@@ -208,7 +208,7 @@ pub struct OsdFacts {
 /// A pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolFacts {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Number of copies or shards.
     pub size: usize,

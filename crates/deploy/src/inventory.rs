@@ -22,7 +22,7 @@ pub const PLACES: [&str; 9] = ["chassis", "rack", "row", "pdu", "pod", "room", "
 pub struct InventoryError {
     /// Line, from 1, if the error has one.
     pub line: Option<usize>,
-    /// What was found, and what is accepted.
+    /// Words: the value that was found, and those that are accepted.
     pub what: String,
 }
 
@@ -172,7 +172,7 @@ pub enum Kind {
     Hdd,
 }
 
-/// What a rule makes OSDs on.
+/// Devices on which a rule makes OSDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
     /// Free devices by their properties.
@@ -274,7 +274,7 @@ fn is_path(p: &str) -> bool {
 /// Options of daemons: section (`global`, `osd`, `mon`, …) to key to value.
 pub type Options = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What a cluster consists of.
+/// The parts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// Debian package or program file that hosts get; a path relative to the inventory.

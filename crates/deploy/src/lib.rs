@@ -12,6 +12,8 @@
 //!  4. A device that holds anything is never given to an OSD.
 //!  5. The steps of a stage do not depend on each other.
 
+#![forbid(unsafe_code)]
+
 pub mod conf;
 pub mod facts;
 pub mod inventory;

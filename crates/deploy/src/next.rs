@@ -15,13 +15,13 @@ use crate::step::Step;
 /// Steps that do not depend on each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// What the stage is for.
+    /// Purpose of the stage, as a heading.
     pub title: String,
     /// Its steps.
     pub steps: Vec<Step>,
 }
 
-/// What comes next.
+/// The next part of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// These steps.

@@ -16,9 +16,9 @@ pub struct Planned {
     pub stages: Vec<Stage>,
     /// Seconds that each stage takes, about.
     pub seconds: Vec<u64>,
-    /// What each step is, with the data that it moves.
+    /// The steps of each stage in words, with the data that they move.
     pub lines: Vec<Vec<String>>,
-    /// What stops it after these stages.
+    /// Problems that stop it after these stages.
     pub problems: Vec<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! What keeps a plan from going on, and what an operator should know beside it.
+//! Problems that keep a plan from going on, and notes beside it.
 
 use crate::facts::{ClusterState, Facts, Holds, HostFacts, Reach, Release};
 use crate::inventory::{DeviceRule, Inventory, Select};
@@ -13,7 +13,7 @@ const CLOCK_MS_MAX: i64 = 2000;
 pub struct Problem {
     /// The host, or empty for the cluster.
     pub host: String,
-    /// What is wrong, and what to do.
+    /// The words: the trouble, and the way out.
     pub what: String,
 }
 
@@ -106,7 +106,7 @@ fn of_host(i: &Inventory, f: &Facts, name: &str, h: &HostFacts) -> Vec<Problem> 
     all
 }
 
-/// What keeps a plan from going on, before anything is done.
+/// Problems that keep a plan from going on, before anything is done.
 #[must_use]
 pub fn problems(i: &Inventory, f: &Facts) -> Vec<Problem> {
     let mut all = Vec::new();
@@ -122,7 +122,7 @@ pub fn problems(i: &Inventory, f: &Facts) -> Vec<Problem> {
     all
 }
 
-/// What an operator should know that stops nothing.
+/// Notes for the operator that stop nothing.
 #[must_use]
 pub fn notes(i: &Inventory, f: &Facts) -> Vec<Problem> {
     let mut all = Vec::new();

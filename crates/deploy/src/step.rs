@@ -17,7 +17,7 @@ pub struct Target {
     pub class: Option<String>,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Installs the release, and packages of the distribution.
@@ -88,7 +88,7 @@ pub enum Action {
 pub struct Step {
     /// Name of the host; empty for the cluster.
     pub host: String,
-    /// What is done.
+    /// Its work.
     pub action: Action,
 }
 

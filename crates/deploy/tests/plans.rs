@@ -39,7 +39,7 @@ fn inventory(s: &Shape) -> Inventory {
 fn fresh(n: usize) -> HostFacts {
     let disk = |i: usize, holds| Device { path: format!("/dev/nvme{i}n1"), bytes: 1 << 40, rotational: false, holds };
     let mut devices = vec![disk(0, Holds::System), disk(1, Holds::Nothing), disk(2, Holds::Nothing)];
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         devices.push(disk(3, Holds::Other("ext4 data".into())));
     }
     HostFacts { is_root: true, has_systemd: true, system: "debian 12".into(), devices, ..HostFacts::default() }
@@ -88,7 +88,7 @@ fn check(i: &Inventory, f: &Facts, s: &Step) {
             let n = cluster.unwrap().etcd.len();
             assert!(healthy(Some(id)) > n / 2, "no majority of etcd");
         }
-        Action::AddMember(_) => assert!(healthy(None) > (cluster.unwrap().etcd.len() + 1) / 2, "no majority of etcd"),
+        Action::AddMember(_) => assert!(healthy(None) > cluster.unwrap().etcd.len().div_ceil(2), "no majority of etcd"),
         Action::ClearEtcd => {
             let address = i.hosts.get(&s.host).map(|h| h.address).or_else(|| f.former.get(&s.host).copied());
             let is_member = |c: &deploy::Cluster| c.etcd.iter().any(|m| Some(m.address) == address);
@@ -184,7 +184,7 @@ fn run(i: &Inventory, f: &mut Facts, cuts: &Cuts, by: fn(&Inventory, &Facts) -> 
     panic!("no end");
 }
 
-/// What two runs have to agree on. Ids of OSDs depend on the order.
+/// Parts of the facts on which two runs have to agree. Ids of OSDs depend on the order.
 fn outcome(f: &Facts) -> String {
     let mut s = String::new();
     for n in f.hosts.keys() {

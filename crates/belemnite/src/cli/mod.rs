@@ -1,6 +1,7 @@
 //! Commands that need no Ceph packages: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
 
 mod bench;
+pub(crate) mod deploy;
 mod ended;
 pub(crate) mod lab;
 pub(crate) mod load;
@@ -193,7 +194,7 @@ pub(crate) async fn status(t: &Target, a: &StatusArgs) -> Result<(), Error> {
 }
 
 /// Checks that a monitor's machine does not refuse connections, so that a cluster that does not run is reported at once.
-async fn check_refused(o: &client::Options) -> Result<(), Error> {
+pub(crate) async fn check_refused(o: &client::Options) -> Result<(), Error> {
     let mut refused = Vec::new();
     for addr in o.mons.iter().filter_map(|m| m.sock) {
         let tried = tokio::time::timeout(KNOCK_MAX, tokio::net::TcpStream::connect(addr)).await;

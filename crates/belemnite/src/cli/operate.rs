@@ -464,8 +464,8 @@ pub(super) async fn wait_up(c: &Client, l: &Layout, id: u32) -> Result<(), Error
     }
 }
 
-/// Number of PGs that are not active+clean, with a text about them.
-async fn unclean(c: &Client) -> Result<Option<String>, Error> {
+/// PGs that are not active+clean, in words; `None` if all are.
+pub(crate) async fn unclean(c: &Client) -> Result<Option<String>, Error> {
     let stat = must_json(c, json!({"prefix": "status"})).await?;
     let states = stat["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
     let counted: u64 = states.iter().filter_map(|s| s["count"].as_u64()).sum();

@@ -4,7 +4,7 @@ use crate::inventory::Kind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What a disk holds.
+/// Contents of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// Nothing that is recognised.
@@ -22,9 +22,9 @@ pub struct Device {
     pub path: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// It has a motor.
+    /// True if it has a motor.
     pub rotational: bool,
-    /// What it holds.
+    /// Contents.
     pub holds: Holds,
 }
 

@@ -1,4 +1,4 @@
-//! What the probe of a host prints. The text comes from a host and is not trusted: sizes are bounded, names are checked.
+//! Parser of a probe's output. The text comes from a host and is not trusted: sizes are bounded, names are checked.
 
 use super::{ConfFact, Device, FileFact, HostFacts, StoreFact, Unit, devices};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const WORD_MAX: usize = 512;
 /// Error in the output of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// It is longer than any host's.
+    /// The output is longer than any host's.
     #[error("the probe printed more than {PROBE_BYTES_MAX} bytes")]
     TooLong,
     /// Its last line is missing.

@@ -1,3 +1,5 @@
+//! Tests of inventories: forms that are accepted, and words for those that are not.
+
 use super::*;
 
 /// An inventory with three hosts, with a text added at the start.

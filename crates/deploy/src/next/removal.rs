@@ -1,4 +1,4 @@
-//! What is there and in no inventory any more: services, OSDs, monitors, members of etcd, hosts.
+//! Removal of parts that are in no inventory any more: services, OSDs, monitors, members of etcd, hosts.
 
 use super::etcd::is_majority;
 use super::{Steps, monitors, services as units_of};
@@ -37,7 +37,7 @@ pub(super) fn services(i: &Inventory, f: &Facts) -> Steps {
     Ok(steps)
 }
 
-/// What keeps the pools from living on the OSDs other than `leaving`.
+/// Problems that keep the pools from living on the OSDs other than `leaving`.
 fn no_room(c: &Cluster, leaving: &BTreeSet<u32>) -> Vec<Problem> {
     let stay: Vec<_> = c.osds.iter().filter(|(id, o)| !leaving.contains(id) && o.is_in && o.up).collect();
     let mut all = Vec::new();
@@ -157,7 +157,8 @@ pub(super) fn clear_etcd(i: &Inventory, f: &Facts) -> Steps {
     let address = |n: &String| i.hosts.get(n).map(|h| h.address).or_else(|| f.former.get(n).copied());
     let is_out = |n: &&String| {
         let is_member = address(n).is_some_and(|a| c.etcd.iter().any(|m| m.address == a));
-        !is_member && !(i.has_etcd() && i.monitors.contains(n)) && f.host(n).is_some_and(|h| !h.etcd.is_empty())
+        let is_wanted = i.has_etcd() && i.monitors.contains(n);
+        !(is_member || is_wanted) && f.host(n).is_some_and(|h| !h.etcd.is_empty())
     };
     Ok(f.hosts.keys().filter(is_out).map(|n| Step::new(n, Action::ClearEtcd)).collect())
 }

@@ -1,9 +1,10 @@
 //! Effects of steps on facts, by which a plan looks ahead.
 
-use super::{Action, Step};
+use super::{Action, Step, Target};
 use crate::conf;
 use crate::facts::{Cluster, ClusterState, ConfFact, Facts, HostFacts, Member, OsdFacts, Release, StoreFact, Unit};
 use crate::inventory::Inventory;
+use std::collections::BTreeMap;
 
 fn unit(h: &mut HostFacts, name: &str, active: bool) {
     h.units.insert(name.to_owned(), Unit { active, ..Unit::default() });
@@ -44,15 +45,7 @@ impl Step {
     /// Effects on the cluster; true if the step has no others.
     fn on_cluster(&self, i: &Inventory, f: &mut Facts) -> bool {
         if let Action::MakeState = self.action {
-            let etcd = f.hosts.keys().filter(|n| i.has_etcd() && f.host(n).is_some_and(|h| !h.etcd.is_empty()));
-            let member = |n: &String| Some(member(i.hosts.get(n)?.address));
-            let etcd = etcd.filter_map(member).collect();
-            let mut c = Cluster { etcd, is_clean: true, ..Cluster::default() };
-            if let Some(h) = i.hosts.get(&self.host) {
-                c.monitors.insert(self.host.clone(), h.address);
-                c.quorum.insert(self.host.clone());
-            }
-            f.cluster = ClusterState::Answers(Box::new(c));
+            make_state(&self.host, i, f);
             return false;
         }
         if let (Action::StartMonitor | Action::RestartMonitor, Some(c)) = (&self.action, f.cluster_mut())
@@ -95,15 +88,7 @@ impl Step {
             }
             Action::CreateOsds(targets) => {
                 let place = i.hosts.get(&host).map(|h| h.place.clone()).unwrap_or_default();
-                c.places.entry(host.clone()).or_insert(place);
-                let mut made = Vec::new();
-                for t in targets {
-                    let id = (0..).find(|id| !c.osds.contains_key(id)).unwrap_or_default();
-                    let bytes = t.bytes.unwrap_or(1 << 40);
-                    let osd = OsdFacts { host: host.clone(), up: true, is_in: true, bytes, ..OsdFacts::default() };
-                    c.osds.insert(id, osd);
-                    made.push(StoreFact { id, path: t.path.clone() });
-                }
+                let made = make_osds(c, &host, place, targets);
                 let Some(h) = f.host_mut(&host) else { return true };
                 for s in made {
                     unit(h, &format!("belemnite-osd@{}", s.id), true);
@@ -115,6 +100,31 @@ impl Step {
         }
         true
     }
+}
+
+/// A new cluster with its first monitor.
+fn make_state(host: &str, i: &Inventory, f: &mut Facts) {
+    let etcd = f.hosts.keys().filter(|n| i.has_etcd() && f.host(n).is_some_and(|h| !h.etcd.is_empty()));
+    let etcd = etcd.filter_map(|n| Some(member(i.hosts.get(n)?.address))).collect();
+    let mut c = Cluster { etcd, is_clean: true, ..Cluster::default() };
+    if let Some(h) = i.hosts.get(host) {
+        c.monitors.insert(host.to_owned(), h.address);
+        c.quorum.insert(host.to_owned());
+    }
+    f.cluster = ClusterState::Answers(Box::new(c));
+}
+
+/// Adds OSDs of a host to the map; returns their stores.
+fn make_osds(c: &mut Cluster, host: &str, place: BTreeMap<String, String>, targets: &[Target]) -> Vec<StoreFact> {
+    c.places.entry(host.to_owned()).or_insert(place);
+    let mut made = Vec::new();
+    for t in targets {
+        let id = (0..).find(|id| !c.osds.contains_key(id)).unwrap_or_default();
+        let bytes = t.bytes.unwrap_or(1 << 40);
+        c.osds.insert(id, OsdFacts { host: host.to_owned(), up: true, is_in: true, bytes, ..OsdFacts::default() });
+        made.push(StoreFact { id, path: t.path.clone() });
+    }
+    made
 }
 
 fn member(address: std::net::IpAddr) -> Member {
