@@ -18,6 +18,9 @@ const FIELDS_MAX: usize = 35;
 /// Most fields that other modules can write.
 const OPEN_FIELDS_MAX: usize = 20;
 
+/// Most fields of the PG machine; each is a part.
+const PG_PARTS_MAX: usize = 15;
+
 /// A function or struct, by name, with its size.
 type Item = (String, usize);
 
@@ -144,9 +147,41 @@ fn structs_have_few_fields() {
     compare("structs with open fields", &open, OPEN_STRUCTS);
 }
 
+/// Names of the types of a struct's fields, each without what wraps it.
+fn types_of_fields(text: &str, name: &str) -> Vec<String> {
+    let body = text.split(&format!("struct {name} {{\n")).nth(1).and_then(|t| t.split("\n}").next()).unwrap_or_default();
+    let fields = body.lines().map(str::trim).filter(|l| !l.starts_with(['/', '#'])).filter_map(|l| l.split_once(": "));
+    let inner = |t: &str| t.trim_end_matches([',', '>']).rsplit(['<', ':']).next().unwrap_or_default().to_owned();
+    fields.map(|(_, t)| inner(t)).collect()
+}
+
+#[test]
+fn parts_of_a_pg_own_their_fields() {
+    let pg: Vec<(String, String)> = sources().into_iter().filter(|(p, _)| p.starts_with("crates/pg/src/")).collect();
+    let root = pg.iter().find(|(p, _)| p == "crates/pg/src/pg/mod.rs").map(|(_, t)| t.as_str()).unwrap_or_default();
+    let parts = types_of_fields(root, "Pg");
+    assert!((2..=PG_PARTS_MAX).contains(&parts.len()), "fields of the PG machine: {parts:?}");
+    let mut bad = Vec::new();
+    for part in parts {
+        let found: Vec<_> = pg
+            .iter()
+            .flat_map(|(path, text)| structs(text).into_iter().map(move |s| (path, s)))
+            .filter(|(_, s)| s.0 == part)
+            .collect();
+        match found.as_slice() {
+            [(_, (_, _, 0))] => {}
+            [(path, (_, _, open))] => bad.push(format!("{path} {part}: {open} fields that other modules can use")),
+            [] => bad.push(format!("{part}: not a struct of crates/pg")),
+            several => bad.push(format!("{part}: {} structs of this name in crates/pg", several.len())),
+        }
+    }
+    fail_if_any("parts of the PG machine that do not own their fields", bad);
+}
+
 #[test]
 fn sizes_are_counted_rightly() {
     let text = "pub struct A {\n    /// Doc.\n    pub a: u8,\n    b: Vec<(u8, u8)>,\n}\nimpl A {\n    pub(super) async fn long(\n        &self,\n    ) {\n        f();\n    }\n    fn one() {}\n}\ntrait T {\n    fn none(\n        a: u8,\n    );\n}\n";
     assert_eq!(structs(text), [("A".to_owned(), 2, 1)]);
     assert_eq!(functions(text), [("long".to_owned(), 5), ("none".to_owned(), 3)]);
+    assert_eq!(types_of_fields("struct P {\n    /// A: b.\n    a: Seldom<x::Y>,\n    b: Z,\n}\n", "P"), ["Y", "Z"]);
 }

@@ -2,10 +2,13 @@
 //!
 //! | folder | contents |
 //! | --- | --- |
+//! | `env`, `maps` | name, collection and services of the machine; its maps |
 //! | `life` | creating, loading, following maps, starting over in a new interval, ending |
+//! | `journal` | log and info, submission of transactions, replies when durable |
+//! | `mail` | admission of operations, backoff, inputs that wait |
 //! | `backend` | transactions, reads and recovery: whole copies or shards |
 //! | `peering` | state of copies, authoritative log, acting set; peer messages; members; failed copies |
-//! | `ops` | operations: admission, backoff, planning, execution, commit; expiry of watches; trimming |
+//! | `ops` | operations: planning, execution; expiry of watches; trimming |
 //! | `recovery` | recovery by log, backfill, reservations; unreadable and unfound objects |
 //! | `resize` | changes of `pg_num`: split and merge |
 //! | `relocate` | moves to another reactor of the OSD |
@@ -13,8 +16,11 @@
 //! | `report`, `rest` | reports; release of memory |
 
 mod backend;
-mod kept;
+mod env;
+mod journal;
 mod life;
+mod mail;
+mod maps;
 mod ops;
 mod peering;
 mod recovery;
@@ -28,47 +34,45 @@ mod seldom;
 mod sizes;
 
 use crate::effect::Effect;
-use crate::event::{Event, OpRequest};
+use crate::event::Event;
 use crate::exec::Stop;
 use crate::info::PgInfo;
 use crate::keep::Keep;
 use crate::lease::LeaseView;
-use crate::limits::{EARLY_PEERS_MAX, OBJECT_CONTEXTS_MAX};
-use crate::log::PgLog;
-use crate::map::{MapView, PoolView};
+use crate::map::PoolView;
 use crate::meter::Meter;
-use crate::moving::Late;
-use crate::object::ContextCache;
 use crate::pace::Pacer;
-use crate::per_peer::PerOsd;
-use crate::reserve::{Counted, Leaver, Reserver};
+use crate::reserve::Reserver;
 use crate::shards::{PeerId, ShardSet};
 use crate::stats::Counters;
 use crate::watch::WatchTable;
+use backend::ec::EcState;
 pub(crate) use backend::ec::read::ShardReads;
 use base::errno::Errno;
-use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, ShardId, SpgId};
+use base::{Epoch, Eversion, Mono, Now, OsdId, SpgId};
 use bytes::Bytes;
-use hashbrown::HashMap;
-use ops::backoff::Backoffs;
-use ops::commit::Commit;
-use ops::held::Held;
-use ops::plan::{ObjectLock, Plan};
-use ops::space::Spaceless;
+use env::{Surroundings, TAG_BITS};
+use journal::Journal;
+use life::Life;
+use mail::Mail;
+use maps::Maps;
+use ops::Plans;
 use ops::trim::Trim;
-use peering::session::Peers;
+use peering::Peers;
+use recovery::Recovery;
+use relocate::Relocate;
 pub(crate) use relocate::out::MemberState;
 pub use report::OpDump;
+use report::Report;
+use resize::Resize;
 pub use resize::merge_target::{answer_for_none, is_intake};
 pub use resize::split::Child;
-use rustc_hash::FxBuildHasher;
+use scrub::Scrub;
 pub use scrub::lead::Scrubs;
 use seldom::Seldom;
-use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Cid, ObjectStore, Oid, Tag};
-use wire::msg::MPgPeer;
+use store::{ObjectStore, Oid, Tag};
 
 /// The initial configuration of a PG machine.
 #[derive(Clone, Copy, Debug)]
@@ -132,9 +136,6 @@ pub enum State {
     Failed(Errno),
 }
 
-/// Bits of a tag that number a machine's plans; the bits above are its index.
-const TAG_BITS: u32 = 40;
-
 /// One copy of a placement group on this OSD.
 ///
 /// # Driving it
@@ -166,231 +167,57 @@ const TAG_BITS: u32 = 40;
 /// 5. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped. After [`Effect::Failed`] the store is
 ///    no longer used.
 ///
+/// # Parts
+///
+/// Each part owns its state: its fields are private to its folder or file, and other parts use its methods.
+///
 /// # Memory
 ///
-/// The fields are laid out as written here, so that those of one operation lie together. With a thousand PGs the
-/// machine is rarely in the CPU's cache, and each cache line costs a memory access.
+/// The fields are laid out as written here, in each part those of every operation first. With a thousand PGs the
+/// machine is rarely in the CPU's cache, and each cache line costs a memory access: see [`Pg::foresee`].
 #[repr(C)]
 pub struct Pg {
-    // Used by every operation.
-    state: State,
-    stopping: bool,
-    stopped_told: bool,
-    created_told: bool,
-    /// An operator's request to recover the PG before others: 1 recovery, 2 backfill.
-    forced: u8,
-    /// The running step was started by this PG itself (trim, delete, …), not by a client or a peer.
-    internal_step: bool,
-    /// The cluster log has a line that the PG lacks space.
-    room_missed: bool,
-    /// The next batch of a deletion waits for the pacer.
-    delete_rests: bool,
-    /// A write or push from another copy had no space; it is tried again at the next tick.
-    apply_stuck: bool,
-    /// The request of the running operation is kept with its reply.
-    keeps_request: bool,
-    /// Operations are held until leases are renewed.
-    waits_for_lease: bool,
-    /// The authoritative log is being merged.
-    merging: bool,
-    /// The whole store failed, not only this copy.
-    store_lost: bool,
-    /// The stored info differs from `info` in more than replay of the log restores.
-    info_dirty: bool,
-    writes_since_info: u32,
-    /// Newest map epoch that a held operation waits for.
-    wanted_map: Epoch,
-    /// State as source of a move to another reactor.
-    depart: Option<Box<relocate::out::Depart>>,
-    /// State as target of a move.
-    arrive: Option<Box<relocate::in_::Arrive>>,
-    cfg: PgConfig,
-    cid: Cid,
-    /// Id of the newest plan.
-    next_plan: u64,
-    plans: BTreeMap<u64, Box<Plan>>,
-    /// Codec and layout, if the copies are shards.
-    coder: Option<Rc<backend::ec::Coder>>,
-    /// State that only shards need.
-    shard: Seldom<backend::ec::ShardState>,
-    /// The running client operation, kept with its reply if that waits for other members: see [`Pg::requeue`].
-    again: Option<Box<OpRequest>>,
-    map: Option<MapView>,
-    /// OSDs of the other members of the acting set.
-    others: Vec<OsdId>,
-    leases: Rc<LeaseView>,
-    locks: HashMap<HObject, ObjectLock, FxBuildHasher>,
-    cache: ContextCache,
-
-    // Checked after every input, and empty most of the time.
-    /// Plans that are ready to run.
-    runnable: VecDeque<u64>,
-    /// Parked plans that were dropped; the store must release their tags.
-    abandoned: Vec<u64>,
-    /// Objects whose pushes are complete.
-    pushed: Vec<HObject>,
-    /// Effects to be appended at the end of the current input.
-    outbox: Vec<Effect>,
-    /// Maps and other inputs that were held for a move, to be handled now.
-    replay: (Vec<MapView>, Vec<Late>),
+    life: Life,
+    relocate: Relocate,
+    env: Surroundings,
+    plans: Plans,
+    ec: EcState,
+    maps: Maps,
+    mail: Mail,
     trim: Seldom<Trim>,
-    /// Writes that wait for space.
-    spaceless: Seldom<Spaceless>,
-    /// Objects that this copy lacks, with the log version as of which it needs them.
-    missing: BTreeMap<HObject, Eversion>,
-    /// A requested scrub that has not begun, or whose interval ended.
-    scrub_wanted: Option<crate::scrub::ScrubRequest>,
+    recovery: Recovery,
     peers: Peers,
-
-    // Used by every write, and by operations that wait for one.
-    /// Submitted transactions whose actions have not run, oldest first.
-    commits: VecDeque<Commit>,
-    /// Number of the newest submitted transaction.
-    submitted: u64,
-    /// Number of the newest transaction that is durable here.
-    local: u64,
-    /// Number of the newest transaction that is durable on all copies that must have it.
-    durable: u64,
-    /// Newest transaction of older intervals. Until it is durable here, this copy tells no other its state.
-    fence: u64,
-    /// Lower bound of the fence: 1 for a child of a split, whose content the parent submitted before the child's
-    /// first transaction.
-    fence_min: u64,
-    /// Number of the interval in this machine; actions of an older one are void.
-    generation: u64,
-    counters: Counters,
-    info: PgInfo,
-    log: PgLog,
-    keep_log: Option<Box<Keep>>,
+    journal: Journal,
     watches: WatchTable,
-
-    // Used seldom.
-    /// Number of hash bits that select the PG, after all splits that are done.
-    bits: u32,
-    /// Number of hash bits that select the PG under the newest map that the host has announced.
-    bits_coming: u32,
-    /// `pg_num` of the newest map that the host has announced; 0 if unknown.
-    pg_num_coming: u32,
-    /// Epoch of the stored info at load.
-    stored_at: Epoch,
-    merges: Seldom<resize::merge_target::Merges>,
-    sending: Option<Box<resize::merge_source::Sending>>,
-    /// Marks the PG's name as taken while its collection is being removed.
-    leaver: Option<Box<Leaver>>,
-    /// Time of the next attempt of a split that waits for a removal, or of plans without room.
-    again_at: Option<Mono>,
-    /// Children of the split in progress.
-    awaited: Vec<SpgId>,
-    /// Last key up to which a split has moved a long snapshot index.
-    index_from: Bytes,
-    /// Maps received while loading, creating, splitting or merging.
-    early_maps: Vec<MapView>,
-    /// Operations that wait for a newer map or for the PG to become active.
-    held: Held,
-    /// Sessions that were told to hold their operations.
-    backoffs: Backoffs,
-    reserver: Counted,
-    /// Number of the PG's reactor.
-    reactor: usize,
-    pacer: Rc<Pacer>,
-    meter: Rc<Meter>,
-    /// Peer messages received while loading or creating.
-    early_peers: Vec<(OsdId, Box<MPgPeer>)>,
-    /// Primaries of older intervals that may still rely on leases of this OSD, or of a copy that reported it.
-    granted: PerOsd<Mono>,
-    scrubs: Rc<Scrubs>,
-    stamps: report::Stamps,
-    reported_seq: u64,
-    /// Fingerprint of the last report without its times, and how often it was sent.
-    reported: u64,
-    resting: rest::Resting,
+    report: Report,
+    scrub: Scrub,
+    resize: Resize,
 }
 
 impl Pg {
     fn blank(cfg: PgConfig, state: State) -> Self {
         Self {
-            cfg,
-            cid: Cid::Pg(cfg.spg),
-            state,
-            map: None,
-            bits: 0,
-            bits_coming: 0,
-            pg_num_coming: 0,
-            stored_at: Epoch(0),
-            merges: Seldom::default(),
-            sending: None,
-            leaver: None,
-            again_at: None,
-            room_missed: false,
-            internal_step: false,
-            depart: None,
-            arrive: None,
-            replay: Default::default(),
-            awaited: Vec::new(),
-            index_from: Bytes::new(),
-            early_maps: Vec::new(),
-            info: PgInfo::default(),
-            log: PgLog::default(),
-            store_lost: false,
-            info_dirty: false,
-            writes_since_info: 0,
-            cache: ContextCache::new(OBJECT_CONTEXTS_MAX),
-            watches: WatchTable::new(cfg.index << 16),
-            next_plan: 0,
-            plans: BTreeMap::new(),
-            again: None,
-            coder: None,
-            shard: Seldom::default(),
-            locks: HashMap::default(),
-            runnable: VecDeque::new(),
-            abandoned: Vec::new(),
-            held: Held::default(),
-            backoffs: Backoffs::default(),
-            wanted_map: Epoch(0),
-            commits: VecDeque::new(),
-            submitted: 0,
-            local: 0,
-            durable: 0,
-            generation: 0,
-            fence: 0,
-            fence_min: 0,
-            peers: Peers::default(),
-            reserver: Counted::default(),
-            reactor: 0,
-            pacer: Rc::default(),
-            meter: Rc::default(),
-            missing: BTreeMap::new(),
-            keep_log: None,
-            merging: false,
-            apply_stuck: false,
-            delete_rests: false,
-            pushed: Vec::new(),
-            outbox: Vec::new(),
-            early_peers: Vec::new(),
-            granted: PerOsd::default(),
-            leases: Rc::default(),
-            others: Vec::new(),
-            keeps_request: false,
-            waits_for_lease: false,
+            life: Life::new(state),
+            relocate: Relocate::default(),
+            env: Surroundings::new(cfg),
+            plans: Plans::default(),
+            ec: EcState::default(),
+            maps: Maps::default(),
+            mail: Mail::default(),
             trim: Seldom::default(),
-            spaceless: Seldom::default(),
-            scrubs: Rc::default(),
-            scrub_wanted: None,
-            forced: 0,
-            stopping: false,
-            stopped_told: false,
-            created_told: false,
-            counters: Counters::default(),
-            stamps: report::Stamps::default(),
-            reported_seq: 0,
-            reported: 0,
-            resting: rest::Resting::default(),
+            recovery: Recovery::default(),
+            peers: Peers::default(),
+            journal: Journal::default(),
+            watches: WatchTable::new(cfg.index << 16),
+            report: Report::default(),
+            scrub: Scrub::default(),
+            resize: Resize::default(),
         }
     }
 
     /// Handles one input. Effects are appended to `out` in the order in which the host must carry them out.
     pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let held = self.depart.is_some() || self.arrive.is_some();
+        let held = self.relocate.is_busy();
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
         let Some(event) = event else { return };
         if matches!(event, Event::Op(_) | Event::Store(_)) {
@@ -402,23 +229,21 @@ impl Pg {
             Event::Store(store::Event::Durable(_, Err(errno))) => self.store_failed(errno, out),
             Event::Store(store::Event::Ready(tag)) => {
                 let id = tag.0 & ((1 << TAG_BITS) - 1);
-                if self.plans.contains_key(&id) {
-                    self.counters.replans += 1;
-                    self.runnable.push_back(id);
+                if self.plans.get(id).is_some() {
+                    self.report.count().replans += 1;
+                    self.plans.ready(id);
                 }
             }
             Event::Store(store::Event::Health(_)) => {}
             Event::Map(map) => self.handle_map(map, now, store, out),
             Event::Peer { from, msg } if self.is_early() || self.is_deleting() => {
-                if self.early_peers.len() < EARLY_PEERS_MAX {
-                    self.early_peers.push((from, msg));
-                }
+                self.mail.keep_peer(from, msg);
             }
             Event::Peer { from, msg } => self.handle_peer(from, &msg, now, store, out),
             Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
             Event::Leases => self.retry_leases(now, store, out),
             Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
-            Event::Move(m) if self.arrive.is_some() => self.handle_move_in(*m, now, store, out),
+            Event::Move(m) if self.relocate.arrives() => self.handle_move_in(*m, now, store, out),
             Event::Move(m) => self.handle_move_out(*m, now, store, out),
             Event::Kin { from, kin } => self.handle_kin(from, *kin, now, store, out),
             Event::Force(options) => self.force(options),
@@ -434,23 +259,23 @@ impl Pg {
         }
         self.settle(now, store, out);
         self.pump_trim(now, store, out);
-        if self.delete_rests {
+        if self.life.deletion_waits() {
             self.pump_delete(now, store, out);
         }
         self.pump_scrub(now, store, out);
         self.pump_move(now, store, out);
-        while !self.runnable.is_empty() || self.recovery_wanted() {
+        while self.plans.has_ready() || self.recovery_wanted() {
             self.settle(now, store, out);
             self.pump_scrub(now, store, out);
             self.pump_move(now, store, out);
         }
-        for id in std::mem::take(&mut self.abandoned) {
+        for id in self.plans.take_abandoned() {
             store.release(self.tag(id));
         }
         self.arm_retry(now);
-        out.append(&mut self.outbox);
+        self.mail.flush(out);
         self.replay_late(now, store, out);
-        if self.stopping {
+        if self.life.is_stopping() {
             self.check_stopped(out);
         }
         if base::planted::acts(base::planted::Bug::AckBeforeDurable) {
@@ -463,29 +288,17 @@ impl Pg {
     /// some time ahead.
     #[inline]
     pub fn foresee(&self) {
-        use base::prefetch as line;
-        line(&self.state);
-        line(&self.cfg.index);
-        line(&self.plans);
-        line(&self.map);
-        line(&self.others);
-        line(&self.locks);
-        line(&self.cache);
-        line(&self.runnable);
-        line(&self.outbox);
-        line(&self.replay);
-        line(&self.missing);
-        line(&self.peers.clean);
-        line(&self.peers.retry_at);
-        line(&self.peers.unacked);
-        line(&self.peers.pulls);
-        line(&self.commits);
-        line(&self.generation);
-        line(&self.counters.ops);
-        line(&self.counters.replans);
-        line(&self.info.last_update);
-        line(&self.info.stats.num_objects);
-        line(&self.log);
+        self.life.prefetch();
+        self.relocate.prefetch();
+        self.env.prefetch();
+        self.plans.prefetch();
+        self.ec.prefetch();
+        self.maps.prefetch();
+        self.mail.prefetch();
+        self.recovery.prefetch();
+        self.peers.prefetch();
+        self.journal.prefetch();
+        self.report.prefetch();
     }
 
     /// Runs everything that is ready. With one copy and nothing to recover, only plans are.
@@ -497,19 +310,19 @@ impl Pg {
                 self.pump_shard(now, store, out);
             }
             self.pump_apply(now, store, out);
-            if !self.pushed.is_empty() {
+            if self.recovery.has_pushed() {
                 self.finish_pushes(now, store, out);
             }
-            if !self.peers.clean {
+            if !self.peers.is_clean() {
                 if self.is_coded() {
                     self.send_deferred();
                 }
                 self.pump_recovery(now, store, out);
             }
-            if self.peers.lent.is_some() {
+            if self.recovery.lends() {
                 self.pump_lent();
             }
-            if self.runnable.is_empty() && self.pushed.is_empty() && self.shard.to_self.is_empty() {
+            if !self.plans.has_ready() && !self.recovery.has_pushed() && !self.ec.has_messages() {
                 return;
             }
         }
@@ -518,7 +331,7 @@ impl Pg {
     /// True if store events with this tag belong to this machine.
     #[must_use]
     pub fn owns(&self, tag: Tag) -> bool {
-        Self::index_of(tag) == self.cfg.index
+        Self::index_of(tag) == self.env.index()
     }
 
     /// Index of the machine that a tag belongs to ([`PgConfig::index`]).
@@ -530,11 +343,11 @@ impl Pg {
     /// Time at which [`Event::Tick`] is due, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        let lease = if self.waits_for_lease { None } else { self.peers.lease_wait };
+        let lease = if self.mail.waits_for_lease() { None } else { self.peers.lease_wait() };
         let mut next = self.watches.next_deadline();
-        let reserved = self.peers.reservation.deadline();
-        let scrub = self.peers.scrub.deadline();
-        let all = [lease, self.peers.retry_at, self.again_at, reserved, scrub, self.move_deadline()];
+        let reserved = self.recovery.deadline();
+        let scrub = self.scrub.deadline();
+        let all = [lease, self.peers.deadline(), self.plans.deadline(), reserved, scrub, self.move_deadline()];
         for t in all.into_iter().flatten() {
             next = Some(next.map_or(t, |n| n.min(t)));
         }
@@ -544,193 +357,191 @@ impl Pg {
     /// Number of objects that this copy lacks.
     #[must_use]
     pub fn missing(&self) -> usize {
-        self.missing.len()
+        self.recovery.missing().len()
     }
 
     /// True if this copy is the primary, serves, and all copies are complete and in place.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.state == State::Active && self.peers.clean
+        *self.life.state() == State::Active && self.peers.is_clean()
     }
 
     /// Sets the view of this OSD's leases.
     pub fn use_leases(&mut self, leases: Rc<LeaseView>) {
-        self.leases = leases;
+        self.env.use_leases(leases);
     }
 
     /// Keeps `keep` log records instead of the OSD's share, trimming `batch` at once.
     pub fn keep_log(&mut self, keep: usize, batch: usize) {
-        self.keep_log = Some(Box::new(Keep { records: keep, batch, batch_max: usize::MAX }));
+        self.journal.keep_log(Keep { records: keep, batch, batch_max: usize::MAX });
     }
 
     /// Sets the OSD's reservations, and the reactor of this machine. The host gives it an [`Event::Tick`] when
     /// [`Reserver::woken`] names it.
     pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
-        if self.cache.is_empty() {
-            self.cache.bound(reserver.contexts());
+        if self.plans.cache().is_empty() {
+            self.plans.cache_mut().bound(reserver.contexts());
         }
-        self.reserver = reserver.count();
-        self.reactor = reactor;
+        self.env.use_reserver(reserver, reactor);
     }
 
     /// Sets the pacer of background work and long calls.
     pub fn use_pacer(&mut self, pacer: Rc<Pacer>) {
-        self.pacer = pacer;
+        self.env.use_pacer(pacer);
     }
 
     /// Sets the counters in which the reactor's PGs count.
     pub fn use_meter(&mut self, meter: Rc<Meter>) {
-        self.meter = meter;
+        self.env.use_meter(meter);
     }
 
     /// Sets the scrub settings and slots.
     pub fn use_scrubs(&mut self, scrubs: Rc<Scrubs>) {
-        self.scrubs = scrubs;
+        self.scrub.use_settings(scrubs);
     }
 
     /// Number of objects whose state is in memory.
     #[must_use]
     pub fn cached_objects(&self) -> usize {
-        self.cache.len()
+        self.plans.cache().len()
     }
 
     /// Number of submitted transactions that are not durable on all copies yet.
     #[must_use]
     pub fn uncommitted(&self) -> usize {
-        self.commits.len()
+        self.journal.uncommitted()
     }
 
     /// True if an operation waits for a lease to be renewed.
     #[must_use]
     pub fn waits_for_lease(&self) -> bool {
-        self.waits_for_lease
+        self.mail.waits_for_lease()
     }
 
     /// True if this copy takes part in the acting set, as primary or replica, and so needs the other members' leases.
     #[must_use]
     pub fn is_member(&self) -> bool {
-        self.is_primary() || self.state == State::ReplicaActive
+        self.is_primary() || *self.life.state() == State::ReplicaActive
     }
 
     /// The other members of the acting set.
     #[must_use]
     pub fn others(&self) -> &[OsdId] {
-        &self.others
+        self.maps.others()
     }
 
     /// The up set of the newest map.
     #[must_use]
     pub fn up(&self) -> &[OsdId] {
-        self.map.as_ref().map_or(&[], |m| &m.mapping.up)
+        self.maps.newest().map_or(&[], |m| &m.mapping.up)
     }
 
     /// The PG, with the shard of this copy.
     #[must_use]
     pub fn spg(&self) -> SpgId {
-        self.cfg.spg
+        self.env.spg()
     }
 
     /// State of the machine.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.state
+        self.life.state()
     }
 
     /// True while it serves operations.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.state == State::Active
+        *self.life.state() == State::Active
     }
 
     /// True if this copy is the primary in the newest map.
     #[must_use]
     pub fn is_primary(&self) -> bool {
-        self.map.as_ref().is_some_and(|m| {
+        self.maps.newest().is_some_and(|m| {
             let m = &m.mapping;
-            m.acting_primary == self.cfg.whoami && (!self.is_coded() || m.primary(true) == self.me())
+            m.acting_primary == self.env.whoami() && (!self.is_coded() || m.primary(true) == self.me())
         })
     }
 
     /// OSD and shard of this copy.
     fn me(&self) -> PeerId {
-        PeerId { osd: self.cfg.whoami, shard: self.cfg.spg.shard }
+        self.env.me()
     }
 
     /// True if the PG's copies are shards.
     fn is_coded(&self) -> bool {
-        self.cfg.spg.shard != ShardId::NONE
+        self.env.is_coded()
     }
 
     /// The acting set of the present interval.
     fn acting_set(&self) -> ShardSet<'_> {
-        self.info.interval.mapping.acting(self.is_coded())
+        self.journal.info().interval.mapping.acting(self.is_coded())
     }
 
     /// The up set of the present interval.
     fn up_set(&self) -> ShardSet<'_> {
-        self.info.interval.mapping.up(self.is_coded())
+        self.journal.info().interval.mapping.up(self.is_coded())
     }
 
     /// The primary of the present interval.
     fn primary(&self) -> PeerId {
-        self.info.interval.mapping.primary(self.is_coded())
+        self.journal.info().interval.mapping.primary(self.is_coded())
     }
 
     /// Info of the PG; the stored one may be older.
     #[must_use]
     pub fn info(&self) -> &PgInfo {
-        &self.info
+        self.journal.info()
     }
 
     /// Counts since the machine was made.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        self.report.counters()
     }
 
     /// True while the copy is being removed. If this OSD is to hold the PG again, the host creates it anew after
     /// that, and hands it the messages of [`Pg::into_held_messages`].
     #[must_use]
     pub fn is_deleting(&self) -> bool {
-        self.state == State::Deleting && !self.stopping
+        *self.life.state() == State::Deleting && !self.life.is_stopping()
     }
 
     /// True while the machine holds maps, since it is loading or changing its collection.
     fn is_early(&self) -> bool {
-        matches!(self.state, State::Loading | State::Creating | State::Splitting | State::Merging)
+        matches!(self.life.state(), State::Loading | State::Creating | State::Splitting | State::Merging)
     }
 
     fn tag(&self, plan: u64) -> Tag {
-        Tag(u64::from(self.cfg.index) << TAG_BITS | plan & ((1 << TAG_BITS) - 1))
+        self.env.tag(plan)
     }
 
     /// The PG's own object: its omap is the snapshot index.
     fn meta(&self) -> Oid {
-        crate::object::own_objects(self.cfg.spg).0
+        crate::object::own_objects(self.env.spg()).0
     }
 
     /// The object whose omap has the missing set.
     fn meta_missing(&self) -> Oid {
-        crate::object::own_objects(self.cfg.spg).1
+        crate::object::own_objects(self.env.spg()).1
     }
 
     fn new_plan_id(&mut self) -> u64 {
-        self.next_plan += 1;
-        self.next_plan
+        self.plans.new_id()
     }
 
     /// Epoch of the newest map that the machine has processed.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
+        self.maps.epoch()
     }
 
     fn pool(&self) -> Option<&Rc<PoolView>> {
-        self.map.as_ref().and_then(|m| m.pool.as_ref())
+        self.maps.pool()
     }
 
     fn next_version(&self) -> Eversion {
-        Eversion { epoch: self.epoch(), version: self.info.last_update.version + 1 }
+        Eversion { epoch: self.epoch(), version: self.journal.info().last_update.version + 1 }
     }
 }
 

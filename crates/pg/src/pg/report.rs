@@ -1,10 +1,12 @@
 //! Reports of a PG: `pg_stat_t` for the manager, operations in flight for the admin socket.
 
+use super::rest::Resting;
 use super::{Pg, State};
 use crate::event::OpRequest;
 use crate::pg::ops::plan::Work;
-use crate::pg::peering::session::Member;
+use crate::pg::peering::Member;
 use crate::pg::recovery::reserve::Kind;
+use crate::stats::Counters;
 use base::{EntityName, Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -88,11 +90,73 @@ impl Stamps {
     }
 }
 
+/// Counters and times for reports, and the last report.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct Report {
+    counters: Counters,
+    stamps: Stamps,
+    /// Number of the last report.
+    seq: u64,
+    /// Fingerprint of the last report without its times, and how often it was sent.
+    last: u64,
+    resting: Resting,
+}
+
+impl Report {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        base::prefetch(&self.counters.ops);
+        base::prefetch(&self.counters.replans);
+    }
+
+    /// Counts since the machine was made.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The counters, to count.
+    pub(super) fn count(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// Times of state changes.
+    pub(super) fn stamps(&self) -> &Stamps {
+        &self.stamps
+    }
+
+    /// Times of state changes, to be set.
+    pub(super) fn stamps_mut(&mut self) -> &mut Stamps {
+        &mut self.stamps
+    }
+
+    /// Number of the last report.
+    pub(super) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Sets the number of the last report, as it is stored.
+    pub(super) fn set_seq(&mut self, seq: u64) {
+        self.seq = seq;
+    }
+
+    /// Takes over what another machine of the PG has counted.
+    pub(super) fn restore(&mut self, counters: Counters, stamps: Stamps, seq: u64) {
+        (self.counters, self.stamps, self.seq) = (counters, stamps, seq);
+    }
+
+    /// Notes that the host let the machine rest; returns the number of such calls in a row without an operation.
+    pub(super) fn look(&mut self, busy: bool) -> u8 {
+        self.resting.look(busy, self.counters.ops)
+    }
+}
+
 impl Pg {
     /// State bits as Ceph reports them ([`pg_state`]).
     #[must_use]
     pub fn state_bits(&self) -> u64 {
-        match &self.state {
+        match self.life.state() {
             State::Loading | State::Splitting | State::Merging | State::GetInfo | State::GetLog | State::WaitUpThru => {
                 pg_state::PEERING | self.copies_bits()
             }
@@ -112,7 +176,7 @@ impl Pg {
             State::Activating => pg_state::ACTIVATING | self.copies_bits(),
             State::WaitLease => pg_state::ACTIVE | pg_state::WAIT | self.copies_bits(),
             State::Quiesced => {
-                let clean = if self.peers.clean { pg_state::CLEAN } else { 0 };
+                let clean = if self.peers.is_clean() { pg_state::CLEAN } else { 0 };
                 pg_state::PEERED | pg_state::PREMERGE | clean | self.copies_bits() | self.recovery_bits()
             }
             State::Peered => pg_state::PEERED | self.copies_bits() | self.recovery_bits(),
@@ -125,8 +189,8 @@ impl Pg {
                     pg_state::SNAPTRIM_WAIT
                 };
                 let copies = self.copies_bits();
-                let clean = self.peers.clean && copies & pg_state::UNDERSIZED == 0;
-                let laggy = if self.waits_for_lease { pg_state::LAGGY } else { 0 };
+                let clean = self.peers.is_clean() && copies & pg_state::UNDERSIZED == 0;
+                let laggy = if self.mail.waits_for_lease() { pg_state::LAGGY } else { 0 };
                 let clean = if clean { pg_state::CLEAN } else { 0 };
                 pg_state::ACTIVE | clean | copies | self.recovery_bits() | laggy | trimming | self.scrub_bits()
             }
@@ -138,26 +202,27 @@ impl Pg {
         if !self.is_primary() {
             return 0;
         }
-        let i = &self.info.interval;
+        let i = &self.journal.info().interval;
         let m = &i.mapping;
         let mut bits = 0;
         if self.acting_set().len() < i.size as usize {
             bits |= pg_state::UNDERSIZED;
-            if self.info.stats.num_objects > 0 {
+            if self.journal.info().stats.num_objects > 0 {
                 bits |= pg_state::DEGRADED;
             }
         }
         if m.acting != m.up {
             bits |= pg_state::REMAPPED;
         }
-        if !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty()) {
+        if !self.recovery.missing().is_empty() || self.peers.members().values().any(|p| !p.missing.is_empty()) {
             bits |= pg_state::DEGRADED;
         }
         bits
     }
 
     fn recovery_bits(&self) -> u64 {
-        let lacking = !self.missing.is_empty() || self.peers.members.values().any(|p| !p.missing.is_empty());
+        let lacking =
+            !self.recovery.missing().is_empty() || self.peers.members().values().any(|p| !p.missing.is_empty());
         let unfound = if self.unfound() == 0 {
             0
         } else if !lacking && self.is_backfill_stuck() {
@@ -165,13 +230,13 @@ impl Pg {
         } else {
             pg_state::RECOVERY_UNFOUND
         };
-        let forced = match self.forced {
+        let forced = match self.recovery.forced() {
             0 => 0,
             1 => pg_state::FORCED_RECOVERY,
             2 => pg_state::FORCED_BACKFILL,
             _ => pg_state::FORCED_RECOVERY | pg_state::FORCED_BACKFILL,
         };
-        let r = &self.peers.reservation;
+        let r = self.recovery.reservation();
         // Without a reservation the map's flags forbid recovery, or the remaining objects are unfound.
         let (wait, going, full) = match r.kind() {
             Some(Kind::Recovery) => (pg_state::RECOVERY_WAIT, pg_state::RECOVERING, pg_state::RECOVERY_TOOFULL),
@@ -182,7 +247,7 @@ impl Pg {
             going
         } else if r.waits() {
             wait
-        } else if r.kind().is_none() && !lacking && self.peers.members.values().any(|m| m.backfill.is_some()) {
+        } else if r.kind().is_none() && !lacking && self.peers.members().values().any(|m| m.backfill.is_some()) {
             // Flags of the map hold the backfill back. Ceph shows it as waiting, and tools look for that.
             pg_state::BACKFILL_WAIT
         } else {
@@ -195,7 +260,7 @@ impl Pg {
     /// Reason why the PG is not active, if the state has one.
     #[must_use]
     pub fn inactive_reason(&self) -> Option<String> {
-        match &self.state {
+        match self.life.state() {
             State::Inactive(why) => Some(why.clone()),
             State::Down(osds) => {
                 let names: Vec<String> = osds.iter().map(OsdId::to_string).collect();
@@ -203,7 +268,7 @@ impl Pg {
             }
             State::Failed(errno) => Some(format!("this copy failed: {}", base::errno::name(*errno))),
             State::WaitUpThru => Some("waiting for up_thru".to_owned()),
-            State::GetInfo => match &self.peers.want {
+            State::GetInfo => match self.peers.want() {
                 Some(w) => Some(format!("waiting for acting set {w:?}")),
                 None => Some("waiting for the infos of other copies".to_owned()),
             },
@@ -218,24 +283,24 @@ impl Pg {
     /// no interval would end that wait.
     #[must_use]
     pub fn waits_for_dead(&self) -> Option<OsdId> {
-        let auth = self.peers.auth.filter(|_| self.state == State::GetLog)?.osd;
-        self.map.as_ref().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
+        let auth = self.peers.auth().filter(|_| *self.life.state() == State::GetLog)?.osd;
+        self.maps.newest().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
     }
 
     /// A report for the manager, without [`Pg::purged_snaps`]. Each report has a larger sequence number. Only the
     /// primary reports.
     pub fn report(&mut self, now: Now) -> PgStat {
-        self.reported_seq += 1;
-        let h = &self.info.history;
-        let m = &self.info.interval.mapping;
+        self.report.seq += 1;
+        let h = &self.journal.info().history;
+        let m = &self.journal.info().interval.mapping;
         let active = self.is_active();
         let if_active = |t: Utime| if active { now.wall } else { t };
         let mut s = PgStat {
-            version: self.info.last_update,
-            reported_seq: self.reported_seq,
+            version: self.journal.info().last_update,
+            reported_seq: self.report.seq,
             reported_epoch: self.epoch(),
-            log_start: self.log.tail,
-            ondisk_log_start: self.log.tail,
+            log_start: self.journal.log().tail,
+            ondisk_log_start: self.journal.log().tail,
             created: h.epoch_created,
             last_epoch_clean: h.last_epoch_clean,
             last_scrub: h.last_scrub,
@@ -243,41 +308,41 @@ impl Pg {
             last_deep_scrub: h.last_deep_scrub,
             last_deep_scrub_stamp: h.last_deep_scrub_stamp,
             last_clean_scrub_stamp: h.last_clean_scrub_stamp,
-            log_size: self.log.len() as i64,
-            ondisk_log_size: self.log.len() as i64,
+            log_size: self.journal.log().len() as i64,
+            ondisk_log_size: self.journal.log().len() as i64,
             up: m.up.clone(),
             acting: m.acting.clone(),
             up_primary: m.up_primary,
             acting_primary: m.acting_primary,
             mapping_epoch: h.same_interval_since,
             last_fresh: now.wall,
-            last_change: self.stamps.last_change,
-            last_active: if_active(self.stamps.last_active),
-            last_clean: if_active(self.stamps.last_active),
-            last_peered: if_active(self.stamps.last_active),
+            last_change: self.report.stamps.last_change,
+            last_active: if_active(self.report.stamps.last_active),
+            last_clean: if_active(self.report.stamps.last_active),
+            last_peered: if_active(self.report.stamps.last_active),
             last_unstale: now.wall,
             last_undegraded: now.wall,
             last_fullsized: now.wall,
-            last_became_active: self.stamps.last_became_active,
-            last_became_peered: self.stamps.last_became_active,
+            last_became_active: self.report.stamps.last_became_active,
+            last_became_peered: self.report.stamps.last_became_active,
             snaptrimq_len: u32::try_from(self.trim.left()).unwrap_or(u32::MAX),
             ..PgStat::default()
         };
         s.set_state(self.state_bits());
-        if let State::Down(osds) = &self.state {
+        if let State::Down(osds) = self.life.state() {
             s.blocked_by.clone_from(osds);
         }
         if active && s.state() & pg_state::CLEAN == 0 {
             s.avail_no_missing = self.complete_copies();
         }
-        let (c, sum) = (&self.info.stats, &mut s.stats.sum);
+        let (c, sum) = (&self.journal.info().stats, &mut s.stats.sum);
         sum.num_bytes = c.num_bytes;
         sum.num_objects = c.num_objects;
         sum.num_object_clones = c.num_object_clones;
-        sum.num_object_copies = c.num_objects * i64::from(self.info.interval.size).max(1);
-        let lacking: i64 = self.peers.members.values().map(|p| p.missing.len() as i64).sum();
-        let here = self.missing.len() as i64;
-        let absent = (i64::from(self.info.interval.size) - self.acting_set().len() as i64).max(0);
+        sum.num_object_copies = c.num_objects * i64::from(self.journal.info().interval.size).max(1);
+        let lacking: i64 = self.peers.members().values().map(|p| p.missing.len() as i64).sum();
+        let here = self.recovery.missing().len() as i64;
+        let absent = (i64::from(self.journal.info().interval.size) - self.acting_set().len() as i64).max(0);
         let filling = self.left_to_backfill();
         // Objects to be backfilled are misplaced if the acting set is full, and degraded otherwise.
         let (degraded, misplaced) = if absent > 0 { (c.num_objects * absent, 0) } else { (0, filling) };
@@ -293,9 +358,9 @@ impl Pg {
         sum.num_rd = c.num_rd;
         sum.num_rd_kb = c.num_rd_kb;
         // Counts since this OSD became primary; the manager derives rates from their growth.
-        sum.num_objects_recovered = self.counters.recovered_objects as i64;
-        sum.num_bytes_recovered = self.counters.recovered_bytes as i64;
-        sum.num_keys_recovered = self.counters.recovered_keys as i64;
+        sum.num_objects_recovered = self.report.counters.recovered_objects as i64;
+        sum.num_bytes_recovered = self.report.counters.recovered_bytes as i64;
+        sum.num_keys_recovered = self.report.counters.recovered_keys as i64;
         sum.num_shallow_scrub_errors = c.num_shallow_scrub_errors;
         sum.num_deep_scrub_errors = c.num_deep_scrub_errors;
         sum.num_scrub_errors = c.num_shallow_scrub_errors + c.num_deep_scrub_errors;
@@ -304,7 +369,7 @@ impl Pg {
         sum.num_omap_keys = c.num_omap_keys;
         sum.num_objects_repaired = c.num_objects_repaired;
         if active {
-            self.stamps.last_active = now.wall;
+            self.report.stamps.last_active = now.wall;
         }
         s
     }
@@ -318,20 +383,20 @@ impl Pg {
 
     /// Members of the acting set that have all objects, as far as the primary knows.
     fn complete_copies(&self) -> Vec<PgShard> {
-        let me = PgShard { osd: self.cfg.whoami, shard: self.cfg.spg.shard };
+        let me = PgShard { osd: self.env.whoami(), shard: self.env.spg().shard };
         let acting = self.acting_set();
         let whole = |p: &Member| p.activated && p.missing.is_empty() && p.backfill.is_none();
-        let others = self.peers.members.iter().filter(|(o, p)| whole(p) && acting.contains(**o));
+        let others = self.peers.members().iter().filter(|(o, p)| whole(p) && acting.contains(**o));
         let others = others.map(|(o, _)| PgShard { osd: o.osd, shard: o.shard });
-        self.missing.is_empty().then_some(me).into_iter().chain(others).collect()
+        self.recovery.missing().is_empty().then_some(me).into_iter().chain(others).collect()
     }
 
     /// True if the report differs from earlier ones in more than times that advance by themselves. A change is news
     /// `NEWS_TIMES` times.
     pub fn is_news(&mut self, st: &mut PgStat) -> bool {
         let f = (fingerprint(st) ^ self.trim.version().rotate_left(17)) | TIMES;
-        let times = if self.reported | TIMES == f { (self.reported & TIMES) + 1 } else { 1 };
-        self.reported = f & !TIMES | times.min(NEWS_TIMES + 1);
+        let times = if self.report.last | TIMES == f { (self.report.last & TIMES) + 1 } else { 1 };
+        self.report.last = f & !TIMES | times.min(NEWS_TIMES + 1);
         times <= NEWS_TIMES
     }
 
@@ -346,14 +411,14 @@ impl Pg {
     pub fn dump_ops(&self, now: Mono) -> Vec<OpDump> {
         let mut ops: Vec<OpDump> = self
             .plans
-            .values()
+            .iter()
             .filter_map(|p| match &p.work {
                 Work::Client(req, _) => Some(dump(req, p.stage.text(), now)),
                 _ => None,
             })
             .collect();
-        ops.extend(self.held.iter().map(|r| dump(r, "waiting for map or peering", now)));
-        ops.extend(self.commits.iter().flat_map(|c| c.waiting(now)));
+        ops.extend(self.mail.held().iter().map(|r| dump(r, "waiting for map or peering", now)));
+        ops.extend(self.journal.commits().flat_map(|c| c.waiting(now)));
         ops.sort_by_key(|o| std::cmp::Reverse(o.age));
         ops
     }

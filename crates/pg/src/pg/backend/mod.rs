@@ -104,17 +104,18 @@ impl Pg {
             if little && frame >= 1 << 20 || frame == u64::MAX {
                 return true;
             }
-            let record = |r: &Bytes| Op::LogAppend { cid: self.cid, version: Eversion::default(), entry: r.clone() };
+            let record =
+                |r: &Bytes| Op::LogAppend { cid: self.env.cid(), version: Eversion::default(), entry: r.clone() };
             let records = records.iter().map(|r| record(r).frame_bytes());
             let need = ops.iter().map(Op::frame_bytes).chain(records).sum::<usize>() + INFO_BYTES;
             if need as u64 > frame {
-                tracing::info!(pg = %self.cfg.spg, need, frame, "a write exceeds what the log of a member takes at once; it is refused");
+                tracing::info!(pg = %self.env.spg(), need, frame, "a write exceeds what the log of a member takes at once; it is refused");
             }
             need as u64 <= frame
         };
         let encode = |first: u64, records: &[Bytes], ops: &[Op], to: PeerFeatures, frame: u64| {
             let m = encode_write(first, seq, self.stable_at_members(), trim, records, ops, to).ok_or_else(|| {
-                tracing::error!(pg = %self.cfg.spg, "a write has an operation that can't be sent to other OSDs; it fails");
+                tracing::error!(pg = %self.env.spg(), "a write has an operation that can't be sent to other OSDs; it fails");
                 Stop::Errno(EIO)
             })?;
             if !fits(ops, records, &m, frame) {
@@ -123,7 +124,7 @@ impl Pg {
             if may_be_sent(&m) {
                 return Ok(m);
             }
-            tracing::warn!(pg = %self.cfg.spg, body = m.0.len(), data = m.1.len(), "a write is too large to be sent to other OSDs; it fails");
+            tracing::warn!(pg = %self.env.spg(), body = m.0.len(), data = m.1.len(), "a write is too large to be sent to other OSDs; it fails");
             Err(E2BIG.into())
         };
         match spread {
@@ -131,8 +132,8 @@ impl Pg {
                 encode(seq, records, ops, self.features_of_members(), self.frame_of_members()).map(Sent::Same)
             }
             Spread::Shards(all) => {
-                let mut each = Vec::with_capacity(self.peers.members.keys().count());
-                for (p, m) in self.peers.members.iter() {
+                let mut each = Vec::with_capacity(self.peers.members().keys().count());
+                for (p, m) in self.peers.members().iter() {
                     let waits = deferred.is_some_and(|d| !d.touch.touches(p.shard));
                     if waits && seq - m.sent < DEFERRED_MAX {
                         continue;

@@ -48,9 +48,9 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let turn = std::mem::take(&mut plan.copying.turn);
-        let Some(room) = self.pacer.long.copies.room(plan.copying.known, turn) else {
-            tracing::debug!(pg = %self.cfg.spg, "a copy waits for others of its reactor");
-            self.pacer.long.copies.queue((self.cfg.index, plan.id), plan.copying.known);
+        let Some(room) = self.env.pacer().long.copies.room(plan.copying.known, turn) else {
+            tracing::debug!(pg = %self.env.spg(), "a copy waits for others of its reactor");
+            self.env.pacer().long.copies.queue((self.env.index(), plan.id), plan.copying.known);
             return Verdict::Park(Stage::CopyRoom);
         };
         plan.copying.room = Some(room);
@@ -64,7 +64,7 @@ impl Pg {
     /// Sees to it that copies without an answer are noticed.
     fn look_at_copies(&mut self, now: Now) {
         let at = now.mono + COPY_STALL;
-        self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
+        self.plans.retry_at = Some(self.plans.retry_at.map_or(at, |t| t.min(at)));
     }
 
     /// Handles a chunk of a `copy_from` source.
@@ -76,7 +76,7 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let id = fetched.0 & ((1 << TAG_BITS) - 1);
-        let Some(plan) = self.plans.get_mut(&id).filter(|p| p.fetch_id() == fetched) else { return };
+        let Some(plan) = self.plans.all.get_mut(&id).filter(|p| p.fetch_id() == fetched) else { return };
         let (Work::Client(..), Some(mut state)) = (&plan.work, plan.copy.take()) else { return };
         let step = result.map_err(Stop::Errno).and_then(|f| state.add(&f.data));
         match step {
@@ -97,21 +97,21 @@ impl Pg {
             // The vector runs again and fails, so that the failure is logged for resends.
             Err(s) => plan.copied = Some(Box::new(state.fail(crate::pg::errno_of(&s).unwrap_or(EIO)))),
         }
-        self.runnable.push_back(id);
+        self.plans.runnable.push_back(id);
     }
 
     /// Lets copies without an answer begin anew, if others wait for their room.
     pub(in crate::pg) fn end_stalled_copies(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let wanted = self.pacer.long.copies.is_waited_for();
+        let wanted = self.env.pacer().long.copies.is_waited_for();
         let mut some = false;
-        for plan in self.plans.values_mut() {
+        for plan in self.plans.all.values_mut() {
             let Some(copy) = &plan.copy else { continue };
             some = true;
             if wanted && copy.asked + COPY_STALL <= now.mono {
-                tracing::info!(pg = %self.cfg.spg, source = ?copy.request, "the source of a copy does not answer; the copy makes room for others");
+                tracing::info!(pg = %self.env.spg(), source = ?copy.request, "the source of a copy does not answer; the copy makes room for others");
                 out.push(Effect::CancelFetch(plan.fetch_id()));
                 plan.drop_copy();
-                self.runnable.push_back(plan.id);
+                self.plans.runnable.push_back(plan.id);
             }
         }
         if some {

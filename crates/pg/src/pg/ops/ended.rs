@@ -5,9 +5,8 @@
 use crate::effect::Effect;
 use crate::event::SessionId;
 use crate::pg::Pg;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Plan, Work};
-use base::HObject;
 
 impl Plan {
     /// The session of a client's operation.
@@ -22,58 +21,40 @@ impl Plan {
 impl Pg {
     /// True if operations of the session have not been answered.
     pub(in crate::pg) fn has_operation(&self, session: SessionId) -> bool {
-        let waiting = self.peers.waiting.values().flatten();
-        self.plans.values().chain(waiting).any(|p| p.session() == Some(session))
-            || self.commits.iter().any(|c| c.actions.iter().any(|a| may_be_repeated(a, session)))
+        let waiting = self.recovery.waiting_plans();
+        self.plans.all.values().chain(waiting).any(|p| p.session() == Some(session))
+            || self.journal.actions().any(|a| may_be_repeated(a, session))
     }
 
     /// Drops the operations of a session that ended, except those that are submitted.
     pub(in crate::pg) fn drop_operations_of(&mut self, session: SessionId, out: &mut Vec<Effect>) {
         // The client resends on a new session what it still wants.
-        self.held.forget(session);
-        let dropped: Vec<u64> = self.plans.values().filter(|p| p.session() == Some(session)).map(|p| p.id).collect();
+        self.mail.held_mut().forget(session);
+        let dropped: Vec<u64> =
+            self.plans.all.values().filter(|p| p.session() == Some(session)).map(|p| p.id).collect();
         for id in &dropped {
-            if let Some(plan) = self.plans.remove(id) {
+            if let Some(plan) = self.plans.all.remove(id) {
                 if plan.copy.is_some() {
                     out.push(Effect::CancelFetch(plan.fetch_id()));
                 }
-                if let Some(s) = self.shard.used() {
-                    s.asked.remove(id);
-                }
-                self.abandoned.push(*id);
+                self.ec.forget_questions(*id);
+                self.plans.abandoned.push(*id);
                 self.leave_spaceless(&plan);
                 self.unlock(&plan);
-                self.counters.dropped += 1;
+                self.report.count().dropped += 1;
             }
         }
         if !dropped.is_empty() {
-            self.pacer.long.forget(self.cfg.index, |id| self.plans.contains_key(&id));
+            self.env.pacer().long.forget(self.env.index(), |id| self.plans.all.contains_key(&id));
         }
-        self.drop_waiting_of(session);
-        for a in self.commits.iter_mut().flat_map(|c| &mut c.actions) {
+        // Operations that wait for objects to be recovered.
+        self.report.count().dropped += self.recovery.retain_waiting(|p| p.session() != Some(session));
+        for a in self.journal.actions_mut() {
             if may_be_repeated(a, session)
                 && let Action::Reply(.., again) = a
             {
                 *again = None;
             }
-        }
-    }
-
-    /// Drops the session's operations that wait for objects to be recovered. Objects that nobody waits for then lose
-    /// their precedence.
-    fn drop_waiting_of(&mut self, session: SessionId) {
-        let mut free: Vec<HObject> = Vec::new();
-        for (head, queue) in &mut self.peers.waiting {
-            let before = queue.len();
-            queue.retain(|p| p.session() != Some(session));
-            self.counters.dropped += (before - queue.len()) as u64;
-            if queue.is_empty() {
-                free.push(head.clone());
-            }
-        }
-        for head in free {
-            self.peers.waiting.remove(&head);
-            self.peers.urgent.remove(&head);
         }
     }
 }

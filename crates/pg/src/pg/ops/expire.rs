@@ -4,7 +4,7 @@
 use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpCtx, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State};
 use crate::watch::Expired;
@@ -22,7 +22,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let leads = self.state == State::Active || acts(Bug::MembersEndWatches);
+        let leads = *self.life.state() == State::Active || acts(Bug::MembersEndWatches);
         if !leads || !self.watches.still_ending(e) {
             return Verdict::Done;
         }
@@ -32,7 +32,7 @@ impl Pg {
             Err(Stop::Errno(EIO)) if self.can_heal(&e.head) => Verdict::Damaged(e.head.clone()),
             Err(Stop::Errno(EIO)) => {
                 // No operation can reach the object. Its info keeps the watch, and the table must not try again.
-                tracing::error!(pg = %self.cfg.spg, object = %e.head, "a watch of an unreadable object ended");
+                tracing::error!(pg = %self.env.spg(), object = %e.head, "a watch of an unreadable object ended");
                 match self.drop_watch(id, e, 0, now, store) {
                     Ok(()) => Verdict::Submitted,
                     Err(stop) => self.step_failed(stop, out),
@@ -65,7 +65,7 @@ impl Pg {
         let req = Self::request_of(e, now);
         let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
         let head_oid = Oid::new(e.head.clone());
-        let view = View::new(store, tag, self.cid, head_oid, None);
+        let view = View::new(store, tag, self.env.cid(), head_oid, None);
         let mut ctx = OpCtx::new(view, &env, &e.head, &before, before.oi.clone());
         ctx.modify = true;
         if ctx.oi.watchers.remove(&e.key).is_none() {
@@ -97,7 +97,7 @@ impl Pg {
     fn tell_ended(&mut self, e: &Expired, user_version: u64, now: Now) {
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
-        tracing::debug!(pg = %self.cfg.spg, object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");
+        tracing::debug!(pg = %self.env.spg(), object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");
         self.on_durable(Action::effects(effects, &e.head, &Self::request_of(e, now), user_version));
     }
 }

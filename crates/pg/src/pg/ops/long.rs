@@ -34,7 +34,7 @@ impl Pg {
             Some(l) => (l.parts, Some(l.place)),
             None => (Parts::default(), None),
         };
-        parts.begin(self.pacer.long.room());
+        parts.begin(self.env.pacer().long.room());
         (parts, place)
     }
 
@@ -48,7 +48,7 @@ impl Pg {
     ) -> bool {
         let paused = parts.paused();
         if !parts.is_empty()
-            && let Some(place) = place.or_else(|| self.pacer.long.place())
+            && let Some(place) = place.or_else(|| self.env.pacer().long.place())
         {
             *long = Some(Box::new(LongCall { parts, of, place }));
         }
@@ -58,21 +58,21 @@ impl Pg {
     /// Queues a call for its next part. What the part has read is no longer needed in memory.
     pub(in crate::pg) fn queue_part(&self, plan: &Plan, store: &mut dyn ObjectStore) {
         store.release(self.tag(plan.id));
-        self.pacer.long.queue((self.cfg.index, plan.id), plan.long.is_some() || plan.progress.is_some());
+        self.env.pacer().long.queue((self.env.index(), plan.id), plan.long.is_some() || plan.progress.is_some());
     }
 
     /// Readies a call or copy whose turn has come.
     pub(in crate::pg) fn handle_part(&mut self, id: u64) {
-        let Some(plan) = self.plans.get_mut(&id) else { return };
+        let Some(plan) = self.plans.all.get_mut(&id) else { return };
         plan.copying.turn = plan.stage == Stage::CopyRoom;
         if plan.copying.turn || plan.stage == Stage::NextPart {
-            self.runnable.push_back(id);
+            self.plans.runnable.push_back(id);
         }
     }
 
     /// True while a call runs in parts.
     pub(in crate::pg) fn has_long_calls(&self) -> bool {
-        self.plans.values().any(|p| p.is_long())
+        self.plans.all.values().any(|p| p.is_long())
     }
 }
 

@@ -1,27 +1,209 @@
 //! The life of an operation, and of the PG's internal writes.
 //!
-//! - `admit`: checks of an arriving operation
-//! - `backoff`: telling clients to hold operations that can't be served
-//! - `held`: operations that wait for the map or the PG, limited per sender
 //! - `space`: operations that wait for space
 //! - `ended`: operations of ended sessions
 //! - `plan`: order per object, and waiting for the store
 //! - `long`: class calls that run in parts
 //! - `copy`: content of other objects, for `copy_from`
 //! - `vector`: from duplicate check to transaction
-//! - `commit`: submission, and replies when durable
 //! - `expire`: removal of watches
 //! - `trim`: removal of clones of removed snapshots
 
-pub(in crate::pg) mod admit;
-pub(in crate::pg) mod backoff;
-pub(in crate::pg) mod commit;
 pub(in crate::pg) mod copy;
 pub(in crate::pg) mod ended;
 pub(in crate::pg) mod expire;
-pub(in crate::pg) mod held;
 pub(in crate::pg) mod long;
 pub(in crate::pg) mod plan;
 pub(in crate::pg) mod space;
 pub(in crate::pg) mod trim;
 pub(in crate::pg) mod vector;
+
+use crate::event::OpRequest;
+use crate::limits::OBJECT_CONTEXTS_MAX;
+use crate::object::ContextCache;
+use crate::pg::rest::{list, queue, tree};
+use crate::pg::seldom::Seldom;
+use base::{HObject, Mono};
+use hashbrown::HashMap;
+use plan::{ObjectLock, Plan};
+use rustc_hash::FxBuildHasher;
+use space::Spaceless;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Capacity below which the lock table of an idle machine is kept.
+const LOCKS_KEPT: usize = 4;
+
+/// Plans of a machine: those that wait, the locks they hold, and the objects they have read.
+#[derive(Debug)]
+#[repr(C)]
+pub(in crate::pg) struct Plans {
+    /// Number of the newest plan.
+    last_id: u64,
+    /// Plans that wait, by number.
+    all: BTreeMap<u64, Box<Plan>>,
+    /// The running client operation, kept with its reply if that waits for other members: see
+    /// [`Pg::requeue`](crate::pg::Pg::requeue).
+    again: Option<Box<OpRequest>>,
+    /// The running step was started by this PG itself (trim, delete, …), not by a client or a peer.
+    internal_step: bool,
+    /// The request of the running operation is kept with its reply.
+    keeps_request: bool,
+    /// The cluster log has a line that the PG lacks space.
+    room_missed: bool,
+    locks: HashMap<HObject, ObjectLock, FxBuildHasher>,
+    cache: ContextCache,
+    /// Plans that are ready to run.
+    runnable: VecDeque<u64>,
+    /// Parked plans that were dropped; the store must release their tags.
+    abandoned: Vec<u64>,
+    /// Writes that wait for space.
+    spaceless: Seldom<Spaceless>,
+    /// Time of the next attempt of a split that waits for a removal, or of plans without room.
+    retry_at: Option<Mono>,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self {
+            last_id: 0,
+            all: BTreeMap::new(),
+            again: None,
+            internal_step: false,
+            keeps_request: false,
+            room_missed: false,
+            locks: HashMap::default(),
+            cache: ContextCache::new(OBJECT_CONTEXTS_MAX),
+            runnable: VecDeque::new(),
+            abandoned: Vec::new(),
+            spaceless: Seldom::default(),
+            retry_at: None,
+        }
+    }
+}
+
+impl Plans {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(in crate::pg) fn prefetch(&self) {
+        base::prefetch(&self.all);
+        base::prefetch(&self.locks);
+        base::prefetch(&self.cache);
+        base::prefetch(&self.runnable);
+    }
+
+    /// Number of a new plan.
+    pub(in crate::pg) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// True if no plan waits.
+    pub(in crate::pg) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The plans that wait, oldest first.
+    pub(in crate::pg) fn iter(&self) -> impl Iterator<Item = &Plan> {
+        self.all.values().map(|p| &**p)
+    }
+
+    /// A plan that waits.
+    pub(in crate::pg) fn get(&self, id: u64) -> Option<&Plan> {
+        self.all.get(&id).map(|p| &**p)
+    }
+
+    /// A plan that waits, to be changed.
+    pub(in crate::pg) fn get_mut(&mut self, id: u64) -> Option<&mut Plan> {
+        self.all.get_mut(&id).map(|p| &mut **p)
+    }
+
+    /// Takes a plan that waits.
+    pub(in crate::pg) fn take(&mut self, id: u64) -> Option<Box<Plan>> {
+        self.all.remove(&id)
+    }
+
+    /// Drops all plans that wait, with what they have asked of the store.
+    pub(in crate::pg) fn abandon_all(&mut self) {
+        let all = std::mem::take(&mut self.all);
+        self.abandoned.extend(all.into_keys());
+    }
+
+    /// Notes that a dropped plan's requests to the store are void.
+    pub(in crate::pg) fn abandon(&mut self, id: u64) {
+        self.abandoned.push(id);
+    }
+
+    /// Takes the numbers of dropped plans.
+    pub(in crate::pg) fn take_abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
+    }
+
+    /// Lets a plan that waits run.
+    pub(in crate::pg) fn ready(&mut self, id: u64) {
+        self.runnable.push_back(id);
+    }
+
+    /// Lets plans that wait run.
+    pub(in crate::pg) fn ready_all(&mut self, ids: impl IntoIterator<Item = u64>) {
+        self.runnable.extend(ids);
+    }
+
+    /// True if a plan is ready to run.
+    pub(in crate::pg) fn has_ready(&self) -> bool {
+        !self.runnable.is_empty()
+    }
+
+    /// True if a plan holds the object.
+    pub(in crate::pg) fn is_locked(&self, head: &HObject) -> bool {
+        self.locks.contains_key(head)
+    }
+
+    /// True if a plan waits for the object's lock.
+    pub(in crate::pg) fn is_waited_for(&self, head: &HObject) -> bool {
+        self.locks.get(head).is_some_and(ObjectLock::is_waited_for)
+    }
+
+    /// States of objects that were read.
+    pub(in crate::pg) fn cache(&self) -> &ContextCache {
+        &self.cache
+    }
+
+    /// States of objects that were read, to be changed.
+    pub(in crate::pg) fn cache_mut(&mut self) -> &mut ContextCache {
+        &mut self.cache
+    }
+
+    /// Takes the request of the running operation, if it is kept with its reply.
+    pub(in crate::pg) fn take_request(&mut self) -> Option<Box<OpRequest>> {
+        self.again.take()
+    }
+
+    /// True if the running step was started by this PG itself.
+    pub(in crate::pg) fn is_internal_step(&self) -> bool {
+        self.internal_step
+    }
+
+    /// Time at which plans without room are tried again.
+    pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
+        self.retry_at
+    }
+
+    /// Sets the time at which plans without room are tried again.
+    pub(in crate::pg) fn retry_at(&mut self, at: Mono) {
+        self.retry_at = Some(at);
+    }
+
+    /// Releases unused memory; `long`: the machine has been idle for long.
+    pub(in crate::pg) fn rest(&mut self, long: bool) {
+        if long && self.locks.is_empty() {
+            self.cache.clear();
+        }
+        if self.locks.is_empty() && self.locks.capacity() > LOCKS_KEPT {
+            self.locks = HashMap::default();
+        }
+        tree(&mut self.all);
+        queue(&mut self.runnable);
+        list(&mut self.abandoned);
+        self.spaceless.rest();
+    }
+}

@@ -12,7 +12,7 @@ use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_cont
 use crate::object::ObjectContext;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::ShardReads;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::copy::Copying;
 use crate::pg::ops::long::LongCall;
 use crate::pg::peering::log_merge::Merge;
@@ -226,12 +226,12 @@ impl Pg {
             return self.wait_for_recovery(plan, head);
         }
         if !plan.bypass
-            && let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h))
+            && let Some(lock) = plan.head.as_ref().and_then(|h| self.plans.locks.get_mut(h))
             && (lock.writer || plan.excl && lock.readers > 0 || !lock.waiting.is_empty())
         {
             lock.waiting.push_back(plan.id);
             plan.stage = Stage::Queued;
-            self.plans.insert(plan.id, plan);
+            self.plans.all.insert(plan.id, plan);
             return;
         }
         self.run(plan, now, store, out);
@@ -239,7 +239,7 @@ impl Pg {
 
     /// The plan's object, if it must be recovered before the plan may run.
     fn recovers_first(&self, plan: &Plan) -> Option<HObject> {
-        let peers = !self.missing.is_empty() || !self.peers.members.is_empty();
+        let peers = !self.recovery.missing().is_empty() || !self.peers.members().is_empty();
         let waits = peers && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_));
         plan.head.as_ref().filter(|head| waits && self.must_recover(head, plan.excl)).cloned()
     }
@@ -247,18 +247,18 @@ impl Pg {
     /// Queues a new plan to run at the end of the current input.
     pub(in crate::pg) fn enqueue(&mut self, plan: Box<Plan>) {
         let id = plan.id;
-        if let Some(lock) = plan.head.as_ref().and_then(|h| self.locks.get_mut(h)) {
+        if let Some(lock) = plan.head.as_ref().and_then(|h| self.plans.locks.get_mut(h)) {
             lock.waiting.push_back(id);
         } else {
-            self.runnable.push_back(id);
+            self.plans.runnable.push_back(id);
         }
-        self.plans.insert(id, plan);
+        self.plans.all.insert(id, plan);
     }
 
     /// Runs all plans that are ready.
     pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        while let Some(id) = self.runnable.pop_front() {
-            if let Some(plan) = self.plans.remove(&id) {
+        while let Some(id) = self.plans.runnable.pop_front() {
+            if let Some(plan) = self.plans.all.remove(&id) {
                 self.resume(plan, now, store, out);
             }
         }
@@ -295,18 +295,19 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.internal_step =
+        self.plans.internal_step =
             !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
-        if self.coder.is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
-            self.shard.reads = self.shard_reads(&mut plan);
+        if self.ec.coder().is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
+            let reads = self.shard_reads(&mut plan);
+            self.ec.set_reads(reads);
         }
         let verdict = match plan.work {
             Work::Client(_, ref access) => {
                 // Only operations that wait for durability can still be open when the interval ends.
-                let may_wait = access.may_write() || !self.commits.is_empty();
-                self.keeps_request = may_wait && !self.others.is_empty();
+                let may_wait = access.may_write() || !self.journal.is_settled();
+                self.plans.keeps_request = may_wait && !self.maps.others().is_empty();
                 let v = self.run_client(&mut plan, now, store, out);
-                (self.keeps_request, self.again) = (false, None);
+                (self.plans.keeps_request, self.plans.again) = (false, None);
                 v
             }
             Work::Expire(ref e) => {
@@ -378,7 +379,7 @@ impl Pg {
                 self.run_missing(plan.id, &head, need, store, out)
             }
         };
-        let mut reads = self.shard.used().and_then(|s| s.reads.take());
+        let mut reads = self.ec.take_reads();
         let spaceless = matches!(verdict, Verdict::Park(Stage::NoRoom | Stage::WaitingForSpace | Stage::CopyRoom));
         if !spaceless {
             self.leave_spaceless(&plan);
@@ -403,9 +404,7 @@ impl Pg {
                 self.park(plan, stage);
             }
             Verdict::Damaged(head) => {
-                if let Some(s) = self.shard.used() {
-                    s.asked.remove(&plan.id);
-                }
+                self.ec.forget_questions(plan.id);
                 store.release(self.tag(plan.id));
                 self.unlock(&plan);
                 (plan.holds, plan.progress) = (false, None);
@@ -418,8 +417,8 @@ impl Pg {
                 self.wait_for_recovery(plan, head);
             }
             v => {
-                if self.room_missed && !self.plans.values().any(|p| p.stage == Stage::NoRoom) {
-                    self.room_missed = false;
+                if self.plans.room_missed && !self.plans.all.values().any(|p| p.stage == Stage::NoRoom) {
+                    self.plans.room_missed = false;
                 }
                 if matches!(v, Verdict::Done) {
                     store.release(self.tag(plan.id));
@@ -439,7 +438,7 @@ impl Pg {
         match stop {
             Stop::Wait => Verdict::Park(Stage::Reading),
             // Nothing was changed. A stopping PG does not wait for room.
-            Stop::Errno(ENOSPC) if self.stopping => Verdict::Done,
+            Stop::Errno(ENOSPC) if self.life.is_stopping() => Verdict::Done,
             Stop::Errno(ENOSPC) => Verdict::Park(Stage::NoRoom),
             Stop::Errno(errno) => {
                 self.fail(errno, out);
@@ -450,7 +449,7 @@ impl Pg {
 
     fn park(&mut self, mut plan: Box<Plan>, stage: Stage) {
         if let (false, false, Some(head)) = (plan.holds, plan.bypass, &plan.head) {
-            let lock = self.locks.entry(head.clone()).or_default();
+            let lock = self.plans.locks.entry(head.clone()).or_default();
             if plan.excl {
                 lock.writer = true;
             } else {
@@ -459,20 +458,20 @@ impl Pg {
             plan.holds = true;
         }
         plan.stage = stage;
-        self.plans.insert(plan.id, plan);
+        self.plans.all.insert(plan.id, plan);
     }
 
     /// Releases the plan's lock, and readies the next plans of the object.
     pub(in crate::pg) fn unlock(&mut self, plan: &Plan) {
         let (true, Some(head)) = (plan.holds, &plan.head) else { return };
-        let Some(lock) = self.locks.get_mut(head) else { return };
+        let Some(lock) = self.plans.locks.get_mut(head) else { return };
         if plan.excl {
             lock.writer = false;
         } else {
             lock.readers = lock.readers.saturating_sub(1);
         }
         while let Some(id) = lock.waiting.front() {
-            let Some(next) = self.plans.get_mut(id) else {
+            let Some(next) = self.plans.all.get_mut(id) else {
                 lock.waiting.pop_front();
                 continue;
             };
@@ -485,11 +484,11 @@ impl Pg {
             } else {
                 lock.readers += 1;
             }
-            self.runnable.push_back(*id);
+            self.plans.runnable.push_back(*id);
             lock.waiting.pop_front();
         }
         if !lock.writer && lock.readers == 0 && lock.waiting.is_empty() {
-            self.locks.remove(head);
+            self.plans.locks.remove(head);
         }
     }
 
@@ -501,17 +500,17 @@ impl Pg {
         now: Now,
         store: &mut dyn ObjectStore,
     ) -> Step<Rc<ObjectContext>> {
-        if let Some(c) = self.cache.get(head) {
+        if let Some(c) = self.plans.cache.get(head) {
             return Ok(c);
         }
-        let mut c = load_context(store, self.tag(plan), self.cid, head)?;
-        c.last_write = self.cache.unknown_write();
+        let mut c = load_context(store, self.tag(plan), self.env.cid(), head)?;
+        c.last_write = self.plans.cache.unknown_write();
         // Only the primary expires watches: on a member the removal would add log records of its own.
-        if !c.oi.watchers.is_empty() && (self.state == State::Active || acts(Bug::MembersEndWatches)) {
+        if !c.oi.watchers.is_empty() && (*self.life.state() == State::Active || acts(Bug::MembersEndWatches)) {
             self.watches.adopt(head, &c.oi, now);
         }
         let c = Rc::new(c);
-        self.cache.put(head, Rc::clone(&c));
+        self.plans.cache.put(head, Rc::clone(&c));
         Ok(c)
     }
 
@@ -519,14 +518,14 @@ impl Pg {
     /// becomes primary. Operations that are in the log by then are answered from it.
     pub(in crate::pg) fn requeue(&mut self) {
         let mut all: VecDeque<Box<OpRequest>> = VecDeque::new();
-        for a in self.commits.iter_mut().flat_map(|c| &mut c.actions) {
+        for a in self.journal.actions_mut() {
             if let Action::Reply(.., req) = a {
                 all.extend(req.take());
             }
         }
-        let waiting = self.peers.waiting.values().flatten();
+        let waiting = self.recovery.waiting_plans();
         let mut parked: Vec<(u64, Box<OpRequest>)> = Vec::new();
-        for p in self.plans.values().chain(waiting) {
+        for p in self.plans.all.values().chain(waiting) {
             if let Work::Client(req, _) = &p.work {
                 parked.push((p.id, req.clone()));
             }
@@ -540,58 +539,56 @@ impl Pg {
             }
             all.push_back(req);
         }
-        self.held.put_first(all);
+        self.mail.held_mut().put_first(all);
     }
 
     /// Counts an operation that gets no answer, and tells the host, which holds its share of the session's bytes.
     pub(in crate::pg) fn drop_of(&mut self, session: SessionId, tid: u64, out: &mut Vec<Effect>) {
-        self.counters.dropped += 1;
+        self.report.count().dropped += 1;
         out.push(Effect::Dropped(session, tid));
     }
 
     /// Drops the actions after commits, replies too, except those of a merge.
     pub(in crate::pg) fn drop_actions(&mut self, out: &mut Vec<Effect>) {
-        for c in &mut self.commits {
-            c.actions.retain(|a| match a {
-                Action::PgsMerged(..) => true,
-                Action::Reply(session, reply, ..) => {
-                    out.push(Effect::Dropped(*session, reply.tid));
-                    false
-                }
-                _ => false,
-            });
-        }
+        self.journal.retain_actions(|_, a| match a {
+            Action::PgsMerged(..) => true,
+            Action::Reply(session, reply, ..) => {
+                out.push(Effect::Dropped(*session, reply.tid));
+                false
+            }
+            _ => false,
+        });
     }
 
     /// Drops all client operations with their locks; clients resend them when the map tells them to. `requeued`:
     /// [`Pg::requeue`] has collected them.
     pub(in crate::pg) fn drop_operations(&mut self, requeued: bool, out: &mut Vec<Effect>) {
-        let waiting = std::mem::take(&mut self.peers.waiting).into_values().flatten();
+        let waiting = self.recovery.take_waiting();
         let mut clients: Vec<Box<OpRequest>> = Vec::new();
         for plan in waiting {
             if let Work::Client(req, _) = plan.work {
                 clients.push(req);
             }
         }
-        for (id, plan) in std::mem::take(&mut self.plans) {
+        for (id, plan) in std::mem::take(&mut self.plans.all) {
             if plan.copy.is_some() {
                 out.push(Effect::CancelFetch(plan.fetch_id()));
             }
-            self.abandoned.push(id);
+            self.plans.abandoned.push(id);
             if let Work::Client(req, _) = plan.work {
                 clients.push(req);
             }
         }
         if requeued {
-            self.counters.dropped += clients.len() as u64;
+            self.report.count().dropped += clients.len() as u64;
             clients.clear();
         }
-        for req in clients.into_iter().chain(self.held.take()) {
+        for req in clients.into_iter().chain(self.mail.held_mut().take()) {
             self.drop_of(req.session, req.msg.tid, out);
         }
         self.clear_spaceless();
-        self.locks.clear();
-        self.runnable.clear();
-        self.pacer.long.forget(self.cfg.index, |_| false);
+        self.plans.locks.clear();
+        self.plans.runnable.clear();
+        self.env.pacer().long.forget(self.env.index(), |_| false);
     }
 }

@@ -45,8 +45,8 @@ fn ordered(plan: &Plan) -> Option<(SessionId, HObject)> {
 impl Pg {
     /// True if the plan comes after a write of its session to its object that waits for space.
     pub(in crate::pg) fn comes_after_spaceless(&self, plan: &Plan) -> bool {
-        let first = |key| self.spaceless.0.get(&key).and_then(BTreeSet::first).is_some_and(|id| *id < plan.id);
-        !self.spaceless.0.is_empty() && ordered(plan).is_some_and(first)
+        let first = |key| self.plans.spaceless.0.get(&key).and_then(BTreeSet::first).is_some_and(|id| *id < plan.id);
+        !self.plans.spaceless.0.is_empty() && ordered(plan).is_some_and(first)
     }
 
     /// Parks a plan until there is space. It gives up its lock and what it has read.
@@ -57,18 +57,18 @@ impl Pg {
         (plan.reads, plan.copied, plan.copying.room, plan.long, plan.progress) = (None, None, None, None, None);
         plan.stage = stage;
         if let Some(key) = ordered(&plan) {
-            self.spaceless.0.entry(key).or_default().insert(plan.id);
+            self.plans.spaceless.0.entry(key).or_default().insert(plan.id);
         }
-        self.plans.insert(plan.id, plan);
+        self.plans.all.insert(plan.id, plan);
     }
 
     /// Notes that a plan no longer waits for space, and readies the one behind it.
     pub(in crate::pg) fn leave_spaceless(&mut self, plan: &Plan) {
-        let Some(s) = self.spaceless.used() else { return };
+        let Some(s) = self.plans.spaceless.used() else { return };
         let Some(key) = ordered(plan) else { return };
         let Some(ids) = s.0.get_mut(&key) else { return };
         if ids.remove(&plan.id) {
-            self.runnable.extend(ids.first());
+            self.plans.runnable.extend(ids.first());
         }
         if ids.is_empty() {
             s.0.remove(&key);
@@ -77,7 +77,7 @@ impl Pg {
 
     /// Forgets all plans that waited for space.
     pub(in crate::pg) fn clear_spaceless(&mut self) {
-        if let Some(s) = self.spaceless.used() {
+        if let Some(s) = self.plans.spaceless.used() {
             s.0.clear();
         }
     }
@@ -85,9 +85,9 @@ impl Pg {
     /// Handles a plan without room: it runs again after a delay, and the cluster log gets one line.
     pub(in crate::pg) fn lacks_room(&mut self, plan: &Plan, now: Now, out: &mut Vec<Effect>) {
         let at = now.mono + FULL_RETRY;
-        self.again_at = Some(self.again_at.map_or(at, |t| t.min(at)));
-        if !std::mem::replace(&mut self.room_missed, true) {
-            let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.cfg.spg);
+        self.plans.retry_at = Some(self.plans.retry_at.map_or(at, |t| t.min(at)));
+        if !std::mem::replace(&mut self.plans.room_missed, true) {
+            let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.env.spg());
             tracing::warn!(object = ?plan.head, "{text}");
             out.push(Effect::Log(LogLevel::Warn, text));
         }
@@ -95,13 +95,13 @@ impl Pg {
 
     /// Runs plans without room again, after their delay.
     pub(in crate::pg) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.again_at.take_if(|t| *t <= now.mono).is_none() || self.stopping {
+        if self.plans.retry_at.take_if(|t| *t <= now.mono).is_none() || self.life.is_stopping() {
             return;
         }
-        let stuck = self.plans.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
-        self.runnable.extend(stuck);
+        let stuck = self.plans.all.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
+        self.plans.runnable.extend(stuck);
         self.end_stalled_copies(now, out);
-        if self.state == State::Splitting && !self.plans.values().any(|p| matches!(p.work, Work::Split)) {
+        if *self.life.state() == State::Splitting && !self.plans.all.values().any(|p| matches!(p.work, Work::Split)) {
             self.start_work(Work::Split, None, now, store, out);
         }
     }
@@ -111,7 +111,7 @@ impl Pg {
         if self.pool().is_some_and(|p| p.has(pool_flags::FULL)) || acts(Bug::ForgetSpace) {
             return;
         }
-        let blocked = self.plans.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);
-        self.runnable.extend(blocked);
+        let blocked = self.plans.all.values().filter(|p| p.stage == Stage::WaitingForSpace).map(|p| p.id);
+        self.plans.runnable.extend(blocked);
     }
 }

@@ -172,16 +172,16 @@ impl Pg {
     /// Starts the next step, if none is in flight.
     pub(in crate::pg) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         while !(self.trim.is_done() && self.trim.found.is_empty()) {
-            let rests = self.state != State::Active
-                || !self.peers.clean
-                || self.stopping
+            let rests = *self.life.state() != State::Active
+                || !self.peers.is_clean()
+                || self.life.is_stopping()
                 || self.trim.busy > 0
                 || self.holds_still()
-                || self.durable < self.trim.after;
-            if rests || self.map.as_ref().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
+                || self.journal.durable() < self.trim.after;
+            if rests || self.maps.newest().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;
             }
-            if !self.pacer.take(Class::BestEffort, TRIM_BATCH_COST, self.cfg.index, now.mono) {
+            if !self.env.pacer().take(Class::BestEffort, TRIM_BATCH_COST, self.env.index(), now.mono) {
                 return;
             }
             if self.trim.found.is_empty() {
@@ -210,7 +210,7 @@ impl Pg {
             Ok(submitted) => {
                 self.trim.busy = 0;
                 if submitted {
-                    self.trim.after = self.submitted;
+                    self.trim.after = self.journal.submitted();
                     return Verdict::Submitted;
                 }
                 Verdict::Done
@@ -226,7 +226,7 @@ impl Pg {
     /// Stops trimming until the next interval, instead of failing in a loop. Clients are served as before. The caller
     /// leaves `busy` as it is.
     fn pause_trim(&self, what: &str, errno: Errno, out: &mut Vec<Effect>) {
-        let (spg, me, name) = (self.cfg.spg, self.cfg.whoami, base::errno::name(errno));
+        let (spg, me, name) = (self.env.spg(), self.env.whoami(), base::errno::name(errno));
         let text = format!(
             "{spg}: {what} on {me} is unreadable ({name}): trimming pauses until another OSD is primary; mark {me} out"
         );
@@ -241,11 +241,12 @@ impl Pg {
         for _ in 0..TRIM_LOOKS {
             let Some(snap) = self.trim.next else { break };
             let from = snap.to_be_bytes();
-            let page = match store.omap_range(tag, self.cid, &self.meta(), &from, false, SNAP_INDEX_BATCH, 1 << 20) {
-                Ok(p) => p,
-                Err(store::ReadError::NoObject) => Default::default(),
-                Err(e) => return Err(e.into()),
-            };
+            let page =
+                match store.omap_range(tag, self.env.cid(), &self.meta(), &from, false, SNAP_INDEX_BATCH, 1 << 20) {
+                    Ok(p) => p,
+                    Err(store::ReadError::NoObject) => Default::default(),
+                    Err(e) => return Err(e.into()),
+                };
             let keys: Vec<Bytes> = page.entries.into_iter().map(|(k, _)| k).collect();
             let of = |k: &Bytes| k.first_chunk().map(|snap| u64::from_be_bytes(*snap));
             let first = keys.first().map(of);
@@ -264,8 +265,8 @@ impl Pg {
             if broken.is_empty() {
                 return Ok(false);
             }
-            tracing::error!(pg = %self.cfg.spg, keys = broken.len(), "snapshot index keys do not decode, dropping them");
-            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: broken };
+            tracing::error!(pg = %self.env.spg(), keys = broken.len(), "snapshot index keys do not decode, dropping them");
+            let op = Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys: broken };
             if let Err(stop) = self.commit_entries(tag, vec![op], &mut [], store) {
                 self.trim.found.clear();
                 return Err(stop);
@@ -286,7 +287,7 @@ impl Pg {
         match self.trim_one(id, clone, now, store) {
             Ok(()) => {
                 self.trim.busy = self.trim.busy.saturating_sub(1);
-                self.trim.after = self.submitted;
+                self.trim.after = self.journal.submitted();
                 Verdict::Submitted
             }
             // Other copies give the object; the plan runs again when it is here.
@@ -306,13 +307,13 @@ impl Pg {
         let pool = self.pool().cloned().ok_or(ENOENT)?;
         let oid = Oid::new(head.clone());
         let planned = {
-            let mut view = View::new(store, tag, self.cid, oid, None);
+            let mut view = View::new(store, tag, self.env.cid(), oid, None);
             trim_clone(&mut view, &self.meta(), &before, clone, self.trim.snap, &pool.removed_snaps)?
         };
         let Some(t) = planned else {
             // The index names a clone that does not exist, or that stands for other snapshots.
             let key = crate::exec::index_key(self.trim.snap, clone);
-            let op = Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys: vec![key] };
+            let op = Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys: vec![key] };
             return self.commit_entries(tag, vec![op], &mut [], store);
         };
         let entry = LogEntry {
@@ -331,11 +332,11 @@ impl Pg {
             touch: None,
         };
         self.commit_entries(tag, t.ops, &mut [entry], store)?;
-        self.info.stats.add(&t.delta);
+        self.journal.info_mut().stats.add(&t.delta);
         self.scrub_sees(&head, &t.delta);
         let mut after = t.after;
-        after.last_write = self.submitted;
-        self.cache.put(&head, Rc::new(after));
+        after.last_write = self.journal.submitted();
+        self.plans.cache.put(&head, Rc::new(after));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::map::pool_flags;
 use crate::object::ObjectContext;
 use crate::object::snapset::AtSnap;
 use crate::pg::Pg;
-use crate::pg::ops::commit::{Action, Kind, Timing};
+use crate::pg::journal::commit::{Action, Kind, Timing};
 use crate::pg::ops::long::LongCall;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
@@ -40,7 +40,7 @@ impl Pg {
         };
         let (id, may_write) = (*id, access.may_write());
         let reqid = req.reqid();
-        if self.state != crate::pg::State::Active
+        if *self.life.state() != crate::pg::State::Active
             && let Some(head) = &*head
             && !self.may_read_here(head, now)
         {
@@ -66,7 +66,7 @@ impl Pg {
         match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, now, store, out) {
             Ok(Ran::Finished(v)) => v,
             Ok(Ran::Copy(request)) => self.begin_copy(plan, request, now, out),
-            Ok(Ran::Paused) if self.state != crate::pg::State::Active => {
+            Ok(Ran::Paused) if *self.life.state() != crate::pg::State::Active => {
                 // A replica applies writes without regard to plans.
                 self.reply_error(req, base::errno::EAGAIN, kind, now, out);
                 Verdict::Done
@@ -107,13 +107,13 @@ impl Pg {
             Err(s) => return s.into(),
         };
         let mut ops = std::mem::take(&mut req.msg.ops);
-        let r = list::run(store, tag, self.cid, &env, &nspace, &lacking, &mut ops);
+        let r = list::run(store, tag, self.env.cid(), &env, &nspace, &lacking, &mut ops);
         req.msg.ops = ops;
         match r {
             Ok(list::Listed::Needs(head)) => Verdict::Recover(head),
             Ok(list::Listed::Result(result)) => {
                 let versions = Some((Eversion::default(), 0));
-                self.reply_after(self.submitted, req, result, versions, Kind::Read, now, out);
+                self.reply_after(self.journal.submitted(), req, result, versions, Kind::Read, now, out);
                 Verdict::Done
             }
             Err(s) => s.into(),
@@ -122,16 +122,16 @@ impl Pg {
 
     /// The objects of which this copy lacks the newest version, with their state for a list.
     fn lacking(&self, tag: Tag, store: &mut dyn ObjectStore) -> Step<list::Lacking> {
-        if self.missing.is_empty() {
+        if self.recovery.missing().is_empty() {
             return Ok(list::Lacking::new());
         }
         // The needed version is a log position and may belong to another entry. The object's newest entry up to that
         // position tells whether the object exists.
         let mut last: BTreeMap<&HObject, bool> = BTreeMap::new();
-        for (version, record) in store.log_entries(tag, self.cid, Eversion::default())? {
+        for (version, record) in store.log_entries(tag, self.env.cid(), Eversion::default())? {
             let e = LogEntry::from_record(&record).map_err(|_| Stop::Errno(EIO))?;
             // Entries of clones tell nothing about the head.
-            if let Some((head, need)) = self.missing.get_key_value(&e.soid)
+            if let Some((head, need)) = self.recovery.missing().get_key_value(&e.soid)
                 && e.kind != LogKind::Error
                 && version <= *need
             {
@@ -140,11 +140,11 @@ impl Pg {
         }
         let state = |head: &HObject| match last.get(head) {
             Some(true) => list::Lacked::Deleted,
-            _ if self.peers.unfound.contains(head) => list::Lacked::Unfound,
+            _ if self.recovery.is_unfound(head) => list::Lacked::Unfound,
             Some(false) => list::Lacked::Elsewhere,
             None => list::Lacked::Unsure,
         };
-        Ok(self.missing.keys().map(|h| (h.clone(), state(h))).collect())
+        Ok(self.recovery.missing().keys().map(|h| (h.clone(), state(h))).collect())
     }
 
     pub(in crate::pg) fn env<'a>(
@@ -155,12 +155,12 @@ impl Pg {
         now: Now,
     ) -> Env<'a> {
         Env {
-            spg: self.cfg.spg,
+            spg: self.env.spg(),
             pg_num: self.pool().map_or(1, |p| p.pg_num),
             epoch: self.epoch(),
             now,
             next_version: self.next_version(),
-            last_user_version: self.info.last_user_version,
+            last_user_version: self.journal.info().last_user_version,
             removed_snaps,
             watches: &self.watches,
             reqid,
@@ -174,7 +174,7 @@ impl Pg {
 
     /// Limits of an erasure-coded pool for clients; `None` in a replicated one.
     pub(in crate::pg) fn coded_rules(&self) -> Option<Coded> {
-        let c = self.coder.as_ref()?;
+        let c = self.ec.coder()?;
         let overwrites = self.pool().is_some_and(|p| p.has(pool_flags::EC_OVERWRITES));
         Some(Coded { stripe_width: c.layout.stripe_width(), overwrites })
     }
@@ -221,7 +221,7 @@ impl Pg {
                     AtSnap::Head | AtSnap::Absent => return Err(ENOENT.into()),
                     AtSnap::Clone(c) => {
                         let clone = Oid { hobj: head.at_snap(SnapId(c)), ..head_oid.clone() };
-                        oi = Some(crate::exec::load_clone_info(store, tag, self.cid, &clone)?);
+                        oi = Some(crate::exec::load_clone_info(store, tag, self.env.cid(), &clone)?);
                         base = Some(clone);
                         exists = true;
                     }
@@ -231,19 +231,19 @@ impl Pg {
         let base = base.or_else(|| before.exists.then(|| head_oid.clone()));
 
         let mut ops = std::mem::take(&mut req.msg.ops);
-        let mut reads = self.shard.used().and_then(|s| s.reads.take());
+        let mut reads = self.ec.take_reads();
         let env = self.env(req, &pool.removed_snaps, reqid, now);
         let oi = oi.unwrap_or_else(|| before.oi.clone());
         let had = oi.size;
         let (parts, place) = self.take_parts(long, before.oi.version);
         let short = store.is_short();
-        let view = View::new(store, tag, self.cid, head_oid, base).of_shards(reads.as_deref_mut(), had);
+        let view = View::new(store, tag, self.env.cid(), head_oid, base).of_shards(reads.as_deref_mut(), had);
         let mut ctx = OpCtx::new(view, &env, head, before, oi);
         (ctx.exists, ctx.snapc, ctx.copied, ctx.parts) = (exists, snapc, copied, parts);
         // The seed depends only on the request, so each planning draws the same numbers.
-        ctx.rng = Rng::new(self.cfg.seed ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64));
+        ctx.rng = Rng::new(self.env.seed() ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64));
         // Replicas apply writes without regard to plans, and copies read without a lock.
-        let holds = self.state == crate::pg::State::Active;
+        let holds = *self.life.state() == crate::pg::State::Active;
         if !holds || progress.as_ref().is_some_and(|p| !p.is_of(before.oi.version)) {
             *progress = None;
         }
@@ -264,7 +264,7 @@ impl Pg {
         if ctx.view.damaged && self.can_heal(head) {
             return Err(EIO.into());
         }
-        if ctx.view.damaged && self.state != crate::pg::State::Active {
+        if ctx.view.damaged && *self.life.state() != crate::pg::State::Active {
             drop(ctx);
             self.reply_error(req, base::errno::EAGAIN, kind, now, out);
             return Ok(Ran::Finished(Verdict::Done));
@@ -287,7 +287,7 @@ impl Pg {
             let delta = StatSum { num_rd: ctx.delta.num_rd, num_rd_kb: ctx.delta.num_rd_kb, ..StatSum::default() };
             drop(ctx);
             self.give_reads(reads);
-            self.info.stats.add(&delta);
+            self.journal.info_mut().stats.add(&delta);
             if result >= 0 {
                 self.apply_effects(effects, head, req, user_version, now, out);
             }
@@ -364,7 +364,7 @@ impl Pg {
             // Nothing was changed. A device is too small for frames of the size that the table of sizes has.
             Err(Stop::Errno(E2BIG)) => {
                 tracing::info!(
-                    pg = %self.cfg.spg, object = %head, client = %req.client,
+                    pg = %self.env.spg(), object = %head, client = %req.client,
                     "request refused: its metadata exceeds what a log of the PG's OSDs or a message takes at once"
                 );
                 return Err(EMSGSIZE.into());
@@ -374,7 +374,7 @@ impl Pg {
         if !effects.is_empty() {
             self.on_durable(Action::effects(effects, head, req, user_version));
         }
-        let versions = Some((self.info.last_update, user_version));
+        let versions = Some((self.journal.info().last_update, user_version));
         let reply = self.build_reply(req, shown, versions, want_returns);
         self.reply_when_durable(req, reply, timing);
         Ok(Ran::Finished(Verdict::Submitted))
@@ -382,7 +382,7 @@ impl Pg {
 
     /// Sends the reply when the most recently submitted transaction is durable.
     fn reply_when_durable(&mut self, req: &OpRequest, reply: Box<MOsdOpReply>, timing: Timing) {
-        let again = self.again.take();
+        let again = self.plans.again.take();
         self.on_durable(Action::Reply(req.session, reply, timing, again));
     }
 
@@ -434,14 +434,14 @@ impl Pg {
 
     /// Answers a resent write that is in the log; false if it is not.
     fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, now: Now, out: &mut Vec<Effect>) -> bool {
-        let Some(d) = self.log.find(reqid) else { return false };
+        let Some(d) = self.journal.log().find(reqid) else { return false };
         let (result, version, user_version) = (d.result, d.version, d.user_version);
         for (i, op) in req.msg.ops.iter_mut().enumerate() {
             let r = d.returns.as_ref().and_then(|r| r.get(i));
             op.rval = r.map_or(0, |r| r.rval);
             op.outdata = r.map_or_else(Bytes::new, |r| r.out.clone());
         }
-        self.counters.dups += 1;
+        self.report.count().dups += 1;
         let seq = self.commit_of(version);
         let versions = Some((version, user_version));
         self.reply_after(seq, req, result, versions, Kind::Write, now, out);
@@ -450,7 +450,7 @@ impl Pg {
 
     /// Versions in the answer of a vector whose object does not exist: a lower bound of the object's future versions.
     fn floor(&self) -> (Eversion, u64) {
-        (self.info.last_update, self.info.last_user_version)
+        (self.journal.info().last_update, self.journal.info().last_user_version)
     }
 
     /// Builds the reply to `req` and takes its operations. `None` for versions: an error that shows no object.
@@ -461,12 +461,12 @@ impl Pg {
         versions: Option<(Eversion, u64)>,
         keep_output: bool,
     ) -> Box<MOsdOpReply> {
-        if self.keeps_request {
+        if self.plans.keeps_request {
             let mut again = Box::new(req.clone());
             for op in &mut again.msg.ops {
                 (op.outdata, op.rval) = (Bytes::new(), 0);
             }
-            self.again = Some(again);
+            self.plans.again = Some(again);
         }
         let mut ops = std::mem::take(&mut req.msg.ops);
         for op in &mut ops {

@@ -17,10 +17,10 @@ use crate::exec::Step;
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::peer::{Body, Grants};
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::Member;
 use crate::pg::peering::log_merge::Merge;
-use crate::pg::peering::session::Member;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
@@ -48,10 +48,10 @@ pub(in crate::pg) struct Choice {
 impl Pg {
     /// Starts peering, or continues it after a map of the same interval.
     pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(map) = &self.map else { return };
-        let started = self.info.history.last_epoch_started;
+        let Some(map) = self.maps.newest() else { return };
+        let started = self.journal.info().history.last_epoch_started;
         let (needed, wide) = (self.shards_needed(), self.peers.wide);
-        let prior = Prior::build(&self.info.past, started, map, &self.peers.failed, needed, wide);
+        let prior = Prior::build(&self.journal.info().past, started, map, &self.peers.failed, needed, wide);
         let me = self.me();
         let mut ask = Vec::new();
         for o in prior.probe.iter().filter(|o| **o != me) {
@@ -65,14 +65,14 @@ impl Pg {
             self.tell(o, &Body::Query);
         }
         if self.peers.prior.blocked_by.is_empty() {
-            if matches!(self.state, State::Down(_)) {
-                self.state = State::GetInfo;
+            if matches!(self.life.state(), State::Down(_)) {
+                self.life.enter(State::GetInfo);
             }
         } else {
             let blocked: Vec<OsdId> = self.peers.prior.blocked_by.iter().copied().collect();
-            if self.state != State::Down(blocked.clone()) {
-                tracing::info!(pg = %self.cfg.spg, ?blocked, "PG is down: another OSD may hold its newest data");
-                self.state = State::Down(blocked);
+            if *self.life.state() != State::Down(blocked.clone()) {
+                tracing::info!(pg = %self.env.spg(), ?blocked, "PG is down: another OSD may hold its newest data");
+                self.life.enter(State::Down(blocked));
             }
             return self.retry_held(now, store, out);
         }
@@ -93,15 +93,15 @@ impl Pg {
         for (o, ms) in grants {
             // A primary on this OSD, or on one that has answered, no longer serves.
             let answered = *o == from.osd || self.peers.known.keys().any(|p| p.osd == *o);
-            if *o != self.cfg.whoami && !answered {
+            if *o != self.env.whoami() && !answered {
                 let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
-                self.granted.raise(*o, until);
+                self.peers.granted.raise(*o, until);
             }
         }
         // The sender has the map that ended its lead.
-        self.granted.remove(&from.osd);
+        self.peers.granted.remove(&from.osd);
         let back = self.failed_is_back(from);
-        let news = self.info.merge_history(&info.history);
+        let news = self.journal.info_mut().merge_history(&info.history);
         // The sender dropped `Activate`, since its map was newer.
         let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
         if let Some(encoded) = again {
@@ -116,7 +116,7 @@ impl Pg {
         let moved = before.flatten().is_some_and(|b| {
             self.peers.known.get(&from).and_then(|k| k.as_ref()).is_some_and(|i| i.last_update != b.last_update)
         });
-        match self.state {
+        match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 if news || back {
                     self.get_infos(now, store, out);
@@ -125,21 +125,12 @@ impl Pg {
                 }
             }
             // The copy was to send its log, but does not exist.
-            State::GetLog if absent && self.peers.auth == Some(from) && !self.merging => {
+            State::GetLog if absent && self.peers.auth == Some(from) && !self.peers.merging => {
                 self.choose_again(now, store, out);
             }
             State::Active | State::Peered | State::Quiesced => {
                 if first || moved {
-                    // The copy may have objects that no other has.
-                    for p in self.peers.pulls.values_mut() {
-                        p.refused.clear();
-                    }
-                    self.peers.unfound.clear();
-                    if self.is_coded()
-                        && let Some(d) = self.peers.damage.used()
-                    {
-                        d.hopeless.clear();
-                    }
+                    self.recovery.search_again(self.is_coded());
                 }
                 if self.peers.clean {
                     self.purge_strays();
@@ -148,7 +139,7 @@ impl Pg {
             }
             State::WaitLease => {
                 // The copy answered unasked; the wait may become shorter.
-                self.peers.lease_wait = self.granted.values().max().copied();
+                self.peers.lease_wait = self.peers.granted.values().max().copied();
                 self.check_lease_wait(now, store, out);
             }
             _ => {}
@@ -162,7 +153,7 @@ impl Pg {
         }
         let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
-        if waits || !self.peers.prior.blocked_by.is_empty() || self.merging || !self.is_settled() {
+        if waits || !self.peers.prior.blocked_by.is_empty() || self.peers.merging || !self.is_settled() {
             return;
         }
         if self.peers.prior.unknown && !self.peers.wide {
@@ -174,23 +165,23 @@ impl Pg {
         }
         let Some(c) = self.choose() else {
             let why = "no complete copy took part in the last interval that started".to_owned();
-            if self.state != State::Inactive(why.clone()) {
-                tracing::warn!(pg = %self.cfg.spg, %why, "PG is incomplete");
-                self.state = State::Inactive(why);
+            if *self.life.state() != State::Inactive(why.clone()) {
+                tracing::warn!(pg = %self.env.spg(), %why, "PG is incomplete");
+                self.life.enter(State::Inactive(why));
                 self.retry_held(now, store, out);
             }
             return;
         };
-        self.state = State::GetInfo;
+        self.life.enter(State::GetInfo);
         let coded = self.is_coded();
         if !(c.lead == me && self.is_acting_set(&c.want)) {
-            let m = &self.info.interval.mapping;
+            let m = &self.journal.info().interval.mapping;
             let is_up = c.lead.osd == m.up_primary && self.is_same_set(&c.want, &m.up);
             let want = if is_up { Vec::new() } else { c.want };
             if self.peers.want.as_ref() != Some(&want) {
-                tracing::info!(pg = %self.cfg.spg, ?want, "asking the monitor for another acting set");
+                tracing::info!(pg = %self.env.spg(), ?want, "asking the monitor for another acting set");
                 self.peers.want = Some(want.clone());
-                self.outbox.push(Effect::WantPgTemp(want));
+                self.mail.post(Effect::WantPgTemp(want));
             }
             return;
         }
@@ -198,33 +189,37 @@ impl Pg {
         self.peers.targets = c.backfill;
         self.peers.auth = Some(c.auth);
         if coded {
-            self.shard.version = c.version;
+            self.ec.choose(c.version);
         }
-        if c.version == self.info.last_update || c.auth == me && !coded {
+        if c.version == self.journal.info().last_update || c.auth == me && !coded {
             return self.log_ready(now, store, out);
         }
         // A primary whose own log is ahead of the chosen version asks itself.
-        self.state = State::GetLog;
+        self.life.enter(State::GetLog);
         let ask = self.log_wanted();
         self.tell(c.auth, &ask);
     }
 
     /// The question for the authoritative log.
     pub(in crate::pg) fn log_wanted(&self) -> Body {
-        let (last_update, les) = (self.info.last_update, self.info.last_epoch_started);
+        let (last_update, les) = (self.journal.info().last_update, self.journal.info().last_epoch_started);
         Body::GetLog { last_update, les, upto: self.chosen_version() }
     }
 
     /// The newest version of the authoritative log: entries of other logs beyond it are undone.
     fn chosen_version(&self) -> Eversion {
         let theirs = || self.peers.auth.and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
-        if self.is_coded() { self.shard.version } else { theirs().map_or(self.info.last_update, |i| i.last_update) }
+        if self.is_coded() {
+            self.ec.version()
+        } else {
+            theirs().map_or(self.journal.info().last_update, |i| i.last_update)
+        }
     }
 
     /// The copy that was asked for the authoritative log.
     #[must_use]
     pub fn asks_for_log(&self) -> Option<PeerId> {
-        self.peers.auth.filter(|_| self.state == State::GetLog)
+        self.peers.auth.filter(|_| *self.life.state() == State::GetLog)
     }
 
     /// A member of the acting set that is a backfill target; for checks. `Some` is a bug: such a member would count as
@@ -238,7 +233,7 @@ impl Pg {
     /// The infos of all copies that answered, this one first.
     pub(in crate::pg) fn infos(&self) -> Vec<(PeerId, &PgInfo)> {
         let others = self.peers.known.iter().filter_map(|(o, k)| Some((*o, &**k.as_ref()?)));
-        std::iter::once((self.me(), &self.info)).chain(others).collect()
+        std::iter::once((self.me(), self.journal.info())).chain(others).collect()
     }
 
     fn choose(&self) -> Option<Choice> {
@@ -266,9 +261,9 @@ impl Pg {
             let i = info_of(o).unwrap_or(&blank);
             i.is_complete() && i.last_update >= tail && !self.peers.failed.contains(&o)
         };
-        let m = &self.info.interval.mapping;
-        let map = self.map.as_ref()?;
-        let size = self.info.interval.size as usize;
+        let m = &self.journal.info().interval.mapping;
+        let map = self.maps.newest()?;
+        let size = self.journal.info().interval.size as usize;
         let mut strays: Vec<(PeerId, Eversion)> = infos.iter().map(|(o, i)| (*o, i.last_update)).collect();
         strays.sort_by_key(|(o, v)| (std::cmp::Reverse(*v), *o));
         // The members and backfill targets of a set with this primary.
@@ -318,7 +313,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        if self.state != State::GetLog || self.peers.auth != Some(from) || self.merging {
+        if *self.life.state() != State::GetLog || self.peers.auth != Some(from) || self.peers.merging {
             return;
         }
         // The copy may have been removed and created anew after its answer; its log is then not what was chosen.
@@ -326,18 +321,18 @@ impl Pg {
         let version = self.chosen_version();
         let less = |c: &PgInfo| info.last_update < version || info.last_epoch_started < c.last_epoch_started;
         if chosen.is_some_and(less) {
-            tracing::warn!(pg = %self.cfg.spg, %from, version = %info.last_update, "the copy with the authoritative log has lost it; choosing another one");
+            tracing::warn!(pg = %self.env.spg(), %from, version = %info.last_update, "the copy with the authoritative log has lost it; choosing another one");
             self.peers.known.insert(from, Some(Box::new(info)));
             return self.choose_again(now, store, out);
         }
-        self.merging = true;
+        self.peers.merging = true;
         let m = Merge { from, les: None, since, reset: false, info, records, undo: false };
         self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
     }
 
     /// Continues peering once the primary's log is the authoritative one.
     pub(in crate::pg) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.state = State::WaitUpThru;
+        self.life.enter(State::WaitUpThru);
         self.check_up_thru(now, store, out);
     }
 
@@ -365,19 +360,22 @@ impl Pg {
         let blank = PgInfo::default();
         for o in others {
             let known = self.peers.known.get(&o).and_then(|k| k.as_deref()).unwrap_or(&blank);
-            let reset = known.last_update < self.log.tail;
-            let since =
-                if reset { self.log.tail } else { self.common_with(known.last_update, known.last_epoch_started) };
+            let reset = known.last_update < self.journal.log().tail;
+            let since = if reset {
+                self.journal.log().tail
+            } else {
+                self.common_with(known.last_update, known.last_epoch_started)
+            };
             let upto = if reset { HObject::min() } else { known.last_backfill.clone() };
             plan.push((o, since, reset, upto));
         }
         let oldest = plan.iter().map(|(_, since, ..)| *since).min();
         let log = match oldest {
-            Some(v) if v < self.info.last_update => store.log_entries(tag, self.cid, v)?,
+            Some(v) if v < self.journal.info().last_update => store.log_entries(tag, self.env.cid(), v)?,
             _ => Vec::new(),
         };
 
-        let mut info = self.info.clone();
+        let mut info = self.journal.info().clone();
         info.epoch = epoch;
         let les = if serves { epoch } else { Epoch(0) };
         if serves {
@@ -389,7 +387,7 @@ impl Pg {
             let h = &mut info.history;
             h.last_epoch_started = epoch;
             h.last_interval_started = h.same_interval_since;
-            if self.missing.is_empty() && self.has_all_copies() {
+            if self.recovery.missing().is_empty() && self.has_all_copies() {
                 h.last_epoch_clean = epoch;
                 h.last_interval_clean = h.same_interval_since;
                 info.past.clear();
@@ -399,20 +397,20 @@ impl Pg {
         for (o, since, reset, upto) in plan {
             let from = log.partition_point(|(v, _)| *v <= since);
             let records = log.iter().skip(from).map(|(_, r)| r.clone()).collect();
-            let b = Body::Activate { les, since, reset, info: Box::new(self.info.clone()), records };
+            let b = Body::Activate { les, since, reset, info: Box::new(self.journal.info().clone()), records };
             let encoded = b.encode();
             let backfill = (!upto.max).then(|| Box::new(Backfill::new(upto)));
             let m = Member { activate: Some(encoded.clone()), backfill, ..Member::default() };
             self.peers.members.insert(o, m);
             self.tell_encoded(o, encoded);
         }
-        self.on_durable(Action::Activated(self.generation, epoch));
+        self.on_durable(Action::Activated(self.life.generation(), epoch));
         Ok(())
     }
 
     /// True if there are enough copies to serve.
     pub(in crate::pg) fn enough(&self) -> bool {
-        let least = self.info.interval.min_size.max(1) as usize;
+        let least = self.journal.info().interval.min_size.max(1) as usize;
         self.acting_set().len() >= least.max(self.shards_needed().unwrap_or(1))
     }
 
@@ -451,13 +449,13 @@ impl Pg {
 
     pub(in crate::pg) fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
-        if self.state != State::Activating || !all {
+        if *self.life.state() != State::Activating || !all {
             return;
         }
         if !self.enough() {
-            tracing::info!(pg = %self.cfg.spg, "PG is peered, but has too few copies to serve");
-            self.state = State::Peered;
-            self.stamps.changed(now);
+            tracing::info!(pg = %self.env.spg(), "PG is peered, but has too few copies to serve");
+            self.life.enter(State::Peered);
+            self.report.stamps_mut().changed(now);
             if self.is_coded() {
                 self.rewind_strays(now, store, out);
             }
@@ -467,7 +465,7 @@ impl Pg {
             return self.start_work(Work::SaveStart, None, now, store, out);
         }
         if !self.peers.members.is_empty() {
-            note_start(&mut self.info);
+            note_start(self.journal.info_mut());
             self.share_history(false);
             self.start_work(Work::SaveInfo, None, now, store, out);
             if self.has_failed() {
@@ -479,41 +477,41 @@ impl Pg {
 
     pub(in crate::pg) fn wait_for_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         // A former primary may not know yet that the interval ended.
-        let osds = self.map.as_ref().map(|m| m.osds.clone());
-        self.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
-        self.peers.lease_wait = self.granted.values().max().copied();
-        self.state = State::WaitLease;
+        let osds = self.maps.newest().map(|m| m.osds.clone());
+        self.peers.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
+        self.peers.lease_wait = self.peers.granted.values().max().copied();
+        self.life.enter(State::WaitLease);
         self.check_lease_wait(now, store, out);
     }
 
     /// Begins to serve once no lease of an older interval lasts.
     pub(in crate::pg) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let waits = self.peers.lease_wait.is_some_and(|t| t > now.mono) && !acts(Bug::SkipPriorLeases);
-        if self.state != State::WaitLease || waits {
+        if *self.life.state() != State::WaitLease || waits {
             return;
         }
         self.peers.lease_wait = None;
-        self.granted.clear();
-        if self.map.as_ref().is_some_and(|m| m.premerge(self.cfg.spg.pg)) {
-            tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "the PG serves nothing until its merge");
-            self.state = State::Quiesced;
-            self.stamps.changed(now);
+        self.peers.granted.clear();
+        if self.maps.newest().is_some_and(|m| m.premerge(self.env.spg().pg)) {
+            tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "the PG serves nothing until its merge");
+            self.life.enter(State::Quiesced);
+            self.report.stamps_mut().changed(now);
             return self.retry_held(now, store, out);
         }
-        self.state = State::Active;
-        self.stamps.activated(now);
+        self.life.enter(State::Active);
+        self.report.stamps_mut().activated(now);
         if self.is_coded() {
             self.rewind_strays(now, store, out);
         }
-        tracing::debug!(pg = %self.cfg.spg, epoch = %self.epoch(), "active");
-        self.created_told = false;
+        tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "active");
+        self.life.set_creation_told(false);
         self.tell_created(out);
         self.release_backoffs(out);
         self.retry_held(now, store, out);
     }
 
     pub(in crate::pg) fn share_history(&mut self, clean: bool) {
-        let b = Body::Started { history: Box::new(self.info.history.clone()), clean };
+        let b = Body::Started { history: Box::new(self.journal.info().history.clone()), clean };
         let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in to {
             self.tell_surely(o, &b);

@@ -27,10 +27,10 @@ impl Pg {
     /// Handles a failure of the whole store. All its PGs fail with it and the OSD leaves, so single copies are not
     /// reported.
     pub(in crate::pg) fn store_failed(&mut self, errno: Errno, out: &mut Vec<Effect>) {
-        if self.store_lost {
+        if self.peers.store_lost {
             return;
         }
-        self.store_lost = true;
+        self.peers.store_lost = true;
         self.end(errno, out);
         out.push(Effect::Failed(errno));
     }
@@ -38,14 +38,15 @@ impl Pg {
     /// Fails this copy, since its stored state or a message for it is invalid. The copy serves nothing until the OSD
     /// restarts.
     pub(in crate::pg) fn fail(&mut self, errno: Errno, out: &mut Vec<Effect>) {
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.life.state(), State::Failed(_)) {
             return;
         }
         self.end(errno, out);
         let name = base::errno::name(errno);
         let text = format!(
             "{}: the copy on {} failed ({name}) and takes no part; restart that OSD, or mark it out",
-            self.cfg.spg, self.cfg.whoami
+            self.env.spg(),
+            self.env.whoami()
         );
         out.push(Effect::Log(LogLevel::Error, text));
         out.push(Effect::CopyFailed(errno));
@@ -54,28 +55,28 @@ impl Pg {
 
     /// As `Pg::fail`, for a host that can't provide what the copy needs.
     pub fn withdraw(&mut self, errno: Errno, why: &str, out: &mut Vec<Effect>) {
-        tracing::error!(pg = %self.cfg.spg, errno, why, "the host can't use this copy; it fails");
+        tracing::error!(pg = %self.env.spg(), errno, why, "the host can't use this copy; it fails");
         self.fail(errno, out);
-        out.append(&mut self.outbox);
+        self.mail.flush(out);
     }
 
     fn end(&mut self, errno: Errno, out: &mut Vec<Effect>) {
-        tracing::error!(pg = %self.cfg.spg, errno, "this copy failed and stops");
-        self.state = State::Failed(errno);
+        tracing::error!(pg = %self.env.spg(), errno, "this copy failed and stops");
+        self.life.enter(State::Failed(errno));
         if !self.is_frozen() {
             self.stay("the copy failed");
         }
         self.drop_operations(false, out);
         self.drop_actions(out);
-        self.early_peers.clear();
-        self.peers = Default::default();
+        self.mail.drop_peers();
+        self.forget_copies();
         // While the store works, their durability is still reported, and the removal of this copy counts on it.
-        self.commits.iter_mut().for_each(|c| c.actions.clear());
-        if self.store_lost {
-            self.commits.clear();
+        self.journal.retain_actions(|_, _| false);
+        if self.peers.store_lost {
+            self.journal.drop_commits();
         }
         self.watches.clear();
-        for map in std::mem::take(&mut self.early_maps) {
+        for map in self.maps.take_kept() {
             self.map_of_failed(map, out);
         }
     }
@@ -83,39 +84,40 @@ impl Pg {
     /// True if this copy failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        matches!(self.state, State::Failed(_))
+        matches!(self.life.state(), State::Failed(_))
     }
 
     /// Handles a newer map for a failed copy. True if the copy may be removed.
     pub(in crate::pg) fn map_of_failed(&mut self, map: MapView, out: &mut Vec<Effect>) -> bool {
-        if self.map.as_ref().is_some_and(|m| m.epoch >= map.epoch) {
+        if self.maps.newest().is_some_and(|m| m.epoch >= map.epoch) {
             return false;
         }
         if self.await_children(&map)
-            && let State::Failed(errno) = self.state
+            && let State::Failed(errno) = *self.life.state()
         {
             // The children's content is in the unreadable collection: they fail as well.
-            self.bits = self.bits_coming.max(self.bits);
-            out.push(Effect::SplitFailed(std::mem::take(&mut self.awaited), errno));
+            out.push(Effect::SplitFailed(self.resize.give_up_split(), errno));
         }
         let gone = map.pool.is_none();
         let news =
-            self.map.as_ref().is_none_or(|m| IntervalKey::of(m) != IntervalKey::of(&map) || m.up_from != map.up_from);
+            self.maps.newest().is_none_or(|m| IntervalKey::of(m) != IntervalKey::of(&map) || m.up_from != map.up_from);
         // An OSD that went down may come back with a good copy.
         if let Some(f) = self.peers.failed.used() {
             f.retain(|p| map.osds.is_up(p.osd));
         }
-        self.map = Some(map);
+        self.maps.follow(map);
         if news && !gone {
             self.say_failed();
         }
-        gone && !self.store_lost && !self.stopping
+        gone && !self.peers.store_lost && !self.life.is_stopping()
     }
 
     /// Reports the failure: to the monitor as primary, else to the primary.
     pub(in crate::pg) fn say_failed(&mut self) {
-        let State::Failed(errno) = self.state else { return };
-        let Some(map) = self.map.as_ref().filter(|_| !self.stopping && !self.store_lost) else { return };
+        let State::Failed(errno) = *self.life.state() else { return };
+        let Some(map) = self.maps.newest().filter(|_| !self.life.is_stopping() && !self.peers.store_lost) else {
+            return;
+        };
         if acts(Bug::FailedCopyStays) {
             return;
         }
@@ -131,7 +133,7 @@ impl Pg {
                 want = others(m.up(coded));
             }
             if !want.is_empty() {
-                self.outbox.push(Effect::WantPgTemp(want));
+                self.mail.post(Effect::WantPgTemp(want));
             }
         } else if primary.osd.0 >= 0 && map.osds.is_up(primary.osd) {
             self.tell(primary, &Body::Failed { errno });
@@ -140,8 +142,10 @@ impl Pg {
 
     /// Handles a message for a failed copy. True if the copy is to be removed.
     pub(in crate::pg) fn peer_of_failed(&mut self, from: PeerId, body: &Body) -> bool {
-        let State::Failed(errno) = self.state else { return false };
-        let Some(map) = self.map.as_ref().filter(|_| !self.store_lost && !self.stopping) else { return false };
+        let State::Failed(errno) = *self.life.state() else { return false };
+        let Some(map) = self.maps.newest().filter(|_| !self.peers.store_lost && !self.life.is_stopping()) else {
+            return false;
+        };
         let m = &map.mapping;
         let coded = self.is_coded();
         let from_primary = m.primary(coded) == from;
@@ -151,7 +155,7 @@ impl Pg {
         }
         if from_primary && !acts(Bug::FailedCopyStays) {
             self.tell(from, &Body::Failed { errno });
-        } else if m.acting_primary == self.cfg.whoami {
+        } else if m.acting_primary == self.env.whoami() {
             self.peer_while_failed(from, body);
         }
         false
@@ -185,18 +189,18 @@ impl Pg {
             return self.purge_strays();
         }
         let name = base::errno::name(errno);
-        tracing::error!(pg = %self.cfg.spg, %from, errno = name, "a copy failed; the PG goes on without it");
+        tracing::error!(pg = %self.env.spg(), %from, errno = name, "a copy failed; the PG goes on without it");
         self.peers.known.remove(&from);
         self.ask_others();
-        for p in self.peers.pulls.values_mut().filter(|p| p.source == Some(from)) {
+        for p in self.recovery.pulls_mut().values_mut().filter(|p| p.source == Some(from)) {
             p.ask_another();
         }
         self.peers.targets.retain(|o| *o != from);
-        match self.state {
+        match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) if self.unservable().is_none() => {
                 self.get_infos(now, store, out);
             }
-            State::GetLog if self.peers.auth == Some(from) && !self.merging => self.choose_again(now, store, out),
+            State::GetLog if self.peers.auth == Some(from) && !self.peers.merging => self.choose_again(now, store, out),
             State::WaitUpThru
             | State::Activating
             | State::WaitLease
@@ -220,10 +224,10 @@ impl Pg {
             return false;
         }
         self.peers.failed.remove(&o);
-        let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
+        let serves = matches!(self.life.state(), State::Active | State::Peered | State::Quiesced);
         if serves && self.up_set().contains(o) {
             self.peers.want = Some(Vec::new());
-            self.outbox.push(Effect::WantPgTemp(Vec::new()));
+            self.mail.post(Effect::WantPgTemp(Vec::new()));
         }
         true
     }
@@ -231,12 +235,12 @@ impl Pg {
     /// Asks the monitor for an acting set without the failed copies.
     fn want_without_failed(&mut self) {
         let mut want = without(self.acting_set(), self.is_coded(), |p| !self.peers.failed.contains(&p));
-        if want == self.info.interval.mapping.up {
+        if want == self.journal.info().interval.mapping.up {
             want = Vec::new();
         }
         if self.peers.want.as_ref() != Some(&want) {
             self.peers.want = Some(want.clone());
-            self.outbox.push(Effect::WantPgTemp(want));
+            self.mail.post(Effect::WantPgTemp(want));
         }
     }
 
@@ -248,7 +252,7 @@ impl Pg {
     /// Chooses another authoritative log, since the copy with the chosen one is gone or can't send it.
     pub(in crate::pg) fn choose_again(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         self.peers.auth = None;
-        self.state = State::GetInfo;
+        self.life.enter(State::GetInfo);
         self.get_infos(now, store, out);
     }
 
@@ -257,18 +261,18 @@ impl Pg {
         if self.peers.members.remove(&o).is_none() {
             return;
         }
-        let pushes: Vec<u64> = self.peers.pushes.iter().filter(|(_, p)| p.to == o).map(|(id, _)| *id).collect();
+        let pushes: Vec<u64> = self.recovery.pushes().iter().filter(|(_, p)| p.to == o).map(|(id, _)| *id).collect();
         for id in pushes {
-            self.peers.pushes.remove(&id);
-            if let Some(plan) = self.plans.remove(&id) {
+            self.recovery.drop_push(id);
+            if let Some(plan) = self.plans.take(id) {
                 self.unlock(&plan);
-                self.abandoned.push(id);
+                self.plans.abandon(id);
             }
         }
         // A place on its OSD was part of the reservation.
         self.unreserve();
         // Plans that waited for an object which only this copy lacked go on.
-        self.pushed.extend(self.peers.waiting.keys().cloned());
+        self.recovery.wake_all();
         self.count_acked();
         self.finish_commits(now, store, out);
         self.writes_settled();

@@ -14,7 +14,7 @@ use crate::info::PgInfo;
 use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
 use crate::pg::backend::ec::undo;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
@@ -112,19 +112,19 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let Some(theirs) = m.entries() else {
-            tracing::error!(pg = %self.cfg.spg, from = %m.from, "the log that a peer sent does not decode or is out of order");
+            tracing::error!(pg = %self.env.spg(), from = %m.from, "the log that a peer sent does not decode or is out of order");
             return self.reject_log(m, now, store, out);
         };
         match self.merge(id, m, &theirs, store) {
             Ok(None) if m.undo => {
-                self.merging = false;
+                self.peers.merging = false;
                 self.on_durable(Action::Rewound(m.from));
                 Verdict::Submitted
             }
             Ok(None) => {
-                self.merging = false;
+                self.peers.merging = false;
                 if m.les.is_some() {
-                    self.state = State::ReplicaActive;
+                    self.life.enter(State::ReplicaActive);
                     out.push(Effect::Members);
                     self.peers.member = true;
                     self.peers.next_write = 1;
@@ -135,7 +135,7 @@ impl Pg {
                 Verdict::Submitted
             }
             Ok(Some(rest)) => {
-                self.on_durable(Action::MergedPart(self.generation, rest));
+                self.on_durable(Action::MergedPart(self.life.generation(), rest));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),
@@ -165,7 +165,7 @@ impl Pg {
 
     /// Handles an invalid log. If the primary sent it, this copy fails; otherwise the sender counts as failed.
     fn reject_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        self.merging = false;
+        self.peers.merging = false;
         if m.les.is_some() {
             self.fail(EIO, out);
         } else {
@@ -182,7 +182,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        if !self.stopping {
+        if !self.life.is_stopping() {
             self.start_work(Work::Merge(rest), None, now, store, out);
         }
     }
@@ -200,7 +200,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<Option<Box<Merge>>> {
         let tag = self.tag(id);
-        let mut info = self.info.clone();
+        let mut info = self.journal.info().clone();
         let mut missing: Vec<(HObject, Eversion)> = Vec::new();
         let mut rewind = None;
         let (mut divergent, mut undo, mut gone) = (Vec::new(), Vec::new(), StatSum::default());
@@ -214,9 +214,9 @@ impl Pg {
             undo.extend(self.forget_aside());
         } else {
             // Records that were trimmed here are common.
-            let since = m.since.max(self.log.tail);
+            let since = m.since.max(self.journal.log().tail);
             let skip = theirs.partition_point(|(e, _)| e.version <= since);
-            let own = store.log_entries(tag, self.cid, since)?;
+            let own = store.log_entries(tag, self.env.cid(), since)?;
             let common =
                 own.iter().zip(theirs.iter().skip(skip)).take_while(|((v, _), (e, _))| *v == e.version).count();
             first_new = skip + common;
@@ -224,7 +224,7 @@ impl Pg {
             for (_, record) in own.iter().skip(common) {
                 rewind = Some(base);
                 let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
-                tracing::info!(pg = %self.cfg.spg, version = %e.version, object = %e.soid, "own log record is divergent");
+                tracing::info!(pg = %self.env.spg(), version = %e.version, object = %e.soid, "own log record is divergent");
                 // Statistics of objects that a split gave to another PG were given away with them.
                 if self.is_mine(&e.soid) {
                     gone.add(&e.delta);
@@ -241,7 +241,7 @@ impl Pg {
             }
         }
         // A shard that is not a member takes over only entries that spare it.
-        let shard = self.cfg.spg.shard;
+        let shard = self.env.spg().shard;
         let alone = |(e, _): &&(LogEntry, &Bytes)| spares && self.leaves_alone(e, shard);
         let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
         let mut bytes = 0;
@@ -265,11 +265,11 @@ impl Pg {
 
         let mut ops = undo;
         if let Some(to) = rewind {
-            ops.push(Op::LogRewind { cid: self.cid, to });
+            ops.push(Op::LogRewind { cid: self.env.cid(), to });
         }
         let mut spared = Spared::default();
         for (e, r) in theirs.iter().skip(first_new) {
-            ops.push(Op::LogAppend { cid: self.cid, version: e.version, entry: Bytes::copy_from_slice(r) });
+            ops.push(Op::LogAppend { cid: self.env.cid(), version: e.version, entry: Bytes::copy_from_slice(r) });
             if e.kind == LogKind::Error || !self.is_mine(&e.soid) {
                 continue;
             }
@@ -279,13 +279,13 @@ impl Pg {
                 _ => missing.push((head, e.version)),
             }
         }
-        ops.extend(spared.ops(self.cid));
+        ops.extend(spared.ops(self.env.cid()));
         if m.reset {
-            ops.push(Op::OmapClear { cid: self.cid, oid: self.meta_missing() });
+            ops.push(Op::OmapClear { cid: self.env.cid(), oid: self.meta_missing() });
         }
         missing.retain(|(h, _)| *h <= info.last_backfill);
         if !missing.is_empty() {
-            ops.push(set_missing(self.cid, self.meta_missing(), missing.iter().map(|(h, v)| (h, v))));
+            ops.push(set_missing(self.env.cid(), self.meta_missing(), missing.iter().map(|(h, v)| (h, v))));
         }
 
         if m.undo {
@@ -310,19 +310,19 @@ impl Pg {
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
-            self.log = crate::log::PgLog::behind(m.since);
-            self.missing.clear();
+            *self.journal.log_mut() = crate::log::PgLog::behind(m.since);
+            self.recovery.missing_mut().clear();
         } else if let Some(to) = rewind {
-            self.log.rewind(to);
+            self.journal.log_mut().rewind(to);
         }
         if let Some(to) = rewind {
             self.kept_rewind(to);
         }
-        self.log.count_anew();
+        self.journal.log_mut().count_anew();
         for (e, _) in theirs.iter().skip(first_new) {
-            self.log.push(e.dup());
+            self.journal.log_mut().push(e.dup());
         }
-        self.missing.extend(missing);
+        self.recovery.missing_mut().extend(missing);
         Ok(rest)
     }
 
@@ -334,26 +334,30 @@ impl Pg {
     /// True if this copy has the object in the version before the next entry of a log that is taken over. `missing`:
     /// the objects that earlier entries of that log made missing.
     fn has_before(&self, head: &HObject, missing: &[(HObject, Eversion)], info: &PgInfo) -> bool {
-        *head <= info.last_backfill && !self.missing.contains_key(head) && !missing.iter().any(|(h, _)| h == head)
+        *head <= info.last_backfill
+            && !self.recovery.missing().contains_key(head)
+            && !missing.iter().any(|(h, _)| h == head)
     }
 
     /// Undoes an entry that this shard has and others lack. Returns true if that restores the object. Otherwise the
     /// object's content here is void, and only the data set aside is removed.
     fn undo_entry(&self, e: &LogEntry, ops: &mut Vec<Op>) -> bool {
-        let Some(coder) = &self.coder else { return false };
+        let Some(coder) = self.ec.coder() else { return false };
         if e.undo.is_empty() {
             // A clone's entry has no undo data: the last entry of its transaction undoes all.
-            return e.kind == LogKind::Clone && e.version > self.info.undo_floor;
+            return e.kind == LogKind::Clone && e.version > self.journal.info().undo_floor;
         }
-        let (Ok(all), Ok(shard)) = (undo::decode(&e.undo), usize::try_from(self.cfg.spg.shard.0)) else { return false };
+        let (Ok(all), Ok(shard)) = (undo::decode(&e.undo), usize::try_from(self.env.spg().shard.0)) else {
+            return false;
+        };
         let head = e.soid.head();
         // An object that is missing or not backfilled may have only the record.
-        let applied = head <= self.info.last_backfill && !self.missing.contains_key(&head);
-        if !applied || e.version <= self.info.undo_floor {
-            ops.extend(undo::forget(&all, e.version, self.cid));
+        let applied = head <= self.journal.info().last_backfill && !self.recovery.missing().contains_key(&head);
+        if !applied || e.version <= self.journal.info().undo_floor {
+            ops.extend(undo::forget(&all, e.version, self.env.cid()));
             return false;
         }
-        ops.extend(undo::ops(&all, e.version, self.cid, &self.meta(), &coder.layout, shard));
+        ops.extend(undo::ops(&all, e.version, self.env.cid(), &self.meta(), &coder.layout, shard));
         true
     }
 
@@ -391,9 +395,9 @@ impl Pg {
         upto: Eversion,
         store: &mut dyn ObjectStore,
     ) -> Step<(PgInfo, Vec<Bytes>)> {
-        let mut info = self.info.clone();
+        let mut info = self.journal.info().clone();
         let mut records = Vec::new();
-        for (v, r) in store.log_entries(self.tag(id), self.cid, since)? {
+        for (v, r) in store.log_entries(self.tag(id), self.env.cid(), since)? {
             if v <= upto {
                 records.push(r);
                 continue;
@@ -412,18 +416,18 @@ impl Pg {
     /// in an interval that started in epoch `les`; what is older than that was made equal then.
     pub(in crate::pg) fn common_with(&self, last_update: Eversion, les: Epoch) -> Eversion {
         // After a split the newest record may belong to another PG.
-        let has = last_update == self.info.last_update || self.log.has(last_update);
-        if has { last_update } else { self.log.last_before(les) }
+        let has = last_update == self.journal.info().last_update || self.journal.log().has(last_update);
+        if has { last_update } else { self.journal.log().last_before(les) }
     }
 
     /// Answers `Activate` when it is durable, with the objects that this member lacks and what its log takes at once.
     /// True until the log that made this copy a member is durable.
     pub(in crate::pg) fn is_becoming_member(&self) -> bool {
-        self.commits.iter().any(|c| c.actions.iter().any(|a| matches!(a, Action::MemberReady(_))))
+        self.journal.actions().any(|a| matches!(a, Action::MemberReady(_)))
     }
 
     pub(in crate::pg) fn tell_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {
-        let missing = self.missing.iter().map(|(h, v)| (h.clone(), *v)).collect();
+        let missing = self.recovery.missing().iter().map(|(h, v)| (h.clone(), *v)).collect();
         self.tell(to, &Body::Activated { missing, frame: store.frame_max() as u64 });
     }
 }

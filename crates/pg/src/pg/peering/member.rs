@@ -12,10 +12,10 @@ use crate::log::{LogEntry, LogKind};
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::Body;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::peering::Apply;
 use crate::pg::peering::log_merge::{missing_key, set_missing};
-use crate::pg::peering::session::Apply;
 use crate::pg::recovery::incoming::Answer;
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
@@ -44,17 +44,17 @@ impl Pg {
         }
         if first != self.peers.next_write {
             // A write got lost; the primary sends all unacknowledged writes again.
-            tracing::debug!(pg = %self.cfg.spg, first, seq, expected = self.peers.next_write, "gap in writes");
+            tracing::debug!(pg = %self.env.spg(), first, seq, expected = self.peers.next_write, "gap in writes");
             return;
         }
-        if self.pacer.applies_too_much() && !self.peers.apply.is_empty() {
+        if self.env.pacer().applies_too_much() && !self.peers.apply.is_empty() {
             // The primary sends it again when those before it are acknowledged.
-            tracing::debug!(pg = %self.cfg.spg, seq, "too much waits to be applied; a write is left to its repetition");
+            tracing::debug!(pg = %self.env.spg(), seq, "too much waits to be applied; a write is left to its repetition");
             return;
         }
         self.peers.next_write = seq.saturating_add(1);
-        self.meter.replication.writes.add(1);
-        self.meter.replication.write_bytes.add(bytes as u64);
+        self.env.meter().replication.writes.add(1);
+        self.env.meter().replication.write_bytes.add(bytes as u64);
         self.peers.apply.push_back(write);
     }
 
@@ -69,7 +69,7 @@ impl Pg {
         head: HObject,
         ops: Vec<Op>,
     ) {
-        let wanted = self.peers.member || self.peers.pulls.get(&head).is_some_and(|p| p.source == Some(from));
+        let wanted = self.peers.member || self.recovery.pulls().get(&head).is_some_and(|p| p.source == Some(from));
         let refuses = self.understands(from, PeerFeatures::PARTS);
         if !wanted && !self.peers.incoming.knows(from, id, &head) {
             // The primary has the object, or asked another copy for it.
@@ -105,7 +105,7 @@ impl Pg {
 
     /// Starts applying the next message, if none is being applied.
     pub(in crate::pg) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        while !self.peers.applying && !self.apply_stuck && !self.peers.apply.is_empty() {
+        while !self.peers.applying && !self.peers.apply_stuck && !self.peers.apply.is_empty() {
             self.peers.applying = true;
             self.start_work(Work::Apply, None, now, store, out);
         }
@@ -145,7 +145,7 @@ impl Pg {
             Err(Stop::Errno(ENOSPC)) if matches!(front, Apply::Push { .. }) => {
                 // What comes behind may make room. The sender repeats the part.
                 if let Apply::Push { from, id, n, head, .. } = &front {
-                    tracing::warn!(pg = %self.cfg.spg, object = %head, "no space for a part of an object; recovery waits for it");
+                    tracing::warn!(pg = %self.env.spg(), object = %head, "no space for a part of an object; recovery waits for it");
                     self.peers.incoming.dropped(*from, *id, *n, head);
                 }
                 self.stop_filling();
@@ -154,10 +154,10 @@ impl Pg {
             }
             Err(Stop::Errno(ENOSPC)) => {
                 // The primary waits, and so do its clients. Tried again at the next tick.
-                tracing::warn!(pg = %self.cfg.spg, "no space to apply a write of the primary; the PG waits for it");
+                tracing::warn!(pg = %self.env.spg(), "no space to apply a write of the primary; the PG waits for it");
                 self.peers.apply.push_front(front);
                 self.peers.applying = false;
-                self.apply_stuck = true;
+                self.peers.apply_stuck = true;
                 Verdict::Done
             }
             Err(Stop::Errno(E2BIG)) if matches!(front, Apply::Push { .. }) => {
@@ -179,7 +179,8 @@ impl Pg {
         let text = format!(
             "{} {object}: an attribute or omap value exceeds what the log of osd.{} takes at once; this copy lacks \
              the object until the value is removed or the OSD has a larger device",
-            self.cfg.spg, self.cfg.whoami.0
+            self.env.spg(),
+            self.env.whoami().0
         );
         tracing::error!("{text}");
         out.push(Effect::Log(LogLevel::Error, text));
@@ -208,7 +209,7 @@ impl Pg {
         if self.peers.member {
             return false;
         }
-        match self.peers.pulls.get_mut(head) {
+        match self.recovery.pulls_mut().get_mut(head) {
             None => true,
             Some(p) if p.taken.is_some_and(|t| t.2) => true,
             Some(p) if n == 0 => {
@@ -232,18 +233,18 @@ impl Pg {
         let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
         for r in records {
             let e = LogEntry::from_record(r).map_err(|error| {
-                tracing::error!(pg = %self.cfg.spg, %error, "log record of the primary does not decode");
+                tracing::error!(pg = %self.env.spg(), %error, "log record of the primary does not decode");
                 Stop::Errno(EIO)
             })?;
             entries.push(e);
         }
-        if entries.first().is_some_and(|e| e.version <= self.info.last_update) {
-            tracing::error!(pg = %self.cfg.spg, last = %self.info.last_update, "the primary's write does not follow this log");
+        if entries.first().is_some_and(|e| e.version <= self.journal.info().last_update) {
+            tracing::error!(pg = %self.env.spg(), last = %self.journal.info().last_update, "the primary's write does not follow this log");
             return Err(EIO.into());
         }
         // The primary does not wait for an object that is too large for this OSD's log. Its next version may not be.
-        let lacks = |e: &LogEntry| e.kind != LogKind::Error && self.missing.contains_key(&e.soid.head());
-        let lacks = !self.is_coded() && !self.missing.is_empty() && entries.iter().any(lacks);
+        let lacks = |e: &LogEntry| e.kind != LogKind::Error && self.recovery.missing().contains_key(&e.soid.head());
+        let lacks = !self.is_coded() && !self.recovery.missing().is_empty() && entries.iter().any(lacks);
         let mut delta = crate::stats::StatSum::default();
         // Only one record of a write has its change of the statistics.
         for e in &entries {
@@ -255,7 +256,7 @@ impl Pg {
             ops
         } else {
             more.extend_from_slice(ops);
-            more.push(set_missing(self.cid, self.meta_missing(), &grown));
+            more.push(set_missing(self.env.cid(), self.meta_missing(), &grown));
             &mut more
         };
         let done = match lacks {
@@ -269,12 +270,12 @@ impl Pg {
             }
             r => r?,
         }
-        self.missing.extend(grown);
-        self.info.stats.add(&delta);
+        self.recovery.missing_mut().extend(grown);
+        self.journal.info_mut().stats.add(&delta);
         self.note_entries(seq, &entries);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
-            self.cache.remove(&head);
+            self.plans.cache_mut().remove(&head);
             if seq > self.peers.told_stable {
                 self.peers.unstable.insert(head, seq);
             }
@@ -291,10 +292,10 @@ impl Pg {
     /// versions that the shard must have if its OSD becomes the primary.
     fn wanted_newer(&self, entries: &[LogEntry]) -> BTreeMap<HObject, Eversion> {
         let mut all = BTreeMap::new();
-        if self.is_coded() && !self.missing.is_empty() {
+        if self.is_coded() && !self.recovery.missing().is_empty() {
             for e in entries.iter().filter(|e| e.kind != LogKind::Error) {
                 let head = e.soid.head();
-                if self.missing.get(&head).is_some_and(|v| *v < e.version) {
+                if self.recovery.missing().get(&head).is_some_and(|v| *v < e.version) {
                     all.insert(head, e.version);
                 }
             }
@@ -321,7 +322,7 @@ impl Pg {
         let mut all = Vec::new();
         let mut from = Oid { generation: 0, ..Oid::new(first) };
         loop {
-            let (page, next) = store.list(tag, self.cid, &from, None, 64)?;
+            let (page, next) = store.list(tag, self.env.cid(), &from, None, 64)?;
             for o in page {
                 if o.hobj.head() != *head {
                     return Ok(all);
@@ -355,7 +356,7 @@ impl Pg {
         if n == 0 {
             let tag = self.tag(id);
             for oid in self.family(id, head, store)? {
-                let snapset = match store.attr(tag, self.cid, &oid, SS_ATTR) {
+                let snapset = match store.attr(tag, self.env.cid(), &oid, SS_ATTR) {
                     // An unreadable snapset may be the reason for this push.
                     Err(ReadError::Io { .. }) => None,
                     r => r?,
@@ -365,45 +366,45 @@ impl Pg {
                     && !ss.clones.is_empty()
                 {
                     let keys = index_keys(head, &ss).collect();
-                    all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys });
+                    all.push(Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys });
                 }
-                all.push(Op::Remove { cid: self.cid, oid });
+                all.push(Op::Remove { cid: self.env.cid(), oid });
             }
         }
         all.extend(ops.iter().cloned());
-        if last && self.missing.contains_key(head) {
+        if last && self.recovery.missing().contains_key(head) {
             let keys = vec![missing_key(head)];
-            all.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta_missing(), keys });
+            all.push(Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta_missing(), keys });
         }
-        let started = self.peers.serves || matches!(self.state, State::Active | State::Quiesced);
+        let started = self.peers.serves || matches!(self.life.state(), State::Active | State::Quiesced);
         if self.is_coded() && last && !started {
             // Other shards may rewind to a version before that of this object.
-            self.info.undo_floor = self.info.last_update;
-            self.info_dirty = true;
+            self.journal.info_mut().undo_floor = self.journal.info().last_update;
+            self.journal.info_changed();
         }
         self.commit_pushed(id, all, store)?;
-        if let (true, Some(p)) = (last, self.peers.pulls.get_mut(head)) {
+        if let (true, Some(p)) = (last, self.recovery.pulls_mut().get_mut(head)) {
             p.taken = Some((from, push, true));
         }
-        self.cache.remove(head);
+        self.plans.cache_mut().remove(head);
         self.on_durable(Action::PushDurable { from, id: push, n, last, background, head: head.clone() });
         Ok(())
     }
 
     fn apply_backfilled(&mut self, id: u64, upto: &HObject, store: &mut dyn ObjectStore) -> Step<()> {
-        let before = std::mem::replace(&mut self.info.last_backfill, upto.clone());
-        self.info_dirty = true;
+        let before = std::mem::replace(&mut self.journal.info_mut().last_backfill, upto.clone());
+        self.journal.info_changed();
         let r = self.commit_alone(self.tag(id), Vec::new(), store);
         if r.is_err() {
-            self.info.last_backfill = before;
+            self.journal.info_mut().last_backfill = before;
         } else if upto.max {
-            tracing::info!(pg = %self.cfg.spg, "backfill is complete");
+            tracing::info!(pg = %self.env.spg(), "backfill is complete");
         }
         r
     }
 
     pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64, took: Duration) {
-        self.meter.replication.durable(took);
+        self.env.meter().replication.durable(took);
         self.peers.durable_write = seq;
         if self.is_coded() {
             self.kept_safe(seq.min(self.peers.told_stable));
@@ -429,7 +430,7 @@ impl Pg {
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.tell_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
-            self.missing.remove(head);
+            self.recovery.missing_mut().remove(head);
             if self.is_primary() {
                 self.pulled(head, now, store, out);
             }
@@ -438,14 +439,17 @@ impl Pg {
 
     /// Removes this copy, since the PG is clean without it.
     pub(in crate::pg) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.acting_set().contains(self.me()) || self.up_set().contains(self.me()) || self.state != State::Stray {
+        if self.acting_set().contains(self.me())
+            || self.up_set().contains(self.me())
+            || *self.life.state() != State::Stray
+        {
             return;
         }
-        if !self.held.is_empty() {
+        if !self.mail.held().is_empty() {
             // Clients have a newer map, in which this OSD is primary.
-            return tracing::debug!(pg = %self.cfg.spg, "this copy stays: held operations show that a newer map needs it");
+            return tracing::debug!(pg = %self.env.spg(), "this copy stays: held operations show that a newer map needs it");
         }
-        tracing::info!(pg = %self.cfg.spg, "removing this copy: the PG is clean without it");
+        tracing::info!(pg = %self.env.spg(), "removing this copy: the PG is clean without it");
         self.start_delete(now, store, out);
     }
 }

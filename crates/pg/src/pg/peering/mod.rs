@@ -21,3 +21,377 @@ pub(in crate::pg) mod session;
 pub(in crate::pg) mod settle;
 pub(in crate::pg) mod shards;
 pub(in crate::pg) mod touched;
+
+use crate::info::PgInfo;
+use crate::interval::Prior;
+use crate::pace::Applying;
+use crate::per_peer::{PerOsd, PerPeer};
+use crate::pg::MemberState;
+use crate::pg::backend::Sent;
+use crate::pg::backend::ec::defer::Deferred;
+use crate::pg::recovery::backfill::Backfill;
+use crate::pg::recovery::incoming::Incoming;
+use crate::pg::report::Stamps;
+use crate::pg::rest::{queue, tree};
+use crate::pg::seldom::Seldom;
+use crate::shards::PeerId;
+use base::sizes::FRAME_MIN;
+use base::{Eversion, HObject, Mono, OsdId};
+use bytes::Bytes;
+use pieces::Pieces;
+use resend::Again;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::Op;
+
+/// A copy that gets every write of the interval.
+#[derive(Debug, Default)]
+pub(in crate::pg) struct Member {
+    /// The encoded `Activate`, until it is answered.
+    pub activate: Option<(Bytes, Bytes)>,
+    pub activated: bool,
+    /// All writes up to this number were sent to the member.
+    pub sent: u64,
+    /// Writes up to this number are durable there.
+    pub acked: u64,
+    /// The value of `acked` at the last repetition.
+    pub seen: u64,
+    /// Writes that are being sent again. Later ones wait for them.
+    pub again: Option<Again>,
+    /// Most metadata of a transaction that the member's log takes, in bytes, if the member told it.
+    pub frame: Option<u64>,
+    /// Objects that the member lacks.
+    pub missing: BTreeMap<HObject, Eversion>,
+    /// Progress of the backfill, if the member is a target.
+    pub backfill: Option<Box<Backfill>>,
+}
+
+impl Member {
+    /// Most metadata of a transaction that the member's log takes, in bytes; unbounded if the member did not tell.
+    pub(in crate::pg) fn frame(&self) -> u64 {
+        self.frame.map_or(u64::MAX, |f| f.max(FRAME_MIN as u64))
+    }
+}
+
+/// A write that some member has not acknowledged.
+#[derive(Debug)]
+pub(in crate::pg) struct Unacked {
+    pub seq: u64,
+    /// Entries with versions up to this number are older than the write.
+    pub after: u64,
+    /// Hash of the write's object.
+    pub hash: u32,
+    pub full: Sent,
+    /// The message without changes, for members that get the object later.
+    pub bare: Option<(Bytes, Bytes)>,
+    pub bare_for: Vec<PeerId>,
+    /// The record, if the write is deferred on the members it spares.
+    pub deferred: Option<Box<Deferred>>,
+}
+
+impl Unacked {
+    /// True if the acknowledgement of the write waits for member `p`.
+    pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
+        self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
+    }
+}
+
+/// A message that is applied in the order of arrival.
+#[derive(Debug)]
+pub(in crate::pg) enum Apply {
+    Write {
+        seq: u64,
+        stable: u64,
+        trim: Option<Eversion>,
+        records: Vec<Bytes>,
+        ops: Vec<Op>,
+        #[allow(dead_code, reason = "it is counted")]
+        room: Applying,
+        /// Time of its receipt.
+        received: Mono,
+    },
+    Push {
+        from: PeerId,
+        id: u64,
+        n: u32,
+        last: bool,
+        background: bool,
+        head: HObject,
+        ops: Vec<Op>,
+    },
+    Backfilled(HObject),
+}
+
+/// The other copies: what this one knows of them in the present interval, and what it has promised them; laid out as
+/// [`Pg`](crate::pg::Pg) is.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(in crate::pg) struct Peers {
+    // Read by every input; see `Pg`.
+    clean: bool,
+    applying: bool,
+    self_activated: bool,
+    /// This copy is an activated member.
+    member: bool,
+    /// The interval has started on all members, so everything of older ones is acknowledged.
+    serves: bool,
+    /// The authoritative log is being merged.
+    merging: bool,
+    /// A write or push from another copy had no space; it is tried again at the next tick.
+    apply_stuck: bool,
+    /// The whole store failed, not only this copy.
+    store_lost: bool,
+    auth: Option<PeerId>,
+    apply: VecDeque<Apply>,
+    retry_at: Option<Mono>,
+    unacked: VecDeque<Unacked>,
+    /// Number of the newest write that all members must have.
+    seq: u64,
+    /// Writes up to this number are stable: as primary, the number last sent to the members; as a member, the number
+    /// last received from the primary.
+    told_stable: u64,
+    members: PerPeer<Member>,
+
+    // As primary, during peering.
+    prior: Prior,
+    /// Peering asks every OSD, since nobody knows who was a member while this OSD missed maps.
+    wide: bool,
+    /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
+    known: PerPeer<Option<Box<PgInfo>>>,
+    want: Option<Vec<OsdId>>,
+    targets: Vec<PeerId>,
+    /// Time until which a former primary may serve reads by a lease.
+    lease_wait: Option<Mono>,
+
+    /// Failed copies, which count as down.
+    failed: Seldom<BTreeSet<PeerId>>,
+
+    // As member.
+    next_write: u64,
+    durable_write: u64,
+    /// Objects with writes that may not be durable on all members, with the number of the last one.
+    unstable: BTreeMap<HObject, u64>,
+    incoming: Seldom<Incoming>,
+
+    /// Messages in pieces.
+    pieces: Seldom<Pieces>,
+    /// Primaries of older intervals that may still rely on leases of this OSD, or of a copy that reported it.
+    granted: PerOsd<Mono>,
+}
+
+impl Peers {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(in crate::pg) fn prefetch(&self) {
+        base::prefetch(&self.clean);
+        base::prefetch(&self.retry_at);
+        base::prefetch(&self.unacked);
+    }
+
+    /// Ends the interval. Leases granted in it may last, and a lost store stays lost.
+    pub(in crate::pg) fn end_interval(&mut self) {
+        let Self { merging, apply_stuck, store_lost, granted, .. } = std::mem::take(self);
+        *self = Self { merging, apply_stuck, store_lost, granted, ..Self::default() };
+    }
+
+    /// Gives up the merge of a log, and what waits for space.
+    pub(in crate::pg) fn drop_merge(&mut self) {
+        (self.merging, self.apply_stuck) = (false, false);
+    }
+
+    /// Takes over the state of another machine of the PG.
+    pub(in crate::pg) fn take_over(&mut self, m: MemberState, granted: PerOsd<Mono>) {
+        let member = |acked, frame| Member { activated: true, acked, frame, ..Member::default() };
+        let Self { merging, apply_stuck, store_lost, .. } = std::mem::take(self);
+        *self = Self {
+            self_activated: m.leads,
+            members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
+            seq: m.seq,
+            told_stable: m.told_stable,
+            clean: m.leads,
+            member: !m.leads,
+            next_write: m.next_write,
+            durable_write: m.durable_write,
+            serves: m.serves,
+            unstable: m.unstable,
+            incoming: Seldom::of(m.incoming),
+            merging,
+            apply_stuck,
+            store_lost,
+            granted,
+            ..Self::default()
+        };
+    }
+
+    /// True if all copies are complete and in place, as far as the primary knows.
+    pub(in crate::pg) fn is_clean(&self) -> bool {
+        self.clean
+    }
+
+    /// Notes that a copy lacks something.
+    pub(in crate::pg) fn needs_recovery(&mut self) {
+        self.clean = false;
+    }
+
+    /// True if this copy is an activated member.
+    pub(in crate::pg) fn is_member(&self) -> bool {
+        self.member
+    }
+
+    /// True if the interval has started on all members, so everything of older ones is acknowledged.
+    pub(in crate::pg) fn serves(&self) -> bool {
+        self.serves
+    }
+
+    /// True while the authoritative log is being merged.
+    pub(in crate::pg) fn is_merging(&self) -> bool {
+        self.merging
+    }
+
+    /// The copy with the authoritative log.
+    pub(in crate::pg) fn auth(&self) -> Option<PeerId> {
+        self.auth
+    }
+
+    /// The acting set that the primary has asked for.
+    pub(in crate::pg) fn want(&self) -> Option<&Vec<OsdId>> {
+        self.want.as_ref()
+    }
+
+    /// Time until which a former primary may serve reads by a lease.
+    pub(in crate::pg) fn lease_wait(&self) -> Option<Mono> {
+        self.lease_wait
+    }
+
+    /// Time of the next repetition of messages.
+    pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
+        self.retry_at
+    }
+
+    /// The members of the acting set, without this copy, as far as they are activated.
+    pub(in crate::pg) fn members(&self) -> &PerPeer<Member> {
+        &self.members
+    }
+
+    /// The members of the acting set, to be changed.
+    pub(in crate::pg) fn members_mut(&mut self) -> &mut PerPeer<Member> {
+        &mut self.members
+    }
+
+    /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
+    pub(in crate::pg) fn known(&self) -> &PerPeer<Option<Box<PgInfo>>> {
+        &self.known
+    }
+
+    /// Forgets the infos of copies whose OSDs are down, and what they have begun to send.
+    pub(in crate::pg) fn keep_up(&mut self, up: impl Fn(OsdId) -> bool) {
+        self.known.retain(|p, _| up(p.osd));
+        if let Some(i) = self.incoming.used() {
+            i.keep_senders(|p| up(p.osd));
+        }
+        if let Some(p) = self.pieces.used() {
+            p.keep(|p| up(p.osd));
+        }
+    }
+
+    /// True if a copy has failed.
+    pub(in crate::pg) fn has_failed(&self, p: PeerId) -> bool {
+        self.failed.contains(&p)
+    }
+
+    /// Number of the newest write that all members must have.
+    pub(in crate::pg) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Number of a new write that all members must have.
+    pub(in crate::pg) fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// Number up to which writes are stable, as told to or by the primary.
+    pub(in crate::pg) fn told_stable(&self) -> u64 {
+        self.told_stable
+    }
+
+    /// Writes that some member has not acknowledged, oldest first.
+    pub(in crate::pg) fn unacked(&self) -> &VecDeque<Unacked> {
+        &self.unacked
+    }
+
+    /// Writes that some member has not acknowledged, to be changed.
+    pub(in crate::pg) fn unacked_mut(&mut self) -> &mut VecDeque<Unacked> {
+        &mut self.unacked
+    }
+
+    /// Drops the writes that all members have acknowledged.
+    pub(in crate::pg) fn drop_acked(&mut self) {
+        let all = self.members.values().map(|m| m.acked).min().unwrap_or(u64::MAX);
+        while self.unacked.front().is_some_and(|u| u.seq <= all) {
+            self.unacked.pop_front();
+        }
+    }
+
+    /// True if the object has a write that may not be durable on all members.
+    pub(in crate::pg) fn is_unstable(&self, head: &HObject) -> bool {
+        self.unstable.contains_key(head)
+    }
+
+    /// Primaries of older intervals that may still rely on leases, with the end of the leases.
+    pub(in crate::pg) fn granted(&self) -> &PerOsd<Mono> {
+        &self.granted
+    }
+
+    /// Primaries of older intervals that may still rely on leases, to be added to.
+    pub(in crate::pg) fn granted_mut(&mut self) -> &mut PerOsd<Mono> {
+        &mut self.granted
+    }
+
+    /// Sets the primaries of older intervals that may still rely on leases.
+    pub(in crate::pg) fn set_granted(&mut self, granted: PerOsd<Mono>) {
+        self.granted = granted;
+    }
+
+    /// True if nothing is under way among the copies.
+    pub(in crate::pg) fn is_quiet(&self) -> bool {
+        self.unacked.is_empty()
+            && self.apply.is_empty()
+            && !self.pieces.awaits()
+            && !self.applying
+            && self.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
+    }
+
+    /// The state of a member or a primary at rest, for another machine of the PG.
+    pub(in crate::pg) fn hand_over(&self, leads: bool, bits: u32, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
+        MemberState {
+            leads,
+            bits,
+            others,
+            members: self.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
+            seq: self.seq,
+            told_stable: self.told_stable,
+            next_write: self.next_write,
+            durable_write: self.durable_write,
+            serves: self.serves,
+            unstable: self.unstable.clone(),
+            incoming: Incoming::clone(&self.incoming),
+            stamps,
+        }
+    }
+
+    /// Releases unused memory.
+    pub(in crate::pg) fn rest(&mut self) {
+        self.failed.rest();
+        self.incoming.rest();
+        if let Some(pieces) = self.pieces.used() {
+            pieces.forget_taken();
+        }
+        self.pieces.rest();
+        queue(&mut self.unacked);
+        queue(&mut self.apply);
+        tree(&mut self.unstable);
+        for m in self.members.values_mut() {
+            tree(&mut m.missing);
+        }
+    }
+}

@@ -238,7 +238,7 @@ impl Pg {
     /// Takes a piece. Returns the message if this was its last one.
     pub(in crate::pg) fn take_piece(&mut self, from: PeerId, place: Place, bytes: Bytes) -> Option<(Bytes, Bytes)> {
         if !place.is_sound(bytes.len()) {
-            tracing::warn!(pg = %self.cfg.spg, %from, ?place, "a piece of a message that can't exist; ignored");
+            tracing::warn!(pg = %self.env.spg(), %from, ?place, "a piece of a message that can't exist; ignored");
             return None;
         }
         if self.peers.pieces.taken.contains(&(from, place.id)) {
@@ -271,15 +271,15 @@ impl Pg {
     pub(in crate::pg) fn can_take(&self, body: &Body) -> bool {
         match body {
             Body::Started { .. } | Body::Backfilled { .. } => self.peers.member,
-            Body::Rewind { .. } => self.state == State::Stray && !self.merging,
-            Body::Remove => self.held.is_empty(),
+            Body::Rewind { .. } => *self.life.state() == State::Stray && !self.peers.merging,
+            Body::Remove => self.mail.held().is_empty(),
             _ => true,
         }
     }
 
     /// Drops a message that no receiver would accept: its connection would be reset, again and again.
     pub(in crate::pg) fn cannot_tell(&mut self, to: PeerId, code: Option<u8>, body: usize, data: usize) {
-        tracing::error!(pg = %self.cfg.spg, %to, ?code, body, data, "a message is too large for another OSD and is not sent; the PG waits until that OSD has the newest version");
+        tracing::error!(pg = %self.env.spg(), %to, ?code, body, data, "a message is too large for another OSD and is not sent; the PG waits until that OSD has the newest version");
         debug_assert!(
             !self.understands(to, PeerFeatures::PARTS),
             "{body} and {data} bytes for an OSD that takes pieces"

@@ -8,187 +8,26 @@
 //!     timer or message.
 
 use crate::effect::{Effect, Lane};
-use crate::info::PgInfo;
-use crate::interval::Prior;
 use crate::limits::PEER_RETRY;
-use crate::pace::{Applying, Class};
+use crate::pace::Class;
 use crate::peer::Body;
-use crate::per_peer::PerPeer;
-use crate::pg::backend::Sent;
-use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::Page;
-use crate::pg::ops::plan::{Plan, Work};
+use crate::pg::ops::plan::Work;
 use crate::pg::peering::log_merge::Merge;
-use crate::pg::peering::pieces::{Pieces, is_long};
-use crate::pg::peering::resend::Again;
+use crate::pg::peering::pieces::is_long;
 use crate::pg::peering::touched::Touched;
+use crate::pg::peering::{Apply, Member};
 use crate::pg::recovery::backfill::Backfill;
-use crate::pg::recovery::incoming::Incoming;
-use crate::pg::recovery::pull_push::{PullJob, Pushing};
-use crate::pg::recovery::reserve::{Lent, Reservation};
-use crate::pg::recovery::unfound::Lost;
-use crate::pg::recovery::unreadable::Damage;
-use crate::pg::recovery::urgent::Urgent;
-use crate::pg::scrub::lead::Scrub;
-use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, State};
 use crate::shards::PeerId;
-use base::OsdId;
-use base::sizes::FRAME_MIN;
-use base::{Eversion, HObject, Mono, Now};
+use base::{Eversion, Now, OsdId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use store::{ObjectStore, Op};
+use store::ObjectStore;
 use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::PgHistory;
-
-/// A copy that gets every write of the interval.
-#[derive(Debug, Default)]
-pub(in crate::pg) struct Member {
-    /// The encoded `Activate`, until it is answered.
-    pub activate: Option<(Bytes, Bytes)>,
-    pub activated: bool,
-    /// All writes up to this number were sent to the member.
-    pub sent: u64,
-    /// Writes up to this number are durable there.
-    pub acked: u64,
-    /// The value of `acked` at the last repetition.
-    pub seen: u64,
-    /// Writes that are being sent again. Later ones wait for them.
-    pub again: Option<Again>,
-    /// Most metadata of a transaction that the member's log takes, in bytes, if the member told it.
-    pub frame: Option<u64>,
-    /// Objects that the member lacks.
-    pub missing: BTreeMap<HObject, Eversion>,
-    /// Progress of the backfill, if the member is a target.
-    pub backfill: Option<Box<Backfill>>,
-}
-
-impl Member {
-    /// Most metadata of a transaction that the member's log takes, in bytes; unbounded if the member did not tell.
-    pub(in crate::pg) fn frame(&self) -> u64 {
-        self.frame.map_or(u64::MAX, |f| f.max(FRAME_MIN as u64))
-    }
-}
-
-/// A write that some member has not acknowledged.
-#[derive(Debug)]
-pub(in crate::pg) struct Unacked {
-    pub seq: u64,
-    /// Entries with versions up to this number are older than the write.
-    pub after: u64,
-    /// Hash of the write's object.
-    pub hash: u32,
-    pub full: Sent,
-    /// The message without changes, for members that get the object later.
-    pub bare: Option<(Bytes, Bytes)>,
-    pub bare_for: Vec<PeerId>,
-    /// The record, if the write is deferred on the members it spares.
-    pub deferred: Option<Box<Deferred>>,
-}
-
-impl Unacked {
-    /// True if the acknowledgement of the write waits for member `p`.
-    pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
-        self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
-    }
-}
-
-/// A message that is applied in the order of arrival.
-#[derive(Debug)]
-pub(in crate::pg) enum Apply {
-    Write {
-        seq: u64,
-        stable: u64,
-        trim: Option<Eversion>,
-        records: Vec<Bytes>,
-        ops: Vec<Op>,
-        #[allow(dead_code, reason = "it is counted")]
-        room: Applying,
-        /// Time of its receipt.
-        received: Mono,
-    },
-    Push {
-        from: PeerId,
-        id: u64,
-        n: u32,
-        last: bool,
-        background: bool,
-        head: HObject,
-        ops: Vec<Op>,
-    },
-    Backfilled(HObject),
-}
-
-/// State of one interval that concerns the other copies; laid out as [`Pg`] is.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(in crate::pg) struct Peers {
-    // Read by every input; see `Pg`.
-    pub clean: bool,
-    pub applying: bool,
-    pub self_activated: bool,
-    /// This copy is an activated member.
-    pub member: bool,
-    /// The interval has started on all members, so everything of older ones is acknowledged.
-    pub serves: bool,
-    pub auth: Option<PeerId>,
-    pub apply: VecDeque<Apply>,
-    /// The place that this member reserves for its primary.
-    pub lent: Option<Lent>,
-    /// Scrub, as primary or member.
-    pub scrub: Scrub,
-    pub retry_at: Option<Mono>,
-    /// The primary's reservation for recovery or backfill.
-    pub reservation: Seldom<Reservation>,
-    /// Objects that an operator gives up.
-    pub lost: Seldom<Lost>,
-    /// Objects that are unreadable here.
-    pub damage: Seldom<Damage>,
-    pub unacked: VecDeque<Unacked>,
-    pub seq: u64,
-    /// Writes up to this number are stable: as primary, the number last sent to the members; as a member, the number
-    /// last received from the primary.
-    pub told_stable: u64,
-    pub pulls: BTreeMap<HObject, PullJob>,
-    /// Pushes in progress, by plan.
-    pub pushes: BTreeMap<u64, Pushing>,
-    pub members: PerPeer<Member>,
-
-    // As primary, during peering.
-    pub prior: Prior,
-    /// Peering asks every OSD, since nobody knows who was a member while this OSD missed maps.
-    pub wide: bool,
-    /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
-    pub known: PerPeer<Option<Box<PgInfo>>>,
-    pub want: Option<Vec<OsdId>>,
-    pub targets: Vec<PeerId>,
-    /// Time until which a former primary may serve reads by a lease.
-    pub lease_wait: Option<Mono>,
-
-    /// Failed copies, which count as down.
-    pub failed: Seldom<BTreeSet<PeerId>>,
-
-    // As primary, after activation.
-    pub unfound: BTreeSet<HObject>,
-    /// Objects that clients wait for, in order.
-    pub urgent: Seldom<Urgent>,
-    /// Plans that wait for recovery, by object.
-    pub waiting: BTreeMap<HObject, VecDeque<Box<Plan>>>,
-
-    // As member.
-    pub next_write: u64,
-    pub durable_write: u64,
-    /// Objects with writes that may not be durable on all members, with the number of the last one.
-    pub unstable: BTreeMap<HObject, u64>,
-    pub incoming: Seldom<Incoming>,
-
-    /// Messages in pieces.
-    pub pieces: Seldom<Pieces>,
-}
 
 impl Pg {
     /// Queues a message to another copy.
@@ -204,8 +43,8 @@ impl Pg {
 
     /// The parts of the protocol that the OSD of a copy understands.
     pub(in crate::pg) fn features(&self, p: PeerId) -> PeerFeatures {
-        match &self.map {
-            Some(m) if p.osd != self.cfg.whoami => m.osds.peer_features(p.osd),
+        match self.maps.newest() {
+            Some(m) if p.osd != self.env.whoami() => m.osds.peer_features(p.osd),
             Some(_) => PeerFeatures::OURS,
             None => PeerFeatures::NONE,
         }
@@ -227,10 +66,10 @@ impl Pg {
     }
 
     pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: PeerId, (body, data): (Bytes, Bytes)) {
-        let (spg, from) = (to.spg(self.cfg.spg.pg), self.cfg.spg.shard);
+        let (spg, from) = (to.spg(self.env.spg().pg), self.env.spg().shard);
         let msg = Box::new(MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
         if to == self.me() {
-            return self.shard.to_self.push_back(msg);
+            return self.ec.send_to_self(msg);
         }
         if is_long(&msg) && self.understands(to, PeerFeatures::PARTS) {
             return self.send_pieces(to, (msg.body, msg.data));
@@ -238,7 +77,7 @@ impl Pg {
         if msg.body.len() > MPgPeer::BODY_MAX || msg.data.len() > MPgPeer::DATA_MAX {
             return self.cannot_tell(to, msg.body.first().copied(), msg.body.len(), msg.data.len());
         }
-        self.outbox.push(Effect::Peer { to: to.osd, lane, msg });
+        self.mail.post(Effect::Peer { to: to.osd, lane, msg });
     }
 
     pub(in crate::pg) fn handle_peer(
@@ -250,15 +89,19 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let from = PeerId { osd: from, shard: m.from };
-        let dead = matches!(self.state, State::Leaving | State::Deleting | State::Deleted | State::Stopped);
-        if m.epoch < self.info.history.same_interval_since || self.map.is_none() || dead || self.stopping {
-            tracing::debug!(pg = %self.cfg.spg, %from, epoch = %m.epoch, "message of an older interval dropped");
+        let dead = matches!(self.life.state(), State::Leaving | State::Deleting | State::Deleted | State::Stopped);
+        if m.epoch < self.journal.info().history.same_interval_since
+            || self.maps.newest().is_none()
+            || dead
+            || self.life.is_stopping()
+        {
+            tracing::debug!(pg = %self.env.spg(), %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
         }
-        let body = match Body::decode(&m.body, &m.data, self.cid) {
+        let body = match Body::decode(&m.body, &m.data, self.env.cid()) {
             Ok(b) => b,
             Err(error) => {
-                tracing::warn!(pg = %self.cfg.spg, %from, %error, "a peer's message can't be decoded; ignored");
+                tracing::warn!(pg = %self.env.spg(), %from, %error, "a peer's message can't be decoded; ignored");
                 return;
             }
         };
@@ -266,9 +109,9 @@ impl Pg {
             Body::Piece { place, bytes } => {
                 let Some((body, data)) = self.take_piece(from, place, bytes) else { return };
                 let m = MPgPeer { body, data, ..m.clone() };
-                match Body::decode(&m.body, &m.data, self.cid) {
+                match Body::decode(&m.body, &m.data, self.env.cid()) {
                     Ok(Body::Piece { .. }) | Err(_) => {
-                        return tracing::warn!(pg = %self.cfg.spg, %from, "a peer's message in pieces can't be decoded; ignored");
+                        return tracing::warn!(pg = %self.env.spg(), %from, "a peer's message in pieces can't be decoded; ignored");
                     }
                     Ok(b) => {
                         if self.has_failed() || self.can_take(&b) {
@@ -282,13 +125,13 @@ impl Pg {
         };
         if self.has_failed() {
             if self.peer_of_failed(from, &body) {
-                tracing::info!(pg = %self.cfg.spg, "removing this failed copy: the PG is clean without it");
+                tracing::info!(pg = %self.env.spg(), "removing this failed copy: the PG is clean without it");
                 self.start_delete(now, store, out);
             }
             return;
         }
         let leads = self.is_primary();
-        let from_primary = self.map.as_ref().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
+        let from_primary = self.maps.newest().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
         match body {
             Body::Query if from_primary => self.notify(from, now),
             Body::GetLog { last_update, les, upto } if from_primary => {
@@ -305,34 +148,43 @@ impl Pg {
                     return self.tell_activated(from, store);
                 }
                 // Answered once what the first such message changed is durable.
-                if self.peers.member || self.merging {
+                if self.peers.member || self.peers.merging {
                     return;
                 }
-                self.merging = true;
+                self.peers.merging = true;
                 let m = Merge { from, les: Some(les), since, reset, info: *info, records, undo: false };
                 self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
             }
             Body::Rewind { since, records } if from_primary && !leads && self.is_coded() => {
-                let merge =
-                    Merge { from, les: None, since, reset: false, info: self.info.clone(), records, undo: true };
-                if self.state == State::Stray && !self.merging {
-                    self.merging = true;
+                let merge = Merge {
+                    from,
+                    les: None,
+                    since,
+                    reset: false,
+                    info: self.journal.info().clone(),
+                    records,
+                    undo: true,
+                };
+                if *self.life.state() == State::Stray && !self.peers.merging {
+                    self.peers.merging = true;
                     self.start_work(Work::Merge(Box::new(merge)), None, now, store, out);
                 }
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
-                self.pacer.client(m.data.len(), now.mono);
-                let room = self.pacer.applies(m.body.len() + m.data.len());
+                self.env.pacer().client(m.data.len(), now.mono);
+                let room = self.env.pacer().applies(m.body.len() + m.data.len());
                 let write = Apply::Write { seq, stable, trim, records, ops, room, received: now.mono };
                 self.take_write(from, first, seq, m.data.len(), write);
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
-            Body::Backfilled { upto } if from_primary && self.peers.member && upto > self.info.last_backfill => {
+            Body::Backfilled { upto }
+                if from_primary && self.peers.member && upto > self.journal.info().last_backfill =>
+            {
                 self.peers.apply.push_back(Apply::Backfilled(upto));
             }
             Body::Pull { head, need, urgent } if from_primary => {
-                self.meter.replication.pulls_in.add(1);
+                self.env.meter().replication.pulls_in.add(1);
                 self.start_push(from, head, Some((need, urgent)), now, store, out);
             }
             Body::Scan { begin, end } if from_primary => {
@@ -341,12 +193,12 @@ impl Pg {
             }
             Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
-                self.pacer.charge(Class::Recovery, m.data.len(), now.mono);
-                self.meter.replication.pushes_in.add(1);
-                self.meter.replication.push_bytes_in.add(m.data.len() as u64);
+                self.env.pacer().charge(Class::Recovery, m.data.len(), now.mono);
+                self.env.meter().replication.pushes_in.add(1);
+                self.env.meter().replication.push_bytes_in.add(m.data.len() as u64);
                 if leads {
-                    self.counters.recovered_bytes += m.data.len() as u64;
-                    self.meter.replication.recovered_bytes.add(m.data.len() as u64);
+                    self.report.count().recovered_bytes += m.data.len() as u64;
+                    self.env.meter().replication.recovered_bytes.add(m.data.len() as u64);
                 }
                 self.take_push(from, id, n, last, background, head, ops);
             }
@@ -375,14 +227,14 @@ impl Pg {
             Body::Versions { versions } if leads => self.take_versions(from, versions, now, store, out),
             Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, now, store),
             Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, "peer message ignored: wrong sender or state"),
+            _ => tracing::debug!(pg = %self.env.spg(), %from, "peer message ignored: wrong sender or state"),
         }
     }
 
     /// True if everything of older intervals is durable here. Other writes may still be lost. Neither this copy nor
     /// others may rely on them, or they would wait for objects that no copy has.
     pub(in crate::pg) fn is_settled(&self) -> bool {
-        self.local >= self.fence
+        self.journal.is_past_fence()
     }
 
     /// Sends this copy's info to a primary, once it is settled.
@@ -391,6 +243,7 @@ impl Pg {
             return;
         }
         let grants = self
+            .peers
             .granted
             .iter()
             .filter(|(_, until)| **until > now.mono)
@@ -398,16 +251,16 @@ impl Pg {
                 (*o, u32::try_from((*until - now.mono).as_millis()).unwrap_or(u32::MAX).saturating_add(1))
             })
             .collect();
-        let b = Body::Notify { info: Box::new(self.info.clone()), absent: false, grants };
+        let b = Body::Notify { info: Box::new(self.journal.info().clone()), absent: false, grants };
         self.tell(to, &b);
     }
 
     /// Remembers at the end of the interval which members may rely on leases of this OSD.
     pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
-        self.granted.retain(|_, until| *until > now.mono);
+        self.peers.granted.retain(|_, until| *until > now.mono);
         for o in self.acting_set().osds() {
-            if let Some(until) = self.leases.granted_until(o).filter(|_| o != self.cfg.whoami) {
-                self.granted.raise(o, until);
+            if let Some(until) = self.env.leases().granted_until(o).filter(|_| o != self.env.whoami()) {
+                self.peers.granted.raise(o, until);
             }
         }
     }
@@ -427,9 +280,9 @@ impl Pg {
             self.keep_all();
         }
         self.peers.serves = true;
-        self.info.merge_history(history);
+        self.journal.info_mut().merge_history(history);
         if clean {
-            self.info.past.clear();
+            self.journal.info_mut().past.clear();
         }
         self.start_work(Work::SaveInfo, None, now, store, out);
     }
@@ -438,11 +291,11 @@ impl Pg {
     pub(in crate::pg) fn handle_peer_reset(&mut self, osd: OsdId, now: Now) {
         self.places_reset(osd);
         let is_member = self.peers.members.keys().any(|p| p.osd == osd);
-        if self.peers.retry_at.is_some() || is_member || !self.peers.pushes.is_empty() {
+        if self.peers.retry_at.is_some() || is_member || !self.recovery.pushes().is_empty() {
             self.send_again(Some(osd));
         }
-        let primary = self.map.as_ref().map(|m| m.mapping.primary(self.is_coded()));
-        let holds = matches!(self.state, State::Stray | State::ReplicaActive);
+        let primary = self.maps.newest().map(|m| m.mapping.primary(self.is_coded()));
+        let holds = matches!(self.life.state(), State::Stray | State::ReplicaActive);
         if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
             if self.peers.member {
                 let seq = self.peers.durable_write;
@@ -459,7 +312,7 @@ impl Pg {
         // First of all: a member reports what it lacks before it acknowledges writes.
         let mut messages: Vec<(PeerId, (Bytes, Bytes))> = self.unheard_pieces();
         messages.retain(|(o, _)| to(*o));
-        match self.state {
+        match self.life.state() {
             State::Failed(_) if only.is_none() => self.say_failed(),
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.me()) {
@@ -467,18 +320,18 @@ impl Pg {
                         messages.push((*o, Body::Query.encode()));
                     }
                 }
-                if let Some((o, since, _)) = self.shard.asks_touched.filter(|a| to(a.0)) {
+                if let Some((o, since, _)) = self.ec.open_question().filter(|a| to(a.0)) {
                     messages.push((o, Body::GetTouched { since }.encode()));
                 }
                 if only.is_none()
                     && let Some(want) = self.peers.want.clone()
                 {
-                    self.outbox.push(Effect::WantPgTemp(want));
+                    self.mail.post(Effect::WantPgTemp(want));
                 }
             }
             _ if only.is_none() && self.waits_without_failed() => {
                 let want = self.peers.want.clone().unwrap_or_default();
-                self.outbox.push(Effect::WantPgTemp(want));
+                self.mail.post(Effect::WantPgTemp(want));
             }
             State::GetLog => {
                 if let Some(o) = self.peers.auth.filter(|o| to(*o)) {
@@ -512,17 +365,17 @@ impl Pg {
             let stable = Body::Stable { seq: self.peers.told_stable.min(self.stable_at_members()) }.encode();
             messages.extend(self.peers.members.keys().filter(|o| to(**o)).map(|o| (*o, stable.clone())));
         }
-        for (head, p) in &self.peers.pulls {
+        for (head, p) in self.recovery.pulls() {
             if let Some(o) = p.source.filter(|o| to(*o)) {
-                let urgent = self.peers.urgent.contains(head);
-                let need = if self.peers.lost.from.contains_key(head) { Eversion::default() } else { p.need };
+                let urgent = self.recovery.is_urgent(head);
+                let need = if self.recovery.is_given_up(head) { Eversion::default() } else { p.need };
                 messages.push((o, Body::Pull { head: head.clone(), need, urgent }.encode()));
             }
         }
         messages.extend(self.parts_sent().filter(|(o, _)| to(*o) && !self.is_sent_again(*o)));
         messages.extend(self.unanswered_places().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
         messages.extend(self.unanswered_lost().into_iter().filter(|(o, _)| to(*o)).map(|(o, b)| (o, b.encode())));
-        messages.extend(self.peers.scrub.unanswered().filter(|(o, _)| to(*o)));
+        messages.extend(self.scrub.unanswered().filter(|(o, _)| to(*o)));
         messages.extend(self.unanswered_reads().into_iter().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
             self.tell_encoded(o, m);
@@ -534,25 +387,25 @@ impl Pg {
 
     /// True if a message needs an answer, so that it must be repeated.
     fn awaits(&self) -> bool {
-        let p = &self.peers;
-        if self.apply_stuck || p.reservation.awaits() || self.asks_for_lost() || p.pieces.awaits() {
+        let (p, r) = (&self.peers, &self.recovery);
+        if p.apply_stuck || r.reservation().awaits() || self.asks_for_lost() || p.pieces.awaits() {
             return true;
         }
-        match self.state {
+        match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) | State::GetLog | State::Activating => {
                 self.is_primary()
             }
             State::Quiesced => true,
             // The monitor may need several requests for another acting set.
-            State::Failed(_) => self.is_primary() && !self.store_lost && !self.stopping,
+            State::Failed(_) => self.is_primary() && !self.peers.store_lost && !self.life.is_stopping(),
             _ => {
                 !p.unacked.is_empty()
                     || p.told_stable < p.seq
                     || self.waits_without_failed()
-                    || !p.pulls.is_empty()
-                    || !p.pushes.is_empty()
-                    || !self.shard.asked.is_empty()
-                    || p.scrub.asks()
+                    || !r.pulls().is_empty()
+                    || !r.pushes().is_empty()
+                    || self.ec.has_questions()
+                    || self.scrub.asks()
                     || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))
             }
         }
@@ -564,7 +417,7 @@ impl Pg {
             self.peers.retry_at = None;
         } else if self.peers.retry_at.is_none() {
             // Spread, so that not all PGs of an OSD repeat at once.
-            let jitter = std::time::Duration::from_millis(self.cfg.seed % 1000);
+            let jitter = std::time::Duration::from_millis(self.env.seed() % 1000);
             self.peers.retry_at = Some(now.mono + PEER_RETRY + jitter);
         }
     }
@@ -573,7 +426,7 @@ impl Pg {
     pub(in crate::pg) fn retry_peers(&mut self, now: Now) {
         if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
             self.peers.retry_at = None;
-            self.apply_stuck = false;
+            self.peers.apply_stuck = false;
             self.send_again(None);
             self.tell_ready();
         }

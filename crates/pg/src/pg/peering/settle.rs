@@ -17,7 +17,7 @@ impl Pg {
     /// The primary, if an override of the map names it: the acting set alone would have another one. A request for an
     /// acting set ends such an override.
     pub(in crate::pg) fn named_primary(&self) -> Option<PeerId> {
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let first = || m.acting.iter().copied().find(|o| *o != OsdId::NONE);
         let default = if m.acting == m.up { Some(m.up_primary) } else { first() };
         let primary = self.primary();
@@ -31,13 +31,13 @@ impl Pg {
 
     /// True if `want` has the copies of the present acting set.
     pub(in crate::pg) fn is_acting_set(&self, want: &[OsdId]) -> bool {
-        self.is_same_set(want, &self.info.interval.mapping.acting)
+        self.is_same_set(want, &self.journal.info().interval.mapping.acting)
     }
 
     /// The acting set to serve from once no member lacks anything: the up set, and where CRUSH finds no place the
     /// copies that there are. The second value is false if the present set stays.
     fn settled_set(&self) -> (Vec<OsdId>, bool) {
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let coded = self.is_coded();
         let sound = |o: &PeerId| !self.peers.failed.contains(o);
         let strays = self.usable_strays();
@@ -51,7 +51,7 @@ impl Pg {
         let mut want: Vec<OsdId> = vec![lead.osd];
         let there = up.into_iter().chain(self.acting_set().iter().filter(sound)).chain(strays);
         for o in there {
-            if want.len() < self.info.interval.size as usize && !want.contains(&o.osd) {
+            if want.len() < self.journal.info().interval.size as usize && !want.contains(&o.osd) {
                 want.push(o.osd);
             }
         }
@@ -64,12 +64,12 @@ impl Pg {
 
     /// The copies outside the up set that lack nothing that the primary's log does not have.
     fn usable_strays(&self) -> Vec<PeerId> {
-        let up_there = |o: OsdId| self.map.as_ref().is_some_and(|m| m.osds.is_up(o));
+        let up_there = |o: OsdId| self.maps.newest().is_some_and(|m| m.osds.is_up(o));
         self.peers
             .known
             .iter()
             .filter(|(o, _)| !self.peers.failed.contains(o) && up_there(o.osd) && !self.up_set().contains(**o))
-            .filter(|(_, k)| k.as_ref().is_some_and(|i| i.is_complete() && i.last_update >= self.log.tail))
+            .filter(|(_, k)| k.as_ref().is_some_and(|i| i.is_complete() && i.last_update >= self.journal.log().tail))
             .map(|(o, _)| *o)
             .collect()
     }
@@ -77,38 +77,38 @@ impl Pg {
     /// Asks for an acting set with the strays that the log brings up to date, while there are fewer copies than the
     /// pool wants. Such a stray was a member, went down, and is up again, and CRUSH has no place for it.
     pub(in crate::pg) fn take_back_strays(&mut self) {
-        let started = matches!(self.state, State::Active | State::Peered);
-        if !started || self.stopping || self.has_all_copies() || self.peers.want.is_some() {
+        let started = matches!(self.life.state(), State::Active | State::Peered);
+        if !started || self.life.is_stopping() || self.has_all_copies() || self.peers.want.is_some() {
             return;
         }
         let strays = self.usable_strays();
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let mut want = m.acting.clone();
         if self.is_coded() {
             want = self.shards_with(&strays);
         } else {
             // The set alone names the primary.
-            want.sort_by_key(|o| *o != self.cfg.whoami);
+            want.sort_by_key(|o| *o != self.env.whoami());
             let more = strays.iter().map(|p| p.osd).filter(|o| !m.acting.contains(o));
-            want.extend(more.take((self.info.interval.size as usize).saturating_sub(m.acting.len())));
+            want.extend(more.take((self.journal.info().interval.size as usize).saturating_sub(m.acting.len())));
         }
         let there = |set: &[OsdId]| set.iter().filter(|o| **o != OsdId::NONE).count();
         if there(&want) <= there(&m.acting) {
             return;
         }
-        tracing::info!(pg = %self.cfg.spg, ?want, up = ?m.up, "asking the monitor to take copies back");
+        tracing::info!(pg = %self.env.spg(), ?want, up = ?m.up, "asking the monitor to take copies back");
         self.peers.want = Some(want.clone());
-        self.outbox.push(Effect::WantPgTemp(want));
+        self.mail.post(Effect::WantPgTemp(want));
     }
 
     /// True if the acting set has as many copies as the pool wants.
     pub(in crate::pg) fn has_all_copies(&self) -> bool {
-        self.acting_set().len() >= self.info.interval.size as usize
+        self.acting_set().len() >= self.journal.info().interval.size as usize
     }
 
     /// True if `want` is what the map gives without an override.
     fn is_up_set(&self, want: &[OsdId]) -> bool {
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let first = want.first().copied();
         self.is_same_set(want, &m.up) && (self.is_coded() || first == Some(m.up_primary))
     }
@@ -117,27 +117,27 @@ impl Pg {
     /// strays removed.
     pub(in crate::pg) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         // Too few copies to serve recover as well: those they fill may make up the number.
-        let started = matches!(self.state, State::Active | State::Quiesced | State::Peered);
-        if self.peers.clean || !started || self.stopping || !self.is_recovered() {
+        let started = matches!(self.life.state(), State::Active | State::Quiesced | State::Peered);
+        if self.peers.clean || !started || self.life.is_stopping() || !self.is_recovered() {
             return;
         }
         let up = self.up_set();
         let usable = up.iter().filter(|o| !self.peers.failed.contains(o)).count();
-        let serves = self.state != State::Peered;
+        let serves = *self.life.state() != State::Peered;
         if serves && usable < up.len() {
             // A failed copy is missing until its OSD is restarted or marked out.
             return;
         }
         let (want, moves) = self.settled_set();
         if moves {
-            let m = &self.info.interval.mapping;
+            let m = &self.journal.info().interval.mapping;
             let there = want.iter().filter(|o| **o != OsdId::NONE).count();
-            let least = (self.info.interval.min_size as usize).min(self.acting_set().len() + 1);
+            let least = (self.journal.info().interval.min_size as usize).min(self.acting_set().len() + 1);
             if self.peers.want.is_none() && there >= least.max(self.shards_needed().unwrap_or(1)) {
                 let want = if self.is_up_set(&want) { Vec::new() } else { want };
-                tracing::info!(pg = %self.cfg.spg, ?want, up = ?m.up, "recovered; asking the monitor for the acting set to stay in");
+                tracing::info!(pg = %self.env.spg(), ?want, up = ?m.up, "recovered; asking the monitor for the acting set to stay in");
                 self.peers.want = Some(want.clone());
-                self.outbox.push(Effect::WantPgTemp(want));
+                self.mail.post(Effect::WantPgTemp(want));
             }
             return;
         }
@@ -151,13 +151,14 @@ impl Pg {
         }
         self.tell_ready();
         let (epoch, whole) = (self.epoch(), self.has_all_copies());
-        let h = &mut self.info.history;
-        let known = h.last_epoch_clean >= h.same_interval_since && self.info.past.is_empty();
+        let info = self.journal.info_mut();
+        let h = &mut info.history;
+        let known = h.last_epoch_clean >= h.same_interval_since && info.past.is_empty();
         // With fewer copies than wanted the PG is not clean, and the maps since it last was are kept.
         if whole && !known {
             h.last_epoch_clean = epoch;
             h.last_interval_clean = h.same_interval_since;
-            self.info.past.clear();
+            info.past.clear();
             self.share_history(true);
             self.start_work(Work::SaveInfo, None, now, store, out);
         }
@@ -167,7 +168,7 @@ impl Pg {
     /// Tells strays and failed copies outside the acting and up sets to remove themselves.
     pub(in crate::pg) fn purge_strays(&mut self) {
         let (acting, up) = (self.acting_set(), self.up_set());
-        if acting.len() < self.info.interval.size as usize {
+        if acting.len() < self.journal.info().interval.size as usize {
             // The strays may soon be the only copies left.
             return;
         }
@@ -191,12 +192,12 @@ impl Pg {
     /// Replaces intervals of unknown members by those that another copy knows. Each copy remembers all intervals since
     /// the last one that started, so one copy that missed no map is enough. Returns true if it found one.
     pub(in crate::pg) fn fill_gaps(&mut self) -> bool {
-        let started = self.info.history.last_epoch_started;
+        let started = self.journal.info().history.last_epoch_started;
         let counts = |p: &PastInterval| p.last >= started;
         let open = |p: &PastInterval| p.is_unknown() && counts(p);
         let others = self.peers.known.iter().filter_map(|(_, k)| k.as_deref());
         let Some(theirs) = others.map(|i| &i.past).find(|past| !past.iter().any(open)).cloned() else { return false };
-        let past = &mut self.info.past;
+        let past = &mut self.journal.info_mut().past;
         past.retain(|p| !p.is_unknown());
         for p in theirs.into_iter().filter(counts) {
             if !past.iter().any(|q| q.first == p.first) {
@@ -204,7 +205,7 @@ impl Pg {
             }
         }
         past.sort_by_key(|p| p.first);
-        self.info_dirty = true;
+        self.journal.info_changed();
         true
     }
 }

@@ -38,11 +38,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let serves = matches!(self.state, State::Active | State::Peered | State::Quiesced);
+        let serves = matches!(self.life.state(), State::Active | State::Peered | State::Quiesced);
         let member = self.peers.members.contains_key(&p) || p == self.me();
         let Some(i) = self.peers.known.get(&p).and_then(|k| k.as_ref()).filter(|_| serves && !member) else { return };
         // A stray whose log is a prefix of the primary's is sent the missing entries if the first of them spares it.
-        if i.last_update != self.info.last_update && i.last_update >= self.log.tail {
+        if i.last_update != self.journal.info().last_update && i.last_update >= self.journal.log().tail {
             let (last_update, les) = (i.last_update, i.last_epoch_started);
             self.start_work(Work::SendRewind { to: p, last_update, les }, None, now, store, out);
         }
@@ -66,12 +66,12 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let since = self.common_with(last_update, les);
-        let read = store.log_entries(self.tag(id), self.cid, since).map_err(Into::into);
+        let read = store.log_entries(self.tag(id), self.env.cid(), since).map_err(Into::into);
         let first_spares = |v: &[(Eversion, Bytes)]| match v.first() {
             Some((_, r)) => self.own_entry(r).map(|e| self.leaves_alone(&e, to.shard)),
             None => Ok(false),
         };
-        match read.and_then(|v| Ok((self.log.has(last_update) && !first_spares(&v)?, v))) {
+        match read.and_then(|v| Ok((self.journal.log().has(last_update) && !first_spares(&v)?, v))) {
             Ok((true, _)) => Verdict::Done,
             Ok((false, v)) => {
                 self.tell_surely(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
@@ -96,7 +96,7 @@ impl Pg {
         };
         let reach: Vec<Reach> = took_part.iter().map(of).collect();
         let version = version_to_have(&reach, k)?;
-        tracing::debug!(pg = %self.cfg.spg, %version, shards = ?reach, "version chosen");
+        tracing::debug!(pg = %self.env.spg(), %version, shards = ?reach, "version chosen");
         // The holder of the authoritative log: a log that has the version; newer entries in it are ignored.
         let (auth, best) = took_part
             .iter()
@@ -108,8 +108,8 @@ impl Pg {
             let i = info_of(p).unwrap_or(&blank);
             complete(i) && i.last_update >= tail && !self.peers.failed.contains(&p)
         };
-        let map = self.map.as_ref()?;
-        let m = &self.info.interval.mapping;
+        let map = self.maps.newest()?;
+        let m = &self.journal.info().interval.mapping;
         // The shards for a place, the preferred one first.
         let for_place = |place: usize, tail: Eversion| -> Vec<PeerId> {
             let Ok(shard) = i8::try_from(place).map(ShardId) else { return Vec::new() };
@@ -125,7 +125,7 @@ impl Pg {
             placed.chain(strays.into_iter().map(|(_, p)| p)).collect()
         };
         let at = |place: usize, tail: Eversion| for_place(place, tail).first().copied();
-        let size = self.info.interval.size as usize;
+        let size = self.journal.info().interval.size as usize;
         let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
         let first =
             |want: &[OsdId]| want.iter().enumerate().find(|(_, o)| **o != OsdId::NONE).map(|(i, o)| peer(i, *o));
@@ -136,7 +136,7 @@ impl Pg {
             let tail = info_of(lead).unwrap_or(&blank).log_tail.max(best.log_tail);
             let all: Vec<Vec<PeerId>> = (0..size).map(|place| for_place(place, tail)).collect();
             let mut want = set_apart(&all);
-            if self.info.interval.min_size as usize > k {
+            if self.journal.info().interval.min_size as usize > k {
                 spread(&mut want, &m.up, k);
             }
             want
@@ -179,7 +179,7 @@ impl Pg {
     /// The acting set of a PG whose shards lack nothing: each shard where the up set has it, else where it is.
     /// `strays`: shards outside the acting set whose logs overlap the primary's.
     pub(in crate::pg) fn settled_shards(&self, strays: &[PeerId]) -> Vec<OsdId> {
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let for_place = |place: usize| -> Vec<PeerId> {
             let shard = ShardId(i8::try_from(place).unwrap_or(i8::MAX));
             let of = |set: &[OsdId]| set.get(place).map(|o| PeerId { osd: *o, shard }).filter(|p| p.osd != OsdId::NONE);
@@ -187,9 +187,9 @@ impl Pg {
             let placed = of(&m.up).filter(sound).into_iter().chain(of(&m.acting).filter(sound));
             placed.chain(strays.iter().copied().filter(|p| p.shard == shard)).collect()
         };
-        let all: Vec<Vec<PeerId>> = (0..self.info.interval.size as usize).map(for_place).collect();
+        let all: Vec<Vec<PeerId>> = (0..self.journal.info().interval.size as usize).map(for_place).collect();
         let mut want = set_apart(&all);
-        if let Some(k) = self.shards_needed().filter(|k| self.info.interval.min_size as usize > *k) {
+        if let Some(k) = self.shards_needed().filter(|k| self.journal.info().interval.min_size as usize > *k) {
             spread(&mut want, &m.up, k);
         }
         want
@@ -199,13 +199,13 @@ impl Pg {
 impl Pg {
     /// The acting set with `strays` in its holes, where the PG outlives the death of each OSD with them.
     pub(in crate::pg) fn shards_with(&self, strays: &[PeerId]) -> Vec<OsdId> {
-        let m = &self.info.interval.mapping;
+        let m = &self.journal.info().interval.mapping;
         let mut want = m.acting.clone();
         for (place, slot) in want.iter_mut().enumerate().filter(|(_, o)| **o == OsdId::NONE) {
             let stray = strays.iter().find(|p| usize::try_from(p.shard.0) == Ok(place));
             *slot = stray.map_or(OsdId::NONE, |p| p.osd);
         }
-        if let Some(k) = self.shards_needed().filter(|k| self.info.interval.min_size as usize > *k) {
+        if let Some(k) = self.shards_needed().filter(|k| self.journal.info().interval.min_size as usize > *k) {
             spread(&mut want, &m.up, k);
         }
         want

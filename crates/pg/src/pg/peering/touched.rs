@@ -17,7 +17,7 @@ use crate::info::PgInfo;
 use crate::interval::PastInterval;
 use crate::log::{LogEntry, LogKind, Touch};
 use crate::peer::Body;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::peering::choose::note_start;
 use crate::pg::{Pg, State};
@@ -73,9 +73,9 @@ impl Pg {
         let known = infos.iter().map(|(_, i)| i.history.last_epoch_started).max().unwrap_or_default();
         let complete = infos.iter().filter(|(_, i)| i.is_complete()).map(|(_, i)| i.last_epoch_started);
         let perhaps = complete.filter(|at| {
-            let never = *at > known && never_started(*at, &self.info.past, &infos);
+            let never = *at > known && never_started(*at, &self.journal.info().past, &infos);
             if never {
-                tracing::debug!(pg = %self.cfg.spg, epoch = %at, "an interval that members took part in never started");
+                tracing::debug!(pg = %self.env.spg(), epoch = %at, "an interval that members took part in never started");
             }
             *at > known && !never
         });
@@ -92,11 +92,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let mut info = self.info.clone();
+        let mut info = self.journal.info().clone();
         note_start(&mut info);
         match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
             Ok(()) => {
-                self.on_durable(Action::StartSaved(self.generation));
+                self.on_durable(Action::StartSaved(self.life.generation()));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),
@@ -105,7 +105,7 @@ impl Pg {
 
     /// Goes on with the activation once the start of the interval is durable.
     pub(in crate::pg) fn start_saved(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.state == State::Activating {
+        if *self.life.state() == State::Activating {
             self.keep_all();
             self.share_history(false);
             self.wait_for_leases(now, store, out);
@@ -117,7 +117,7 @@ impl Pg {
         if acts(Bug::ForgetDeferred) {
             return last;
         }
-        self.shard.touched.as_ref().map_or(last, |t| t.reach(last, shard))
+        self.ec.touched().map_or(last, |t| t.reach(last, shard))
     }
 
     /// Asks the holder of the longest log which shards its newest entries touch, if that is needed and not known.
@@ -130,10 +130,10 @@ impl Pg {
         let Some((holder, upto)) = longest.map(|(p, i)| (*p, i.last_update)).filter(|(_, v)| *v > since) else {
             return false;
         };
-        if self.shard.touched.as_ref().is_some_and(|t| t.since <= since && t.upto == upto) {
+        if self.ec.touched().is_some_and(|t| t.since <= since && t.upto == upto) {
             return false;
         }
-        if self.shard.asks_touched.replace((holder, since, upto)) != Some((holder, since, upto)) {
+        if self.ec.ask_touched((holder, since, upto)) {
             self.tell(holder, &Body::GetTouched { since });
         }
         true
@@ -148,22 +148,21 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let peers = matches!(self.state, State::GetInfo | State::Down(_) | State::Inactive(_));
-        let asked = self.shard.asks_touched.filter(|a| peers && a.0 == from && a.1 == touched.since);
+        let peers = matches!(self.life.state(), State::GetInfo | State::Down(_) | State::Inactive(_));
+        let asked = self.ec.open_question().filter(|a| peers && a.0 == from && a.1 == touched.since);
         let Some((_, _, upto)) = asked else { return };
-        self.shard.asks_touched = None;
         let other = touched.upto != upto;
-        self.shard.contradictions += u8::from(other);
-        if other && self.shard.contradictions < CONTRADICTIONS_MAX {
-            tracing::warn!(pg = %self.cfg.spg, %from, version = %touched.upto, "the log of a shard is not the one that it reported; its state is queried again");
+        let contradictions = self.ec.answered(other);
+        if other && contradictions < CONTRADICTIONS_MAX {
+            tracing::warn!(pg = %self.env.spg(), %from, version = %touched.upto, "the log of a shard is not the one that it reported; its state is queried again");
             self.peers.known.remove(&from);
             return self.tell(from, &Body::Query);
         }
         if other || !touched.is_sound() {
-            tracing::error!(pg = %self.cfg.spg, %from, "a shard's list of touched shards is invalid; the copy counts as failed");
+            tracing::error!(pg = %self.env.spg(), %from, "a shard's list of touched shards is invalid; the copy counts as failed");
             return if from == self.me() { self.fail(EIO, out) } else { self.take_failed(from, EIO, now, store, out) };
         }
-        self.shard.touched = Some(touched);
+        self.ec.set_touched(touched);
         self.check_infos(now, store, out);
     }
 
@@ -178,7 +177,7 @@ impl Pg {
     ) -> Verdict {
         match self.touched_since(id, since, store) {
             Ok(entries) => {
-                self.tell(to, &Body::Touched { since, upto: self.info.last_update, entries });
+                self.tell(to, &Body::Touched { since, upto: self.journal.info().last_update, entries });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(crate::pg::report::Stage::Reading),
@@ -190,11 +189,11 @@ impl Pg {
     }
 
     fn touched_since(&self, id: u64, since: Eversion, store: &mut dyn ObjectStore) -> Step<Vec<(Eversion, u32)>> {
-        let records = store.log_entries(self.tag(id), self.cid, since)?;
+        let records = store.log_entries(self.tag(id), self.env.cid(), since)?;
         let mut entries = Vec::with_capacity(records.len() + 1);
-        if since < self.log.tail {
+        if since < self.journal.log().tail {
             // Trimmed entries may touch all shards.
-            entries.push((self.log.tail, u32::MAX));
+            entries.push((self.journal.log().tail, u32::MAX));
         }
         for (v, r) in records {
             let e = LogEntry::from_record(&r).map_err(|_| Stop::Errno(EIO))?;

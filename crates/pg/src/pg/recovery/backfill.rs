@@ -133,7 +133,7 @@ impl Pg {
         };
         let mut all: Families = Vec::new();
         loop {
-            let (page, next) = store.list(tag, self.cid, &from, None, 128)?;
+            let (page, next) = store.list(tag, self.env.cid(), &from, None, 128)?;
             for o in page {
                 let head = o.hobj.head();
                 if o.hobj.oid.is_empty() || head <= *begin || o.generation != Oid::NO_GEN {
@@ -178,7 +178,7 @@ impl Pg {
             for o in objects {
                 h = mix(h, o.hobj.snap.0);
                 for name in [OI_ATTR, SS_ATTR] {
-                    match store.attr(tag, self.cid, &o, name) {
+                    match store.attr(tag, self.env.cid(), &o, name) {
                         Ok(Some(a)) if name == OI_ATTR => {
                             let v = ObjectInfo::from_attr(&a).map(|i| i.version).unwrap_or_default();
                             h = mix(mix(h, v.epoch.0.into()), v.version);
@@ -187,7 +187,7 @@ impl Pg {
                         Ok(None) | Err(ReadError::NoObject) => h = mix(h, 3),
                         // Equal to no digest of another copy: the push replaces the object, or finds it unreadable.
                         Err(ReadError::Io { errno: EIO, .. }) => {
-                            h = mix(h, !u64::from(self.cfg.whoami.0.unsigned_abs()))
+                            h = mix(h, !u64::from(self.env.whoami().0.unsigned_abs()))
                         }
                         Err(e) => return Err(e.into()),
                     }
@@ -201,7 +201,7 @@ impl Pg {
     /// Advances every backfill target.
     pub(in crate::pg) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let targets: Vec<PeerId> =
-            self.peers.members.iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
+            self.peers.members().iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
         for o in targets {
             self.pump_target(o, now, store, out);
         }
@@ -213,10 +213,10 @@ impl Pg {
         if self.range_settles(o) {
             return;
         }
-        let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
+        let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
         if b.range.is_none() {
             if !b.listing {
-                if !self.pacer.take(class, BACKFILL_RANGE_COST, self.cfg.index, now.mono) {
+                if !self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), now.mono) {
                     return;
                 }
                 b.listing = true;
@@ -233,8 +233,8 @@ impl Pg {
             let done = end.max;
             self.tell_surely(o, &Body::Backfilled { upto: end });
             if done {
-                tracing::info!(pg = %self.cfg.spg, target = %o, "backfill is complete");
-                if let Some(m) = self.peers.members.get_mut(&o) {
+                tracing::info!(pg = %self.env.spg(), target = %o, "backfill is complete");
+                if let Some(m) = self.peers.members_mut().get_mut(&o) {
                     m.backfill = None;
                 }
             } else {
@@ -243,7 +243,7 @@ impl Pg {
             return;
         }
         let mut start = Vec::new();
-        let damage = &self.peers.damage;
+        let damage = &self.recovery.damage;
         while b.pushing.len() < BACKFILL_PUSHES_MAX + sent
             && sent < PUSHES_SENT_MAX
             && let Some(h) = todo.iter().find(|h| !damage.bars(h, o)).cloned()
@@ -254,7 +254,7 @@ impl Pg {
         }
         for h in start {
             if !self.start_push(o, h.clone(), None, now, store, out)
-                && let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut())
+                && let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut())
             {
                 b.put_back(&h);
             }
@@ -264,8 +264,8 @@ impl Pg {
     /// True if all objects of the range are on the target, but one of them has a write that may have to be undone and
     /// of which the target has only the record.
     fn range_settles(&mut self, o: PeerId) -> bool {
-        let seq = self.peers.seq;
-        let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };
+        let seq = self.peers.seq();
+        let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };
         let (Some((end, _)), true) =
             (&b.range, b.pushing.is_empty() && b.todo.as_ref().is_some_and(BTreeSet::is_empty))
         else {
@@ -282,13 +282,13 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Some(upto) = self.peers.members.get(&o).and_then(|m| m.backfill.as_ref()).map(|b| b.upto.clone()) else {
+        let Some(upto) = self.peers.members().get(&o).and_then(|m| m.backfill.as_ref()).map(|b| b.upto.clone()) else {
             return Verdict::Done;
         };
         // Objects written since the range began are compared again in any case.
-        match self.digests(id, &upto, &HObject::max(), self.reserver.backfill_range(), store) {
+        match self.digests(id, &upto, &HObject::max(), self.env.reserver().backfill_range(), store) {
             Ok((found, end)) => {
-                if let Some(b) = self.peers.members.get_mut(&o).and_then(|m| m.backfill.as_mut()) {
+                if let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) {
                     b.listing = false;
                     b.range = Some((end.clone(), found.into_iter().collect()));
                     b.asked = Some((upto.clone(), end.clone()));
@@ -310,7 +310,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        match self.digests(id, begin, end, 2 * self.reserver.backfill_range(), store) {
+        match self.digests(id, begin, end, 2 * self.env.reserver().backfill_range(), store) {
             Ok((objects, upto)) => {
                 self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
                 Verdict::Done
@@ -326,7 +326,7 @@ impl Pg {
         upto: HObject,
         objects: Vec<(HObject, u64)>,
     ) {
-        let Some(b) = self.peers.members.get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
+        let Some(b) = self.peers.members_mut().get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
         if b.asked.as_ref().is_none_or(|(b, _)| b != begin) {
             return;
         }
@@ -347,9 +347,9 @@ impl Pg {
 
     /// Estimated number of objects that the targets lack: the share of hashes that are not filled.
     pub(in crate::pg) fn left_to_backfill(&self) -> i64 {
-        let all = self.info.stats.num_objects;
+        let all = self.journal.info().stats.num_objects;
         self.peers
-            .members
+            .members()
             .values()
             .filter_map(|m| m.backfill.as_ref())
             .map(|b| {

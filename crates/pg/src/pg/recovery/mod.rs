@@ -15,3 +15,210 @@ pub(in crate::pg) mod reserve;
 pub(in crate::pg) mod unfound;
 pub(in crate::pg) mod unreadable;
 pub(in crate::pg) mod urgent;
+
+use crate::pg::ops::plan::Plan;
+use crate::pg::rest::{list, tree};
+use crate::pg::seldom::Seldom;
+use base::{Eversion, HObject, Mono};
+use pull_push::{PullJob, Pushing};
+use reserve::{Lent, Reservation};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use unfound::Lost;
+use unreadable::Damage;
+use urgent::Urgent;
+
+/// Missing objects of this copy, and the work to bring it and the other copies up to date.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(in crate::pg) struct Recovery {
+    /// Objects that this copy lacks, with the log version as of which it needs them.
+    missing: BTreeMap<HObject, Eversion>,
+    /// Objects whose pushes are complete.
+    pushed: Vec<HObject>,
+    /// The place that this member reserves for its primary.
+    lent: Option<Lent>,
+    pulls: BTreeMap<HObject, PullJob>,
+    /// Pushes in progress, by plan.
+    pushes: BTreeMap<u64, Pushing>,
+    /// The primary's reservation for recovery or backfill.
+    reservation: Seldom<Reservation>,
+    /// Objects that an operator gives up.
+    lost: Seldom<Lost>,
+    /// Objects that are unreadable here.
+    damage: Seldom<Damage>,
+    unfound: BTreeSet<HObject>,
+    /// Objects that clients wait for, in order.
+    urgent: Seldom<Urgent>,
+    /// Plans that wait for recovery, by object.
+    waiting: BTreeMap<HObject, VecDeque<Box<Plan>>>,
+    /// An operator's request to recover the PG before others: 1 recovery, 2 backfill.
+    forced: u8,
+}
+
+impl Recovery {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(in crate::pg) fn prefetch(&self) {
+        base::prefetch(&self.missing);
+        base::prefetch(&self.pulls);
+    }
+
+    /// Ends the interval. What this copy lacks stays.
+    pub(in crate::pg) fn end_interval(&mut self) {
+        let Self { missing, pushed, forced, .. } = std::mem::take(self);
+        *self = Self { missing, pushed, forced, ..Self::default() };
+    }
+
+    /// Objects that this copy lacks, with the log version as of which it needs them.
+    pub(in crate::pg) fn missing(&self) -> &BTreeMap<HObject, Eversion> {
+        &self.missing
+    }
+
+    /// Objects that this copy lacks, to be changed as the stored ones are.
+    pub(in crate::pg) fn missing_mut(&mut self) -> &mut BTreeMap<HObject, Eversion> {
+        &mut self.missing
+    }
+
+    /// Sets the objects that this copy lacks, as they are stored.
+    pub(in crate::pg) fn set_missing(&mut self, missing: BTreeMap<HObject, Eversion>) {
+        self.missing = missing;
+    }
+
+    /// True if objects whose pushes are complete are to be handled.
+    pub(in crate::pg) fn has_pushed(&self) -> bool {
+        !self.pushed.is_empty()
+    }
+
+    /// Forgets the objects whose pushes are complete.
+    pub(in crate::pg) fn drop_pushed(&mut self) {
+        self.pushed.clear();
+    }
+
+    /// Runs all plans that wait for recovery again.
+    pub(in crate::pg) fn wake_all(&mut self) {
+        self.pushed.extend(self.waiting.keys().cloned());
+    }
+
+    /// Pulls in progress, by object.
+    pub(in crate::pg) fn pulls(&self) -> &BTreeMap<HObject, PullJob> {
+        &self.pulls
+    }
+
+    /// Pulls in progress, to be changed.
+    pub(in crate::pg) fn pulls_mut(&mut self) -> &mut BTreeMap<HObject, PullJob> {
+        &mut self.pulls
+    }
+
+    /// Pushes in progress, by plan.
+    pub(in crate::pg) fn pushes(&self) -> &BTreeMap<u64, Pushing> {
+        &self.pushes
+    }
+
+    /// Drops a push.
+    pub(in crate::pg) fn drop_push(&mut self, id: u64) {
+        self.pushes.remove(&id);
+    }
+
+    /// The primary's reservation for recovery or backfill.
+    pub(in crate::pg) fn reservation(&self) -> &Reservation {
+        &self.reservation
+    }
+
+    /// Time of the reservation's next step, if it depends on time.
+    pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
+        self.reservation.deadline()
+    }
+
+    /// True if this member reserves a place for its primary.
+    pub(in crate::pg) fn lends(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// True if an operator has given up the object.
+    pub(in crate::pg) fn is_given_up(&self, head: &HObject) -> bool {
+        self.lost.from.contains_key(head)
+    }
+
+    /// True if no copy has the object.
+    pub(in crate::pg) fn is_unfound(&self, head: &HObject) -> bool {
+        self.unfound.contains(head)
+    }
+
+    /// Looks for sources of objects anew: another copy has told what it has, and may have objects that no other has.
+    pub(in crate::pg) fn search_again(&mut self, coded: bool) {
+        for p in self.pulls.values_mut() {
+            p.refused.clear();
+        }
+        self.unfound.clear();
+        if let Some(d) = self.damage.used().filter(|_| coded) {
+            d.hopeless.clear();
+        }
+    }
+
+    /// True if a client waits for the object.
+    pub(in crate::pg) fn is_urgent(&self, head: &HObject) -> bool {
+        self.urgent.contains(head)
+    }
+
+    /// Plans that wait for recovery.
+    pub(in crate::pg) fn waiting_plans(&self) -> impl Iterator<Item = &Box<Plan>> {
+        self.waiting.values().flatten()
+    }
+
+    /// Takes the plans that wait for recovery.
+    pub(in crate::pg) fn take_waiting(&mut self) -> impl Iterator<Item = Box<Plan>> {
+        std::mem::take(&mut self.waiting).into_values().flatten()
+    }
+
+    /// Drops the waiting plans that `keep` refuses, and returns their number. Objects that nobody waits for then lose
+    /// their precedence.
+    pub(in crate::pg) fn retain_waiting(&mut self, keep: impl Fn(&Plan) -> bool) -> u64 {
+        let mut dropped = 0;
+        let mut free: Vec<HObject> = Vec::new();
+        for (head, queue) in &mut self.waiting {
+            let before = queue.len();
+            queue.retain(|p| keep(p));
+            dropped += (before - queue.len()) as u64;
+            if queue.is_empty() {
+                free.push(head.clone());
+            }
+        }
+        for head in free {
+            self.waiting.remove(&head);
+            self.urgent.remove(&head);
+        }
+        dropped
+    }
+
+    /// An operator's request to recover the PG before others: 1 recovery, 2 backfill.
+    pub(in crate::pg) fn forced(&self) -> u8 {
+        self.forced
+    }
+
+    /// Sets an operator's request to recover the PG before others.
+    pub(in crate::pg) fn set_forced(&mut self, forced: u8) {
+        self.forced = forced;
+    }
+
+    /// True if no recovery is under way.
+    pub(in crate::pg) fn is_quiet(&self) -> bool {
+        self.pushed.is_empty()
+            && self.pulls.is_empty()
+            && self.pushes.is_empty()
+            && self.waiting.is_empty()
+            && self.reservation.is_idle()
+    }
+
+    /// Releases unused memory.
+    pub(in crate::pg) fn rest(&mut self) {
+        list(&mut self.pushed);
+        tree(&mut self.missing);
+        self.lost.rest();
+        self.damage.rest();
+        self.reservation.rest();
+        self.urgent.rest();
+        tree(&mut self.pulls);
+        tree(&mut self.pushes);
+        tree(&mut self.waiting);
+    }
+}

@@ -22,7 +22,7 @@ use crate::pace::Class;
 use crate::peer::{Body, Payload, encode_ops};
 use crate::pg::backend::ec::read::Described;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::peering::session::Member;
+use crate::pg::peering::Member;
 use crate::pg::recovery::reserve::Kind;
 use crate::pg::report::Stage;
 use crate::pg::{Pg, State};
@@ -118,40 +118,45 @@ pub(in crate::pg) struct Pushing {
 impl Pg {
     /// True if no member lacks an object and none is being backfilled.
     pub(in crate::pg) fn is_recovered(&self) -> bool {
-        self.missing.is_empty() && self.peers.members.values().all(|m| m.missing.is_empty() && m.backfill.is_none())
+        self.recovery.missing.is_empty()
+            && self.peers.members().values().all(|m| m.missing.is_empty() && m.backfill.is_none())
     }
 
     /// True if a plan on `head` must wait for recovery; `excl`: it writes.
     pub(in crate::pg) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
-        self.missing.contains_key(head)
-            || self.peers.waiting.contains_key(head)
+        self.recovery.missing.contains_key(head)
+            || self.recovery.waiting.contains_key(head)
             || excl
-                && self.peers.members.iter().any(|(o, m)| m.missing.contains_key(head) && !self.goes_without(head, *o))
+                && self
+                    .peers
+                    .members()
+                    .iter()
+                    .any(|(o, m)| m.missing.contains_key(head) && !self.goes_without(head, *o))
     }
 
     /// True if writes of the object do not wait until this member has it.
     fn goes_without(&self, head: &HObject, member: PeerId) -> bool {
-        let too_large = &self.peers.damage.too_large;
+        let too_large = &self.recovery.damage.too_large;
         !too_large.is_empty() && !self.is_coded() && too_large.contains(&(head.clone(), member))
     }
 
     /// Parks a plan until its object is recovered, and makes that urgent.
     pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>, head: HObject) {
         plan.stage = Stage::Recovering;
-        self.peers.urgent.add(head.clone());
+        self.recovery.urgent.add(head.clone());
         // The queue is in order of arrival: a plan that waited for its object's lock goes before later plans that met
         // the recovery first.
-        let queue = self.peers.waiting.entry(head).or_default();
+        let queue = self.recovery.waiting.entry(head).or_default();
         let at = queue.partition_point(|p| p.id < plan.id);
         queue.insert(at, plan);
     }
 
     /// Marks an object as unfound. Lists that wait for it go on without it.
     pub(in crate::pg) fn note_unfound(&mut self, head: HObject) {
-        if self.peers.waiting.contains_key(&head) {
-            self.pushed.push(head.clone());
+        if self.recovery.waiting.contains_key(&head) {
+            self.recovery.pushed.push(head.clone());
         }
-        self.peers.unfound.insert(head);
+        self.recovery.unfound.insert(head);
     }
 
     /// Runs the plans that waited for an object.
@@ -162,8 +167,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let Some(queue) = self.peers.waiting.remove(head) else { return };
-        self.peers.urgent.remove(head);
+        let Some(queue) = self.recovery.waiting.remove(head) else { return };
+        self.recovery.urgent.remove(head);
         for plan in queue {
             // A plan that must still wait is queued again, and so are those behind it.
             self.resume(plan, now, store, out);
@@ -172,19 +177,19 @@ impl Pg {
 
     /// Starts as much recovery as limits and reservations allow.
     pub(in crate::pg) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if !matches!(self.state, State::Active | State::Peered | State::Quiesced) || self.stopping {
+        if !matches!(self.life.state(), State::Active | State::Peered | State::Quiesced) || self.life.is_stopping() {
             return;
         }
-        let lacking = self.peers.members.values().any(|m| !m.missing.is_empty());
+        let lacking = self.peers.members().values().any(|m| !m.missing.is_empty());
         if self.is_recovered() {
             self.unreserve();
-            self.forced = 0;
+            self.recovery.forced = 0;
             return self.check_clean(now, store, out);
         }
         if self.is_stuck() || self.is_backfill_stuck() {
             return self.unreserve();
         }
-        let by_log = !self.missing.is_empty() || lacking;
+        let by_log = !self.recovery.missing.is_empty() || lacking;
         let may = if self.is_forbidden(by_log) {
             // Objects that clients wait for are recovered nevertheless.
             self.unreserve();
@@ -192,13 +197,13 @@ impl Pg {
         } else {
             self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, now)
         };
-        if !self.missing.is_empty() {
+        if !self.recovery.missing.is_empty() {
             if self.is_coded() {
                 self.start_rebuilds(may, now, store, out);
             } else {
                 self.start_pulls(may);
             }
-            if !self.peers.damage.wanted.is_empty() {
+            if !self.recovery.damage.wanted.is_empty() {
                 self.give_up(now, store, out);
             }
         }
@@ -216,26 +221,25 @@ impl Pg {
 
     /// Class of the recovery work: best effort if every acting member is complete, so that copies only move.
     pub(in crate::pg) fn recovery_class(&self) -> Class {
-        let full = self.map.as_ref().is_some_and(|m| {
+        let full = self.maps.newest().is_some_and(|m| {
             let copies = m.mapping.acting(self.is_coded()).len();
             m.pool.as_ref().is_some_and(|p| copies >= p.size as usize)
         });
-        let whole = self.missing.is_empty()
-            && self
-                .peers
-                .members
-                .iter()
-                .all(|(o, m)| m.missing.is_empty() && (m.backfill.is_none() || !self.others.contains(&o.osd)));
+        let whole =
+            self.recovery.missing.is_empty()
+                && self.peers.members().iter().all(|(o, m)| {
+                    m.missing.is_empty() && (m.backfill.is_none() || !self.maps.others().contains(&o.osd))
+                });
         if full && whole { Class::BestEffort } else { Class::Recovery }
     }
 
     /// True if flags of the map forbid the next step: recovery by log, or backfill.
     fn is_forbidden(&self, by_log: bool) -> bool {
-        let Some(map) = &self.map else { return false };
+        let Some(map) = self.maps.newest() else { return false };
         if by_log {
             return map.flags & map_flags::NORECOVER != 0;
         }
-        let degraded = self.acting_set().len() < self.info.interval.size as usize;
+        let degraded = self.acting_set().len() < self.journal.info().interval.size as usize;
         map.flags & map_flags::NOBACKFILL != 0 || map.flags & map_flags::NOREBALANCE != 0 && !degraded
     }
 
@@ -244,96 +248,96 @@ impl Pg {
         const CANCEL: u8 = 4;
         let bits = options & 3;
         if options & CANCEL != 0 {
-            self.forced &= !bits;
+            self.recovery.forced &= !bits;
         } else if !self.is_recovered() {
-            self.forced |= bits;
+            self.recovery.forced |= bits;
         }
     }
 
     /// True if all objects that are left to recover are unfound.
     fn is_stuck(&self) -> bool {
-        let p = &self.peers;
-        let gone = |(h, o): (&HObject, PeerId)| self.missing.contains_key(h) || p.damage.bars(h, o);
-        let mut lacked = p.members.iter().flat_map(|(o, m)| m.missing.keys().map(|h| (h, *o)));
-        let stuck = p.pushes.is_empty() && p.unfound.len() >= self.missing.len() && lacked.all(gone);
+        let (members, r) = (self.peers.members(), &self.recovery);
+        let gone = |(h, o): (&HObject, PeerId)| r.missing.contains_key(h) || r.damage.bars(h, o);
+        let mut lacked = members.iter().flat_map(|(o, m)| m.missing.keys().map(|h| (h, *o)));
+        let stuck = r.pushes.is_empty() && r.unfound.len() >= r.missing.len() && lacked.all(gone);
         // Without missing objects, backfill may go on.
-        stuck && (!self.missing.is_empty() || p.members.values().any(|m| !m.missing.is_empty()))
+        stuck && (!r.missing.is_empty() || members.values().any(|m| !m.missing.is_empty()))
     }
 
     /// Rebuilds objects that this shard lacks from the other shards.
     fn start_rebuilds(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
+        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
-            .chain(self.missing.keys().filter(|_| may).cloned())
+            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
             .filter(|h| {
                 self.may_pull(h)
-                    && !self.peers.unfound.contains(h)
-                    && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none())
+                    && !self.recovery.unfound.contains(h)
+                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
             })
             .take(PULLS_MAX)
             .collect();
         let me = self.me();
         for head in order {
-            let active = self.peers.pulls.values().filter(|p| p.source.is_some()).count();
-            let Some(need) = self.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
+            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
+            let Some(need) = self.recovery.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
             if !self.can_rebuild(&head) {
-                tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound: too few shards have it");
+                tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound: too few shards have it");
                 self.note_unfound(head);
                 continue;
             }
-            let p = self.peers.pulls.entry(head.clone()).or_default();
+            let p = self.recovery.pulls.entry(head.clone()).or_default();
             (p.need, p.source) = (need, Some(me));
             if !self.start_push(me, head.clone(), None, now, store, out) {
-                self.peers.pulls.remove(&head);
+                self.recovery.pulls.remove(&head);
                 return;
             }
         }
     }
 
     fn start_pulls(&mut self, may: bool) {
-        let urgent = self.peers.urgent.iter().filter(|h| self.missing.contains_key(*h)).cloned();
+        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
-            .chain(self.missing.keys().filter(|_| may).cloned())
+            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
             .filter(|h| {
                 self.may_pull(h)
-                    && !self.peers.unfound.contains(h)
-                    && self.peers.pulls.get(h).is_none_or(|p| p.source.is_none())
+                    && !self.recovery.unfound.contains(h)
+                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
             })
             .take(PULLS_MAX)
             .collect();
         for head in order {
-            let active = self.peers.pulls.values().filter(|p| p.source.is_some()).count();
+            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
             if active >= PULLS_MAX {
                 return;
             }
-            let Some(need) = self.missing.get(&head).copied() else { continue };
-            let urgent = self.peers.urgent.contains(&head);
+            let Some(need) = self.recovery.missing.get(&head).copied() else { continue };
+            let urgent = self.recovery.urgent.contains(&head);
             let Some(place) = self.start_object(urgent) else { return };
-            let p = self.peers.pulls.entry(head.clone()).or_default();
+            let p = self.recovery.pulls.entry(head.clone()).or_default();
             if p.source.is_some() {
                 continue;
             }
             p.need = need;
             let refused = std::mem::take(&mut p.refused);
-            let given_up = self.peers.lost.from.get(&head).copied();
+            let given_up = self.recovery.lost.from.get(&head).copied();
             let source = match given_up {
                 Some(o) => Some(o).filter(|o| !refused.contains(o)),
                 None => self.sources(&head, need).find(|o| !refused.contains(o)),
             };
             // After a revert any version of that copy is accepted.
             let need = if given_up.is_some() { Eversion::default() } else { need };
-            let Some(p) = self.peers.pulls.get_mut(&head) else { continue };
+            let Some(p) = self.recovery.pulls.get_mut(&head) else { continue };
             p.refused = refused;
             p.source = source;
             p.active = place.filter(|_| source.is_some());
             match source {
                 Some(o) => {
-                    self.meter.replication.pulls_out.add(1);
+                    self.env.meter().replication.pulls_out.add(1);
                     self.tell(o, &Body::Pull { head, need, urgent });
                 }
                 None => {
-                    self.peers.lost.from.remove(&head);
-                    tracing::warn!(pg = %self.cfg.spg, object = %head, version = %need, "object is unfound");
+                    self.recovery.lost.from.remove(&head);
+                    tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound");
                     self.note_unfound(head);
                 }
             }
@@ -342,9 +346,9 @@ impl Pg {
 
     /// Copies that have an object as of a log version: members, then strays.
     fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = PeerId> {
-        let members = self.peers.members.iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
-        let strays = self.peers.known.iter().filter(move |(o, k)| {
-            !self.peers.members.contains_key(o)
+        let members = self.peers.members().iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
+        let strays = self.peers.known().iter().filter(move |(o, k)| {
+            !self.peers.members().contains_key(o)
                 && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= need)
         });
         members.chain(strays.map(|(o, _)| *o))
@@ -357,11 +361,11 @@ impl Pg {
             let k = self.shards_needed().unwrap_or(usize::MAX);
             return self.shard_holders(head).values().filter(|of| of.iter().any(|p| *p != me)).count() >= k;
         }
-        self.sources(head, self.info.last_update).next().is_some()
+        self.sources(head, self.journal.info().last_update).next().is_some()
     }
 
     pub(in crate::pg) fn no_pull(&mut self, from: PeerId, head: &HObject) {
-        if let Some(p) = self.peers.pulls.get_mut(head)
+        if let Some(p) = self.recovery.pulls.get_mut(head)
             && p.source == Some(from)
         {
             p.refused.insert(from);
@@ -374,15 +378,9 @@ impl Pg {
 
     /// Asks other copies in place of those whose OSDs are down in the new map.
     pub(in crate::pg) fn check_sources(&mut self) {
-        let Some(map) = &self.map else { return };
-        self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
-        if let Some(i) = self.peers.incoming.used() {
-            i.keep_senders(|p| map.osds.is_up(p.osd));
-        }
-        if let Some(p) = self.peers.pieces.used() {
-            p.keep(|p| map.osds.is_up(p.osd));
-        }
-        for p in self.peers.pulls.values_mut() {
+        let Some(map) = self.maps.newest() else { return };
+        self.peers.keep_up(|o| map.osds.is_up(o));
+        for p in self.recovery.pulls.values_mut() {
             if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
                 p.ask_another();
             }
@@ -398,14 +396,14 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        self.counters.recovered_objects += 1;
-        self.meter.replication.recovered.add(1);
-        self.peers.pulls.remove(head);
-        self.peers.unfound.remove(head);
-        self.peers.lost.from.remove(head);
-        self.peers.damage.wanted.remove(head);
+        self.report.count().recovered_objects += 1;
+        self.env.meter().replication.recovered.add(1);
+        self.recovery.pulls.remove(head);
+        self.recovery.unfound.remove(head);
+        self.recovery.lost.from.remove(head);
+        self.recovery.damage.wanted.remove(head);
         self.recovered(head, now, store, out);
-        if self.missing.is_empty() {
+        if self.recovery.missing.is_empty() {
             // Lists wait until nothing is missing.
             self.retry_held(now, store, out);
         }
@@ -413,22 +411,22 @@ impl Pg {
 
     fn start_pushes(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let sent = self.pushes_sent(None);
-        let free = PUSHES_MAX.saturating_sub(self.peers.pushes.len() - sent);
+        let free = PUSHES_MAX.saturating_sub(self.recovery.pushes.len() - sent);
         if free == 0 || sent >= PUSHES_SENT_MAX {
             return;
         }
         let mut start = Vec::new();
-        let busy: BTreeSet<(PeerId, &HObject)> = self.peers.pushes.values().map(|p| (p.to, &p.head)).collect();
-        for (o, m) in self.peers.members.iter() {
-            let urgent = self.peers.urgent.iter().filter(|h| m.missing.contains_key(*h));
+        let busy: BTreeSet<(PeerId, &HObject)> = self.recovery.pushes.values().map(|p| (p.to, &p.head)).collect();
+        for (o, m) in self.peers.members().iter() {
+            let urgent = self.recovery.urgent.iter().filter(|h| m.missing.contains_key(*h));
             let all = urgent.chain(m.missing.keys().filter(|_| may));
             let mut mine = Vec::new();
             for h in all {
                 if mine.len() >= free {
                     break;
                 }
-                if !self.missing.contains_key(h)
-                    && !self.peers.damage.bars(h, *o)
+                if !self.recovery.missing.contains_key(h)
+                    && !self.recovery.damage.bars(h, *o)
                     && !busy.contains(&(*o, h))
                     && !mine.contains(&(*o, h.clone()))
                 {
@@ -447,7 +445,7 @@ impl Pg {
 
     /// Pushes of which only the acknowledgement is outstanding: all, or those to one member.
     pub(in crate::pg) fn pushes_sent(&self, to: Option<PeerId>) -> usize {
-        self.peers.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
+        self.recovery.pushes.values().filter(|p| p.sent && to.is_none_or(|o| o == p.to)).count()
     }
 
     /// Starts a push. False if too many objects are being recovered.
@@ -460,11 +458,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> bool {
-        if self.peers.pushes.values().any(|p| p.to == to && p.head == head) {
+        if self.recovery.pushes.values().any(|p| p.to == to && p.head == head) {
             return true;
         }
         // A pulled object is counted by the primary that asked for it.
-        let Some(active) = self.start_object(asked.is_some() || self.peers.urgent.contains(&head)) else {
+        let Some(active) = self.start_object(asked.is_some() || self.recovery.urgent.contains(&head)) else {
             return false;
         };
         let job = PushJob {
@@ -486,35 +484,35 @@ impl Pg {
             active,
         };
         let id = self.new_plan_id();
-        self.peers.pushes.insert(id, Pushing { to, head: head.clone(), sent: false });
+        self.recovery.pushes.insert(id, Pushing { to, head: head.clone(), sent: false });
         let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
         self.start(plan, now, store, out);
         true
     }
 
     pub(in crate::pg) fn take_push_ack(&mut self, from: PeerId, id: u64, n: u32) {
-        if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
+        if let Some(Work::Push(j)) = self.plans.get_mut(id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
             && !j.acked
         {
             j.acked = true;
-            self.runnable.push_back(id);
+            self.plans.ready(id);
         }
     }
 
     /// Handles the receiver's answer that it can't use a part: the push begins anew, or ends because the object is not
     /// wanted there.
     pub(in crate::pg) fn push_refused(&mut self, from: PeerId, id: u64, n: u32, again: bool) {
-        if let Some(Work::Push(j)) = self.plans.get_mut(&id).map(|p| &mut p.work)
+        if let Some(Work::Push(j)) = self.plans.get_mut(id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
             && !j.acked
         {
             if again {
-                tracing::info!(pg = %self.cfg.spg, object = %j.head, to = %from, part = n, "the receiver lacks earlier parts of an object; sending it anew");
+                tracing::info!(pg = %self.env.spg(), object = %j.head, to = %from, part = n, "the receiver lacks earlier parts of an object; sending it anew");
                 j.begin_anew();
             } else if j.need.is_some() {
                 (j.last, j.acked) = (true, true);
@@ -522,10 +520,10 @@ impl Pg {
                 // Only a primary declines an object, one that it asked for.
                 return;
             }
-            if let Some(p) = self.peers.pushes.get_mut(&id) {
+            if let Some(p) = self.recovery.pushes.get_mut(&id) {
                 p.sent = false;
             }
-            self.runnable.push_back(id);
+            self.plans.ready(id);
         }
     }
 
@@ -547,31 +545,31 @@ impl Pg {
             job.n += 1;
             if job.last {
                 let (to, head) = (job.to, job.head.clone());
-                self.peers.pushes.remove(&id);
+                self.recovery.pushes.remove(&id);
                 if job.need.is_none() {
-                    self.counters.recovered_objects += 1;
-                    self.meter.replication.recovered.add(1);
+                    self.report.count().recovered_objects += 1;
+                    self.env.meter().replication.recovered.add(1);
                 }
                 // At once: the next plan on the object may write it, and that write must reach the member.
-                if let Some(m) = self.peers.members.get_mut(&to) {
+                if let Some(m) = self.peers.members_mut().get_mut(&to) {
                     m.missing.remove(&head);
                     if let Some(b) = &mut m.backfill {
                         b.pushed(&head);
                     }
                 }
-                self.pushed.push(head);
+                self.recovery.pushed.push(head);
                 return Verdict::Done;
             }
         }
         // Later writes of the object wait for the push.
-        let (seq, hash) = (*job.settles.get_or_insert(self.peers.seq), job.head.hash);
+        let (seq, hash) = (*job.settles.get_or_insert(self.peers.seq()), job.head.hash);
         if job.n == 0 && self.may_be_undone(seq, |u| u.hash == hash) {
-            self.shard.settling.insert(id);
+            self.ec.await_settling(id);
             return Verdict::Park(Stage::Recovering);
         }
         // Large writes of recovery would delay those of clients at the disk.
-        let urgent = job.urgent || self.peers.urgent.contains(&job.head);
-        let part = if urgent || self.pacer.is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
+        let urgent = job.urgent || self.recovery.urgent.contains(&job.head);
+        let part = if urgent || self.env.pacer().is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
         let next = match self.is_coded() {
             true => {
                 self.next_shard_part(id, job, part, store).and_then(|ops| self.encode_part(id, job, &ops).map(Some))
@@ -586,16 +584,16 @@ impl Pg {
                 if job.last && part.1.len() <= PUSH_SMALL {
                     // Lets another object begin meanwhile.
                     job.active = None;
-                    if let Some(p) = self.peers.pushes.get_mut(&id) {
+                    if let Some(p) = self.recovery.pushes.get_mut(&id) {
                         p.sent = true;
                     }
                 }
-                self.meter.replication.pushed(part.1.len(), job.need.is_none());
+                self.env.meter().replication.pushed(part.1.len(), job.need.is_none());
                 if job.need.is_none() {
-                    self.counters.recovered_bytes += part.1.len() as u64;
-                    self.counters.recovered_keys += std::mem::take(&mut job.keys);
+                    self.report.count().recovered_bytes += part.1.len() as u64;
+                    self.report.count().recovered_keys += std::mem::take(&mut job.keys);
                 }
-                let (to, urgent) = (job.to, job.urgent || self.peers.urgent.contains(&job.head));
+                let (to, urgent) = (job.to, job.urgent || self.recovery.urgent.contains(&job.head));
                 let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
                 if !self.is_sent_again(to) {
                     self.tell_on(lane, to, part);
@@ -604,7 +602,7 @@ impl Pg {
             }
             Ok(None) => {
                 let (to, head) = (job.to, job.head.clone());
-                self.peers.pushes.remove(&id);
+                self.recovery.pushes.remove(&id);
                 self.tell(to, &Body::NoPull { head });
                 Verdict::Done
             }
@@ -612,15 +610,15 @@ impl Pg {
             Err(Stop::Errno(errno)) => {
                 let (to, head) = (job.to, job.head.clone());
                 if errno != E2BIG {
-                    tracing::error!(pg = %self.cfg.spg, object = %head, errno, "object is unreadable here and can't be pushed");
+                    tracing::error!(pg = %self.env.spg(), object = %head, errno, "object is unreadable here and can't be pushed");
                 }
-                self.peers.pushes.remove(&id);
+                self.recovery.pushes.remove(&id);
                 if job.need.is_some() {
                     self.tell(to, &Body::NoPull { head: head.clone() });
-                    if self.peers.member && errno == EIO && !self.missing.contains_key(&head) {
+                    if self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
                         // The primary pushes the object here when it has it.
-                        let need = self.info.last_update;
-                        self.missing.insert(head.clone(), need);
+                        let need = self.journal.info().last_update;
+                        self.recovery.missing.insert(head.clone(), need);
                         self.start_work(Work::Missing(head, Some(need)), None, now, store, out);
                     }
                     return Verdict::Done;
@@ -645,15 +643,15 @@ impl Pg {
     ) -> Step<Option<(Bytes, Bytes)>> {
         let tag = self.tag(id);
         if let (Some(need), None) = (job.need, &job.objects) {
-            let mut right = !self.missing.contains_key(&job.head)
-                && job.head <= self.info.last_backfill
-                && (self.peers.member || self.info.last_update >= need);
+            let mut right = !self.recovery.missing.contains_key(&job.head)
+                && job.head <= self.journal.info().last_backfill
+                && (self.peers.is_member() || self.journal.info().last_update >= need);
             if need == Eversion::default() {
                 // A reverted object is sent in whatever version is here.
                 right = true;
-            } else if right && !self.peers.member {
+            } else if right && !self.peers.is_member() {
                 // Entries of this log beyond `need` may be divergent.
-                let newer = store.log_entries(tag, self.cid, need)?;
+                let newer = store.log_entries(tag, self.env.cid(), need)?;
                 right = !newer.iter().any(|(_, r)| {
                     // Records of failed operations stand for no change.
                     LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == job.head)
@@ -675,49 +673,50 @@ impl Pg {
             }
             cursor = match cursor {
                 Cursor::Start => {
-                    let size = store.stat(tag, self.cid, oid)?.size;
+                    let size = store.stat(tag, self.env.cid(), oid)?.size;
                     bytes += 64;
-                    ops.push(Op::Touch { cid: self.cid, oid: oid.clone() });
-                    ops.push(Op::Truncate { cid: self.cid, oid: oid.clone(), size });
+                    ops.push(Op::Touch { cid: self.env.cid(), oid: oid.clone() });
+                    ops.push(Op::Truncate { cid: self.env.cid(), oid: oid.clone(), size });
                     Cursor::Data(0)
                 }
                 Cursor::Data(off) => {
-                    let size = store.stat(tag, self.cid, oid)?.size;
+                    let size = store.stat(tag, self.env.cid(), oid)?.size;
                     let len = PUSH_READ.min(part as u64).min(size.saturating_sub(off));
-                    for (o, l) in store.extents(tag, self.cid, oid, off, len)? {
+                    for (o, l) in store.extents(tag, self.env.cid(), oid, off, len)? {
                         let l = l.min(size.saturating_sub(o));
-                        let data = store.read(tag, self.cid, oid, o, l)?;
+                        let data = store.read(tag, self.env.cid(), oid, o, l)?;
                         bytes += data.len();
                         if !data.is_empty() {
-                            ops.push(Op::Write { cid: self.cid, oid: oid.clone(), off: o, data });
+                            ops.push(Op::Write { cid: self.env.cid(), oid: oid.clone(), off: o, data });
                         }
                     }
                     if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }
                 }
                 Cursor::Omap(from) => {
                     if from.is_none() {
-                        let header = store.omap_header(tag, self.cid, oid)?;
+                        let header = store.omap_header(tag, self.env.cid(), oid)?;
                         if !header.is_empty() {
                             bytes += header.len();
-                            ops.push(Op::OmapSetHeader { cid: self.cid, oid: oid.clone(), header });
+                            ops.push(Op::OmapSetHeader { cid: self.env.cid(), oid: oid.clone(), header });
                         }
                     }
                     let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
-                    let page = store.omap_range(tag, self.cid, oid, key, after, PUSH_OMAP_ENTRIES, part)?;
+                    let page = store.omap_range(tag, self.env.cid(), oid, key, after, PUSH_OMAP_ENTRIES, part)?;
                     bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
                     let last = page.entries.last().map(|(k, _)| k.clone());
                     if !page.entries.is_empty() {
                         job.keys += page.entries.len() as u64;
-                        ops.push(Op::OmapSet { cid: self.cid, oid: oid.clone(), entries: page.entries });
+                        ops.push(Op::OmapSet { cid: self.env.cid(), oid: oid.clone(), entries: page.entries });
                     }
                     if page.more && last.is_some() { Cursor::Omap(last) } else { Cursor::Attrs(None) }
                 }
                 Cursor::Attrs(from) => {
-                    let mut page = AttrPage::new(store.attrs(tag, self.cid, oid)?, from.as_ref(), part, bytes == 0);
+                    let mut page =
+                        AttrPage::new(store.attrs(tag, self.env.cid(), oid)?, from.as_ref(), part, bytes == 0);
                     bytes += page.bytes;
                     if let Some(last) = page.more {
                         if !page.attrs.is_empty() {
-                            ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs: page.attrs });
+                            ops.push(Op::SetAttrs { cid: self.env.cid(), oid: oid.clone(), attrs: page.attrs });
                         }
                         // The next attribute has a part of its own.
                         bytes = bytes.max(part);
@@ -729,10 +728,10 @@ impl Pg {
                         if let Some(ss) = ss {
                             let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
                             bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
-                            ops.push(Op::OmapSet { cid: self.cid, oid: self.meta(), entries });
+                            ops.push(Op::OmapSet { cid: self.env.cid(), oid: self.meta(), entries });
                         }
                         page.attrs.append(&mut page.own);
-                        ops.push(Op::SetAttrs { cid: self.cid, oid: oid.clone(), attrs: page.attrs });
+                        ops.push(Op::SetAttrs { cid: self.env.cid(), oid: oid.clone(), attrs: page.attrs });
                         at += 1;
                         Cursor::Start
                     }
@@ -749,7 +748,7 @@ impl Pg {
 
     /// Encodes the message with a part of an object.
     fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
-        let frame = self.peers.members.get(&job.to).map_or(u64::MAX, Member::frame);
+        let frame = self.peers.members().get(&job.to).map_or(u64::MAX, Member::frame);
         if ops.iter().any(|op| least_frame(op) as u64 > frame) {
             return Err(E2BIG.into());
         }
@@ -759,7 +758,7 @@ impl Pg {
         w.u64(id);
         w.u32(job.n);
         w.bool(job.last);
-        w.bool(!job.urgent && !self.peers.urgent.contains(&job.head));
+        w.bool(!job.urgent && !self.recovery.urgent.contains(&job.head));
         w.put(&job.head);
         encode_ops(ops, &mut w, &mut data).ok_or(EIO)?;
         Ok((w.into_bytes(), data.join()))
@@ -767,7 +766,7 @@ impl Pg {
 
     /// Runs the plans that waited for pushes which are done.
     pub(in crate::pg) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        for head in std::mem::take(&mut self.pushed) {
+        for head in std::mem::take(&mut self.recovery.pushed) {
             self.recovered(&head, now, store, out);
         }
     }
@@ -776,19 +775,19 @@ impl Pg {
     /// exists, if too few other shards are left to rebuild a member's.
     #[must_use]
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
-        let hopeless = self.peers.damage.hopeless.iter().filter(|_| self.is_coded());
-        self.peers.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
+        let hopeless = self.recovery.damage.hopeless.iter().filter(|_| self.is_coded());
+        self.recovery.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
     }
 
     /// The version of an object that this copy or a member lacks; zero if none lacks it.
     pub(in crate::pg) fn version_wanted(&self, head: &HObject) -> Eversion {
-        let members = || self.peers.members.values().filter_map(|m| m.missing.get(head)).max();
-        self.missing.get(head).or_else(members).copied().unwrap_or_default()
+        let members = || self.peers.members().values().filter_map(|m| m.missing.get(head)).max();
+        self.recovery.missing.get(head).or_else(members).copied().unwrap_or_default()
     }
 
     /// Number of objects that no copy can give.
     pub(in crate::pg) fn unfound(&self) -> usize {
-        self.peers.unfound.len() + self.peers.damage.hopeless.len()
+        self.recovery.unfound.len() + self.recovery.damage.hopeless.len()
     }
 }
 

@@ -121,36 +121,36 @@ impl Reservation {
 
 impl Pg {
     fn owner(&self) -> Owner {
-        Owner { reactor: self.reactor, index: self.cfg.index, spg: self.cfg.spg }
+        Owner { reactor: self.env.reactor(), index: self.env.index(), spg: self.env.spg() }
     }
 
     /// True if the PG may recover objects that no client waits for. Otherwise takes the next step towards a
     /// reservation.
     pub(in crate::pg) fn may_recover(&mut self, kind: Kind, now: Now) -> bool {
-        if self.peers.reservation.kind != Some(kind) {
+        if self.recovery.reservation.kind != Some(kind) {
             self.unreserve();
-            self.peers.reservation.kind = Some(kind);
+            self.recovery.reservation.kind = Some(kind);
         }
-        if self.peers.reservation.retry_at.is_some_and(|t| t > now.mono) {
+        if self.recovery.reservation.retry_at.is_some_and(|t| t > now.mono) {
             return false;
         }
-        self.peers.reservation.retry_at = None;
+        self.recovery.reservation.retry_at = None;
         if kind == Kind::Recovery && self.is_blocked_by_full() {
             self.give_up_for_space(now);
             return false;
         }
         let prio = self.recovery_priority(kind);
         loop {
-            let Some(local) = &self.peers.reservation.local else {
-                let claim = self.reserver.claim(Side::Local, self.owner(), prio);
-                let members = self.peers.members.iter();
+            let Some(local) = &self.recovery.reservation.local else {
+                let claim = self.env.reserver().claim(Side::Local, self.owner(), prio);
+                let members = self.peers.members().iter();
                 let todo = members.filter(|(_, m)| kind == Kind::Recovery || m.backfill.is_some()).map(|(o, _)| *o);
                 let mut todo: VecDeque<PeerId> = todo.collect();
                 // An OSD with several shards is asked for one place: a second question would wait for the first for
                 // ever.
                 let mut osds = BTreeSet::new();
                 todo.retain(|p| osds.insert(p.osd));
-                let r = &mut self.peers.reservation;
+                let r = &mut self.recovery.reservation;
                 r.n += 1;
                 r.todo = todo;
                 r.local = Some(claim);
@@ -161,27 +161,27 @@ impl Pg {
                 Phase::Waiting => return false,
                 Phase::Granted => break,
                 Phase::Preempted => {
-                    tracing::debug!(pg = %self.cfg.spg, "recovery waits: a PG of higher priority took its place");
+                    tracing::debug!(pg = %self.env.spg(), "recovery waits: a PG of higher priority took its place");
                     self.step_back();
                 }
             }
         }
-        if self.peers.reservation.held {
+        if self.recovery.reservation.held {
             return true;
         }
-        if let Some((to, told)) = self.peers.reservation.asked {
+        if let Some((to, told)) = self.recovery.reservation.asked {
             if told != prio {
                 self.ask_for_place(to, prio);
             }
             return false;
         }
-        match self.peers.reservation.todo.pop_front() {
+        match self.recovery.reservation.todo.pop_front() {
             Some(o) => {
                 self.ask_for_place(o, prio);
                 false
             }
             None => {
-                let r = &mut self.peers.reservation;
+                let r = &mut self.recovery.reservation;
                 r.held = true;
                 r.too_full = false;
                 true
@@ -190,20 +190,20 @@ impl Pg {
     }
 
     fn ask_for_place(&mut self, to: PeerId, priority: u8) {
-        self.peers.reservation.asked = Some((to, priority));
+        self.recovery.reservation.asked = Some((to, priority));
         let m = self.question(priority);
         self.tell(to, &Body::Reserve(m));
     }
 
     fn question(&self, priority: u8) -> ReserveMsg {
-        let r = &self.peers.reservation;
-        let bytes = u64::try_from(self.info.stats.num_bytes).unwrap_or(0);
+        let r = &self.recovery.reservation;
+        let bytes = u64::try_from(self.journal.info().stats.num_bytes).unwrap_or(0);
         ReserveMsg::Ask { n: r.n, fill: (r.kind == Some(Kind::Backfill)).then_some(bytes), priority }
     }
 
     /// Releases all places; the next call of [`Pg::may_recover`] starts a new attempt.
     fn step_back(&mut self) {
-        let r = &mut self.peers.reservation;
+        let r = &mut self.recovery.reservation;
         let n = r.n;
         r.local = None;
         r.held = false;
@@ -211,18 +211,18 @@ impl Pg {
         let mut told = std::mem::take(&mut r.granted);
         told.extend(r.asked.take().map(|(o, _)| o));
         for o in told {
-            self.peers.reservation.releasing.insert(o, n);
+            self.recovery.reservation.releasing.insert(o, n);
             self.tell(o, &Body::Reserve(ReserveMsg::Release { n }));
         }
     }
 
     /// Ends the reservation.
     pub(in crate::pg) fn unreserve(&mut self) {
-        if self.peers.reservation.kind.is_none() {
+        if self.recovery.reservation.kind.is_none() {
             return;
         }
         self.step_back();
-        let r = &mut self.peers.reservation;
+        let r = &mut self.recovery.reservation;
         r.kind = None;
         r.too_full = false;
         r.retry_at = None;
@@ -230,27 +230,27 @@ impl Pg {
 
     fn give_up_for_space(&mut self, now: Now) {
         self.step_back();
-        let (recovery, backfill) = self.reserver.retry_intervals();
-        let r = &mut self.peers.reservation;
+        let (recovery, backfill) = self.env.reserver().retry_intervals();
+        let r = &mut self.recovery.reservation;
         let first = !r.too_full;
         r.too_full = true;
         r.retry_at = Some(now.mono + if r.kind == Some(Kind::Backfill) { backfill } else { recovery });
         if first {
-            tracing::warn!(pg = %self.cfg.spg, kind = ?r.kind, "recovery waits: an OSD of the PG is too full");
+            tracing::warn!(pg = %self.env.spg(), kind = ?r.kind, "recovery waits: an OSD of the PG is too full");
         }
     }
 
     /// True if an OSD that takes part is full in the map.
     fn is_blocked_by_full(&self) -> bool {
-        let Some(map) = &self.map else { return false };
-        let mut all = self.peers.members.keys().map(|p| p.osd).chain([self.cfg.whoami]);
+        let Some(map) = self.maps.newest() else { return false };
+        let mut all = self.peers.members().keys().map(|p| p.osd).chain([self.env.whoami()]);
         all.any(|o| map.osds.is_full(o))
     }
 
     /// Priority as in Ceph: inactive PGs first, then recovery, then backfill of degraded PGs.
     fn recovery_priority(&self, kind: Kind) -> u8 {
-        let forced = |bit: u8| self.forced & bit != 0;
-        let i = &self.info.interval;
+        let forced = |bit: u8| self.recovery.forced & bit != 0;
+        let i = &self.journal.info().interval;
         let (size, copies) = (i64::from(i.size), self.acting_set().len() as i64);
         let pool = self.pool().map_or(0, |p| i64::from(p.recovery_priority));
         let inactive = i64::from(i.min_size) - copies;
@@ -266,7 +266,7 @@ impl Pg {
 
     /// Counts an object as being recovered, unless a client waits for it (`urgent`). `None` if the limit is reached.
     pub(in crate::pg) fn start_object(&self, urgent: bool) -> Option<Option<Active>> {
-        if urgent { Some(None) } else { self.reserver.start(self.owner()).map(Some) }
+        if urgent { Some(None) } else { self.env.reserver().start(self.owner()).map(Some) }
     }
 
     /// Handles a message about reservations.
@@ -280,23 +280,23 @@ impl Pg {
         store: &dyn ObjectStore,
     ) {
         match m {
-            ReserveMsg::Ask { n, fill, priority } if from_primary && self.peers.member => {
+            ReserveMsg::Ask { n, fill, priority } if from_primary && self.peers.is_member() => {
                 self.lend(from, n, fill, priority, store);
             }
             ReserveMsg::Release { n } if from_primary => {
-                if self.peers.lent.as_ref().is_some_and(|l| l.n <= n) {
-                    self.peers.lent = None;
+                if self.recovery.lent.as_ref().is_some_and(|l| l.n <= n) {
+                    self.recovery.lent = None;
                 }
                 self.tell(from, &Body::Reserve(ReserveMsg::Released { n }));
             }
             ReserveMsg::Released { n } if leads => {
-                let r = &mut self.peers.reservation;
+                let r = &mut self.recovery.reservation;
                 if r.releasing.get(&from).is_some_and(|told| *told <= n) {
                     r.releasing.remove(&from);
                 }
             }
             ReserveMsg::Granted { n } if leads => {
-                let r = &mut self.peers.reservation;
+                let r = &mut self.recovery.reservation;
                 if n == r.n && r.asked.is_some_and(|(o, _)| o == from) {
                     r.asked = None;
                     r.granted.insert(from);
@@ -304,18 +304,18 @@ impl Pg {
             }
             ReserveMsg::TooFull { n } if leads && self.is_of_attempt(from, n) => self.give_up_for_space(now),
             ReserveMsg::Revoked { n } if leads && self.is_of_attempt(from, n) => self.step_back(),
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, ?m, "reservation message ignored: wrong role or attempt"),
+            _ => tracing::debug!(pg = %self.env.spg(), %from, ?m, "reservation message ignored: wrong role or attempt"),
         }
     }
 
     fn is_of_attempt(&self, from: PeerId, n: u64) -> bool {
-        let r = &self.peers.reservation;
+        let r = &self.recovery.reservation;
         n == r.n && (r.granted.contains(&from) || r.asked.is_some_and(|(o, _)| o == from))
     }
 
     /// As a member: claims a place on this OSD for the primary.
     fn lend(&mut self, to: PeerId, n: u64, fill: Option<u64>, priority: u8, store: &dyn ObjectStore) {
-        match &mut self.peers.lent {
+        match &mut self.recovery.lent {
             Some(l) if l.n > n => return,
             Some(l) if l.n == n => {
                 l.claim.set_priority(priority);
@@ -324,21 +324,21 @@ impl Pg {
             }
             _ => {}
         }
-        self.peers.lent = None;
+        self.recovery.lent = None;
         if let Some(bytes) = fill
             && self.has_no_space_for(bytes, store)
         {
-            tracing::info!(pg = %self.cfg.spg, bytes, "backfill refused: this OSD would exceed backfillfull_ratio");
+            tracing::info!(pg = %self.env.spg(), bytes, "backfill refused: this OSD would exceed backfillfull_ratio");
             return self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
-        let claim = self.reserver.claim(Side::Remote, self.owner(), priority);
-        self.peers.lent = Some(Lent { to, n, fills: fill.is_some(), claim, told: false });
+        let claim = self.env.reserver().claim(Side::Remote, self.owner(), priority);
+        self.recovery.lent = Some(Lent { to, n, fills: fill.is_some(), claim, told: false });
         self.pump_lent();
     }
 
     /// As a member: tells the primary whether its place was granted or preempted.
     pub(in crate::pg) fn pump_lent(&mut self) {
-        let Some(l) = &mut self.peers.lent else { return };
+        let Some(l) = &mut self.recovery.lent else { return };
         let (to, n) = (l.to, l.n);
         match l.claim.phase() {
             Phase::Granted if !l.told => {
@@ -346,7 +346,7 @@ impl Pg {
                 self.tell(to, &Body::Reserve(ReserveMsg::Granted { n }));
             }
             Phase::Preempted => {
-                self.peers.lent = None;
+                self.recovery.lent = None;
                 self.tell(to, &Body::Reserve(ReserveMsg::Revoked { n }));
             }
             _ => {}
@@ -355,46 +355,46 @@ impl Pg {
 
     /// As a backfill target: stops the backfill if this OSD has run out of space.
     pub(in crate::pg) fn check_space_to_fill(&mut self, store: &dyn ObjectStore) {
-        let Some((to, n)) = self.peers.lent.as_ref().filter(|l| l.fills).map(|l| (l.to, l.n)) else { return };
+        let Some((to, n)) = self.recovery.lent.as_ref().filter(|l| l.fills).map(|l| (l.to, l.n)) else { return };
         if self.has_no_space_for(0, store) {
-            self.peers.lent = None;
-            tracing::warn!(pg = %self.cfg.spg, "backfill stopped: this OSD exceeds backfillfull_ratio");
+            self.recovery.lent = None;
+            tracing::warn!(pg = %self.env.spg(), "backfill stopped: this OSD exceeds backfillfull_ratio");
             self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
     }
 
     /// As a member without space for a part of an object: gives the place back, so that the primary waits and reports it.
     pub(in crate::pg) fn stop_filling(&mut self) {
-        if let Some(Lent { to, n, .. }) = self.peers.lent.take() {
+        if let Some(Lent { to, n, .. }) = self.recovery.lent.take() {
             self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
     }
 
     /// True if this OSD exceeds `backfillfull_ratio`, or would with `bytes` in place of the present copy.
     fn has_no_space_for(&self, bytes: u64, store: &dyn ObjectStore) -> bool {
-        let Some(map) = &self.map else { return false };
+        let Some(map) = self.maps.newest() else { return false };
         let (fs, ratio) = (store.statfs(), f64::from(map.osds.backfillfull_ratio()));
         if fs.total == 0 || ratio <= 0.0 {
             return false;
         }
-        let (_, here, _) = store.collection_usage(self.cid);
+        let (_, here, _) = store.collection_usage(self.env.cid());
         let used = fs.total.saturating_sub(fs.available).saturating_add(bytes.saturating_sub(here));
-        used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.cfg.whoami)
+        used as f64 / fs.total as f64 > ratio || map.osds.is_full(self.env.whoami())
     }
 
     /// True if this OSD would exceed that ratio with the PG stored twice.
     pub(in crate::pg) fn has_no_space_to_move(&self, store: &dyn ObjectStore) -> bool {
-        let (_, bytes, omap) = store.collection_usage(self.cid);
+        let (_, bytes, omap) = store.collection_usage(self.env.cid());
         self.has_no_space_for(bytes.saturating_mul(2).saturating_add(omap), store)
     }
 
     /// Handles the reset of a session to an OSD: messages about places may be lost.
     pub(in crate::pg) fn places_reset(&mut self, osd: OsdId) {
-        if self.peers.reservation.granted.iter().any(|p| p.osd == osd) {
+        if self.recovery.reservation.granted.iter().any(|p| p.osd == osd) {
             // The member may have revoked the place.
             self.step_back();
         }
-        if let Some(l) = self.peers.lent.as_mut().filter(|l| l.to.osd == osd) {
+        if let Some(l) = self.recovery.lent.as_mut().filter(|l| l.to.osd == osd) {
             l.told = false;
             self.pump_lent();
         }
@@ -402,7 +402,7 @@ impl Pg {
 
     /// Questions and releases without an answer, to be repeated.
     pub(in crate::pg) fn unanswered_places(&self) -> Vec<(PeerId, Body)> {
-        let r = &self.peers.reservation;
+        let r = &self.recovery.reservation;
         let asked = r.asked.map(|(o, prio)| (o, Body::Reserve(self.question(prio))));
         let releasing = r.releasing.iter().map(|(o, n)| (*o, Body::Reserve(ReserveMsg::Release { n: *n })));
         // Releases go first, since the question belongs to a later attempt.
@@ -411,10 +411,9 @@ impl Pg {
 
     /// True if backfill targets exist and none of the objects left for them can be sent.
     pub(in crate::pg) fn is_backfill_stuck(&self) -> bool {
-        let p = &self.peers;
-        let mut filling = p.members.iter().filter_map(|(o, m)| Some((*o, m.backfill.as_ref()?))).peekable();
-        matches!(self.state, State::Active | State::Peered | State::Quiesced)
+        let mut filling = self.peers.members().iter().filter_map(|(o, m)| Some((*o, m.backfill.as_ref()?))).peekable();
+        matches!(self.life.state(), State::Active | State::Peered | State::Quiesced)
             && filling.peek().is_some()
-            && filling.all(|(o, b)| b.is_stuck(|h| p.damage.bars(h, o)))
+            && filling.all(|(o, b)| b.is_stuck(|h| self.recovery.damage.bars(h, o)))
     }
 }

@@ -17,7 +17,7 @@ use crate::log::{LogEntry, LogKind};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, encode_write};
 use crate::pg::backend::Sent;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::recovery::pull_push::index_keys;
@@ -82,18 +82,18 @@ impl Pg {
         if unfound == 0 {
             return Ok("pg has no unfound objects".to_owned());
         }
-        if self.state != State::Active || self.stopping {
+        if *self.life.state() != State::Active || self.life.is_stopping() {
             return Err((EAGAIN, "pg is not active".to_owned()));
         }
         if !self.all_sources_asked() {
             let text = format!("pg has {unfound} unfound objects but we haven't probed all sources, not marking lost");
             return Err((EINVAL, text));
         }
-        tracing::warn!(pg = %self.cfg.spg, unfound, revert, "giving up unfound objects at an operator's request");
-        let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.cfg.spg);
+        tracing::warn!(pg = %self.env.spg(), unfound, revert, "giving up unfound objects at an operator's request");
+        let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.env.spg());
         out.push(Effect::Log(crate::effect::LogLevel::Error, text));
         if revert {
-            self.peers.lost.todo.extend(self.peers.unfound.iter().cloned());
+            self.recovery.lost.todo.extend(self.recovery.unfound.iter().cloned());
             self.next_round(now, store, out);
         } else {
             for (head, _) in all {
@@ -106,12 +106,12 @@ impl Pg {
 
     /// OSDs that may have unfound objects but can't be asked: members of past intervals that may have taken writes.
     pub(in crate::pg) fn unasked_sources(&self) -> Vec<OsdId> {
-        let Some(map) = &self.map else { return Vec::new() };
+        let Some(map) = self.maps.newest() else { return Vec::new() };
         let mut all = BTreeSet::new();
         let me = self.me();
         // A copy that failed counts as down.
-        let asks = |p: PeerId| p == me || map.osds.is_up(p.osd) && !self.peers.failed.contains(&p);
-        for past in self.info.past.iter().filter(|p| p.maybe_went_rw) {
+        let asks = |p: PeerId| p == me || map.osds.is_up(p.osd) && !self.peers.has_failed(p);
+        for past in self.journal.info().past.iter().filter(|p| p.maybe_went_rw) {
             for p in ShardSet::new(&past.acting, self.is_coded()).iter().filter(|p| !asks(*p)) {
                 let lost = map.osds.lost_at(p.osd);
                 if lost != Epoch(u32::MAX) && lost <= past.first {
@@ -131,7 +131,7 @@ impl Pg {
     /// OSDs that may have unfound objects, each with its state: probed or down.
     #[must_use]
     pub fn might_have_unfound(&self) -> Vec<(OsdId, &'static str)> {
-        let probed = self.peers.known.keys().map(|p| (p.osd, "already probed"));
+        let probed = self.peers.known().keys().map(|p| (p.osd, "already probed"));
         let mut all: BTreeMap<OsdId, &'static str> = probed.collect();
         all.extend(self.unasked_sources().into_iter().map(|o| (o, "osd is down")));
         all.into_iter().collect()
@@ -139,18 +139,18 @@ impl Pg {
 
     /// Copies that may have an older version of an object.
     fn holders(&self) -> BTreeSet<PeerId> {
-        let strays = self.peers.known.iter().filter(|(_, k)| k.is_some()).map(|(o, _)| *o);
-        strays.chain(self.peers.members.keys().copied()).filter(|o| *o != self.me()).collect()
+        let strays = self.peers.known().iter().filter(|(_, k)| k.is_some()).map(|(o, _)| *o);
+        strays.chain(self.peers.members().keys().copied()).filter(|o| *o != self.me()).collect()
     }
 
     /// Asks all holders for their versions of the next objects.
     fn next_round(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let holders = self.holders();
-        let l = &mut self.peers.lost;
+        let l = &mut self.recovery.lost;
         if !l.round.is_empty() || l.todo.is_empty() {
             return;
         }
-        let me = PeerId { osd: self.cfg.whoami, shard: self.cfg.spg.shard };
+        let me = PeerId { osd: self.env.whoami(), shard: self.env.spg().shard };
         while l.round.len() < ROUND
             && let Some(h) = l.todo.pop_first()
         {
@@ -167,20 +167,20 @@ impl Pg {
 
     /// Questions without an answer, to be repeated.
     pub(in crate::pg) fn unanswered_lost(&self) -> Vec<(PeerId, Body)> {
-        let l = &self.peers.lost;
+        let l = &self.recovery.lost;
         let ask = |o: &PeerId| (*o, Body::Have { heads: l.round.keys().cloned().collect() });
         l.waits.iter().filter(|o| **o != self.me()).map(ask).collect()
     }
 
     /// True if a question is unanswered.
     pub(in crate::pg) fn asks_for_lost(&self) -> bool {
-        !self.peers.lost.waits.is_empty()
+        !self.recovery.lost.waits.is_empty()
     }
 
     /// Stops waiting for copies on OSDs that are down in the new map.
     pub(in crate::pg) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(map) = &self.map else { return };
-        let l = &mut self.peers.lost;
+        let Some(map) = self.maps.newest() else { return };
+        let l = &mut self.recovery.lost;
         if l.waits.is_empty() {
             return;
         }
@@ -204,7 +204,7 @@ impl Pg {
                 Ok(v) => versions.push((h.clone(), v)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %h, errno, "can't read an unfound object to report its version; reported as absent");
+                    tracing::warn!(pg = %self.env.spg(), object = %h, errno, "can't read an unfound object to report its version; reported as absent");
                     versions.push((h.clone(), Eversion::default()));
                 }
             }
@@ -221,7 +221,7 @@ impl Pg {
     fn version_here(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Eversion> {
         let mut newest = Eversion::default();
         for oid in self.family(id, head, store)? {
-            if let Some(a) = store.attr(self.tag(id), self.cid, &oid, OI_ATTR)? {
+            if let Some(a) = store.attr(self.tag(id), self.env.cid(), &oid, OI_ATTR)? {
                 newest = newest.max(ObjectInfo::from_attr(&a).map(|i| i.version).unwrap_or_default());
             }
         }
@@ -237,13 +237,13 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let me = self.me();
-        let l = &mut self.peers.lost;
+        let l = &mut self.recovery.lost;
         if !l.waits.contains(&from) || versions.len() != l.round.len() {
             return;
         }
         l.waits.remove(&from);
         // A version that the log does not have belongs to a write that was undone; its client may repeat the write.
-        let log = &self.log;
+        let log = self.journal.log();
         let rank = |v: Eversion| (v > Eversion::default() && (v <= log.tail || log.has(v)), v);
         for (h, v) in versions {
             // Of equal versions the local one is preferred: it needs no transfer.
@@ -257,12 +257,12 @@ impl Pg {
     }
 
     fn round_done(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if !self.peers.lost.waits.is_empty() || self.peers.lost.round.is_empty() {
+        if !self.recovery.lost.waits.is_empty() || self.recovery.lost.round.is_empty() {
             return;
         }
-        for (head, (v, from)) in std::mem::take(&mut self.peers.lost.round) {
+        for (head, (v, from)) in std::mem::take(&mut self.recovery.lost.round) {
             let to = (v > Eversion::default()).then_some(from);
-            if self.peers.unfound.contains(&head) {
+            if self.recovery.unfound.contains(&head) {
                 self.start_work(Work::Lose(head, to), None, now, store, out);
             }
         }
@@ -292,8 +292,8 @@ impl Pg {
         keep: Option<PeerId>,
         store: &mut dyn ObjectStore,
     ) -> Step<bool> {
-        let hopeless = self.is_coded() && self.peers.damage.hopeless.contains(head);
-        if self.state != State::Active || !hopeless && !self.missing.contains_key(head) {
+        let hopeless = self.is_coded() && self.recovery.damage.hopeless.contains(head);
+        if *self.life.state() != State::Active || !hopeless && !self.recovery.missing.contains_key(head) {
             return Ok(false);
         }
         let prior = self.version_wanted(head);
@@ -304,18 +304,18 @@ impl Pg {
         if keep.is_none() {
             delta.num_objects = -1;
             for oid in self.family(id, head, store)? {
-                let snapset = match store.attr(tag, self.cid, &oid, SS_ATTR) {
+                let snapset = match store.attr(tag, self.env.cid(), &oid, SS_ATTR) {
                     Err(ReadError::Io { .. }) => None,
                     r => r?,
                 };
                 if let Some(ss) = snapset.and_then(|a| SnapSet::from_attr(&a).ok()).filter(|s| !s.clones.is_empty()) {
                     let keys = index_keys(head, &ss).collect();
-                    ops.push(Op::OmapRmKeys { cid: self.cid, oid: self.meta(), keys });
+                    ops.push(Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys });
                 }
-                ops.push(Op::Remove { cid: self.cid, oid });
+                ops.push(Op::Remove { cid: self.env.cid(), oid });
             }
         }
-        let (cid, oid) = (self.cid, self.meta_missing());
+        let (cid, oid) = (self.env.cid(), self.meta_missing());
         ops.push(match elsewhere {
             Some(_) => set_missing(cid, oid, [(head, &version)]),
             None => Op::OmapRmKeys { cid, oid, keys: vec![missing_key(head)] },
@@ -339,10 +339,10 @@ impl Pg {
         if self.is_coded() {
             self.send_deferred();
         }
-        let bare = match self.peers.members.is_empty() {
+        let bare = match self.peers.members().is_empty() {
             true => None,
             false => {
-                let (seq, stable) = (self.peers.seq + 1, self.stable_at_members());
+                let (seq, stable) = (self.peers.seq() + 1, self.stable_at_members());
                 encode_write(seq, seq, stable, None, &records, &[], PeerFeatures::NONE)
             }
         };
@@ -350,24 +350,24 @@ impl Pg {
         if let Some(bare) = bare {
             self.share_write(Some(head), Sent::Same(bare), None, &records, None);
         }
-        self.info.stats.add(&delta);
-        self.cache.remove(head);
-        for m in self.peers.members.values_mut() {
+        self.journal.info_mut().stats.add(&delta);
+        self.plans.cache_mut().remove(head);
+        for m in self.peers.members_mut().values_mut() {
             if m.backfill.as_ref().is_none_or(|b| head <= b.upto()) {
                 m.missing.insert(head.clone(), version);
             }
         }
-        self.peers.unfound.remove(head);
-        if hopeless && let Some(d) = self.peers.damage.used() {
+        self.recovery.unfound.remove(head);
+        if hopeless && let Some(d) = self.recovery.damage.used() {
             d.hopeless.remove(head);
         }
-        self.peers.pulls.remove(head);
+        self.recovery.pulls.remove(head);
         match elsewhere {
             Some(o) => {
-                self.missing.insert(head.clone(), version);
-                self.peers.lost.from.insert(head.clone(), o);
+                self.recovery.missing.insert(head.clone(), version);
+                self.recovery.lost.from.insert(head.clone(), o);
             }
-            None => self.on_durable(Action::Lost(self.generation, head.clone())),
+            None => self.on_durable(Action::Lost(self.life.generation(), head.clone())),
         }
         Ok(true)
     }
@@ -381,8 +381,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        self.missing.remove(head);
-        if generation == self.generation && self.is_primary() {
+        self.recovery.missing.remove(head);
+        if generation == self.life.generation() && self.is_primary() {
             self.pulled(head, now, store, out);
         }
     }

@@ -54,12 +54,12 @@ impl Part for Damage {
 impl Pg {
     /// True if an object that is unreadable here can be recovered from other copies.
     pub(in crate::pg) fn can_heal(&self, head: &HObject) -> bool {
-        self.state == State::Active && !self.peers.damage.hopeless.contains(head) && self.has_source(head)
+        *self.life.state() == State::Active && !self.recovery.damage.hopeless.contains(head) && self.has_source(head)
     }
 
     /// True if any member lacks the object.
     pub(in crate::pg) fn is_lacked(&self, head: &HObject) -> bool {
-        self.missing.contains_key(head) || self.peers.members.values().any(|m| m.missing.contains_key(head))
+        self.recovery.missing.contains_key(head) || self.peers.members().values().any(|m| m.missing.contains_key(head))
     }
 
     /// Handles a plan that met an unreadable object: the plan waits for its recovery.
@@ -79,16 +79,16 @@ impl Pg {
 
     /// Marks the object as missing on this copy.
     pub(in crate::pg) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.cache.remove(head);
-        if self.missing.contains_key(head) {
+        self.plans.cache_mut().remove(head);
+        if self.recovery.missing.contains_key(head) {
             return;
         }
-        tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here; recovering it from another copy");
+        tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; recovering it from another copy");
         // An upper bound of its version: a copy whose log reaches it has the object's current state.
-        let need = self.info.last_update;
-        self.missing.insert(head.clone(), need);
-        self.peers.damage.wanted.insert(head.clone(), self.submitted);
-        self.peers.clean = false;
+        let need = self.journal.info().last_update;
+        self.recovery.missing.insert(head.clone(), need);
+        self.recovery.damage.wanted.insert(head.clone(), self.journal.submitted());
+        self.peers.needs_recovery();
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
     }
 
@@ -101,7 +101,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let (cid, oid) = (self.cid, self.meta_missing());
+        let (cid, oid) = (self.env.cid(), self.meta_missing());
         let op = match &need {
             Some(v) => set_missing(cid, oid, [(head, v)]),
             None => Op::OmapRmKeys { cid, oid, keys: vec![missing_key(head)] },
@@ -114,8 +114,8 @@ impl Pg {
 
     /// True if other copies may be asked for the object now; see the module.
     pub(in crate::pg) fn may_pull(&self, head: &HObject) -> bool {
-        match self.peers.damage.wanted.get(head) {
-            Some(after) => self.durable >= *after && !self.locks.contains_key(head),
+        match self.recovery.damage.wanted.get(head) {
+            Some(after) => self.journal.durable() >= *after && !self.plans.is_locked(head),
             None => true,
         }
     }
@@ -123,25 +123,25 @@ impl Pg {
     /// Notes a write that was submitted although the object is unreadable here, or too large for a member. There it is
     /// tried again.
     pub(in crate::pg) fn wrote_damaged(&mut self, head: &HObject) {
-        if let Some(d) = self.peers.damage.used() {
+        if let Some(d) = self.recovery.damage.used() {
             d.too_large.retain(|(h, _)| h != head);
         }
-        if let Some(after) = self.peers.damage.wanted.get_mut(head) {
-            *after = self.submitted;
+        if let Some(after) = self.recovery.damage.wanted.get_mut(head) {
+            *after = self.journal.submitted();
         }
     }
 
     /// Gives up unreadable objects that no other copy has: waiting plans get the error.
     pub(in crate::pg) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let lost: Vec<HObject> =
-            self.peers.unfound.iter().filter(|h| self.peers.damage.wanted.contains_key(*h)).cloned().collect();
+            self.recovery.unfound.iter().filter(|h| self.recovery.damage.wanted.contains_key(*h)).cloned().collect();
         for head in lost {
-            tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable on all copies; operations on it fail");
-            self.peers.unfound.remove(&head);
-            self.peers.pulls.remove(&head);
-            self.peers.damage.wanted.remove(&head);
-            self.peers.damage.hopeless.insert(head.clone());
-            self.missing.remove(&head);
+            tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable on all copies; operations on it fail");
+            self.recovery.unfound.remove(&head);
+            self.recovery.pulls.remove(&head);
+            self.recovery.damage.wanted.remove(&head);
+            self.recovery.damage.hopeless.insert(head.clone());
+            self.recovery.missing.remove(&head);
             self.start_work(Work::Missing(head.clone(), None), None, now, store, out);
             self.recovered(&head, now, store, out);
         }
@@ -163,10 +163,10 @@ impl Pg {
         if self.is_coded() {
             return self.rebuild_failed(to, head);
         }
-        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
             b.put_back(head);
         }
-        if !self.peers.damage.hopeless.contains(head) {
+        if !self.recovery.damage.hopeless.contains(head) {
             self.lose(head, now, store, out);
         }
     }
@@ -177,43 +177,44 @@ impl Pg {
         let text = format!(
             "{} {head}: an attribute or omap value exceeds what the log of {} takes at once; that copy lacks the \
              object until the value is removed or the OSD has a larger device",
-            self.cfg.spg, to.osd
+            self.env.spg(),
+            to.osd
         );
         tracing::error!("{text}");
         out.push(Effect::Log(LogLevel::Error, text));
-        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
             b.put_back(head);
         }
-        self.peers.damage.too_large.insert((head.clone(), to));
+        self.recovery.damage.too_large.insert((head.clone(), to));
         // Those that wait for the recovery go on.
-        self.pushed.push(head.clone());
+        self.recovery.pushed.push(head.clone());
     }
 
     /// Handles a rebuild with too few readable shards: the object is unfound here, or given up for that shard in this
     /// interval.
     fn rebuild_failed(&mut self, to: PeerId, head: &HObject) {
-        tracing::error!(pg = %self.cfg.spg, object = %head, shard = %to, "too few shards of the object are readable to rebuild this one");
+        tracing::error!(pg = %self.env.spg(), object = %head, shard = %to, "too few shards of the object are readable to rebuild this one");
         if to == self.me() {
-            self.peers.pulls.remove(head);
+            self.recovery.pulls.remove(head);
             self.note_unfound(head.clone());
             return;
         }
-        if let Some(b) = self.peers.members.get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
             b.put_back(head);
         }
-        self.peers.damage.hopeless.insert(head.clone());
+        self.recovery.damage.hopeless.insert(head.clone());
     }
 
     /// Handles a member's report that it has log records of writes, but not the objects, since its stored data is
     /// unreadable.
     pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
-        let Some(m) = self.peers.members.get_mut(&from) else { return };
+        let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
         for (head, need) in objects {
-            tracing::warn!(pg = %self.cfg.spg, object = %head, %from, "object is unreadable on a member; it will be recovered there");
+            tracing::warn!(pg = %self.env.spg(), object = %head, %from, "object is unreadable on a member; it will be recovered there");
             m.missing.insert(head, need);
         }
-        self.peers.clean = false;
-        self.stamps.changed(now);
+        self.peers.needs_recovery();
+        self.report.stamps_mut().changed(now);
     }
 
     /// Handles an unreadable object that no client's operation met. The primary recovers it if another copy has it; a
@@ -228,12 +229,12 @@ impl Pg {
         if self.can_heal(head) {
             return self.lose(head, now, store, out);
         }
-        if self.state != State::ReplicaActive || self.missing.contains_key(head) {
+        if *self.life.state() != State::ReplicaActive || self.recovery.missing.contains_key(head) {
             return;
         }
-        tracing::error!(pg = %self.cfg.spg, object = %head, "object is unreadable here; asking the primary for it");
-        let need = self.info.last_update;
-        self.missing.insert(head.clone(), need);
+        tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; asking the primary for it");
+        let need = self.journal.info().last_update;
+        self.recovery.missing.insert(head.clone(), need);
         self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
         let to = self.primary();
         self.tell_surely(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
@@ -252,7 +253,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
         let mut lost: BTreeMap<HObject, Eversion> = BTreeMap::new();
-        let shard = self.cfg.spg.shard;
+        let shard = self.env.spg().shard;
         for e in entries.iter().filter(|e| e.spares(shard).is_none()) {
             lost.insert(e.soid.head(), e.version);
         }
@@ -265,20 +266,20 @@ impl Pg {
                 (None, None) => {}
             }
         }
-        let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
-        ops.extend(spared.ops(self.cid));
+        let mut ops = vec![set_missing(self.env.cid(), self.meta_missing(), &lost)];
+        ops.extend(spared.ops(self.env.cid()));
         match self.submit_with_log(tag, &mut ops, entries, records, trim, store) {
             // If not even attributes can be set, the spared objects count as missing, too.
             Err(Stop::Errno(EIO)) if entries.iter().any(|e| e.spares(shard).is_some()) => {
                 lost.extend(entries.iter().map(|e| (e.soid.head(), e.version)));
-                let mut ops = vec![set_missing(self.cid, self.meta_missing(), &lost)];
+                let mut ops = vec![set_missing(self.env.cid(), self.meta_missing(), &lost)];
                 self.submit_with_log(tag, &mut ops, entries, records, trim, store)?;
             }
             r => r?,
         }
         for (head, need) in &lost {
-            tracing::error!(pg = %self.cfg.spg, object = %head, why = base::errno::name(why), "a write can't be applied here; asking the primary for the object");
-            self.missing.insert(head.clone(), *need);
+            tracing::error!(pg = %self.env.spg(), object = %head, why = base::errno::name(why), "a write can't be applied here; asking the primary for the object");
+            self.recovery.missing.insert(head.clone(), *need);
         }
         let to = self.primary();
         self.tell_surely(to, &Body::Lacks { objects: lost.into_iter().collect() });
@@ -287,7 +288,7 @@ impl Pg {
 
     /// Notes that a member lacks an object that it was thought to have; recovery pushes it.
     pub(in crate::pg) fn member_lacks(&mut self, from: PeerId, head: &HObject, need: Eversion) {
-        if let Some(m) = self.peers.members.get_mut(&from)
+        if let Some(m) = self.peers.members_mut().get_mut(&from)
             && m.backfill.is_none()
         {
             m.missing.insert(head.clone(), need);

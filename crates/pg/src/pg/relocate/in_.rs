@@ -15,15 +15,13 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::Stop;
 use crate::moving::{Handover, Late, Move};
-use crate::pg::kept;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
+use crate::pg::mail::kept;
 use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::session::{Member, Peers};
 use crate::pg::relocate::out::late;
 use crate::pg::report::Stage;
-use crate::pg::seldom::Seldom;
 use crate::pg::{Pg, PgConfig, State};
-use base::{Epoch, Now};
+use base::Now;
 use std::collections::VecDeque;
 use store::{Cid, ObjectStore, Op};
 
@@ -54,8 +52,9 @@ impl Pg {
     #[must_use]
     pub fn arrive(cfg: PgConfig, cid: Cid, bits: u32) -> Self {
         let mut pg = Self::blank(cfg, State::Arriving);
-        (pg.cid, pg.bits, pg.bits_coming) = (cid, bits, bits);
-        pg.arrive = Some(Box::new(Arrive {
+        pg.env.set_cid(cid);
+        pg.resize.set_bits(bits);
+        pg.relocate.arrive = Some(Box::new(Arrive {
             loads: VecDeque::new(),
             busy: true,
             made: false,
@@ -73,14 +72,14 @@ impl Pg {
     /// Name of the PG's collection.
     #[must_use]
     pub fn cid(&self) -> Cid {
-        self.cid
+        self.env.cid()
     }
 
     /// Holds an input until the PG is served here. Returns the event if it must be handled now.
     pub(in crate::pg) fn hold_for_arrival(&mut self, event: Event) -> Option<Event> {
-        let Some(a) = &mut self.arrive else { return Some(event) };
+        let Some(a) = &mut self.relocate.arrive else { return Some(event) };
         match event {
-            Event::Map(map) => self.early_maps.push(map),
+            Event::Map(map) => self.maps.keep_all(map),
             Event::Leases | Event::Fetched(..) => {}
             event => match late(event) {
                 Ok(l) => {
@@ -101,7 +100,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let Some(a) = &mut self.arrive else { return };
+        let Some(a) = &mut self.relocate.arrive else { return };
         match m {
             Move::Settle { .. } => self.start_work(Work::Settle, None, now, store, out),
             Move::Load { n, ops } => a.loads.push_back((n, ops)),
@@ -119,24 +118,24 @@ impl Pg {
     }
 
     fn leave_unarrived(&mut self, out: &mut Vec<Effect>) {
-        let made = self.arrive.take().is_some_and(|a| a.made);
-        self.state = State::Deleted;
-        self.early_maps.clear();
+        let made = self.relocate.arrive.take().is_some_and(|a| a.made);
+        self.life.enter(State::Deleted);
+        self.maps.take_kept();
         self.drop_operations(false, out);
-        self.outbox.push(Effect::Move(Box::new(Move::Left { made })));
+        self.mail.post(Effect::Move(Box::new(Move::Left { made })));
     }
 
     /// Takes the next step of the move.
     pub(in crate::pg) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         loop {
-            let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+            let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
             if !a.busy && !a.loads.is_empty() {
                 a.busy = true;
                 self.start_work(Work::LoadMove, None, now, store, out);
                 self.run_plans(now, store, out);
                 continue;
             }
-            let rests = !a.busy && a.loads.is_empty() && self.commits.is_empty();
+            let rests = !a.busy && a.loads.is_empty() && self.journal.is_settled();
             if a.handover.is_some() && rests && !a.ready_told {
                 a.ready_told = true;
                 out.push(Effect::Move(Box::new(Move::Ready)));
@@ -150,7 +149,7 @@ impl Pg {
 
     /// Creates the collection.
     pub(in crate::pg) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let ops = vec![Op::MakeCollection { cid: self.cid, bits: self.bits }];
+        let ops = vec![Op::MakeCollection { cid: self.env.cid(), bits: self.resize.bits() }];
         self.take_in(id, ops, Action::Loaded(0), store, out)
     }
 
@@ -161,10 +160,12 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Some((n, ops)) = self.arrive.as_mut().and_then(|a| a.loads.pop_front()) else { return Verdict::Done };
-        let mine = ops.iter().filter_map(|o| in_collection(o, self.cid)).collect();
+        let Some((n, ops)) = self.relocate.arrive.as_mut().and_then(|a| a.loads.pop_front()) else {
+            return Verdict::Done;
+        };
+        let mine = ops.iter().filter_map(|o| in_collection(o, self.env.cid())).collect();
         let v = self.take_in(id, mine, Action::Loaded(n), store, out);
-        if let (Verdict::Park(_), Some(a)) = (&v, &mut self.arrive) {
+        if let (Verdict::Park(_), Some(a)) = (&v, &mut self.relocate.arrive) {
             a.loads.push_front((n, ops));
         }
         v
@@ -181,15 +182,15 @@ impl Pg {
         match self.commit_alone(self.tag(id), ops, store) {
             Ok(()) => {
                 self.on_durable(then);
-                if let Some(a) = &mut self.arrive {
+                if let Some(a) = &mut self.relocate.arrive {
                     (a.busy, a.made) = (false, true);
                 }
                 Verdict::Submitted
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::warn!(pg = %self.cfg.spg, errno, "the target of a move can't store the PG; the move is refused");
-                self.outbox.push(Effect::Move(Box::new(Move::Refuse)));
+                tracing::warn!(pg = %self.env.spg(), errno, "the target of a move can't store the PG; the move is refused");
+                self.mail.post(Effect::Move(Box::new(Move::Refuse)));
                 self.leave_unarrived(out);
                 Verdict::Done
             }
@@ -198,20 +199,19 @@ impl Pg {
 
     /// Handles the durability of changes up to `n`.
     pub(in crate::pg) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+        let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
         if a.handover.is_none() {
             // The source continues with a map that is among those kept from here on.
-            let old = self.early_maps.len().saturating_sub(1);
-            self.early_maps.drain(..old);
+            self.maps.keep_last();
         }
-        let epoch = self.early_maps.last().map_or(Epoch(0), |m| m.epoch);
+        let epoch = self.maps.last_kept();
         out.push(Effect::Move(Box::new(Move::Loaded { n, epoch })));
         self.pump_arrival(now, store, out);
     }
 
     /// Stores the info, so that the collection counts.
     pub(in crate::pg) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        let Some(info) = self.arrive.as_ref().and_then(|a| a.handover.as_ref()).map(|l| l.info.clone()) else {
+        let Some(info) = self.relocate.arrive.as_ref().and_then(|a| a.handover.as_ref()).map(|l| l.info.clone()) else {
             return Verdict::Done;
         };
         match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
@@ -226,7 +226,7 @@ impl Pg {
 
     /// Handles the durability of the info.
     pub(in crate::pg) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(a) = self.arrive.as_mut().filter(|_| !self.stopping) else { return };
+        let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
         a.written = true;
         out.push(Effect::Move(Box::new(Move::Arrived)));
         self.pump_arrival(now, store, out);
@@ -234,46 +234,38 @@ impl Pg {
 
     /// Takes over the source's state and starts serving.
     fn live(&mut self, out: &mut Vec<Effect>) {
-        let Some(a) = self.arrive.take() else { return };
+        let Some(a) = self.relocate.arrive.take() else { return };
         let Arrive { handover: Some(l), late, own_late, .. } = *a else { return };
         let Handover { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
             *l;
-        let mut maps = std::mem::take(&mut self.early_maps);
+        let mut maps = self.maps.take_kept();
         let at = maps.iter().position(|m| m.epoch >= epoch).unwrap_or(maps.len());
         maps.drain(..at);
         let mut maps = maps.into_iter();
-        self.map = maps.next();
-        if self.map.as_ref().is_none_or(|m| m.epoch != epoch) {
-            tracing::error!(pg = %self.cfg.spg, %epoch, "the map that the source of a move processed last is missing");
+        if let Some(m) = maps.next() {
+            self.maps.follow(m);
+        }
+        if self.maps.newest().is_none_or(|m| m.epoch != epoch) {
+            tracing::error!(pg = %self.env.spg(), %epoch, "the map that the source of a move processed last is missing");
             return self.fail(base::errno::EIO, out);
         }
-        (self.info, self.log, self.granted, self.watches) = (info, log, granted, watches);
-        (self.counters, self.reported_seq) = (counters, reported_seq);
-        (self.created_told, self.forced) = (created_told, forced);
-        self.info_dirty = true;
-        (self.stamps, self.others) = (m.stamps, m.others);
-        let member = |acked, frame| Member { activated: true, acked, frame, ..Member::default() };
-        self.peers = Peers {
-            self_activated: m.leads,
-            members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
-            seq: m.seq,
-            told_stable: m.told_stable,
-            clean: m.leads,
-            member: !m.leads,
-            next_write: m.next_write,
-            durable_write: m.durable_write,
-            serves: m.serves,
-            unstable: m.unstable,
-            incoming: Seldom::of(m.incoming),
-            ..Peers::default()
-        };
-        self.state = if m.leads { State::Active } else { State::ReplicaActive };
-        tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "the PG is on this reactor now");
+        self.journal.restore(info, log);
+        self.watches = watches;
+        self.life.set_creation_told(created_told);
+        self.recovery.set_forced(forced);
+        self.journal.info_changed();
+        self.report.restore(counters, m.stamps.clone(), reported_seq);
+        self.maps.set_others(m.others.clone());
+        self.forget_copies();
+        let leads = m.leads;
+        self.peers.take_over(m, granted);
+        self.life.enter(if leads { State::Active } else { State::ReplicaActive });
+        tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "the PG is on this reactor now");
         self.refresh_trim();
         out.push(Effect::Members);
         out.push(Effect::Move(Box::new(Move::Here)));
-        self.replay.0.extend(maps);
-        self.replay.1.extend(late.into_iter().flatten().chain(own_late));
+        self.relocate.replay.0.extend(maps);
+        self.relocate.replay.1.extend(late.into_iter().flatten().chain(own_late));
     }
 }
 

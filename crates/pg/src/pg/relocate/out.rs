@@ -20,7 +20,7 @@ use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE
 use crate::map::MapView;
 use crate::moving::{Handover, Late, Move, second_name};
 use crate::pace::Class;
-use crate::pg::kept;
+use crate::pg::mail::kept;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::recovery::incoming::Incoming;
 use crate::pg::report::{Stage, Stamps};
@@ -275,62 +275,53 @@ impl Pg {
     /// True if the PG may move: it is complete and unchanged for a while, and the device has room for it twice.
     #[must_use]
     pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
-        let rests = self.stamps.since_change(now) >= MOVE_SETTLED;
+        let rests = self.report.stamps().since_change(now) >= MOVE_SETTLED;
         rests
             && self.is_whole()
             && !self.has_long_calls()
-            && self.depart.is_none()
-            && !self.stopping
+            && self.relocate.depart.is_none()
+            && !self.life.is_stopping()
             && !self.has_no_space_to_move(store)
     }
 
     /// True while the PG moves to another reactor.
     #[must_use]
     pub fn is_moving(&self) -> bool {
-        self.depart.is_some()
+        self.relocate.depart.is_some()
     }
 
     /// True while the PG holds operations for a move, so that it starts no internal work.
     pub(in crate::pg) fn holds_still(&self) -> bool {
-        self.depart.as_ref().is_some_and(|d| matches!(d.at, At::Hold(_) | At::Frozen))
+        self.relocate.depart.as_ref().is_some_and(|d| matches!(d.at, At::Hold(_) | At::Frozen))
     }
 
     fn is_whole(&self) -> bool {
-        let complete = self.missing.is_empty() && self.info.is_complete();
-        match self.state {
-            State::Active => complete && self.peers.clean,
-            State::ReplicaActive => complete && self.peers.member,
+        let complete = self.recovery.missing().is_empty() && self.journal.info().is_complete();
+        match self.life.state() {
+            State::Active => complete && self.peers.is_clean(),
+            State::ReplicaActive => complete && self.peers.is_member(),
             _ => false,
         }
     }
 
     fn is_quiet(&self) -> bool {
-        let p = &self.peers;
         self.is_whole()
-            && self.commits.is_empty()
+            && self.journal.is_settled()
             && self.plans.is_empty()
-            && self.runnable.is_empty()
-            && self.pushed.is_empty()
-            && p.unacked.is_empty()
-            && p.pulls.is_empty()
-            && p.pushes.is_empty()
-            && p.waiting.is_empty()
-            && p.apply.is_empty()
-            && !p.pieces.awaits()
-            && !p.applying
-            && p.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
+            && !self.plans.has_ready()
+            && self.recovery.is_quiet()
+            && self.peers.is_quiet()
             && !self.is_scrubbing()
-            && !p.scrub.is_busy()
+            && !self.scrub.is_busy()
             && !self.is_trimming()
             && !self.watches.notifies()
-            && self.backoffs.is_empty()
-            && p.reservation.is_idle()
+            && !self.mail.has_backoffs()
     }
 
     /// Holds an input if the move requires it. Returns the event if it must be handled now.
     pub(in crate::pg) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
         let leads = self.is_primary();
-        let Some(d) = &mut self.depart else { return Some(event) };
+        let Some(d) = &mut self.relocate.depart else { return Some(event) };
         let late = match (d.at, event) {
             (At::Hold(_), Event::Op(r)) => Late::Op(r),
             // A primary needs its members' messages to finish its operations; a member needs nothing from its
@@ -361,13 +352,13 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         match m {
-            Move::Begin if self.depart.is_none() && self.is_whole() && !self.stopping => {
-                self.depart = Some(Box::new(Depart::new()));
+            Move::Begin if self.relocate.depart.is_none() && self.is_whole() && !self.life.is_stopping() => {
+                self.relocate.depart = Some(Box::new(Depart::new()));
                 self.start_work(Work::Depart, None, now, store, out);
             }
             Move::Begin => out.push(Effect::Move(Box::new(Move::Stays))),
             Move::Loaded { n, epoch } => {
-                let Some(d) = &mut self.depart else { return };
+                let Some(d) = &mut self.relocate.depart else { return };
                 d.has_maps = epoch;
                 while d.flight.front().is_some_and(|(m, _)| *m <= n) {
                     d.flying -= d.flight.pop_front().map_or(0, |(_, bytes)| bytes);
@@ -376,11 +367,11 @@ impl Pg {
             Move::Refuse => self.stay("the target refused"),
             Move::Decided(false) => self.stay("pg_num of the pool changed"),
             Move::Flushed => {
-                let kept = self.depart.take().map(|d| d.late).unwrap_or_default();
+                let kept = self.relocate.depart.take().map(|d| d.late).unwrap_or_default();
                 // Operations that were held before the move come first.
-                let late = self.held.take().into_iter().map(Late::Op).chain(kept).collect();
+                let late = self.mail.held_mut().take().into_iter().map(Late::Op).chain(kept).collect();
                 out.push(Effect::Move(Box::new(Move::Late(late))));
-                self.state = State::Deleted;
+                self.life.enter(State::Deleted);
                 out.push(Effect::Move(Box::new(Move::Left { made: true })));
             }
             _ => {}
@@ -389,22 +380,22 @@ impl Pg {
 
     /// Cancels the move.
     pub(in crate::pg) fn stay(&mut self, why: &str) {
-        let Some(d) = self.depart.take() else { return };
-        tracing::info!(pg = %self.cfg.spg, why, "move to another reactor cancelled");
+        let Some(d) = self.relocate.depart.take() else { return };
+        tracing::info!(pg = %self.env.spg(), why, "move to another reactor cancelled");
         // A target that refused ignores this.
-        self.outbox.push(Effect::Move(Box::new(Move::CallOff)));
-        self.outbox.push(Effect::Move(Box::new(Move::Stays)));
+        self.mail.post(Effect::Move(Box::new(Move::CallOff)));
+        self.mail.post(Effect::Move(Box::new(Move::Stays)));
         let Depart { late, maps, .. } = *d;
-        self.replay.0.extend(maps);
-        self.replay.1.extend(late);
+        self.relocate.replay.0.extend(maps);
+        self.relocate.replay.1.extend(late);
     }
 
     /// Handles the held inputs of a cancelled or finished move.
     pub(in crate::pg) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.replay.0.is_empty() && self.replay.1.is_empty() {
+        if self.relocate.replay.0.is_empty() && self.relocate.replay.1.is_empty() {
             return;
         }
-        let (maps, late) = std::mem::take(&mut self.replay);
+        let (maps, late) = std::mem::take(&mut self.relocate.replay);
         for m in maps {
             self.handle(Event::Map(m), now, store, out);
         }
@@ -415,7 +406,7 @@ impl Pg {
 
     /// Time of the next step of the move, if it depends on time.
     pub(in crate::pg) fn move_deadline(&self) -> Option<Mono> {
-        let d = self.depart.as_ref()?;
+        let d = self.relocate.depart.as_ref()?;
         match d.at {
             At::Hold(until) => Some(until),
             At::Copy if d.all_sent() => Some(d.not_before),
@@ -427,11 +418,11 @@ impl Pg {
     pub(in crate::pg) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
         match self.begin_move(id, store) {
             Ok(ops) => {
-                let Some(d) = &mut self.depart else { return Verdict::Done };
-                tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "moving to another reactor");
+                let Some(d) = &mut self.relocate.depart else { return Verdict::Done };
+                tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "moving to another reactor");
                 (d.at, d.ships) = (At::Copy, true);
                 d.flight.push_back((0, 0));
-                let settle = Move::Settle { cid: second_name(self.cid), bits: self.bits };
+                let settle = Move::Settle { cid: second_name(self.env.cid()), bits: self.resize.bits() };
                 out.push(Effect::Move(Box::new(settle)));
                 let mut part = Vec::new();
                 let mut bytes = 0;
@@ -448,7 +439,7 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::warn!(pg = %self.cfg.spg, errno, "can't read log or snapshot index for a move");
+                tracing::warn!(pg = %self.env.spg(), errno, "can't read log or snapshot index for a move");
                 self.stay("log or snapshot index is unreadable");
                 Verdict::Done
             }
@@ -456,7 +447,7 @@ impl Pg {
     }
 
     fn begin_move(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
-        let (tag, cid) = (self.tag(id), self.cid);
+        let (tag, cid) = (self.tag(id), self.env.cid());
         let records = store.log_entries(tag, cid, Eversion::default())?;
         let mut ops = vec![Op::Touch { cid, oid: self.meta() }];
         let index = self.read_omap(id, store)?;
@@ -468,7 +459,7 @@ impl Pg {
     }
 
     fn send_load(&mut self, ops: Vec<Op>, out: &mut Vec<Effect>) {
-        let Some(d) = self.depart.as_mut().filter(|_| !ops.is_empty()) else { return };
+        let Some(d) = self.relocate.depart.as_mut().filter(|_| !ops.is_empty()) else { return };
         d.sent += 1;
         let bytes = weight(&ops);
         d.flight.push_back((d.sent, bytes));
@@ -478,11 +469,11 @@ impl Pg {
 
     /// The operations of a transaction, about to be submitted, that the target must apply as well.
     pub(in crate::pg) fn pick_for_move(&mut self, ops: &[Op]) -> Vec<Op> {
-        if self.depart.is_none() {
+        if self.relocate.depart.is_none() {
             return Vec::new();
         }
         let own = [&self.meta(), &self.meta_missing()];
-        match &mut self.depart {
+        match &mut self.relocate.depart {
             Some(d) if d.ships => d.pick(ops, own),
             _ => Vec::new(),
         }
@@ -492,15 +483,15 @@ impl Pg {
     pub(in crate::pg) fn ship(&mut self, ops: Vec<Op>) {
         let mut out = Vec::new();
         self.send_load(ops, &mut out);
-        self.outbox.append(&mut out);
-        if self.depart.as_ref().is_some_and(|d| d.flying > MOVE_BEHIND_MAX) {
+        self.mail.post_all(&mut out);
+        if self.relocate.depart.as_ref().is_some_and(|d| d.flying > MOVE_BEHIND_MAX) {
             self.stay("the target is too far behind");
         }
     }
 
     /// Takes the next step of the move.
     pub(in crate::pg) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.depart.is_none() {
+        if self.relocate.depart.is_none() {
             return;
         }
         if !self.is_whole() && !self.is_frozen() {
@@ -508,12 +499,12 @@ impl Pg {
         }
         loop {
             let (whole, quiet, epoch) = (self.is_whole(), self.is_quiet(), self.epoch());
-            let Some(d) = &mut self.depart else { return };
+            let Some(d) = &mut self.relocate.depart else { return };
             match d.at {
                 At::Copy | At::Hold(_) if !whole => return,
                 At::Copy | At::Hold(_) if !d.all_sent() => {
                     let pays = matches!(d.at, At::Hold(_));
-                    let may = pays || self.pacer.take(Class::BestEffort, d.part, self.cfg.index, now.mono);
+                    let may = pays || self.env.pacer().take(Class::BestEffort, d.part, self.env.index(), now.mono);
                     if d.busy || d.flying > MOVE_AHEAD || !may {
                         return;
                     }
@@ -537,7 +528,7 @@ impl Pg {
                     // The pauses grow, so that a busy PG is not held all the time.
                     d.not_before = now.mono + MOVE_HOLD * (1 << d.holds.min(6));
                     let late = std::mem::take(&mut d.late);
-                    self.replay.1.extend(late);
+                    self.relocate.replay.1.extend(late);
                     return;
                 }
                 _ => return,
@@ -546,35 +537,23 @@ impl Pg {
     }
 
     pub(in crate::pg) fn is_frozen(&self) -> bool {
-        self.depart.as_ref().is_some_and(|d| d.at == At::Frozen)
+        self.relocate.depart.as_ref().is_some_and(|d| d.at == At::Frozen)
     }
 
     fn handover(&self) -> Handover {
-        let p = &self.peers;
+        let (leads, bits) = (*self.life.state() == State::Active, self.resize.bits());
+        let (others, stamps) = (self.maps.others().to_vec(), self.report.stamps().clone());
         Handover {
             epoch: self.epoch(),
-            info: self.info.clone(),
-            log: self.log.clone(),
-            granted: self.granted.clone(),
+            info: self.journal.info().clone(),
+            log: self.journal.log().clone(),
+            granted: self.peers.granted().clone(),
             watches: self.watches.clone(),
-            interval: MemberState {
-                leads: self.state == State::Active,
-                bits: self.bits,
-                others: self.others.clone(),
-                members: p.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
-                seq: p.seq,
-                told_stable: p.told_stable,
-                next_write: p.next_write,
-                durable_write: p.durable_write,
-                serves: p.serves,
-                unstable: p.unstable.clone(),
-                incoming: Incoming::clone(&p.incoming),
-                stamps: self.stamps.clone(),
-            },
-            counters: self.counters,
-            reported_seq: self.reported_seq,
-            created_told: self.created_told,
-            forced: self.forced,
+            interval: self.peers.hand_over(leads, bits, others, stamps),
+            counters: *self.report.counters(),
+            reported_seq: self.report.seq(),
+            created_told: self.life.is_creation_told(),
+            forced: self.recovery.forced(),
         }
     }
 
@@ -586,11 +565,11 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let Some(mut d) = self.depart.take() else { return Verdict::Done };
+        let Some(mut d) = self.relocate.depart.take() else { return Verdict::Done };
         let step = self.next_part_for_move(id, &mut d, store);
         let wait = matches!(step, Err(NoPart { stop: Stop::Wait, .. }));
         d.busy = wait;
-        self.depart = Some(d);
+        self.relocate.depart = Some(d);
         match step {
             Ok(ops) => {
                 self.send_load(ops, out);
@@ -598,7 +577,7 @@ impl Pg {
             }
             Err(NoPart { stop: Stop::Wait, .. }) => Verdict::Park(Stage::Reading),
             Err(NoPart { stop: Stop::Errno(errno), of }) => {
-                tracing::warn!(pg = %self.cfg.spg, object = ?of, errno, "can't read an object for a move");
+                tracing::warn!(pg = %self.env.spg(), object = ?of, errno, "can't read an object for a move");
                 self.stay("an object is unreadable");
                 // The PG can move once the object is recovered.
                 if let Some(oid) = of.filter(|_| errno == EIO) {
@@ -611,7 +590,7 @@ impl Pg {
 
     /// Reads the next part. `d` changes only if there is one.
     fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Result<Vec<Op>, NoPart> {
-        let (tag, cid) = (self.tag(id), self.cid);
+        let (tag, cid) = (self.tag(id), self.env.cid());
         if d.current.is_none() && d.listed.is_empty() && (!d.begun || d.next.is_some()) {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
             let from = d.next.clone().unwrap_or(first);

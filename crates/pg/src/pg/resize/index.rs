@@ -13,7 +13,7 @@
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, index_clone};
 use crate::object::own_objects;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Work;
 use crate::pg::{Pg, State};
 use base::errno::EIO;
@@ -37,9 +37,9 @@ impl Pg {
         seeds: &[u32],
         store: &mut dyn ObjectStore,
     ) -> Step<Option<Keys>> {
-        let (tag, cid, spg) = (self.tag(id), self.cid, self.cfg.spg);
+        let (tag, cid, spg) = (self.tag(id), self.env.cid(), self.env.spg());
         loop {
-            let from = self.index_from.clone();
+            let from = self.resize.index_from.clone();
             let page = store.omap_range(tag, cid, &self.meta(), &from, !from.is_empty(), INDEX_PAGE, INDEX_PAGE_BYTES);
             let page = match page {
                 Err(store::ReadError::NoObject) => return Ok(Some(Vec::new())),
@@ -69,14 +69,14 @@ impl Pg {
                     ops.push(Op::OmapSet { cid, oid, entries });
                 }
                 self.commit_entries(tag, ops, &mut [], store)?;
-                self.index_from = last;
+                self.resize.index_from = last;
                 self.on_durable(Action::IndexMoved(None));
                 return Ok(None);
             }
             if !page.more {
                 return Ok(Some(Vec::new()));
             }
-            self.index_from = last;
+            self.resize.index_from = last;
             // Pinned data can be released.
             store.release(tag);
         }
@@ -90,13 +90,13 @@ impl Pg {
     /// Reports that the rest of the index can't be read. The only copy splits without it, rather than fail with all
     /// its objects.
     fn lose_index(&mut self) {
-        let (spg, me) = (self.cfg.spg, self.cfg.whoami);
+        let (spg, me) = (self.env.spg(), self.env.whoami());
         let text = format!(
             "{spg}: the snapshot index on {me} is unreadable: the PG splits without it, and clones of snapshots that \
              are removed later stay"
         );
         tracing::error!("{text}");
-        self.outbox.push(Effect::Log(LogLevel::Error, text));
+        self.mail.post(Effect::Log(LogLevel::Error, text));
     }
 
     /// As merge target: takes over a page of the source's index, if it has more than one. False if it has at most one
@@ -108,7 +108,7 @@ impl Pg {
             return Ok(false);
         }
         let entries = state.index.get(left..).unwrap_or_default().to_vec();
-        let op = Op::OmapSet { cid: self.cid, oid: self.meta(), entries };
+        let op = Op::OmapSet { cid: self.env.cid(), oid: self.meta(), entries };
         self.commit_entries(self.tag(id), vec![op], &mut [], store)?;
         self.source_index_taken(source, left);
         self.on_durable(Action::IndexMoved(Some(from)));
@@ -123,8 +123,8 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        match (&self.state, from) {
-            _ if self.stopping => {}
+        match (self.life.state(), from) {
+            _ if self.life.is_stopping() => {}
             (State::Splitting, None) => self.start_work(Work::Split, None, now, store, out),
             (State::Merging, Some(from)) => self.start_work(Work::MergeFrom(Some(from)), None, now, store, out),
             _ => {}

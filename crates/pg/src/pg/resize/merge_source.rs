@@ -73,23 +73,23 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, "merging into another PG");
+        tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, "merging into another PG");
         self.close_collection(State::Leaving, false, now, out);
         // Clients with older maps send to the target when they see this map. Operations under newer maps are held by
         // the host.
-        for req in self.held.take() {
+        for req in self.mail.held_mut().take() {
             self.drop_of(req.session, req.msg.tid, out);
         }
         self.drop_actions(out);
-        self.map = Some(map);
-        self.leaver = Some(Box::new(self.reserver.leave(self.cfg.spg)));
+        self.maps.follow(map);
+        self.resize.leaver = Some(Box::new(self.env.reserver().leave(self.env.spg())));
         self.start_work(Work::Leave, None, now, store, out);
     }
 
     /// The target of the merge.
     fn target(&self) -> Option<SpgId> {
-        let pg = self.map.as_ref()?.merged_into(self.cfg.spg.pg)?;
-        Some(SpgId { pg, ..self.cfg.spg })
+        let pg = self.maps.newest()?.merged_into(self.env.spg().pg)?;
+        Some(SpgId { pg, ..self.env.spg() })
     }
 
     pub(in crate::pg) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
@@ -114,37 +114,40 @@ impl Pg {
         if !self.is_coded() {
             return Ok(false);
         }
-        let cid = self.cid;
+        let cid = self.env.cid();
         let to = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
         let mut ops = self.forget_aside();
         ops.push(Op::DropKept { cid, to });
         self.commit_alone(self.tag(id), ops, store)?;
-        self.shard.kept = Kept::default();
+        *self.ec.kept_mut() = Kept::default();
         Ok(true)
     }
 
     fn source_state(&self, id: u64, store: &mut dyn ObjectStore) -> Step<SourceState> {
-        let map = self.map.as_ref();
+        let map = self.maps.newest();
         let meta = map.and_then(|m| m.pool.as_ref()).map(|p| p.last_merge);
-        let as_known =
-            meta.is_some_and(|m| m.source == self.cfg.spg.pg.seed && m.source_version == self.info.last_update);
-        let good = as_known && self.info.is_complete() && self.missing.is_empty() && self.info.served;
+        let as_known = meta
+            .is_some_and(|m| m.source == self.env.spg().pg.seed && m.source_version == self.journal.info().last_update);
+        let good = as_known
+            && self.journal.info().is_complete()
+            && self.recovery.missing().is_empty()
+            && self.journal.info().served;
         let (mut records, mut index) = (Vec::new(), Vec::new());
         if good {
             records = self.own_records(id, store)?;
             index = self.read_omap(id, store)?;
         } else {
-            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, ?meta, "this copy differs from the version agreed for the merge; its content is not used");
+            tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, ?meta, "this copy differs from the version agreed for the merge; its content is not used");
         }
         let epoch = map.map(|m| m.epoch).unwrap_or_default();
         Ok(SourceState {
             epoch,
-            cid: self.cid,
+            cid: self.env.cid(),
             good,
-            info: self.info.clone(),
+            info: self.journal.info().clone(),
             records,
             index,
-            granted: self.granted.clone(),
+            granted: self.peers.granted().clone(),
         })
     }
 
@@ -159,19 +162,17 @@ impl Pg {
         match kin {
             // The state was sent, or will be.
             Kin::Await(_) => {}
-            Kin::Next(_) if self.sending.as_ref().is_none_or(|c| !c.asked) => {
-                self.sending.get_or_insert_default().asked = true;
+            Kin::Next(_) if self.resize.sending.as_ref().is_none_or(|c| !c.asked) => {
+                self.resize.sending.get_or_insert_default().asked = true;
                 self.start_work(Work::SendObjects, None, now, store, out);
             }
             Kin::Merged { taken: true, .. } => {
-                self.state = State::Deleted;
-                for p in std::mem::take(&mut self.plans).into_keys() {
-                    self.abandoned.push(p);
-                }
+                self.life.enter(State::Deleted);
+                self.plans.abandon_all();
                 out.push(Effect::Deleted);
             }
             Kin::Merged { taken: false, .. } => self.start_delete(now, store, out),
-            _ => tracing::debug!(pg = %self.cfg.spg, ?kin, "message of a merge ignored"),
+            _ => tracing::debug!(pg = %self.env.spg(), ?kin, "message of a merge ignored"),
         }
     }
 
@@ -182,21 +183,21 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        let mut c = self.sending.take().unwrap_or_default();
+        let mut c = self.resize.sending.take().unwrap_or_default();
         let step = self.next_objects(plan.id, &mut c, store);
         match step {
             Ok((ops, damaged, last)) => {
                 c.asked = false;
-                self.sending = Some(c);
+                self.resize.sending = Some(c);
                 for object in &damaged {
-                    tracing::error!(pg = %self.cfg.spg, %object, "object is unreadable here; the merge target must recover it");
+                    tracing::error!(pg = %self.env.spg(), %object, "object is unreadable here; the merge target must recover it");
                 }
                 out.push(Effect::Kin { to, kin: Kin::Objects { ops, damaged, last } });
                 Verdict::Done
             }
             // The part is read again from its start.
             Err(stop) => {
-                self.sending = Some(c);
+                self.resize.sending = Some(c);
                 match stop {
                     Stop::Wait => Verdict::Park(Stage::Reading),
                     Stop::Errno(errno) => {
@@ -216,7 +217,7 @@ impl Pg {
         c: &mut Sending,
         store: &mut dyn ObjectStore,
     ) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
-        let (tag, cid) = (self.tag(id), self.cid);
+        let (tag, cid) = (self.tag(id), self.env.cid());
         if c.listed.is_empty() && (!c.started || c.next.is_some()) {
             let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
             let from = c.next.clone().unwrap_or(first);

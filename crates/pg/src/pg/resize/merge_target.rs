@@ -24,7 +24,7 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::object::own_objects;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
 use crate::pg::seldom::Part;
@@ -86,46 +86,46 @@ impl Pg {
     /// Notes the sources of the merge into this PG that a map with `pg_num` does. The host calls this before it hands
     /// in the map.
     pub fn merges_at(&mut self, epoch: Epoch, pg_num: u32) {
-        let spg = self.cfg.spg;
-        let old = std::mem::replace(&mut self.pg_num_coming, pg_num);
+        let spg = self.env.spg();
+        let old = std::mem::replace(&mut self.resize.pg_num_coming, pg_num);
         if pg_num == 0 || pg_num >= old || spg.pg.seed >= pg_num {
             return;
         }
         let sources: Vec<SpgId> =
             children(spg.pg.seed, pg_num, old).map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
         if !sources.is_empty() {
-            self.bits_coming = split_bits(spg.pg, pg_num);
-            self.merges.coming.insert(epoch, sources);
+            self.resize.bits_coming = split_bits(spg.pg, pg_num);
+            self.resize.merges.coming.insert(epoch, sources);
         }
     }
 
     /// Sets `pg_num` of the newest map that the host has announced.
     pub fn set_coming_pg_num(&mut self, pg_num: u32) {
-        self.pg_num_coming = pg_num;
+        self.resize.pg_num_coming = pg_num;
     }
 
     /// Sets the epoch of the stored info, at load.
     pub fn set_stored_epoch(&mut self, epoch: Epoch) {
-        self.stored_at = epoch;
+        self.resize.stored_at = epoch;
     }
 
     /// True if the map of that epoch was processed before the PG was loaded.
     #[must_use]
     pub fn has_processed(&self, epoch: Epoch) -> bool {
-        epoch < self.stored_at
+        epoch < self.resize.stored_at
     }
 
     /// True if this PG is a merge source that is handing over its content.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        self.state == State::Leaving
+        *self.life.state() == State::Leaving
     }
 
     /// True if the PG has not processed the map that merges it into another one.
     #[must_use]
     pub fn has_yet_to_leave(&self) -> bool {
         use State::{Deleted, Deleting, Failed, Leaving, Stopped};
-        !matches!(self.state, Leaving | Deleting | Deleted | Stopped | Failed(_))
+        !matches!(self.life.state(), Leaving | Deleting | Deleted | Stopped | Failed(_))
     }
 
     /// Handles a message from another PG of this OSD.
@@ -137,17 +137,17 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        match (&self.state, kin) {
+        match (self.life.state(), kin) {
             (State::Leaving, kin) => self.kin_of_leaver(kin, now, store, out),
             (State::Deleting | State::Deleted | State::Stopped | State::Failed(_), kin) => {
                 out.extend(answer_for_none(from, &kin));
             }
             (_, Kin::State(h)) => {
-                self.merges.states.insert(from, h);
+                self.resize.merges.states.insert(from, h);
                 self.check_merge_sources(now, store, out);
             }
             (State::Merging, Kin::Objects { ops, damaged, last }) => {
-                self.merges.damaged.extend(damaged);
+                self.resize.merges.damaged.extend(damaged);
                 self.start_work(Work::StoreObjects(ops, last), None, now, store, out);
             }
             _ => {}
@@ -156,7 +156,7 @@ impl Pg {
 
     /// Selects the merges of this map; true if there are any.
     pub(in crate::pg) fn await_sources(&mut self, map: &MapView) -> bool {
-        let Some(j) = self.merges.used() else { return false };
+        let Some(j) = self.resize.merges.used() else { return false };
         let mut later = j.coming.split_off(&Epoch(map.epoch.0 + 1));
         let due = j.coming.remove(&map.epoch);
         std::mem::swap(&mut j.coming, &mut later);
@@ -172,23 +172,23 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, with = ?self.merges.now, "merging PGs into this one");
-        self.close_collection(State::Merging, self.is_primary() && !self.stopping, now, out);
-        self.merges.told = false;
-        self.merges.damaged.clear();
+        tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, with = ?self.resize.merges.now, "merging PGs into this one");
+        self.close_collection(State::Merging, self.is_primary() && !self.life.is_stopping(), now, out);
+        self.resize.merges.told = false;
+        self.resize.merges.damaged.clear();
         let epoch = map.epoch;
-        self.early_maps.insert(0, map);
-        out.extend(self.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
+        self.maps.put_first(map);
+        out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
         self.check_merge_sources(now, store, out);
     }
 
     /// Goes on when all sources have answered; dismisses sources that are not needed.
     fn check_merge_sources(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.state == State::Merging && !self.merges.told {
-            self.merges.told = self.merges.now.iter().all(|s| self.merges.states.contains_key(s));
-            if self.merges.told {
+        if *self.life.state() == State::Merging && !self.resize.merges.told {
+            self.resize.merges.told = self.resize.merges.now.iter().all(|s| self.resize.merges.states.contains_key(s));
+            if self.resize.merges.told {
                 let work = match self.good_source() {
-                    Some((_, state)) if store.beside(self.cid, state.cid) => Work::MergeFrom(Some(state.cid)),
+                    Some((_, state)) if store.beside(self.env.cid(), state.cid) => Work::MergeFrom(Some(state.cid)),
                     _ => Work::Intake,
                 };
                 self.start_work(work, None, now, store, out);
@@ -202,7 +202,7 @@ impl Pg {
             return;
         }
         let epoch = self.epoch();
-        self.merges.states.retain(|from, h| {
+        self.resize.merges.states.retain(|from, h| {
             let wanted = h.as_ref().is_some_and(|h| h.epoch > epoch);
             if !wanted && h.is_some() {
                 let at = h.as_ref().map_or(epoch, |h| h.epoch);
@@ -214,36 +214,36 @@ impl Pg {
 
     /// The source and its state, if both copies are in the version agreed for the merge.
     pub(in crate::pg) fn good_source(&self) -> Option<(SpgId, &SourceState)> {
-        let meta = self.early_maps.first()?.pool.as_ref()?.last_merge;
-        let [from] = self.merges.now[..] else { return None };
-        let state = self.merges.states.get(&from)?.as_deref()?;
-        let here = self.info.is_complete()
-            && self.missing.is_empty()
-            && self.info.served
+        let meta = self.maps.first_kept()?.pool.as_ref()?.last_merge;
+        let [from] = self.resize.merges.now[..] else { return None };
+        let state = self.resize.merges.states.get(&from)?.as_deref()?;
+        let here = self.journal.info().is_complete()
+            && self.recovery.missing().is_empty()
+            && self.journal.info().served
             && meta.source == from.pg.seed
-            && meta.target_version == self.info.last_update;
+            && meta.target_version == self.journal.info().last_update;
         (state.good && here).then_some((from, state))
     }
 
     /// Notes that keys of the source's index from `left` on are taken over.
     pub(in crate::pg) fn source_index_taken(&mut self, source: SpgId, left: usize) {
-        if let Some(Some(h)) = self.merges.states.get_mut(&source) {
+        if let Some(Some(h)) = self.resize.merges.states.get_mut(&source) {
             h.index.truncate(left);
         }
     }
 
     /// Epoch of the merge.
     fn merging_at(&self) -> Epoch {
-        self.early_maps.first().map_or(self.epoch(), |m| m.epoch)
+        self.maps.first_kept().map_or(self.epoch(), |m| m.epoch)
     }
 
     /// The collection for the sources' objects, in the target's shard of the store; it may stay empty.
     fn intake(&self) -> Cid {
-        let shard = match self.cfg.spg.shard {
+        let shard = match self.env.spg().shard {
             ShardId::NONE => INTAKE,
             ShardId(s) => ShardId(INTAKE_OF_SHARD.saturating_add(s)),
         };
-        Cid::Pg(SpgId { shard, ..self.cfg.spg })
+        Cid::Pg(SpgId { shard, ..self.env.spg() })
     }
 
     /// Creates that collection, after removing the leftover of an earlier attempt.
@@ -258,7 +258,7 @@ impl Pg {
                 Err(e) => return self.step_failed(e.into(), out),
             }
         } else {
-            vec![Op::MakeBeside { cid: intake, beside: self.cid, bits: self.bits }]
+            vec![Op::MakeBeside { cid: intake, beside: self.env.cid(), bits: self.resize.bits }]
         };
         let then = if there { Action::Intake } else { Action::IntakeReady };
         match self.commit_entries(tag, ops, &mut [], store) {
@@ -281,7 +281,7 @@ impl Pg {
         if let Action::PgsMerged(at, from) = &a {
             out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
         }
-        if self.state != State::Merging || self.stopping {
+        if *self.life.state() != State::Merging || self.life.is_stopping() {
             return;
         }
         match a {
@@ -297,7 +297,7 @@ impl Pg {
             }
             Action::IntakeReady | Action::ObjectsStored { .. } => {
                 let at = self.merging_at();
-                out.extend(self.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
+                out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
             _ => {}
         }
@@ -340,16 +340,16 @@ impl Pg {
         }
         match self.merge_pgs(id, from, store) {
             Ok(()) => {
-                let (at, sources) = (self.merging_at(), std::mem::take(&mut self.merges.now));
+                let (at, sources) = (self.merging_at(), std::mem::take(&mut self.resize.merges.now));
                 for s in &sources {
-                    self.merges.states.remove(s);
+                    self.resize.merges.states.remove(s);
                 }
                 if from == self.intake() {
                     self.on_durable(Action::PgsMerged(at, sources));
                 } else {
                     out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));
                 }
-                self.state = State::Stray;
+                self.life.enter(State::Stray);
                 self.take_early_maps(now, store, out);
                 self.dismiss_sources(out);
                 Verdict::Submitted
@@ -360,48 +360,48 @@ impl Pg {
 
     fn merge_pgs(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
-        let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
+        let Some((epoch, pg_num)) = self.maps.first_kept().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
             return Ok(());
         };
-        let bits = split_bits(self.cfg.spg.pg, pg_num);
-        let first = self.merges.now.iter().map(|s| s.pg.seed.reverse_bits()).min().unwrap_or(u32::MAX);
-        let merge = Op::Merge { cid: from, dst: self.cid, first, bits };
-        let cid = self.cid;
-        for h in self.merges.states.values().flatten() {
+        let bits = split_bits(self.env.spg().pg, pg_num);
+        let first = self.resize.merges.now.iter().map(|s| s.pg.seed.reverse_bits()).min().unwrap_or(u32::MAX);
+        let merge = Op::Merge { cid: from, dst: self.env.cid(), first, bits };
+        let cid = self.env.cid();
+        for h in self.resize.merges.states.values().flatten() {
             for (o, until) in h.granted.iter() {
-                self.granted.raise(*o, *until);
+                self.peers.granted_mut().raise(*o, *until);
             }
         }
         let Some((source, state)) = self.good_source() else {
-            tracing::info!(pg = %self.cfg.spg, version = %self.info.last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
-            let mut info = PgInfo { history: self.info.history.clone(), ..PgInfo::default() };
+            tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
+            let mut info = PgInfo { history: self.journal.info().history.clone(), ..PgInfo::default() };
             // The intervals known as started were of one of the PGs alone, after both were found equal. A complete
             // copy may not know of them, and is as good.
             (info.history.last_epoch_started, info.history.last_interval_started) = (Epoch(0), Epoch(0));
-            info.past.clone_from(&self.info.past);
-            info.interval.clone_from(&self.info.interval);
-            info.created_stamp = self.info.created_stamp;
-            info.reported_seq = self.info.reported_seq;
+            info.past.clone_from(&self.journal.info().past);
+            info.interval.clone_from(&self.journal.info().interval);
+            info.created_stamp = self.journal.info().created_stamp;
+            info.reported_seq = self.journal.info().reported_seq;
             info.last_backfill = HObject::min();
             info.epoch = epoch;
             let clear = Op::OmapClear { cid, oid: self.meta_missing() };
             let mut ops = self.forget_aside();
             ops.extend([clear, merge, Op::LogRewind { cid, to: Eversion::default() }]);
             self.commit_with_info(tag, info, ops, store)?;
-            if let Some(s) = self.shard.used() {
-                s.kept = Kept::default();
+            if let Some(k) = self.ec.kept_if_used() {
+                *k = Kept::default();
             }
-            self.log = PgLog::default();
-            self.missing.clear();
-            self.bits = bits;
+            *self.journal.log_mut() = PgLog::default();
+            self.recovery.missing_mut().clear();
+            self.resize.bits = bits;
             return Ok(());
         };
         let entries = interleaved(self.own_records(id, store)?, state.records.iter().cloned())
             .into_iter()
             .map(|(_, r)| self.own_entry(&r))
             .collect::<Result<Vec<_>, _>>()?;
-        let (mine, theirs) = (self.info.last_update, state.info.last_update);
+        let (mine, theirs) = (self.journal.info().last_update, state.info.last_update);
         let newest = mine.version.saturating_add(theirs.version).saturating_add(1);
         let n = entries.len() as u64;
         let entries: Vec<LogEntry> = (1..)
@@ -425,7 +425,7 @@ impl Pg {
         before.push(Op::LogRewind { cid, to: Eversion::default() });
         // A copy whose log reaches the end of the merged log has the right versions.
         let missing: BTreeMap<HObject, Eversion> =
-            self.merges.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
+            self.resize.merges.damaged.iter().map(|h| (h.clone(), info.last_update)).collect();
         if !missing.is_empty() {
             before.push(set_missing(cid, self.meta_missing(), &missing));
         }
@@ -451,12 +451,12 @@ impl Pg {
                 }
                 Err(e) => return Err(e),
                 Ok(()) => {
-                    if let Some(s) = self.shard.used() {
-                        s.kept = Kept::default();
+                    if let Some(k) = self.ec.kept_if_used() {
+                        *k = Kept::default();
                     }
-                    self.log = log;
-                    self.missing = missing;
-                    self.bits = bits;
+                    *self.journal.log_mut() = log;
+                    self.recovery.set_missing(missing);
+                    self.resize.bits = bits;
                     return Ok(());
                 }
             }
@@ -465,7 +465,7 @@ impl Pg {
 
     /// Records of this copy's log about its own objects.
     pub(in crate::pg) fn own_records(&self, id: u64, store: &mut dyn ObjectStore) -> Step<Vec<(Eversion, Bytes)>> {
-        let all = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
+        let all = store.log_entries(self.tag(id), self.env.cid(), Eversion::default())?;
         if !self.is_coded() {
             return Ok(all);
         }
@@ -480,7 +480,7 @@ impl Pg {
 
     /// The info of the merged PG.
     fn merged_info(&self, epoch: Epoch, newest: u64, theirs: &PgInfo) -> PgInfo {
-        let mut info = self.info.clone();
+        let mut info = self.journal.info().clone();
         info.last_update = Eversion { epoch, version: newest };
         if self.is_coded() {
             info.undo_floor = info.last_update;
@@ -510,11 +510,16 @@ impl Pg {
     /// Reports that this PG is ready to merge: it serves nothing, and all copies are equal.
     pub(in crate::pg) fn tell_ready(&mut self) {
         // Copies of the two PGs that stay where CRUSH has no place for them may be on different OSDs.
-        let placed = self.info.interval.mapping.up == self.info.interval.mapping.acting;
-        if self.state == State::Quiesced && self.peers.clean && placed && self.is_settled() && !self.stopping {
-            let h = &self.info.history;
-            self.outbox.push(Effect::ReadyToMerge {
-                version: self.info.last_update,
+        let placed = self.journal.info().interval.mapping.up == self.journal.info().interval.mapping.acting;
+        if *self.life.state() == State::Quiesced
+            && self.peers.is_clean()
+            && placed
+            && self.is_settled()
+            && !self.life.is_stopping()
+        {
+            let h = &self.journal.info().history;
+            self.mail.post(Effect::ReadyToMerge {
+                version: self.journal.info().last_update,
                 last_epoch_started: h.last_epoch_started,
                 last_epoch_clean: h.last_epoch_clean,
             });

@@ -85,17 +85,17 @@ impl Pg {
     pub fn promise(cfg: PgConfig, bits: u32) -> Self {
         tracing::debug!(pg = %cfg.spg, bits, "waits for a split of its parent");
         let mut pg = Self::blank(cfg, State::Creating);
-        (pg.bits, pg.bits_coming) = (bits, bits);
+        pg.resize.set_bits(bits);
         pg
     }
 
     /// The children of the split that a map with `pg_num` does, with their hash bits. The host calls this before it
     /// hands in the map.
     pub fn splits_at(&mut self, pg_num: u32) -> Vec<(SpgId, u32)> {
-        let spg = self.cfg.spg;
-        let seeds = children(spg.pg, self.bits_coming, pg_num);
+        let spg = self.env.spg();
+        let seeds = children(spg.pg, self.resize.bits_coming, pg_num);
         if !seeds.is_empty() {
-            self.bits_coming = split_bits(spg.pg, pg_num);
+            self.resize.bits_coming = split_bits(spg.pg, pg_num);
         }
         let pg = |seed| PgId { seed, ..spg.pg };
         seeds.into_iter().map(|s| (SpgId { pg: pg(s), ..spg }, split_bits(pg(s), pg_num))).collect()
@@ -103,26 +103,28 @@ impl Pg {
 
     /// Takes over the state of a split. The split's transaction was submitted before any of this machine.
     pub fn born(&mut self, c: Child, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.state != State::Creating || self.stopping {
+        if *self.life.state() != State::Creating || self.life.is_stopping() {
             return;
         }
         let Child { cid, info, log, missing, granted, aside } = c;
-        self.cid = cid;
-        (self.info, self.log, self.missing, self.granted) = (info, log, missing, granted);
+        self.env.set_cid(cid);
+        self.journal.restore(info, log);
+        self.recovery.set_missing(missing);
+        self.peers.set_granted(granted);
         if !aside.is_empty() {
-            self.shard.kept.set_aside(aside);
+            self.ec.kept_mut().set_aside(aside);
         }
-        self.info_dirty = true;
-        self.fence_min = 1;
-        self.state = State::Stray;
+        self.journal.info_changed();
+        self.journal.await_parent();
+        self.life.enter(State::Stray);
         self.take_early_maps(now, store, out);
-        let mut more = std::mem::take(&mut self.outbox);
+        let mut more = self.mail.take_posted();
         out.append(&mut more);
     }
 
     /// Fails with the parent, whose copy failed before the split.
     pub fn fail_with_parent(&mut self, errno: base::errno::Errno, out: &mut Vec<Effect>) {
-        if self.state == State::Creating {
+        if *self.life.state() == State::Creating {
             self.withdraw(errno, "the copy of its parent failed before the split", out);
         }
     }
@@ -130,29 +132,29 @@ impl Pg {
     /// True if the machine waits for its split.
     #[must_use]
     pub fn awaits_split(&self) -> bool {
-        self.state == State::Creating && self.plans.is_empty() && self.commits.is_empty()
+        *self.life.state() == State::Creating && self.plans.is_empty() && self.journal.is_settled()
     }
 
     /// Notes the children of the split that `map` does; true if there are any.
     pub(in crate::pg) fn await_children(&mut self, map: &MapView) -> bool {
         let Some(pool) = &map.pool else { return false };
-        let spg = self.cfg.spg;
-        let seeds = children(spg.pg, self.bits, pool.pg_num);
-        self.awaited = seeds.into_iter().map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
-        !self.awaited.is_empty()
+        let spg = self.env.spg();
+        let seeds = children(spg.pg, self.resize.bits, pool.pg_num);
+        self.resize.awaited = seeds.into_iter().map(|seed| SpgId { pg: PgId { seed, ..spg.pg }, ..spg }).collect();
+        !self.resize.awaited.is_empty()
     }
 
     /// Peer messages held by a machine that its split never created, or that came during a removal.
     #[must_use]
-    pub fn into_held_messages(self) -> Vec<(OsdId, Box<MPgPeer>)> {
-        self.early_peers
+    pub fn into_held_messages(mut self) -> Vec<(OsdId, Box<MPgPeer>)> {
+        self.mail.take_peers()
     }
 
     /// Reports a split without children: this copy is removed with all its content.
     pub(in crate::pg) fn nothing_to_split(&mut self, out: &mut Vec<Effect>) {
-        let all = std::mem::take(&mut self.awaited);
+        let all = std::mem::take(&mut self.resize.awaited);
         if !all.is_empty() {
-            self.bits = self.bits_coming.max(self.bits);
+            self.resize.bits = self.resize.bits_coming.max(self.resize.bits);
             out.push(Effect::Split(all.into_iter().map(|spg| (spg, None)).collect()));
         }
     }
@@ -165,10 +167,10 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        tracing::info!(pg = %self.cfg.spg, epoch = %map.epoch, children = self.awaited.len(), "splitting");
-        self.close_collection(State::Splitting, self.is_primary() && !self.stopping, now, out);
-        self.index_from = Bytes::new();
-        self.early_maps.insert(0, map);
+        tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, children = self.resize.awaited.len(), "splitting");
+        self.close_collection(State::Splitting, self.is_primary() && !self.life.is_stopping(), now, out);
+        self.resize.index_from = Bytes::new();
+        self.maps.put_first(map);
         self.start_work(Work::Split, None, now, store, out);
     }
 
@@ -180,17 +182,22 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) -> Verdict {
         let there = store.collections();
-        if self.awaited.iter().any(|c| self.reserver.is_being_removed(*c) || self.free_name(*c, &there).is_none()) {
-            tracing::debug!(pg = %self.cfg.spg, "the split waits: a removed PG of a child's name still has its collection");
-            self.again_at = Some(now.mono + SPLIT_RETRY);
+        if self
+            .resize
+            .awaited
+            .iter()
+            .any(|c| self.env.reserver().is_being_removed(*c) || self.free_name(*c, &there).is_none())
+        {
+            tracing::debug!(pg = %self.env.spg(), "the split waits: a removed PG of a child's name still has its collection");
+            self.plans.retry_at(now.mono + SPLIT_RETRY);
             return Verdict::Done;
         }
         match self.split(id, store) {
             Ok(None) => Verdict::Submitted,
             Ok(Some(parts)) => {
-                self.awaited.clear();
+                self.resize.awaited.clear();
                 out.push(Effect::Split(parts));
-                self.state = State::Stray;
+                self.life.enter(State::Stray);
                 self.take_early_maps(now, store, out);
                 Verdict::Submitted
             }
@@ -202,27 +209,27 @@ impl Pg {
     /// move.
     fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
         let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c) && !there.iter().any(|(t, _)| t == c);
+        let free = |c: &Cid| !self.env.reserver().is_collection_being_removed(*c) && !there.iter().any(|(t, _)| t == c);
         [own, second_name(own)].into_iter().find(free)
     }
 
     /// Decodes an entry of this copy's log.
     pub(in crate::pg) fn own_entry(&self, record: &Bytes) -> Step<LogEntry> {
         LogEntry::from_record(record).map_err(|error| {
-            tracing::error!(pg = %self.cfg.spg, %error, "log record does not decode");
+            tracing::error!(pg = %self.env.spg(), %error, "log record does not decode");
             Stop::Errno(EIO)
         })
     }
 
     #[allow(clippy::type_complexity, reason = "as the effect has it; none if a part of the index was moved")]
     fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Option<Vec<(SpgId, Option<Box<Child>>)>>> {
-        let Some((epoch, pg_num)) = self.early_maps.first().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
+        let Some((epoch, pg_num)) = self.maps.first_kept().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
             return Ok(Some(Vec::new()));
         };
-        let seeds = children(self.cfg.spg.pg, self.bits, pg_num);
+        let seeds = children(self.env.spg().pg, self.resize.bits, pg_num);
         let Some(index) = self.rest_of_index(id, &seeds, store)? else { return Ok(None) };
-        let records = store.log_entries(self.tag(id), self.cid, Eversion::default())?;
+        let records = store.log_entries(self.tag(id), self.env.cid(), Eversion::default())?;
         let mut entries = Vec::with_capacity(records.len());
         for (v, r) in records {
             let e = self.own_entry(&r)?;
@@ -245,7 +252,7 @@ impl Pg {
             let from = all.last().map(|(k, _)| k.clone()).unwrap_or_default();
             let page = match store.omap_range(
                 self.tag(id),
-                self.cid,
+                self.env.cid(),
                 &self.meta(),
                 &from,
                 !all.is_empty(),
@@ -273,11 +280,11 @@ impl Pg {
         index: &[(Bytes, Bytes)],
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
-        let spg = self.cfg.spg;
+        let spg = self.env.spg();
         let tail = match entries.first() {
-            _ if !cut => self.log.tail,
+            _ if !cut => self.journal.log().tail,
             Some((_, _, e)) => Eversion { version: e.version.version.saturating_sub(1), ..e.version },
-            None => self.info.last_update,
+            None => self.journal.info().last_update,
         };
         let there = store.collections();
         let part = |pg: PgId, cid: Cid, first: u32| Part {
@@ -290,7 +297,7 @@ impl Pg {
             missing: BTreeMap::new(),
             index: Vec::new(),
         };
-        let seeds = children(spg.pg, self.bits, pg_num);
+        let seeds = children(spg.pg, self.resize.bits, pg_num);
         let mut parts = Vec::with_capacity(seeds.len() + 1);
         for s in seeds {
             let pg = PgId { seed: s, ..spg.pg };
@@ -298,7 +305,7 @@ impl Pg {
             parts.push(part(pg, cid, s.reverse_bits()));
         }
         // The rest stays with this PG.
-        parts.push(part(spg.pg, self.cid, 0));
+        parts.push(part(spg.pg, self.env.cid(), 0));
         let own = parts.len() - 1;
         fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
             parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
@@ -312,7 +319,7 @@ impl Pg {
                 p.log.push(e.dup());
             }
         }
-        for (o, v) in &self.missing {
+        for (o, v) in self.recovery.missing() {
             if let Some(p) = of(&mut parts, o) {
                 p.missing.insert(o.clone(), *v);
             }
@@ -328,7 +335,7 @@ impl Pg {
             }
         }
 
-        let mut before = self.info.clone();
+        let mut before = self.journal.info().clone();
         before.history.last_epoch_split = epoch;
         // The children must not process older maps, in which they do not exist.
         before.epoch = epoch;
@@ -339,7 +346,7 @@ impl Pg {
         let mut ops = Vec::new();
         let mut infos = Vec::new();
         for p in parts.iter().take(own) {
-            ops.push(Op::Split { cid: self.cid, dst: p.cid, first: p.first, bits: p.bits });
+            ops.push(Op::Split { cid: self.env.cid(), dst: p.cid, first: p.first, bits: p.bits });
         }
         for (i, p) in parts.iter().enumerate() {
             let cid = p.cid;
@@ -349,7 +356,7 @@ impl Pg {
                 info.stats = total;
                 info.stats.estimated = 1;
                 if coded {
-                    info.log_tail = self.log.tail;
+                    info.log_tail = self.journal.log().tail;
                 }
                 let gone = |keys: Vec<Bytes>, oid: &Oid, ops: &mut Vec<Op>| {
                     if !keys.is_empty() {
@@ -401,27 +408,24 @@ impl Pg {
         for (i, (p, mut info)) in parts.into_iter().zip(infos).enumerate() {
             if i == own {
                 if !coded {
-                    self.log = p.log;
+                    *self.journal.log_mut() = p.log;
                 }
-                self.missing = p.missing;
-                self.bits = p.bits;
-                self.info.stats = rest.0;
-                self.info.stats.estimated = 1;
+                self.recovery.set_missing(p.missing);
+                self.resize.bits = p.bits;
+                self.journal.info_mut().stats = rest.0;
+                self.journal.info_mut().stats.estimated = 1;
                 break;
             }
             let (objects, bytes) = usage.get(i).copied().unwrap_or_default();
             info.stats = rest.0.take(objects, bytes, rest.1);
             info.stats.estimated = 1;
             rest.1 -= bytes;
-            let granted = self.granted.clone();
+            let granted = self.peers.granted().clone();
             let (cid, log, missing) = (p.cid, p.log, p.missing);
-            let aside = match self.shard.used() {
-                Some(s) => s.kept.give(|o| o.bitwise_key() >= p.first),
-                None => Vec::new(),
-            };
+            let aside = self.ec.kept_if_used().map(|k| k.give(|o| o.bitwise_key() >= p.first)).unwrap_or_default();
             born.push((p.spg, Some(Box::new(Child { cid, info, log, missing, granted, aside }))));
         }
-        self.info_dirty = true;
+        self.journal.info_changed();
         Ok(born)
     }
 }
@@ -430,8 +434,8 @@ impl Pg {
     /// True if the object belongs to this PG after its splits. A shard's log may have records of objects that were
     /// split off.
     pub(in crate::pg) fn is_mine(&self, o: &HObject) -> bool {
-        let mask = 1u32.checked_shl(self.bits).map_or(u32::MAX, |b| b - 1);
-        o.hash & mask == self.cfg.spg.pg.seed & mask
+        let mask = 1u32.checked_shl(self.resize.bits).map_or(u32::MAX, |b| b - 1);
+        o.hash & mask == self.env.spg().pg.seed & mask
     }
 }
 

@@ -62,7 +62,7 @@ pub struct Scrubs {
 
 /// Scrub state of one interval.
 #[derive(Debug, Default)]
-pub(in crate::pg) struct Scrub {
+pub(in crate::pg) struct Interval {
     run: Option<Box<Run>>,
     /// Number of the last question.
     asked: u64,
@@ -81,7 +81,7 @@ pub(in crate::pg) struct Scrub {
     serving: Serving,
 }
 
-impl Scrub {
+impl Interval {
     /// True if this copy serves a scrub, or a repair is in progress.
     pub(in crate::pg) fn is_busy(&self) -> bool {
         let serves = self.serving.slot.is_some() || self.serving.waits.is_some();
@@ -156,7 +156,7 @@ struct Run {
     repairs: usize,
 }
 
-impl Scrub {
+impl Interval {
     pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
         if self.serving.slot.is_some() {
             return Some(self.serving.until);
@@ -188,22 +188,22 @@ impl Pg {
 
     /// Requests a scrub.
     pub(in crate::pg) fn want_scrub(&mut self, r: ScrubRequest) {
-        self.scrub_wanted = Some(self.scrub_wanted.map_or(r, |w| w.or(r)));
+        self.scrub.wanted = Some(self.scrub.wanted.map_or(r, |w| w.or(r)));
         if r.required {
-            self.peers.scrub.not_before = None;
+            self.scrub.interval.not_before = None;
         }
     }
 
     /// True while a scrub runs or is requested.
     #[must_use]
     pub fn is_scrubbing(&self) -> bool {
-        self.peers.scrub.run.is_some() || self.scrub_wanted.is_some()
+        self.scrub.interval.run.is_some() || self.scrub.wanted.is_some()
     }
 
     /// Errors of the last scrubs that are not repaired.
     #[must_use]
     pub fn scrub_errors(&self) -> i64 {
-        self.info.stats.num_shallow_scrub_errors + self.info.stats.num_deep_scrub_errors
+        self.journal.info().stats.num_shallow_scrub_errors + self.journal.info().stats.num_deep_scrub_errors
     }
 
     /// The scrub that is due by the PG's stamps, if the PG can begin one.
@@ -212,10 +212,10 @@ impl Pg {
         if !self.may_scrub() || self.is_scrubbing() {
             return None;
         }
-        let (map, pool) = (self.map.as_ref()?, self.pool()?);
+        let (map, pool) = (self.maps.newest()?, self.pool()?);
         let may = |m: u32, p: u64| map.flags & m == 0 && !pool.has(p);
-        self.scrubs.config.borrow().due(
-            &self.info.history,
+        self.scrub.settings.config.borrow().due(
+            &self.journal.info().history,
             pool.scrub,
             now.wall,
             self.jitter(),
@@ -226,7 +226,7 @@ impl Pg {
 
     /// This PG's own number, which spreads the scrubs of a pool.
     fn jitter(&self) -> u64 {
-        u64::from(self.cfg.spg.pg.seed.wrapping_mul(0x9e37_79b1) >> 8) ^ self.cfg.spg.pg.pool.0 as u64
+        u64::from(self.env.spg().pg.seed.wrapping_mul(0x9e37_79b1) >> 8) ^ self.env.spg().pg.pool.0 as u64
     }
 
     /// Time of the next scrub, the time from which hours and load are ignored, and whether an operator asked for it.
@@ -234,13 +234,14 @@ impl Pg {
     #[must_use]
     pub fn next_scrub(&self) -> Option<(base::Utime, Option<base::Utime>, bool)> {
         let pool = self.pool().filter(|_| self.is_primary())?;
-        let (at, deadline) = self.scrubs.config.borrow().next(&self.info.history, pool.scrub, self.jitter());
-        Some((at, deadline, self.scrub_wanted.is_some_and(|r| r.required)))
+        let (at, deadline) =
+            self.scrub.settings.config.borrow().next(&self.journal.info().history, pool.scrub, self.jitter());
+        Some((at, deadline, self.scrub.wanted.is_some_and(|r| r.required)))
     }
 
     /// True if flags of the map or the pool forbid this scrub; a required one is never forbidden.
     fn forbidden(&self, what: ScrubRequest) -> bool {
-        let (Some(map), Some(pool)) = (&self.map, self.pool()) else { return true };
+        let (Some(map), Some(pool)) = (self.maps.newest(), self.pool()) else { return true };
         let set = |m: u32, p: u64| map.flags & m != 0 || pool.has(p);
         !what.required
             && if what.deep {
@@ -251,12 +252,16 @@ impl Pg {
     }
 
     fn may_scrub(&self) -> bool {
-        let whole = self.acting_set().len() >= self.info.interval.size as usize;
-        self.state == State::Active && self.peers.clean && whole && !self.stopping && !self.holds_still()
+        let whole = self.acting_set().len() >= self.journal.info().interval.size as usize;
+        *self.life.state() == State::Active
+            && self.peers.is_clean()
+            && whole
+            && !self.life.is_stopping()
+            && !self.holds_still()
     }
 
     pub(in crate::pg) fn scrub_bits(&self) -> u64 {
-        let s = &self.peers.scrub;
+        let s = &self.scrub.interval;
         let mut bits = 0;
         if let Some(r) = s.run.as_ref().filter(|r| r.at != At::Reserve) {
             bits |= pg_state::SCRUBBING;
@@ -281,8 +286,8 @@ impl Pg {
 
     /// Answers `SCRUBLS`: result and output.
     pub(in crate::pg) fn list_scrub(&self, indata: &Bytes) -> (i32, Bytes) {
-        let Some(found) = &self.peers.scrub.found else { return (base::errno::ENOENT, Bytes::new()) };
-        match found.list(indata, self.info.history.same_interval_since) {
+        let Some(found) = &self.scrub.interval.found else { return (base::errno::ENOENT, Bytes::new()) };
+        match found.list(indata, self.journal.info().history.same_interval_since) {
             None => (base::errno::EINVAL, Bytes::new()),
             Some((_, true)) => (base::errno::EAGAIN, Bytes::new()),
             Some((b, false)) => (0, b),
@@ -292,38 +297,38 @@ impl Pg {
     /// Findings of the last scrub in this interval.
     #[must_use]
     pub fn scrub_findings(&self) -> Option<&Findings> {
-        self.peers.scrub.found.as_deref()
+        self.scrub.interval.found.as_deref()
     }
 
     fn scrub_log(&mut self, level: LogLevel, text: &str) {
-        self.outbox.push(Effect::Log(level, format!("{} {text}", self.cfg.spg.pg)));
+        self.mail.post(Effect::Log(level, format!("{} {text}", self.env.spg().pg)));
     }
 
     // --- as primary ---
 
     /// Takes the next steps of scrubs, as primary and as member.
     pub(in crate::pg) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let serving = &mut self.peers.scrub.serving;
+        let serving = &mut self.scrub.interval.serving;
         if serving.slot.is_some() && serving.until <= now.mono {
             serving.slot = None;
         }
         if serving.waits.is_some() {
             self.pump_serving(now, store, out);
         }
-        if self.peers.scrub.repairing && self.peers.clean {
+        if self.scrub.interval.repairing && self.peers.is_clean() {
             self.repaired();
         }
-        if self.peers.scrub.run.is_none() {
-            if self.scrub_wanted.is_none() || !self.may_scrub() {
-                self.peers.scrub.not_before = None;
+        if self.scrub.interval.run.is_none() {
+            if self.scrub.wanted.is_none() || !self.may_scrub() {
+                self.scrub.interval.not_before = None;
                 return;
             }
-            if self.peers.scrub.not_before.is_some_and(|t| t > now.mono) || !self.begin_scrub(now) {
+            if self.scrub.interval.not_before.is_some_and(|t| t > now.mono) || !self.begin_scrub(now) {
                 return;
             }
         }
         loop {
-            let Some(run) = &self.peers.scrub.run else { return };
+            let Some(run) = &self.scrub.interval.run else { return };
             if run.at != At::Lack && (!self.may_scrub() || self.forbidden(run.what)) {
                 return self.end_scrub(true, now);
             }
@@ -343,24 +348,24 @@ impl Pg {
                 At::Pause => self.list_next(now, store, out),
                 At::Lack => self.lacked(now),
             }
-            if self.peers.scrub.run.as_ref().is_some_and(|r| r.at == At::List && r.n == 0) {
+            if self.scrub.interval.run.as_ref().is_some_and(|r| r.at == At::List && r.n == 0) {
                 self.list_next(now, store, out);
             }
         }
     }
 
     fn begin_scrub(&mut self, now: Now) -> bool {
-        let Some(what) = self.scrub_wanted else { return false };
-        let Some(slot) = self.scrubs.slots.lead(now.mono) else {
-            self.peers.scrub.not_before = Some(now.mono + SCRUB_RETRY);
+        let Some(what) = self.scrub.wanted else { return false };
+        let Some(slot) = self.scrub.settings.slots.lead(now.mono) else {
+            self.scrub.interval.not_before = Some(now.mono + SCRUB_RETRY);
             return false;
         };
         let what = ScrubRequest { deep: what.deep || what.repair, ..what };
-        self.peers.scrub.not_before = None;
-        self.peers.scrub.run = Some(Box::new(Run {
+        self.scrub.interval.not_before = None;
+        self.scrub.interval.run = Some(Box::new(Run {
             what,
             at: At::Reserve,
-            recheck: std::mem::take(&mut self.peers.scrub.recheck),
+            recheck: std::mem::take(&mut self.scrub.interval.recheck),
             _slot: slot,
             n: 0,
             open: BTreeMap::new(),
@@ -396,7 +401,7 @@ impl Pg {
 
     /// Sends a question to all members.
     fn ask(&mut self, at: At, ask: &Ask) {
-        let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
+        let to: Vec<PeerId> = self.peers.members().keys().copied().collect();
         self.ask_some(at, |_| Some(ask.clone()), &to);
     }
 
@@ -404,8 +409,8 @@ impl Pg {
         if self.is_coded() {
             self.send_deferred();
         }
-        self.peers.scrub.asked += 1;
-        let (n, seq) = (self.peers.scrub.asked, self.peers.seq);
+        self.scrub.interval.asked += 1;
+        let (n, seq) = (self.scrub.interval.asked, self.peers.seq());
         let mut open = BTreeMap::new();
         for o in to {
             if let Some(ask) = ask(*o) {
@@ -414,7 +419,7 @@ impl Pg {
                 open.insert(*o, m);
             }
         }
-        if let Some(run) = &mut self.peers.scrub.run {
+        if let Some(run) = &mut self.scrub.interval.run {
             run.at = at;
             run.n = n;
             run.open = open;
@@ -426,47 +431,47 @@ impl Pg {
     pub(in crate::pg) fn scrub_answer(&mut self, to: PeerId, n: u64, answer: Answer) {
         if to != self.me() {
             let m = Body::Scrub(Box::new(ScrubMsg::Answer { n, answer })).encode();
-            if self.peers.scrub.serving.n == n {
-                self.peers.scrub.serving.answer = Some(Box::new(m.clone()));
+            if self.scrub.interval.serving.n == n {
+                self.scrub.interval.serving.answer = Some(Box::new(m.clone()));
             }
             return self.tell_encoded(to, m);
         }
-        if let Some(run) = self.peers.scrub.run.as_mut().filter(|r| r.n == n) {
+        if let Some(run) = self.scrub.interval.run.as_mut().filter(|r| r.n == n) {
             run.own_open = false;
             run.answers.insert(to, answer);
         }
     }
 
     fn reserved(&mut self, now: Now) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         if run.answers.values().any(|a| *a != Answer::Reserved(true)) {
-            tracing::debug!(pg = %self.cfg.spg, "a member has no slot for a scrub");
-            self.scrubs.slots.pause(now.mono + self.scrub_jitter());
+            tracing::debug!(pg = %self.env.spg(), "a member has no slot for a scrub");
+            self.scrub.settings.slots.pause(now.mono + self.scrub_jitter());
             return self.end_scrub(true, now);
         }
         let what = run.what;
         run.at = At::List;
         // No question was sent yet.
         run.n = 0;
-        self.peers.scrub.found = None;
-        self.scrub_wanted = None;
-        self.stamps.changed(now);
+        self.scrub.interval.found = None;
+        self.scrub.wanted = None;
+        self.report.stamps_mut().changed(now);
         self.scrub_log(LogLevel::Debug, &format!("{} starts", what.word()));
     }
 
     fn list_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(run) = &self.peers.scrub.run else { return };
+        let Some(run) = &self.scrub.interval.run else { return };
         let (begin, end) = (run.upto.clone(), HObject::max());
         self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
         let to = self.me();
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         run.own_open = true;
         let n = run.n;
         self.start_work(Work::ScrubList { to, n, begin, end }, None, now, store, out);
     }
 
     fn listed(&mut self, now: Now) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         let mut heads = BTreeSet::new();
         let mut end = HObject::max();
         let mut failed = run.answers.is_empty();
@@ -490,7 +495,7 @@ impl Pg {
 
     /// Holds the next group of objects; false if the scrub must wait.
     fn hold_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> bool {
-        let Some(run) = &mut self.peers.scrub.run else { return false };
+        let Some(run) = &mut self.scrub.interval.run else { return false };
         if run.group.is_empty() {
             if run.todo.is_empty() {
                 run.upto = run.end.clone();
@@ -498,12 +503,12 @@ impl Pg {
                     self.finish_scrub(now);
                     return true;
                 }
-                let sleep = self.scrubs.config.borrow().sleep;
+                let sleep = self.scrub.settings.config.borrow().sleep;
                 let mut sleep =
                     if sleep.is_finite() { Duration::from_secs_f64(sleep.clamp(0.0, 3600.0)) } else { Duration::ZERO };
                 run.ranges += 1;
                 // The reactor must serve other PGs. With members it does so while they answer.
-                if self.peers.members.is_empty() && run.ranges % RANGES_AT_ONCE == 0 {
+                if self.peers.members().is_empty() && run.ranges % RANGES_AT_ONCE == 0 {
                     sleep = sleep.max(PAUSE_MIN);
                 }
                 run.resume = now.mono + sleep;
@@ -515,21 +520,21 @@ impl Pg {
             run.preempted = 0;
         }
         if run.holds.is_empty() {
-            if !self.pacer.take(Class::BestEffort, run.cost, self.cfg.index, now.mono) {
+            if !self.env.pacer().take(Class::BestEffort, run.cost, self.env.index(), now.mono) {
                 return false;
             }
             run.held.clear();
             run.held_since = now.mono;
             let group = run.group.clone();
             let ids: Vec<u64> = group.iter().map(|_| self.new_plan_id()).collect();
-            if let Some(run) = &mut self.peers.scrub.run {
+            if let Some(run) = &mut self.scrub.interval.run {
                 run.holds.extend(&ids);
             }
             for (id, head) in ids.into_iter().zip(group) {
                 self.start(Plan::new(id, Work::ScrubHold, Some(head), false), now, store, out);
             }
         }
-        let Some(run) = &mut self.peers.scrub.run else { return false };
+        let Some(run) = &mut self.scrub.interval.run else { return false };
         if run.held.len() < run.holds.len() {
             if now.mono >= run.held_since + SCRUB_HOLD_MAX {
                 // Some object is busy for long. The writes that wait for the others go first.
@@ -544,7 +549,7 @@ impl Pg {
         let (heads, deep) = (run.group.clone(), run.what.deep);
         self.ask(At::Scan, &Ask::Scan { heads: heads.clone(), deep });
         let me = self.me();
-        let Some(run) = &mut self.peers.scrub.run else { return false };
+        let Some(run) = &mut self.scrub.interval.run else { return false };
         run.own_open = true;
         let job = ScanJob::new(me, run.n, heads, deep);
         self.start_work(Work::ScrubScan(Box::new(job)), None, now, store, out);
@@ -552,7 +557,7 @@ impl Pg {
     }
 
     pub(in crate::pg) fn run_scrub_hold(&mut self, id: u64) -> Verdict {
-        match &mut self.peers.scrub.run {
+        match &mut self.scrub.interval.run {
             Some(run) if run.holds.contains(&id) => {
                 run.held.insert(id);
                 Verdict::Park(Stage::Scrubbing)
@@ -563,10 +568,10 @@ impl Pg {
 
     /// Releases the held objects.
     fn let_go(&mut self) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         run.held.clear();
         for id in std::mem::take(&mut run.holds) {
-            if let Some(plan) = self.plans.remove(&id) {
+            if let Some(plan) = self.plans.take(id) {
                 self.unlock(&plan);
             }
         }
@@ -574,19 +579,19 @@ impl Pg {
 
     /// True if a plan waits for an object of the group.
     fn is_group_waited_for(&self) -> bool {
-        let Some(run) = &self.peers.scrub.run else { return false };
-        run.group.iter().any(|h| self.locks.get(h).is_some_and(crate::pg::ops::plan::ObjectLock::is_waited_for))
+        let Some(run) = &self.scrub.interval.run else { return false };
+        run.group.iter().any(|h| self.plans.is_waited_for(h))
     }
 
     /// Lets a write go first that has waited too long for a held object.
     fn preempt(&mut self, now: Now) {
-        let Some(run) = &self.peers.scrub.run else { return };
+        let Some(run) = &self.scrub.interval.run else { return };
         let late = run.at == At::Scan && now.mono >= run.held_since + SCRUB_HOLD_MAX;
         if !late || run.preempted >= SCRUB_PREEMPT_MAX {
             return;
         }
         let waited_for = self.is_group_waited_for();
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         if !waited_for {
             run.held_since = now.mono;
             return;
@@ -607,7 +612,7 @@ impl Pg {
 
     fn scanned(&mut self, now: Now) {
         let whoami = self.me();
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         let group = std::mem::take(&mut run.group);
         let mut by: Vec<(PeerId, Vec<Family>)> = Vec::new();
         for (o, a) in std::mem::take(&mut run.answers) {
@@ -621,10 +626,10 @@ impl Pg {
         }
         by.sort_by_key(|(o, _)| (*o != whoami, *o));
         let (keys, bytes) = {
-            let c = self.scrubs.config.borrow();
+            let c = self.scrub.settings.config.borrow();
             (c.large_omap_keys, c.large_omap_bytes)
         };
-        let coder = self.coder.clone();
+        let coder = self.ec.coder().cloned();
         let shape = coder.as_ref().map(|c| Shape { layout: &c.layout, codec: &c.codec });
         let deep = run.what.deep;
         let read: u64 = by.first().map_or(0, |(_, f)| f.iter().flat_map(|f| &f.objects).map(|o| o.size).sum());
@@ -639,15 +644,15 @@ impl Pg {
             let c = compare(head, &copies, (keys, bytes), shape);
             self.note_compared(head, c);
         }
-        if let Some(run) = &mut self.peers.scrub.run {
+        if let Some(run) = &mut self.scrub.interval.run {
             run.at = At::Hold;
         }
         self.let_go();
     }
 
     fn note_compared(&mut self, head: &HObject, c: Compared) {
-        let need = self.info.last_update;
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let need = self.journal.info().last_update;
+        let Some(run) = &mut self.scrub.interval.run else { return };
         run.shallow += c.shallow;
         run.deep += c.deep;
         run.stats.add(&c.stats);
@@ -676,17 +681,17 @@ impl Pg {
             self.scrub_log(LogLevel::Error, &l);
         }
         for (h, keys, bytes) in c.omap {
-            let (pg, raw) = (self.cfg.spg.pg, PgId { seed: h.hash, ..self.cfg.spg.pg });
+            let (pg, raw) = (self.env.spg().pg, PgId { seed: h.hash, ..self.env.spg().pg });
             let text = format!(
                 "Large omap object found. Object: {h} PG: {raw} ({pg}) Key count: {keys} Size (bytes): {bytes}"
             );
-            self.outbox.push(Effect::Log(LogLevel::Warn, text));
+            self.mail.post(Effect::Log(LogLevel::Warn, text));
         }
     }
 
     /// Adds the change of a write to the sums, if its object was already compared.
     pub(in crate::pg) fn scrub_sees(&mut self, head: &HObject, delta: &StatSum) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         let later = run.todo.contains(head) || run.group.contains(head);
         let within = matches!(run.at, At::Hold | At::Scan) && *head <= run.end;
         if *head <= run.upto && run.at != At::Reserve || within && !later {
@@ -695,9 +700,9 @@ impl Pg {
     }
 
     fn finish_scrub(&mut self, now: Now) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         let what = run.what;
-        let (sums, have) = (run.stats, self.info.stats);
+        let (sums, have) = (run.stats, self.journal.info().stats);
         let differ = sums.num_objects != have.num_objects
             || sums.num_object_clones != have.num_object_clones
             || sums.num_bytes != have.num_bytes;
@@ -715,7 +720,7 @@ impl Pg {
             delta.num_bytes = sums.num_bytes - have.num_bytes;
             delta.estimated = -have.estimated;
         }
-        self.info.stats.add(&delta);
+        self.journal.info_mut().stats.add(&delta);
         if counted && !estimated {
             run.shallow += 1;
             fixed_stats = i64::from(what.repair);
@@ -731,10 +736,10 @@ impl Pg {
             );
             self.scrub_log(LogLevel::Error, &text);
         }
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         let errors = run.shallow + run.deep;
         let auto = {
-            let c = self.scrubs.config.borrow();
+            let c = self.scrub.settings.config.borrow();
             c.auto_repair && what.deep && errors <= i64::from(c.auto_repair_num_errors)
         };
         let repair = what.repair || auto && errors > 0;
@@ -746,8 +751,8 @@ impl Pg {
         let copies: usize = run.lack.values().map(Vec::len).sum();
         let (shallow, deep) = if all_fixed { (0, 0) } else { (run.shallow, run.deep) };
         let (recheck, large) = (run.recheck, run.large_omap);
-        self.peers.scrub.found = Some(Box::new(std::mem::take(&mut run.found)));
-        let s = &mut self.info.stats;
+        self.scrub.interval.found = Some(Box::new(std::mem::take(&mut run.found)));
+        let s = &mut self.journal.info_mut().stats;
         s.num_shallow_scrub_errors = shallow;
         let remaining = if what.deep { 0 } else { s.num_deep_scrub_errors };
         if what.deep {
@@ -755,12 +760,13 @@ impl Pg {
             s.num_large_omap_objects = large;
         }
         s.num_objects_repaired += copies as i64;
-        let h = &mut self.info.history;
+        let version = self.journal.info().last_update;
+        let h = &mut self.journal.info_mut().history;
         let before = h.last_scrub_stamp;
-        h.last_scrub = self.info.last_update;
+        h.last_scrub = version;
         h.last_scrub_stamp = now.wall.max(before);
         if what.deep {
-            h.last_deep_scrub = self.info.last_update;
+            h.last_deep_scrub = version;
             h.last_deep_scrub_stamp = h.last_scrub_stamp;
         }
         if shallow + deep == 0 {
@@ -779,28 +785,28 @@ impl Pg {
             text += &format!(", {fixed} fixed");
         }
         self.scrub_log(if errors > 0 { LogLevel::Error } else { LogLevel::Debug }, &text);
-        let sc = &mut self.peers.scrub;
+        let sc = &mut self.scrub.interval;
         sc.failed = (repair || recheck) && shallow + deep > 0 && copies == 0;
         sc.recheck = repair && copies > 0 && !all_fixed;
-        let (history, s) = (Box::new(self.info.history.clone()), self.info.stats);
+        let (history, s) = (Box::new(self.journal.info().history.clone()), self.journal.info().stats);
         let counts =
             [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
         let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
-        let members: Vec<PeerId> = self.peers.members.keys().copied().collect();
+        let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
         for o in &members {
             self.tell_encoded(*o, m.clone());
         }
-        self.info_dirty = true;
-        self.stamps.changed(now);
+        self.journal.info_changed();
+        self.report.stamps_mut().changed(now);
         if copies == 0 {
             return self.end_scrub(false, now);
         }
         // Each holder of bad copies marks them as missing first, this copy included (below).
-        let lack = self.peers.scrub.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
+        let lack = self.scrub.interval.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
         self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
         let me = self.me();
         if let Some(own) = lack.get(&me)
-            && let Some(run) = &mut self.peers.scrub.run
+            && let Some(run) = &mut self.scrub.interval.run
         {
             run.own_open = true;
             let plan = Work::ScrubLack { to: me, n: run.n, what: own.clone() };
@@ -811,27 +817,27 @@ impl Pg {
 
     /// Handles the answers to `Lack`: bad copies are marked everywhere, and recovery begins.
     fn lacked(&mut self, now: Now) {
-        let Some(run) = &mut self.peers.scrub.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return };
         for (o, lack) in std::mem::take(&mut run.lack) {
-            if let Some(m) = self.peers.members.get_mut(&o) {
+            if let Some(m) = self.peers.members_mut().get_mut(&o) {
                 m.missing.extend(lack);
             }
         }
-        self.peers.scrub.repairing = true;
-        self.peers.scrub.kick = true;
-        self.peers.clean = false;
-        self.stamps.changed(now);
+        self.scrub.interval.repairing = true;
+        self.scrub.interval.kick = true;
+        self.peers.needs_recovery();
+        self.report.stamps_mut().changed(now);
         self.end_scrub(false, now);
     }
 
     /// True once after a scrub has found copies to recover.
     pub(in crate::pg) fn recovery_wanted(&mut self) -> bool {
-        std::mem::take(&mut self.peers.scrub.kick)
+        std::mem::take(&mut self.scrub.interval.kick)
     }
 
     fn repaired(&mut self) {
-        self.peers.scrub.repairing = false;
-        if self.peers.scrub.recheck {
+        self.scrub.interval.repairing = false;
+        if self.scrub.interval.recheck {
             self.want_scrub(ScrubRequest { deep: true, repair: false, required: true });
         }
     }
@@ -839,23 +845,23 @@ impl Pg {
     /// Ends a scrub and releases its slots. `again`: it could not run now; a required scrub stays requested.
     fn end_scrub(&mut self, again: bool, now: Now) {
         self.let_go();
-        let Some(run) = self.peers.scrub.run.take() else { return };
-        let n = self.peers.scrub.asked;
+        let Some(run) = self.scrub.interval.run.take() else { return };
+        let n = self.scrub.interval.asked;
         let m = Body::Scrub(Box::new(ScrubMsg::Release { n })).encode();
-        let members: Vec<PeerId> = self.peers.members.keys().copied().collect();
+        let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
         for o in members {
             self.tell_encoded(o, m.clone());
         }
-        self.stamps.changed(now);
+        self.report.stamps_mut().changed(now);
         if again && run.what.required {
             self.want_scrub(run.what);
-            self.peers.scrub.recheck |= run.recheck;
+            self.scrub.interval.recheck |= run.recheck;
         } else if again {
-            self.scrub_wanted = self.scrub_wanted.filter(|w| w.required);
+            self.scrub.wanted = self.scrub.wanted.filter(|w| w.required);
         }
         let jitter = self.scrub_jitter();
-        self.peers.scrub.not_before = self.scrub_wanted.map(|_| now.mono + SCRUB_RETRY + jitter);
-        if self.info_dirty {
+        self.scrub.interval.not_before = self.scrub.wanted.map(|_| now.mono + SCRUB_RETRY + jitter);
+        if self.journal.is_info_changed() {
             let id = self.new_plan_id();
             self.enqueue(Plan::new(id, Work::SaveInfo, None, false));
         }
@@ -863,8 +869,8 @@ impl Pg {
 
     /// Delay that differs by OSD and attempt, so that two OSDs do not block each other's slots for ever.
     fn scrub_jitter(&self) -> Duration {
-        let who = (self.cfg.whoami.0 as u64) << 40 ^ u64::from(self.cfg.spg.pg.seed) << 16;
-        let mix = who ^ self.peers.scrub.asked;
+        let who = (self.env.whoami().0 as u64) << 40 ^ u64::from(self.env.spg().pg.seed) << 16;
+        let mix = who ^ self.scrub.interval.asked;
         let mix = (mix ^ mix >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Duration::from_millis((mix >> 33) % 3000)
     }
@@ -883,8 +889,8 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         match m {
-            ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.member => {
-                let s = &mut self.peers.scrub.serving;
+            ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.is_member() => {
+                let s = &mut self.scrub.interval.serving;
                 s.until = now.mono + SCRUB_SLOT_MAX;
                 if n < s.n {
                     return;
@@ -900,7 +906,7 @@ impl Pg {
                 s.waits = None;
                 if matches!(ask, Ask::Reserve) {
                     if s.slot.is_none() {
-                        s.slot = self.scrubs.slots.take();
+                        s.slot = self.scrub.settings.slots.take();
                     }
                     let yes = s.slot.is_some();
                     return self.scrub_answer(from, n, Answer::Reserved(yes));
@@ -909,19 +915,19 @@ impl Pg {
                 self.pump_serving(now, store, out);
             }
             ScrubMsg::Answer { n, answer } if leads => {
-                if let Some(run) = self.peers.scrub.run.as_mut().filter(|r| r.n == n)
+                if let Some(run) = self.scrub.interval.run.as_mut().filter(|r| r.n == n)
                     && run.open.remove(&from).is_some()
                 {
                     run.answers.insert(from, answer);
                 }
             }
-            ScrubMsg::Release { n } if from_primary && self.peers.scrub.serving.n <= n => {
-                self.peers.scrub.serving.slot = None;
-                self.peers.scrub.serving.waits = None;
+            ScrubMsg::Release { n } if from_primary && self.scrub.interval.serving.n <= n => {
+                self.scrub.interval.serving.slot = None;
+                self.scrub.interval.serving.waits = None;
             }
-            ScrubMsg::Done { history, counts, delta } if from_primary && self.peers.member => {
-                self.info.merge_history(&history);
-                let s = &mut self.info.stats;
+            ScrubMsg::Done { history, counts, delta } if from_primary && self.peers.is_member() => {
+                self.journal.info_mut().merge_history(&history);
+                let s = &mut self.journal.info_mut().stats;
                 s.add(&delta);
                 s.num_shallow_scrub_errors = counts[0];
                 s.num_deep_scrub_errors = counts[1];
@@ -929,19 +935,19 @@ impl Pg {
                 s.num_objects_repaired = counts[3];
                 self.start_work(Work::SaveInfo, None, now, store, out);
             }
-            _ => tracing::debug!(pg = %self.cfg.spg, %from, "scrub message ignored: wrong role or number"),
+            _ => tracing::debug!(pg = %self.env.spg(), %from, "scrub message ignored: wrong role or number"),
         }
     }
 
     /// Answers a question once the writes before it are applied.
     fn pump_serving(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let Some(waits) = &self.peers.scrub.serving.waits else { return };
+        let Some(waits) = &self.scrub.interval.serving.waits else { return };
         if !self.has_applied(waits.0) {
             return;
         }
-        let Some((_, ask)) = self.peers.scrub.serving.waits.take().map(|w| *w) else { return };
+        let Some((_, ask)) = self.scrub.interval.serving.waits.take().map(|w| *w) else { return };
         let to = self.primary();
-        let n = self.peers.scrub.serving.n;
+        let n = self.scrub.interval.serving.n;
         let work = match ask {
             Ask::Reserve => return,
             Ask::List { begin, end } => Work::ScrubList { to, n, begin, end },

@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ};
 use crate::pg::Pg;
-use crate::pg::ops::commit::Action;
+use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
 use crate::pg::report::Stage;
@@ -79,7 +79,7 @@ impl Pg {
             Ok((found, upto)) => Answer::Listed { upto, heads: found.into_iter().map(|(h, _)| h).collect() },
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::error!(pg = %self.cfg.spg, errno, "can't list objects; the scrub fails");
+                tracing::error!(pg = %self.env.spg(), errno, "can't list objects; the scrub fails");
                 Answer::Failed
             }
         };
@@ -94,7 +94,7 @@ impl Pg {
             Ok(()) => Answer::Scanned(std::mem::take(&mut job.done)),
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                tracing::error!(pg = %self.cfg.spg, errno, "can't list objects; the scrub fails");
+                tracing::error!(pg = %self.env.spg(), errno, "can't list objects; the scrub fails");
                 Answer::Failed
             }
         };
@@ -137,11 +137,11 @@ impl Pg {
     fn scan_shallow(&self, id: u64, oid: &Oid, store: &mut dyn ObjectStore) -> Step<Reading> {
         let tag = self.tag(id);
         let mut o = ScrubObject { snap: oid.hobj.snap, ..ScrubObject::default() };
-        match or_bad(store.stat(tag, self.cid, oid))? {
+        match or_bad(store.stat(tag, self.env.cid(), oid))? {
             Some(s) => o.size = s.size,
             None => o.errors |= STAT_ERROR,
         }
-        match or_bad(store.attrs(tag, self.cid, oid))? {
+        match or_bad(store.attrs(tag, self.env.cid(), oid))? {
             Some(a) => {
                 o.attrs = a.into_iter().map(|(n, v)| ScrubAttr::new(n, v)).collect();
                 o.attrs.sort_by(|a, b| a.name.cmp(&b.name));
@@ -158,7 +158,7 @@ impl Pg {
         while r.off < r.object.size {
             let len = SCRUB_READ.min(r.object.size - r.off);
             let Some(data) =
-                or_bad(store.read_device(tag, self.cid, oid, r.off, len))?.filter(|d| d.len() as u64 == len)
+                or_bad(store.read_device(tag, self.env.cid(), oid, r.off, len))?.filter(|d| d.len() as u64 == len)
             else {
                 r.object.errors |= READ_ERROR;
                 return Ok(());
@@ -172,7 +172,7 @@ impl Pg {
             store.release(tag);
         }
         if r.omap.is_none() {
-            let Some(header) = or_bad(store.omap_header(tag, self.cid, oid))? else {
+            let Some(header) = or_bad(store.omap_header(tag, self.env.cid(), oid))? else {
                 r.object.errors |= READ_ERROR;
                 return Ok(());
             };
@@ -184,7 +184,8 @@ impl Pg {
         while let Some(from) = r.omap.clone() {
             let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
             let max = SCRUB_READ as usize;
-            let Some(page) = or_bad(store.omap_range(tag, self.cid, oid, key, after, SCRUB_OMAP_ENTRIES, max))? else {
+            let Some(page) = or_bad(store.omap_range(tag, self.env.cid(), oid, key, after, SCRUB_OMAP_ENTRIES, max))?
+            else {
                 r.object.errors |= READ_ERROR;
                 return Ok(());
             };
@@ -203,7 +204,7 @@ impl Pg {
             }
             r.omap = Some(last);
         }
-        if let (Some(fold), Some(coder)) = (r.fold.take(), &self.coder) {
+        if let (Some(fold), Some(coder)) = (r.fold.take(), self.ec.coder()) {
             let size = r.object.info().and_then(Result::ok).map_or(0, |oi| oi.size);
             r.object.parity = Some(fold.finish(coder.layout.shard_len(size, 0)));
         }
@@ -222,12 +223,12 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let op = set_missing(self.cid, self.meta_missing(), what.iter().map(|(h, v)| (h, v)));
+        let op = set_missing(self.env.cid(), self.meta_missing(), what.iter().map(|(h, v)| (h, v)));
         match self.commit_alone(self.tag(id), vec![op], store) {
             Ok(()) => {
                 for (h, v) in what {
-                    self.cache.remove(h);
-                    self.missing.insert(h.clone(), *v);
+                    self.plans.cache_mut().remove(h);
+                    self.recovery.missing_mut().insert(h.clone(), *v);
                 }
                 self.on_durable(Action::ScrubLacks { to, n });
                 Verdict::Submitted

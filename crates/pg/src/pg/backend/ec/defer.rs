@@ -17,7 +17,7 @@ use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;
 use crate::pg::Pg;
 use crate::pg::backend::Sent;
-use crate::pg::ops::commit::Records;
+use crate::pg::journal::commit::Records;
 use crate::pg::peering::log_merge::Spared;
 use crate::shards::PeerId;
 use base::{Eversion, HObject};
@@ -54,12 +54,13 @@ impl Pg {
     ) -> Option<Box<Deferred>> {
         let ([e], [record], None) = (entries, records, trim) else { return None };
         let touch = e.touch.as_deref()?;
-        if record.len() > RECORD_MAX || self.peers.unacked.len() >= UNACKED_MAX {
+        if record.len() > RECORD_MAX || self.peers.unacked().len() >= UNACKED_MAX {
             return None;
         }
-        let shards = self.coder.as_ref()?.layout.shards();
-        let whole =
-            self.peers.clean && self.acting_set().len() == shards && self.peers.members.keys().count() + 1 == shards;
+        let shards = self.ec.coder.as_ref()?.layout.shards();
+        let whole = self.peers.is_clean()
+            && self.acting_set().len() == shards
+            && self.peers.members().keys().count() + 1 == shards;
         whole.then(|| {
             let (soid, prior, record) = (e.soid.clone(), e.prior_version, record.clone());
             Box::new(Deferred { soid, prior, touch: touch.clone(), record })
@@ -69,25 +70,25 @@ impl Pg {
     /// The records of the deferred writes after number `sent`, and the changes that they make on a spared shard.
     pub(in crate::pg) fn deferred_since(&self, sent: u64) -> (Records, Vec<Op>) {
         let (mut records, mut spared) = (Records::new(), Spared::default());
-        for d in self.peers.unacked.iter().filter(|u| u.seq > sent).filter_map(|u| u.deferred.as_deref()) {
+        for d in self.peers.unacked().iter().filter(|u| u.seq > sent).filter_map(|u| u.deferred.as_deref()) {
             records.push(d.record.clone());
             spared.set(&d.soid, &d.touch.attrs);
         }
-        (records, spared.ops(self.cid).collect())
+        (records, spared.ops(self.env.cid()).collect())
     }
 
     /// Sends the deferred writes to all members that are behind.
     pub(in crate::pg) fn send_deferred(&mut self) {
-        let seq = self.peers.seq;
-        let behind = self.peers.members.iter().filter(|(_, m)| m.sent < seq).map(|(p, m)| (*p, m.sent));
+        let seq = self.peers.seq();
+        let behind = self.peers.members().iter().filter(|(_, m)| m.sent < seq).map(|(p, m)| (*p, m.sent));
         let behind: SmallVec<[(PeerId, u64); 4]> = behind.collect();
         for (p, sent) in behind {
             let (records, ops) = self.deferred_since(sent);
             let m = encode_write(sent + 1, seq, self.stable_at_members(), None, &records, &ops, self.features(p));
-            let last = self.peers.unacked.back_mut().map(|u| &mut u.full);
+            let last = self.peers.unacked_mut().back_mut().map(|u| &mut u.full);
             let (Some(m), Some(Sent::Each(all))) = (m, last) else { continue };
             all.push((p, m.clone()));
-            if let Some(to) = self.peers.members.get_mut(&p) {
+            if let Some(to) = self.peers.members_mut().get_mut(&p) {
                 to.sent = seq;
             }
             if !self.is_sent_again(p) {
@@ -99,8 +100,8 @@ impl Pg {
     /// The oldest version of an object with which the shard of member `p` has the same bytes as with `version`, its
     /// newest version.
     pub(in crate::pg) fn same_since(&self, p: PeerId, oid: &HObject, version: Eversion) -> Eversion {
-        let Some(m) = self.peers.members.get(&p).filter(|m| m.sent < self.peers.seq) else { return version };
-        let mut deferred = self.peers.unacked.iter().filter(|u| u.seq > m.sent).filter_map(|u| u.deferred.as_deref());
+        let Some(m) = self.peers.members().get(&p).filter(|m| m.sent < self.peers.seq()) else { return version };
+        let mut deferred = self.peers.unacked().iter().filter(|u| u.seq > m.sent).filter_map(|u| u.deferred.as_deref());
         deferred.find(|d| d.soid == *oid).map_or(version, |d| d.prior.min(version))
     }
 }

@@ -54,7 +54,7 @@ pub(in crate::pg) struct ShardAsk {
 impl Pg {
     /// The reader of shards for a plan on its object, with the ranges that the plan has read already.
     pub(in crate::pg) fn shard_reads(&self, plan: &mut Plan) -> Option<Box<ShardReads>> {
-        let (coder, head) = (self.coder.as_ref()?, plan.head.as_ref()?);
+        let (coder, head) = (self.ec.coder.as_ref()?, plan.head.as_ref()?);
         let mut reads = plan.reads.take().unwrap_or_else(|| Box::new(ShardReads::new(coder.clone(), self.me())));
         reads.holders = self.shard_holders(head);
         if plan.bypass {
@@ -73,16 +73,16 @@ impl Pg {
     /// Keeps the ranges that a plan has read, for its next run.
     pub(in crate::pg) fn give_reads(&mut self, reads: Option<Box<ShardReads>>) {
         if reads.is_some() {
-            self.shard.reads = reads;
+            self.ec.shard.reads = reads;
         }
     }
 
     /// Sends the questions for the ranges that a plan wants.
     pub(in crate::pg) fn ask_shards(&mut self, plan: &Plan, reads: &mut ShardReads) {
         // A plan asks several times, and answers may come twice: each question has its own number.
-        self.shard.questions = self.shard.questions.wrapping_add(1);
-        let n = self.shard.questions;
-        self.shard.asked.entry(plan.id).or_default().n = n;
+        self.ec.shard.questions = self.ec.shard.questions.wrapping_add(1);
+        let n = self.ec.shard.questions;
+        self.ec.shard.asked.entry(plan.id).or_default().n = n;
         let mut by: BTreeMap<PeerId, Vec<Wanted>> = BTreeMap::new();
         for w in std::mem::take(&mut reads.wanted) {
             if let Some(p) = reads.source(&w.oid, w.shard) {
@@ -104,9 +104,9 @@ impl Pg {
                 len: w.range.end - w.range.start,
             });
             let items: Vec<ReadItem> = items.collect();
-            self.counters.shard_reads += items.len() as u64;
+            self.report.count().shard_reads += items.len() as u64;
             let family = family.clone().filter(|_| describes == Some(p));
-            let seq = self.peers.members.get(&p).map_or(self.peers.seq, |m| m.sent);
+            let seq = self.peers.members().get(&p).map_or(self.peers.seq(), |m| m.sent);
             // An OSD that knows no pages describes all, and what is known is left out of its answer.
             let pages = self.understands(p, PeerFeatures::PAGES);
             let from = reads.family_from.clone().filter(|_| family.is_some() && pages);
@@ -116,9 +116,9 @@ impl Pg {
         }
         if open.is_empty() {
             // No shard can be asked; the plan finds that out when it runs again.
-            self.shard.asked.remove(&plan.id);
-            self.runnable.push_back(plan.id);
-        } else if let Some(asked) = self.shard.asked.get_mut(&plan.id) {
+            self.ec.shard.asked.remove(&plan.id);
+            self.plans.ready(plan.id);
+        } else if let Some(asked) = self.ec.shard.asked.get_mut(&plan.id) {
             (asked.open, asked.describes) = (open, describes);
         }
     }
@@ -127,10 +127,10 @@ impl Pg {
     /// log. A stray whose log ends before the needed version has an older object; taking that would lose acknowledged
     /// writes.
     pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
-        let need = self.missing.get(head).copied().unwrap_or_default();
-        let member = |p: &PeerId| self.peers.members.get(p).is_some_and(|m| has(m, head));
+        let need = self.recovery.missing().get(head).copied().unwrap_or_default();
+        let member = |p: &PeerId| self.peers.members().get(p).is_some_and(|m| has(m, head));
         let stray = |p: &PeerId| {
-            let known = self.peers.known.get(p).and_then(|k| k.as_ref());
+            let known = self.peers.known().get(p).and_then(|k| k.as_ref());
             known.map(|i| i.last_update).filter(|v| *v >= need)
         };
         let holders = || reads.holders.values().flatten().copied();
@@ -140,21 +140,21 @@ impl Pg {
 
     /// Shard reads that are still unanswered, with the encoded message, to be sent again after a reset.
     pub(in crate::pg) fn unanswered_reads(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
-        self.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
+        self.ec.shard.asked.values().flat_map(|a| a.open.iter().map(|(p, (m, _))| (*p, m.clone()))).collect()
     }
 
     /// Drops the questions to copies that are gone: strays that were told to remove their copy, or whose OSD is down.
     /// Their plans run again and ask other copies.
     pub(in crate::pg) fn ask_others(&mut self) {
-        let Some(shard) = self.shard.used().filter(|s| !s.asked.is_empty()) else { return };
+        let Some(shard) = self.ec.shard.used().filter(|s| !s.asked.is_empty()) else { return };
         let peers = &self.peers;
-        let here = |p: &PeerId| peers.members.contains_key(p) || peers.known.get(p).is_some_and(Option::is_some);
-        let runnable = &mut self.runnable;
+        let here = |p: &PeerId| peers.members().contains_key(p) || peers.known().get(p).is_some_and(Option::is_some);
+        let plans = &mut self.plans;
         shard.asked.retain(|id, a| {
             a.open.retain(|p, _| here(p));
             a.describes = a.describes.filter(here);
             if a.open.is_empty() {
-                runnable.push_back(*id);
+                plans.ready(*id);
             }
             !a.open.is_empty()
         });
@@ -169,14 +169,14 @@ impl Pg {
         family: Option<Page>,
         found: Vec<Result<Bytes, Errno>>,
     ) {
-        let Some(asked) = self.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
+        let Some(asked) = self.ec.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
         let Some((_, wanted)) = asked.open.remove(&from) else { return };
         let describes = asked.describes == Some(from);
         let done = asked.open.is_empty();
         if done {
-            self.shard.asked.remove(&id);
+            self.ec.shard.asked.remove(&id);
         }
-        let Some(plan) = self.plans.get_mut(&id) else { return };
+        let Some(plan) = self.plans.get_mut(id) else { return };
         if let Some(reads) = plan.reads.as_deref_mut() {
             match family {
                 None if describes => drop(reads.cannot_tell.insert(from)),
@@ -197,29 +197,29 @@ impl Pg {
             }
         }
         if done {
-            self.runnable.push_back(id);
+            self.plans.ready(id);
         }
     }
 
     /// Handles a question of the primary.
     pub(in crate::pg) fn take_shard_read(&mut self, ask: ShardAsk) {
         // A repetition replaces the waiting question.
-        self.shard.reading.retain(|a| (a.to, a.id) != (ask.to, ask.id));
-        self.shard.reading.push_back(ask);
+        self.ec.shard.reading.retain(|a| (a.to, a.id) != (ask.to, ask.id));
+        self.ec.shard.reading.push_back(ask);
     }
 
     /// Answers the questions whose preceding writes are applied.
     pub(in crate::pg) fn pump_reading(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
         let mut later = std::collections::VecDeque::new();
-        for ask in std::mem::take(&mut self.shard.reading) {
-            if self.peers.member && !self.has_applied(ask.seq) {
+        for ask in std::mem::take(&mut self.ec.shard.reading) {
+            if self.peers.is_member() && !self.has_applied(ask.seq) {
                 later.push_back(ask);
             } else {
                 self.start_work(Work::ShardRead(Box::new(ask)), None, now, store, out);
             }
         }
-        later.append(&mut self.shard.reading);
-        self.shard.reading = later;
+        later.append(&mut self.ec.shard.reading);
+        self.ec.shard.reading = later;
     }
 
     pub(in crate::pg) fn run_shard_read(
@@ -236,7 +236,7 @@ impl Pg {
                 Ok(b) => found.push(Ok(b)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %item.oid, errno, "can't answer a shard read");
+                    tracing::warn!(pg = %self.env.spg(), object = %item.oid, errno, "can't answer a shard read");
                     if errno == EIO {
                         self.lose_found(&item.oid.head(), now, store, out);
                     }
@@ -248,12 +248,14 @@ impl Pg {
         let family = match &ask.family {
             None => None,
             // This shard has nothing of the object, or an older version.
-            Some(head) if self.missing.contains_key(head) || *head > self.info.last_backfill => None,
+            Some(head) if self.recovery.missing().contains_key(head) || *head > self.journal.info().last_backfill => {
+                None
+            }
             Some(head) => match self.describe(id, head, ask.from.as_ref(), pages, store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
-                    tracing::warn!(pg = %self.cfg.spg, object = %head, errno, "can't read an object's attributes for a rebuild");
+                    tracing::warn!(pg = %self.env.spg(), object = %head, errno, "can't read an object's attributes for a rebuild");
                     None
                 }
             },
@@ -265,23 +267,23 @@ impl Pg {
 
     fn read_item(&self, id: u64, item: &ReadItem, store: &mut dyn ObjectStore) -> Step<Bytes> {
         let (tag, oid) = (self.tag(id), Oid::new(item.oid.clone()));
-        if self.missing.contains_key(&item.oid.head()) {
+        if self.recovery.missing().contains_key(&item.oid.head()) {
             return Err(ESTALE.into());
         }
-        let a = store.attr(tag, self.cid, &oid, OI_ATTR)?.ok_or(EIO)?;
+        let a = store.attr(tag, self.env.cid(), &oid, OI_ATTR)?.ok_or(EIO)?;
         let oi = ObjectInfo::from_attr(&a).map_err(|_| EIO)?;
         if oi.version > item.version || oi.version < item.since {
             return Err(ESTALE.into());
         }
         // A range beyond the shard's end is an error of the question, not of the shard.
-        let (Some(coder), Ok(shard)) = (&self.coder, usize::try_from(self.cfg.spg.shard.0)) else {
+        let (Some(coder), Ok(shard)) = (&self.ec.coder, usize::try_from(self.env.spg().shard.0)) else {
             return Err(EINVAL.into());
         };
         let len = coder.layout.shard_len(oi.size, shard);
         if item.off.checked_add(item.len).is_none_or(|end| end > len) {
             return Err(EINVAL.into());
         }
-        let b = store.read(tag, self.cid, &oid, item.off, item.len)?;
+        let b = store.read(tag, self.env.cid(), &oid, item.off, item.len)?;
         // A shard shorter than its object's size implies is damaged.
         if b.len() as u64 == item.len { Ok(b) } else { Err(EIO.into()) }
     }
@@ -302,7 +304,7 @@ impl Pg {
                 page.more = Some(oid.hobj);
                 break;
             }
-            let attrs = store.attrs(self.tag(id), self.cid, &oid)?;
+            let attrs = store.attrs(self.tag(id), self.env.cid(), &oid)?;
             bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
             page.of.push((oid.hobj, attrs));
         }

@@ -74,10 +74,10 @@ impl Pg {
         // The name of an object set aside has the version's number alone. Numbers ascend in a log, and an entry that
         // leaves the log takes with it what it set aside; so no two of them are for one number.
         let unique = |v: &Eversion| v.version < e.version.version || *v == e.version;
-        debug_assert!(self.shard.kept.aside.back().is_none_or(|(v, _)| unique(v)), "{} after another", e.version);
+        debug_assert!(self.ec.shard.kept.aside.back().is_none_or(|(v, _)| unique(v)), "{} after another", e.version);
         for u in decode(&e.undo).unwrap_or_default() {
             if let Undo::Aside(o) = u {
-                self.shard.kept.aside.push_back((e.version, o));
+                self.ec.shard.kept.aside.push_back((e.version, o));
             }
         }
     }
@@ -86,16 +86,16 @@ impl Pg {
     /// has it.
     pub(in crate::pg) fn note_kept(&mut self, seq: u64, version: Eversion) {
         if seq == 0 {
-            self.shard.kept.safe = version;
-            self.shard.kept.ready += 1;
+            self.ec.shard.kept.safe = version;
+            self.ec.shard.kept.ready += 1;
         } else {
-            self.shard.kept.writes.push_back((seq, version));
+            self.ec.shard.kept.writes.push_back((seq, version));
         }
     }
 
     /// Marks writes up to `seq` as safe: they are durable on all members.
     pub(in crate::pg) fn kept_safe(&mut self, seq: u64) {
-        let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
+        let Some(k) = self.ec.shard.used().map(|s| &mut s.kept) else { return };
         while let Some((n, v)) = k.writes.front().copied()
             && n <= seq
         {
@@ -109,15 +109,19 @@ impl Pg {
     pub(in crate::pg) fn keep_all(&mut self) {
         if self.is_coded() {
             // Writes of the interval may have arrived before the message that it started.
-            let to = self.log.last_before(self.info.history.same_interval_since).min(self.info.last_update);
-            self.shard.kept.safe = self.shard.kept.safe.max(to);
+            let to = self
+                .journal
+                .log()
+                .last_before(self.journal.info().history.same_interval_since)
+                .min(self.journal.info().last_update);
+            self.ec.shard.kept.safe = self.ec.shard.kept.safe.max(to);
         }
     }
 
     /// Forgets the entries newer than `to`, which the log no longer has. Objects that those entries set aside are
     /// restored or removed.
     pub(in crate::pg) fn kept_rewind(&mut self, to: Eversion) {
-        let Some(k) = self.shard.used().map(|s| &mut s.kept) else { return };
+        let Some(k) = self.ec.shard.used().map(|s| &mut s.kept) else { return };
         k.aside.retain(|(v, _)| *v <= to);
         k.writes.retain(|(_, v)| *v <= to);
         k.safe = k.safe.min(to);
@@ -126,20 +130,20 @@ impl Pg {
 
     /// Changes that remove all objects set aside, for a log of which no entry will be undone.
     pub(in crate::pg) fn forget_aside(&self) -> Vec<Op> {
-        let cid = self.cid;
-        self.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
+        let cid = self.env.cid();
+        self.ec.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
     }
 
     /// Starts dropping undo data, if a batch is due or no write is in flight.
     pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let k = &self.shard.kept;
+        let k = &self.ec.shard.kept;
         // The primary waits until it has told the members that it is idle. Otherwise each isolated write would be
         // followed by a transaction.
-        let told = !self.is_primary() || self.peers.told_stable >= self.peers.seq;
+        let told = !self.is_primary() || self.peers.told_stable() >= self.peers.seq();
         let idle = k.writes.is_empty() && (told || !k.aside.is_empty());
         let due = k.safe > k.dropped && (k.ready >= BATCH || idle);
-        if due && !k.dropping && !self.stopping && self.is_settled() {
-            self.shard.kept.dropping = true;
+        if due && !k.dropping && !self.life.is_stopping() && self.is_settled() {
+            self.ec.shard.kept.dropping = true;
             self.start_work(Work::DropKept, None, now, store, out);
         }
     }
@@ -150,18 +154,18 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Verdict {
-        let (cid, to) = (self.cid, self.shard.kept.safe);
-        let gone = self.shard.kept.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
+        let (cid, to) = (self.env.cid(), self.ec.shard.kept.safe);
+        let gone = self.ec.shard.kept.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
         let gone: Vec<(Eversion, HObject)> = gone.collect();
         let mut ops: Vec<Op> = gone.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect();
         ops.push(Op::DropKept { cid, to });
         match self.commit_alone(self.tag(id), ops, store) {
             Ok(()) => {
-                self.shard.kept.aside.drain(..gone.len());
-                let rest = self.shard.kept.aside.front().is_some_and(|(v, _)| *v <= to);
-                self.shard.kept.dropped = if rest { self.shard.kept.dropped } else { to };
-                self.shard.kept.ready = 0;
-                self.shard.kept.dropping = false;
+                self.ec.shard.kept.aside.drain(..gone.len());
+                let rest = self.ec.shard.kept.aside.front().is_some_and(|(v, _)| *v <= to);
+                self.ec.shard.kept.dropped = if rest { self.ec.shard.kept.dropped } else { to };
+                self.ec.shard.kept.ready = 0;
+                self.ec.shard.kept.dropping = false;
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, out),

@@ -34,7 +34,7 @@ use crate::map::Code;
 use crate::pg::Pg;
 use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::pull_push::has;
-use crate::pg::seldom::Part;
+use crate::pg::seldom::{Part, Seldom};
 use crate::shards::PeerId;
 use ::ec::{Codec, Layout};
 use base::{Eversion, HObject, Now};
@@ -47,30 +47,30 @@ use wire::msg::MPgPeer;
 
 /// State of a machine whose copy is a shard.
 #[derive(Debug, Default)]
-pub(in crate::pg) struct ShardState {
+struct ShardState {
     /// Reader of shards for the running plan.
-    pub reads: Option<Box<ShardReads>>,
+    reads: Option<Box<ShardReads>>,
     /// Undo data that this shard keeps.
-    pub kept: Kept,
+    kept: Kept,
     /// Messages of this machine to itself.
-    pub to_self: VecDeque<Box<MPgPeer>>,
+    to_self: VecDeque<Box<MPgPeer>>,
     /// Open questions of plans to other shards.
-    pub asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, Asked>,
     /// Number of the last question.
-    pub questions: u32,
+    questions: u32,
     /// Questions of the primary that wait for writes.
-    pub reading: VecDeque<ShardAsk>,
+    reading: VecDeque<ShardAsk>,
     /// As primary, while peering: which shards the newest entries touch; `asks_touched` is the open question about it.
-    pub touched: Option<Touched>,
-    pub asks_touched: Option<(PeerId, Eversion, Eversion)>,
+    touched: Option<Touched>,
+    asks_touched: Option<(PeerId, Eversion, Eversion)>,
     /// Number of answers to that question in this interval that were about another log than the reported one.
-    pub contradictions: u8,
+    contradictions: u8,
     /// The version that peering has chosen as the newest one.
-    pub version: Eversion,
+    version: Eversion,
     /// Writes up to this number are acknowledged by all members that they wait for.
-    pub acked: u64,
+    acked: u64,
     /// Plans of pushes that wait until the writes of their object can't be undone any more.
-    pub settling: BTreeSet<u64>,
+    settling: BTreeSet<u64>,
 }
 
 impl Part for ShardState {
@@ -95,6 +95,136 @@ impl Part for ShardState {
     }
 }
 
+/// State of the erasure code; only a machine with a shard uses it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(in crate::pg) struct EcState {
+    /// Codec and layout, if the copies are shards.
+    coder: Option<Rc<Coder>>,
+    shard: Seldom<ShardState>,
+}
+
+/// The holder of the longest log, the version after which it is asked, and where its log ends.
+pub(in crate::pg) type TouchedQuestion = (PeerId, Eversion, Eversion);
+
+impl EcState {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(in crate::pg) fn prefetch(&self) {
+        base::prefetch(&self.coder);
+    }
+
+    /// Codec and layout, if the copies are shards.
+    pub(in crate::pg) fn coder(&self) -> Option<&Rc<Coder>> {
+        self.coder.as_ref()
+    }
+
+    /// Forgets the state of the shard: it is loaded anew.
+    pub(in crate::pg) fn clear(&mut self) {
+        self.shard = Seldom::default();
+    }
+
+    /// Sets the reader of shards for the running plan.
+    pub(in crate::pg) fn set_reads(&mut self, reads: Option<Box<ShardReads>>) {
+        self.shard.reads = reads;
+    }
+
+    /// Takes the reader of shards of the running plan.
+    pub(in crate::pg) fn take_reads(&mut self) -> Option<Box<ShardReads>> {
+        self.shard.used().and_then(|s| s.reads.take())
+    }
+
+    /// Undo data that this shard keeps.
+    pub(in crate::pg) fn kept_mut(&mut self) -> &mut Kept {
+        &mut self.shard.kept
+    }
+
+    /// Undo data that this shard keeps, if it has any state.
+    pub(in crate::pg) fn kept_if_used(&mut self) -> Option<&mut Kept> {
+        self.shard.used().map(|s| &mut s.kept)
+    }
+
+    /// Queues a message of this machine to itself.
+    pub(in crate::pg) fn send_to_self(&mut self, msg: Box<MPgPeer>) {
+        self.shard.to_self.push_back(msg);
+    }
+
+    /// True if messages of this machine to itself wait.
+    pub(in crate::pg) fn has_messages(&self) -> bool {
+        !self.shard.to_self.is_empty()
+    }
+
+    /// True if plans wait for answers of other shards.
+    pub(in crate::pg) fn has_questions(&self) -> bool {
+        !self.shard.asked.is_empty()
+    }
+
+    /// Drops the open questions of a plan.
+    pub(in crate::pg) fn forget_questions(&mut self, plan: u64) {
+        if let Some(s) = self.shard.used() {
+            s.asked.remove(&plan);
+        }
+    }
+
+    /// As primary, while peering: which shards the newest entries touch, if that is known.
+    pub(in crate::pg) fn touched(&self) -> Option<&Touched> {
+        self.shard.touched.as_ref()
+    }
+
+    /// Notes which shards the newest entries touch.
+    pub(in crate::pg) fn set_touched(&mut self, touched: Touched) {
+        self.shard.touched = Some(touched);
+    }
+
+    /// The open question about touched shards.
+    pub(in crate::pg) fn open_question(&self) -> Option<TouchedQuestion> {
+        self.shard.asks_touched
+    }
+
+    /// Opens a question about touched shards; true if it is a new one.
+    pub(in crate::pg) fn ask_touched(&mut self, question: TouchedQuestion) -> bool {
+        self.shard.asks_touched.replace(question) != Some(question)
+    }
+
+    /// Closes the question about touched shards. `other`: the answer is about another log than the reported one.
+    /// Returns the number of such answers in this interval.
+    pub(in crate::pg) fn answered(&mut self, other: bool) -> u8 {
+        self.shard.asks_touched = None;
+        self.shard.contradictions += u8::from(other);
+        self.shard.contradictions
+    }
+
+    /// The version that peering has chosen as the newest one.
+    pub(in crate::pg) fn version(&self) -> Eversion {
+        self.shard.version
+    }
+
+    /// Notes the version that peering has chosen as the newest one.
+    pub(in crate::pg) fn choose(&mut self, version: Eversion) {
+        self.shard.version = version;
+    }
+
+    /// Writes up to this number are acknowledged by all members that they wait for.
+    pub(in crate::pg) fn acked(&self) -> u64 {
+        self.shard.acked
+    }
+
+    /// Notes that writes up to this number are acknowledged by all members that they wait for.
+    pub(in crate::pg) fn set_acked(&mut self, acked: u64) {
+        self.shard.acked = acked;
+    }
+
+    /// Lets the plan of a push wait until the writes of its object can't be undone any more.
+    pub(in crate::pg) fn await_settling(&mut self, plan: u64) {
+        self.shard.settling.insert(plan);
+    }
+
+    /// Takes the plans of pushes that wait until writes can't be undone any more.
+    pub(in crate::pg) fn take_settling(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.shard.settling)
+    }
+}
+
 /// Layout and codec of a pool's erasure code.
 #[derive(Debug)]
 pub(in crate::pg) struct Coder {
@@ -115,26 +245,26 @@ impl Coder {
 impl Pg {
     /// Sets up the code of the pool, which never changes.
     pub(in crate::pg) fn learn_code(&mut self) {
-        if self.coder.is_some() || !self.is_coded() {
+        if self.ec.coder.is_some() || !self.is_coded() {
             return;
         }
-        self.coder = self.pool().and_then(|p| p.code).and_then(Coder::new).map(Rc::new);
+        self.ec.coder = self.pool().and_then(|p| p.code).and_then(Coder::new).map(Rc::new);
     }
 
     /// Does the work of a shard between plans: answers reads, handles messages to itself, drops undo data.
     pub(in crate::pg) fn pump_shard(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if !self.shard.reading.is_empty() {
+        if !self.ec.shard.reading.is_empty() {
             self.pump_reading(now, store, out);
         }
-        while let Some(m) = self.shard.used().and_then(|s| s.to_self.pop_front()) {
-            self.handle_peer(self.cfg.whoami, &m, now, store, out);
+        while let Some(m) = self.ec.shard.used().and_then(|s| s.to_self.pop_front()) {
+            self.handle_peer(self.env.whoami(), &m, now, store, out);
         }
         self.pump_kept(now, store, out);
     }
 
     /// Ends the interval: open questions and waiting answers are dropped.
     pub(in crate::pg) fn end_shard_interval(&mut self) {
-        if let Some(s) = self.shard.used() {
+        if let Some(s) = self.ec.shard.used() {
             s.reads = None;
             s.to_self.clear();
             s.asked.clear();
@@ -157,18 +287,18 @@ impl Pg {
         let acting = self.acting_set();
         for p in acting.iter() {
             let there = if p == me {
-                !self.missing.contains_key(head)
+                !self.recovery.missing().contains_key(head)
             } else {
-                self.peers.members.get(&p).is_some_and(|m| has(m, head))
+                self.peers.members().get(&p).is_some_and(|m| has(m, head))
             };
             if let Some(s) = at(p).filter(|_| there) {
                 all.insert(s, smallvec![p]);
             }
         }
-        let rest = self.peers.members.iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
+        let rest = self.peers.members().iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
         // The version in the answer tells whether a stray has the right object.
         let mut strays: Vec<(Reverse<Eversion>, PeerId)> = Vec::new();
-        for (p, k) in self.peers.known.iter().filter(|(p, _)| !self.peers.members.contains_key(p) && **p != me) {
+        for (p, k) in self.peers.known().iter().filter(|(p, _)| !self.peers.members().contains_key(p) && **p != me) {
             if let Some(i) = k.as_ref().filter(|i| *head <= i.last_backfill) {
                 strays.push((Reverse(i.last_update), *p));
             }

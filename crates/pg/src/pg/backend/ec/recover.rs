@@ -33,9 +33,9 @@ impl Pg {
         part: usize,
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<Op>> {
-        let mut reads = self.shard.reads.take().ok_or(EIO)?;
+        let mut reads = self.ec.shard.reads.take().ok_or(EIO)?;
         let r = self.shard_part(id, job, part, &mut reads, store);
-        self.shard.reads = Some(reads);
+        self.ec.shard.reads = Some(reads);
         r
     }
 
@@ -50,7 +50,7 @@ impl Pg {
         let tag = self.tag(id);
         let shard = usize::try_from(job.to.shard.0).map_err(|_| EIO)?;
         if job.family.is_none() {
-            let page = if self.missing.contains_key(&job.head) {
+            let page = if self.recovery.missing().contains_key(&job.head) {
                 match reads.family.take() {
                     Some(f) => f,
                     // No copy knows the needed version.
@@ -74,7 +74,7 @@ impl Pg {
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
         let (mut ops, mut bytes) = (Vec::new(), 0usize);
         while let Some((hobj, attrs)) = family.get(at).filter(|_| bytes < part) {
-            let (cid, oid) = (self.cid, Oid::new(hobj.clone()));
+            let (cid, oid) = (self.env.cid(), Oid::new(hobj.clone()));
             let oi = match attrs.iter().find(|(k, _)| k == OI_ATTR) {
                 Some((_, a)) => Some(ObjectInfo::from_attr(a).map_err(|_| EIO)?),
                 None => None,

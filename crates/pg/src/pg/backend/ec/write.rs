@@ -179,14 +179,14 @@ impl Pg {
         entries: &mut [LogEntry],
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<Vec<Op>>> {
-        let (Some(coder), Some(last)) = (self.coder.clone(), entries.last_mut()) else { return Err(EIO.into()) };
+        let (Some(coder), Some(last)) = (self.ec.coder.clone(), entries.last_mut()) else { return Err(EIO.into()) };
         let n = coder.layout.shards();
         let version = last.version;
-        let me = usize::try_from(self.cfg.spg.shard.0).ok();
+        let me = usize::try_from(self.env.spg().shard.0).ok();
         if ops.is_empty() {
             return Ok(vec![Vec::new(); n]);
         }
-        let (cid, meta) = (self.cid, self.meta());
+        let (cid, meta) = (self.env.cid(), self.meta());
         let mut a =
             Apart { cid, tag, store: &mut *store, meta, targets: Vec::new(), common: Vec::new(), keys: Vec::new() };
         for op in ops {
@@ -207,17 +207,17 @@ impl Pg {
                 before.iter().chain(&first).chain(after).cloned().collect()
             })
             .collect();
-        let mut reads = self.shard.reads.take();
+        let mut reads = self.ec.shard.reads.take();
         for (oid, t) in &mut targets {
             if t.dirty && t.exists {
                 let r = bytes_of(cid, oid, t, &coder, &mut reads, tag, store, &mut shards);
                 if r.is_err() {
-                    self.shard.reads = reads;
+                    self.ec.shard.reads = reads;
                     return Err(r.err().unwrap_or(Stop::Wait));
                 }
             }
         }
-        self.shard.reads = reads;
+        self.ec.shard.reads = reads;
         if let ([(oid, t)], [_], true) = (&targets[..], &undo[..], first.is_empty()) {
             last.touch = touch_of(oid, t, &common, &shards, me, coder.layout.k());
         }

@@ -16,8 +16,8 @@ use crate::log::LogEntry;
 use crate::peer::encode_write;
 use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::{Sent, Spread};
+use crate::pg::peering::Unacked;
 use crate::pg::peering::log_merge::Merge;
-use crate::pg::peering::session::Unacked;
 use crate::pg::{OpDump, Pg, State};
 use crate::scrub::message::Answer;
 use crate::shards::PeerId;
@@ -170,11 +170,11 @@ impl Pg {
     ) -> Step<()> {
         let Finished { ops, mut entries, mut after, delta, .. } = done;
         self.commit_entries(tag, ops, &mut entries, store)?;
-        self.info.stats.add(&delta);
+        self.journal.info.stats.add(&delta);
         self.scrub_sees(head, &delta);
-        after.last_write = self.submitted;
+        after.last_write = self.journal.submitted;
         self.wrote_damaged(head);
-        self.cache.put(head, Rc::new(after));
+        self.plans.cache_mut().put(head, Rc::new(after));
         Ok(())
     }
 
@@ -187,15 +187,16 @@ impl Pg {
         entries: &mut [LogEntry],
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let keep = self.keep_log.as_deref().copied().unwrap_or_else(|| self.reserver.keep());
-        let share =
-            !self.peers.members.is_empty() && self.state == State::Active && !(ops.is_empty() && entries.is_empty());
-        let trim = self.log.trim_target(keep).filter(|to| {
+        let keep = self.journal.keep.as_deref().copied().unwrap_or_else(|| self.env.reserver().keep());
+        let share = !self.peers.members().is_empty()
+            && *self.life.state() == State::Active
+            && !(ops.is_empty() && entries.is_empty());
+        let trim = self.journal.log.trim_target(keep).filter(|to| {
             // Trim only what is durable everywhere: a member without a trimmed record would look like one that has
             // it.
-            self.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
+            self.journal.commits.front().is_none_or(|c| to.version + entries.len() as u64 + 1 < c.version.version)
                 // Only the primary knows which records members still lack.
-                && (!self.is_coded() || share && self.peers.unacked.front().is_none_or(|u| to.version <= u.after))
+                && (!self.is_coded() || share && self.peers.unacked().front().is_none_or(|u| to.version <= u.after))
         });
         let mut spread = self.spread(tag, ops, entries, store)?;
         let records: Records = entries.iter().map(LogEntry::to_record).collect();
@@ -209,11 +210,11 @@ impl Pg {
             self.send_deferred();
         }
         let deferred = self.deferrable(entries, &records, trim);
-        let full = self.encode_for_members(self.peers.seq + 1, trim, &records, &spread, deferred.as_deref())?;
+        let full = self.encode_for_members(self.peers.seq() + 1, trim, &records, &spread, deferred.as_deref())?;
         let mut own = spread.take_own(self.me());
         self.submit_with_log(tag, &mut own, entries, &records, trim, store)?;
         self.share_write(entries.last().map(|e| &e.soid), full, trim, &records, deferred);
-        self.note_entries(self.peers.seq, entries);
+        self.note_entries(self.peers.seq(), entries);
         Ok(())
     }
 
@@ -256,15 +257,14 @@ impl Pg {
         records: &[Bytes],
         deferred: Option<Box<Deferred>>,
     ) {
-        self.peers.seq += 1;
-        let seq = self.peers.seq;
-        let after = self.info.last_update.version.saturating_sub(records.len() as u64);
-        if let Some(c) = self.commits.back_mut() {
+        let seq = self.peers.next_seq();
+        let after = self.journal.info.last_update.version.saturating_sub(records.len() as u64);
+        if let Some(c) = self.journal.commits.back_mut() {
             c.shared = seq;
         }
         let mut bare_for = Vec::new();
         if let Some(soid) = soid {
-            for (o, m) in self.peers.members.iter_mut() {
+            for (o, m) in self.peers.members_mut().iter_mut() {
                 if let Some(b) = &mut m.backfill
                     && !b.takes_write(&soid.head())
                 {
@@ -277,22 +277,22 @@ impl Pg {
         } else {
             encode_write(seq, seq, self.stable_at_members(), trim, records, &[], PeerFeatures::NONE)
         };
-        let to: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().collect();
+        let to: SmallVec<[PeerId; 4]> = self.peers.members().keys().copied().collect();
         for o in to {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
                 if !self.is_sent_again(o) {
                     self.tell_encoded(o, m);
                 }
-                if let Some(to) = self.peers.members.get_mut(&o) {
+                if let Some(to) = self.peers.members_mut().get_mut(&o) {
                     to.sent = seq;
                 }
             } else {
-                self.counters.shards_spared += 1;
+                self.report.count().shards_spared += 1;
             }
         }
         let hash = soid.map_or(0, |o| o.hash);
-        self.peers.unacked.push_back(Unacked { seq, after, hash, full, bare, bare_for, deferred });
+        self.peers.unacked_mut().push_back(Unacked { seq, after, hash, full, bare, bare_for, deferred });
     }
 
     /// Submits changes that are local to this copy, together with a new info.
@@ -303,12 +303,12 @@ impl Pg {
         mut ops: Vec<Op>,
         store: &mut dyn ObjectStore,
     ) -> Step<()> {
-        let before = std::mem::replace(&mut self.info, info);
-        let dirty = std::mem::replace(&mut self.info_dirty, true);
+        let before = std::mem::replace(&mut self.journal.info, info);
+        let dirty = std::mem::replace(&mut self.journal.dirty, true);
         let r = self.submit_with_log(tag, &mut ops, &[], &[], None, store);
         if r.is_err() {
-            self.info = before;
-            self.info_dirty = dirty;
+            self.journal.info = before;
+            self.journal.dirty = dirty;
         }
         r
     }
@@ -332,26 +332,26 @@ impl Pg {
         // A shard keeps what the write replaces until all shards have the entry.
         let keeps = self.is_coded() && given > 0;
         if let Some(e) = entries.last().filter(|_| keeps) {
-            ops.insert(0, Op::Keep { cid: self.cid, version: e.version });
+            ops.insert(0, Op::Keep { cid: self.env.cid(), version: e.version });
             given += 1;
         }
         let mut txn = Transaction { ops: std::mem::take(ops) };
         txn.ops.reserve(entries.len() + 2);
         for (e, record) in entries.iter().zip(records) {
-            txn.push(Op::LogAppend { cid: self.cid, version: e.version, entry: record.clone() });
+            txn.push(Op::LogAppend { cid: self.env.cid(), version: e.version, entry: record.clone() });
         }
         if let Some(to) = trim {
-            txn.push(Op::LogTrim { cid: self.cid, to });
+            txn.push(Op::LogTrim { cid: self.env.cid(), to });
         }
         // The info is stored as of before these records; loading replays them.
-        let save = self.info_dirty || trim.is_some() || self.writes_since_info >= INFO_EVERY;
+        let save = self.journal.dirty || trim.is_some() || self.journal.since_info >= INFO_EVERY;
         if save {
-            self.info.log_tail = trim.unwrap_or(self.info.log_tail);
-            self.info.epoch = self.info.epoch.max(self.epoch());
-            txn.push(Op::PgInfo { cid: self.cid, info: self.info.to_blob() });
+            self.journal.info.log_tail = trim.unwrap_or(self.journal.info.log_tail);
+            self.journal.info.epoch = self.journal.info.epoch.max(self.epoch());
+            txn.push(Op::PgInfo { cid: self.env.cid(), info: self.journal.info.to_blob() });
         }
         // Records without changes are refusals, or writes to objects that this member gets later.
-        let own = self.internal_step || given == 0;
+        let own = self.plans.is_internal_step() || given == 0;
         let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
         if let Err(e) = ready {
             txn.ops.truncate(given);
@@ -361,27 +361,27 @@ impl Pg {
             *ops = txn.ops;
             return Err(e.into());
         }
-        let shipped = if self.depart.is_some() { self.pick_for_move(&txn.ops) } else { Vec::new() };
+        let shipped = if self.relocate.departs() { self.pick_for_move(&txn.ops) } else { Vec::new() };
         store.submit(tag, txn);
         if save {
-            self.info_dirty = false;
-            self.writes_since_info = 0;
+            self.journal.dirty = false;
+            self.journal.since_info = 0;
         }
         if let Some(to) = trim {
-            self.log.trim(to);
+            self.journal.log.trim(to);
         }
         for e in entries {
-            self.writes_since_info += 1;
-            self.info.last_update = e.version;
-            self.info.last_user_version = self.info.last_user_version.max(e.user_version);
-            self.log.push(e.dup());
+            self.journal.since_info += 1;
+            self.journal.info.last_update = e.version;
+            self.journal.info.last_user_version = self.journal.info.last_user_version.max(e.user_version);
+            self.journal.log.push(e.dup());
         }
-        self.submitted += 1;
-        self.commits.push_back(Commit {
+        self.journal.submitted += 1;
+        self.journal.commits.push_back(Commit {
             tag,
-            seq: self.submitted,
+            seq: self.journal.submitted,
             shared: 0,
-            version: self.info.last_update,
+            version: self.journal.info.last_update,
             actions: SmallVec::new(),
         });
         if !shipped.is_empty() {
@@ -392,15 +392,15 @@ impl Pg {
 
     /// Adds an action to the most recently submitted transaction.
     pub(in crate::pg) fn on_durable(&mut self, a: Action) {
-        if let Some(c) = self.commits.back_mut() {
+        if let Some(c) = self.journal.commits.back_mut() {
             c.actions.push(a);
         }
     }
 
     /// Number of the transaction with the given log version, 0 if it is durable.
     pub(in crate::pg) fn commit_of(&self, v: Eversion) -> u64 {
-        let at = self.commits.partition_point(|c| c.version < v);
-        self.commits.get(at).map_or(0, |c| c.seq)
+        let at = self.journal.commits.partition_point(|c| c.version < v);
+        self.journal.commits.get(at).map_or(0, |c| c.seq)
     }
 
     /// Sends a reply when transaction `seq` is durable, or at once if it is.
@@ -413,11 +413,12 @@ impl Pg {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        if seq > self.durable
-            && let Some(first) = self.commits.front().map(|c| c.seq)
-            && let Some(c) = self.commits.get_mut(usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX))
+        if seq > self.journal.durable
+            && let Some(first) = self.journal.commits.front().map(|c| c.seq)
+            && let Some(c) =
+                self.journal.commits.get_mut(usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX))
         {
-            let again = self.again.take();
+            let again = self.plans.take_request();
             c.actions.push(Action::Reply(session, reply, timing, again));
             return;
         }
@@ -426,11 +427,11 @@ impl Pg {
 
     /// A planted bug: sends the replies that wait for durability.
     pub(in crate::pg) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
-        for i in 0..self.commits.len() {
-            for a in std::mem::take(&mut self.commits[i].actions) {
+        for i in 0..self.journal.commits.len() {
+            for a in std::mem::take(&mut self.journal.commits[i].actions) {
                 match a {
                     Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, now, out),
-                    a => self.commits[i].actions.push(a),
+                    a => self.journal.commits[i].actions.push(a),
                 }
             }
         }
@@ -466,8 +467,8 @@ impl Pg {
     }
 
     fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, now: Now, out: &mut Vec<Effect>) {
-        self.counters.ops += 1;
-        self.meter.answered(t.kind, t.received, now.mono, t.read, t.written);
+        self.report.count().ops += 1;
+        self.env.meter().answered(t.kind, t.received, now.mono, t.read, t.written);
         out.push(Effect::Reply(session, reply));
     }
 
@@ -494,21 +495,21 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let Some(first) = self.commits.front().map(|c| c.seq) else { return };
-        let next = self.local + 1;
+        let Some(first) = self.journal.commits.front().map(|c| c.seq) else { return };
+        let next = self.journal.local + 1;
         let expected =
-            self.commits.get(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX)).map(|c| c.tag);
+            self.journal.commits.get(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX)).map(|c| c.tag);
         if expected != Some(tag) {
-            tracing::error!(pg = %self.cfg.spg, ?tag, ?expected, "durable out of order");
+            tracing::error!(pg = %self.env.spg(), ?tag, ?expected, "durable out of order");
             self.store_failed(base::errno::EIO, out);
             return;
         }
-        self.local = next;
+        self.journal.local = next;
         self.finish_commits(now, store, out);
         if self.is_primary() {
             self.writes_settled();
         }
-        if next == self.fence && !self.stopping {
+        if next == self.journal.fence && !self.life.is_stopping() {
             self.settled(now, store, out);
         }
     }
@@ -522,12 +523,13 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) {
-        let Some(m) = self.peers.members.get_mut(&from) else { return };
+        let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
         let before = m.acked;
         m.acked = before.max(seq.min(m.sent));
         let (now_acked, again) = (m.acked, m.again.is_some());
         let mut bytes = 0;
-        for u in self.peers.unacked.iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= now_acked) {
+        for u in self.peers.unacked_mut().iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= now_acked)
+        {
             if again {
                 bytes += u.bytes(from);
             }
@@ -548,41 +550,37 @@ impl Pg {
             return;
         }
         self.kept_safe(self.shared_durably());
-        self.runnable.extend(std::mem::take(&mut self.shard.settling));
+        self.plans.ready_all(self.ec.take_settling());
     }
 
     /// Counts acknowledgements of members: drops the writes that all members have, and advances over those that every
     /// touched member has.
     pub(in crate::pg) fn count_acked(&mut self) {
-        let p = &mut self.peers;
-        let all = p.members.values().map(|m| m.acked).min().unwrap_or(u64::MAX);
-        while p.unacked.front().is_some_and(|u| u.seq <= all) {
-            p.unacked.pop_front();
-        }
-        let coded = self.coder.is_some();
-        let (Some(first), true) = (p.unacked.front().map(|u| u.seq), coded) else { return };
-        let mut acked = self.shard.acked.max(first - 1);
+        self.peers.drop_acked();
+        let (p, coded) = (&self.peers, self.ec.coder().is_some());
+        let (Some(first), true) = (p.unacked().front().map(|u| u.seq), coded) else { return };
+        let mut acked = self.ec.acked().max(first - 1);
         let next = usize::try_from(acked + 1 - first).unwrap_or(usize::MAX);
-        for u in p.unacked.iter().skip(next) {
-            if p.members.iter().any(|(o, m)| m.acked < u.seq && u.waits_for(*o)) {
+        for u in p.unacked().iter().skip(next) {
+            if p.members().iter().any(|(o, m)| m.acked < u.seq && u.waits_for(*o)) {
                 break;
             }
             acked = u.seq;
         }
-        self.shard.acked = acked;
+        self.ec.set_acked(acked);
     }
 
     /// Number up to which all writes are acknowledged by every member that they wait for.
     pub(in crate::pg) fn stable(&self) -> u64 {
-        match self.peers.unacked.front() {
-            None => self.peers.seq,
-            Some(u) => (u.seq - 1).max(self.shard.acked),
+        match self.peers.unacked().front() {
+            None => self.peers.seq(),
+            Some(u) => (u.seq - 1).max(self.ec.acked()),
         }
     }
 
     /// Number of the newest write that is durable on all members and here.
     fn shared_durably(&self) -> u64 {
-        let here = self.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq, |c| c.shared - 1);
+        let here = self.journal.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq(), |c| c.shared - 1);
         here.min(self.stable())
     }
 
@@ -591,8 +589,8 @@ impl Pg {
     pub(in crate::pg) fn may_be_undone(&self, seq: u64, which: impl Fn(&Unacked) -> bool) -> bool {
         self.is_coded()
             && !acts(Bug::RecoverUnstable)
-            && (self.commits.iter().any(|c| c.shared > 0 && c.shared <= seq)
-                || self.peers.unacked.iter().take_while(|u| u.seq <= seq).any(which))
+            && (self.journal.commits.iter().any(|c| c.shared > 0 && c.shared <= seq)
+                || self.peers.unacked().iter().take_while(|u| u.seq <= seq).any(which))
     }
 
     /// Number of the newest write that members may treat as stable. Shards then drop what undoes it, so the write
@@ -603,13 +601,13 @@ impl Pg {
 
     /// Runs the actions of transactions that are durable here and, if shared, on all members.
     pub(in crate::pg) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let everywhere = if self.peers.unacked.is_empty() { u64::MAX } else { self.stable() };
-        while let Some(c) = self.commits.front()
-            && c.seq <= self.local
+        let everywhere = if self.peers.unacked().is_empty() { u64::MAX } else { self.stable() };
+        while let Some(c) = self.journal.commits.front()
+            && c.seq <= self.journal.local
             && (c.shared <= everywhere || acts(Bug::AckBeforeReplicas))
         {
-            let Some(c) = self.commits.pop_front() else { return };
-            self.durable = c.seq;
+            let Some(c) = self.journal.commits.pop_front() else { return };
+            self.journal.durable = c.seq;
             for a in c.actions {
                 self.act(a, now, store, out);
             }
@@ -625,17 +623,17 @@ impl Pg {
             }
             Action::Created => self.collection_made(now, store, out),
             Action::Activated(generation, epoch) => {
-                if generation == self.generation {
+                if generation == self.life.generation() {
                     self.activated(epoch, now, store, out);
                 }
             }
             Action::StartSaved(generation) => {
-                if generation == self.generation {
+                if generation == self.life.generation() {
                     self.start_saved(now, store, out);
                 }
             }
             Action::MergedPart(generation, rest) => {
-                if generation == self.generation {
+                if generation == self.life.generation() {
                     self.merged_part(rest, now, store, out);
                 }
             }
@@ -653,9 +651,9 @@ impl Pg {
             Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
             Action::Loaded(n) => self.loaded(n, now, store, out),
             Action::Arrived => self.arrived(now, store, out),
-            Action::DeletedSome => self.delete_rests = true,
+            Action::DeletedSome => self.life.deleted_some(),
             Action::DeletedAll => {
-                self.state = State::Deleted;
+                self.life.enter(State::Deleted);
                 out.push(Effect::Deleted);
             }
         }

@@ -1,17 +1,17 @@
 //! Inputs kept while the machine can't handle them: maps while it loads or changes its collection, messages while it
 //! moves. Both are bounded.
 
-use super::Pg;
 use crate::event::SessionId;
 use crate::interval::IntervalKey;
 use crate::limits::HELD_OPS_MAX;
 use crate::map::MapView;
 use crate::moving::Late;
-use crate::pg::ops::held::heaviest;
+use crate::pg::Pg;
+use crate::pg::mail::held::heaviest;
 
 /// Keeps a map. Of a run of maps that are equal for the PG, only the first and the last are kept: they mark begin and
 /// end of its interval. So there are at most two per interval.
-pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
+pub(in crate::pg) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
     let same = |a: &MapView, b: &MapView| {
         a.pool.is_some() == b.pool.is_some() && a.up_from == b.up_from && IntervalKey::of(a) == IntervalKey::of(b)
     };
@@ -27,9 +27,9 @@ pub(super) fn keep_map(kept: &mut Vec<MapView>, map: MapView) {
 /// Keeps an input while the PG moves, and returns the sessions to be closed.
 ///
 /// Messages of other OSDs are limited to [`HELD_OPS_MAX`]: further ones are dropped, since their senders repeat them.
-/// Operations are limited as in [`Held`](super::ops::held::Held): beyond the limit those of the returned sessions are
+/// Operations are limited as in [`Held`](super::held::Held): beyond the limit those of the returned sessions are
 /// dropped. Messages of this OSD and ends of sessions are always kept.
-pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
+pub(in crate::pg) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
     let is_peer = |l: &Late| matches!(l, Late::Peer { .. });
     let is_op = |l: &Late| matches!(l, Late::Op(_));
     let full = |kind: &dyn Fn(&Late) -> bool| {
@@ -49,10 +49,10 @@ pub(super) fn keep_late(kept: &mut Vec<Late>, late: Late) -> Vec<SessionId> {
 
 impl Pg {
     /// Closes sessions whose operations were dropped for want of room.
-    pub(super) fn close_late(&mut self, sessions: Vec<SessionId>) {
-        let mut out = std::mem::take(&mut self.outbox);
+    pub(in crate::pg) fn close_late(&mut self, sessions: Vec<SessionId>) {
+        let mut out = std::mem::take(&mut self.mail.outbox);
         self.close_sessions(sessions, &mut out);
-        self.outbox = out;
+        self.mail.outbox = out;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::event::{OpRequest, SessionId};
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
 use crate::map::{map_flags, pool_flags};
-use crate::pg::ops::commit::Kind;
+use crate::pg::journal::commit::Kind;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::{Pg, State};
 use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
@@ -31,14 +31,14 @@ impl Pg {
         if is_for_any(&req) && !self.is_primary() && req.msg.osdmap_epoch <= self.epoch() {
             return self.handle_replica_read(req, now, store, out);
         }
-        match self.state {
-            State::Active if !self.stopping => {}
+        match self.life.state() {
+            State::Active if !self.life.is_stopping() => {}
             State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
                 return self.drop_op(&req, "gone", out);
             }
-            _ if self.stopping => return self.drop_op(&req, "stopping", out),
+            _ if self.life.is_stopping() => return self.drop_op(&req, "stopping", out),
             State::Stray | State::ReplicaActive
-                if self.map.as_ref().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) =>
+                if self.maps.newest().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) =>
             {
                 return self.drop_op(&req, "another OSD leads", out);
             }
@@ -51,7 +51,7 @@ impl Pg {
                 return;
             }
         }
-        let Some(map) = &self.map else { return self.hold(req, out) };
+        let Some(map) = self.maps.newest() else { return self.hold(req, out) };
         let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool", out) };
         if req.msg.osdmap_epoch > map.epoch {
             return self.hold(req, out);
@@ -59,21 +59,21 @@ impl Pg {
         if req.msg.osdmap_epoch < pool.last_force_resend {
             return self.drop_op(&req, "older than the pool's last forced resend", out);
         }
-        if req.msg.pgid != self.cfg.spg
-            || stable_mod(req.msg.hash, pool.pg_num, pg_mask(pool.pg_num)) != self.cfg.spg.pg.seed
+        if req.msg.pgid != self.env.spg()
+            || stable_mod(req.msg.hash, pool.pg_num, pg_mask(pool.pg_num)) != self.env.spg().pg.seed
         {
             return self.drop_op(&req, "object of another PG", out);
         }
         let access = op_access(&req.msg);
-        if !self.others.is_empty() && !self.leases_last(now) && !acts(Bug::ReadWithoutLease) {
+        if !self.maps.others().is_empty() && !self.leases_last(now) && !acts(Bug::ReadWithoutLease) {
             // Without leases the other members may be in a newer interval; operations wait in order.
-            self.waits_for_lease = true;
+            self.mail.waits_for_lease = true;
             return self.hold(req, out);
         }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
         // A write waits behind what its session had asked for before and is held, in this order.
-        let behind = writes(&req, &access) && self.held.holds(req.session, req.msg.hash);
+        let behind = writes(&req, &access) && self.mail.held().holds(req.session, req.msg.hash);
         if paused || behind {
             return self.hold(req, out);
         }
@@ -86,7 +86,7 @@ impl Pg {
             refuse(&req, &access)
         };
         if let Some(errno) = refused {
-            tracing::debug!(pg = %self.cfg.spg, client = %req.client, errno, "operation refused");
+            tracing::debug!(pg = %self.env.spg(), client = %req.client, errno, "operation refused");
             return self.reply_error(&mut req, errno, Kind::of(&access), now, out);
         }
         let head = (!access.pg_op).then(|| head_of(&req));
@@ -109,7 +109,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Option<Box<Plan>> {
-        let map = self.map.as_ref().filter(|m| !m.blocklist.is_empty());
+        let map = self.maps.newest().filter(|m| !m.blocklist.is_empty());
         let Work::Client(req, access) = &mut plan.work else { return Some(plan) };
         if map.is_none_or(|m| !m.blocklist.contains(&req.addr)) {
             return Some(plan);
@@ -125,24 +125,24 @@ impl Pg {
 
     pub(in crate::pg) fn drop_op(&mut self, req: &OpRequest, why: &str, out: &mut Vec<Effect>) {
         self.drop_of(req.session, req.msg.tid, out);
-        tracing::debug!(pg = %self.cfg.spg, client = %req.client, tid = req.msg.tid, why, "operation dropped");
+        tracing::debug!(pg = %self.env.spg(), client = %req.client, tid = req.msg.tid, why, "operation dropped");
     }
 
     /// Holds an operation until the map or the PG's state changes.
     fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
         let epoch = req.msg.osdmap_epoch;
-        if epoch > self.epoch() && epoch > self.wanted_map {
-            self.wanted_map = epoch;
+        if epoch > self.epoch() && epoch > self.mail.wanted_map {
+            self.mail.wanted_map = epoch;
             out.push(Effect::WantMap(epoch));
         }
-        let full = self.held.push(req);
+        let full = self.mail.held_mut().push(req);
         self.close_sessions(full, out);
     }
 
     /// Closes the sessions with the most held operations, after a limit was exceeded.
     pub(in crate::pg) fn close_sessions(&mut self, sessions: Vec<SessionId>, out: &mut Vec<Effect>) {
         if !sessions.is_empty() {
-            tracing::warn!(pg = %self.cfg.spg, sessions = sessions.len(), "too many operations wait; the sessions with the most are closed, and their clients resend");
+            tracing::warn!(pg = %self.env.spg(), sessions = sessions.len(), "too many operations wait; the sessions with the most are closed, and their clients resend");
             out.extend(sessions.into_iter().map(Effect::Close));
         }
     }
@@ -158,13 +158,13 @@ impl Pg {
         out: &mut Vec<Effect>,
     ) {
         let access = op_access(&req.msg);
-        let map = self.map.as_ref();
+        let map = self.maps.newest();
         let blocked = map.is_some_and(|m| !m.blocklist.is_empty() && m.blocklist.contains(&req.addr));
         let plain = map.is_some_and(|m| m.flags & map_flags::PAUSERD == 0)
             && self.pool().is_some_and(|p| {
                 !p.has(pool_flags::EIO)
                     && req.msg.osdmap_epoch >= p.last_force_resend
-                    && stable_mod(req.msg.hash, p.pg_num, pg_mask(p.pg_num)) == self.cfg.spg.pg.seed
+                    && stable_mod(req.msg.hash, p.pg_num, pg_mask(p.pg_num)) == self.env.spg().pg.seed
             });
         // Only the primary has watches.
         let watches = req.msg.ops.iter().any(|o| matches!(o.op, OpCode::WATCH | OpCode::NOTIFY | OpCode::NOTIFY_ACK));
@@ -182,32 +182,32 @@ impl Pg {
 
     /// True if this replica may serve a read of the object: its version is the newest, and acknowledged.
     pub(in crate::pg) fn may_read_here(&self, head: &HObject, now: Now) -> bool {
-        self.state == State::ReplicaActive
+        *self.life.state() == State::ReplicaActive
             // Only the primary reconstructs objects from shards.
             && !self.is_coded()
-            && !self.stopping
-            && *head <= self.info.last_backfill
-            && !self.missing.contains_key(head)
-            && !self.peers.unstable.contains_key(head)
-            && self.peers.serves
+            && !self.life.is_stopping()
+            && *head <= self.journal.info().last_backfill
+            && !self.recovery.missing().contains_key(head)
+            && !self.peers.is_unstable(head)
+            && self.peers.serves()
             && self.leases_last(now)
     }
 
     /// True if every other member's lease lasts, so that none takes part in a newer interval.
     fn leases_last(&self, now: Now) -> bool {
         let epoch = self.epoch();
-        self.others.iter().all(|o| self.leases.held_until(*o, epoch).is_some_and(|until| until > now.mono))
+        self.maps.others().iter().all(|o| self.env.leases().held_until(*o, epoch).is_some_and(|until| until > now.mono))
     }
 
     /// Takes up held operations after leases were renewed.
     pub(in crate::pg) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.waits_for_lease = false;
+        self.mail.waits_for_lease = false;
         self.retry_held(now, store, out);
     }
 
     /// Admits held operations again, in order.
     pub(in crate::pg) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        for req in self.held.take() {
+        for req in self.mail.held_mut().take() {
             self.handle_op(req, now, store, out);
         }
     }

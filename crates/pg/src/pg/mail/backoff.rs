@@ -43,7 +43,7 @@ impl Backoffs {
 impl Pg {
     /// True while clients should hold operations instead of this PG.
     fn backs_off(&self) -> bool {
-        matches!(self.state, State::Down(_) | State::Inactive(_) | State::Peered)
+        matches!(self.life.state(), State::Down(_) | State::Inactive(_) | State::Peered)
     }
 
     /// Answers an operation with a backoff if the PG is in a state for it and the client knows backoffs.
@@ -51,18 +51,18 @@ impl Pg {
         if !self.backs_off() || !Features(req.features).luminous() {
             return false;
         }
-        if !self.backoffs.told.contains_key(&req.session) {
-            self.backoffs.last_id += 1;
-            let (begin, end) = pg_range(self.cfg.spg.pg, self.pool().map_or(1, |p| p.pg_num));
+        if !self.mail.backoffs.told.contains_key(&req.session) {
+            self.mail.backoffs.last_id += 1;
+            let (begin, end) = pg_range(self.env.spg().pg, self.pool().map_or(1, |p| p.pg_num));
             let block = Box::new(MOsdBackoff {
-                pgid: self.cfg.spg,
+                pgid: self.env.spg(),
                 map_epoch: self.epoch(),
                 op: backoff_op::BLOCK,
-                id: number(self.cfg.spg.pg, self.backoffs.last_id),
+                id: number(self.env.spg().pg, self.mail.backoffs.last_id),
                 begin,
                 end,
             });
-            self.backoffs.told.insert(req.session, block.clone());
+            self.mail.backoffs.told.insert(req.session, block.clone());
             out.push(Effect::Backoff(req.session, block));
         }
         self.drop_op(req, "the client was told to hold it", out);
@@ -71,7 +71,7 @@ impl Pg {
 
     /// Releases all backoffs.
     pub(in crate::pg) fn release_backoffs(&mut self, out: &mut Vec<Effect>) {
-        for (session, mut told) in std::mem::take(&mut self.backoffs.told) {
+        for (session, mut told) in std::mem::take(&mut self.mail.backoffs.told) {
             told.op = backoff_op::UNBLOCK;
             told.map_epoch = self.epoch();
             out.push(Effect::Backoff(session, told));
@@ -85,17 +85,17 @@ impl Pg {
     #[must_use]
     pub fn knows_session(&self, session: SessionId) -> bool {
         // The inputs held by a moving PG are not searched.
-        let moves = self.depart.is_some() || self.arrive.is_some();
+        let moves = self.relocate.is_busy();
         moves
-            || self.backoffs.told.contains_key(&session)
-            || self.held.iter().any(|r| r.session == session)
+            || self.mail.backoffs.told.contains_key(&session)
+            || self.mail.held().iter().any(|r| r.session == session)
             || self.watches.knows(session)
             || self.has_operation(session)
     }
 
     /// Drops the backoff of a session that ended.
     pub(in crate::pg) fn forget_backoff(&mut self, session: SessionId) {
-        self.backoffs.told.remove(&session);
+        self.mail.backoffs.told.remove(&session);
     }
 }
 

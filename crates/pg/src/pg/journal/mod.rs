@@ -1,0 +1,178 @@
+//! The PG's log and info, and the transactions that change them: what is submitted, durable here, and durable on all
+//! copies.
+//!
+//! - `commit`: submission, and what follows when a transaction is durable
+//!
+//! Invariants:
+//!  1. `durable` ≤ `local` ≤ `submitted`.
+//!  2. The stored info and log records together give the info in memory, unless the info is marked as changed.
+
+pub(in crate::pg) mod commit;
+
+use crate::info::PgInfo;
+use crate::keep::Keep;
+use crate::log::PgLog;
+use crate::pg::rest::queue;
+use commit::{Action, Commit};
+use std::collections::VecDeque;
+
+/// Log, info and transactions of a copy.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(in crate::pg) struct Journal {
+    /// Submitted transactions whose actions have not run, oldest first.
+    commits: VecDeque<Commit>,
+    /// Number of the newest submitted transaction.
+    submitted: u64,
+    /// Number of the newest transaction that is durable here.
+    local: u64,
+    /// Number of the newest transaction that is durable on all copies that must have it.
+    durable: u64,
+    /// Newest transaction of older intervals. Until it is durable here, this copy tells no other its state.
+    fence: u64,
+    /// Lower bound of the fence: 1 for a child of a split, whose content the parent submitted before the child's
+    /// first transaction.
+    fence_min: u64,
+    /// The stored info differs from `info` in more than replay of the log restores.
+    dirty: bool,
+    /// Log records submitted since the info was stored.
+    since_info: u32,
+    info: PgInfo,
+    log: PgLog,
+    /// How much of the log to keep, instead of the OSD's share.
+    keep: Option<Box<Keep>>,
+}
+
+impl Journal {
+    /// Prefetches what every operation reads.
+    #[inline]
+    pub(in crate::pg) fn prefetch(&self) {
+        base::prefetch(&self.commits);
+        base::prefetch(&self.info.last_update);
+        base::prefetch(&self.info.stats.num_objects);
+        base::prefetch(&self.log);
+    }
+
+    /// Info of the PG; the stored one may be older.
+    pub(in crate::pg) fn info(&self) -> &PgInfo {
+        &self.info
+    }
+
+    /// Info of the PG, to be changed. A change that replay of the log does not restore needs
+    /// [`Journal::info_changed`], too.
+    pub(in crate::pg) fn info_mut(&mut self) -> &mut PgInfo {
+        &mut self.info
+    }
+
+    /// Notes that the info must be stored with the next transaction.
+    pub(in crate::pg) fn info_changed(&mut self) {
+        self.dirty = true;
+    }
+
+    /// True if the info must be stored with the next transaction.
+    pub(in crate::pg) fn is_info_changed(&self) -> bool {
+        self.dirty
+    }
+
+    /// True if the stored info differs from the present one.
+    pub(in crate::pg) fn is_info_behind(&self) -> bool {
+        self.dirty || self.since_info > 0
+    }
+
+    /// Gives up storing the info: the collection is removed.
+    pub(in crate::pg) fn drop_info(&mut self) {
+        self.dirty = false;
+        self.since_info = 0;
+    }
+
+    /// The PG's log.
+    pub(in crate::pg) fn log(&self) -> &PgLog {
+        &self.log
+    }
+
+    /// The PG's log, to be changed as the stored one is.
+    pub(in crate::pg) fn log_mut(&mut self) -> &mut PgLog {
+        &mut self.log
+    }
+
+    /// Takes over info and log, as they are stored.
+    pub(in crate::pg) fn restore(&mut self, info: PgInfo, log: PgLog) {
+        (self.info, self.log) = (info, log);
+    }
+
+    /// Keeps this much of the log instead of the OSD's share.
+    pub(in crate::pg) fn keep_log(&mut self, keep: Keep) {
+        self.keep = Some(Box::new(keep));
+    }
+
+    /// Number of the newest submitted transaction.
+    pub(in crate::pg) fn submitted(&self) -> u64 {
+        self.submitted
+    }
+
+    /// Number of the newest transaction that is durable on all copies that must have it.
+    pub(in crate::pg) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// True if no action waits for a transaction.
+    pub(in crate::pg) fn is_settled(&self) -> bool {
+        self.commits.is_empty()
+    }
+
+    /// Number of submitted transactions whose actions have not run.
+    pub(in crate::pg) fn uncommitted(&self) -> usize {
+        self.commits.len()
+    }
+
+    /// The submitted transactions whose actions have not run, oldest first.
+    pub(in crate::pg) fn commits(&self) -> impl Iterator<Item = &Commit> {
+        self.commits.iter()
+    }
+
+    /// The actions that wait for transactions.
+    pub(in crate::pg) fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.commits.iter().flat_map(|c| &c.actions)
+    }
+
+    /// The actions that wait for transactions, to be changed.
+    pub(in crate::pg) fn actions_mut(&mut self) -> impl Iterator<Item = &mut Action> {
+        self.commits.iter_mut().flat_map(|c| &mut c.actions)
+    }
+
+    /// Drops the waiting actions that `keep` refuses.
+    pub(in crate::pg) fn retain_actions(&mut self, mut keep: impl FnMut(&Commit, &Action) -> bool) {
+        for c in &mut self.commits {
+            let mut actions = std::mem::take(&mut c.actions);
+            actions.retain(|a| keep(c, a));
+            c.actions = actions;
+        }
+    }
+
+    /// Drops the waiting transactions with their actions: the store, or this copy, has failed.
+    pub(in crate::pg) fn drop_commits(&mut self) {
+        self.commits.clear();
+    }
+
+    /// Raises the fence to all that was submitted: a new interval begins.
+    pub(in crate::pg) fn raise_fence(&mut self) {
+        self.fence = self.submitted.max(self.fence_min);
+    }
+
+    /// Sets a lower bound of the fence, for a child whose content its parent has submitted.
+    pub(in crate::pg) fn await_parent(&mut self) {
+        self.fence_min = 1;
+    }
+
+    /// True if everything of older intervals is durable here.
+    pub(in crate::pg) fn is_past_fence(&self) -> bool {
+        self.local >= self.fence
+    }
+
+    /// Releases unused memory.
+    pub(in crate::pg) fn rest(&mut self) {
+        queue(&mut self.commits);
+        self.log.rest();
+        self.info.past.shrink_to_fit();
+    }
+}

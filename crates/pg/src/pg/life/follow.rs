@@ -1,0 +1,384 @@
+//! Maps: new intervals, and what follows from a map of the same interval. What the primary does in a new interval is
+//! in `peering/choose`, what other copies do in `peering/member`.
+
+use crate::effect::Effect;
+use crate::interval::{IntervalKey, PastInterval};
+use crate::limits::{EPOCHS_UNSAVED_MAX, PAST_INTERVALS_MANY};
+use crate::map::{MapView, PoolKind, pool_flags};
+use crate::pg::journal::commit::{Action, Kind};
+use crate::pg::ops::plan::Work;
+use crate::pg::peering::shards::outlives_any;
+use crate::pg::{Pg, State};
+use base::errno::EAGAIN;
+use base::planted::{Bug, acts};
+use base::{Epoch, Now, OsdId};
+use store::ObjectStore;
+
+impl Pg {
+    pub(in crate::pg) fn handle_map(
+        &mut self,
+        map: MapView,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        match self.life.state() {
+            State::Loading | State::Creating | State::Splitting | State::Merging | State::Arriving => {
+                return self.maps.keep(map);
+            }
+            State::Leaving => return,
+            State::Deleting | State::Deleted | State::Stopped => {
+                self.await_children(&map);
+                return self.nothing_to_split(out);
+            }
+            State::Failed(_) => {
+                if self.map_of_failed(map, out) {
+                    self.start_delete(now, store, out);
+                }
+                return;
+            }
+            _ => {}
+        }
+        if self.maps.newest().is_some_and(|m| m.epoch >= map.epoch) {
+            return;
+        }
+        if self.maps.newest().is_none() && map.epoch < self.journal.info().epoch {
+            // The stored info includes this map.
+            return;
+        }
+        let Some(key) = IntervalKey::of(&map) else {
+            return self.start_delete(now, store, out);
+        };
+        if map.merged_into(self.env.spg().pg).is_some() {
+            return self.start_leave(map, now, store, out);
+        }
+        if self.await_sources(&map) {
+            return self.start_pg_merge(map, now, store, out);
+        }
+        if self.await_children(&map) {
+            return self.start_split(map, now, store, out);
+        }
+        self.take_map(map, key, now, store, out);
+    }
+
+    /// Takes a map that neither removes the PG nor changes its collection.
+    fn take_map(
+        &mut self,
+        map: MapView,
+        key: IntervalKey,
+        now: Now,
+        store: &mut dyn ObjectStore,
+        out: &mut Vec<Effect>,
+    ) {
+        let first = self.maps.newest().is_none();
+        let gap = self.missed_before(&map);
+        // A restart starts a new interval even with the same acting set: this OSD was down in between.
+        let restarted = first && self.journal.info().history.same_interval_since < map.up_from;
+        let new_interval =
+            restarted || gap.is_some() || !self.journal.info().interval.continues(&key, self.env.spg().pg);
+        let came_back = self.maps.newest().is_some_and(|m| m.up_from < map.up_from);
+        let led = !first && self.primary() == self.me();
+        if new_interval {
+            self.remember_grants(now);
+            self.new_interval(&map, key, gap);
+        } else if self.journal.info().interval != key {
+            // `pg_num` changed, without effect on this PG.
+            self.journal.info_mut().interval = key;
+            self.journal.info_changed();
+        }
+        self.maps.follow(map);
+        self.learn_code();
+        self.refresh_trim();
+        if new_interval || first {
+            self.reset(led, now, store, out);
+        } else {
+            if came_back {
+                self.tell_primary(now);
+            }
+            self.same_interval(now, store, out);
+        }
+    }
+
+    /// Repeats the notify to the primary, which did not get it while this OSD was down.
+    fn tell_primary(&mut self, now: Now) {
+        let primary = self.primary();
+        if *self.life.state() == State::Stray && primary.osd.0 >= 0 && primary != self.me() {
+            self.notify(primary, now);
+        }
+    }
+
+    /// The epochs before `map` that this OSD has missed for good, if there are any.
+    fn missed_before(&self, map: &MapView) -> Option<PastInterval> {
+        let seen = self.maps.newest().map_or(self.journal.info().epoch, |m| m.epoch);
+        if map.since <= seen.next() {
+            return None;
+        }
+        let last = Epoch(map.since.0 - 1);
+        tracing::warn!(pg = %self.env.spg(), first = %seen.next(), %last, "maps are missing: other OSDs may have served the PG meanwhile");
+        Some(PastInterval::unknown(seen.next(), last))
+    }
+
+    /// Records the end of the interval and the start of a new one in the history. `gap`: epochs between the two of
+    /// which nothing is known.
+    fn new_interval(&mut self, map: &MapView, key: IntervalKey, gap: Option<PastInterval>) {
+        let goes_on = gap.is_none() && self.journal.info().interval.continues(&key, self.env.spg().pg);
+        let since = if goes_on { map.up_from } else { map.epoch };
+        let (coded, me) = (self.is_coded(), self.me());
+        let info = self.journal.info_mut();
+        let old = std::mem::replace(&mut info.interval, key);
+        let h = &mut info.history;
+        let started_before = h.same_interval_since;
+        if self.maps.newest().is_some() || !old.mapping.acting.is_empty() {
+            let last = Epoch(gap.as_ref().map_or(since, |g| g.first).0.saturating_sub(1));
+            let primary = old.mapping.acting_primary;
+            let copies = old.mapping.acting(coded).len();
+            // Peering asks for another acting set where an OSD has too many shards.
+            let k = self.maps.newest().and_then(|m| m.pool.as_ref()?.code).map(|c| usize::from(c.k));
+            let serves = k.is_none_or(|k| old.min_size as usize <= k || outlives_any(&old.mapping.acting, k));
+            let maybe_went_rw = primary.0 >= 0
+                && copies > 0
+                && copies >= old.min_size as usize
+                && serves
+                && if old.mapping.primary(coded) == me {
+                    info.last_epoch_started >= started_before
+                } else {
+                    let alive = self.maps.newest().is_none_or(|m| {
+                        m.osds.up_thru(primary) >= started_before && m.osds.up_from(primary) <= started_before
+                    });
+                    alive || h.last_epoch_clean >= started_before && h.last_epoch_clean <= last
+                };
+            // Peering asks only about intervals since the last one that started.
+            let started = h.last_epoch_started;
+            info.past.retain(|p| p.last >= started);
+            if maybe_went_rw {
+                let acting = old.mapping.acting.clone();
+                info.past.push(PastInterval { first: started_before, last, acting, primary, maybe_went_rw });
+            }
+            info.past.extend(gap);
+            if info.past.len() > PAST_INTERVALS_MANY {
+                tracing::warn!(pg = %self.env.spg(), intervals = info.past.len(), "very many past intervals; the PG has not been clean for long");
+            }
+            h.same_interval_since = since;
+            let new = &info.interval.mapping;
+            if old.mapping.up != new.up || since != map.epoch {
+                h.same_up_since = since;
+            }
+            if old.mapping.acting_primary != new.acting_primary || since != map.epoch {
+                h.same_primary_since = since;
+            }
+        } else if h.same_interval_since.0 == 0 {
+            h.same_interval_since = map.epoch;
+            h.same_up_since = map.epoch;
+            h.same_primary_since = map.epoch;
+        }
+        self.journal.info_changed();
+        let m = &self.journal.info().interval.mapping;
+        tracing::debug!(pg = %self.env.spg(), epoch = %map.epoch, up = ?m.up, acting = ?m.acting, "new interval");
+    }
+
+    /// Ends all work with other copies. With `requeue`, unanswered operations are taken up again in the next
+    /// interval.
+    pub(in crate::pg) fn leave_interval(&mut self, requeue: bool, out: &mut Vec<Effect>) {
+        self.life.generation += 1;
+        self.stay("the interval ended");
+        if requeue {
+            self.requeue();
+        }
+        // Held operations came for this map or a newer one, or are to be taken up again.
+        let held = std::mem::take(self.mail.held_mut());
+        self.drop_operations(requeue, out);
+        *self.mail.held_mut() = held;
+        self.release_backoffs(out);
+        self.forget_copies();
+        self.end_shard_interval();
+        self.peers.drop_merge();
+        self.recovery.drop_pushed();
+        self.mail.end_interval();
+    }
+
+    /// Forgets the state of the interval that concerns other copies.
+    pub(in crate::pg) fn forget_copies(&mut self) {
+        self.peers.end_interval();
+        self.recovery.end_interval();
+        self.scrub.end_interval();
+    }
+
+    /// Ends the interval because the collection itself changes. Until that is done the PG serves nothing, and its
+    /// caches are void. `requeue` as in [`Pg::leave_interval`].
+    pub(in crate::pg) fn close_collection(&mut self, state: State, requeue: bool, now: Now, out: &mut Vec<Effect>) {
+        self.remember_grants(now);
+        self.leave_interval(requeue, out);
+        self.plans.cache_mut().clear();
+        self.watches.clear();
+        if let Some(t) = self.trim.used() {
+            t.restart();
+        }
+        self.life.enter(state);
+    }
+
+    /// Starts over in a new interval.
+    fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let leads = led && self.primary() == self.me() && !self.life.is_stopping();
+        // There is no other copy that must have the writes.
+        let alone = leads && self.maps.others().is_empty();
+        self.leave_interval(leads, out);
+        // Clients resend what they sent to another primary, so its replies are dropped.
+        if leads {
+            // The operations are taken up again.
+            self.journal
+                .retain_actions(|_, a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
+        } else {
+            self.drop_actions(out);
+        }
+        self.journal.raise_fence();
+        self.finish_commits(now, store, out);
+        self.plans.cache_mut().clear();
+        self.watches.clear();
+        if let Some(t) = self.trim.used() {
+            t.restart();
+        }
+        self.report.stamps_mut().changed(now);
+        // The info is stored, so that a restart knows of intervals that came and went.
+        self.start_work(Work::SaveInfo, None, now, store, out);
+        let Some(map) = self.maps.newest().filter(|_| !self.has_failed()) else { return };
+        let primary = self.primary();
+        let up = primary.osd.0 >= 0 && map.osds.is_up(primary.osd);
+        let mut others: Vec<OsdId> = self.acting_set().osds();
+        others.retain(|o| *o != self.env.whoami());
+        if !(others.is_empty() && self.maps.others().is_empty()) {
+            out.push(Effect::Members);
+        }
+        self.maps.set_others(others);
+        if primary != self.me() {
+            self.life.enter(State::Stray);
+            self.drop_held(now, out);
+            if up {
+                self.notify(primary, now);
+            }
+            return;
+        }
+        if let Some(reason) = self.unservable() {
+            tracing::warn!(pg = %self.env.spg(), %reason, "PG stays inactive");
+            self.life.enter(State::Inactive(reason));
+            return self.retry_held(now, store, out);
+        }
+        self.life.enter(State::GetInfo);
+        self.get_infos(now, store, out);
+    }
+
+    /// Handles the durability of everything from older intervals: from here on this copy may tell its state.
+    pub(in crate::pg) fn settled(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = self.maps.newest() else { return };
+        let primary = self.primary();
+        match self.life.state() {
+            State::Stray if primary.osd.0 >= 0 && primary != self.me() && map.osds.is_up(primary.osd) => {
+                self.notify(primary, now);
+            }
+            State::GetInfo => self.get_infos(now, store, out),
+            _ => {}
+        }
+    }
+
+    /// Reason why this build cannot serve the pool, if there is one.
+    pub(in crate::pg) fn unservable(&self) -> Option<String> {
+        let pool = self.pool()?;
+        if (pool.kind == PoolKind::Erasure) != self.is_coded() {
+            Some("only one of the pool and this copy is erasure-coded".to_owned())
+        } else if self.is_coded() && self.ec.coder().is_none() {
+            Some("the pool's erasure-code profile is not understood".to_owned())
+        } else if pool.tiered {
+            Some("cache tiers are not served".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Handles a newer map of the same interval.
+    fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        if self.epoch().0.saturating_sub(self.journal.info().epoch.0) >= EPOCHS_UNSAVED_MAX {
+            self.start_work(Work::SaveInfo, None, now, store, out);
+        }
+        match self.life.state() {
+            State::WaitUpThru => self.check_up_thru(now, store, out),
+            // An OSD that holds leases may be dead by this map.
+            State::WaitLease => self.wait_for_leases(now, store, out),
+            State::Active | State::Peered | State::Quiesced => {
+                self.check_sources();
+                self.check_lost(now, store, out);
+                self.fence_watches(now, store, out);
+                self.retry_blocked();
+                self.retry_held(now, store, out);
+            }
+            State::GetInfo | State::Down(_) => {
+                self.get_infos(now, store, out);
+                self.retry_held(now, store, out);
+            }
+            State::GetLog => self.check_auth(now, store, out),
+            State::Inactive(_) => {
+                if self.unservable().is_none() {
+                    self.get_infos(now, store, out);
+                }
+                self.retry_held(now, store, out);
+            }
+            // Reads of clients that had this map earlier.
+            State::ReplicaActive | State::Stray => self.retry_held(now, store, out),
+            _ => {}
+        }
+        self.tell_created(out);
+    }
+
+    /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
+    fn check_auth(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let (Some(auth), Some(map)) = (self.peers.auth(), self.maps.newest()) else { return };
+        if !self.peers.is_merging() && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
+            tracing::info!(pg = %self.env.spg(), %auth, "the copy with the authoritative log is down");
+            self.choose_again(now, store, out);
+        }
+    }
+
+    fn fence_watches(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let Some(map) = self.maps.newest() else { return };
+        if map.blocklist.is_empty() {
+            return;
+        }
+        let blocklist = std::rc::Rc::clone(&map.blocklist);
+        for e in self.watches.fence(|a| blocklist.contains(a)) {
+            let head = e.head.clone();
+            self.start_work(Work::Expire(e), Some(head), now, store, out);
+        }
+    }
+
+    pub(in crate::pg) fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let since = self.journal.info().history.same_interval_since;
+        if self.maps.newest().is_none_or(|m| m.up_thru < since) && !acts(Bug::SkipUpThru) {
+            out.push(Effect::WantUpThru(since));
+            return;
+        }
+        self.life.enter(State::Activating);
+        self.start_work(Work::Activate, None, now, store, out);
+    }
+
+    /// Tells the monitor once that the PG exists, while the pool is being created.
+    pub(in crate::pg) fn tell_created(&mut self, out: &mut Vec<Effect>) {
+        if self.is_active() && !self.life.created_told && self.pool().is_some_and(|p| p.has(pool_flags::CREATING)) {
+            self.life.created_told = true;
+            out.push(Effect::Created);
+        }
+    }
+
+    /// Drops operations held for this map. Those for a newer map are kept, since clients do not resend them.
+    fn drop_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let epoch = self.epoch();
+        for mut r in self.mail.held_mut().take() {
+            if r.msg.osdmap_epoch > epoch {
+                // The queue holds no more than before.
+                let full = self.mail.held_mut().push(r);
+                self.close_sessions(full, out);
+            } else if crate::pg::mail::admit::is_for_any(&r) {
+                self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
+            } else {
+                self.drop_of(r.session, r.msg.tid, out);
+            }
+        }
+    }
+}
