@@ -136,6 +136,13 @@ pub enum State {
     Failed(Errno),
 }
 
+/// What an input has at hand: the time, the store, and the list of effects for the host.
+pub(crate) struct Turn<'a> {
+    now: Now,
+    store: &'a mut dyn ObjectStore,
+    out: &'a mut Vec<Effect>,
+}
+
 /// One copy of a placement group on this OSD.
 ///
 /// # Driving it
@@ -217,6 +224,11 @@ impl Pg {
 
     /// Handles one input. Effects are appended to `out` in the order in which the host must carry them out.
     pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.input(event, &mut Turn { now, store, out });
+    }
+
+    /// Handles one input.
+    fn input(&mut self, event: Event, turn: &mut Turn<'_>) {
         let held = self.relocate.is_busy();
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
         let Some(event) = event else { return };
@@ -224,9 +236,9 @@ impl Pg {
             self.foresee();
         }
         match event {
-            Event::Op(req) => self.handle_op(req, now, store, out),
-            Event::Store(store::Event::Durable(tag, Ok(()))) => self.handle_durable(tag, now, store, out),
-            Event::Store(store::Event::Durable(_, Err(errno))) => self.store_failed(errno, out),
+            Event::Op(req) => self.handle_op(req, turn),
+            Event::Store(store::Event::Durable(tag, Ok(()))) => self.handle_durable(tag, turn),
+            Event::Store(store::Event::Durable(_, Err(errno))) => self.store_failed(errno, turn.out),
             Event::Store(store::Event::Ready(tag)) => {
                 let id = tag.0 & ((1 << TAG_BITS) - 1);
                 if self.plans.get(id).is_some() {
@@ -235,51 +247,51 @@ impl Pg {
                 }
             }
             Event::Store(store::Event::Health(_)) => {}
-            Event::Map(map) => self.handle_map(map, now, store, out),
+            Event::Map(map) => self.handle_map(map, turn),
             Event::Peer { from, msg } if self.is_early() || self.is_deleting() => {
                 self.mail.keep_peer(from, msg);
             }
-            Event::Peer { from, msg } => self.handle_peer(from, &msg, now, store, out),
-            Event::PeerReset(osd) => self.handle_peer_reset(osd, now),
-            Event::Leases => self.retry_leases(now, store, out),
-            Event::Fetched(id, result) => self.handle_fetched(id, result, now, out),
-            Event::Move(m) if self.relocate.arrives() => self.handle_move_in(*m, now, store, out),
-            Event::Move(m) => self.handle_move_out(*m, now, store, out),
-            Event::Kin { from, kin } => self.handle_kin(from, *kin, now, store, out),
+            Event::Peer { from, msg } => self.handle_peer(from, &msg, turn),
+            Event::PeerReset(osd) => self.handle_peer_reset(osd, turn.now),
+            Event::Leases => self.retry_leases(turn),
+            Event::Fetched(id, result) => self.handle_fetched(id, result, turn),
+            Event::Move(m) if self.relocate.arrives() => self.handle_move_in(*m, turn),
+            Event::Move(m) => self.handle_move_out(*m, turn),
+            Event::Kin { from, kin } => self.handle_kin(from, *kin, turn),
             Event::Force(options) => self.force(options),
             Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {
-                self.watches.session_closed(session, now);
-                self.drop_operations_of(session, out);
+                self.watches.session_closed(session, turn.now);
+                self.drop_operations_of(session, turn.out);
                 self.forget_backoff(session);
             }
             Event::Part(id) => self.handle_part(id),
-            Event::Tick => self.handle_tick(now, store, out),
-            Event::Stop => self.handle_stop(now, store, out),
+            Event::Tick => self.handle_tick(turn),
+            Event::Stop => self.handle_stop(turn),
         }
-        self.settle(now, store, out);
-        self.pump_trim(now, store, out);
+        self.settle(turn);
+        self.pump_trim(turn);
         if self.life.deletion_waits() {
-            self.pump_delete(now, store, out);
+            self.pump_delete(turn);
         }
-        self.pump_scrub(now, store, out);
-        self.pump_move(now, store, out);
+        self.pump_scrub(turn);
+        self.pump_move(turn);
         while self.plans.has_ready() || self.recovery_wanted() {
-            self.settle(now, store, out);
-            self.pump_scrub(now, store, out);
-            self.pump_move(now, store, out);
+            self.settle(turn);
+            self.pump_scrub(turn);
+            self.pump_move(turn);
         }
         for id in self.plans.take_abandoned() {
-            store.release(self.tag(id));
+            turn.store.release(self.tag(id));
         }
-        self.arm_retry(now);
-        self.mail.flush(out);
-        self.replay_late(now, store, out);
+        self.arm_retry(turn.now);
+        self.mail.flush(turn.out);
+        self.replay_late(turn);
         if self.life.is_stopping() {
-            self.check_stopped(out);
+            self.check_stopped(turn.out);
         }
         if base::planted::acts(base::planted::Bug::AckBeforeDurable) {
-            self.answer_early(now, out);
+            self.answer_early(turn);
         }
     }
 
@@ -302,22 +314,22 @@ impl Pg {
     }
 
     /// Runs everything that is ready. With one copy and nothing to recover, only plans are.
-    fn settle(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn settle(&mut self, turn: &mut Turn<'_>) {
         loop {
-            self.run_plans(now, store, out);
+            self.run_plans(turn);
             // This comes before changes are applied, since a push of the primary to its own shard is such a change.
             if self.is_coded() {
-                self.pump_shard(now, store, out);
+                self.pump_shard(turn);
             }
-            self.pump_apply(now, store, out);
+            self.pump_apply(turn);
             if self.recovery.has_pushed() {
-                self.finish_pushes(now, store, out);
+                self.finish_pushes(turn);
             }
             if !self.peers.is_clean() {
                 if self.is_coded() {
                     self.send_deferred();
                 }
-                self.pump_recovery(now, store, out);
+                self.pump_recovery(turn);
             }
             if self.recovery.lends() {
                 self.pump_lent();

@@ -18,12 +18,12 @@ use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::{Sent, Spread};
 use crate::pg::peering::Unacked;
 use crate::pg::peering::log_merge::Merge;
-use crate::pg::{OpDump, Pg, State};
+use crate::pg::{OpDump, Pg, State, Turn};
 use crate::scrub::message::Answer;
 use crate::shards::PeerId;
 use base::errno::{E2BIG, ENOSPC, Errno};
 use base::planted::{Bug, acts};
-use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono, Now};
+use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -410,8 +410,7 @@ impl Pg {
         reply: Box<MOsdOpReply>,
         session: SessionId,
         timing: Timing,
-        now: Now,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         if seq > self.journal.durable
             && let Some(first) = self.journal.commits.front().map(|c| c.seq)
@@ -422,15 +421,15 @@ impl Pg {
             c.actions.push(Action::Reply(session, reply, timing, again));
             return;
         }
-        self.send(reply, session, timing, now, out);
+        self.send(reply, session, timing, turn);
     }
 
     /// A planted bug: sends the replies that wait for durability.
-    pub(in crate::pg) fn answer_early(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn answer_early(&mut self, turn: &mut Turn<'_>) {
         for i in 0..self.journal.commits.len() {
             for a in std::mem::take(&mut self.journal.commits[i].actions) {
                 match a {
-                    Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, now, out),
+                    Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, turn),
                     a => self.journal.commits[i].actions.push(a),
                 }
             }
@@ -446,30 +445,22 @@ impl Pg {
         result: i32,
         versions: Option<(Eversion, u64)>,
         kind: Kind,
-        now: Now,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let reply = self.build_reply(req, result, versions, true);
         let timing = Timing::new(kind, req, 0, 0);
-        self.send_after(seq, reply, req.session, timing, now, out);
+        self.send_after(seq, reply, req.session, timing, turn);
     }
 
     /// Sends an error that depends on no object's state, at once.
-    pub(in crate::pg) fn reply_error(
-        &mut self,
-        req: &mut OpRequest,
-        errno: Errno,
-        kind: Kind,
-        now: Now,
-        out: &mut Vec<Effect>,
-    ) {
-        self.reply_after(0, req, errno, None, kind, now, out);
+    pub(in crate::pg) fn reply_error(&mut self, req: &mut OpRequest, errno: Errno, kind: Kind, turn: &mut Turn<'_>) {
+        self.reply_after(0, req, errno, None, kind, turn);
     }
 
-    fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, now: Now, out: &mut Vec<Effect>) {
+    fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, turn: &mut Turn<'_>) {
         self.report.count().ops += 1;
-        self.env.meter().answered(t.kind, t.received, now.mono, t.read, t.written);
-        out.push(Effect::Reply(session, reply));
+        self.env.meter().answered(t.kind, t.received, turn.now.mono, t.read, t.written);
+        turn.out.push(Effect::Reply(session, reply));
     }
 
     /// Carries out watch operations at once.
@@ -479,50 +470,36 @@ impl Pg {
         head: &HObject,
         req: &OpRequest,
         user_version: u64,
-        now: Now,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         if !fx.is_empty() {
-            self.watches.apply(fx, head, req.session, req.client, req.addr, user_version, now, out);
+            self.watches.apply(fx, head, req.session, req.client, req.addr, user_version, turn.now, turn.out);
         }
     }
 
     /// Handles the durability of a transaction on this copy.
-    pub(in crate::pg) fn handle_durable(
-        &mut self,
-        tag: Tag,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_durable(&mut self, tag: Tag, turn: &mut Turn<'_>) {
         let Some(first) = self.journal.commits.front().map(|c| c.seq) else { return };
         let next = self.journal.local + 1;
         let expected =
             self.journal.commits.get(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX)).map(|c| c.tag);
         if expected != Some(tag) {
             tracing::error!(pg = %self.env.spg(), ?tag, ?expected, "durable out of order");
-            self.store_failed(base::errno::EIO, out);
+            self.store_failed(base::errno::EIO, turn.out);
             return;
         }
         self.journal.local = next;
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         if self.is_primary() {
             self.writes_settled();
         }
         if next == self.journal.fence && !self.life.is_stopping() {
-            self.settled(now, store, out);
+            self.settled(turn);
         }
     }
 
     /// Handles an acknowledgement: the member has all writes up to `seq`.
-    pub(in crate::pg) fn take_ack(
-        &mut self,
-        from: PeerId,
-        seq: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn take_ack(&mut self, from: PeerId, seq: u64, turn: &mut Turn<'_>) {
         let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
         let before = m.acked;
         m.acked = before.max(seq.min(m.sent));
@@ -539,7 +516,7 @@ impl Pg {
         if again {
             self.go_on_again(from, bytes);
         }
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         self.writes_settled();
     }
 
@@ -600,7 +577,7 @@ impl Pg {
     }
 
     /// Runs the actions of transactions that are durable here and, if shared, on all members.
-    pub(in crate::pg) fn finish_commits(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn finish_commits(&mut self, turn: &mut Turn<'_>) {
         let everywhere = if self.peers.unacked().is_empty() { u64::MAX } else { self.stable() };
         while let Some(c) = self.journal.commits.front()
             && c.seq <= self.journal.local
@@ -609,52 +586,52 @@ impl Pg {
             let Some(c) = self.journal.commits.pop_front() else { return };
             self.journal.durable = c.seq;
             for a in c.actions {
-                self.act(a, now, store, out);
+                self.act(a, turn);
             }
         }
     }
 
-    fn act(&mut self, a: Action, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn act(&mut self, a: Action, turn: &mut Turn<'_>) {
         match a {
-            Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, now, out),
+            Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, turn),
             Action::Effects(w) => {
                 let w = *w;
-                self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, now, out);
+                self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, turn.now, turn.out);
             }
-            Action::Created => self.collection_made(now, store, out),
+            Action::Created => self.collection_made(turn),
             Action::Activated(generation, epoch) => {
                 if generation == self.life.generation() {
-                    self.activated(epoch, now, store, out);
+                    self.activated(epoch, turn);
                 }
             }
             Action::StartSaved(generation) => {
                 if generation == self.life.generation() {
-                    self.start_saved(now, store, out);
+                    self.start_saved(turn);
                 }
             }
             Action::MergedPart(generation, rest) => {
                 if generation == self.life.generation() {
-                    self.merged_part(rest, now, store, out);
+                    self.merged_part(rest, turn);
                 }
             }
-            Action::MemberReady(to) => self.tell_activated(to, store),
-            Action::Rewound(to) => self.notify(to, now),
-            Action::WriteDurable { to, seq, received } => self.write_durable(to, seq, now.mono.since(received)),
+            Action::MemberReady(to) => self.tell_activated(to, turn.store),
+            Action::Rewound(to) => self.notify(to, turn.now),
+            Action::WriteDurable { to, seq, received } => self.write_durable(to, seq, turn.now.mono.since(received)),
             Action::PushDurable { from, id, n, last, background, head } => {
-                self.push_durable(from, id, n, last, background, &head, now, store, out);
+                self.push_durable(from, id, n, last, background, &head, turn);
             }
             Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
-            Action::IndexMoved(from) => self.index_moved(from, now, store, out),
+            Action::IndexMoved(from) => self.index_moved(from, turn),
             a @ (Action::Intake | Action::IntakeReady | Action::ObjectsStored { .. } | Action::PgsMerged(..)) => {
-                self.merge_acts(a, now, store, out);
+                self.merge_acts(a, turn);
             }
-            Action::Lost(generation, head) => self.lost_durable(generation, &head, now, store, out),
-            Action::Loaded(n) => self.loaded(n, now, store, out),
-            Action::Arrived => self.arrived(now, store, out),
+            Action::Lost(generation, head) => self.lost_durable(generation, &head, turn),
+            Action::Loaded(n) => self.loaded(n, turn),
+            Action::Arrived => self.arrived(turn),
             Action::DeletedSome => self.life.deleted_some(),
             Action::DeletedAll => {
                 self.life.enter(State::Deleted);
-                out.push(Effect::Deleted);
+                turn.out.push(Effect::Deleted);
             }
         }
     }

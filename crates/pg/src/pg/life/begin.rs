@@ -9,7 +9,7 @@ use crate::limits::READ_LEASE;
 use crate::log::LogEntry;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::{Pg, PgConfig, State};
+use crate::pg::{Pg, PgConfig, State, Turn};
 use base::errno::EIO;
 use base::{Eversion, HObject, Now};
 use store::{Cid, ObjectStore, Op, Transaction};
@@ -24,12 +24,13 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Self {
+        let turn = &mut Turn { now, store, out };
         let mut pg = Self::blank(cfg, State::Creating);
         pg.begin(&how);
         pg.journal.info_mut().history = how.extra.history.clone();
         pg.journal.info_mut().past = from_monitor(&how.extra.past_intervals);
         pg.journal.info_mut().created_stamp = how.stamp.stamp;
-        pg.start_work(Work::Create(Box::new(how)), None, now, store, out);
+        pg.start_work(Work::Create(Box::new(how)), None, turn);
         pg
     }
 
@@ -43,13 +44,14 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Self {
+        let turn = &mut Turn { now, store, out };
         tracing::debug!(pg = %cfg.spg, bits = how.bits, "creating a copy, as another OSD requests");
         let mut pg = Self::blank(cfg, State::Creating);
         pg.begin(&how);
         pg.journal.info_mut().history = theirs.history.clone();
         pg.journal.info_mut().past.clone_from(&theirs.past);
         pg.journal.info_mut().created_stamp = theirs.created_stamp;
-        pg.start_work(Work::Create(Box::new(how)), None, now, store, out);
+        pg.start_work(Work::Create(Box::new(how)), None, turn);
         pg
     }
 
@@ -75,25 +77,20 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Self {
+        let turn = &mut Turn { now, store, out };
         let mut pg = Self::blank(cfg, State::Loading);
         pg.env.set_cid(cid);
         pg.resize.set_bits(bits);
-        pg.start_work(Work::Load, None, now, store, out);
+        pg.start_work(Work::Load, None, turn);
         pg
     }
 
-    pub(in crate::pg) fn run_create(
-        &mut self,
-        id: u64,
-        how: &CreateInfo,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_create(&mut self, id: u64, how: &CreateInfo, turn: &mut Turn<'_>) -> Verdict {
         let mut txn = Transaction::new();
         txn.push(Op::MakeCollection { cid: self.env.cid(), bits: how.bits });
         txn.push(Op::Touch { cid: self.env.cid(), oid: self.meta() });
         txn.push(Op::PgInfo { cid: self.env.cid(), info: self.journal.info().to_blob() });
-        self.submit_own(id, txn, Action::Created, store, out)
+        self.submit_own(id, txn, Action::Created, turn)
     }
 
     /// Submits a transaction without log records.
@@ -102,57 +99,50 @@ impl Pg {
         id: u64,
         txn: Transaction,
         then: Action,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
         let tag = self.tag(id);
-        match self.commit_entries(tag, txn.ops, &mut [], store) {
+        match self.commit_entries(tag, txn.ops, &mut [], turn.store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
-    pub(in crate::pg) fn collection_made(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn collection_made(&mut self, turn: &mut Turn<'_>) {
         self.life.enter(State::Stray);
-        self.take_early_maps(now, store, out);
+        self.take_early_maps(turn);
     }
 
-    pub(in crate::pg) fn take_early_maps(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn take_early_maps(&mut self, turn: &mut Turn<'_>) {
         // A map may split the PG; the maps after it are then kept again.
         for map in self.maps.take_kept() {
-            self.handle_map(map, now, store, out);
+            self.handle_map(map, turn);
         }
         if self.is_early() {
             return;
         }
         for (from, msg) in self.mail.take_peers() {
-            self.handle_peer(from, &msg, now, store, out);
+            self.handle_peer(from, &msg, turn);
         }
     }
 
-    pub(in crate::pg) fn run_load(
-        &mut self,
-        id: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        match self.load_all(id, now, store) {
+    pub(in crate::pg) fn run_load(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        match self.load_all(id, turn) {
             Ok(()) => {
                 self.life.enter(State::Stray);
-                self.take_early_maps(now, store, out);
+                self.take_early_maps(turn);
                 Verdict::Done
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
-    fn load_all(&mut self, id: u64, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
+    fn load_all(&mut self, id: u64, turn: &mut Turn<'_>) -> Step<()> {
         let tag = self.tag(id);
-        let blob = store.pg_info(tag, self.env.cid())?.ok_or_else(|| {
+        let blob = turn.store.pg_info(tag, self.env.cid())?.ok_or_else(|| {
             tracing::error!(pg = %self.env.spg(), "collection without PG info; the copy fails");
             EIO
         })?;
@@ -163,7 +153,7 @@ impl Pg {
         };
         self.ec.clear();
         let mut info = PgInfo::from_blob(&blob).map_err(|e| damaged("info", e))?;
-        let records = store.log_entries(tag, self.env.cid(), Eversion::default())?;
+        let records = turn.store.log_entries(tag, self.env.cid(), Eversion::default())?;
         let mut log = crate::log::PgLog::default();
         log.tail = info.log_tail;
         for (_, record) in records {
@@ -175,7 +165,7 @@ impl Pg {
         let mut missing = std::collections::BTreeMap::new();
         let mut from = bytes::Bytes::new();
         loop {
-            let page = match store.omap_range(
+            let page = match turn.store.omap_range(
                 tag,
                 self.env.cid(),
                 &self.meta_missing(),
@@ -202,7 +192,7 @@ impl Pg {
         // Leases granted before the restart are unknown, and may still last.
         for o in info.interval.mapping.acting(self.is_coded()).osds() {
             if o != self.env.whoami() {
-                self.peers.granted_mut().insert(o, now.mono + READ_LEASE);
+                self.peers.granted_mut().insert(o, turn.now.mono + READ_LEASE);
             }
         }
         self.journal.restore(info, log);

@@ -7,22 +7,22 @@ use crate::pace::Class;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::report::Stage;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::ENOENT;
-use base::{Epoch, Eversion, HObject, Now};
+use base::{Epoch, Eversion, HObject};
 use store::removal::{self, Bounds};
-use store::{ObjectStore, Op, Transaction};
+use store::{Op, Transaction};
 
 impl Pg {
-    pub(in crate::pg) fn start_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start_delete(&mut self, turn: &mut Turn<'_>) {
         tracing::debug!(pg = %self.env.spg(), "removing all of the PG");
         self.stay("the PG is being removed");
         self.life.generation += 1;
         self.life.enter(State::Deleting);
         // Keeps the name taken, so that no reactor creates the PG meanwhile.
         self.resize.take_name(self.env.reserver(), self.env.spg());
-        self.drop_operations(false, out);
-        self.drop_actions(out);
+        self.drop_operations(false, turn.out);
+        self.drop_actions(turn.out);
         self.forget_copies();
         // After a crash the remains must not look like a copy.
         self.journal.info_mut().last_update = Eversion::default();
@@ -30,31 +30,32 @@ impl Pg {
         self.journal.info_mut().last_backfill = HObject::min();
         self.journal.info_changed();
         self.recovery.missing_mut().clear();
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         self.watches.clear();
         self.plans.cache_mut().clear();
-        self.start_work(Work::Delete, None, now, store, out);
+        self.start_work(Work::Delete, None, turn);
     }
 
     /// Goes on with the deletion, if the pacer permits.
-    pub(in crate::pg) fn pump_delete(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.env.pacer().take(Class::BestEffort, DELETE_BATCH_COST, self.env.index(), now.mono) {
+    pub(in crate::pg) fn pump_delete(&mut self, turn: &mut Turn<'_>) {
+        if self.env.pacer().take(Class::BestEffort, DELETE_BATCH_COST, self.env.index(), turn.now.mono) {
             self.life.delete_rests = false;
-            self.start_work(Work::Delete, None, now, store, out);
-            self.settle(now, store, out);
+            self.start_work(Work::Delete, None, turn);
+            self.settle(turn);
         }
     }
 
-    pub(in crate::pg) fn run_delete(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_delete(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let tag = self.tag(id);
         let found =
-            match removal::step(store, tag, self.env.cid(), Bounds { objects: DELETE_BATCH, ..Bounds::default() }) {
+            match removal::step(turn.store, tag, self.env.cid(), Bounds { objects: DELETE_BATCH, ..Bounds::default() })
+            {
                 Ok(v) => v,
                 Err(e) => match Stop::from(e) {
                     Stop::Wait => return Verdict::Park(Stage::Reading),
                     Stop::Errno(ENOENT) => Vec::new(),
                     Stop::Errno(errno) => {
-                        self.fail(errno, out);
+                        self.fail(errno, turn.out);
                         return Verdict::Done;
                     }
                 },
@@ -62,64 +63,59 @@ impl Pg {
         if found.is_empty() {
             self.journal.drop_info();
             let txn = Transaction { ops: vec![Op::RemoveCollection { cid: self.env.cid() }] };
-            return self.submit_own(id, txn, Action::DeletedAll, store, out);
+            return self.submit_own(id, txn, Action::DeletedAll, turn);
         }
         let rewind = Op::LogRewind { cid: self.env.cid(), to: Eversion::default() };
         let some = |n| std::iter::once(&rewind).chain(found.iter().take(n)).cloned().collect();
         // On a full device only this may make room.
-        match self.commit_first(tag, found.len(), some, store) {
+        match self.commit_first(tag, found.len(), some, turn.store) {
             Ok(_) => {
                 self.on_durable(Action::DeletedSome);
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
-    pub(in crate::pg) fn handle_tick(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        self.check_lease_wait(now, store, out);
-        self.retry_peers(now);
-        self.retry_later(now, store, out);
+    pub(in crate::pg) fn handle_tick(&mut self, turn: &mut Turn<'_>) {
+        self.check_lease_wait(turn);
+        self.retry_peers(turn.now);
+        self.retry_later(turn);
         if self.mail.waits_for_lease() {
-            self.retry_leases(now, store, out);
+            self.retry_leases(turn);
         }
-        for e in self.watches.expire(now, out) {
+        for e in self.watches.expire(turn.now, turn.out) {
             let head = e.head.clone();
             let plan = crate::pg::ops::plan::Plan::new(self.new_plan_id(), Work::Expire(e), Some(head), true);
             self.enqueue(plan);
         }
     }
 
-    pub(in crate::pg) fn handle_stop(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn handle_stop(&mut self, turn: &mut Turn<'_>) {
         if self.life.is_stopping() {
             return;
         }
         self.life.stopping = true;
         self.relocate.end();
-        self.drop_operations(false, out);
+        self.drop_operations(false, turn.out);
         // Operations that others have not acknowledged are not answered by this process.
         self.journal.retain_actions(|c, a| c.shared == 0 || matches!(a, Action::PgsMerged(..)));
         self.forget_copies();
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         if matches!(self.life.state(), State::Active | State::Peered | State::ReplicaActive | State::Stray)
             && self.journal.is_info_behind()
         {
-            self.start_work(Work::SaveInfo, None, now, store, out);
+            self.start_work(Work::SaveInfo, None, turn);
         }
     }
 
-    pub(in crate::pg) fn run_save_info(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_save_info(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         self.journal.info_mut().reported_seq = self.report.seq();
         self.journal.info_changed();
         let tag = self.tag(id);
-        match self.commit_entries(tag, Vec::new(), &mut [], store) {
+        match self.commit_entries(tag, Vec::new(), &mut [], turn.store) {
             Ok(()) => Verdict::Submitted,
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 

@@ -8,20 +8,13 @@ use crate::map::{MapView, PoolKind, pool_flags};
 use crate::pg::journal::commit::{Action, Kind};
 use crate::pg::ops::plan::Work;
 use crate::pg::peering::shards::outlives_any;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::EAGAIN;
 use base::planted::{Bug, acts};
 use base::{Epoch, Now, OsdId};
-use store::ObjectStore;
 
 impl Pg {
-    pub(in crate::pg) fn handle_map(
-        &mut self,
-        map: MapView,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_map(&mut self, map: MapView, turn: &mut Turn<'_>) {
         match self.life.state() {
             State::Loading | State::Creating | State::Splitting | State::Merging | State::Arriving => {
                 return self.maps.keep(map);
@@ -29,11 +22,11 @@ impl Pg {
             State::Leaving => return,
             State::Deleting | State::Deleted | State::Stopped => {
                 self.await_children(&map);
-                return self.nothing_to_split(out);
+                return self.nothing_to_split(turn.out);
             }
             State::Failed(_) => {
-                if self.map_of_failed(map, out) {
-                    self.start_delete(now, store, out);
+                if self.map_of_failed(map, turn.out) {
+                    self.start_delete(turn);
                 }
                 return;
             }
@@ -47,29 +40,22 @@ impl Pg {
             return;
         }
         let Some(key) = IntervalKey::of(&map) else {
-            return self.start_delete(now, store, out);
+            return self.start_delete(turn);
         };
         if map.merged_into(self.env.spg().pg).is_some() {
-            return self.start_leave(map, now, store, out);
+            return self.start_leave(map, turn);
         }
         if self.await_sources(&map) {
-            return self.start_pg_merge(map, now, store, out);
+            return self.start_pg_merge(map, turn);
         }
         if self.await_children(&map) {
-            return self.start_split(map, now, store, out);
+            return self.start_split(map, turn);
         }
-        self.take_map(map, key, now, store, out);
+        self.take_map(map, key, turn);
     }
 
     /// Takes a map that neither removes the PG nor changes its collection.
-    fn take_map(
-        &mut self,
-        map: MapView,
-        key: IntervalKey,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    fn take_map(&mut self, map: MapView, key: IntervalKey, turn: &mut Turn<'_>) {
         let first = self.maps.newest().is_none();
         let gap = self.missed_before(&map);
         // A restart starts a new interval even with the same acting set: this OSD was down in between.
@@ -79,7 +65,7 @@ impl Pg {
         let came_back = self.maps.newest().is_some_and(|m| m.up_from < map.up_from);
         let led = !first && self.primary() == self.me();
         if new_interval {
-            self.remember_grants(now);
+            self.remember_grants(turn.now);
             self.new_interval(&map, key, gap);
         } else if self.journal.info().interval != key {
             // `pg_num` changed, without effect on this PG.
@@ -90,12 +76,12 @@ impl Pg {
         self.learn_code();
         self.refresh_trim();
         if new_interval || first {
-            self.reset(led, now, store, out);
+            self.reset(led, turn);
         } else {
             if came_back {
-                self.tell_primary(now);
+                self.tell_primary(turn.now);
             }
-            self.same_interval(now, store, out);
+            self.same_interval(turn);
         }
     }
 
@@ -205,9 +191,9 @@ impl Pg {
 
     /// Ends the interval because the collection itself changes. Until that is done the PG serves nothing, and its
     /// caches are void. `requeue` as in [`Pg::leave_interval`].
-    pub(in crate::pg) fn close_collection(&mut self, state: State, requeue: bool, now: Now, out: &mut Vec<Effect>) {
-        self.remember_grants(now);
-        self.leave_interval(requeue, out);
+    pub(in crate::pg) fn close_collection(&mut self, state: State, requeue: bool, turn: &mut Turn<'_>) {
+        self.remember_grants(turn.now);
+        self.leave_interval(requeue, turn.out);
         self.plans.cache_mut().clear();
         self.watches.clear();
         if let Some(t) = self.trim.used() {
@@ -217,64 +203,64 @@ impl Pg {
     }
 
     /// Starts over in a new interval.
-    fn reset(&mut self, led: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn reset(&mut self, led: bool, turn: &mut Turn<'_>) {
         let leads = led && self.primary() == self.me() && !self.life.is_stopping();
         // There is no other copy that must have the writes.
         let alone = leads && self.maps.others().is_empty();
-        self.leave_interval(leads, out);
+        self.leave_interval(leads, turn.out);
         // Clients resend what they sent to another primary, so its replies are dropped.
         if leads {
             // The operations are taken up again.
             self.journal
                 .retain_actions(|_, a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
         } else {
-            self.drop_actions(out);
+            self.drop_actions(turn.out);
         }
         self.journal.raise_fence();
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         self.plans.cache_mut().clear();
         self.watches.clear();
         if let Some(t) = self.trim.used() {
             t.restart();
         }
-        self.report.stamps_mut().changed(now);
+        self.report.stamps_mut().changed(turn.now);
         // The info is stored, so that a restart knows of intervals that came and went.
-        self.start_work(Work::SaveInfo, None, now, store, out);
+        self.start_work(Work::SaveInfo, None, turn);
         let Some(map) = self.maps.newest().filter(|_| !self.has_failed()) else { return };
         let primary = self.primary();
         let up = primary.osd.0 >= 0 && map.osds.is_up(primary.osd);
         let mut others: Vec<OsdId> = self.acting_set().osds();
         others.retain(|o| *o != self.env.whoami());
         if !(others.is_empty() && self.maps.others().is_empty()) {
-            out.push(Effect::Members);
+            turn.out.push(Effect::Members);
         }
         self.maps.set_others(others);
         if primary != self.me() {
             self.life.enter(State::Stray);
-            self.drop_held(now, out);
+            self.drop_held(turn);
             if up {
-                self.notify(primary, now);
+                self.notify(primary, turn.now);
             }
             return;
         }
         if let Some(reason) = self.unservable() {
             tracing::warn!(pg = %self.env.spg(), %reason, "PG stays inactive");
             self.life.enter(State::Inactive(reason));
-            return self.retry_held(now, store, out);
+            return self.retry_held(turn);
         }
         self.life.enter(State::GetInfo);
-        self.get_infos(now, store, out);
+        self.get_infos(turn);
     }
 
     /// Handles the durability of everything from older intervals: from here on this copy may tell its state.
-    pub(in crate::pg) fn settled(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn settled(&mut self, turn: &mut Turn<'_>) {
         let Some(map) = self.maps.newest() else { return };
         let primary = self.primary();
         match self.life.state() {
             State::Stray if primary.osd.0 >= 0 && primary != self.me() && map.osds.is_up(primary.osd) => {
-                self.notify(primary, now);
+                self.notify(primary, turn.now);
             }
-            State::GetInfo => self.get_infos(now, store, out),
+            State::GetInfo => self.get_infos(turn),
             _ => {}
         }
     }
@@ -294,49 +280,49 @@ impl Pg {
     }
 
     /// Handles a newer map of the same interval.
-    fn same_interval(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn same_interval(&mut self, turn: &mut Turn<'_>) {
         if self.epoch().0.saturating_sub(self.journal.info().epoch.0) >= EPOCHS_UNSAVED_MAX {
-            self.start_work(Work::SaveInfo, None, now, store, out);
+            self.start_work(Work::SaveInfo, None, turn);
         }
         match self.life.state() {
-            State::WaitUpThru => self.check_up_thru(now, store, out),
+            State::WaitUpThru => self.check_up_thru(turn),
             // An OSD that holds leases may be dead by this map.
-            State::WaitLease => self.wait_for_leases(now, store, out),
+            State::WaitLease => self.wait_for_leases(turn),
             State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
-                self.check_lost(now, store, out);
-                self.fence_watches(now, store, out);
+                self.check_lost(turn);
+                self.fence_watches(turn);
                 self.retry_blocked();
-                self.retry_held(now, store, out);
+                self.retry_held(turn);
             }
             State::GetInfo | State::Down(_) => {
-                self.get_infos(now, store, out);
-                self.retry_held(now, store, out);
+                self.get_infos(turn);
+                self.retry_held(turn);
             }
-            State::GetLog => self.check_auth(now, store, out),
+            State::GetLog => self.check_auth(turn),
             State::Inactive(_) => {
                 if self.unservable().is_none() {
-                    self.get_infos(now, store, out);
+                    self.get_infos(turn);
                 }
-                self.retry_held(now, store, out);
+                self.retry_held(turn);
             }
             // Reads of clients that had this map earlier.
-            State::ReplicaActive | State::Stray => self.retry_held(now, store, out),
+            State::ReplicaActive | State::Stray => self.retry_held(turn),
             _ => {}
         }
-        self.tell_created(out);
+        self.tell_created(turn.out);
     }
 
     /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
-    fn check_auth(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn check_auth(&mut self, turn: &mut Turn<'_>) {
         let (Some(auth), Some(map)) = (self.peers.auth(), self.maps.newest()) else { return };
         if !self.peers.is_merging() && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
             tracing::info!(pg = %self.env.spg(), %auth, "the copy with the authoritative log is down");
-            self.choose_again(now, store, out);
+            self.choose_again(turn);
         }
     }
 
-    fn fence_watches(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn fence_watches(&mut self, turn: &mut Turn<'_>) {
         let Some(map) = self.maps.newest() else { return };
         if map.blocklist.is_empty() {
             return;
@@ -344,18 +330,18 @@ impl Pg {
         let blocklist = std::rc::Rc::clone(&map.blocklist);
         for e in self.watches.fence(|a| blocklist.contains(a)) {
             let head = e.head.clone();
-            self.start_work(Work::Expire(e), Some(head), now, store, out);
+            self.start_work(Work::Expire(e), Some(head), turn);
         }
     }
 
-    pub(in crate::pg) fn check_up_thru(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_up_thru(&mut self, turn: &mut Turn<'_>) {
         let since = self.journal.info().history.same_interval_since;
         if self.maps.newest().is_none_or(|m| m.up_thru < since) && !acts(Bug::SkipUpThru) {
-            out.push(Effect::WantUpThru(since));
+            turn.out.push(Effect::WantUpThru(since));
             return;
         }
         self.life.enter(State::Activating);
-        self.start_work(Work::Activate, None, now, store, out);
+        self.start_work(Work::Activate, None, turn);
     }
 
     /// Tells the monitor once that the PG exists, while the pool is being created.
@@ -367,17 +353,17 @@ impl Pg {
     }
 
     /// Drops operations held for this map. Those for a newer map are kept, since clients do not resend them.
-    fn drop_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+    fn drop_held(&mut self, turn: &mut Turn<'_>) {
         let epoch = self.epoch();
         for mut r in self.mail.held_mut().take() {
             if r.msg.osdmap_epoch > epoch {
                 // The queue holds no more than before.
                 let full = self.mail.held_mut().push(r);
-                self.close_sessions(full, out);
+                self.close_sessions(full, turn.out);
             } else if crate::pg::mail::admit::is_for_any(&r) {
-                self.reply_error(&mut r, EAGAIN, Kind::Read, now, out);
+                self.reply_error(&mut r, EAGAIN, Kind::Read, turn);
             } else {
-                self.drop_of(r.session, r.msg.tid, out);
+                self.drop_of(r.session, r.msg.tid, turn.out);
             }
         }
     }

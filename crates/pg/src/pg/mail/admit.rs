@@ -8,74 +8,67 @@ use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, 
 use crate::map::{map_flags, pool_flags};
 use crate::pg::journal::commit::Kind;
 use crate::pg::ops::plan::{Plan, Work};
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
 use base::planted::{Bug, acts};
 use base::{HObject, Now, SnapId};
 use bytes::Bytes;
 use cluster::pool::{pg_mask, stable_mod};
-use store::ObjectStore;
 use wire::msg::{OpCode, msg_flags};
 
 /// Most operations of a vector that reads without a lock, for a copy to another object.
 const BYPASS_OPS_MAX: usize = 4;
 
 impl Pg {
-    pub(in crate::pg) fn handle_op(
-        &mut self,
-        mut req: Box<OpRequest>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_op(&mut self, mut req: Box<OpRequest>, turn: &mut Turn<'_>) {
         if is_for_any(&req) && !self.is_primary() && req.msg.osdmap_epoch <= self.epoch() {
-            return self.handle_replica_read(req, now, store, out);
+            return self.handle_replica_read(req, turn);
         }
         match self.life.state() {
             State::Active if !self.life.is_stopping() => {}
             State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
-                return self.drop_op(&req, "gone", out);
+                return self.drop_op(&req, "gone", turn.out);
             }
-            _ if self.life.is_stopping() => return self.drop_op(&req, "stopping", out),
+            _ if self.life.is_stopping() => return self.drop_op(&req, "stopping", turn.out),
             State::Stray | State::ReplicaActive
                 if self.maps.newest().is_some_and(|m| m.epoch >= req.msg.osdmap_epoch) =>
             {
-                return self.drop_op(&req, "another OSD leads", out);
+                return self.drop_op(&req, "another OSD leads", turn.out);
             }
             // An operation sent under a newer map is held, since that map may let the PG serve.
             _ => {
-                let backed_off = req.msg.osdmap_epoch <= self.epoch() && self.back_off(&req, out);
+                let backed_off = req.msg.osdmap_epoch <= self.epoch() && self.back_off(&req, turn.out);
                 if !backed_off {
-                    self.hold(req, out);
+                    self.hold(req, turn.out);
                 }
                 return;
             }
         }
-        let Some(map) = self.maps.newest() else { return self.hold(req, out) };
-        let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool", out) };
+        let Some(map) = self.maps.newest() else { return self.hold(req, turn.out) };
+        let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool", turn.out) };
         if req.msg.osdmap_epoch > map.epoch {
-            return self.hold(req, out);
+            return self.hold(req, turn.out);
         }
         if req.msg.osdmap_epoch < pool.last_force_resend {
-            return self.drop_op(&req, "older than the pool's last forced resend", out);
+            return self.drop_op(&req, "older than the pool's last forced resend", turn.out);
         }
         if req.msg.pgid != self.env.spg()
             || stable_mod(req.msg.hash, pool.pg_num, pg_mask(pool.pg_num)) != self.env.spg().pg.seed
         {
-            return self.drop_op(&req, "object of another PG", out);
+            return self.drop_op(&req, "object of another PG", turn.out);
         }
         let access = op_access(&req.msg);
-        if !self.maps.others().is_empty() && !self.leases_last(now) && !acts(Bug::ReadWithoutLease) {
+        if !self.maps.others().is_empty() && !self.leases_last(turn.now) && !acts(Bug::ReadWithoutLease) {
             // Without leases the other members may be in a newer interval; operations wait in order.
             self.mail.waits_for_lease = true;
-            return self.hold(req, out);
+            return self.hold(req, turn.out);
         }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
         // A write waits behind what its session had asked for before and is held, in this order.
         let behind = writes(&req, &access) && self.mail.held().holds(req.session, req.msg.hash);
         if paused || behind {
-            return self.hold(req, out);
+            return self.hold(req, turn.out);
         }
         let blocked = !map.blocklist.is_empty() && map.blocklist.contains(&req.addr);
         let refused = if blocked {
@@ -87,7 +80,7 @@ impl Pg {
         };
         if let Some(errno) = refused {
             tracing::debug!(pg = %self.env.spg(), client = %req.client, errno, "operation refused");
-            return self.reply_error(&mut req, errno, Kind::of(&access), now, out);
+            return self.reply_error(&mut req, errno, Kind::of(&access), turn);
         }
         let head = (!access.pg_op).then(|| head_of(&req));
         // A copy by an OSD has two operations. Many on an unlocked object might begin anew without end.
@@ -97,28 +90,22 @@ impl Pg {
         let excl = writes(&req, &access);
         let mut plan = Plan::new(self.new_plan_id(), Work::Client(req, access), head, excl);
         plan.bypass = bypass;
-        self.start(plan, now, store, out);
+        self.start(plan, turn);
     }
 
     /// Refuses a plan whose client was blocklisted while it waited: nothing of that client may take effect after this
     /// map. Returns any other plan.
-    pub(in crate::pg) fn refuse_fenced(
-        &mut self,
-        mut plan: Box<Plan>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Option<Box<Plan>> {
+    pub(in crate::pg) fn refuse_fenced(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) -> Option<Box<Plan>> {
         let map = self.maps.newest().filter(|m| !m.blocklist.is_empty());
         let Work::Client(req, access) = &mut plan.work else { return Some(plan) };
         if map.is_none_or(|m| !m.blocklist.contains(&req.addr)) {
             return Some(plan);
         }
-        self.reply_error(req, EBLOCKLISTED, Kind::of(access), now, out);
+        self.reply_error(req, EBLOCKLISTED, Kind::of(access), turn);
         if plan.copy.is_some() {
-            out.push(Effect::CancelFetch(plan.fetch_id()));
+            turn.out.push(Effect::CancelFetch(plan.fetch_id()));
         }
-        store.release(self.tag(plan.id));
+        turn.store.release(self.tag(plan.id));
         self.unlock(&plan);
         None
     }
@@ -150,13 +137,7 @@ impl Pg {
     /// Handles a client's read with BALANCE_READS or LOCALIZE_READS on a replica. The replica serves it only if it
     /// reads what the primary would: the object is here, no write to it is unacknowledged, and all leases last.
     /// Otherwise it answers `EAGAIN`, and the client asks the primary.
-    fn handle_replica_read(
-        &mut self,
-        mut req: Box<OpRequest>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    fn handle_replica_read(&mut self, mut req: Box<OpRequest>, turn: &mut Turn<'_>) {
         let access = op_access(&req.msg);
         let map = self.maps.newest();
         let blocked = map.is_some_and(|m| !m.blocklist.is_empty() && m.blocklist.contains(&req.addr));
@@ -171,13 +152,13 @@ impl Pg {
         let reads = !access.may_write() && !access.pg_op && req.msg.flags & msg_flags::RWORDERED == 0 && !watches;
         if plain && reads && !blocked && refuse(&req, &access).is_none() {
             let head = head_of(&req);
-            if self.may_read_here(&head, now) {
+            if self.may_read_here(&head, turn.now) {
                 let plan = Plan::new(self.new_plan_id(), Work::Client(req, access), Some(head), false);
-                return self.start(plan, now, store, out);
+                return self.start(plan, turn);
             }
         }
         let kind = Kind::of(&access);
-        self.reply_error(&mut req, EAGAIN, kind, now, out);
+        self.reply_error(&mut req, EAGAIN, kind, turn);
     }
 
     /// True if this replica may serve a read of the object: its version is the newest, and acknowledged.
@@ -200,15 +181,15 @@ impl Pg {
     }
 
     /// Takes up held operations after leases were renewed.
-    pub(in crate::pg) fn retry_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn retry_leases(&mut self, turn: &mut Turn<'_>) {
         self.mail.waits_for_lease = false;
-        self.retry_held(now, store, out);
+        self.retry_held(turn);
     }
 
     /// Admits held operations again, in order.
-    pub(in crate::pg) fn retry_held(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn retry_held(&mut self, turn: &mut Turn<'_>) {
         for req in self.mail.held_mut().take() {
-            self.handle_op(req, now, store, out);
+            self.handle_op(req, turn);
         }
     }
 }

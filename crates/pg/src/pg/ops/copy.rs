@@ -7,7 +7,7 @@ use crate::exec::{CopyRequest, CopyState, Stop};
 use crate::limits::COPY_STALL;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
-use crate::pg::{Pg, TAG_BITS};
+use crate::pg::{Pg, TAG_BITS, Turn};
 use base::Now;
 use base::errno::{EIO, Errno};
 use wire::msg::msg_flags;
@@ -40,24 +40,18 @@ impl Plan {
 
 impl Pg {
     /// Begins a copy, or lets it wait for room.
-    pub(in crate::pg) fn begin_copy(
-        &mut self,
-        plan: &mut Plan,
-        request: CopyRequest,
-        now: Now,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        let turn = std::mem::take(&mut plan.copying.turn);
-        let Some(room) = self.env.pacer().long.copies.room(plan.copying.known, turn) else {
+    pub(in crate::pg) fn begin_copy(&mut self, plan: &mut Plan, request: CopyRequest, turn: &mut Turn<'_>) -> Verdict {
+        let has_turn = std::mem::take(&mut plan.copying.turn);
+        let Some(room) = self.env.pacer().long.copies.room(plan.copying.known, has_turn) else {
             tracing::debug!(pg = %self.env.spg(), "a copy waits for others of its reactor");
             self.env.pacer().long.copies.queue((self.env.index(), plan.id), plan.copying.known);
             return Verdict::Park(Stage::CopyRoom);
         };
         plan.copying.room = Some(room);
-        let state = CopyState::new(request, now.mono);
-        out.push(fetch(plan.fetch_id(), &state));
+        let state = CopyState::new(request, turn.now.mono);
+        turn.out.push(fetch(plan.fetch_id(), &state));
         plan.copy = Some(Box::new(state));
-        self.look_at_copies(now);
+        self.look_at_copies(turn.now);
         Verdict::Park(Stage::Fetching)
     }
 
@@ -72,8 +66,7 @@ impl Pg {
         &mut self,
         fetched: FetchId,
         result: Result<Fetched, Errno>,
-        now: Now,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let id = fetched.0 & ((1 << TAG_BITS) - 1);
         let Some(plan) = self.plans.all.get_mut(&id).filter(|p| p.fetch_id() == fetched) else { return };
@@ -84,8 +77,8 @@ impl Pg {
                 let need = state.bytes_needed();
                 if plan.copying.room.as_mut().is_some_and(|r| r.resize(need)) {
                     state.reserve();
-                    state.asked = now.mono;
-                    out.push(fetch(fetched, &state));
+                    state.asked = turn.now.mono;
+                    turn.out.push(fetch(fetched, &state));
                     plan.copy = Some(state);
                     return;
                 }
@@ -101,21 +94,21 @@ impl Pg {
     }
 
     /// Lets copies without an answer begin anew, if others wait for their room.
-    pub(in crate::pg) fn end_stalled_copies(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn end_stalled_copies(&mut self, turn: &mut Turn<'_>) {
         let wanted = self.env.pacer().long.copies.is_waited_for();
         let mut some = false;
         for plan in self.plans.all.values_mut() {
             let Some(copy) = &plan.copy else { continue };
             some = true;
-            if wanted && copy.asked + COPY_STALL <= now.mono {
+            if wanted && copy.asked + COPY_STALL <= turn.now.mono {
                 tracing::info!(pg = %self.env.spg(), source = ?copy.request, "the source of a copy does not answer; the copy makes room for others");
-                out.push(Effect::CancelFetch(plan.fetch_id()));
+                turn.out.push(Effect::CancelFetch(plan.fetch_id()));
                 plan.drop_copy();
                 self.plans.runnable.push_back(plan.id);
             }
         }
         if some {
-            self.look_at_copies(now);
+            self.look_at_copies(turn.now);
         }
     }
 }

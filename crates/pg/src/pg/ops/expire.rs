@@ -1,44 +1,36 @@
 //! Removal of watches that timed out or whose client is blocklisted. A logged write takes the watch out of the
 //! object's info, and the watcher is told when that is durable.
 
-use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{OpCtx, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Verdict;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::watch::Expired;
 use base::errno::{EIO, ENOENT};
 use base::planted::{Bug, acts};
 use base::{Now, ReqId, Utime};
-use store::{ObjectStore, Oid};
+use store::Oid;
 
 impl Pg {
-    pub(in crate::pg) fn run_expire(
-        &mut self,
-        id: u64,
-        e: &Expired,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_expire(&mut self, id: u64, e: &Expired, turn: &mut Turn<'_>) -> Verdict {
         let leads = *self.life.state() == State::Active || acts(Bug::MembersEndWatches);
         if !leads || !self.watches.still_ending(e) {
             return Verdict::Done;
         }
-        match self.end_watch(id, e, now, store) {
+        match self.end_watch(id, e, turn) {
             Ok(()) => Verdict::Submitted,
             // Other copies give the object; the plan runs again when it is here.
             Err(Stop::Errno(EIO)) if self.can_heal(&e.head) => Verdict::Damaged(e.head.clone()),
             Err(Stop::Errno(EIO)) => {
                 // No operation can reach the object. Its info keeps the watch, and the table must not try again.
                 tracing::error!(pg = %self.env.spg(), object = %e.head, "a watch of an unreadable object ended");
-                match self.drop_watch(id, e, 0, now, store) {
+                match self.drop_watch(id, e, 0, turn) {
                     Ok(()) => Verdict::Submitted,
-                    Err(stop) => self.step_failed(stop, out),
+                    Err(stop) => self.step_failed(stop, turn.out),
                 }
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -58,38 +50,31 @@ impl Pg {
     }
 
     /// Removes a watch from its object's info.
-    fn end_watch(&mut self, id: u64, e: &Expired, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
-        let before = self.context(id, &e.head, now, store)?;
+    fn end_watch(&mut self, id: u64, e: &Expired, turn: &mut Turn<'_>) -> Step<()> {
+        let before = self.context(id, &e.head, turn)?;
         let tag = self.tag(id);
         let pool = self.pool().cloned().ok_or(ENOENT)?;
-        let req = Self::request_of(e, now);
-        let env = self.env(&req, &pool.removed_snaps, ReqId::default(), now);
+        let req = Self::request_of(e, turn.now);
+        let env = self.env(&req, &pool.removed_snaps, ReqId::default(), turn.now);
         let head_oid = Oid::new(e.head.clone());
-        let view = View::new(store, tag, self.env.cid(), head_oid, None);
+        let view = View::new(turn.store, tag, self.env.cid(), head_oid, None);
         let mut ctx = OpCtx::new(view, &env, &e.head, &before, before.oi.clone());
         ctx.modify = true;
         if ctx.oi.watchers.remove(&e.key).is_none() {
             // The info lacks the watch: only the table must drop it.
             drop(ctx);
-            return self.drop_watch(id, e, before.oi.user_version, now, store);
+            return self.drop_watch(id, e, before.oi.user_version, turn);
         }
         let done = finish(ctx, 0, Vec::new());
-        self.commit_object(tag, &e.head, done, store)?;
-        self.tell_ended(e, before.oi.user_version, now);
+        self.commit_object(tag, &e.head, done, turn.store)?;
+        self.tell_ended(e, before.oi.user_version, turn.now);
         Ok(())
     }
 
     /// Drops a watch from the table alone.
-    fn drop_watch(
-        &mut self,
-        id: u64,
-        e: &Expired,
-        user_version: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-    ) -> Step<()> {
-        self.commit_entries(self.tag(id), Vec::new(), &mut [], store)?;
-        self.tell_ended(e, user_version, now);
+    fn drop_watch(&mut self, id: u64, e: &Expired, user_version: u64, turn: &mut Turn<'_>) -> Step<()> {
+        self.commit_entries(self.tag(id), Vec::new(), &mut [], turn.store)?;
+        self.tell_ended(e, user_version, turn.now);
         Ok(())
     }
 

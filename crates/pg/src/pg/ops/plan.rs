@@ -19,15 +19,14 @@ use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::pull_push::PushJob;
 use crate::pg::report::Stage;
 use crate::pg::scrub::serve::ScanJob;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use crate::watch::Expired;
 use base::errno::ENOSPC;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now};
+use base::{Epoch, Eversion, HObject};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use store::ObjectStore;
 
 /// The work of a plan.
 #[derive(Debug)]
@@ -198,29 +197,16 @@ impl Plan {
 
 impl Pg {
     /// Starts internal work of the PG.
-    pub(in crate::pg) fn start_work(
-        &mut self,
-        work: Work,
-        head: Option<HObject>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn start_work(&mut self, work: Work, head: Option<HObject>, turn: &mut Turn<'_>) {
         let excl = head.is_some();
         let plan = Plan::new(self.new_plan_id(), work, head, excl);
-        self.start(plan, now, store, out);
+        self.start(plan, turn);
     }
 
     /// Runs a new plan, or queues it behind those that hold its object.
-    pub(in crate::pg) fn start(
-        &mut self,
-        mut plan: Box<Plan>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn start(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
         if self.comes_after_spaceless(&plan) {
-            return self.park_without_space(plan, Stage::WaitingForSpace, store);
+            return self.park_without_space(plan, Stage::WaitingForSpace, turn.store);
         }
         if let Some(head) = self.recovers_first(&plan) {
             return self.wait_for_recovery(plan, head);
@@ -234,7 +220,7 @@ impl Pg {
             self.plans.all.insert(plan.id, plan);
             return;
         }
-        self.run(plan, now, store, out);
+        self.run(plan, turn);
     }
 
     /// The plan's object, if it must be recovered before the plan may run.
@@ -256,36 +242,30 @@ impl Pg {
     }
 
     /// Runs all plans that are ready.
-    pub(in crate::pg) fn run_plans(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn run_plans(&mut self, turn: &mut Turn<'_>) {
         while let Some(id) = self.plans.runnable.pop_front() {
             if let Some(plan) = self.plans.all.remove(&id) {
-                self.resume(plan, now, store, out);
+                self.resume(plan, turn);
             }
         }
     }
 
     /// Runs a plan that waited.
-    pub(in crate::pg) fn resume(
-        &mut self,
-        plan: Box<Plan>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(plan) = self.refuse_fenced(plan, now, store, out) else { return };
+    pub(in crate::pg) fn resume(&mut self, plan: Box<Plan>, turn: &mut Turn<'_>) {
+        let Some(plan) = self.refuse_fenced(plan, turn) else { return };
         match plan.stage {
-            Stage::Queued | Stage::NextPart if plan.holds => self.run_queued(plan, now, store, out),
-            _ if plan.holds => self.run(plan, now, store, out),
-            _ => self.start(plan, now, store, out),
+            Stage::Queued | Stage::NextPart if plan.holds => self.run_queued(plan, turn),
+            _ if plan.holds => self.run(plan, turn),
+            _ => self.start(plan, turn),
         }
     }
 
     /// Runs a plan that has got the lock of its object for the first time, or the next part of a long call. While the
     /// plan waited, a member may have come to lack the object; or the plan was queued behind a push to one of several
     /// members. In both cases the plan waits for recovery, as a new plan would.
-    fn run_queued(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn run_queued(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
         match self.recovers_first(&plan) {
-            None => self.run(plan, now, store, out),
+            None => self.run(plan, turn),
             Some(head) => {
                 self.unlock(&plan);
                 (plan.holds, plan.progress) = (false, None);
@@ -294,7 +274,7 @@ impl Pg {
         }
     }
 
-    fn run(&mut self, mut plan: Box<Plan>, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn run(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
         self.plans.internal_step =
             !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
         if self.ec.coder().is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
@@ -306,77 +286,75 @@ impl Pg {
                 // Only operations that wait for durability can still be open when the interval ends.
                 let may_wait = access.may_write() || !self.journal.is_settled();
                 self.plans.keeps_request = may_wait && !self.maps.others().is_empty();
-                let v = self.run_client(&mut plan, now, store, out);
+                let v = self.run_client(&mut plan, turn);
                 (self.plans.keeps_request, self.plans.again) = (false, None);
                 v
             }
             Work::Expire(ref e) => {
                 let e = e.clone();
-                self.run_expire(plan.id, &e, now, store, out)
+                self.run_expire(plan.id, &e, turn)
             }
-            Work::TrimScan => self.run_trim_scan(plan.id, store, out),
+            Work::TrimScan => self.run_trim_scan(plan.id, turn),
             Work::TrimClone(ref clone) => {
                 let clone = clone.clone();
-                self.run_trim_clone(plan.id, &clone, now, store, out)
+                self.run_trim_clone(plan.id, &clone, turn)
             }
-            Work::Load => self.run_load(plan.id, now, store, out),
+            Work::Load => self.run_load(plan.id, turn),
             Work::Create(ref c) => {
                 let c = c.clone();
-                self.run_create(plan.id, &c, store, out)
+                self.run_create(plan.id, &c, turn)
             }
-            Work::Activate => self.run_activate(plan.id, store, out),
-            Work::Split => self.run_split(plan.id, now, store, out),
-            Work::Leave => self.run_leave(plan.id, store, out),
-            Work::SendObjects => self.run_send_objects(&mut plan, store, out),
-            Work::Intake => self.run_intake(plan.id, store, out),
-            Work::StoreObjects(ref ops, last) => self.run_store_objects(plan.id, ops, last, store, out),
-            Work::Depart => self.run_depart(plan.id, store, out),
-            Work::Copy => self.run_copy(plan.id, now, store, out),
-            Work::Settle => self.run_settle(plan.id, store, out),
-            Work::LoadMove => self.run_load_move(plan.id, store, out),
-            Work::Arrive => self.run_arrive(plan.id, store, out),
-            Work::MergeFrom(from) => self.run_merge_from(plan.id, from, now, store, out),
-            Work::Delete => self.run_delete(plan.id, store, out),
-            Work::SaveInfo => self.run_save_info(plan.id, store, out),
-            Work::SaveStart => self.run_save_start(plan.id, store, out),
-            Work::Merge(ref m) => self.run_merge(plan.id, m, now, store, out),
+            Work::Activate => self.run_activate(plan.id, turn),
+            Work::Split => self.run_split(plan.id, turn),
+            Work::Leave => self.run_leave(plan.id, turn),
+            Work::SendObjects => self.run_send_objects(&mut plan, turn),
+            Work::Intake => self.run_intake(plan.id, turn),
+            Work::StoreObjects(ref ops, last) => self.run_store_objects(plan.id, ops, last, turn),
+            Work::Depart => self.run_depart(plan.id, turn),
+            Work::Copy => self.run_copy(plan.id, turn),
+            Work::Settle => self.run_settle(plan.id, turn),
+            Work::LoadMove => self.run_load_move(plan.id, turn),
+            Work::Arrive => self.run_arrive(plan.id, turn),
+            Work::MergeFrom(from) => self.run_merge_from(plan.id, from, turn),
+            Work::Delete => self.run_delete(plan.id, turn),
+            Work::SaveInfo => self.run_save_info(plan.id, turn),
+            Work::SaveStart => self.run_save_start(plan.id, turn),
+            Work::Merge(ref m) => self.run_merge(plan.id, m, turn),
             Work::SendLog { to, last_update, les, upto } => {
-                self.run_send_log(plan.id, to, last_update, les, upto, store, out)
+                self.run_send_log(plan.id, to, last_update, les, upto, turn)
             }
-            Work::SendTouched { to, since } => self.run_send_touched(plan.id, to, since, store, out),
-            Work::SendRewind { to, last_update, les } => {
-                self.run_send_rewind(plan.id, to, last_update, les, store, out)
-            }
-            Work::Apply => self.run_apply(plan.id, store, out),
-            Work::Push(_) => self.run_push(&mut plan, now, store, out),
+            Work::SendTouched { to, since } => self.run_send_touched(plan.id, to, since, turn),
+            Work::SendRewind { to, last_update, les } => self.run_send_rewind(plan.id, to, last_update, les, turn),
+            Work::Apply => self.run_apply(plan.id, turn),
+            Work::Push(_) => self.run_push(&mut plan, turn),
             Work::Digest { to, ref begin, ref end } => {
                 let (begin, end) = (begin.clone(), end.clone());
-                self.run_digest(plan.id, to, &begin, &end, store, out)
+                self.run_digest(plan.id, to, &begin, &end, turn)
             }
-            Work::BackfillList(o) => self.run_backfill_list(plan.id, o, store, out),
+            Work::BackfillList(o) => self.run_backfill_list(plan.id, o, turn),
             Work::ScrubHold => self.run_scrub_hold(plan.id),
             Work::ScrubList { to, n, ref begin, ref end } => {
                 let (begin, end) = (begin.clone(), end.clone());
-                self.run_scrub_list(plan.id, to, n, &begin, &end, store)
+                self.run_scrub_list(plan.id, to, n, &begin, &end, turn.store)
             }
-            Work::ScrubScan(_) => self.run_scrub_scan(&mut plan, store),
+            Work::ScrubScan(_) => self.run_scrub_scan(&mut plan, turn.store),
             Work::ScrubLack { to, n, ref what } => {
                 let what = what.clone();
-                self.run_scrub_lack(plan.id, to, n, &what, store, out)
+                self.run_scrub_lack(plan.id, to, n, &what, turn)
             }
             Work::Lose(ref head, keep) => {
                 let head = head.clone();
-                self.run_lose(plan.id, &head, keep, store, out)
+                self.run_lose(plan.id, &head, keep, turn)
             }
             Work::Have { to, ref heads } => {
                 let heads = heads.clone();
-                self.run_have(plan.id, to, &heads, now, store, out)
+                self.run_have(plan.id, to, &heads, turn)
             }
-            Work::ShardRead(ref ask) => self.run_shard_read(plan.id, ask, now, store, out),
-            Work::DropKept => self.run_drop_kept(plan.id, store, out),
+            Work::ShardRead(ref ask) => self.run_shard_read(plan.id, ask, turn),
+            Work::DropKept => self.run_drop_kept(plan.id, turn),
             Work::Missing(ref head, need) => {
                 let head = head.clone();
-                self.run_missing(plan.id, &head, need, store, out)
+                self.run_missing(plan.id, &head, need, turn)
             }
         };
         let mut reads = self.ec.take_reads();
@@ -387,9 +365,9 @@ impl Pg {
         match verdict {
             Verdict::Park(stage) if spaceless => {
                 if stage == Stage::NoRoom {
-                    self.lacks_room(&plan, now, out);
+                    self.lacks_room(&plan, turn);
                 }
-                self.park_without_space(plan, stage, store);
+                self.park_without_space(plan, stage, turn.store);
             }
             Verdict::Park(stage) => {
                 let asks = reads.as_ref().is_some_and(|r| r.wants());
@@ -399,19 +377,19 @@ impl Pg {
                 let stage = if asks && stage == Stage::Reading { Stage::Shards } else { stage };
                 plan.reads = reads;
                 if stage == Stage::NextPart {
-                    self.queue_part(&plan, store);
+                    self.queue_part(&plan, turn.store);
                 }
                 self.park(plan, stage);
             }
             Verdict::Damaged(head) => {
                 self.ec.forget_questions(plan.id);
-                store.release(self.tag(plan.id));
+                turn.store.release(self.tag(plan.id));
                 self.unlock(&plan);
                 (plan.holds, plan.progress) = (false, None);
-                self.heal(plan, &head, now, store, out);
+                self.heal(plan, &head, turn);
             }
             Verdict::Recover(head) => {
-                store.release(self.tag(plan.id));
+                turn.store.release(self.tag(plan.id));
                 self.unlock(&plan);
                 (plan.holds, plan.progress) = (false, None);
                 self.wait_for_recovery(plan, head);
@@ -421,13 +399,13 @@ impl Pg {
                     self.plans.room_missed = false;
                 }
                 if matches!(v, Verdict::Done) {
-                    store.release(self.tag(plan.id));
+                    turn.store.release(self.tag(plan.id));
                 }
                 self.unlock(&plan);
                 if let (Some(r), Some(head)) = (reads, &plan.head)
                     && r.own_bad
                 {
-                    self.lose_found(head, now, store, out);
+                    self.lose_found(head, turn);
                 }
             }
         }
@@ -493,21 +471,15 @@ impl Pg {
     }
 
     /// Metadata of an object, from the cache or the store.
-    pub(in crate::pg) fn context(
-        &mut self,
-        plan: u64,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-    ) -> Step<Rc<ObjectContext>> {
+    pub(in crate::pg) fn context(&mut self, plan: u64, head: &HObject, turn: &mut Turn<'_>) -> Step<Rc<ObjectContext>> {
         if let Some(c) = self.plans.cache.get(head) {
             return Ok(c);
         }
-        let mut c = load_context(store, self.tag(plan), self.env.cid(), head)?;
+        let mut c = load_context(turn.store, self.tag(plan), self.env.cid(), head)?;
         c.last_write = self.plans.cache.unknown_write();
         // Only the primary expires watches: on a member the removal would add log records of its own.
         if !c.oi.watchers.is_empty() && (*self.life.state() == State::Active || acts(Bug::MembersEndWatches)) {
-            self.watches.adopt(head, &c.oi, now);
+            self.watches.adopt(head, &c.oi, turn.now);
         }
         let c = Rc::new(c);
         self.plans.cache.put(head, Rc::clone(&c));

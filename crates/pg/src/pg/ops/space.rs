@@ -12,9 +12,9 @@ use crate::map::pool_flags;
 use crate::pg::ops::plan::{Plan, Work};
 use crate::pg::report::Stage;
 use crate::pg::seldom::Part;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
+use base::HObject;
 use base::planted::{Bug, acts};
-use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::ObjectStore;
@@ -83,26 +83,26 @@ impl Pg {
     }
 
     /// Handles a plan without room: it runs again after a delay, and the cluster log gets one line.
-    pub(in crate::pg) fn lacks_room(&mut self, plan: &Plan, now: Now, out: &mut Vec<Effect>) {
-        let at = now.mono + FULL_RETRY;
+    pub(in crate::pg) fn lacks_room(&mut self, plan: &Plan, turn: &mut Turn<'_>) {
+        let at = turn.now.mono + FULL_RETRY;
         self.plans.retry_at = Some(self.plans.retry_at.map_or(at, |t| t.min(at)));
         if !std::mem::replace(&mut self.plans.room_missed, true) {
             let text = format!("{} waits: its OSD has no space; the step is retried every 2 s", self.env.spg());
             tracing::warn!(object = ?plan.head, "{text}");
-            out.push(Effect::Log(LogLevel::Warn, text));
+            turn.out.push(Effect::Log(LogLevel::Warn, text));
         }
     }
 
     /// Runs plans without room again, after their delay.
-    pub(in crate::pg) fn retry_later(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        if self.plans.retry_at.take_if(|t| *t <= now.mono).is_none() || self.life.is_stopping() {
+    pub(in crate::pg) fn retry_later(&mut self, turn: &mut Turn<'_>) {
+        if self.plans.retry_at.take_if(|t| *t <= turn.now.mono).is_none() || self.life.is_stopping() {
             return;
         }
         let stuck = self.plans.all.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
         self.plans.runnable.extend(stuck);
-        self.end_stalled_copies(now, out);
+        self.end_stalled_copies(turn);
         if *self.life.state() == State::Splitting && !self.plans.all.values().any(|p| matches!(p.work, Work::Split)) {
-            self.start_work(Work::Split, None, now, store, out);
+            self.start_work(Work::Split, None, turn);
         }
     }
 

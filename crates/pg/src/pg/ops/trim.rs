@@ -14,9 +14,9 @@ use crate::object::Intervals;
 use crate::pace::Class;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::seldom::Part;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::{EIO, ENOENT, ENOSPC, Errno};
-use base::{HObject, Now, ReqId, Utime};
+use base::{HObject, ReqId, Utime};
 use bytes::Bytes;
 use cluster::IntervalSet;
 use std::rc::Rc;
@@ -170,7 +170,7 @@ impl Pg {
     }
 
     /// Starts the next step, if none is in flight.
-    pub(in crate::pg) fn pump_trim(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_trim(&mut self, turn: &mut Turn<'_>) {
         while !(self.trim.is_done() && self.trim.found.is_empty()) {
             let rests = *self.life.state() != State::Active
                 || !self.peers.is_clean()
@@ -181,12 +181,12 @@ impl Pg {
             if rests || self.maps.newest().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;
             }
-            if !self.env.pacer().take(Class::BestEffort, TRIM_BATCH_COST, self.env.index(), now.mono) {
+            if !self.env.pacer().take(Class::BestEffort, TRIM_BATCH_COST, self.env.index(), turn.now.mono) {
                 return;
             }
             if self.trim.found.is_empty() {
                 self.trim.busy = 1;
-                self.start_work(Work::TrimScan, None, now, store, out);
+                self.start_work(Work::TrimScan, None, turn);
             } else {
                 let n = self.trim.found.len().min(TRIM_BATCH);
                 let batch: Vec<HObject> = self.trim.found.drain(..n).collect();
@@ -194,19 +194,14 @@ impl Pg {
                 for clone in batch {
                     let head = clone.head();
                     let plan = Plan::new(self.new_plan_id(), Work::TrimClone(clone), Some(head), true);
-                    self.start(plan, now, store, out);
+                    self.start(plan, turn);
                 }
             }
         }
     }
 
-    pub(in crate::pg) fn run_trim_scan(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        match self.trim_scan(id, store) {
+    pub(in crate::pg) fn run_trim_scan(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        match self.trim_scan(id, turn.store) {
             Ok(submitted) => {
                 self.trim.busy = 0;
                 if submitted {
@@ -215,9 +210,9 @@ impl Pg {
                 }
                 Verdict::Done
             }
-            Err(stop @ (Stop::Wait | Stop::Errno(ENOSPC))) => self.step_failed(stop, out),
+            Err(stop @ (Stop::Wait | Stop::Errno(ENOSPC))) => self.step_failed(stop, turn.out),
             Err(Stop::Errno(errno)) => {
-                self.pause_trim("the snapshot index", errno, out);
+                self.pause_trim("the snapshot index", errno, turn.out);
                 Verdict::Done
             }
         }
@@ -276,15 +271,8 @@ impl Pg {
         Ok(false)
     }
 
-    pub(in crate::pg) fn run_trim_clone(
-        &mut self,
-        id: u64,
-        clone: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        match self.trim_one(id, clone, now, store) {
+    pub(in crate::pg) fn run_trim_clone(&mut self, id: u64, clone: &HObject, turn: &mut Turn<'_>) -> Verdict {
+        match self.trim_one(id, clone, turn) {
             Ok(()) => {
                 self.trim.busy = self.trim.busy.saturating_sub(1);
                 self.trim.after = self.journal.submitted();
@@ -293,28 +281,28 @@ impl Pg {
             // Other copies give the object; the plan runs again when it is here.
             Err(Stop::Errno(EIO)) if self.can_heal(&clone.head()) => Verdict::Damaged(clone.head()),
             Err(Stop::Errno(EIO)) => {
-                self.pause_trim(&format!("the object {}", clone.head()), EIO, out);
+                self.pause_trim(&format!("the object {}", clone.head()), EIO, turn.out);
                 Verdict::Done
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
-    fn trim_one(&mut self, id: u64, clone: &HObject, now: Now, store: &mut dyn ObjectStore) -> Step<()> {
+    fn trim_one(&mut self, id: u64, clone: &HObject, turn: &mut Turn<'_>) -> Step<()> {
         let head = clone.head();
         let tag = self.tag(id);
-        let before = self.context(id, &head, now, store)?;
+        let before = self.context(id, &head, turn)?;
         let pool = self.pool().cloned().ok_or(ENOENT)?;
         let oid = Oid::new(head.clone());
         let planned = {
-            let mut view = View::new(store, tag, self.env.cid(), oid, None);
+            let mut view = View::new(turn.store, tag, self.env.cid(), oid, None);
             trim_clone(&mut view, &self.meta(), &before, clone, self.trim.snap, &pool.removed_snaps)?
         };
         let Some(t) = planned else {
             // The index names a clone that does not exist, or that stands for other snapshots.
             let key = crate::exec::index_key(self.trim.snap, clone);
             let op = Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys: vec![key] };
-            return self.commit_entries(tag, vec![op], &mut [], store);
+            return self.commit_entries(tag, vec![op], &mut [], turn.store);
         };
         let entry = LogEntry {
             kind: if t.removed { LogKind::Delete } else { LogKind::Modify },
@@ -331,7 +319,7 @@ impl Pg {
             undo: Bytes::new(),
             touch: None,
         };
-        self.commit_entries(tag, t.ops, &mut [entry], store)?;
+        self.commit_entries(tag, t.ops, &mut [entry], turn.store)?;
         self.journal.info_mut().stats.add(&t.delta);
         self.scrub_sees(&head, &t.delta);
         let mut after = t.after;

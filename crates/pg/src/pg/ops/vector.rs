@@ -1,7 +1,6 @@
 //! A client's operation vector, from duplicate check to submitted transaction and reply. A resent write is recognised
 //! by its reqid in the log and gets its first answer again.
 
-use crate::effect::Effect;
 use crate::event::OpRequest;
 use crate::exec::{Coded, CopyDone, Env, OpCtx, Progress, Snapc, Step, Stop, View, finish, list};
 use crate::limits::WRITE_REPLY_LEN_MAX;
@@ -9,11 +8,11 @@ use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
 use crate::object::ObjectContext;
 use crate::object::snapset::AtSnap;
-use crate::pg::Pg;
 use crate::pg::journal::commit::{Action, Kind, Timing};
 use crate::pg::ops::long::LongCall;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
+use crate::pg::{Pg, Turn};
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EDQUOT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::planted::{Bug, acts};
@@ -28,13 +27,7 @@ use store::{ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, msg_flags};
 
 impl Pg {
-    pub(in crate::pg) fn run_client(
-        &mut self,
-        plan: &mut Plan,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_client(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let Plan { id, work: Work::Client(req, access), head, copied, long, progress, .. } = plan else {
             return Verdict::Done;
         };
@@ -42,33 +35,33 @@ impl Pg {
         let reqid = req.reqid();
         if *self.life.state() != crate::pg::State::Active
             && let Some(head) = &*head
-            && !self.may_read_here(head, now)
+            && !self.may_read_here(head, turn.now)
         {
             // The member's state changed while the store was read.
-            self.reply_error(req, base::errno::EAGAIN, Kind::of(access), now, out);
+            self.reply_error(req, base::errno::EAGAIN, Kind::of(access), turn);
             return Verdict::Done;
         }
-        if may_write && self.answer_dup(req, &reqid, now, out) {
+        if may_write && self.answer_dup(req, &reqid, turn) {
             return Verdict::Done;
         }
-        let Some(head) = head else { return self.run_pg_op(id, req, now, store, out) };
+        let Some(head) = head else { return self.run_pg_op(id, req, turn) };
         let kind = Kind::of(access);
-        let before = match self.context(id, head, now, store) {
+        let before = match self.context(id, head, turn) {
             Ok(c) => c,
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
             Err(Stop::Errno(EIO)) if self.can_heal(head) => return Verdict::Damaged(head.clone()),
             Err(Stop::Errno(e)) => {
-                self.reply_error(req, e, kind, now, out);
+                self.reply_error(req, e, kind, turn);
                 return Verdict::Done;
             }
         };
         let kept = (long, progress);
-        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, now, store, out) {
+        match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, turn) {
             Ok(Ran::Finished(v)) => v,
-            Ok(Ran::Copy(request)) => self.begin_copy(plan, request, now, out),
+            Ok(Ran::Copy(request)) => self.begin_copy(plan, request, turn),
             Ok(Ran::Paused) if *self.life.state() != crate::pg::State::Active => {
                 // A replica applies writes without regard to plans.
-                self.reply_error(req, base::errno::EAGAIN, kind, now, out);
+                self.reply_error(req, base::errno::EAGAIN, kind, turn);
                 Verdict::Done
             }
             Ok(Ran::Paused) => Verdict::Park(Stage::NextPart),
@@ -77,43 +70,36 @@ impl Pg {
             // There is no room even for the record of a refusal.
             Err(Stop::Errno(ENOSPC)) if may_write => Verdict::Park(Stage::NoRoom),
             Err(Stop::Errno(e)) => {
-                self.reply_after(before.last_write, req, e, None, kind, now, out);
+                self.reply_after(before.last_write, req, e, None, kind, turn);
                 Verdict::Done
             }
         }
     }
 
-    fn run_pg_op(
-        &mut self,
-        id: u64,
-        req: &mut OpRequest,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    fn run_pg_op(&mut self, id: u64, req: &mut OpRequest, turn: &mut Turn<'_>) -> Verdict {
         if let Some(op) = req.msg.ops.first_mut().filter(|o| o.op == OpCode::SCRUBLS) {
             let (result, outdata) = self.list_scrub(&op.indata);
             (op.rval, op.outdata) = (result, outdata);
             let versions = Some((Eversion::default(), 0));
-            self.reply_after(0, req, result, versions, Kind::Read, now, out);
+            self.reply_after(0, req, result, versions, Kind::Read, turn);
             return Verdict::Done;
         }
         let tag = self.tag(id);
         let none = IntervalSet::new();
-        let env = self.env(req, &none, ReqId::default(), now);
+        let env = self.env(req, &none, ReqId::default(), turn.now);
         let nspace = req.msg.locator.nspace.clone();
-        let lacking = match self.lacking(tag, store) {
+        let lacking = match self.lacking(tag, turn.store) {
             Ok(l) => l,
             Err(s) => return s.into(),
         };
         let mut ops = std::mem::take(&mut req.msg.ops);
-        let r = list::run(store, tag, self.env.cid(), &env, &nspace, &lacking, &mut ops);
+        let r = list::run(turn.store, tag, self.env.cid(), &env, &nspace, &lacking, &mut ops);
         req.msg.ops = ops;
         match r {
             Ok(list::Listed::Needs(head)) => Verdict::Recover(head),
             Ok(list::Listed::Result(result)) => {
                 let versions = Some((Eversion::default(), 0));
-                self.reply_after(self.journal.submitted(), req, result, versions, Kind::Read, now, out);
+                self.reply_after(self.journal.submitted(), req, result, versions, Kind::Read, turn);
                 Verdict::Done
             }
             Err(s) => s.into(),
@@ -190,9 +176,7 @@ impl Pg {
         before: &Rc<ObjectContext>,
         copied: Option<&CopyDone>,
         (long, progress): (&mut Option<Box<LongCall>>, &mut Option<Box<Progress>>),
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Step<Ran> {
         let tag = self.tag(id);
         let pool = self.pool().cloned().ok_or(ENOENT)?;
@@ -221,7 +205,7 @@ impl Pg {
                     AtSnap::Head | AtSnap::Absent => return Err(ENOENT.into()),
                     AtSnap::Clone(c) => {
                         let clone = Oid { hobj: head.at_snap(SnapId(c)), ..head_oid.clone() };
-                        oi = Some(crate::exec::load_clone_info(store, tag, self.env.cid(), &clone)?);
+                        oi = Some(crate::exec::load_clone_info(turn.store, tag, self.env.cid(), &clone)?);
                         base = Some(clone);
                         exists = true;
                     }
@@ -232,12 +216,12 @@ impl Pg {
 
         let mut ops = std::mem::take(&mut req.msg.ops);
         let mut reads = self.ec.take_reads();
-        let env = self.env(req, &pool.removed_snaps, reqid, now);
+        let env = self.env(req, &pool.removed_snaps, reqid, turn.now);
         let oi = oi.unwrap_or_else(|| before.oi.clone());
         let had = oi.size;
         let (parts, place) = self.take_parts(long, before.oi.version);
-        let short = store.is_short();
-        let view = View::new(store, tag, self.env.cid(), head_oid, base).of_shards(reads.as_deref_mut(), had);
+        let short = turn.store.is_short();
+        let view = View::new(turn.store, tag, self.env.cid(), head_oid, base).of_shards(reads.as_deref_mut(), had);
         let mut ctx = OpCtx::new(view, &env, head, before, oi);
         (ctx.exists, ctx.snapc, ctx.copied, ctx.parts) = (exists, snapc, copied, parts);
         // The seed depends only on the request, so each planning draws the same numbers.
@@ -266,7 +250,7 @@ impl Pg {
         }
         if ctx.view.damaged && *self.life.state() != crate::pg::State::Active {
             drop(ctx);
-            self.reply_error(req, base::errno::EAGAIN, kind, now, out);
+            self.reply_error(req, base::errno::EAGAIN, kind, turn);
             return Ok(Ran::Finished(Verdict::Done));
         }
         if result == EIO && self.is_coded() && self.is_lacked(head) {
@@ -289,7 +273,7 @@ impl Pg {
             self.give_reads(reads);
             self.journal.info_mut().stats.add(&delta);
             if result >= 0 {
-                self.apply_effects(effects, head, req, user_version, now, out);
+                self.apply_effects(effects, head, req, user_version, turn);
             }
             let versions = match result {
                 0.. => Some((Eversion::default(), user_version)),
@@ -297,7 +281,7 @@ impl Pg {
                 _ => None,
             };
             let reply = self.build_reply(req, result, versions, true);
-            self.send_after(before.last_write, reply, req.session, timing, now, out);
+            self.send_after(before.last_write, reply, req.session, timing, turn);
             return Ok(Ran::Finished(Verdict::Done));
         }
 
@@ -321,7 +305,7 @@ impl Pg {
             drop(ctx);
             let user_version = before.oi.user_version;
             let kept = if want_returns { returns(req) } else { Vec::new() };
-            let version = self.record_refusal(tag, head, reqid, user_version, result, kept, store)?;
+            let version = self.record_refusal(tag, head, reqid, user_version, result, kept, turn.store)?;
             if result >= 0 && !effects.is_empty() {
                 self.on_durable(Action::effects(effects, head, req, user_version));
             }
@@ -352,11 +336,11 @@ impl Pg {
         let done = finish(ctx, shown, kept);
         self.give_reads(reads);
         let user_version = done.user_version;
-        match self.commit_object(tag, head, done, store) {
+        match self.commit_object(tag, head, done, turn.store) {
             // The device is full. This, too, is answered only when it is logged.
             Err(Stop::Errno(ENOSPC)) => {
                 let user_version = before.oi.user_version;
-                let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), store)?;
+                let version = self.record_refusal(tag, head, reqid, user_version, ENOSPC, Vec::new(), turn.store)?;
                 let reply = self.build_reply(req, ENOSPC, Some((version, user_version)), false);
                 self.reply_when_durable(req, reply, timing);
                 return Ok(Ran::Finished(Verdict::Submitted));
@@ -433,7 +417,7 @@ impl Pg {
     }
 
     /// Answers a resent write that is in the log; false if it is not.
-    fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, now: Now, out: &mut Vec<Effect>) -> bool {
+    fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, turn: &mut Turn<'_>) -> bool {
         let Some(d) = self.journal.log().find(reqid) else { return false };
         let (result, version, user_version) = (d.result, d.version, d.user_version);
         for (i, op) in req.msg.ops.iter_mut().enumerate() {
@@ -444,7 +428,7 @@ impl Pg {
         self.report.count().dups += 1;
         let seq = self.commit_of(version);
         let versions = Some((version, user_version));
-        self.reply_after(seq, req, result, versions, Kind::Write, now, out);
+        self.reply_after(seq, req, result, versions, Kind::Write, turn);
         true
     }
 

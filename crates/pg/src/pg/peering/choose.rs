@@ -22,11 +22,11 @@ use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::Member;
 use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::backfill::Backfill;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::OsdId;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now};
+use base::{Epoch, Eversion, HObject};
 use bytes::Bytes;
 use std::time::Duration;
 use store::ObjectStore;
@@ -47,7 +47,7 @@ pub(in crate::pg) struct Choice {
 
 impl Pg {
     /// Starts peering, or continues it after a map of the same interval.
-    pub(in crate::pg) fn get_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn get_infos(&mut self, turn: &mut Turn<'_>) {
         let Some(map) = self.maps.newest() else { return };
         let started = self.journal.info().history.last_epoch_started;
         let (needed, wide) = (self.shards_needed(), self.peers.wide);
@@ -74,9 +74,9 @@ impl Pg {
                 tracing::info!(pg = %self.env.spg(), ?blocked, "PG is down: another OSD may hold its newest data");
                 self.life.enter(State::Down(blocked));
             }
-            return self.retry_held(now, store, out);
+            return self.retry_held(turn);
         }
-        self.check_infos(now, store, out);
+        self.check_infos(turn);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -86,15 +86,13 @@ impl Pg {
         info: Box<PgInfo>,
         absent: bool,
         grants: &Grants,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         for (o, ms) in grants {
             // A primary on this OSD, or on one that has answered, no longer serves.
             let answered = *o == from.osd || self.peers.known.keys().any(|p| p.osd == *o);
             if *o != self.env.whoami() && !answered {
-                let until = now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
+                let until = turn.now.mono + Duration::from_millis((*ms).into()).min(crate::limits::READ_LEASE * 2);
                 self.peers.granted.raise(*o, until);
             }
         }
@@ -110,7 +108,7 @@ impl Pg {
         let before = self.peers.known.insert(from, (!absent).then_some(info));
         let first = before.is_none();
         if self.is_coded() {
-            self.rewind_stray(from, now, store, out);
+            self.rewind_stray(from, turn);
         }
         // A shard that was rewound may have an object that was not found before.
         let moved = before.flatten().is_some_and(|b| {
@@ -119,14 +117,14 @@ impl Pg {
         match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) => {
                 if news || back {
-                    self.get_infos(now, store, out);
+                    self.get_infos(turn);
                 } else {
-                    self.check_infos(now, store, out);
+                    self.check_infos(turn);
                 }
             }
             // The copy was to send its log, but does not exist.
             State::GetLog if absent && self.peers.auth == Some(from) && !self.peers.merging => {
-                self.choose_again(now, store, out);
+                self.choose_again(turn);
             }
             State::Active | State::Peered | State::Quiesced => {
                 if first || moved {
@@ -140,16 +138,16 @@ impl Pg {
             State::WaitLease => {
                 // The copy answered unasked; the wait may become shorter.
                 self.peers.lease_wait = self.peers.granted.values().max().copied();
-                self.check_lease_wait(now, store, out);
+                self.check_lease_wait(turn);
             }
             _ => {}
         }
     }
 
     /// Continues peering once all copies that were asked have answered.
-    pub(in crate::pg) fn check_infos(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_infos(&mut self, turn: &mut Turn<'_>) {
         if self.peers.prior.unknown && self.fill_gaps() {
-            return self.get_infos(now, store, out);
+            return self.get_infos(turn);
         }
         let me = self.me();
         let waits = self.peers.prior.probe.iter().any(|o| *o != me && !self.peers.known.contains_key(o));
@@ -158,7 +156,7 @@ impl Pg {
         }
         if self.peers.prior.unknown && !self.peers.wide {
             self.peers.wide = true;
-            return self.get_infos(now, store, out);
+            return self.get_infos(turn);
         }
         if self.is_coded() && self.asks_touched() {
             return;
@@ -168,7 +166,7 @@ impl Pg {
             if *self.life.state() != State::Inactive(why.clone()) {
                 tracing::warn!(pg = %self.env.spg(), %why, "PG is incomplete");
                 self.life.enter(State::Inactive(why));
-                self.retry_held(now, store, out);
+                self.retry_held(turn);
             }
             return;
         };
@@ -192,7 +190,7 @@ impl Pg {
             self.ec.choose(c.version);
         }
         if c.version == self.journal.info().last_update || c.auth == me && !coded {
-            return self.log_ready(now, store, out);
+            return self.log_ready(turn);
         }
         // A primary whose own log is ahead of the chosen version asks itself.
         self.life.enter(State::GetLog);
@@ -309,9 +307,7 @@ impl Pg {
         since: Eversion,
         info: PgInfo,
         records: Vec<Bytes>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         if *self.life.state() != State::GetLog || self.peers.auth != Some(from) || self.peers.merging {
             return;
@@ -323,28 +319,23 @@ impl Pg {
         if chosen.is_some_and(less) {
             tracing::warn!(pg = %self.env.spg(), %from, version = %info.last_update, "the copy with the authoritative log has lost it; choosing another one");
             self.peers.known.insert(from, Some(Box::new(info)));
-            return self.choose_again(now, store, out);
+            return self.choose_again(turn);
         }
         self.peers.merging = true;
         let m = Merge { from, les: None, since, reset: false, info, records, undo: false };
-        self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
+        self.start_work(Work::Merge(Box::new(m)), None, turn);
     }
 
     /// Continues peering once the primary's log is the authoritative one.
-    pub(in crate::pg) fn log_ready(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn log_ready(&mut self, turn: &mut Turn<'_>) {
         self.life.enter(State::WaitUpThru);
-        self.check_up_thru(now, store, out);
+        self.check_up_thru(turn);
     }
 
-    pub(in crate::pg) fn run_activate(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        match self.activate(id, store) {
+    pub(in crate::pg) fn run_activate(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        match self.activate(id, turn.store) {
             Ok(()) => Verdict::Submitted,
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -415,15 +406,9 @@ impl Pg {
     }
 
     /// Handles the durability of the primary's part of the activation.
-    pub(in crate::pg) fn activated(
-        &mut self,
-        _epoch: Epoch,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn activated(&mut self, _epoch: Epoch, turn: &mut Turn<'_>) {
         self.peers.self_activated = true;
-        self.check_activated(now, store, out);
+        self.check_activated(turn);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -432,9 +417,7 @@ impl Pg {
         from: PeerId,
         missing: Vec<(HObject, Eversion)>,
         frame: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let Some(m) = self.peers.members.get_mut(&from) else { return };
         if m.activated {
@@ -444,10 +427,10 @@ impl Pg {
         m.activate = None;
         m.frame = (frame < u64::MAX).then_some(frame);
         m.missing = missing.into_iter().collect();
-        self.check_activated(now, store, out);
+        self.check_activated(turn);
     }
 
-    pub(in crate::pg) fn check_activated(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_activated(&mut self, turn: &mut Turn<'_>) {
         let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
         if *self.life.state() != State::Activating || !all {
             return;
@@ -455,38 +438,38 @@ impl Pg {
         if !self.enough() {
             tracing::info!(pg = %self.env.spg(), "PG is peered, but has too few copies to serve");
             self.life.enter(State::Peered);
-            self.report.stamps_mut().changed(now);
+            self.report.stamps_mut().changed(turn.now);
             if self.is_coded() {
-                self.rewind_strays(now, store, out);
+                self.rewind_strays(turn);
             }
-            return self.retry_held(now, store, out);
+            return self.retry_held(turn);
         }
         if self.is_coded() {
-            return self.start_work(Work::SaveStart, None, now, store, out);
+            return self.start_work(Work::SaveStart, None, turn);
         }
         if !self.peers.members.is_empty() {
             note_start(self.journal.info_mut());
             self.share_history(false);
-            self.start_work(Work::SaveInfo, None, now, store, out);
+            self.start_work(Work::SaveInfo, None, turn);
             if self.has_failed() {
                 return;
             }
         }
-        self.wait_for_leases(now, store, out);
+        self.wait_for_leases(turn);
     }
 
-    pub(in crate::pg) fn wait_for_leases(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn wait_for_leases(&mut self, turn: &mut Turn<'_>) {
         // A former primary may not know yet that the interval ended.
         let osds = self.maps.newest().map(|m| m.osds.clone());
-        self.peers.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
+        self.peers.granted.retain(|o, until| *until > turn.now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
         self.peers.lease_wait = self.peers.granted.values().max().copied();
         self.life.enter(State::WaitLease);
-        self.check_lease_wait(now, store, out);
+        self.check_lease_wait(turn);
     }
 
     /// Begins to serve once no lease of an older interval lasts.
-    pub(in crate::pg) fn check_lease_wait(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
-        let waits = self.peers.lease_wait.is_some_and(|t| t > now.mono) && !acts(Bug::SkipPriorLeases);
+    pub(in crate::pg) fn check_lease_wait(&mut self, turn: &mut Turn<'_>) {
+        let waits = self.peers.lease_wait.is_some_and(|t| t > turn.now.mono) && !acts(Bug::SkipPriorLeases);
         if *self.life.state() != State::WaitLease || waits {
             return;
         }
@@ -495,19 +478,19 @@ impl Pg {
         if self.maps.newest().is_some_and(|m| m.premerge(self.env.spg().pg)) {
             tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "the PG serves nothing until its merge");
             self.life.enter(State::Quiesced);
-            self.report.stamps_mut().changed(now);
-            return self.retry_held(now, store, out);
+            self.report.stamps_mut().changed(turn.now);
+            return self.retry_held(turn);
         }
         self.life.enter(State::Active);
-        self.report.stamps_mut().activated(now);
+        self.report.stamps_mut().activated(turn.now);
         if self.is_coded() {
-            self.rewind_strays(now, store, out);
+            self.rewind_strays(turn);
         }
         tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "active");
         self.life.set_creation_told(false);
-        self.tell_created(out);
-        self.release_backoffs(out);
-        self.retry_held(now, store, out);
+        self.tell_created(turn.out);
+        self.release_backoffs(turn.out);
+        self.retry_held(turn);
     }
 
     pub(in crate::pg) fn share_history(&mut self, clean: bool) {

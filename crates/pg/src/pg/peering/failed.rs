@@ -16,12 +16,11 @@ use crate::effect::{Effect, LogLevel};
 use crate::interval::IntervalKey;
 use crate::map::MapView;
 use crate::peer::Body;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
+use base::OsdId;
 use base::errno::Errno;
 use base::planted::{Bug, acts};
-use base::{Now, OsdId};
-use store::ObjectStore;
 
 impl Pg {
     /// Handles a failure of the whole store. All its PGs fail with it and the OSD leaves, so single copies are not
@@ -174,14 +173,7 @@ impl Pg {
     }
 
     /// Handles the report of another copy that it failed.
-    pub(in crate::pg) fn take_failed(
-        &mut self,
-        from: PeerId,
-        errno: Errno,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn take_failed(&mut self, from: PeerId, errno: Errno, turn: &mut Turn<'_>) {
         if !self.peers.failed.insert(from) {
             return;
         }
@@ -198,9 +190,9 @@ impl Pg {
         self.peers.targets.retain(|o| *o != from);
         match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) if self.unservable().is_none() => {
-                self.get_infos(now, store, out);
+                self.get_infos(turn);
             }
-            State::GetLog if self.peers.auth == Some(from) && !self.peers.merging => self.choose_again(now, store, out),
+            State::GetLog if self.peers.auth == Some(from) && !self.peers.merging => self.choose_again(turn),
             State::WaitUpThru
             | State::Activating
             | State::WaitLease
@@ -210,7 +202,7 @@ impl Pg {
                 if self.acting_set().contains(from) {
                     self.want_without_failed();
                 } else {
-                    self.drop_member(from, now, store, out);
+                    self.drop_member(from, turn);
                 }
             }
             _ => {}
@@ -250,14 +242,14 @@ impl Pg {
     }
 
     /// Chooses another authoritative log, since the copy with the chosen one is gone or can't send it.
-    pub(in crate::pg) fn choose_again(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn choose_again(&mut self, turn: &mut Turn<'_>) {
         self.peers.auth = None;
         self.life.enter(State::GetInfo);
-        self.get_infos(now, store, out);
+        self.get_infos(turn);
     }
 
     /// Drops a backfill target that failed.
-    fn drop_member(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn drop_member(&mut self, o: PeerId, turn: &mut Turn<'_>) {
         if self.peers.members.remove(&o).is_none() {
             return;
         }
@@ -274,9 +266,9 @@ impl Pg {
         // Plans that waited for an object which only this copy lacked go on.
         self.recovery.wake_all();
         self.count_acked();
-        self.finish_commits(now, store, out);
+        self.finish_commits(turn);
         self.writes_settled();
-        self.check_activated(now, store, out);
+        self.check_activated(turn);
     }
 }
 

@@ -17,12 +17,12 @@ use crate::pg::backend::ec::undo;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::report::Stage;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject, Now, ShardId};
+use base::{Epoch, Eversion, HObject, ShardId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Cid, ObjectStore, Oid, Op};
@@ -103,19 +103,12 @@ impl Spared {
 }
 
 impl Pg {
-    pub(in crate::pg) fn run_merge(
-        &mut self,
-        id: u64,
-        m: &Merge,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_merge(&mut self, id: u64, m: &Merge, turn: &mut Turn<'_>) -> Verdict {
         let Some(theirs) = m.entries() else {
             tracing::error!(pg = %self.env.spg(), from = %m.from, "the log that a peer sent does not decode or is out of order");
-            return self.reject_log(m, now, store, out);
+            return self.reject_log(m, turn);
         };
-        match self.merge(id, m, &theirs, store) {
+        match self.merge(id, m, &theirs, turn.store) {
             Ok(None) if m.undo => {
                 self.peers.merging = false;
                 self.on_durable(Action::Rewound(m.from));
@@ -125,12 +118,12 @@ impl Pg {
                 self.peers.merging = false;
                 if m.les.is_some() {
                     self.life.enter(State::ReplicaActive);
-                    out.push(Effect::Members);
+                    turn.out.push(Effect::Members);
                     self.peers.member = true;
                     self.peers.next_write = 1;
                     self.on_durable(Action::MemberReady(m.from));
                 } else {
-                    self.log_ready(now, store, out);
+                    self.log_ready(turn);
                 }
                 Verdict::Submitted
             }
@@ -138,7 +131,7 @@ impl Pg {
                 self.on_durable(Action::MergedPart(self.life.generation(), rest));
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -164,26 +157,20 @@ impl Pg {
     }
 
     /// Handles an invalid log. If the primary sent it, this copy fails; otherwise the sender counts as failed.
-    fn reject_log(&mut self, m: &Merge, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    fn reject_log(&mut self, m: &Merge, turn: &mut Turn<'_>) -> Verdict {
         self.peers.merging = false;
         if m.les.is_some() {
-            self.fail(EIO, out);
+            self.fail(EIO, turn.out);
         } else {
-            self.take_failed(m.from, EIO, now, store, out);
+            self.take_failed(m.from, EIO, turn);
         }
         Verdict::Done
     }
 
     /// Handles the durability of a part of the merge.
-    pub(in crate::pg) fn merged_part(
-        &mut self,
-        rest: Box<Merge>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn merged_part(&mut self, rest: Box<Merge>, turn: &mut Turn<'_>) {
         if !self.life.is_stopping() {
-            self.start_work(Work::Merge(rest), None, now, store, out);
+            self.start_work(Work::Merge(rest), None, turn);
         }
     }
 
@@ -370,18 +357,17 @@ impl Pg {
         last_update: Eversion,
         les: Epoch,
         upto: Eversion,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
         let since = self.common_with(last_update, les).min(upto);
-        match self.log_as_of(id, since, upto, store) {
+        match self.log_as_of(id, since, upto, turn.store) {
             Ok((info, records)) => {
                 self.tell(to, &Body::Log { since, info: Box::new(info), records });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
+                self.fail(errno, turn.out);
                 Verdict::Done
             }
         }

@@ -19,11 +19,11 @@ use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::recovery::incoming::Answer;
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
-use base::{Eversion, HObject, Mono, Now, SnapId};
+use base::{Eversion, HObject, Mono, SnapId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -104,14 +104,14 @@ impl Pg {
     }
 
     /// Starts applying the next message, if none is being applied.
-    pub(in crate::pg) fn pump_apply(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_apply(&mut self, turn: &mut Turn<'_>) {
         while !self.peers.applying && !self.peers.apply_stuck && !self.peers.apply.is_empty() {
             self.peers.applying = true;
-            self.start_work(Work::Apply, None, now, store, out);
+            self.start_work(Work::Apply, None, turn);
         }
     }
 
-    pub(in crate::pg) fn run_apply(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_apply(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some(mut front) = self.peers.apply.pop_front() else {
             self.peers.applying = false;
             return Verdict::Done;
@@ -119,7 +119,7 @@ impl Pg {
         let done = match &mut front {
             Apply::Write { seq, stable, trim, records, ops, received, .. } => {
                 self.writes_stable(*stable);
-                self.apply_write(id, (*seq, *received), *trim, records, ops, store)
+                self.apply_write(id, (*seq, *received), *trim, records, ops, turn.store)
             }
             Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
@@ -129,9 +129,9 @@ impl Pg {
                 return Verdict::Done;
             }
             Apply::Push { from, id: push, n, last, background, head, ops } => {
-                self.apply_push(id, *from, *push, *n, *last, *background, head, ops, store)
+                self.apply_push(id, *from, *push, *n, *last, *background, head, ops, turn.store)
             }
-            Apply::Backfilled(upto) => self.apply_backfilled(id, upto, store),
+            Apply::Backfilled(upto) => self.apply_backfilled(id, upto, turn.store),
         };
         match done {
             Ok(()) => {
@@ -162,11 +162,11 @@ impl Pg {
             }
             Err(Stop::Errno(E2BIG)) if matches!(front, Apply::Push { .. }) => {
                 self.peers.applying = false;
-                self.push_exceeds_log(&front, out);
+                self.push_exceeds_log(&front, turn.out);
                 Verdict::Done
             }
             Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
+                self.fail(errno, turn.out);
                 Verdict::Done
             }
         }
@@ -421,9 +421,7 @@ impl Pg {
         last: bool,
         background: bool,
         head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         self.peers.incoming.durable(from, id, n, last, head);
         // The primary sends the next part after this acknowledgement.
@@ -432,13 +430,13 @@ impl Pg {
         if last {
             self.recovery.missing_mut().remove(head);
             if self.is_primary() {
-                self.pulled(head, now, store, out);
+                self.pulled(head, turn);
             }
         }
     }
 
     /// Removes this copy, since the PG is clean without it.
-    pub(in crate::pg) fn remove_stray(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn remove_stray(&mut self, turn: &mut Turn<'_>) {
         if self.acting_set().contains(self.me())
             || self.up_set().contains(self.me())
             || *self.life.state() != State::Stray
@@ -450,7 +448,7 @@ impl Pg {
             return tracing::debug!(pg = %self.env.spg(), "this copy stays: held operations show that a newer map needs it");
         }
         tracing::info!(pg = %self.env.spg(), "removing this copy: the PG is clean without it");
-        self.start_delete(now, store, out);
+        self.start_delete(turn);
     }
 }
 

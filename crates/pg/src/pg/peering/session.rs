@@ -19,13 +19,12 @@ use crate::pg::peering::pieces::is_long;
 use crate::pg::peering::touched::Touched;
 use crate::pg::peering::{Apply, Member};
 use crate::pg::recovery::backfill::Backfill;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::{Eversion, Now, OsdId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use store::ObjectStore;
 use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::PgHistory;
 
@@ -80,14 +79,7 @@ impl Pg {
         self.mail.post(Effect::Peer { to: to.osd, lane, msg });
     }
 
-    pub(in crate::pg) fn handle_peer(
-        &mut self,
-        from: OsdId,
-        m: &MPgPeer,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_peer(&mut self, from: OsdId, m: &MPgPeer, turn: &mut Turn<'_>) {
         let from = PeerId { osd: from, shard: m.from };
         let dead = matches!(self.life.state(), State::Leaving | State::Deleting | State::Deleted | State::Stopped);
         if m.epoch < self.journal.info().history.same_interval_since
@@ -126,26 +118,26 @@ impl Pg {
         if self.has_failed() {
             if self.peer_of_failed(from, &body) {
                 tracing::info!(pg = %self.env.spg(), "removing this failed copy: the PG is clean without it");
-                self.start_delete(now, store, out);
+                self.start_delete(turn);
             }
             return;
         }
         let leads = self.is_primary();
         let from_primary = self.maps.newest().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
         match body {
-            Body::Query if from_primary => self.notify(from, now),
+            Body::Query if from_primary => self.notify(from, turn.now),
             Body::GetLog { last_update, les, upto } if from_primary => {
-                self.start_work(Work::SendLog { to: from, last_update, les, upto }, None, now, store, out);
+                self.start_work(Work::SendLog { to: from, last_update, les, upto }, None, turn);
             }
             Body::GetTouched { since } if from_primary && self.is_coded() => {
-                self.start_work(Work::SendTouched { to: from, since }, None, now, store, out);
+                self.start_work(Work::SendTouched { to: from, since }, None, turn);
             }
             Body::Touched { since, upto, entries } if leads => {
-                self.take_touched(from, Touched { since, upto, entries }, now, store, out);
+                self.take_touched(from, Touched { since, upto, entries }, turn);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
                 if self.peers.member && !self.is_becoming_member() {
-                    return self.tell_activated(from, store);
+                    return self.tell_activated(from, turn.store);
                 }
                 // Answered once what the first such message changed is durable.
                 if self.peers.member || self.peers.merging {
@@ -153,7 +145,7 @@ impl Pg {
                 }
                 self.peers.merging = true;
                 let m = Merge { from, les: Some(les), since, reset, info: *info, records, undo: false };
-                self.start_work(Work::Merge(Box::new(m)), None, now, store, out);
+                self.start_work(Work::Merge(Box::new(m)), None, turn);
             }
             Body::Rewind { since, records } if from_primary && !leads && self.is_coded() => {
                 let merge = Merge {
@@ -167,14 +159,14 @@ impl Pg {
                 };
                 if *self.life.state() == State::Stray && !self.peers.merging {
                     self.peers.merging = true;
-                    self.start_work(Work::Merge(Box::new(merge)), None, now, store, out);
+                    self.start_work(Work::Merge(Box::new(merge)), None, turn);
                 }
             }
-            Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, now, store, out),
+            Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, turn),
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
-                self.env.pacer().client(m.data.len(), now.mono);
+                self.env.pacer().client(m.data.len(), turn.now.mono);
                 let room = self.env.pacer().applies(m.body.len() + m.data.len());
-                let write = Apply::Write { seq, stable, trim, records, ops, room, received: now.mono };
+                let write = Apply::Write { seq, stable, trim, records, ops, room, received: turn.now.mono };
                 self.take_write(from, first, seq, m.data.len(), write);
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
@@ -185,15 +177,15 @@ impl Pg {
             }
             Body::Pull { head, need, urgent } if from_primary => {
                 self.env.meter().replication.pulls_in.add(1);
-                self.start_push(from, head, Some((need, urgent)), now, store, out);
+                self.start_push(from, head, Some((need, urgent)), turn);
             }
             Body::Scan { begin, end } if from_primary => {
-                self.check_space_to_fill(store);
-                self.start_work(Work::Digest { to: from, begin, end }, None, now, store, out);
+                self.check_space_to_fill(turn.store);
+                self.start_work(Work::Digest { to: from, begin, end }, None, turn);
             }
-            Body::Remove if from_primary && !leads => self.remove_stray(now, store, out),
+            Body::Remove if from_primary && !leads => self.remove_stray(turn),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
-                self.env.pacer().charge(Class::Recovery, m.data.len(), now.mono);
+                self.env.pacer().charge(Class::Recovery, m.data.len(), turn.now.mono);
                 self.env.meter().replication.pushes_in.add(1);
                 self.env.meter().replication.push_bytes_in.add(m.data.len() as u64);
                 if leads {
@@ -203,13 +195,13 @@ impl Pg {
                 self.take_push(from, id, n, last, background, head, ops);
             }
             Body::Notify { info, absent, grants } if leads => {
-                self.take_notify(from, info, absent, &grants, now, store, out);
+                self.take_notify(from, info, absent, &grants, turn);
             }
-            Body::Failed { errno } if leads => self.take_failed(from, errno, now, store, out),
-            Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, now, store, out),
-            Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, now, store, out),
-            Body::WriteAck { seq } if leads => self.take_ack(from, seq, now, store, out),
-            Body::Lacks { objects } if leads => self.members_lost(from, objects, now),
+            Body::Failed { errno } if leads => self.take_failed(from, errno, turn),
+            Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, turn),
+            Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, turn),
+            Body::WriteAck { seq } if leads => self.take_ack(from, seq, turn),
+            Body::Lacks { objects } if leads => self.members_lost(from, objects, turn.now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
             Body::Heard { id, next } => self.take_heard(from, id, next),
@@ -222,11 +214,11 @@ impl Pg {
                 self.take_shard_data(from, id, n, family.map(|of| Page { of, more }), found);
             }
             Body::Have { heads } if from_primary => {
-                self.start_work(Work::Have { to: from, heads }, None, now, store, out);
+                self.start_work(Work::Have { to: from, heads }, None, turn);
             }
-            Body::Versions { versions } if leads => self.take_versions(from, versions, now, store, out),
-            Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, now, store),
-            Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, now, store, out),
+            Body::Versions { versions } if leads => self.take_versions(from, versions, turn),
+            Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, turn.now, turn.store),
+            Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, turn),
             _ => tracing::debug!(pg = %self.env.spg(), %from, "peer message ignored: wrong sender or state"),
         }
     }
@@ -265,14 +257,7 @@ impl Pg {
         }
     }
 
-    fn interval_started(
-        &mut self,
-        history: &PgHistory,
-        clean: bool,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    fn interval_started(&mut self, history: &PgHistory, clean: bool, turn: &mut Turn<'_>) {
         if !self.peers.member {
             return;
         }
@@ -284,7 +269,7 @@ impl Pg {
         if clean {
             self.journal.info_mut().past.clear();
         }
-        self.start_work(Work::SaveInfo, None, now, store, out);
+        self.start_work(Work::SaveInfo, None, turn);
     }
 
     /// Resends everything that an OSD has not answered, after a reset of the session.

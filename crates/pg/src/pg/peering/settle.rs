@@ -8,10 +8,9 @@ use crate::effect::Effect;
 use crate::interval::PastInterval;
 use crate::peer::Body;
 use crate::pg::ops::plan::Work;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use base::{Now, OsdId};
-use store::ObjectStore;
+use base::OsdId;
 
 impl Pg {
     /// The primary, if an override of the map names it: the acting set alone would have another one. A request for an
@@ -115,7 +114,7 @@ impl Pg {
 
     /// Checks whether all copies are complete and in place. If so the PG is clean: past intervals are dropped and
     /// strays removed.
-    pub(in crate::pg) fn check_clean(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_clean(&mut self, turn: &mut Turn<'_>) {
         // Too few copies to serve recover as well: those they fill may make up the number.
         let started = matches!(self.life.state(), State::Active | State::Quiesced | State::Peered);
         if self.peers.clean || !started || self.life.is_stopping() || !self.is_recovered() {
@@ -160,7 +159,7 @@ impl Pg {
             h.last_interval_clean = h.same_interval_since;
             info.past.clear();
             self.share_history(true);
-            self.start_work(Work::SaveInfo, None, now, store, out);
+            self.start_work(Work::SaveInfo, None, turn);
         }
         self.purge_strays();
     }

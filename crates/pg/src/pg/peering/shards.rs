@@ -11,18 +11,16 @@
 //!  2. Each place of the acting set is a hole or has a shard whose log overlaps the primary's. At least `k` places are
 //!     no holes.
 
-use crate::effect::Effect;
 use crate::info::PgInfo;
 use crate::peer::Body;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::choose::Choice;
 use crate::pg::peering::touched::{Reach, version_to_have};
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use base::{Epoch, Eversion, Now, OsdId, ShardId};
+use base::{Epoch, Eversion, OsdId, ShardId};
 use bytes::Bytes;
 use std::cmp::Reverse;
-use store::ObjectStore;
 
 impl Pg {
     /// Number of shards that hold a whole object (`k`); `None` in a replicated PG.
@@ -31,28 +29,22 @@ impl Pg {
     }
 
     /// Rewinds a stray shard whose log is divergent from that of this interval.
-    pub(in crate::pg) fn rewind_stray(
-        &mut self,
-        p: PeerId,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn rewind_stray(&mut self, p: PeerId, turn: &mut Turn<'_>) {
         let serves = matches!(self.life.state(), State::Active | State::Peered | State::Quiesced);
         let member = self.peers.members.contains_key(&p) || p == self.me();
         let Some(i) = self.peers.known.get(&p).and_then(|k| k.as_ref()).filter(|_| serves && !member) else { return };
         // A stray whose log is a prefix of the primary's is sent the missing entries if the first of them spares it.
         if i.last_update != self.journal.info().last_update && i.last_update >= self.journal.log().tail {
             let (last_update, les) = (i.last_update, i.last_epoch_started);
-            self.start_work(Work::SendRewind { to: p, last_update, les }, None, now, store, out);
+            self.start_work(Work::SendRewind { to: p, last_update, les }, None, turn);
         }
     }
 
     /// Rewinds all known strays, when the interval has started.
-    pub(in crate::pg) fn rewind_strays(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn rewind_strays(&mut self, turn: &mut Turn<'_>) {
         let all: Vec<PeerId> = self.peers.known.keys().copied().collect();
         for p in all {
-            self.rewind_stray(p, now, store, out);
+            self.rewind_stray(p, turn);
         }
     }
 
@@ -62,11 +54,10 @@ impl Pg {
         to: PeerId,
         last_update: Eversion,
         les: Epoch,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
         let since = self.common_with(last_update, les);
-        let read = store.log_entries(self.tag(id), self.env.cid(), since).map_err(Into::into);
+        let read = turn.store.log_entries(self.tag(id), self.env.cid(), since).map_err(Into::into);
         let first_spares = |v: &[(Eversion, Bytes)]| match v.first() {
             Some((_, r)) => self.own_entry(r).map(|e| self.leaves_alone(&e, to.shard)),
             None => Ok(false),
@@ -77,7 +68,7 @@ impl Pg {
                 self.tell_surely(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
                 Verdict::Done
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 

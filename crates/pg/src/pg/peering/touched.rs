@@ -11,7 +11,6 @@
 //!  2. Of any `k` shards of an interval, one has a given acknowledged entry, because each entry touches more than `m`
 //!     shards.
 
-use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::interval::PastInterval;
@@ -20,11 +19,11 @@ use crate::peer::Body;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::peering::choose::note_start;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
 use base::errno::EIO;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, Now, ShardId};
+use base::{Epoch, Eversion, ShardId};
 use std::collections::BTreeSet;
 use store::ObjectStore;
 
@@ -86,29 +85,24 @@ impl Pg {
 
     /// Stores that the interval of an erasure-coded PG has started, before the PG serves and before any undo data is
     /// dropped. So an interval whose start its primary has not stored did not serve ([`never_started`]).
-    pub(in crate::pg) fn run_save_start(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_save_start(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let mut info = self.journal.info().clone();
         note_start(&mut info);
-        match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
+        match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
                 self.on_durable(Action::StartSaved(self.life.generation()));
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
     /// Goes on with the activation once the start of the interval is durable.
-    pub(in crate::pg) fn start_saved(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn start_saved(&mut self, turn: &mut Turn<'_>) {
         if *self.life.state() == State::Activating {
             self.keep_all();
             self.share_history(false);
-            self.wait_for_leases(now, store, out);
+            self.wait_for_leases(turn);
         }
     }
 
@@ -140,14 +134,7 @@ impl Pg {
     }
 
     /// Handles the answer of the holder of the longest log.
-    pub(in crate::pg) fn take_touched(
-        &mut self,
-        from: PeerId,
-        touched: Touched,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn take_touched(&mut self, from: PeerId, touched: Touched, turn: &mut Turn<'_>) {
         let peers = matches!(self.life.state(), State::GetInfo | State::Down(_) | State::Inactive(_));
         let asked = self.ec.open_question().filter(|a| peers && a.0 == from && a.1 == touched.since);
         let Some((_, _, upto)) = asked else { return };
@@ -160,10 +147,10 @@ impl Pg {
         }
         if other || !touched.is_sound() {
             tracing::error!(pg = %self.env.spg(), %from, "a shard's list of touched shards is invalid; the copy counts as failed");
-            return if from == self.me() { self.fail(EIO, out) } else { self.take_failed(from, EIO, now, store, out) };
+            return if from == self.me() { self.fail(EIO, turn.out) } else { self.take_failed(from, EIO, turn) };
         }
         self.ec.set_touched(touched);
-        self.check_infos(now, store, out);
+        self.check_infos(turn);
     }
 
     /// Answers a primary that asks which shards the newest entries touch.
@@ -172,17 +159,16 @@ impl Pg {
         id: u64,
         to: PeerId,
         since: Eversion,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
-        match self.touched_since(id, since, store) {
+        match self.touched_since(id, since, turn.store) {
             Ok(entries) => {
                 self.tell(to, &Body::Touched { since, upto: self.journal.info().last_update, entries });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(crate::pg::report::Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
+                self.fail(errno, turn.out);
                 Verdict::Done
             }
         }

@@ -12,16 +12,15 @@
 //!     are durable on all members. A range ends once the writes of which the target has only the record are durable on
 //!     all members, because the target has no data to undo them.
 
-use crate::effect::Effect;
 use crate::exec::Step;
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
-use crate::pg::Pg;
 use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
 use base::errno::EIO;
-use base::{HObject, Now, SnapId};
+use base::{HObject, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Oid, ReadError};
 
@@ -199,15 +198,15 @@ impl Pg {
     }
 
     /// Advances every backfill target.
-    pub(in crate::pg) fn pump_backfill(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_backfill(&mut self, turn: &mut Turn<'_>) {
         let targets: Vec<PeerId> =
             self.peers.members().iter().filter(|(_, m)| m.backfill.is_some()).map(|(o, _)| *o).collect();
         for o in targets {
-            self.pump_target(o, now, store, out);
+            self.pump_target(o, turn);
         }
     }
 
-    fn pump_target(&mut self, o: PeerId, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn pump_target(&mut self, o: PeerId, turn: &mut Turn<'_>) {
         let class = self.recovery_class();
         let sent = self.pushes_sent(Some(o));
         if self.range_settles(o) {
@@ -216,11 +215,11 @@ impl Pg {
         let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
         if b.range.is_none() {
             if !b.listing {
-                if !self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), now.mono) {
+                if !self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), turn.now.mono) {
                     return;
                 }
                 b.listing = true;
-                self.start_work(Work::BackfillList(o), None, now, store, out);
+                self.start_work(Work::BackfillList(o), None, turn);
             }
             return;
         }
@@ -238,7 +237,7 @@ impl Pg {
                     m.backfill = None;
                 }
             } else {
-                self.pump_target(o, now, store, out);
+                self.pump_target(o, turn);
             }
             return;
         }
@@ -253,7 +252,7 @@ impl Pg {
             start.push(h);
         }
         for h in start {
-            if !self.start_push(o, h.clone(), None, now, store, out)
+            if !self.start_push(o, h.clone(), None, turn)
                 && let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut())
             {
                 b.put_back(&h);
@@ -275,18 +274,12 @@ impl Pg {
         self.may_be_undone(seq, |u| u.bare_for.contains(&o) && u.hash.reverse_bits() <= end)
     }
 
-    pub(in crate::pg) fn run_backfill_list(
-        &mut self,
-        id: u64,
-        o: PeerId,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_backfill_list(&mut self, id: u64, o: PeerId, turn: &mut Turn<'_>) -> Verdict {
         let Some(upto) = self.peers.members().get(&o).and_then(|m| m.backfill.as_ref()).map(|b| b.upto.clone()) else {
             return Verdict::Done;
         };
         // Objects written since the range began are compared again in any case.
-        match self.digests(id, &upto, &HObject::max(), self.env.reserver().backfill_range(), store) {
+        match self.digests(id, &upto, &HObject::max(), self.env.reserver().backfill_range(), turn.store) {
             Ok((found, end)) => {
                 if let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) {
                     b.listing = false;
@@ -296,7 +289,7 @@ impl Pg {
                 }
                 Verdict::Done
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -307,15 +300,14 @@ impl Pg {
         to: PeerId,
         begin: &HObject,
         end: &HObject,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
-        match self.digests(id, begin, end, 2 * self.env.reserver().backfill_range(), store) {
+        match self.digests(id, begin, end, 2 * self.env.reserver().backfill_range(), turn.store) {
             Ok((objects, upto)) => {
                 self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
                 Verdict::Done
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 

@@ -9,7 +9,7 @@
 //!     wait in order, and start when it is recovered.
 //!  2. An object does not change while it is read for a push: the push holds it as a reader.
 
-use crate::effect::{Effect, Lane};
+use crate::effect::Lane;
 use crate::exec::{Step, Stop, index_key};
 use crate::limits::{
     PULLS_MAX, PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX,
@@ -25,11 +25,11 @@ use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::Member;
 use crate::pg::recovery::reserve::Kind;
 use crate::pg::report::Stage;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO};
-use base::{Eversion, HObject, Now, SnapId};
+use base::{Eversion, HObject, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use store::{ObjectStore, Oid, Op};
@@ -160,23 +160,17 @@ impl Pg {
     }
 
     /// Runs the plans that waited for an object.
-    pub(in crate::pg) fn recovered(
-        &mut self,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn recovered(&mut self, head: &HObject, turn: &mut Turn<'_>) {
         let Some(queue) = self.recovery.waiting.remove(head) else { return };
         self.recovery.urgent.remove(head);
         for plan in queue {
             // A plan that must still wait is queued again, and so are those behind it.
-            self.resume(plan, now, store, out);
+            self.resume(plan, turn);
         }
     }
 
     /// Starts as much recovery as limits and reservations allow.
-    pub(in crate::pg) fn pump_recovery(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_recovery(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.life.state(), State::Active | State::Peered | State::Quiesced) || self.life.is_stopping() {
             return;
         }
@@ -184,7 +178,7 @@ impl Pg {
         if self.is_recovered() {
             self.unreserve();
             self.recovery.forced = 0;
-            return self.check_clean(now, store, out);
+            return self.check_clean(turn);
         }
         if self.is_stuck() || self.is_backfill_stuck() {
             return self.unreserve();
@@ -195,26 +189,26 @@ impl Pg {
             self.unreserve();
             false
         } else {
-            self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, now)
+            self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, turn.now)
         };
         if !self.recovery.missing.is_empty() {
             if self.is_coded() {
-                self.start_rebuilds(may, now, store, out);
+                self.start_rebuilds(may, turn);
             } else {
                 self.start_pulls(may);
             }
             if !self.recovery.damage.wanted.is_empty() {
-                self.give_up(now, store, out);
+                self.give_up(turn);
             }
         }
         if lacking {
-            self.start_pushes(may, now, store, out);
+            self.start_pushes(may, turn);
         }
         if may && !by_log {
-            self.pump_backfill(now, store, out);
+            self.pump_backfill(turn);
             if self.is_recovered() {
                 self.unreserve();
-                self.check_clean(now, store, out);
+                self.check_clean(turn);
             }
         }
     }
@@ -265,7 +259,7 @@ impl Pg {
     }
 
     /// Rebuilds objects that this shard lacks from the other shards.
-    fn start_rebuilds(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn start_rebuilds(&mut self, may: bool, turn: &mut Turn<'_>) {
         let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
         let order: Vec<HObject> = urgent
             .chain(self.recovery.missing.keys().filter(|_| may).cloned())
@@ -287,7 +281,7 @@ impl Pg {
             }
             let p = self.recovery.pulls.entry(head.clone()).or_default();
             (p.need, p.source) = (need, Some(me));
-            if !self.start_push(me, head.clone(), None, now, store, out) {
+            if !self.start_push(me, head.clone(), None, turn) {
                 self.recovery.pulls.remove(&head);
                 return;
             }
@@ -389,27 +383,21 @@ impl Pg {
     }
 
     /// Notes that an object was recovered on this copy.
-    pub(in crate::pg) fn pulled(
-        &mut self,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn pulled(&mut self, head: &HObject, turn: &mut Turn<'_>) {
         self.report.count().recovered_objects += 1;
         self.env.meter().replication.recovered.add(1);
         self.recovery.pulls.remove(head);
         self.recovery.unfound.remove(head);
         self.recovery.lost.from.remove(head);
         self.recovery.damage.wanted.remove(head);
-        self.recovered(head, now, store, out);
+        self.recovered(head, turn);
         if self.recovery.missing.is_empty() {
             // Lists wait until nothing is missing.
-            self.retry_held(now, store, out);
+            self.retry_held(turn);
         }
     }
 
-    fn start_pushes(&mut self, may: bool, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn start_pushes(&mut self, may: bool, turn: &mut Turn<'_>) {
         let sent = self.pushes_sent(None);
         let free = PUSHES_MAX.saturating_sub(self.recovery.pushes.len() - sent);
         if free == 0 || sent >= PUSHES_SENT_MAX {
@@ -437,7 +425,7 @@ impl Pg {
         }
         start.truncate(free);
         for (o, h) in start {
-            if !self.start_push(o, h, None, now, store, out) {
+            if !self.start_push(o, h, None, turn) {
                 return;
             }
         }
@@ -454,9 +442,7 @@ impl Pg {
         to: PeerId,
         head: HObject,
         asked: Option<(Eversion, bool)>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> bool {
         if self.recovery.pushes.values().any(|p| p.to == to && p.head == head) {
             return true;
@@ -486,7 +472,7 @@ impl Pg {
         let id = self.new_plan_id();
         self.recovery.pushes.insert(id, Pushing { to, head: head.clone(), sent: false });
         let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
-        self.start(plan, now, store, out);
+        self.start(plan, turn);
         true
     }
 
@@ -527,13 +513,7 @@ impl Pg {
         }
     }
 
-    pub(in crate::pg) fn run_push(
-        &mut self,
-        plan: &mut Plan,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_push(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let id = plan.id;
         let Work::Push(job) = &mut plan.work else { return Verdict::Done };
         if job.sent.is_some() {
@@ -569,17 +549,18 @@ impl Pg {
         }
         // Large writes of recovery would delay those of clients at the disk.
         let urgent = job.urgent || self.recovery.urgent.contains(&job.head);
-        let part = if urgent || self.env.pacer().is_alone(now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
+        let part =
+            if urgent || self.env.pacer().is_alone(turn.now.mono) { PUSH_BYTES } else { PUSH_BYTES_BESIDE_CLIENTS };
         let next = match self.is_coded() {
-            true => {
-                self.next_shard_part(id, job, part, store).and_then(|ops| self.encode_part(id, job, &ops).map(Some))
-            }
-            false => self.next_part(id, job, part, store),
+            true => self
+                .next_shard_part(id, job, part, turn.store)
+                .and_then(|ops| self.encode_part(id, job, &ops).map(Some)),
+            false => self.next_part(id, job, part, turn.store),
         };
         match next {
             Ok(Some(part)) => {
                 // Data pinned for this part can be released.
-                store.release(self.tag(id));
+                turn.store.release(self.tag(id));
                 job.sent = Some(part.clone());
                 if job.last && part.1.len() <= PUSH_SMALL {
                     // Lets another object begin meanwhile.
@@ -619,15 +600,15 @@ impl Pg {
                         // The primary pushes the object here when it has it.
                         let need = self.journal.info().last_update;
                         self.recovery.missing.insert(head.clone(), need);
-                        self.start_work(Work::Missing(head, Some(need)), None, now, store, out);
+                        self.start_work(Work::Missing(head, Some(need)), None, turn);
                     }
                     return Verdict::Done;
                 }
                 if errno == E2BIG {
-                    self.push_is_too_large(to, &head, out);
+                    self.push_is_too_large(to, &head, turn.out);
                     return Verdict::Done;
                 }
-                self.push_failed(to, &head, errno, now, store, out);
+                self.push_failed(to, &head, errno, turn);
                 Verdict::Done
             }
         }
@@ -765,9 +746,9 @@ impl Pg {
     }
 
     /// Runs the plans that waited for pushes which are done.
-    pub(in crate::pg) fn finish_pushes(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn finish_pushes(&mut self, turn: &mut Turn<'_>) {
         for head in std::mem::take(&mut self.recovery.pushed) {
-            self.recovered(&head, now, store, out);
+            self.recovered(&head, turn);
         }
     }
 

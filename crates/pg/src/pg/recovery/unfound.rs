@@ -23,7 +23,7 @@ use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::recovery::pull_push::index_keys;
 use crate::pg::report::Stage;
 use crate::pg::seldom::Part;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
 use crate::stats::StatSum;
 use base::OsdId;
@@ -69,6 +69,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
         out: &mut Vec<Effect>,
     ) -> Result<String, (Errno, String)> {
+        let turn = &mut Turn { now, store, out };
         // Older versions of shards can't be combined to an object. Ceph refuses this before anything else, too
         // (`PrimaryLogPG::do_command`).
         if revert && self.is_coded() {
@@ -91,16 +92,16 @@ impl Pg {
         }
         tracing::warn!(pg = %self.env.spg(), unfound, revert, "giving up unfound objects at an operator's request");
         let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.env.spg());
-        out.push(Effect::Log(crate::effect::LogLevel::Error, text));
+        turn.out.push(Effect::Log(crate::effect::LogLevel::Error, text));
         if revert {
             self.recovery.lost.todo.extend(self.recovery.unfound.iter().cloned());
-            self.next_round(now, store, out);
+            self.next_round(turn);
         } else {
             for (head, _) in all {
-                self.start_work(Work::Lose(head, None), None, now, store, out);
+                self.start_work(Work::Lose(head, None), None, turn);
             }
         }
-        self.handle(crate::Event::Tick, now, store, out);
+        self.input(crate::Event::Tick, turn);
         Ok(format!("pg has {unfound} objects unfound and apparently lost marking"))
     }
 
@@ -144,7 +145,7 @@ impl Pg {
     }
 
     /// Asks all holders for their versions of the next objects.
-    fn next_round(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn next_round(&mut self, turn: &mut Turn<'_>) {
         let holders = self.holders();
         let l = &mut self.recovery.lost;
         if !l.round.is_empty() || l.todo.is_empty() {
@@ -162,7 +163,7 @@ impl Pg {
         for (o, b) in self.unanswered_lost() {
             self.tell(o, &b);
         }
-        self.start_work(Work::Have { to: self.me(), heads }, None, now, store, out);
+        self.start_work(Work::Have { to: self.me(), heads }, None, turn);
     }
 
     /// Questions without an answer, to be repeated.
@@ -178,29 +179,21 @@ impl Pg {
     }
 
     /// Stops waiting for copies on OSDs that are down in the new map.
-    pub(in crate::pg) fn check_lost(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn check_lost(&mut self, turn: &mut Turn<'_>) {
         let Some(map) = self.maps.newest() else { return };
         let l = &mut self.recovery.lost;
         if l.waits.is_empty() {
             return;
         }
         l.waits.retain(|o| map.osds.is_up(o.osd));
-        self.round_done(now, store, out);
+        self.round_done(turn);
     }
 
     /// Reports the versions of objects in this store.
-    pub(in crate::pg) fn run_have(
-        &mut self,
-        id: u64,
-        to: PeerId,
-        heads: &[HObject],
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_have(&mut self, id: u64, to: PeerId, heads: &[HObject], turn: &mut Turn<'_>) -> Verdict {
         let mut versions = Vec::with_capacity(heads.len());
         for h in heads {
-            match self.version_here(id, h, store) {
+            match self.version_here(id, h, turn.store) {
                 Ok(v) => versions.push((h.clone(), v)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
@@ -210,7 +203,7 @@ impl Pg {
             }
         }
         if to == self.me() {
-            self.take_versions(to, versions, now, store, out);
+            self.take_versions(to, versions, turn);
         } else {
             self.tell(to, &Body::Versions { versions });
         }
@@ -232,9 +225,7 @@ impl Pg {
         &mut self,
         from: PeerId,
         versions: Vec<(HObject, Eversion)>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let me = self.me();
         let l = &mut self.recovery.lost;
@@ -253,20 +244,20 @@ impl Pg {
                 *best = (v, from);
             }
         }
-        self.round_done(now, store, out);
+        self.round_done(turn);
     }
 
-    fn round_done(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn round_done(&mut self, turn: &mut Turn<'_>) {
         if !self.recovery.lost.waits.is_empty() || self.recovery.lost.round.is_empty() {
             return;
         }
         for (head, (v, from)) in std::mem::take(&mut self.recovery.lost.round) {
             let to = (v > Eversion::default()).then_some(from);
             if self.recovery.unfound.contains(&head) {
-                self.start_work(Work::Lose(head, to), None, now, store, out);
+                self.start_work(Work::Lose(head, to), None, turn);
             }
         }
-        self.next_round(now, store, out);
+        self.next_round(turn);
     }
 
     pub(in crate::pg) fn run_lose(
@@ -274,13 +265,12 @@ impl Pg {
         id: u64,
         head: &HObject,
         keep: Option<PeerId>,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
-        match self.lose_for_good(id, head, keep, store) {
+        match self.lose_for_good(id, head, keep, turn.store) {
             Ok(true) => Verdict::Submitted,
             Ok(false) => Verdict::Done,
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -373,17 +363,10 @@ impl Pg {
     }
 
     /// Handles the durability of the record: the local object is what the record says.
-    pub(in crate::pg) fn lost_durable(
-        &mut self,
-        generation: u64,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn lost_durable(&mut self, generation: u64, head: &HObject, turn: &mut Turn<'_>) {
         self.recovery.missing.remove(head);
         if generation == self.life.generation() && self.is_primary() {
-            self.pulled(head, now, store, out);
+            self.pulled(head, turn);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::peer::Body;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::log_merge::{Spared, missing_key, set_missing};
 use crate::pg::seldom::Part;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::errno::{EIO, Errno};
 use base::{Eversion, HObject, Now};
@@ -63,22 +63,15 @@ impl Pg {
     }
 
     /// Handles a plan that met an unreadable object: the plan waits for its recovery.
-    pub(in crate::pg) fn heal(
-        &mut self,
-        plan: Box<Plan>,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn heal(&mut self, plan: Box<Plan>, head: &HObject, turn: &mut Turn<'_>) {
         if !self.is_coded() {
-            self.lose(head, now, store, out);
+            self.lose(head, turn);
         }
         self.wait_for_recovery(plan, head.clone());
     }
 
     /// Marks the object as missing on this copy.
-    pub(in crate::pg) fn lose(&mut self, head: &HObject, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn lose(&mut self, head: &HObject, turn: &mut Turn<'_>) {
         self.plans.cache_mut().remove(head);
         if self.recovery.missing.contains_key(head) {
             return;
@@ -89,7 +82,7 @@ impl Pg {
         self.recovery.missing.insert(head.clone(), need);
         self.recovery.damage.wanted.insert(head.clone(), self.journal.submitted());
         self.peers.needs_recovery();
-        self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
+        self.start_work(Work::Missing(head.clone(), Some(need)), None, turn);
     }
 
     /// Stores that an object is missing, or that it is present.
@@ -98,17 +91,16 @@ impl Pg {
         id: u64,
         head: &HObject,
         need: Option<Eversion>,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
         let (cid, oid) = (self.env.cid(), self.meta_missing());
         let op = match &need {
             Some(v) => set_missing(cid, oid, [(head, v)]),
             None => Op::OmapRmKeys { cid, oid, keys: vec![missing_key(head)] },
         };
-        match self.commit_alone(self.tag(id), vec![op], store) {
+        match self.commit_alone(self.tag(id), vec![op], turn.store) {
             Ok(()) => Verdict::Submitted,
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
@@ -132,7 +124,7 @@ impl Pg {
     }
 
     /// Gives up unreadable objects that no other copy has: waiting plans get the error.
-    pub(in crate::pg) fn give_up(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn give_up(&mut self, turn: &mut Turn<'_>) {
         let lost: Vec<HObject> =
             self.recovery.unfound.iter().filter(|h| self.recovery.damage.wanted.contains_key(*h)).cloned().collect();
         for head in lost {
@@ -142,8 +134,8 @@ impl Pg {
             self.recovery.damage.wanted.remove(&head);
             self.recovery.damage.hopeless.insert(head.clone());
             self.recovery.missing.remove(&head);
-            self.start_work(Work::Missing(head.clone(), None), None, now, store, out);
-            self.recovered(&head, now, store, out);
+            self.start_work(Work::Missing(head.clone(), None), None, turn);
+            self.recovered(&head, turn);
         }
     }
 
@@ -153,12 +145,10 @@ impl Pg {
         to: PeerId,
         head: &HObject,
         errno: base::errno::Errno,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         if errno != EIO {
-            return self.fail(errno, out);
+            return self.fail(errno, turn.out);
         }
         if self.is_coded() {
             return self.rebuild_failed(to, head);
@@ -167,7 +157,7 @@ impl Pg {
             b.put_back(head);
         }
         if !self.recovery.damage.hopeless.contains(head) {
-            self.lose(head, now, store, out);
+            self.lose(head, turn);
         }
     }
 
@@ -219,15 +209,9 @@ impl Pg {
 
     /// Handles an unreadable object that no client's operation met. The primary recovers it if another copy has it; a
     /// replica reports it.
-    pub(in crate::pg) fn lose_found(
-        &mut self,
-        head: &HObject,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn lose_found(&mut self, head: &HObject, turn: &mut Turn<'_>) {
         if self.can_heal(head) {
-            return self.lose(head, now, store, out);
+            return self.lose(head, turn);
         }
         if *self.life.state() != State::ReplicaActive || self.recovery.missing.contains_key(head) {
             return;
@@ -235,7 +219,7 @@ impl Pg {
         tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; asking the primary for it");
         let need = self.journal.info().last_update;
         self.recovery.missing.insert(head.clone(), need);
-        self.start_work(Work::Missing(head.clone(), Some(need)), None, now, store, out);
+        self.start_work(Work::Missing(head.clone(), Some(need)), None, turn);
         let to = self.primary();
         self.tell_surely(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }

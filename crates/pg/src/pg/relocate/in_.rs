@@ -20,10 +20,9 @@ use crate::pg::mail::kept;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::relocate::out::late;
 use crate::pg::report::Stage;
-use crate::pg::{Pg, PgConfig, State};
-use base::Now;
+use crate::pg::{Pg, PgConfig, State, Turn};
 use std::collections::VecDeque;
-use store::{Cid, ObjectStore, Op};
+use store::{Cid, Op};
 
 /// State of the target machine; see the module.
 #[derive(Debug)]
@@ -93,28 +92,22 @@ impl Pg {
     }
 
     /// Handles a message from the source machine or the host.
-    pub(in crate::pg) fn handle_move_in(
-        &mut self,
-        m: Move,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_move_in(&mut self, m: Move, turn: &mut Turn<'_>) {
         let Some(a) = &mut self.relocate.arrive else { return };
         match m {
-            Move::Settle { .. } => self.start_work(Work::Settle, None, now, store, out),
+            Move::Settle { .. } => self.start_work(Work::Settle, None, turn),
             Move::Load { n, ops } => a.loads.push_back((n, ops)),
             Move::Switch(l) => a.handover = Some(l),
             Move::Decided(true) => {
                 a.decided = true;
-                self.start_work(Work::Arrive, None, now, store, out);
+                self.start_work(Work::Arrive, None, turn);
             }
-            Move::CallOff | Move::Decided(false) if !a.decided => self.leave_unarrived(out),
+            Move::CallOff | Move::Decided(false) if !a.decided => self.leave_unarrived(turn.out),
             Move::Late(l) => a.late = Some(l),
             Move::Void => a.void = true,
             _ => {}
         }
-        self.pump_arrival(now, store, out);
+        self.pump_arrival(turn);
     }
 
     fn leave_unarrived(&mut self, out: &mut Vec<Effect>) {
@@ -126,60 +119,48 @@ impl Pg {
     }
 
     /// Takes the next step of the move.
-    pub(in crate::pg) fn pump_arrival(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_arrival(&mut self, turn: &mut Turn<'_>) {
         loop {
             let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
             if !a.busy && !a.loads.is_empty() {
                 a.busy = true;
-                self.start_work(Work::LoadMove, None, now, store, out);
-                self.run_plans(now, store, out);
+                self.start_work(Work::LoadMove, None, turn);
+                self.run_plans(turn);
                 continue;
             }
             let rests = !a.busy && a.loads.is_empty() && self.journal.is_settled();
             if a.handover.is_some() && rests && !a.ready_told {
                 a.ready_told = true;
-                out.push(Effect::Move(Box::new(Move::Ready)));
+                turn.out.push(Effect::Move(Box::new(Move::Ready)));
             }
             if a.written && a.void && a.late.is_some() {
-                self.live(out);
+                self.live(turn.out);
             }
             return;
         }
     }
 
     /// Creates the collection.
-    pub(in crate::pg) fn run_settle(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_settle(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let ops = vec![Op::MakeCollection { cid: self.env.cid(), bits: self.resize.bits() }];
-        self.take_in(id, ops, Action::Loaded(0), store, out)
+        self.take_in(id, ops, Action::Loaded(0), turn)
     }
 
     /// Applies the next changes.
-    pub(in crate::pg) fn run_load_move(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_load_move(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some((n, ops)) = self.relocate.arrive.as_mut().and_then(|a| a.loads.pop_front()) else {
             return Verdict::Done;
         };
         let mine = ops.iter().filter_map(|o| in_collection(o, self.env.cid())).collect();
-        let v = self.take_in(id, mine, Action::Loaded(n), store, out);
+        let v = self.take_in(id, mine, Action::Loaded(n), turn);
         if let (Verdict::Park(_), Some(a)) = (&v, &mut self.relocate.arrive) {
             a.loads.push_front((n, ops));
         }
         v
     }
 
-    fn take_in(
-        &mut self,
-        id: u64,
-        ops: Vec<Op>,
-        then: Action,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        match self.commit_alone(self.tag(id), ops, store) {
+    fn take_in(&mut self, id: u64, ops: Vec<Op>, then: Action, turn: &mut Turn<'_>) -> Verdict {
+        match self.commit_alone(self.tag(id), ops, turn.store) {
             Ok(()) => {
                 self.on_durable(then);
                 if let Some(a) = &mut self.relocate.arrive {
@@ -191,45 +172,45 @@ impl Pg {
             Err(Stop::Errno(errno)) => {
                 tracing::warn!(pg = %self.env.spg(), errno, "the target of a move can't store the PG; the move is refused");
                 self.mail.post(Effect::Move(Box::new(Move::Refuse)));
-                self.leave_unarrived(out);
+                self.leave_unarrived(turn.out);
                 Verdict::Done
             }
         }
     }
 
     /// Handles the durability of changes up to `n`.
-    pub(in crate::pg) fn loaded(&mut self, n: u64, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn loaded(&mut self, n: u64, turn: &mut Turn<'_>) {
         let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
         if a.handover.is_none() {
             // The source continues with a map that is among those kept from here on.
             self.maps.keep_last();
         }
         let epoch = self.maps.last_kept();
-        out.push(Effect::Move(Box::new(Move::Loaded { n, epoch })));
-        self.pump_arrival(now, store, out);
+        turn.out.push(Effect::Move(Box::new(Move::Loaded { n, epoch })));
+        self.pump_arrival(turn);
     }
 
     /// Stores the info, so that the collection counts.
-    pub(in crate::pg) fn run_arrive(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_arrive(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some(info) = self.relocate.arrive.as_ref().and_then(|a| a.handover.as_ref()).map(|l| l.info.clone()) else {
             return Verdict::Done;
         };
-        match self.commit_with_info(self.tag(id), info, Vec::new(), store) {
+        match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
                 self.on_durable(Action::Arrived);
                 Verdict::Submitted
             }
             // The move can't be cancelled any more: without room for a few bytes, this step waits.
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
     /// Handles the durability of the info.
-    pub(in crate::pg) fn arrived(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn arrived(&mut self, turn: &mut Turn<'_>) {
         let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
         a.written = true;
-        out.push(Effect::Move(Box::new(Move::Arrived)));
-        self.pump_arrival(now, store, out);
+        turn.out.push(Effect::Move(Box::new(Move::Arrived)));
+        self.pump_arrival(turn);
     }
 
     /// Takes over the source's state and starts serving.

@@ -26,7 +26,7 @@ use crate::pg::recovery::incoming::Incoming;
 use crate::pg::report::{Stage, Stamps};
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::OsdId;
 use base::errno::{EBUSY, EIO};
@@ -344,19 +344,13 @@ impl Pg {
     }
 
     /// Handles a message from the target machine or the host.
-    pub(in crate::pg) fn handle_move_out(
-        &mut self,
-        m: Move,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_move_out(&mut self, m: Move, turn: &mut Turn<'_>) {
         match m {
             Move::Begin if self.relocate.depart.is_none() && self.is_whole() && !self.life.is_stopping() => {
                 self.relocate.depart = Some(Box::new(Depart::new()));
-                self.start_work(Work::Depart, None, now, store, out);
+                self.start_work(Work::Depart, None, turn);
             }
-            Move::Begin => out.push(Effect::Move(Box::new(Move::Stays))),
+            Move::Begin => turn.out.push(Effect::Move(Box::new(Move::Stays))),
             Move::Loaded { n, epoch } => {
                 let Some(d) = &mut self.relocate.depart else { return };
                 d.has_maps = epoch;
@@ -370,9 +364,9 @@ impl Pg {
                 let kept = self.relocate.depart.take().map(|d| d.late).unwrap_or_default();
                 // Operations that were held before the move come first.
                 let late = self.mail.held_mut().take().into_iter().map(Late::Op).chain(kept).collect();
-                out.push(Effect::Move(Box::new(Move::Late(late))));
+                turn.out.push(Effect::Move(Box::new(Move::Late(late))));
                 self.life.enter(State::Deleted);
-                out.push(Effect::Move(Box::new(Move::Left { made: true })));
+                turn.out.push(Effect::Move(Box::new(Move::Left { made: true })));
             }
             _ => {}
         }
@@ -391,16 +385,16 @@ impl Pg {
     }
 
     /// Handles the held inputs of a cancelled or finished move.
-    pub(in crate::pg) fn replay_late(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn replay_late(&mut self, turn: &mut Turn<'_>) {
         if self.relocate.replay.0.is_empty() && self.relocate.replay.1.is_empty() {
             return;
         }
         let (maps, late) = std::mem::take(&mut self.relocate.replay);
         for m in maps {
-            self.handle(Event::Map(m), now, store, out);
+            self.input(Event::Map(m), turn);
         }
         for l in late {
-            self.handle(l.into_event(), now, store, out);
+            self.input(l.into_event(), turn);
         }
     }
 
@@ -415,26 +409,26 @@ impl Pg {
     }
 
     /// Reads log and snapshot index. From here on changes are sent as well.
-    pub(in crate::pg) fn run_depart(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
-        match self.begin_move(id, store) {
+    pub(in crate::pg) fn run_depart(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        match self.begin_move(id, turn.store) {
             Ok(ops) => {
                 let Some(d) = &mut self.relocate.depart else { return Verdict::Done };
                 tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "moving to another reactor");
                 (d.at, d.ships) = (At::Copy, true);
                 d.flight.push_back((0, 0));
                 let settle = Move::Settle { cid: second_name(self.env.cid()), bits: self.resize.bits() };
-                out.push(Effect::Move(Box::new(settle)));
+                turn.out.push(Effect::Move(Box::new(settle)));
                 let mut part = Vec::new();
                 let mut bytes = 0;
                 for op in ops {
                     bytes += weight(std::slice::from_ref(&op));
                     part.push(op);
                     if bytes >= PUSH_BYTES {
-                        self.send_load(std::mem::take(&mut part), out);
+                        self.send_load(std::mem::take(&mut part), turn.out);
                         bytes = 0;
                     }
                 }
-                self.send_load(part, out);
+                self.send_load(part, turn.out);
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
@@ -490,7 +484,7 @@ impl Pg {
     }
 
     /// Takes the next step of the move.
-    pub(in crate::pg) fn pump_move(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_move(&mut self, turn: &mut Turn<'_>) {
         if self.relocate.depart.is_none() {
             return;
         }
@@ -504,29 +498,31 @@ impl Pg {
                 At::Copy | At::Hold(_) if !whole => return,
                 At::Copy | At::Hold(_) if !d.all_sent() => {
                     let pays = matches!(d.at, At::Hold(_));
-                    let may = pays || self.env.pacer().take(Class::BestEffort, d.part, self.env.index(), now.mono);
+                    let may = pays || self.env.pacer().take(Class::BestEffort, d.part, self.env.index(), turn.now.mono);
                     if d.busy || d.flying > MOVE_AHEAD || !may {
                         return;
                     }
                     d.busy = true;
-                    self.start_work(Work::Copy, None, now, store, out);
-                    self.run_plans(now, store, out);
+                    self.start_work(Work::Copy, None, turn);
+                    self.run_plans(turn);
                 }
-                At::Copy if d.flight.is_empty() && now.mono >= d.not_before => d.at = At::Hold(now.mono + MOVE_HOLD),
+                At::Copy if d.flight.is_empty() && turn.now.mono >= d.not_before => {
+                    d.at = At::Hold(turn.now.mono + MOVE_HOLD)
+                }
                 At::Hold(_) if quiet && d.flight.is_empty() && epoch >= d.has_maps => {
                     d.at = At::Frozen;
                     let handover = self.handover();
-                    out.push(Effect::Move(Box::new(Move::Switch(Box::new(handover)))));
+                    turn.out.push(Effect::Move(Box::new(Move::Switch(Box::new(handover)))));
                     return;
                 }
-                At::Hold(until) if now.mono >= until => {
+                At::Hold(until) if turn.now.mono >= until => {
                     d.holds += 1;
                     if d.holds > MOVE_HOLDS_MAX {
                         return self.stay("operations did not finish in time");
                     }
                     d.at = At::Copy;
                     // The pauses grow, so that a busy PG is not held all the time.
-                    d.not_before = now.mono + MOVE_HOLD * (1 << d.holds.min(6));
+                    d.not_before = turn.now.mono + MOVE_HOLD * (1 << d.holds.min(6));
                     let late = std::mem::take(&mut d.late);
                     self.relocate.replay.1.extend(late);
                     return;
@@ -558,21 +554,15 @@ impl Pg {
     }
 
     /// Reads and sends the next part.
-    pub(in crate::pg) fn run_copy(
-        &mut self,
-        id: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_copy(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some(mut d) = self.relocate.depart.take() else { return Verdict::Done };
-        let step = self.next_part_for_move(id, &mut d, store);
+        let step = self.next_part_for_move(id, &mut d, turn.store);
         let wait = matches!(step, Err(NoPart { stop: Stop::Wait, .. }));
         d.busy = wait;
         self.relocate.depart = Some(d);
         match step {
             Ok(ops) => {
-                self.send_load(ops, out);
+                self.send_load(ops, turn.out);
                 Verdict::Done
             }
             Err(NoPart { stop: Stop::Wait, .. }) => Verdict::Park(Stage::Reading),
@@ -581,7 +571,7 @@ impl Pg {
                 self.stay("an object is unreadable");
                 // The PG can move once the object is recovered.
                 if let Some(oid) = of.filter(|_| errno == EIO) {
-                    self.lose_found(&oid.hobj.head(), now, store, out);
+                    self.lose_found(&oid.hobj.head(), turn);
                 }
                 Verdict::Done
             }

@@ -15,9 +15,9 @@ use crate::exec::{Step, index_clone};
 use crate::object::own_objects;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::Work;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::EIO;
-use base::{Now, PgId, SpgId};
+use base::{PgId, SpgId};
 use bytes::Bytes;
 use store::{Cid, ObjectStore, Op};
 
@@ -116,17 +116,11 @@ impl Pg {
     }
 
     /// Handles the durability of a moved page.
-    pub(in crate::pg) fn index_moved(
-        &mut self,
-        from: Option<Cid>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn index_moved(&mut self, from: Option<Cid>, turn: &mut Turn<'_>) {
         match (self.life.state(), from) {
             _ if self.life.is_stopping() => {}
-            (State::Splitting, None) => self.start_work(Work::Split, None, now, store, out),
-            (State::Merging, Some(from)) => self.start_work(Work::MergeFrom(Some(from)), None, now, store, out),
+            (State::Splitting, None) => self.start_work(Work::Split, None, turn),
+            (State::Merging, Some(from)) => self.start_work(Work::MergeFrom(Some(from)), None, turn),
             _ => {}
         }
     }

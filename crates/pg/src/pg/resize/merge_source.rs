@@ -17,9 +17,9 @@ use crate::map::MapView;
 use crate::pg::backend::ec::kept::Kept;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::EIO;
-use base::{Epoch, Eversion, HObject, Now, PgId, SpgId};
+use base::{Epoch, Eversion, HObject, PgId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use cluster::pool::{pg_mask, stable_mod};
@@ -66,24 +66,18 @@ impl MapView {
 
 impl Pg {
     /// Begins to leave: the map has merged this PG into another one.
-    pub(in crate::pg) fn start_leave(
-        &mut self,
-        map: MapView,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn start_leave(&mut self, map: MapView, turn: &mut Turn<'_>) {
         tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, "merging into another PG");
-        self.close_collection(State::Leaving, false, now, out);
+        self.close_collection(State::Leaving, false, turn);
         // Clients with older maps send to the target when they see this map. Operations under newer maps are held by
         // the host.
         for req in self.mail.held_mut().take() {
-            self.drop_of(req.session, req.msg.tid, out);
+            self.drop_of(req.session, req.msg.tid, turn.out);
         }
-        self.drop_actions(out);
+        self.drop_actions(turn.out);
         self.maps.follow(map);
         self.resize.leaver = Some(Box::new(self.env.reserver().leave(self.env.spg())));
-        self.start_work(Work::Leave, None, now, store, out);
+        self.start_work(Work::Leave, None, turn);
     }
 
     /// The target of the merge.
@@ -92,17 +86,17 @@ impl Pg {
         Some(SpgId { pg, ..self.env.spg() })
     }
 
-    pub(in crate::pg) fn run_leave(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_leave(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
-        match self.source_state(id, store).and_then(|h| Ok((h, self.forget_undo(id, store)?))) {
+        match self.source_state(id, turn.store).and_then(|h| Ok((h, self.forget_undo(id, turn.store)?))) {
             Ok((h, wrote)) => {
-                out.push(Effect::Kin { to, kin: Kin::State(Some(Box::new(h))) });
+                turn.out.push(Effect::Kin { to, kin: Kin::State(Some(Box::new(h))) });
                 if wrote { Verdict::Submitted } else { Verdict::Done }
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                self.fail(errno, out);
-                out.push(Effect::Kin { to, kin: Kin::State(None) });
+                self.fail(errno, turn.out);
+                turn.out.push(Effect::Kin { to, kin: Kin::State(None) });
                 Verdict::Done
             }
         }
@@ -152,39 +146,28 @@ impl Pg {
     }
 
     /// Handles a message from the merge target.
-    pub(in crate::pg) fn kin_of_leaver(
-        &mut self,
-        kin: Kin,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn kin_of_leaver(&mut self, kin: Kin, turn: &mut Turn<'_>) {
         match kin {
             // The state was sent, or will be.
             Kin::Await(_) => {}
             Kin::Next(_) if self.resize.sending.as_ref().is_none_or(|c| !c.asked) => {
                 self.resize.sending.get_or_insert_default().asked = true;
-                self.start_work(Work::SendObjects, None, now, store, out);
+                self.start_work(Work::SendObjects, None, turn);
             }
             Kin::Merged { taken: true, .. } => {
                 self.life.enter(State::Deleted);
                 self.plans.abandon_all();
-                out.push(Effect::Deleted);
+                turn.out.push(Effect::Deleted);
             }
-            Kin::Merged { taken: false, .. } => self.start_delete(now, store, out),
+            Kin::Merged { taken: false, .. } => self.start_delete(turn),
             _ => tracing::debug!(pg = %self.env.spg(), ?kin, "message of a merge ignored"),
         }
     }
 
-    pub(in crate::pg) fn run_send_objects(
-        &mut self,
-        plan: &mut Plan,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_send_objects(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let Some(to) = self.target() else { return Verdict::Done };
         let mut c = self.resize.sending.take().unwrap_or_default();
-        let step = self.next_objects(plan.id, &mut c, store);
+        let step = self.next_objects(plan.id, &mut c, turn.store);
         match step {
             Ok((ops, damaged, last)) => {
                 c.asked = false;
@@ -192,7 +175,7 @@ impl Pg {
                 for object in &damaged {
                     tracing::error!(pg = %self.env.spg(), %object, "object is unreadable here; the merge target must recover it");
                 }
-                out.push(Effect::Kin { to, kin: Kin::Objects { ops, damaged, last } });
+                turn.out.push(Effect::Kin { to, kin: Kin::Objects { ops, damaged, last } });
                 Verdict::Done
             }
             // The part is read again from its start.
@@ -201,7 +184,7 @@ impl Pg {
                 match stop {
                     Stop::Wait => Verdict::Park(Stage::Reading),
                     Stop::Errno(errno) => {
-                        self.fail(errno, out);
+                        self.fail(errno, turn.out);
                         Verdict::Done
                     }
                 }

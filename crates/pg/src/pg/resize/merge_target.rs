@@ -28,9 +28,9 @@ use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
 use crate::pg::seldom::Part;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use base::errno::{E2BIG, ENOSPC};
-use base::{Epoch, Eversion, HObject, Now, PgId, ShardId, SpgId};
+use base::{Epoch, Eversion, HObject, PgId, ShardId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,26 +129,19 @@ impl Pg {
     }
 
     /// Handles a message from another PG of this OSD.
-    pub(in crate::pg) fn handle_kin(
-        &mut self,
-        from: SpgId,
-        kin: Kin,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn handle_kin(&mut self, from: SpgId, kin: Kin, turn: &mut Turn<'_>) {
         match (self.life.state(), kin) {
-            (State::Leaving, kin) => self.kin_of_leaver(kin, now, store, out),
+            (State::Leaving, kin) => self.kin_of_leaver(kin, turn),
             (State::Deleting | State::Deleted | State::Stopped | State::Failed(_), kin) => {
-                out.extend(answer_for_none(from, &kin));
+                turn.out.extend(answer_for_none(from, &kin));
             }
             (_, Kin::State(h)) => {
                 self.resize.merges.states.insert(from, h);
-                self.check_merge_sources(now, store, out);
+                self.check_merge_sources(turn);
             }
             (State::Merging, Kin::Objects { ops, damaged, last }) => {
                 self.resize.merges.damaged.extend(damaged);
-                self.start_work(Work::StoreObjects(ops, last), None, now, store, out);
+                self.start_work(Work::StoreObjects(ops, last), None, turn);
             }
             _ => {}
         }
@@ -165,36 +158,32 @@ impl Pg {
     }
 
     /// Ends the interval at the map of the merge, and asks the sources for their state.
-    pub(in crate::pg) fn start_pg_merge(
-        &mut self,
-        map: MapView,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn start_pg_merge(&mut self, map: MapView, turn: &mut Turn<'_>) {
         tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, with = ?self.resize.merges.now, "merging PGs into this one");
-        self.close_collection(State::Merging, self.is_primary() && !self.life.is_stopping(), now, out);
+        self.close_collection(State::Merging, self.is_primary() && !self.life.is_stopping(), turn);
         self.resize.merges.told = false;
         self.resize.merges.damaged.clear();
         let epoch = map.epoch;
         self.maps.put_first(map);
-        out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
-        self.check_merge_sources(now, store, out);
+        turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
+        self.check_merge_sources(turn);
     }
 
     /// Goes on when all sources have answered; dismisses sources that are not needed.
-    fn check_merge_sources(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn check_merge_sources(&mut self, turn: &mut Turn<'_>) {
         if *self.life.state() == State::Merging && !self.resize.merges.told {
             self.resize.merges.told = self.resize.merges.now.iter().all(|s| self.resize.merges.states.contains_key(s));
             if self.resize.merges.told {
                 let work = match self.good_source() {
-                    Some((_, state)) if store.beside(self.env.cid(), state.cid) => Work::MergeFrom(Some(state.cid)),
+                    Some((_, state)) if turn.store.beside(self.env.cid(), state.cid) => {
+                        Work::MergeFrom(Some(state.cid))
+                    }
                     _ => Work::Intake,
                 };
-                self.start_work(work, None, now, store, out);
+                self.start_work(work, None, turn);
             }
         }
-        self.dismiss_sources(out);
+        self.dismiss_sources(turn.out);
     }
 
     fn dismiss_sources(&mut self, out: &mut Vec<Effect>) {
@@ -247,98 +236,78 @@ impl Pg {
     }
 
     /// Creates that collection, after removing the leftover of an earlier attempt.
-    pub(in crate::pg) fn run_intake(&mut self, id: u64, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> Verdict {
+    pub(in crate::pg) fn run_intake(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let (tag, intake) = (self.tag(id), self.intake());
-        let there = store.collections().iter().any(|(c, _)| *c == intake);
+        let there = turn.store.collections().iter().any(|(c, _)| *c == intake);
         let ops = if there {
             let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
-            match store.list(tag, intake, &min, None, DELETE_BATCH) {
+            match turn.store.list(tag, intake, &min, None, DELETE_BATCH) {
                 Ok((v, _)) if v.is_empty() => vec![Op::RemoveCollection { cid: intake }],
                 Ok((v, _)) => v.into_iter().map(|oid| Op::Remove { cid: intake, oid }).collect(),
-                Err(e) => return self.step_failed(e.into(), out),
+                Err(e) => return self.step_failed(e.into(), turn.out),
             }
         } else {
             vec![Op::MakeBeside { cid: intake, beside: self.env.cid(), bits: self.resize.bits }]
         };
         let then = if there { Action::Intake } else { Action::IntakeReady };
-        match self.commit_entries(tag, ops, &mut [], store) {
+        match self.commit_entries(tag, ops, &mut [], turn.store) {
             Ok(()) => {
                 self.on_durable(then);
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
     /// Handles the durability of a step of the merge.
-    pub(in crate::pg) fn merge_acts(
-        &mut self,
-        a: Action,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn merge_acts(&mut self, a: Action, turn: &mut Turn<'_>) {
         if let Action::PgsMerged(at, from) = &a {
-            out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
+            turn.out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
         }
         if *self.life.state() != State::Merging || self.life.is_stopping() {
             return;
         }
         match a {
-            Action::Intake => self.start_work(Work::Intake, None, now, store, out),
+            Action::Intake => self.start_work(Work::Intake, None, turn),
             Action::IntakeReady if self.good_source().is_none() => {
-                self.start_work(Work::MergeFrom(Some(self.intake())), None, now, store, out);
+                self.start_work(Work::MergeFrom(Some(self.intake())), None, turn);
             }
             Action::ObjectsStored { left, last } if !left.is_empty() => {
-                self.start_work(Work::StoreObjects(left, last), None, now, store, out);
+                self.start_work(Work::StoreObjects(left, last), None, turn);
             }
             Action::ObjectsStored { last: true, .. } => {
-                self.start_work(Work::MergeFrom(Some(self.intake())), None, now, store, out);
+                self.start_work(Work::MergeFrom(Some(self.intake())), None, turn);
             }
             Action::IntakeReady | Action::ObjectsStored { .. } => {
                 let at = self.merging_at();
-                out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
+                turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
             _ => {}
         }
     }
 
     /// Stores a part of the sources' objects, as much as there is room for at once.
-    pub(in crate::pg) fn run_store_objects(
-        &mut self,
-        id: u64,
-        ops: &[Op],
-        last: bool,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_store_objects(&mut self, id: u64, ops: &[Op], last: bool, turn: &mut Turn<'_>) -> Verdict {
         let to = self.intake();
         let part = |n| ops.iter().take(n).filter_map(|o| moved(o, to)).collect();
-        match self.commit_first(self.tag(id), ops.len(), part, store) {
+        match self.commit_first(self.tag(id), ops.len(), part, turn.store) {
             Ok(n) => {
                 let left = ops.get(n..).unwrap_or_default().to_vec();
                 self.on_durable(Action::ObjectsStored { left, last });
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 
-    pub(in crate::pg) fn run_merge_from(
-        &mut self,
-        id: u64,
-        from: Option<Cid>,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_merge_from(&mut self, id: u64, from: Option<Cid>, turn: &mut Turn<'_>) -> Verdict {
         let Some(from) = from else { return Verdict::Done };
-        match self.take_over_index(id, from, store) {
+        match self.take_over_index(id, from, turn.store) {
             Ok(false) => {}
             Ok(true) => return Verdict::Submitted,
-            Err(stop) => return self.step_failed(stop, out),
+            Err(stop) => return self.step_failed(stop, turn.out),
         }
-        match self.merge_pgs(id, from, store) {
+        match self.merge_pgs(id, from, turn.store) {
             Ok(()) => {
                 let (at, sources) = (self.merging_at(), std::mem::take(&mut self.resize.merges.now));
                 for s in &sources {
@@ -347,14 +316,15 @@ impl Pg {
                 if from == self.intake() {
                     self.on_durable(Action::PgsMerged(at, sources));
                 } else {
-                    out.extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));
+                    turn.out
+                        .extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));
                 }
                 self.life.enter(State::Stray);
-                self.take_early_maps(now, store, out);
-                self.dismiss_sources(out);
+                self.take_early_maps(turn);
+                self.dismiss_sources(turn.out);
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::object::own_objects;
 use crate::per_peer::PerOsd;
 use crate::pg::ops::plan::{Verdict, Work};
 use crate::pg::peering::log_merge::{missing_key, set_missing};
-use crate::pg::{Pg, PgConfig, State};
+use crate::pg::{Pg, PgConfig, State, Turn};
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
@@ -103,6 +103,7 @@ impl Pg {
 
     /// Takes over the state of a split. The split's transaction was submitted before any of this machine.
     pub fn born(&mut self, c: Child, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        let turn = &mut Turn { now, store, out };
         if *self.life.state() != State::Creating || self.life.is_stopping() {
             return;
         }
@@ -117,9 +118,9 @@ impl Pg {
         self.journal.info_changed();
         self.journal.await_parent();
         self.life.enter(State::Stray);
-        self.take_early_maps(now, store, out);
+        self.take_early_maps(turn);
         let mut more = self.mail.take_posted();
-        out.append(&mut more);
+        turn.out.append(&mut more);
     }
 
     /// Fails with the parent, whose copy failed before the split.
@@ -160,28 +161,16 @@ impl Pg {
     }
 
     /// Ends the interval at the map of the split, and starts the split.
-    pub(in crate::pg) fn start_split(
-        &mut self,
-        map: MapView,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(in crate::pg) fn start_split(&mut self, map: MapView, turn: &mut Turn<'_>) {
         tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, children = self.resize.awaited.len(), "splitting");
-        self.close_collection(State::Splitting, self.is_primary() && !self.life.is_stopping(), now, out);
+        self.close_collection(State::Splitting, self.is_primary() && !self.life.is_stopping(), turn);
         self.resize.index_from = Bytes::new();
         self.maps.put_first(map);
-        self.start_work(Work::Split, None, now, store, out);
+        self.start_work(Work::Split, None, turn);
     }
 
-    pub(in crate::pg) fn run_split(
-        &mut self,
-        id: u64,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
-        let there = store.collections();
+    pub(in crate::pg) fn run_split(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        let there = turn.store.collections();
         if self
             .resize
             .awaited
@@ -189,19 +178,19 @@ impl Pg {
             .any(|c| self.env.reserver().is_being_removed(*c) || self.free_name(*c, &there).is_none())
         {
             tracing::debug!(pg = %self.env.spg(), "the split waits: a removed PG of a child's name still has its collection");
-            self.plans.retry_at(now.mono + SPLIT_RETRY);
+            self.plans.retry_at(turn.now.mono + SPLIT_RETRY);
             return Verdict::Done;
         }
-        match self.split(id, store) {
+        match self.split(id, turn.store) {
             Ok(None) => Verdict::Submitted,
             Ok(Some(parts)) => {
                 self.resize.awaited.clear();
-                out.push(Effect::Split(parts));
+                turn.out.push(Effect::Split(parts));
                 self.life.enter(State::Stray);
-                self.take_early_maps(now, store, out);
+                self.take_early_maps(turn);
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 

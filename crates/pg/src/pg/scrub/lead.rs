@@ -23,7 +23,7 @@ use crate::peer::Body;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::report::Stage;
 use crate::pg::scrub::serve::ScanJob;
-use crate::pg::{Pg, State};
+use crate::pg::{Pg, State, Turn};
 use crate::scrub::compare::{Compared, compare};
 use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
@@ -39,7 +39,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::ObjectStore;
 use wire::types::pg_state;
 
 /// Most lines in the cluster log about single objects, per scrub.
@@ -307,13 +306,13 @@ impl Pg {
     // --- as primary ---
 
     /// Takes the next steps of scrubs, as primary and as member.
-    pub(in crate::pg) fn pump_scrub(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_scrub(&mut self, turn: &mut Turn<'_>) {
         let serving = &mut self.scrub.interval.serving;
-        if serving.slot.is_some() && serving.until <= now.mono {
+        if serving.slot.is_some() && serving.until <= turn.now.mono {
             serving.slot = None;
         }
         if serving.waits.is_some() {
-            self.pump_serving(now, store, out);
+            self.pump_serving(turn);
         }
         if self.scrub.interval.repairing && self.peers.is_clean() {
             self.repaired();
@@ -323,33 +322,33 @@ impl Pg {
                 self.scrub.interval.not_before = None;
                 return;
             }
-            if self.scrub.interval.not_before.is_some_and(|t| t > now.mono) || !self.begin_scrub(now) {
+            if self.scrub.interval.not_before.is_some_and(|t| t > turn.now.mono) || !self.begin_scrub(turn.now) {
                 return;
             }
         }
         loop {
             let Some(run) = &self.scrub.interval.run else { return };
             if run.at != At::Lack && (!self.may_scrub() || self.forbidden(run.what)) {
-                return self.end_scrub(true, now);
+                return self.end_scrub(true, turn.now);
             }
             if !run.open.is_empty() || run.own_open {
-                return self.preempt(now);
+                return self.preempt(turn.now);
             }
             match run.at {
-                At::Reserve => self.reserved(now),
-                At::List => self.listed(now),
+                At::Reserve => self.reserved(turn.now),
+                At::List => self.listed(turn.now),
                 At::Hold => {
-                    if !self.hold_next(now, store, out) {
+                    if !self.hold_next(turn) {
                         return;
                     }
                 }
-                At::Scan => self.scanned(now),
-                At::Pause if run.resume > now.mono => return,
-                At::Pause => self.list_next(now, store, out),
-                At::Lack => self.lacked(now),
+                At::Scan => self.scanned(turn.now),
+                At::Pause if run.resume > turn.now.mono => return,
+                At::Pause => self.list_next(turn),
+                At::Lack => self.lacked(turn.now),
             }
             if self.scrub.interval.run.as_ref().is_some_and(|r| r.at == At::List && r.n == 0) {
-                self.list_next(now, store, out);
+                self.list_next(turn);
             }
         }
     }
@@ -459,7 +458,7 @@ impl Pg {
         self.scrub_log(LogLevel::Debug, &format!("{} starts", what.word()));
     }
 
-    fn list_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn list_next(&mut self, turn: &mut Turn<'_>) {
         let Some(run) = &self.scrub.interval.run else { return };
         let (begin, end) = (run.upto.clone(), HObject::max());
         self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
@@ -467,7 +466,7 @@ impl Pg {
         let Some(run) = &mut self.scrub.interval.run else { return };
         run.own_open = true;
         let n = run.n;
-        self.start_work(Work::ScrubList { to, n, begin, end }, None, now, store, out);
+        self.start_work(Work::ScrubList { to, n, begin, end }, None, turn);
     }
 
     fn listed(&mut self, now: Now) {
@@ -494,13 +493,13 @@ impl Pg {
     }
 
     /// Holds the next group of objects; false if the scrub must wait.
-    fn hold_next(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) -> bool {
+    fn hold_next(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(run) = &mut self.scrub.interval.run else { return false };
         if run.group.is_empty() {
             if run.todo.is_empty() {
                 run.upto = run.end.clone();
                 if run.upto.max {
-                    self.finish_scrub(now);
+                    self.finish_scrub(turn.now);
                     return true;
                 }
                 let sleep = self.scrub.settings.config.borrow().sleep;
@@ -511,7 +510,7 @@ impl Pg {
                 if self.peers.members().is_empty() && run.ranges % RANGES_AT_ONCE == 0 {
                     sleep = sleep.max(PAUSE_MIN);
                 }
-                run.resume = now.mono + sleep;
+                run.resume = turn.now.mono + sleep;
                 run.at = At::Pause;
                 return true;
             }
@@ -520,39 +519,39 @@ impl Pg {
             run.preempted = 0;
         }
         if run.holds.is_empty() {
-            if !self.env.pacer().take(Class::BestEffort, run.cost, self.env.index(), now.mono) {
+            if !self.env.pacer().take(Class::BestEffort, run.cost, self.env.index(), turn.now.mono) {
                 return false;
             }
             run.held.clear();
-            run.held_since = now.mono;
+            run.held_since = turn.now.mono;
             let group = run.group.clone();
             let ids: Vec<u64> = group.iter().map(|_| self.new_plan_id()).collect();
             if let Some(run) = &mut self.scrub.interval.run {
                 run.holds.extend(&ids);
             }
             for (id, head) in ids.into_iter().zip(group) {
-                self.start(Plan::new(id, Work::ScrubHold, Some(head), false), now, store, out);
+                self.start(Plan::new(id, Work::ScrubHold, Some(head), false), turn);
             }
         }
         let Some(run) = &mut self.scrub.interval.run else { return false };
         if run.held.len() < run.holds.len() {
-            if now.mono >= run.held_since + SCRUB_HOLD_MAX {
+            if turn.now.mono >= run.held_since + SCRUB_HOLD_MAX {
                 // Some object is busy for long. The writes that wait for the others go first.
-                run.held_since = now.mono;
+                run.held_since = turn.now.mono;
                 if self.is_group_waited_for() {
                     self.let_go();
                 }
             }
             return false;
         }
-        run.held_since = now.mono;
+        run.held_since = turn.now.mono;
         let (heads, deep) = (run.group.clone(), run.what.deep);
         self.ask(At::Scan, &Ask::Scan { heads: heads.clone(), deep });
         let me = self.me();
         let Some(run) = &mut self.scrub.interval.run else { return false };
         run.own_open = true;
         let job = ScanJob::new(me, run.n, heads, deep);
-        self.start_work(Work::ScrubScan(Box::new(job)), None, now, store, out);
+        self.start_work(Work::ScrubScan(Box::new(job)), None, turn);
         true
     }
 
@@ -884,14 +883,12 @@ impl Pg {
         from_primary: bool,
         leads: bool,
         m: ScrubMsg,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         match m {
             ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.is_member() => {
                 let s = &mut self.scrub.interval.serving;
-                s.until = now.mono + SCRUB_SLOT_MAX;
+                s.until = turn.now.mono + SCRUB_SLOT_MAX;
                 if n < s.n {
                     return;
                 }
@@ -912,7 +909,7 @@ impl Pg {
                     return self.scrub_answer(from, n, Answer::Reserved(yes));
                 }
                 s.waits = Some(Box::new((seq, ask)));
-                self.pump_serving(now, store, out);
+                self.pump_serving(turn);
             }
             ScrubMsg::Answer { n, answer } if leads => {
                 if let Some(run) = self.scrub.interval.run.as_mut().filter(|r| r.n == n)
@@ -933,14 +930,14 @@ impl Pg {
                 s.num_deep_scrub_errors = counts[1];
                 s.num_large_omap_objects = counts[2];
                 s.num_objects_repaired = counts[3];
-                self.start_work(Work::SaveInfo, None, now, store, out);
+                self.start_work(Work::SaveInfo, None, turn);
             }
             _ => tracing::debug!(pg = %self.env.spg(), %from, "scrub message ignored: wrong role or number"),
         }
     }
 
     /// Answers a question once the writes before it are applied.
-    fn pump_serving(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    fn pump_serving(&mut self, turn: &mut Turn<'_>) {
         let Some(waits) = &self.scrub.interval.serving.waits else { return };
         if !self.has_applied(waits.0) {
             return;
@@ -954,6 +951,6 @@ impl Pg {
             Ask::Scan { heads, deep } => Work::ScrubScan(Box::new(ScanJob::new(to, n, heads, deep))),
             Ask::Lack(what) => Work::ScrubLack { to, n, what },
         };
-        self.start_work(work, None, now, store, out);
+        self.start_work(work, None, turn);
     }
 }

@@ -5,14 +5,13 @@
 //!  1. An unreadable block is an error of its object, never of the PG.
 //!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
 
-use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ};
-use crate::pg::Pg;
 use crate::pg::journal::commit::Action;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::peering::log_merge::set_missing;
 use crate::pg::report::Stage;
+use crate::pg::{Pg, Turn};
 use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
 use crate::scrub::message::Answer;
 use crate::scrub::parity::Fold;
@@ -220,11 +219,10 @@ impl Pg {
         to: PeerId,
         n: u64,
         what: &[(HObject, Eversion)],
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Verdict {
         let op = set_missing(self.env.cid(), self.meta_missing(), what.iter().map(|(h, v)| (h, v)));
-        match self.commit_alone(self.tag(id), vec![op], store) {
+        match self.commit_alone(self.tag(id), vec![op], turn.store) {
             Ok(()) => {
                 for (h, v) in what {
                     self.plans.cache_mut().remove(h);
@@ -233,7 +231,7 @@ impl Pg {
                 self.on_durable(Action::ScrubLacks { to, n });
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 }

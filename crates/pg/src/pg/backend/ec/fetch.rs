@@ -11,18 +11,17 @@
 //!  3. A shard counts its object as lost only after an error of its own store, never because of an invalid question.
 
 use super::read::{Page, ShardReads, Wanted};
-use crate::effect::Effect;
 use crate::exec::{Step, Stop};
 use crate::limits::{DESCRIBE_BYTES, DESCRIBE_OBJECTS, FAMILY_MAX};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::peer::{Body, ReadItem};
-use crate::pg::Pg;
 use crate::pg::ops::plan::{Plan, Verdict, Work};
 use crate::pg::recovery::pull_push::has;
 use crate::pg::report::Stage;
+use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
+use base::HObject;
 use base::errno::{EINVAL, EIO, ESTALE, Errno};
-use base::{HObject, Now};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid};
@@ -209,36 +208,29 @@ impl Pg {
     }
 
     /// Answers the questions whose preceding writes are applied.
-    pub(in crate::pg) fn pump_reading(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_reading(&mut self, turn: &mut Turn<'_>) {
         let mut later = std::collections::VecDeque::new();
         for ask in std::mem::take(&mut self.ec.shard.reading) {
             if self.peers.is_member() && !self.has_applied(ask.seq) {
                 later.push_back(ask);
             } else {
-                self.start_work(Work::ShardRead(Box::new(ask)), None, now, store, out);
+                self.start_work(Work::ShardRead(Box::new(ask)), None, turn);
             }
         }
         later.append(&mut self.ec.shard.reading);
         self.ec.shard.reading = later;
     }
 
-    pub(in crate::pg) fn run_shard_read(
-        &mut self,
-        id: u64,
-        ask: &ShardAsk,
-        now: Now,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_shard_read(&mut self, id: u64, ask: &ShardAsk, turn: &mut Turn<'_>) -> Verdict {
         let mut found = Vec::with_capacity(ask.items.len());
         for item in &ask.items {
-            match self.read_item(id, item, store) {
+            match self.read_item(id, item, turn.store) {
                 Ok(b) => found.push(Ok(b)),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {
                     tracing::warn!(pg = %self.env.spg(), object = %item.oid, errno, "can't answer a shard read");
                     if errno == EIO {
-                        self.lose_found(&item.oid.head(), now, store, out);
+                        self.lose_found(&item.oid.head(), turn);
                     }
                     found.push(Err(errno));
                 }
@@ -251,7 +243,7 @@ impl Pg {
             Some(head) if self.recovery.missing().contains_key(head) || *head > self.journal.info().last_backfill => {
                 None
             }
-            Some(head) => match self.describe(id, head, ask.from.as_ref(), pages, store) {
+            Some(head) => match self.describe(id, head, ask.from.as_ref(), pages, turn.store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
                 Err(Stop::Errno(errno)) => {

@@ -6,13 +6,12 @@
 //! Invariant: undo data of an entry stays as long as peering may have to undo the entry.
 
 use super::undo::{Undo, aside, decode};
-use crate::effect::Effect;
 use crate::log::LogEntry;
-use crate::pg::Pg;
 use crate::pg::ops::plan::{Verdict, Work};
-use base::{Eversion, HObject, Now};
+use crate::pg::{Pg, Turn};
+use base::{Eversion, HObject};
 use std::collections::VecDeque;
-use store::{ObjectStore, Op};
+use store::Op;
 
 /// Entries whose undo data is dropped at once while writes go on.
 const BATCH: usize = 32;
@@ -135,7 +134,7 @@ impl Pg {
     }
 
     /// Starts dropping undo data, if a batch is due or no write is in flight.
-    pub(in crate::pg) fn pump_kept(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_kept(&mut self, turn: &mut Turn<'_>) {
         let k = &self.ec.shard.kept;
         // The primary waits until it has told the members that it is idle. Otherwise each isolated write would be
         // followed by a transaction.
@@ -144,22 +143,17 @@ impl Pg {
         let due = k.safe > k.dropped && (k.ready >= BATCH || idle);
         if due && !k.dropping && !self.life.is_stopping() && self.is_settled() {
             self.ec.shard.kept.dropping = true;
-            self.start_work(Work::DropKept, None, now, store, out);
+            self.start_work(Work::DropKept, None, turn);
         }
     }
 
-    pub(in crate::pg) fn run_drop_kept(
-        &mut self,
-        id: u64,
-        store: &mut dyn ObjectStore,
-        out: &mut Vec<Effect>,
-    ) -> Verdict {
+    pub(in crate::pg) fn run_drop_kept(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let (cid, to) = (self.env.cid(), self.ec.shard.kept.safe);
         let gone = self.ec.shard.kept.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
         let gone: Vec<(Eversion, HObject)> = gone.collect();
         let mut ops: Vec<Op> = gone.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect();
         ops.push(Op::DropKept { cid, to });
-        match self.commit_alone(self.tag(id), ops, store) {
+        match self.commit_alone(self.tag(id), ops, turn.store) {
             Ok(()) => {
                 self.ec.shard.kept.aside.drain(..gone.len());
                 let rest = self.ec.shard.kept.aside.front().is_some_and(|(v, _)| *v <= to);
@@ -168,7 +162,7 @@ impl Pg {
                 self.ec.shard.kept.dropping = false;
                 Verdict::Submitted
             }
-            Err(stop) => self.step_failed(stop, out),
+            Err(stop) => self.step_failed(stop, turn.out),
         }
     }
 }

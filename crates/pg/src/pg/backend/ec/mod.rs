@@ -29,20 +29,18 @@ pub(in crate::pg) mod write;
 use self::fetch::{Asked, ShardAsk};
 use self::kept::Kept;
 use self::read::{Holders, ShardReads};
-use crate::effect::Effect;
 use crate::map::Code;
-use crate::pg::Pg;
 use crate::pg::peering::touched::Touched;
 use crate::pg::recovery::pull_push::has;
 use crate::pg::seldom::{Part, Seldom};
+use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
 use ::ec::{Codec, Layout};
-use base::{Eversion, HObject, Now};
+use base::{Eversion, HObject};
 use smallvec::smallvec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use store::ObjectStore;
 use wire::msg::MPgPeer;
 
 /// State of a machine whose copy is a shard.
@@ -252,14 +250,14 @@ impl Pg {
     }
 
     /// Does the work of a shard between plans: answers reads, handles messages to itself, drops undo data.
-    pub(in crate::pg) fn pump_shard(&mut self, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn pump_shard(&mut self, turn: &mut Turn<'_>) {
         if !self.ec.shard.reading.is_empty() {
-            self.pump_reading(now, store, out);
+            self.pump_reading(turn);
         }
         while let Some(m) = self.ec.shard.used().and_then(|s| s.to_self.pop_front()) {
-            self.handle_peer(self.env.whoami(), &m, now, store, out);
+            self.handle_peer(self.env.whoami(), &m, turn);
         }
-        self.pump_kept(now, store, out);
+        self.pump_kept(turn);
     }
 
     /// Ends the interval: open questions and waiting answers are dropped.
