@@ -1,5 +1,7 @@
 //! Counters of a PG: the sums that `pg_stat_t` reports, and the change that one operation makes to them.
 
+use base::{EntityName, Now, Utime};
+use std::time::Duration;
 use wire::{Decode, Encode, Reader, Writer};
 
 macro_rules! sums {
@@ -144,6 +146,66 @@ impl Counters {
         self.recovered_keys += o.recovered_keys;
         self.shard_reads += o.shard_reads;
         self.shards_spared += o.shards_spared;
+    }
+}
+
+/// A client operation in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpDump {
+    /// The client that sent the operation.
+    pub client: EntityName,
+    /// The client's number for the operation.
+    pub tid: u64,
+    /// Time since the operation arrived.
+    pub age: Duration,
+    /// Ceph's name of its stage (`flag_point`).
+    pub stage: &'static str,
+}
+
+/// Times of state changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Stamps {
+    last_change: Utime,
+    last_became_active: Utime,
+    last_active: Utime,
+}
+
+impl Stamps {
+    /// Notes a change of the interval or the state.
+    pub(crate) fn changed(&mut self, now: Now) {
+        self.last_change = now.wall;
+    }
+
+    /// Time since the interval or the state changed.
+    pub(crate) fn since_change(&self, now: Now) -> Duration {
+        now.wall.to_unix().saturating_sub(self.last_change.to_unix())
+    }
+
+    /// Time of the last change of the interval or the state.
+    pub(crate) fn last_change(&self) -> Utime {
+        self.last_change
+    }
+
+    /// Time at which the PG became active.
+    pub(crate) fn last_became_active(&self) -> Utime {
+        self.last_became_active
+    }
+
+    /// Time at which the PG was last seen active.
+    pub(crate) fn last_active(&self) -> Utime {
+        self.last_active
+    }
+
+    /// Notes that the PG is active.
+    pub(crate) fn served(&mut self, now: Now) {
+        self.last_active = now.wall;
+    }
+
+    /// Notes that the PG became active.
+    pub(crate) fn activated(&mut self, now: Now) {
+        self.last_change = now.wall;
+        self.last_became_active = now.wall;
+        self.last_active = now.wall;
     }
 }
 

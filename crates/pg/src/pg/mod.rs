@@ -2,6 +2,7 @@
 //!
 //! | folder | contents |
 //! | --- | --- |
+//! | `keys` | keys in the omaps of the PG's own objects |
 //! | `env`, `maps` | name, collection and services of the machine; its maps |
 //! | `life` | creating, loading, following maps, starting over in a new interval, ending |
 //! | `journal` | log and info, submission of transactions, replies when durable |
@@ -18,6 +19,7 @@
 mod backend;
 mod env;
 mod journal;
+mod keys;
 mod life;
 mod mail;
 mod maps;
@@ -62,13 +64,12 @@ use peering::Peers;
 use recovery::Recovery;
 use relocate::Relocate;
 pub(crate) use relocate::out::MemberState;
-pub use report::OpDump;
 use report::Report;
 use resize::Resize;
 pub use resize::merge_target::{answer_for_none, is_intake};
 pub use resize::split::Child;
 use scrub::Scrub;
-pub use scrub::lead::Scrubs;
+pub use scrub::Scrubs;
 use seldom::Seldom;
 use std::rc::Rc;
 use std::sync::Arc;

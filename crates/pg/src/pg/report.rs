@@ -3,13 +3,14 @@
 use super::rest::Resting;
 use super::{Pg, State};
 use crate::event::OpRequest;
-use crate::pg::ops::plan::Work;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::Member;
 use crate::pg::recovery::reserve::Kind;
 use crate::stats::Counters;
-use base::{EntityName, Mono, Now, OsdId, Utime};
+use crate::stats::OpDump;
+use crate::stats::Stamps;
+use base::{Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
-use std::time::Duration;
 use wire::types::{PgShard, PgStat, pg_state};
 use wire::{Encode as _, Features};
 
@@ -17,78 +18,6 @@ use wire::{Encode as _, Features};
 const NEWS_TIMES: u64 = 3;
 /// Bits of the stored fingerprint that count these reports.
 const TIMES: u64 = 7;
-
-/// Stage of a plan, for the list of operations in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    Queued,
-    Reading,
-    Fetching,
-    /// Waits for room among the copies of its reactor.
-    CopyRoom,
-    /// Waits for bytes of other shards.
-    Shards,
-    /// Waits for a map in which the pool is not full.
-    WaitingForSpace,
-    /// Waits for room in the store.
-    NoRoom,
-    Recovering,
-    Scrubbing,
-    /// Waits for the turn of its next part.
-    NextPart,
-}
-
-impl Stage {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Queued => "waiting for rw locks",
-            Self::Reading | Self::NextPart => "started",
-            Self::Fetching | Self::CopyRoom => "copying from another object",
-            Self::Shards => "waiting for sub ops",
-            Self::WaitingForSpace | Self::NoRoom => "waiting for space",
-            Self::Recovering => "waiting for missing object",
-            Self::Scrubbing => "waiting for scrub",
-        }
-    }
-}
-
-/// A client operation in flight.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpDump {
-    /// The client that sent the operation.
-    pub client: EntityName,
-    /// The client's number for the operation.
-    pub tid: u64,
-    /// Time since the operation arrived.
-    pub age: Duration,
-    /// Ceph's name of its stage (`flag_point`).
-    pub stage: &'static str,
-}
-
-/// Times of state changes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Stamps {
-    last_change: Utime,
-    last_became_active: Utime,
-    last_active: Utime,
-}
-
-impl Stamps {
-    pub(super) fn changed(&mut self, now: Now) {
-        self.last_change = now.wall;
-    }
-
-    /// Time since the interval or the state changed.
-    pub(super) fn since_change(&self, now: Now) -> Duration {
-        now.wall.to_unix().saturating_sub(self.last_change.to_unix())
-    }
-
-    pub(super) fn activated(&mut self, now: Now) {
-        self.last_change = now.wall;
-        self.last_became_active = now.wall;
-        self.last_active = now.wall;
-    }
-}
 
 /// Counters and times for reports, and the last report.
 #[derive(Debug, Default)]
@@ -316,15 +245,15 @@ impl Pg {
             acting_primary: m.acting_primary,
             mapping_epoch: h.same_interval_since,
             last_fresh: now.wall,
-            last_change: self.report.stamps.last_change,
-            last_active: if_active(self.report.stamps.last_active),
-            last_clean: if_active(self.report.stamps.last_active),
-            last_peered: if_active(self.report.stamps.last_active),
+            last_change: self.report.stamps.last_change(),
+            last_active: if_active(self.report.stamps.last_active()),
+            last_clean: if_active(self.report.stamps.last_active()),
+            last_peered: if_active(self.report.stamps.last_active()),
             last_unstale: now.wall,
             last_undegraded: now.wall,
             last_fullsized: now.wall,
-            last_became_active: self.report.stamps.last_became_active,
-            last_became_peered: self.report.stamps.last_became_active,
+            last_became_active: self.report.stamps.last_became_active(),
+            last_became_peered: self.report.stamps.last_became_active(),
             snaptrimq_len: u32::try_from(self.trim.left()).unwrap_or(u32::MAX),
             ..PgStat::default()
         };
@@ -369,7 +298,7 @@ impl Pg {
         sum.num_omap_keys = c.num_omap_keys;
         sum.num_objects_repaired = c.num_objects_repaired;
         if active {
-            self.report.stamps.last_active = now.wall;
+            self.report.stamps.served(now);
         }
         s
     }

@@ -17,11 +17,15 @@ use crate::shards::PeerId;
 use base::Eversion;
 use base::errno::{E2BIG, EIO};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use store::{ObjectStore, Op, Tag};
 use wire::msg::PeerFeatures;
 
 /// Bytes that the info of a PG takes in a transaction of a member, beside those of a write.
 const INFO_BYTES: usize = 4 << 10;
+
+/// Stored forms of a transaction's log entries: nearly always one.
+pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
 
 /// The changes of one transaction for each copy.
 #[derive(Debug)]
@@ -70,6 +74,29 @@ impl Spread {
                 all.get_mut(at).map(std::mem::take).unwrap_or_default()
             }
         }
+    }
+}
+
+/// A write that some member has not acknowledged.
+#[derive(Debug)]
+pub(in crate::pg) struct Unacked {
+    pub seq: u64,
+    /// Entries with versions up to this number are older than the write.
+    pub after: u64,
+    /// Hash of the write's object.
+    pub hash: u32,
+    pub full: Sent,
+    /// The message without changes, for members that get the object later.
+    pub bare: Option<(Bytes, Bytes)>,
+    pub bare_for: Vec<PeerId>,
+    /// The record, if the write is deferred on the members it spares.
+    pub deferred: Option<Box<Deferred>>,
+}
+
+impl Unacked {
+    /// True if the acknowledgement of the write waits for member `p`.
+    pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
+        self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
     }
 }
 

@@ -14,126 +14,26 @@ use crate::exec::{Finished, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
 use crate::log::LogEntry;
 use crate::peer::encode_write;
+use crate::pg::backend::Records;
+use crate::pg::backend::Unacked;
 use crate::pg::backend::ec::defer::Deferred;
 use crate::pg::backend::{Sent, Spread};
-use crate::pg::peering::Unacked;
-use crate::pg::peering::log_merge::Merge;
-use crate::pg::{OpDump, Pg, State, Turn};
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::Kind;
+use crate::pg::journal::action::ScrubAction;
+use crate::pg::journal::action::Timing;
+use crate::pg::{Pg, State, Turn};
 use crate::scrub::message::Answer;
 use crate::shards::PeerId;
+use crate::stats::OpDump;
 use base::errno::{E2BIG, ENOSPC, Errno};
 use base::planted::{Bug, acts};
-use base::{EntityAddr, EntityName, Epoch, Eversion, HObject, Mono};
+use base::{Eversion, HObject, Mono};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
-use store::{Cid, ObjectStore, Op, Tag, Transaction};
+use store::{ObjectStore, Op, Tag, Transaction};
 use wire::msg::{MOsdOpReply, PeerFeatures};
-
-/// Stored forms of a transaction's log entries: nearly always one.
-pub(in crate::pg) type Records = SmallVec<[Bytes; 1]>;
-
-pub(in crate::pg) use crate::meter::Class as Kind;
-
-/// Facts for the perf counters, taken when a reply leaves.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::pg) struct Timing {
-    pub kind: Kind,
-    pub client: EntityName,
-    pub received: Mono,
-    pub read: u64,
-    pub written: u64,
-}
-
-impl Timing {
-    pub(in crate::pg) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
-        Self { kind, client: req.client, received: req.received.mono, read, written }
-    }
-}
-
-/// An action that runs when a transaction is durable.
-#[derive(Debug)]
-pub(in crate::pg) enum Action {
-    /// Send the reply. The request is kept if it must be taken up again should the interval end.
-    Reply(SessionId, Box<MOsdOpReply>, Timing, Option<Box<OpRequest>>),
-    Effects(Box<Watched>),
-    /// The collection exists.
-    Created,
-    /// The interval of that generation started in that epoch.
-    Activated(u64, Epoch),
-    /// The start of the interval of that generation is stored.
-    StartSaved(u64),
-    /// A part of the authoritative log is merged, in the interval of that generation; the rest follows.
-    MergedPart(u64, Box<Merge>),
-    /// This copy takes part in the interval; tell its primary.
-    MemberReady(PeerId),
-    /// Divergent entries are undone here; tell the primary that asked.
-    Rewound(PeerId),
-    /// A write of the primary is durable here; acknowledge it.
-    WriteDurable {
-        to: PeerId,
-        seq: u64,
-        /// Time of its receipt.
-        received: Mono,
-    },
-    /// A part of a pushed object is durable here; acknowledge it.
-    PushDurable {
-        from: PeerId,
-        id: u64,
-        n: u32,
-        last: bool,
-        background: bool,
-        head: HObject,
-    },
-    /// Bad copies are marked as missing here; tell the scrub's primary.
-    ScrubLacks {
-        to: PeerId,
-        n: u64,
-    },
-    /// A page of a long snapshot index is moved: to children of a split, or to the merge target.
-    IndexMoved(Option<Cid>),
-    /// A step of preparing the collection for a merge source's objects is done.
-    Intake,
-    /// The collection is ready for a merge source's objects.
-    IntakeReady,
-    /// A part of a merge source's objects is durable here.
-    ObjectsStored {
-        /// Operations of the part that had no room in the same transaction.
-        left: Vec<Op>,
-        /// This is the last part.
-        last: bool,
-    },
-    /// The merge of that epoch is done; these sources are part of this PG.
-    PgsMerged(base::Epoch, Vec<base::SpgId>),
-    /// An unfound object was given up, in the interval of that generation.
-    Lost(u64, HObject),
-    /// Changes from the source machine of a move, up to that number, are durable here.
-    Loaded(u64),
-    /// The collection of a moved PG is complete and counts.
-    Arrived,
-    /// A batch of a deleted PG's objects is removed.
-    DeletedSome,
-    /// The collection is removed.
-    DeletedAll,
-}
-
-/// Watch operations of a vector, with the client they belong to.
-#[derive(Debug)]
-pub(in crate::pg) struct Watched {
-    effects: WatchEffects,
-    head: HObject,
-    session: SessionId,
-    client: EntityName,
-    addr: EntityAddr,
-    user_version: u64,
-}
-
-impl Action {
-    pub(in crate::pg) fn effects(effects: WatchEffects, head: &HObject, req: &OpRequest, user_version: u64) -> Self {
-        let (session, client, addr) = (req.session, req.client, req.addr);
-        Self::Effects(Box::new(Watched { effects, head: head.clone(), session, client, addr, user_version }))
-    }
-}
 
 /// A submitted transaction whose actions have not run.
 #[derive(Debug)]
@@ -596,43 +496,15 @@ impl Pg {
             Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, turn),
             Action::Effects(w) => {
                 let w = *w;
-                self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, turn.now, turn.out);
+                let (now, out) = (turn.now, &mut *turn.out);
+                self.watches.apply(w.effects, &w.head, w.session, w.client, w.addr, w.user_version, now, out);
             }
-            Action::Created => self.collection_made(turn),
-            Action::Activated(generation, epoch) => {
-                if generation == self.life.generation() {
-                    self.activated(epoch, turn);
-                }
-            }
-            Action::StartSaved(generation) => {
-                if generation == self.life.generation() {
-                    self.start_saved(turn);
-                }
-            }
-            Action::MergedPart(generation, rest) => {
-                if generation == self.life.generation() {
-                    self.merged_part(rest, turn);
-                }
-            }
-            Action::MemberReady(to) => self.tell_activated(to, turn.store),
-            Action::Rewound(to) => self.notify(to, turn.now),
-            Action::WriteDurable { to, seq, received } => self.write_durable(to, seq, turn.now.mono.since(received)),
-            Action::PushDurable { from, id, n, last, background, head } => {
-                self.push_durable(from, id, n, last, background, &head, turn);
-            }
-            Action::ScrubLacks { to, n } => self.scrub_answer(to, n, Answer::Lacks),
-            Action::IndexMoved(from) => self.index_moved(from, turn),
-            a @ (Action::Intake | Action::IntakeReady | Action::ObjectsStored { .. } | Action::PgsMerged(..)) => {
-                self.merge_acts(a, turn);
-            }
-            Action::Lost(generation, head) => self.lost_durable(generation, &head, turn),
-            Action::Loaded(n) => self.loaded(n, turn),
-            Action::Arrived => self.arrived(turn),
-            Action::DeletedSome => self.life.deleted_some(),
-            Action::DeletedAll => {
-                self.life.enter(State::Deleted);
-                turn.out.push(Effect::Deleted);
-            }
+            Action::Life(a) => self.act_life(a, turn),
+            Action::Peering(a) => self.act_peering(a, turn),
+            Action::Recovery(a) => self.act_recovery(a, turn),
+            Action::Scrub(ScrubAction::Lacks { to, n }) => self.scrub_answer(to, n, Answer::Lacks),
+            Action::Resize(a) => self.act_resize(a, turn),
+            Action::Relocate(a) => self.act_relocate(a, turn),
         }
     }
 }

@@ -1,19 +1,22 @@
 //! The PG's log and info, and the transactions that change them: what is submitted, durable here, and durable on all
 //! copies.
 //!
+//! - `action`: the actions that wait for a transaction, by part
 //! - `commit`: submission, and what follows when a transaction is durable
 //!
 //! Invariants:
 //!  1. `durable` ≤ `local` ≤ `submitted`.
 //!  2. The stored info and log records together give the info in memory, unless the info is marked as changed.
 
+pub(in crate::pg) mod action;
 pub(in crate::pg) mod commit;
 
 use crate::info::PgInfo;
 use crate::keep::Keep;
 use crate::log::PgLog;
 use crate::pg::rest::queue;
-use commit::{Action, Commit};
+use action::Action;
+use commit::Commit;
 use std::collections::VecDeque;
 
 /// Log, info and transactions of a copy.

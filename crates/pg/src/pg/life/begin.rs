@@ -7,8 +7,12 @@ use crate::info::PgInfo;
 use crate::interval::from_monitor;
 use crate::limits::READ_LEASE;
 use crate::log::LogEntry;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::LifeAction;
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, PgConfig, State, Turn};
 use base::errno::EIO;
 use base::{Eversion, HObject, Now};
@@ -16,6 +20,30 @@ use store::{Cid, ObjectStore, Op, Transaction};
 use wire::Decode as _;
 
 impl Pg {
+    /// Handles the durability of a transaction at the begin or end of a PG.
+    pub(in crate::pg) fn act_life(&mut self, a: LifeAction, turn: &mut Turn<'_>) {
+        match a {
+            LifeAction::Created => self.collection_made(turn),
+            LifeAction::DeletedSome => self.life.delete_rests = true,
+            LifeAction::DeletedAll => {
+                self.life.enter(State::Deleted);
+                turn.out.push(Effect::Deleted);
+            }
+        }
+    }
+
+    /// Runs work at the begin and end of a PG.
+    pub(in crate::pg) fn run_life(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Life(LifeWork::Load) => self.run_load(id, turn),
+            Work::Life(LifeWork::Create(how)) => self.run_create(id, how, turn),
+            Work::Life(LifeWork::Delete) => self.run_delete(id, turn),
+            Work::Life(LifeWork::SaveInfo) => self.run_save_info(id, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// Creates a PG that this OSD does not have. The host hands in the newest map next.
     pub fn create(
         cfg: PgConfig,
@@ -30,7 +58,7 @@ impl Pg {
         pg.journal.info_mut().history = how.extra.history.clone();
         pg.journal.info_mut().past = from_monitor(&how.extra.past_intervals);
         pg.journal.info_mut().created_stamp = how.stamp.stamp;
-        pg.start_work(Work::Create(Box::new(how)), None, turn);
+        pg.start_work(Work::Life(LifeWork::Create(Box::new(how))), None, turn);
         pg
     }
 
@@ -51,7 +79,7 @@ impl Pg {
         pg.journal.info_mut().history = theirs.history.clone();
         pg.journal.info_mut().past.clone_from(&theirs.past);
         pg.journal.info_mut().created_stamp = theirs.created_stamp;
-        pg.start_work(Work::Create(Box::new(how)), None, turn);
+        pg.start_work(Work::Life(LifeWork::Create(Box::new(how))), None, turn);
         pg
     }
 
@@ -81,7 +109,7 @@ impl Pg {
         let mut pg = Self::blank(cfg, State::Loading);
         pg.env.set_cid(cid);
         pg.resize.set_bits(bits);
-        pg.start_work(Work::Load, None, turn);
+        pg.start_work(Work::Life(LifeWork::Load), None, turn);
         pg
     }
 
@@ -90,7 +118,7 @@ impl Pg {
         txn.push(Op::MakeCollection { cid: self.env.cid(), bits: how.bits });
         txn.push(Op::Touch { cid: self.env.cid(), oid: self.meta() });
         txn.push(Op::PgInfo { cid: self.env.cid(), info: self.journal.info().to_blob() });
-        self.submit_own(id, txn, Action::Created, turn)
+        self.submit_own(id, txn, Action::Life(LifeAction::Created), turn)
     }
 
     /// Submits a transaction without log records.

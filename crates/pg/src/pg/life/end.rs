@@ -4,9 +4,13 @@ use crate::effect::Effect;
 use crate::exec::Stop;
 use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
 use crate::pace::Class;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::report::Stage;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::LifeAction;
+use crate::pg::journal::action::ResizeAction;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::ENOENT;
 use base::{Epoch, Eversion, HObject};
@@ -33,14 +37,14 @@ impl Pg {
         self.finish_commits(turn);
         self.watches.clear();
         self.plans.cache_mut().clear();
-        self.start_work(Work::Delete, None, turn);
+        self.start_work(Work::Life(LifeWork::Delete), None, turn);
     }
 
     /// Goes on with the deletion, if the pacer permits.
     pub(in crate::pg) fn pump_delete(&mut self, turn: &mut Turn<'_>) {
         if self.env.pacer().take(Class::BestEffort, DELETE_BATCH_COST, self.env.index(), turn.now.mono) {
             self.life.delete_rests = false;
-            self.start_work(Work::Delete, None, turn);
+            self.start_work(Work::Life(LifeWork::Delete), None, turn);
             self.settle(turn);
         }
     }
@@ -63,14 +67,14 @@ impl Pg {
         if found.is_empty() {
             self.journal.drop_info();
             let txn = Transaction { ops: vec![Op::RemoveCollection { cid: self.env.cid() }] };
-            return self.submit_own(id, txn, Action::DeletedAll, turn);
+            return self.submit_own(id, txn, Action::Life(LifeAction::DeletedAll), turn);
         }
         let rewind = Op::LogRewind { cid: self.env.cid(), to: Eversion::default() };
         let some = |n| std::iter::once(&rewind).chain(found.iter().take(n)).cloned().collect();
         // On a full device only this may make room.
         match self.commit_first(tag, found.len(), some, turn.store) {
             Ok(_) => {
-                self.on_durable(Action::DeletedSome);
+                self.on_durable(Action::Life(LifeAction::DeletedSome));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),
@@ -99,13 +103,13 @@ impl Pg {
         self.relocate.end();
         self.drop_operations(false, turn.out);
         // Operations that others have not acknowledged are not answered by this process.
-        self.journal.retain_actions(|c, a| c.shared == 0 || matches!(a, Action::PgsMerged(..)));
+        self.journal.retain_actions(|c, a| c.shared == 0 || matches!(a, Action::Resize(ResizeAction::PgsMerged(..))));
         self.forget_copies();
         self.finish_commits(turn);
         if matches!(self.life.state(), State::Active | State::Peered | State::ReplicaActive | State::Stray)
             && self.journal.is_info_behind()
         {
-            self.start_work(Work::SaveInfo, None, turn);
+            self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         }
     }
 

@@ -5,8 +5,12 @@ use crate::effect::Effect;
 use crate::interval::{IntervalKey, PastInterval};
 use crate::limits::{EPOCHS_UNSAVED_MAX, PAST_INTERVALS_MANY};
 use crate::map::{MapView, PoolKind, pool_flags};
-use crate::pg::journal::commit::{Action, Kind};
-use crate::pg::ops::plan::Work;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::Kind;
+use crate::pg::journal::action::ResizeAction;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::shards::outlives_any;
 use crate::pg::{Pg, State, Turn};
 use base::errno::EAGAIN;
@@ -211,8 +215,9 @@ impl Pg {
         // Clients resend what they sent to another primary, so its replies are dropped.
         if leads {
             // The operations are taken up again.
-            self.journal
-                .retain_actions(|_, a| alone && matches!(a, Action::Reply(..)) || matches!(a, Action::PgsMerged(..)));
+            self.journal.retain_actions(|_, a| {
+                alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
+            });
         } else {
             self.drop_actions(turn.out);
         }
@@ -225,7 +230,7 @@ impl Pg {
         }
         self.report.stamps_mut().changed(turn.now);
         // The info is stored, so that a restart knows of intervals that came and went.
-        self.start_work(Work::SaveInfo, None, turn);
+        self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         let Some(map) = self.maps.newest().filter(|_| !self.has_failed()) else { return };
         let primary = self.primary();
         let up = primary.osd.0 >= 0 && map.osds.is_up(primary.osd);
@@ -282,7 +287,7 @@ impl Pg {
     /// Handles a newer map of the same interval.
     fn same_interval(&mut self, turn: &mut Turn<'_>) {
         if self.epoch().0.saturating_sub(self.journal.info().epoch.0) >= EPOCHS_UNSAVED_MAX {
-            self.start_work(Work::SaveInfo, None, turn);
+            self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         }
         match self.life.state() {
             State::WaitUpThru => self.check_up_thru(turn),
@@ -341,7 +346,7 @@ impl Pg {
             return;
         }
         self.life.enter(State::Activating);
-        self.start_work(Work::Activate, None, turn);
+        self.start_work(Work::Peering(PeeringWork::Activate), None, turn);
     }
 
     /// Tells the monitor once that the PG exists, while the pool is being created.

@@ -58,11 +58,6 @@ impl Life {
         self.delete_rests
     }
 
-    /// Notes that a batch of a deletion is durable: the next one waits for the pacer.
-    pub(in crate::pg) fn deleted_some(&mut self) {
-        self.delete_rests = true;
-    }
-
     /// True if the monitor was told that the PG exists.
     pub(in crate::pg) fn is_creation_told(&self) -> bool {
         self.created_told

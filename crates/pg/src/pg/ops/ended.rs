@@ -5,8 +5,9 @@
 use crate::effect::Effect;
 use crate::event::SessionId;
 use crate::pg::Pg;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Plan, Work};
+use crate::pg::journal::action::Action;
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::work::Work;
 
 impl Plan {
     /// The session of a client's operation.

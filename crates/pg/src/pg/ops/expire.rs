@@ -3,7 +3,7 @@
 
 use crate::event::OpRequest;
 use crate::exec::{OpCtx, Step, Stop, View, WatchDisconnect, WatchEffects, finish};
-use crate::pg::journal::commit::Action;
+use crate::pg::journal::action::Action;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::{Pg, State, Turn};
 use crate::watch::Expired;

@@ -9,7 +9,7 @@
 use crate::long::Place;
 use crate::pg::Pg;
 use crate::pg::ops::plan::Plan;
-use crate::pg::report::Stage;
+use crate::pg::ops::plan::Stage;
 use base::Eversion;
 use cls::Parts;
 use store::ObjectStore;

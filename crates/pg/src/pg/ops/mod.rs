@@ -3,6 +3,7 @@
 //! - `space`: operations that wait for space
 //! - `ended`: operations of ended sessions
 //! - `plan`: order per object, and waiting for the store
+//! - `work`: the work of plans, by part
 //! - `long`: class calls that run in parts
 //! - `copy`: content of other objects, for `copy_from`
 //! - `vector`: from duplicate check to transaction
@@ -17,6 +18,7 @@ pub(in crate::pg) mod plan;
 pub(in crate::pg) mod space;
 pub(in crate::pg) mod trim;
 pub(in crate::pg) mod vector;
+pub(in crate::pg) mod work;
 
 use crate::event::OpRequest;
 use crate::limits::OBJECT_CONTEXTS_MAX;

@@ -7,106 +7,59 @@
 //!  2. A parked plan has changed nothing.
 
 use crate::effect::Effect;
-use crate::event::{CreateInfo, OpRequest, SessionId};
-use crate::exec::{CopyDone, CopyState, OpAccess, Progress, Step, Stop, load_context};
+use crate::event::{OpRequest, SessionId};
+use crate::exec::{CopyDone, CopyState, Progress, Step, Stop, load_context};
 use crate::object::ObjectContext;
-use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::ShardReads;
-use crate::pg::journal::commit::Action;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::ResizeAction;
 use crate::pg::ops::copy::Copying;
 use crate::pg::ops::long::LongCall;
-use crate::pg::peering::log_merge::Merge;
-use crate::pg::recovery::pull_push::PushJob;
-use crate::pg::report::Stage;
-use crate::pg::scrub::serve::ScanJob;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::RelocateWork;
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::TrimWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
-use crate::shards::PeerId;
-use crate::watch::Expired;
+use base::HObject;
 use base::errno::ENOSPC;
 use base::planted::{Bug, acts};
-use base::{Epoch, Eversion, HObject};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The work of a plan.
-#[derive(Debug)]
-pub(in crate::pg) enum Work {
-    /// A client's operation.
-    Client(Box<OpRequest>, OpAccess),
-    /// Removes a watch that timed out or whose client is blocklisted.
-    Expire(Expired),
-    /// Scans the snapshot index for clones of a removed snapshot.
-    TrimScan,
-    /// Trims one clone.
-    TrimClone(HObject),
-    /// Reads info and log.
-    Load,
-    /// Creates the collection.
-    Create(Box<CreateInfo>),
-    /// Records that the interval started.
-    Activate,
-    /// Splits the PG into children.
-    Split,
-    /// As merge source: sends the PG's state to the target.
-    Leave,
-    /// As merge source: sends the next objects to the target.
-    SendObjects,
-    /// As merge target: prepares the collection for the source's objects.
-    Intake,
-    /// As merge target: stores a part of the source's objects; true for the last part.
-    StoreObjects(Vec<store::Op>, bool),
-    /// As source of a move: begins it.
-    Depart,
-    /// As source of a move: sends the next objects.
-    Copy,
-    /// As target of a move: creates the collection.
-    Settle,
-    /// As target of a move: applies the next changes from the source.
-    LoadMove,
-    /// As target of a move: stores the info, so that the collection counts.
-    Arrive,
-    /// As merge target: merges the given collection, the source's own or a copy, into this one.
-    MergeFrom(Option<store::Cid>),
-    /// Removes objects of a PG that is being deleted.
-    Delete,
-    /// Stores the info.
-    SaveInfo,
-    /// Stores that the interval has started, before an erasure-coded PG serves.
-    SaveStart,
-    /// Merges the authoritative log, or the next part of it.
-    Merge(Box<Merge>),
-    /// Sends this log.
-    SendLog { to: PeerId, last_update: Eversion, les: Epoch, upto: Eversion },
-    /// Answers the primary's question which shards the entries after `since` touch.
-    SendTouched { to: PeerId, since: Eversion },
-    /// Tells another shard how far to go back.
-    SendRewind { to: PeerId, last_update: Eversion, les: Epoch },
-    /// Applies the next write or push from another copy.
-    Apply,
-    /// Pushes an object to another copy.
-    Push(Box<PushJob>),
-    /// As backfill target: answers with digests of a range.
-    Digest { to: PeerId, begin: HObject, end: HObject },
-    /// As primary: lists the next range of a backfill target.
-    BackfillList(PeerId),
-    /// Holds an object while a scrub compares its copies.
-    ScrubHold,
-    /// Lists a range of objects for a scrub.
-    ScrubList { to: PeerId, n: u64, begin: HObject, end: HObject },
-    /// Reads objects for a scrub.
-    ScrubScan(Box<ScanJob>),
-    /// Marks bad copies on this OSD as missing, for a repair.
-    ScrubLack { to: PeerId, n: u64, what: Vec<(HObject, Eversion)> },
-    /// Gives up an unfound object: deletes it, or reverts it to the version of the given copy.
-    Lose(HObject, Option<PeerId>),
-    /// Reports the versions of objects to the primary.
-    Have { to: PeerId, heads: Vec<HObject> },
-    /// Reads ranges of this shard for the primary.
-    ShardRead(Box<ShardAsk>),
-    /// Drops undo data of writes that are stable.
-    DropKept,
-    /// Stores that an object is missing as of a log version, or that it is present.
-    Missing(HObject, Option<Eversion>),
+/// Stage of a plan, for the list of operations in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pg) enum Stage {
+    Queued,
+    Reading,
+    Fetching,
+    /// Waits for room among the copies of its reactor.
+    CopyRoom,
+    /// Waits for bytes of other shards.
+    Shards,
+    /// Waits for a map in which the pool is not full.
+    WaitingForSpace,
+    /// Waits for room in the store.
+    NoRoom,
+    Recovering,
+    Scrubbing,
+    /// Waits for the turn of its next part.
+    NextPart,
+}
+
+impl Stage {
+    pub(in crate::pg) fn text(self) -> &'static str {
+        match self {
+            Self::Queued => "waiting for rw locks",
+            Self::Reading | Self::NextPart => "started",
+            Self::Fetching | Self::CopyRoom => "copying from another object",
+            Self::Shards => "waiting for sub ops",
+            Self::WaitingForSpace | Self::NoRoom => "waiting for space",
+            Self::Recovering => "waiting for missing object",
+            Self::Scrubbing => "waiting for scrub",
+        }
+    }
 }
 
 /// A plan; see the module.
@@ -226,7 +179,7 @@ impl Pg {
     /// The plan's object, if it must be recovered before the plan may run.
     fn recovers_first(&self, plan: &Plan) -> Option<HObject> {
         let peers = !self.recovery.missing().is_empty() || !self.peers.members().is_empty();
-        let waits = peers && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::TrimClone(_));
+        let waits = peers && matches!(plan.work, Work::Client(..) | Work::Expire(_) | Work::Trim(TrimWork::Clone(_)));
         plan.head.as_ref().filter(|head| waits && self.must_recover(head, plan.excl)).cloned()
     }
 
@@ -275,9 +228,14 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
-        self.plans.internal_step =
-            !matches!(plan.work, Work::Client(..) | Work::Apply | Work::StoreObjects(..) | Work::LoadMove);
-        if self.ec.coder().is_some() && matches!(plan.work, Work::Client(..) | Work::Push(_)) {
+        self.plans.internal_step = !matches!(
+            plan.work,
+            Work::Client(..)
+                | Work::Peering(PeeringWork::Apply)
+                | Work::Resize(ResizeWork::StoreObjects(..))
+                | Work::Relocate(RelocateWork::Load)
+        );
+        if self.ec.coder().is_some() && matches!(plan.work, Work::Client(..) | Work::Recovery(RecoveryWork::Push(_))) {
             let reads = self.shard_reads(&mut plan);
             self.ec.set_reads(reads);
         }
@@ -294,68 +252,14 @@ impl Pg {
                 let e = e.clone();
                 self.run_expire(plan.id, &e, turn)
             }
-            Work::TrimScan => self.run_trim_scan(plan.id, turn),
-            Work::TrimClone(ref clone) => {
-                let clone = clone.clone();
-                self.run_trim_clone(plan.id, &clone, turn)
-            }
-            Work::Load => self.run_load(plan.id, turn),
-            Work::Create(ref c) => {
-                let c = c.clone();
-                self.run_create(plan.id, &c, turn)
-            }
-            Work::Activate => self.run_activate(plan.id, turn),
-            Work::Split => self.run_split(plan.id, turn),
-            Work::Leave => self.run_leave(plan.id, turn),
-            Work::SendObjects => self.run_send_objects(&mut plan, turn),
-            Work::Intake => self.run_intake(plan.id, turn),
-            Work::StoreObjects(ref ops, last) => self.run_store_objects(plan.id, ops, last, turn),
-            Work::Depart => self.run_depart(plan.id, turn),
-            Work::Copy => self.run_copy(plan.id, turn),
-            Work::Settle => self.run_settle(plan.id, turn),
-            Work::LoadMove => self.run_load_move(plan.id, turn),
-            Work::Arrive => self.run_arrive(plan.id, turn),
-            Work::MergeFrom(from) => self.run_merge_from(plan.id, from, turn),
-            Work::Delete => self.run_delete(plan.id, turn),
-            Work::SaveInfo => self.run_save_info(plan.id, turn),
-            Work::SaveStart => self.run_save_start(plan.id, turn),
-            Work::Merge(ref m) => self.run_merge(plan.id, m, turn),
-            Work::SendLog { to, last_update, les, upto } => {
-                self.run_send_log(plan.id, to, last_update, les, upto, turn)
-            }
-            Work::SendTouched { to, since } => self.run_send_touched(plan.id, to, since, turn),
-            Work::SendRewind { to, last_update, les } => self.run_send_rewind(plan.id, to, last_update, les, turn),
-            Work::Apply => self.run_apply(plan.id, turn),
-            Work::Push(_) => self.run_push(&mut plan, turn),
-            Work::Digest { to, ref begin, ref end } => {
-                let (begin, end) = (begin.clone(), end.clone());
-                self.run_digest(plan.id, to, &begin, &end, turn)
-            }
-            Work::BackfillList(o) => self.run_backfill_list(plan.id, o, turn),
-            Work::ScrubHold => self.run_scrub_hold(plan.id),
-            Work::ScrubList { to, n, ref begin, ref end } => {
-                let (begin, end) = (begin.clone(), end.clone());
-                self.run_scrub_list(plan.id, to, n, &begin, &end, turn.store)
-            }
-            Work::ScrubScan(_) => self.run_scrub_scan(&mut plan, turn.store),
-            Work::ScrubLack { to, n, ref what } => {
-                let what = what.clone();
-                self.run_scrub_lack(plan.id, to, n, &what, turn)
-            }
-            Work::Lose(ref head, keep) => {
-                let head = head.clone();
-                self.run_lose(plan.id, &head, keep, turn)
-            }
-            Work::Have { to, ref heads } => {
-                let heads = heads.clone();
-                self.run_have(plan.id, to, &heads, turn)
-            }
-            Work::ShardRead(ref ask) => self.run_shard_read(plan.id, ask, turn),
-            Work::DropKept => self.run_drop_kept(plan.id, turn),
-            Work::Missing(ref head, need) => {
-                let head = head.clone();
-                self.run_missing(plan.id, &head, need, turn)
-            }
+            Work::Trim(_) => self.run_trim(&mut plan, turn),
+            Work::Life(_) => self.run_life(&mut plan, turn),
+            Work::Peering(_) => self.run_peering(&mut plan, turn),
+            Work::Recovery(_) => self.run_recovery(&mut plan, turn),
+            Work::Resize(_) => self.run_resize(&mut plan, turn),
+            Work::Relocate(_) => self.run_relocate(&mut plan, turn),
+            Work::Scrub(_) => self.run_scrub(&mut plan, turn),
+            Work::Shard(_) => self.run_shard(&mut plan, turn),
         };
         let mut reads = self.ec.take_reads();
         let spaceless = matches!(verdict, Verdict::Park(Stage::NoRoom | Stage::WaitingForSpace | Stage::CopyRoom));
@@ -523,7 +427,7 @@ impl Pg {
     /// Drops the actions after commits, replies too, except those of a merge.
     pub(in crate::pg) fn drop_actions(&mut self, out: &mut Vec<Effect>) {
         self.journal.retain_actions(|_, a| match a {
-            Action::PgsMerged(..) => true,
+            Action::Resize(ResizeAction::PgsMerged(..)) => true,
             Action::Reply(session, reply, ..) => {
                 out.push(Effect::Dropped(*session, reply.tid));
                 false

@@ -9,8 +9,10 @@
 use crate::effect::{Effect, LogLevel};
 use crate::event::SessionId;
 use crate::map::pool_flags;
-use crate::pg::ops::plan::{Plan, Work};
-use crate::pg::report::Stage;
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
 use base::HObject;
@@ -101,8 +103,10 @@ impl Pg {
         let stuck = self.plans.all.values().filter(|p| p.stage == Stage::NoRoom).map(|p| p.id);
         self.plans.runnable.extend(stuck);
         self.end_stalled_copies(turn);
-        if *self.life.state() == State::Splitting && !self.plans.all.values().any(|p| matches!(p.work, Work::Split)) {
-            self.start_work(Work::Split, None, turn);
+        if *self.life.state() == State::Splitting
+            && !self.plans.all.values().any(|p| matches!(p.work, Work::Resize(ResizeWork::Split)))
+        {
+            self.start_work(Work::Resize(ResizeWork::Split), None, turn);
         }
     }
 

@@ -12,7 +12,9 @@ use crate::log::{LogEntry, LogKind};
 use crate::map::{PoolView, map_flags};
 use crate::object::Intervals;
 use crate::pace::Class;
-use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::ops::plan::{Plan, Verdict};
+use crate::pg::ops::work::TrimWork;
+use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
 use base::errno::{EIO, ENOENT, ENOSPC, Errno};
@@ -156,6 +158,16 @@ impl Trim {
 }
 
 impl Pg {
+    /// Runs work of trimming.
+    pub(in crate::pg) fn run_trim(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Trim(TrimWork::Scan) => self.run_trim_scan(id, turn),
+            Work::Trim(TrimWork::Clone(clone)) => self.run_trim_clone(id, &clone.clone(), turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// Takes over the snapshots to be trimmed from a newer map.
     pub(in crate::pg) fn refresh_trim(&mut self) {
         let Some(pool) = self.pool().cloned() else { return };
@@ -186,14 +198,14 @@ impl Pg {
             }
             if self.trim.found.is_empty() {
                 self.trim.busy = 1;
-                self.start_work(Work::TrimScan, None, turn);
+                self.start_work(Work::Trim(TrimWork::Scan), None, turn);
             } else {
                 let n = self.trim.found.len().min(TRIM_BATCH);
                 let batch: Vec<HObject> = self.trim.found.drain(..n).collect();
                 self.trim.busy = batch.len();
                 for clone in batch {
                     let head = clone.head();
-                    let plan = Plan::new(self.new_plan_id(), Work::TrimClone(clone), Some(head), true);
+                    let plan = Plan::new(self.new_plan_id(), Work::Trim(TrimWork::Clone(clone)), Some(head), true);
                     self.start(plan, turn);
                 }
             }

@@ -17,10 +17,14 @@ use crate::exec::Step;
 use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::peer::{Body, Grants};
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::Merge;
+use crate::pg::journal::action::PeeringAction;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::Member;
-use crate::pg::peering::log_merge::Merge;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
@@ -323,7 +327,7 @@ impl Pg {
         }
         self.peers.merging = true;
         let m = Merge { from, les: None, since, reset: false, info, records, undo: false };
-        self.start_work(Work::Merge(Box::new(m)), None, turn);
+        self.start_work(Work::Peering(PeeringWork::Merge(Box::new(m))), None, turn);
     }
 
     /// Continues peering once the primary's log is the authoritative one.
@@ -395,7 +399,7 @@ impl Pg {
             self.peers.members.insert(o, m);
             self.tell_encoded(o, encoded);
         }
-        self.on_durable(Action::Activated(self.life.generation(), epoch));
+        self.on_durable(Action::Peering(PeeringAction::Activated(self.life.generation(), epoch)));
         Ok(())
     }
 
@@ -445,12 +449,12 @@ impl Pg {
             return self.retry_held(turn);
         }
         if self.is_coded() {
-            return self.start_work(Work::SaveStart, None, turn);
+            return self.start_work(Work::Peering(PeeringWork::SaveStart), None, turn);
         }
         if !self.peers.members.is_empty() {
             note_start(self.journal.info_mut());
             self.share_history(false);
-            self.start_work(Work::SaveInfo, None, turn);
+            self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
             if self.has_failed() {
                 return;
             }

@@ -13,10 +13,16 @@ use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
+use crate::pg::backend::ec::spare::Spared;
 use crate::pg::backend::ec::undo;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::report::Stage;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::Merge;
+use crate::pg::journal::action::PeeringAction;
+use crate::pg::keys::set_missing;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use crate::stats::StatSum;
@@ -24,33 +30,11 @@ use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, ShardId};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use store::{Cid, ObjectStore, Oid, Op};
-use wire::{Encode, Features};
+use store::{ObjectStore, Op};
 
 /// Most records merged in one transaction, and about the most bytes of them.
 const PAGE: usize = 512;
 const PAGE_BYTES: usize = 128 << 10;
-
-/// A log to be merged.
-#[derive(Debug)]
-pub(in crate::pg) struct Merge {
-    /// The copy that sent the log.
-    pub from: PeerId,
-    /// As a member: epoch in which the interval starts. `None`: this is the primary, which goes on with peering.
-    pub les: Option<Epoch>,
-    /// Version before the first record.
-    pub since: Eversion,
-    /// Drop this copy's log.
-    pub reset: bool,
-    /// Info of the sender.
-    pub info: PgInfo,
-    /// All records after `since`.
-    pub records: Vec<Bytes>,
-    /// This shard is not a member: it undoes the entries that only its own log has, takes over only entries that spare
-    /// it, and reports to the sender.
-    pub undo: bool,
-}
 
 impl Merge {
     /// The decoded records; `None` if one does not decode or versions do not grow.
@@ -67,41 +51,6 @@ impl Merge {
     }
 }
 
-/// Key of an object in the stored missing set.
-pub(in crate::pg) fn missing_key(head: &HObject) -> Bytes {
-    head.to_bytes(Features::PACIFIC)
-}
-
-/// Stores that objects are missing as of these versions; `oid`: [`Pg::meta_missing`].
-pub(in crate::pg) fn set_missing<'a>(
-    cid: Cid,
-    oid: Oid,
-    what: impl IntoIterator<Item = (&'a HObject, &'a Eversion)>,
-) -> Op {
-    let entries = what.into_iter().map(|(h, v)| (missing_key(h), v.to_bytes(Features::PACIFIC))).collect();
-    Op::OmapSet { cid, oid, entries }
-}
-
-/// The newest attributes of each object that entries set on a shard which they spare.
-#[derive(Debug, Default)]
-pub(in crate::pg) struct Spared(BTreeMap<HObject, Vec<(Bytes, Bytes)>>);
-
-impl Spared {
-    /// Adds the attributes that the next entry sets.
-    pub(in crate::pg) fn set(&mut self, oid: &HObject, attrs: &[(Bytes, Bytes)]) {
-        let all = self.0.entry(oid.clone()).or_default();
-        all.retain(|(name, _)| !attrs.iter().any(|(n, _)| n == name));
-        all.extend_from_slice(attrs);
-    }
-
-    /// The changes that set the attributes.
-    pub(in crate::pg) fn ops(self, cid: Cid) -> impl Iterator<Item = Op> {
-        let stale = acts(Bug::StaleUntouchedShard);
-        let all = self.0.into_iter().filter(move |_| !stale);
-        all.map(move |(oid, attrs)| Op::SetAttrs { cid, oid: Oid::new(oid), attrs })
-    }
-}
-
 impl Pg {
     pub(in crate::pg) fn run_merge(&mut self, id: u64, m: &Merge, turn: &mut Turn<'_>) -> Verdict {
         let Some(theirs) = m.entries() else {
@@ -111,7 +60,7 @@ impl Pg {
         match self.merge(id, m, &theirs, turn.store) {
             Ok(None) if m.undo => {
                 self.peers.merging = false;
-                self.on_durable(Action::Rewound(m.from));
+                self.on_durable(Action::Peering(PeeringAction::Rewound(m.from)));
                 Verdict::Submitted
             }
             Ok(None) => {
@@ -121,14 +70,14 @@ impl Pg {
                     turn.out.push(Effect::Members);
                     self.peers.member = true;
                     self.peers.next_write = 1;
-                    self.on_durable(Action::MemberReady(m.from));
+                    self.on_durable(Action::Peering(PeeringAction::MemberReady(m.from)));
                 } else {
                     self.log_ready(turn);
                 }
                 Verdict::Submitted
             }
             Ok(Some(rest)) => {
-                self.on_durable(Action::MergedPart(self.life.generation(), rest));
+                self.on_durable(Action::Peering(PeeringAction::MergedPart(self.life.generation(), rest)));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),
@@ -170,7 +119,7 @@ impl Pg {
     /// Handles the durability of a part of the merge.
     pub(in crate::pg) fn merged_part(&mut self, rest: Box<Merge>, turn: &mut Turn<'_>) {
         if !self.life.is_stopping() {
-            self.start_work(Work::Merge(rest), None, turn);
+            self.start_work(Work::Peering(PeeringWork::Merge(rest)), None, turn);
         }
     }
 
@@ -409,7 +358,7 @@ impl Pg {
     /// Answers `Activate` when it is durable, with the objects that this member lacks and what its log takes at once.
     /// True until the log that made this copy a member is durable.
     pub(in crate::pg) fn is_becoming_member(&self) -> bool {
-        self.journal.actions().any(|a| matches!(a, Action::MemberReady(_)))
+        self.journal.actions().any(|a| matches!(a, Action::Peering(PeeringAction::MemberReady(_))))
     }
 
     pub(in crate::pg) fn tell_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {

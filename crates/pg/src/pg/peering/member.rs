@@ -12,13 +12,17 @@ use crate::log::{LogEntry, LogKind};
 use crate::object::{SS_ATTR, SnapSet};
 use crate::pace::Class;
 use crate::peer::Body;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::PeeringAction;
+use crate::pg::journal::action::RecoveryAction;
+use crate::pg::keys::index_keys;
+use crate::pg::keys::{missing_key, set_missing};
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::Apply;
-use crate::pg::peering::log_merge::{missing_key, set_missing};
 use crate::pg::recovery::incoming::Answer;
-use crate::pg::recovery::pull_push::index_keys;
-use crate::pg::report::Stage;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO, ENOSPC};
@@ -107,7 +111,7 @@ impl Pg {
     pub(in crate::pg) fn pump_apply(&mut self, turn: &mut Turn<'_>) {
         while !self.peers.applying && !self.peers.apply_stuck && !self.peers.apply.is_empty() {
             self.peers.applying = true;
-            self.start_work(Work::Apply, None, turn);
+            self.start_work(Work::Peering(PeeringWork::Apply), None, turn);
         }
     }
 
@@ -281,7 +285,7 @@ impl Pg {
             }
         }
         let to = self.primary();
-        self.on_durable(Action::WriteDurable { to, seq, received });
+        self.on_durable(Action::Peering(PeeringAction::WriteDurable { to, seq, received }));
         if acts(Bug::ReplicaAcksBeforeDurable) {
             self.tell(to, &Body::WriteAck { seq });
         }
@@ -387,7 +391,14 @@ impl Pg {
             p.taken = Some((from, push, true));
         }
         self.plans.cache_mut().remove(head);
-        self.on_durable(Action::PushDurable { from, id: push, n, last, background, head: head.clone() });
+        self.on_durable(Action::Recovery(RecoveryAction::PushDurable {
+            from,
+            id: push,
+            n,
+            last,
+            background,
+            head: head.clone(),
+        }));
         Ok(())
     }
 

@@ -27,14 +27,13 @@ use crate::interval::Prior;
 use crate::pace::Applying;
 use crate::per_peer::{PerOsd, PerPeer};
 use crate::pg::MemberState;
-use crate::pg::backend::Sent;
-use crate::pg::backend::ec::defer::Deferred;
+use crate::pg::backend::Unacked;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
-use crate::pg::report::Stamps;
 use crate::pg::rest::{queue, tree};
 use crate::pg::seldom::Seldom;
 use crate::shards::PeerId;
+use crate::stats::Stamps;
 use base::sizes::FRAME_MIN;
 use base::{Eversion, HObject, Mono, OsdId};
 use bytes::Bytes;
@@ -66,32 +65,14 @@ pub(in crate::pg) struct Member {
 }
 
 impl Member {
+    /// True if the member has the current state of an object.
+    pub(in crate::pg) fn has(&self, head: &HObject) -> bool {
+        !self.missing.contains_key(head) && self.backfill.as_ref().is_none_or(|b| head <= b.upto())
+    }
+
     /// Most metadata of a transaction that the member's log takes, in bytes; unbounded if the member did not tell.
     pub(in crate::pg) fn frame(&self) -> u64 {
         self.frame.map_or(u64::MAX, |f| f.max(FRAME_MIN as u64))
-    }
-}
-
-/// A write that some member has not acknowledged.
-#[derive(Debug)]
-pub(in crate::pg) struct Unacked {
-    pub seq: u64,
-    /// Entries with versions up to this number are older than the write.
-    pub after: u64,
-    /// Hash of the write's object.
-    pub hash: u32,
-    pub full: Sent,
-    /// The message without changes, for members that get the object later.
-    pub bare: Option<(Bytes, Bytes)>,
-    pub bare_for: Vec<PeerId>,
-    /// The record, if the write is deferred on the members it spares.
-    pub deferred: Option<Box<Deferred>>,
-}
-
-impl Unacked {
-    /// True if the acknowledgement of the write waits for member `p`.
-    pub(in crate::pg) fn waits_for(&self, p: PeerId) -> bool {
-        self.deferred.as_ref().is_none_or(|d| d.touch.touches(p.shard))
     }
 }
 

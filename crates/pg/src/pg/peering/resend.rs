@@ -7,7 +7,8 @@
 
 use crate::limits::RESEND_BYTES;
 use crate::pg::Pg;
-use crate::pg::ops::plan::Work;
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::{Peers, Unacked};
 use crate::shards::PeerId;
 use bytes::Bytes;
@@ -93,7 +94,7 @@ impl Pg {
     /// Parts of pushes that are not acknowledged.
     pub(in crate::pg) fn parts_sent(&self) -> impl Iterator<Item = (PeerId, (Bytes, Bytes))> {
         self.recovery.pushes().keys().filter_map(|id| match self.plans.get(*id).map(|p| &p.work) {
-            Some(Work::Push(j)) => Some((j.to, j.sent.clone()?)),
+            Some(Work::Recovery(RecoveryWork::Push(j))) => Some((j.to, j.sent.clone()?)),
             _ => None,
         })
     }

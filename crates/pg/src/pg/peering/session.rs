@@ -13,10 +13,16 @@ use crate::pace::Class;
 use crate::peer::Body;
 use crate::pg::backend::ec::fetch::ShardAsk;
 use crate::pg::backend::ec::read::Page;
-use crate::pg::ops::plan::Work;
-use crate::pg::peering::log_merge::Merge;
+use crate::pg::backend::ec::spare::Touched;
+use crate::pg::journal::action::Merge;
+use crate::pg::journal::action::PeeringAction;
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::pieces::is_long;
-use crate::pg::peering::touched::Touched;
 use crate::pg::peering::{Apply, Member};
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State, Turn};
@@ -29,6 +35,51 @@ use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::PgHistory;
 
 impl Pg {
+    /// Handles the durability of a transaction of peering, or of a member for its primary.
+    pub(in crate::pg) fn act_peering(&mut self, a: PeeringAction, turn: &mut Turn<'_>) {
+        match a {
+            PeeringAction::Activated(generation, epoch) => {
+                if generation == self.life.generation() {
+                    self.activated(epoch, turn);
+                }
+            }
+            PeeringAction::StartSaved(generation) => {
+                if generation == self.life.generation() {
+                    self.start_saved(turn);
+                }
+            }
+            PeeringAction::MergedPart(generation, rest) => {
+                if generation == self.life.generation() {
+                    self.merged_part(rest, turn);
+                }
+            }
+            PeeringAction::MemberReady(to) => self.tell_activated(to, turn.store),
+            PeeringAction::Rewound(to) => self.notify(to, turn.now),
+            PeeringAction::WriteDurable { to, seq, received } => {
+                self.write_durable(to, seq, turn.now.mono.since(received));
+            }
+        }
+    }
+
+    /// Runs work of peering, and of members for their primary.
+    pub(in crate::pg) fn run_peering(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Peering(PeeringWork::Activate) => self.run_activate(id, turn),
+            Work::Peering(PeeringWork::SaveStart) => self.run_save_start(id, turn),
+            Work::Peering(PeeringWork::Merge(m)) => self.run_merge(id, m, turn),
+            Work::Peering(PeeringWork::SendLog { to, last_update, les, upto }) => {
+                self.run_send_log(id, *to, *last_update, *les, *upto, turn)
+            }
+            Work::Peering(PeeringWork::SendTouched { to, since }) => self.run_send_touched(id, *to, *since, turn),
+            Work::Peering(PeeringWork::SendRewind { to, last_update, les }) => {
+                self.run_send_rewind(id, *to, *last_update, *les, turn)
+            }
+            Work::Peering(PeeringWork::Apply) => self.run_apply(id, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// Queues a message to another copy.
     pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
         let encoded = body.encode_for(self.features(to));
@@ -127,10 +178,10 @@ impl Pg {
         match body {
             Body::Query if from_primary => self.notify(from, turn.now),
             Body::GetLog { last_update, les, upto } if from_primary => {
-                self.start_work(Work::SendLog { to: from, last_update, les, upto }, None, turn);
+                self.start_work(Work::Peering(PeeringWork::SendLog { to: from, last_update, les, upto }), None, turn);
             }
             Body::GetTouched { since } if from_primary && self.is_coded() => {
-                self.start_work(Work::SendTouched { to: from, since }, None, turn);
+                self.start_work(Work::Peering(PeeringWork::SendTouched { to: from, since }), None, turn);
             }
             Body::Touched { since, upto, entries } if leads => {
                 self.take_touched(from, Touched { since, upto, entries }, turn);
@@ -145,7 +196,7 @@ impl Pg {
                 }
                 self.peers.merging = true;
                 let m = Merge { from, les: Some(les), since, reset, info: *info, records, undo: false };
-                self.start_work(Work::Merge(Box::new(m)), None, turn);
+                self.start_work(Work::Peering(PeeringWork::Merge(Box::new(m))), None, turn);
             }
             Body::Rewind { since, records } if from_primary && !leads && self.is_coded() => {
                 let merge = Merge {
@@ -159,7 +210,7 @@ impl Pg {
                 };
                 if *self.life.state() == State::Stray && !self.peers.merging {
                     self.peers.merging = true;
-                    self.start_work(Work::Merge(Box::new(merge)), None, turn);
+                    self.start_work(Work::Peering(PeeringWork::Merge(Box::new(merge))), None, turn);
                 }
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, turn),
@@ -181,7 +232,7 @@ impl Pg {
             }
             Body::Scan { begin, end } if from_primary => {
                 self.check_space_to_fill(turn.store);
-                self.start_work(Work::Digest { to: from, begin, end }, None, turn);
+                self.start_work(Work::Recovery(RecoveryWork::Digest { to: from, begin, end }), None, turn);
             }
             Body::Remove if from_primary && !leads => self.remove_stray(turn),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
@@ -214,7 +265,7 @@ impl Pg {
                 self.take_shard_data(from, id, n, family.map(|of| Page { of, more }), found);
             }
             Body::Have { heads } if from_primary => {
-                self.start_work(Work::Have { to: from, heads }, None, turn);
+                self.start_work(Work::Recovery(RecoveryWork::Have { to: from, heads }), None, turn);
             }
             Body::Versions { versions } if leads => self.take_versions(from, versions, turn),
             Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, turn.now, turn.store),
@@ -269,7 +320,7 @@ impl Pg {
         if clean {
             self.journal.info_mut().past.clear();
         }
-        self.start_work(Work::SaveInfo, None, turn);
+        self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
     }
 
     /// Resends everything that an OSD has not answered, after a reset of the session.

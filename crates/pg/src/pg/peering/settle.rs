@@ -7,7 +7,8 @@
 use crate::effect::Effect;
 use crate::interval::PastInterval;
 use crate::peer::Body;
-use crate::pg::ops::plan::Work;
+use crate::pg::ops::work::LifeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::OsdId;
@@ -159,7 +160,7 @@ impl Pg {
             h.last_interval_clean = h.same_interval_since;
             info.past.clear();
             self.share_history(true);
-            self.start_work(Work::SaveInfo, None, turn);
+            self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         }
         self.purge_strays();
     }

@@ -13,7 +13,9 @@
 
 use crate::info::PgInfo;
 use crate::peer::Body;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::PeeringWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::choose::Choice;
 use crate::pg::peering::touched::{Reach, version_to_have};
 use crate::pg::{Pg, State, Turn};
@@ -36,7 +38,7 @@ impl Pg {
         // A stray whose log is a prefix of the primary's is sent the missing entries if the first of them spares it.
         if i.last_update != self.journal.info().last_update && i.last_update >= self.journal.log().tail {
             let (last_update, les) = (i.last_update, i.last_epoch_started);
-            self.start_work(Work::SendRewind { to: p, last_update, les }, None, turn);
+            self.start_work(Work::Peering(PeeringWork::SendRewind { to: p, last_update, les }), None, turn);
         }
     }
 

@@ -14,9 +14,11 @@
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;
 use crate::interval::PastInterval;
-use crate::log::{LogEntry, LogKind, Touch};
+use crate::log::{LogEntry, LogKind};
 use crate::peer::Body;
-use crate::pg::journal::commit::Action;
+use crate::pg::backend::ec::spare::Touched;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::PeeringAction;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::peering::choose::note_start;
 use crate::pg::{Pg, State, Turn};
@@ -27,43 +29,9 @@ use base::{Epoch, Eversion, ShardId};
 use std::collections::BTreeSet;
 use store::ObjectStore;
 
-/// The shards that each of the newest entries of a log touches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::pg) struct Touched {
-    /// Entries after this version.
-    pub since: Eversion,
-    /// The newest version.
-    pub upto: Eversion,
-    /// Versions of the entries, oldest first, each with one bit for each touched shard; `u32::MAX`: it may touch all.
-    pub entries: Vec<(Eversion, u32)>,
-}
-
 /// Number of answers in one interval about another log than the reported one, after which the shard counts as failed. A
 /// log may change between report and answer, but not often.
 const CONTRADICTIONS_MAX: u8 = 4;
-
-impl Touched {
-    /// True if the entries can be the end of a log: their versions increase, from after `since` to at most `upto`.
-    fn is_sound(&self) -> bool {
-        let mut last = self.since;
-        self.entries.iter().all(|(v, _)| *v <= self.upto && std::mem::replace(&mut last, *v) < *v)
-    }
-
-    /// The newest version whose bytes a shard has if its log ends at `last`.
-    fn reach(&self, last: Eversion, shard: ShardId) -> Eversion {
-        if last < self.since || last >= self.upto {
-            return last;
-        }
-        let mut at = last;
-        for (v, shards) in self.entries.iter().filter(|(v, _)| *v > last) {
-            if (Touch { shards: *shards, attrs: Vec::new() }).touches(shard) {
-                return at;
-            }
-            at = *v;
-        }
-        self.upto
-    }
-}
 
 impl Pg {
     /// Complete shards that took part in the last interval that started, or may have.
@@ -90,7 +58,7 @@ impl Pg {
         note_start(&mut info);
         match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
-                self.on_durable(Action::StartSaved(self.life.generation()));
+                self.on_durable(Action::Peering(PeeringAction::StartSaved(self.life.generation())));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),
@@ -166,7 +134,7 @@ impl Pg {
                 self.tell(to, &Body::Touched { since, upto: self.journal.info().last_update, entries });
                 Verdict::Done
             }
-            Err(Stop::Wait) => Verdict::Park(crate::pg::report::Stage::Reading),
+            Err(Stop::Wait) => Verdict::Park(crate::pg::ops::plan::Stage::Reading),
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, turn.out);
                 Verdict::Done

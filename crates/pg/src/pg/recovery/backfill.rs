@@ -16,7 +16,11 @@ use crate::exec::Step;
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR};
 use crate::peer::Body;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::journal::action::RecoveryAction;
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
 use base::errno::EIO;
@@ -113,6 +117,30 @@ fn mix(h: u64, v: u64) -> u64 {
 pub(in crate::pg) type Families = Vec<(HObject, Vec<Oid>)>;
 
 impl Pg {
+    /// Handles the durability of a transaction of recovery.
+    pub(in crate::pg) fn act_recovery(&mut self, a: RecoveryAction, turn: &mut Turn<'_>) {
+        match a {
+            RecoveryAction::PushDurable { from, id, n, last, background, head } => {
+                self.push_durable(from, id, n, last, background, &head, turn);
+            }
+            RecoveryAction::Lost(generation, head) => self.lost_durable(generation, &head, turn),
+        }
+    }
+
+    /// Runs work of recovery.
+    pub(in crate::pg) fn run_recovery(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Recovery(RecoveryWork::Push(_)) => self.run_push(plan, turn),
+            Work::Recovery(RecoveryWork::Digest { to, begin, end }) => self.run_digest(id, *to, begin, end, turn),
+            Work::Recovery(RecoveryWork::BackfillList(to)) => self.run_backfill_list(id, *to, turn),
+            Work::Recovery(RecoveryWork::Lose(head, keep)) => self.run_lose(id, head, *keep, turn),
+            Work::Recovery(RecoveryWork::Have { to, heads }) => self.run_have(id, *to, heads, turn),
+            Work::Recovery(RecoveryWork::Missing(head, need)) => self.run_missing(id, head, *need, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// Objects after `begin`, up to and including `end`, at most `max` families. The second value is the last object
     /// to which the list is complete.
     pub(in crate::pg) fn families(
@@ -219,7 +247,7 @@ impl Pg {
                     return;
                 }
                 b.listing = true;
-                self.start_work(Work::BackfillList(o), None, turn);
+                self.start_work(Work::Recovery(RecoveryWork::BackfillList(o)), None, turn);
             }
             return;
         }

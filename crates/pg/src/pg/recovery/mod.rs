@@ -1,16 +1,21 @@
 //! Recovery: bringing copies up to date.
 //!
-//! - `pull_push`: recovery by log
+//! - `by_log`: recovery by log: what is left, and the next step
+//! - `pull`, `push`: objects that this copy or another one gets
 //! - `backfill`: filling a copy whose log does not overlap
 //! - `incoming`: pushes into this copy
+//! - `rebuild`: the parts of an object that is pushed to a shard
 //! - `reserve`: places on the OSDs that take part
 //! - `urgent`: objects that clients wait for
 //! - `unreadable`: objects that this copy can't read
 //! - `unfound`: objects that no copy has
 
 pub(in crate::pg) mod backfill;
+mod by_log;
 pub(in crate::pg) mod incoming;
-pub(in crate::pg) mod pull_push;
+pub(in crate::pg) mod pull;
+pub(in crate::pg) mod push;
+pub(in crate::pg) mod rebuild;
 pub(in crate::pg) mod reserve;
 pub(in crate::pg) mod unfound;
 pub(in crate::pg) mod unreadable;
@@ -20,7 +25,8 @@ use crate::pg::ops::plan::Plan;
 use crate::pg::rest::{list, tree};
 use crate::pg::seldom::Seldom;
 use base::{Eversion, HObject, Mono};
-use pull_push::{PullJob, Pushing};
+use pull::PullJob;
+use push::Pushing;
 use reserve::{Lent, Reservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use unfound::Lost;

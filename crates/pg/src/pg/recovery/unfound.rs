@@ -17,11 +17,14 @@ use crate::log::{LogEntry, LogKind};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, encode_write};
 use crate::pg::backend::Sent;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::log_merge::{missing_key, set_missing};
-use crate::pg::recovery::pull_push::index_keys;
-use crate::pg::report::Stage;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::RecoveryAction;
+use crate::pg::keys::index_keys;
+use crate::pg::keys::{missing_key, set_missing};
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
@@ -98,7 +101,7 @@ impl Pg {
             self.next_round(turn);
         } else {
             for (head, _) in all {
-                self.start_work(Work::Lose(head, None), None, turn);
+                self.start_work(Work::Recovery(RecoveryWork::Lose(head, None)), None, turn);
             }
         }
         self.input(crate::Event::Tick, turn);
@@ -163,7 +166,7 @@ impl Pg {
         for (o, b) in self.unanswered_lost() {
             self.tell(o, &b);
         }
-        self.start_work(Work::Have { to: self.me(), heads }, None, turn);
+        self.start_work(Work::Recovery(RecoveryWork::Have { to: self.me(), heads }), None, turn);
     }
 
     /// Questions without an answer, to be repeated.
@@ -254,7 +257,7 @@ impl Pg {
         for (head, (v, from)) in std::mem::take(&mut self.recovery.lost.round) {
             let to = (v > Eversion::default()).then_some(from);
             if self.recovery.unfound.contains(&head) {
-                self.start_work(Work::Lose(head, to), None, turn);
+                self.start_work(Work::Recovery(RecoveryWork::Lose(head, to)), None, turn);
             }
         }
         self.next_round(turn);
@@ -357,7 +360,7 @@ impl Pg {
                 self.recovery.missing.insert(head.clone(), version);
                 self.recovery.lost.from.insert(head.clone(), o);
             }
-            None => self.on_durable(Action::Lost(self.life.generation(), head.clone())),
+            None => self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), head.clone()))),
         }
         Ok(true)
     }

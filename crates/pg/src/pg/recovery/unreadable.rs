@@ -13,8 +13,11 @@ use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop};
 use crate::log::LogEntry;
 use crate::peer::Body;
-use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::peering::log_merge::{Spared, missing_key, set_missing};
+use crate::pg::backend::ec::spare::Spared;
+use crate::pg::keys::{missing_key, set_missing};
+use crate::pg::ops::plan::{Plan, Verdict};
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
@@ -82,7 +85,7 @@ impl Pg {
         self.recovery.missing.insert(head.clone(), need);
         self.recovery.damage.wanted.insert(head.clone(), self.journal.submitted());
         self.peers.needs_recovery();
-        self.start_work(Work::Missing(head.clone(), Some(need)), None, turn);
+        self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), Some(need))), None, turn);
     }
 
     /// Stores that an object is missing, or that it is present.
@@ -134,7 +137,7 @@ impl Pg {
             self.recovery.damage.wanted.remove(&head);
             self.recovery.damage.hopeless.insert(head.clone());
             self.recovery.missing.remove(&head);
-            self.start_work(Work::Missing(head.clone(), None), None, turn);
+            self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), None)), None, turn);
             self.recovered(&head, turn);
         }
     }
@@ -219,7 +222,7 @@ impl Pg {
         tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; asking the primary for it");
         let need = self.journal.info().last_update;
         self.recovery.missing.insert(head.clone(), need);
-        self.start_work(Work::Missing(head.clone(), Some(need)), None, turn);
+        self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), Some(need))), None, turn);
         let to = self.primary();
         self.tell_surely(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }

@@ -15,11 +15,14 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::Stop;
 use crate::moving::{Handover, Late, Move};
-use crate::pg::journal::commit::Action;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::RelocateAction;
 use crate::pg::mail::kept;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::RelocateWork;
+use crate::pg::ops::work::Work;
 use crate::pg::relocate::out::late;
-use crate::pg::report::Stage;
 use crate::pg::{Pg, PgConfig, State, Turn};
 use std::collections::VecDeque;
 use store::{Cid, Op};
@@ -46,6 +49,14 @@ pub(in crate::pg) struct Arrive {
 }
 
 impl Pg {
+    /// Handles the durability of a transaction of a move.
+    pub(in crate::pg) fn act_relocate(&mut self, a: RelocateAction, turn: &mut Turn<'_>) {
+        match a {
+            RelocateAction::Loaded(n) => self.loaded(n, turn),
+            RelocateAction::Arrived => self.arrived(turn),
+        }
+    }
+
     /// The target machine of a moving PG, with collection `cid`. The host hands it the newest map and all later ones,
     /// and [`Move::Settle`] next.
     #[must_use]
@@ -95,12 +106,12 @@ impl Pg {
     pub(in crate::pg) fn handle_move_in(&mut self, m: Move, turn: &mut Turn<'_>) {
         let Some(a) = &mut self.relocate.arrive else { return };
         match m {
-            Move::Settle { .. } => self.start_work(Work::Settle, None, turn),
+            Move::Settle { .. } => self.start_work(Work::Relocate(RelocateWork::Settle), None, turn),
             Move::Load { n, ops } => a.loads.push_back((n, ops)),
             Move::Switch(l) => a.handover = Some(l),
             Move::Decided(true) => {
                 a.decided = true;
-                self.start_work(Work::Arrive, None, turn);
+                self.start_work(Work::Relocate(RelocateWork::Arrive), None, turn);
             }
             Move::CallOff | Move::Decided(false) if !a.decided => self.leave_unarrived(turn.out),
             Move::Late(l) => a.late = Some(l),
@@ -124,7 +135,7 @@ impl Pg {
             let Some(a) = self.relocate.arrive.as_mut().filter(|_| !self.life.is_stopping()) else { return };
             if !a.busy && !a.loads.is_empty() {
                 a.busy = true;
-                self.start_work(Work::LoadMove, None, turn);
+                self.start_work(Work::Relocate(RelocateWork::Load), None, turn);
                 self.run_plans(turn);
                 continue;
             }
@@ -143,7 +154,7 @@ impl Pg {
     /// Creates the collection.
     pub(in crate::pg) fn run_settle(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let ops = vec![Op::MakeCollection { cid: self.env.cid(), bits: self.resize.bits() }];
-        self.take_in(id, ops, Action::Loaded(0), turn)
+        self.take_in(id, ops, Action::Relocate(RelocateAction::Loaded(0)), turn)
     }
 
     /// Applies the next changes.
@@ -152,7 +163,7 @@ impl Pg {
             return Verdict::Done;
         };
         let mine = ops.iter().filter_map(|o| in_collection(o, self.env.cid())).collect();
-        let v = self.take_in(id, mine, Action::Loaded(n), turn);
+        let v = self.take_in(id, mine, Action::Relocate(RelocateAction::Loaded(n)), turn);
         if let (Verdict::Park(_), Some(a)) = (&v, &mut self.relocate.arrive) {
             a.loads.push_front((n, ops));
         }
@@ -197,7 +208,7 @@ impl Pg {
         };
         match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
-                self.on_durable(Action::Arrived);
+                self.on_durable(Action::Relocate(RelocateAction::Arrived));
                 Verdict::Submitted
             }
             // The move can't be cancelled any more: without room for a few bytes, this step waits.

@@ -21,13 +21,17 @@ use crate::map::MapView;
 use crate::moving::{Handover, Late, Move, second_name};
 use crate::pace::Class;
 use crate::pg::mail::kept;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::ops::plan::Plan;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::RelocateWork;
+use crate::pg::ops::work::Work;
 use crate::pg::recovery::incoming::Incoming;
-use crate::pg::report::{Stage, Stamps};
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
+use crate::stats::Stamps;
 use base::OsdId;
 use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now};
@@ -272,6 +276,19 @@ fn weight(ops: &[Op]) -> usize {
 }
 
 impl Pg {
+    /// Runs work of moves.
+    pub(in crate::pg) fn run_relocate(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Relocate(RelocateWork::Depart) => self.run_depart(id, turn),
+            Work::Relocate(RelocateWork::Copy) => self.run_copy(id, turn),
+            Work::Relocate(RelocateWork::Settle) => self.run_settle(id, turn),
+            Work::Relocate(RelocateWork::Load) => self.run_load_move(id, turn),
+            Work::Relocate(RelocateWork::Arrive) => self.run_arrive(id, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// True if the PG may move: it is complete and unchanged for a while, and the device has room for it twice.
     #[must_use]
     pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
@@ -348,7 +365,7 @@ impl Pg {
         match m {
             Move::Begin if self.relocate.depart.is_none() && self.is_whole() && !self.life.is_stopping() => {
                 self.relocate.depart = Some(Box::new(Depart::new()));
-                self.start_work(Work::Depart, None, turn);
+                self.start_work(Work::Relocate(RelocateWork::Depart), None, turn);
             }
             Move::Begin => turn.out.push(Effect::Move(Box::new(Move::Stays))),
             Move::Loaded { n, epoch } => {
@@ -503,7 +520,7 @@ impl Pg {
                         return;
                     }
                     d.busy = true;
-                    self.start_work(Work::Copy, None, turn);
+                    self.start_work(Work::Relocate(RelocateWork::Copy), None, turn);
                     self.run_plans(turn);
                 }
                 At::Copy if d.flight.is_empty() && turn.now.mono >= d.not_before => {

@@ -13,8 +13,10 @@
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, index_clone};
 use crate::object::own_objects;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::Work;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::ResizeAction;
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::EIO;
 use base::{PgId, SpgId};
@@ -70,7 +72,7 @@ impl Pg {
                 }
                 self.commit_entries(tag, ops, &mut [], store)?;
                 self.resize.index_from = last;
-                self.on_durable(Action::IndexMoved(None));
+                self.on_durable(Action::Resize(ResizeAction::IndexMoved(None)));
                 return Ok(None);
             }
             if !page.more {
@@ -111,7 +113,7 @@ impl Pg {
         let op = Op::OmapSet { cid: self.env.cid(), oid: self.meta(), entries };
         self.commit_entries(self.tag(id), vec![op], &mut [], store)?;
         self.source_index_taken(source, left);
-        self.on_durable(Action::IndexMoved(Some(from)));
+        self.on_durable(Action::Resize(ResizeAction::IndexMoved(Some(from))));
         Ok(true)
     }
 
@@ -119,8 +121,10 @@ impl Pg {
     pub(in crate::pg) fn index_moved(&mut self, from: Option<Cid>, turn: &mut Turn<'_>) {
         match (self.life.state(), from) {
             _ if self.life.is_stopping() => {}
-            (State::Splitting, None) => self.start_work(Work::Split, None, turn),
-            (State::Merging, Some(from)) => self.start_work(Work::MergeFrom(Some(from)), None, turn),
+            (State::Splitting, None) => self.start_work(Work::Resize(ResizeWork::Split), None, turn),
+            (State::Merging, Some(from)) => {
+                self.start_work(Work::Resize(ResizeWork::MergeFrom(Some(from))), None, turn)
+            }
             _ => {}
         }
     }

@@ -15,8 +15,11 @@ use crate::kin::{Kin, SourceState};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::report::Stage;
+use crate::pg::journal::action::ResizeAction;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::{Plan, Verdict};
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::EIO;
 use base::{Epoch, Eversion, HObject, PgId, SpgId};
@@ -65,6 +68,28 @@ impl MapView {
 }
 
 impl Pg {
+    /// Handles the durability of a transaction of a split or merge.
+    pub(in crate::pg) fn act_resize(&mut self, a: ResizeAction, turn: &mut Turn<'_>) {
+        match a {
+            ResizeAction::IndexMoved(from) => self.index_moved(from, turn),
+            a => self.merge_acts(a, turn),
+        }
+    }
+
+    /// Runs work of splits and merges.
+    pub(in crate::pg) fn run_resize(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Resize(ResizeWork::Split) => self.run_split(id, turn),
+            Work::Resize(ResizeWork::Leave) => self.run_leave(id, turn),
+            Work::Resize(ResizeWork::SendObjects) => self.run_send_objects(plan, turn),
+            Work::Resize(ResizeWork::Intake) => self.run_intake(id, turn),
+            Work::Resize(ResizeWork::StoreObjects(ops, last)) => self.run_store_objects(id, ops, *last, turn),
+            Work::Resize(ResizeWork::MergeFrom(from)) => self.run_merge_from(id, *from, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// Begins to leave: the map has merged this PG into another one.
     pub(in crate::pg) fn start_leave(&mut self, map: MapView, turn: &mut Turn<'_>) {
         tracing::info!(pg = %self.env.spg(), epoch = %map.epoch, "merging into another PG");
@@ -77,7 +102,7 @@ impl Pg {
         self.drop_actions(turn.out);
         self.maps.follow(map);
         self.resize.leaver = Some(Box::new(self.env.reserver().leave(self.env.spg())));
-        self.start_work(Work::Leave, None, turn);
+        self.start_work(Work::Resize(ResizeWork::Leave), None, turn);
     }
 
     /// The target of the merge.
@@ -152,7 +177,7 @@ impl Pg {
             Kin::Await(_) => {}
             Kin::Next(_) if self.resize.sending.as_ref().is_none_or(|c| !c.asked) => {
                 self.resize.sending.get_or_insert_default().asked = true;
-                self.start_work(Work::SendObjects, None, turn);
+                self.start_work(Work::Resize(ResizeWork::SendObjects), None, turn);
             }
             Kin::Merged { taken: true, .. } => {
                 self.life.enter(State::Deleted);

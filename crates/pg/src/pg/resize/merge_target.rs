@@ -24,9 +24,12 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::object::own_objects;
 use crate::pg::backend::ec::kept::Kept;
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::log_merge::set_missing;
+use crate::pg::journal::action::Action;
+use crate::pg::journal::action::ResizeAction;
+use crate::pg::keys::set_missing;
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
 use base::errno::{E2BIG, ENOSPC};
@@ -141,7 +144,7 @@ impl Pg {
             }
             (State::Merging, Kin::Objects { ops, damaged, last }) => {
                 self.resize.merges.damaged.extend(damaged);
-                self.start_work(Work::StoreObjects(ops, last), None, turn);
+                self.start_work(Work::Resize(ResizeWork::StoreObjects(ops, last)), None, turn);
             }
             _ => {}
         }
@@ -176,9 +179,9 @@ impl Pg {
             if self.resize.merges.told {
                 let work = match self.good_source() {
                     Some((_, state)) if turn.store.beside(self.env.cid(), state.cid) => {
-                        Work::MergeFrom(Some(state.cid))
+                        Work::Resize(ResizeWork::MergeFrom(Some(state.cid)))
                     }
-                    _ => Work::Intake,
+                    _ => Work::Resize(ResizeWork::Intake),
                 };
                 self.start_work(work, None, turn);
             }
@@ -249,7 +252,7 @@ impl Pg {
         } else {
             vec![Op::MakeBeside { cid: intake, beside: self.env.cid(), bits: self.resize.bits }]
         };
-        let then = if there { Action::Intake } else { Action::IntakeReady };
+        let then = if there { Action::Resize(ResizeAction::Intake) } else { Action::Resize(ResizeAction::IntakeReady) };
         match self.commit_entries(tag, ops, &mut [], turn.store) {
             Ok(()) => {
                 self.on_durable(then);
@@ -260,25 +263,25 @@ impl Pg {
     }
 
     /// Handles the durability of a step of the merge.
-    pub(in crate::pg) fn merge_acts(&mut self, a: Action, turn: &mut Turn<'_>) {
-        if let Action::PgsMerged(at, from) = &a {
+    pub(in crate::pg) fn merge_acts(&mut self, a: ResizeAction, turn: &mut Turn<'_>) {
+        if let ResizeAction::PgsMerged(at, from) = &a {
             turn.out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
         }
         if *self.life.state() != State::Merging || self.life.is_stopping() {
             return;
         }
         match a {
-            Action::Intake => self.start_work(Work::Intake, None, turn),
-            Action::IntakeReady if self.good_source().is_none() => {
-                self.start_work(Work::MergeFrom(Some(self.intake())), None, turn);
+            ResizeAction::Intake => self.start_work(Work::Resize(ResizeWork::Intake), None, turn),
+            ResizeAction::IntakeReady if self.good_source().is_none() => {
+                self.start_work(Work::Resize(ResizeWork::MergeFrom(Some(self.intake()))), None, turn);
             }
-            Action::ObjectsStored { left, last } if !left.is_empty() => {
-                self.start_work(Work::StoreObjects(left, last), None, turn);
+            ResizeAction::ObjectsStored { left, last } if !left.is_empty() => {
+                self.start_work(Work::Resize(ResizeWork::StoreObjects(left, last)), None, turn);
             }
-            Action::ObjectsStored { last: true, .. } => {
-                self.start_work(Work::MergeFrom(Some(self.intake())), None, turn);
+            ResizeAction::ObjectsStored { last: true, .. } => {
+                self.start_work(Work::Resize(ResizeWork::MergeFrom(Some(self.intake()))), None, turn);
             }
-            Action::IntakeReady | Action::ObjectsStored { .. } => {
+            ResizeAction::IntakeReady | ResizeAction::ObjectsStored { .. } => {
                 let at = self.merging_at();
                 turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
             }
@@ -293,7 +296,7 @@ impl Pg {
         match self.commit_first(self.tag(id), ops.len(), part, turn.store) {
             Ok(n) => {
                 let left = ops.get(n..).unwrap_or_default().to_vec();
-                self.on_durable(Action::ObjectsStored { left, last });
+                self.on_durable(Action::Resize(ResizeAction::ObjectsStored { left, last }));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),
@@ -314,7 +317,7 @@ impl Pg {
                     self.resize.merges.states.remove(s);
                 }
                 if from == self.intake() {
-                    self.on_durable(Action::PgsMerged(at, sources));
+                    self.on_durable(Action::Resize(ResizeAction::PgsMerged(at, sources)));
                 } else {
                     turn.out
                         .extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));

@@ -22,8 +22,10 @@ use crate::map::MapView;
 use crate::moving::second_name;
 use crate::object::own_objects;
 use crate::per_peer::PerOsd;
-use crate::pg::ops::plan::{Verdict, Work};
-use crate::pg::peering::log_merge::{missing_key, set_missing};
+use crate::pg::keys::{missing_key, set_missing};
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::ResizeWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, PgConfig, State, Turn};
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EIO};
@@ -166,7 +168,7 @@ impl Pg {
         self.close_collection(State::Splitting, self.is_primary() && !self.life.is_stopping(), turn);
         self.resize.index_from = Bytes::new();
         self.maps.put_first(map);
-        self.start_work(Work::Split, None, turn);
+        self.start_work(Work::Resize(ResizeWork::Split), None, turn);
     }
 
     pub(in crate::pg) fn run_split(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {

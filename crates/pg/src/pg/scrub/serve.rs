@@ -6,14 +6,14 @@
 //!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
 
 use crate::exec::{Step, Stop};
-use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ};
-use crate::pg::journal::commit::Action;
-use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::peering::log_merge::set_missing;
-use crate::pg::report::Stage;
+use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ, SCRUB_SLOT_MAX};
+use crate::pg::journal::action::{Action, ScrubAction};
+use crate::pg::keys::set_missing;
+use crate::pg::ops::plan::{Plan, Stage, Verdict};
+use crate::pg::ops::work::{LifeWork, ScrubWork, Work};
 use crate::pg::{Pg, Turn};
 use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
-use crate::scrub::message::Answer;
+use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::parity::Fold;
 use crate::shards::PeerId;
 use base::crc::{SEED, crc32c};
@@ -64,6 +64,98 @@ fn or_bad<T>(r: Result<T, ReadError>) -> Step<Option<T>> {
 }
 
 impl Pg {
+    #[allow(clippy::too_many_arguments, reason = "a message, from whom, and what it acts on")]
+    pub(in crate::pg) fn take_scrub(
+        &mut self,
+        from: PeerId,
+        from_primary: bool,
+        leads: bool,
+        m: ScrubMsg,
+        turn: &mut Turn<'_>,
+    ) {
+        match m {
+            ScrubMsg::Ask { n, seq, ask } if from_primary && !leads && self.peers.is_member() => {
+                let s = &mut self.scrub.interval.serving;
+                s.until = turn.now.mono + SCRUB_SLOT_MAX;
+                if n < s.n {
+                    return;
+                }
+                if n == s.n {
+                    if let Some(a) = s.answer.clone() {
+                        self.tell_encoded(from, *a);
+                    }
+                    return;
+                }
+                s.n = n;
+                s.answer = None;
+                s.waits = None;
+                if matches!(ask, Ask::Reserve) {
+                    if s.slot.is_none() {
+                        s.slot = self.scrub.settings.slots.take();
+                    }
+                    let yes = s.slot.is_some();
+                    return self.scrub_answer(from, n, Answer::Reserved(yes));
+                }
+                s.waits = Some(Box::new((seq, ask)));
+                self.pump_serving(turn);
+            }
+            ScrubMsg::Answer { n, answer } if leads => {
+                if let Some(run) = self.scrub.interval.run.as_mut().filter(|r| r.n == n)
+                    && run.open.remove(&from).is_some()
+                {
+                    run.answers.insert(from, answer);
+                }
+            }
+            ScrubMsg::Release { n } if from_primary && self.scrub.interval.serving.n <= n => {
+                self.scrub.interval.serving.slot = None;
+                self.scrub.interval.serving.waits = None;
+            }
+            ScrubMsg::Done { history, counts, delta } if from_primary && self.peers.is_member() => {
+                self.journal.info_mut().merge_history(&history);
+                let s = &mut self.journal.info_mut().stats;
+                s.add(&delta);
+                s.num_shallow_scrub_errors = counts[0];
+                s.num_deep_scrub_errors = counts[1];
+                s.num_large_omap_objects = counts[2];
+                s.num_objects_repaired = counts[3];
+                self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
+            }
+            _ => tracing::debug!(pg = %self.env.spg(), %from, "scrub message ignored: wrong role or number"),
+        }
+    }
+
+    /// Answers a question once the writes before it are applied.
+    pub(super) fn pump_serving(&mut self, turn: &mut Turn<'_>) {
+        let Some(waits) = &self.scrub.interval.serving.waits else { return };
+        if !self.has_applied(waits.0) {
+            return;
+        }
+        let Some((_, ask)) = self.scrub.interval.serving.waits.take().map(|w| *w) else { return };
+        let to = self.primary();
+        let n = self.scrub.interval.serving.n;
+        let work = match ask {
+            Ask::Reserve => return,
+            Ask::List { begin, end } => Work::Scrub(ScrubWork::List { to, n, begin, end }),
+            Ask::Scan { heads, deep } => Work::Scrub(ScrubWork::Scan(Box::new(ScanJob::new(to, n, heads, deep)))),
+            Ask::Lack(what) => Work::Scrub(ScrubWork::Lack { to, n, what }),
+        };
+        self.start_work(work, None, turn);
+    }
+
+    /// Runs work of scrub.
+    pub(in crate::pg) fn run_scrub(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Scrub(ScrubWork::Hold) => self.run_scrub_hold(id),
+            Work::Scrub(ScrubWork::List { to, n, begin, end }) => {
+                self.run_scrub_list(id, *to, *n, begin, end, turn.store)
+            }
+            Work::Scrub(ScrubWork::Scan(_)) => self.run_scrub_scan(plan, turn.store),
+            Work::Scrub(ScrubWork::Lack { to, n, what }) => self.run_scrub_lack(id, *to, *n, what, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     pub(in crate::pg) fn run_scrub_list(
         &mut self,
         id: u64,
@@ -88,7 +180,7 @@ impl Pg {
 
     pub(in crate::pg) fn run_scrub_scan(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore) -> Verdict {
         let id = plan.id;
-        let Work::ScrubScan(job) = &mut plan.work else { return Verdict::Done };
+        let Work::Scrub(ScrubWork::Scan(job)) = &mut plan.work else { return Verdict::Done };
         let answer = match self.scan(id, job, store) {
             Ok(()) => Answer::Scanned(std::mem::take(&mut job.done)),
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),
@@ -228,7 +320,7 @@ impl Pg {
                     self.plans.cache_mut().remove(h);
                     self.recovery.missing_mut().insert(h.clone(), *v);
                 }
-                self.on_durable(Action::ScrubLacks { to, n });
+                self.on_durable(Action::Scrub(ScrubAction::Lacks { to, n }));
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),

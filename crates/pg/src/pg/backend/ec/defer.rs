@@ -16,9 +16,9 @@
 use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;
 use crate::pg::Pg;
+use crate::pg::backend::Records;
 use crate::pg::backend::Sent;
-use crate::pg::journal::commit::Records;
-use crate::pg::peering::log_merge::Spared;
+use crate::pg::backend::ec::spare::Spared;
 use crate::shards::PeerId;
 use base::{Eversion, HObject};
 use bytes::Bytes;

@@ -15,9 +15,11 @@ use crate::exec::{Step, Stop};
 use crate::limits::{DESCRIBE_BYTES, DESCRIBE_OBJECTS, FAMILY_MAX};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::peer::{Body, ReadItem};
-use crate::pg::ops::plan::{Plan, Verdict, Work};
-use crate::pg::recovery::pull_push::has;
-use crate::pg::report::Stage;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::{Plan, Verdict};
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::ShardWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
 use base::HObject;
@@ -51,6 +53,16 @@ pub(in crate::pg) struct ShardAsk {
 }
 
 impl Pg {
+    /// Runs work of a shard for other shards.
+    pub(in crate::pg) fn run_shard(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
+        let id = plan.id;
+        match &plan.work {
+            Work::Shard(ShardWork::Read(ask)) => self.run_shard_read(id, ask, turn),
+            Work::Shard(ShardWork::DropKept) => self.run_drop_kept(id, turn),
+            _ => Verdict::Done,
+        }
+    }
+
     /// The reader of shards for a plan on its object, with the ranges that the plan has read already.
     pub(in crate::pg) fn shard_reads(&self, plan: &mut Plan) -> Option<Box<ShardReads>> {
         let (coder, head) = (self.ec.coder.as_ref()?, plan.head.as_ref()?);
@@ -59,7 +71,7 @@ impl Pg {
         if plan.bypass {
             reads.look_again();
         }
-        if let Work::Push(j) = &plan.work {
+        if let Work::Recovery(RecoveryWork::Push(j)) = &plan.work {
             // The receiver of a push lacks the object.
             reads.holders.retain(|_, of| {
                 of.retain(|p| *p != j.to);
@@ -127,7 +139,7 @@ impl Pg {
     /// writes.
     pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
         let need = self.recovery.missing().get(head).copied().unwrap_or_default();
-        let member = |p: &PeerId| self.peers.members().get(p).is_some_and(|m| has(m, head));
+        let member = |p: &PeerId| self.peers.members().get(p).is_some_and(|m| m.has(head));
         let stray = |p: &PeerId| {
             let known = self.peers.known().get(p).and_then(|k| k.as_ref());
             known.map(|i| i.last_update).filter(|v| *v >= need)
@@ -214,7 +226,7 @@ impl Pg {
             if self.peers.is_member() && !self.has_applied(ask.seq) {
                 later.push_back(ask);
             } else {
-                self.start_work(Work::ShardRead(Box::new(ask)), None, turn);
+                self.start_work(Work::Shard(ShardWork::Read(Box::new(ask))), None, turn);
             }
         }
         later.append(&mut self.ec.shard.reading);

@@ -7,7 +7,9 @@
 
 use super::undo::{Undo, aside, decode};
 use crate::log::LogEntry;
-use crate::pg::ops::plan::{Verdict, Work};
+use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::work::ShardWork;
+use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use base::{Eversion, HObject};
 use std::collections::VecDeque;
@@ -143,7 +145,7 @@ impl Pg {
         let due = k.safe > k.dropped && (k.ready >= BATCH || idle);
         if due && !k.dropping && !self.life.is_stopping() && self.is_settled() {
             self.ec.shard.kept.dropping = true;
-            self.start_work(Work::DropKept, None, turn);
+            self.start_work(Work::Shard(ShardWork::DropKept), None, turn);
         }
     }
 

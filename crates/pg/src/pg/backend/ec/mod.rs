@@ -10,7 +10,7 @@
 //! - `kept`: dropping of undo data that is not needed any more
 //! - `read`: bytes of shards for a running plan, and the rebuilding of missing ones
 //! - `fetch`: reads between shards
-//! - `recover`: rebuilding an object for a shard that lacks it
+//! - `spare`: entries that spare shards
 //!
 //! Invariants:
 //!  1. An entry is acknowledged when every shard of the acting set that it touches has it. Until a shard knows that, it
@@ -22,16 +22,15 @@ pub(in crate::pg) mod fetch;
 pub(in crate::pg) mod image;
 pub(in crate::pg) mod kept;
 pub(in crate::pg) mod read;
-pub(in crate::pg) mod recover;
+pub(in crate::pg) mod spare;
 pub(in crate::pg) mod undo;
 pub(in crate::pg) mod write;
 
 use self::fetch::{Asked, ShardAsk};
 use self::kept::Kept;
 use self::read::{Holders, ShardReads};
+use self::spare::Touched;
 use crate::map::Code;
-use crate::pg::peering::touched::Touched;
-use crate::pg::recovery::pull_push::has;
 use crate::pg::seldom::{Part, Seldom};
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
@@ -287,13 +286,13 @@ impl Pg {
             let there = if p == me {
                 !self.recovery.missing().contains_key(head)
             } else {
-                self.peers.members().get(&p).is_some_and(|m| has(m, head))
+                self.peers.members().get(&p).is_some_and(|m| m.has(head))
             };
             if let Some(s) = at(p).filter(|_| there) {
                 all.insert(s, smallvec![p]);
             }
         }
-        let rest = self.peers.members().iter().filter(|(_, m)| has(m, head)).map(|(p, _)| *p);
+        let rest = self.peers.members().iter().filter(|(_, m)| m.has(head)).map(|(p, _)| *p);
         // The version in the answer tells whether a stray has the right object.
         let mut strays: Vec<(Reverse<Eversion>, PeerId)> = Vec::new();
         for (p, k) in self.peers.known().iter().filter(|(p, _)| !self.peers.members().contains_key(p) && **p != me) {

@@ -4,11 +4,12 @@
 //! The primary does this for every shard, its own included: it pushes to itself as to another shard
 //! ([`crate::pg::peering::session`] delivers the message).
 
-use super::read::{Described, ShardReads};
 use crate::exec::{Step, Stop};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::pg::Pg;
-use crate::pg::recovery::pull_push::{AttrPage, Cursor, PushJob, index_keys};
+use crate::pg::backend::ec::read::{Described, ShardReads};
+use crate::pg::keys::index_keys;
+use crate::pg::recovery::push::{AttrPage, Cursor, PushJob};
 use ::ec::stripe::Part;
 use base::HObject;
 use base::errno::EIO;
@@ -33,9 +34,9 @@ impl Pg {
         part: usize,
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<Op>> {
-        let mut reads = self.ec.shard.reads.take().ok_or(EIO)?;
+        let mut reads = self.ec.take_reads().ok_or(EIO)?;
         let r = self.shard_part(id, job, part, &mut reads, store);
-        self.ec.shard.reads = Some(reads);
+        self.ec.set_reads(Some(reads));
         r
     }
 

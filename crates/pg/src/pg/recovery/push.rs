@@ -1,61 +1,29 @@
-//! Recovery by log: objects changed while a copy was away are sent whole, head and clones together.
-//!
-//! The primary first pulls the objects that it lacks, then pushes those that members lack. Objects that clients wait
-//! for go first. An object is sent in parts of bounded size, one at a time; the first part replaces the old object.
-//! After a crash in between, the object is still in the receiver's missing set, so no client reads a part of it.
-//!
-//! Invariants:
-//!  1. An object that any member lacks is not written; one that this copy lacks is not read. Plans on such an object
-//!     wait in order, and start when it is recovered.
-//!  2. An object does not change while it is read for a push: the push holds it as a reader.
+//! Pushes: an object is sent to another copy in parts of bounded size, one at a time.
 
 use crate::effect::Lane;
-use crate::exec::{Step, Stop, index_key};
+use crate::exec::{Step, Stop};
 use crate::limits::{
-    PULLS_MAX, PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX,
-    PUSHES_SENT_MAX,
+    PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX, PUSHES_SENT_MAX,
 };
 use crate::log::{LogEntry, LogKind};
-use crate::map::map_flags;
 use crate::object::{OI_ATTR, SS_ATTR, SnapSet};
-use crate::pace::Class;
 use crate::peer::{Body, Payload, encode_ops};
 use crate::pg::backend::ec::read::Described;
-use crate::pg::ops::plan::{Plan, Verdict, Work};
+use crate::pg::keys::index_keys;
+use crate::pg::ops::plan::Stage;
+use crate::pg::ops::plan::{Plan, Verdict};
+use crate::pg::ops::work::RecoveryWork;
+use crate::pg::ops::work::Work;
 use crate::pg::peering::Member;
-use crate::pg::recovery::reserve::Kind;
-use crate::pg::report::Stage;
-use crate::pg::{Pg, State, Turn};
+use crate::pg::{Pg, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO};
-use base::{Eversion, HObject, SnapId};
+use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use store::{ObjectStore, Oid, Op};
 use wire::{Features, Writer};
-
-/// An object that the primary pulls.
-#[derive(Debug, Default)]
-pub(in crate::pg) struct PullJob {
-    pub need: Eversion,
-    /// The copy that was asked.
-    pub source: Option<PeerId>,
-    /// Copies that do not have the object.
-    pub refused: BTreeSet<PeerId>,
-    /// The transfer that is being applied: sender, number, and whether its last part has been submitted.
-    pub taken: Option<(PeerId, u64, bool)>,
-    /// Counts the object in `osd_recovery_max_active`.
-    active: Option<Active>,
-}
-
-impl PullJob {
-    /// Notes that the asked copy can't send the object.
-    pub(in crate::pg) fn ask_another(&mut self) {
-        self.refused.extend(self.source.take());
-        self.active = None;
-    }
-}
 
 /// Position in an object where the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,288 +84,7 @@ pub(in crate::pg) struct Pushing {
 }
 
 impl Pg {
-    /// True if no member lacks an object and none is being backfilled.
-    pub(in crate::pg) fn is_recovered(&self) -> bool {
-        self.recovery.missing.is_empty()
-            && self.peers.members().values().all(|m| m.missing.is_empty() && m.backfill.is_none())
-    }
-
-    /// True if a plan on `head` must wait for recovery; `excl`: it writes.
-    pub(in crate::pg) fn must_recover(&self, head: &HObject, excl: bool) -> bool {
-        self.recovery.missing.contains_key(head)
-            || self.recovery.waiting.contains_key(head)
-            || excl
-                && self
-                    .peers
-                    .members()
-                    .iter()
-                    .any(|(o, m)| m.missing.contains_key(head) && !self.goes_without(head, *o))
-    }
-
-    /// True if writes of the object do not wait until this member has it.
-    fn goes_without(&self, head: &HObject, member: PeerId) -> bool {
-        let too_large = &self.recovery.damage.too_large;
-        !too_large.is_empty() && !self.is_coded() && too_large.contains(&(head.clone(), member))
-    }
-
-    /// Parks a plan until its object is recovered, and makes that urgent.
-    pub(in crate::pg) fn wait_for_recovery(&mut self, mut plan: Box<Plan>, head: HObject) {
-        plan.stage = Stage::Recovering;
-        self.recovery.urgent.add(head.clone());
-        // The queue is in order of arrival: a plan that waited for its object's lock goes before later plans that met
-        // the recovery first.
-        let queue = self.recovery.waiting.entry(head).or_default();
-        let at = queue.partition_point(|p| p.id < plan.id);
-        queue.insert(at, plan);
-    }
-
-    /// Marks an object as unfound. Lists that wait for it go on without it.
-    pub(in crate::pg) fn note_unfound(&mut self, head: HObject) {
-        if self.recovery.waiting.contains_key(&head) {
-            self.recovery.pushed.push(head.clone());
-        }
-        self.recovery.unfound.insert(head);
-    }
-
-    /// Runs the plans that waited for an object.
-    pub(in crate::pg) fn recovered(&mut self, head: &HObject, turn: &mut Turn<'_>) {
-        let Some(queue) = self.recovery.waiting.remove(head) else { return };
-        self.recovery.urgent.remove(head);
-        for plan in queue {
-            // A plan that must still wait is queued again, and so are those behind it.
-            self.resume(plan, turn);
-        }
-    }
-
-    /// Starts as much recovery as limits and reservations allow.
-    pub(in crate::pg) fn pump_recovery(&mut self, turn: &mut Turn<'_>) {
-        if !matches!(self.life.state(), State::Active | State::Peered | State::Quiesced) || self.life.is_stopping() {
-            return;
-        }
-        let lacking = self.peers.members().values().any(|m| !m.missing.is_empty());
-        if self.is_recovered() {
-            self.unreserve();
-            self.recovery.forced = 0;
-            return self.check_clean(turn);
-        }
-        if self.is_stuck() || self.is_backfill_stuck() {
-            return self.unreserve();
-        }
-        let by_log = !self.recovery.missing.is_empty() || lacking;
-        let may = if self.is_forbidden(by_log) {
-            // Objects that clients wait for are recovered nevertheless.
-            self.unreserve();
-            false
-        } else {
-            self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, turn.now)
-        };
-        if !self.recovery.missing.is_empty() {
-            if self.is_coded() {
-                self.start_rebuilds(may, turn);
-            } else {
-                self.start_pulls(may);
-            }
-            if !self.recovery.damage.wanted.is_empty() {
-                self.give_up(turn);
-            }
-        }
-        if lacking {
-            self.start_pushes(may, turn);
-        }
-        if may && !by_log {
-            self.pump_backfill(turn);
-            if self.is_recovered() {
-                self.unreserve();
-                self.check_clean(turn);
-            }
-        }
-    }
-
-    /// Class of the recovery work: best effort if every acting member is complete, so that copies only move.
-    pub(in crate::pg) fn recovery_class(&self) -> Class {
-        let full = self.maps.newest().is_some_and(|m| {
-            let copies = m.mapping.acting(self.is_coded()).len();
-            m.pool.as_ref().is_some_and(|p| copies >= p.size as usize)
-        });
-        let whole =
-            self.recovery.missing.is_empty()
-                && self.peers.members().iter().all(|(o, m)| {
-                    m.missing.is_empty() && (m.backfill.is_none() || !self.maps.others().contains(&o.osd))
-                });
-        if full && whole { Class::BestEffort } else { Class::Recovery }
-    }
-
-    /// True if flags of the map forbid the next step: recovery by log, or backfill.
-    fn is_forbidden(&self, by_log: bool) -> bool {
-        let Some(map) = self.maps.newest() else { return false };
-        if by_log {
-            return map.flags & map_flags::NORECOVER != 0;
-        }
-        let degraded = self.acting_set().len() < self.journal.info().interval.size as usize;
-        map.flags & map_flags::NOBACKFILL != 0 || map.flags & map_flags::NOREBALANCE != 0 && !degraded
-    }
-
-    /// Sets or cancels an operator's request to recover this PG before others.
-    pub(in crate::pg) fn force(&mut self, options: u8) {
-        const CANCEL: u8 = 4;
-        let bits = options & 3;
-        if options & CANCEL != 0 {
-            self.recovery.forced &= !bits;
-        } else if !self.is_recovered() {
-            self.recovery.forced |= bits;
-        }
-    }
-
-    /// True if all objects that are left to recover are unfound.
-    fn is_stuck(&self) -> bool {
-        let (members, r) = (self.peers.members(), &self.recovery);
-        let gone = |(h, o): (&HObject, PeerId)| r.missing.contains_key(h) || r.damage.bars(h, o);
-        let mut lacked = members.iter().flat_map(|(o, m)| m.missing.keys().map(|h| (h, *o)));
-        let stuck = r.pushes.is_empty() && r.unfound.len() >= r.missing.len() && lacked.all(gone);
-        // Without missing objects, backfill may go on.
-        stuck && (!r.missing.is_empty() || members.values().any(|m| !m.missing.is_empty()))
-    }
-
-    /// Rebuilds objects that this shard lacks from the other shards.
-    fn start_rebuilds(&mut self, may: bool, turn: &mut Turn<'_>) {
-        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
-        let order: Vec<HObject> = urgent
-            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
-            .filter(|h| {
-                self.may_pull(h)
-                    && !self.recovery.unfound.contains(h)
-                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
-            })
-            .take(PULLS_MAX)
-            .collect();
-        let me = self.me();
-        for head in order {
-            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
-            let Some(need) = self.recovery.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
-            if !self.can_rebuild(&head) {
-                tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound: too few shards have it");
-                self.note_unfound(head);
-                continue;
-            }
-            let p = self.recovery.pulls.entry(head.clone()).or_default();
-            (p.need, p.source) = (need, Some(me));
-            if !self.start_push(me, head.clone(), None, turn) {
-                self.recovery.pulls.remove(&head);
-                return;
-            }
-        }
-    }
-
-    fn start_pulls(&mut self, may: bool) {
-        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
-        let order: Vec<HObject> = urgent
-            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
-            .filter(|h| {
-                self.may_pull(h)
-                    && !self.recovery.unfound.contains(h)
-                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
-            })
-            .take(PULLS_MAX)
-            .collect();
-        for head in order {
-            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
-            if active >= PULLS_MAX {
-                return;
-            }
-            let Some(need) = self.recovery.missing.get(&head).copied() else { continue };
-            let urgent = self.recovery.urgent.contains(&head);
-            let Some(place) = self.start_object(urgent) else { return };
-            let p = self.recovery.pulls.entry(head.clone()).or_default();
-            if p.source.is_some() {
-                continue;
-            }
-            p.need = need;
-            let refused = std::mem::take(&mut p.refused);
-            let given_up = self.recovery.lost.from.get(&head).copied();
-            let source = match given_up {
-                Some(o) => Some(o).filter(|o| !refused.contains(o)),
-                None => self.sources(&head, need).find(|o| !refused.contains(o)),
-            };
-            // After a revert any version of that copy is accepted.
-            let need = if given_up.is_some() { Eversion::default() } else { need };
-            let Some(p) = self.recovery.pulls.get_mut(&head) else { continue };
-            p.refused = refused;
-            p.source = source;
-            p.active = place.filter(|_| source.is_some());
-            match source {
-                Some(o) => {
-                    self.env.meter().replication.pulls_out.add(1);
-                    self.tell(o, &Body::Pull { head, need, urgent });
-                }
-                None => {
-                    self.recovery.lost.from.remove(&head);
-                    tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound");
-                    self.note_unfound(head);
-                }
-            }
-        }
-    }
-
-    /// Copies that have an object as of a log version: members, then strays.
-    fn sources(&self, head: &HObject, need: Eversion) -> impl Iterator<Item = PeerId> {
-        let members = self.peers.members().iter().filter(move |(_, m)| has(m, head)).map(|(o, _)| *o);
-        let strays = self.peers.known().iter().filter(move |(o, k)| {
-            !self.peers.members().contains_key(o)
-                && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= need)
-        });
-        members.chain(strays.map(|(o, _)| *o))
-    }
-
-    /// True if other copies can give the object in its current state.
-    pub(in crate::pg) fn has_source(&self, head: &HObject) -> bool {
-        if self.is_coded() {
-            let me = self.me();
-            let k = self.shards_needed().unwrap_or(usize::MAX);
-            return self.shard_holders(head).values().filter(|of| of.iter().any(|p| *p != me)).count() >= k;
-        }
-        self.sources(head, self.journal.info().last_update).next().is_some()
-    }
-
-    pub(in crate::pg) fn no_pull(&mut self, from: PeerId, head: &HObject) {
-        if let Some(p) = self.recovery.pulls.get_mut(head)
-            && p.source == Some(from)
-        {
-            p.refused.insert(from);
-            p.source = None;
-            p.active = None;
-            let need = p.need;
-            self.member_lacks(from, head, need);
-        }
-    }
-
-    /// Asks other copies in place of those whose OSDs are down in the new map.
-    pub(in crate::pg) fn check_sources(&mut self) {
-        let Some(map) = self.maps.newest() else { return };
-        self.peers.keep_up(|o| map.osds.is_up(o));
-        for p in self.recovery.pulls.values_mut() {
-            if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
-                p.ask_another();
-            }
-        }
-        self.ask_others();
-    }
-
-    /// Notes that an object was recovered on this copy.
-    pub(in crate::pg) fn pulled(&mut self, head: &HObject, turn: &mut Turn<'_>) {
-        self.report.count().recovered_objects += 1;
-        self.env.meter().replication.recovered.add(1);
-        self.recovery.pulls.remove(head);
-        self.recovery.unfound.remove(head);
-        self.recovery.lost.from.remove(head);
-        self.recovery.damage.wanted.remove(head);
-        self.recovered(head, turn);
-        if self.recovery.missing.is_empty() {
-            // Lists wait until nothing is missing.
-            self.retry_held(turn);
-        }
-    }
-
-    fn start_pushes(&mut self, may: bool, turn: &mut Turn<'_>) {
+    pub(super) fn start_pushes(&mut self, may: bool, turn: &mut Turn<'_>) {
         let sent = self.pushes_sent(None);
         let free = PUSHES_MAX.saturating_sub(self.recovery.pushes.len() - sent);
         if free == 0 || sent >= PUSHES_SENT_MAX {
@@ -471,13 +158,13 @@ impl Pg {
         };
         let id = self.new_plan_id();
         self.recovery.pushes.insert(id, Pushing { to, head: head.clone(), sent: false });
-        let plan = Plan::new(id, Work::Push(Box::new(job)), Some(head), false);
+        let plan = Plan::new(id, Work::Recovery(RecoveryWork::Push(Box::new(job))), Some(head), false);
         self.start(plan, turn);
         true
     }
 
     pub(in crate::pg) fn take_push_ack(&mut self, from: PeerId, id: u64, n: u32) {
-        if let Some(Work::Push(j)) = self.plans.get_mut(id).map(|p| &mut p.work)
+        if let Some(Work::Recovery(RecoveryWork::Push(j))) = self.plans.get_mut(id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
@@ -491,7 +178,7 @@ impl Pg {
     /// Handles the receiver's answer that it can't use a part: the push begins anew, or ends because the object is not
     /// wanted there.
     pub(in crate::pg) fn push_refused(&mut self, from: PeerId, id: u64, n: u32, again: bool) {
-        if let Some(Work::Push(j)) = self.plans.get_mut(id).map(|p| &mut p.work)
+        if let Some(Work::Recovery(RecoveryWork::Push(j))) = self.plans.get_mut(id).map(|p| &mut p.work)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
@@ -515,7 +202,7 @@ impl Pg {
 
     pub(in crate::pg) fn run_push(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let id = plan.id;
-        let Work::Push(job) = &mut plan.work else { return Verdict::Done };
+        let Work::Recovery(RecoveryWork::Push(job)) = &mut plan.work else { return Verdict::Done };
         if job.sent.is_some() {
             if !job.acked {
                 return Verdict::Park(Stage::Recovering);
@@ -600,7 +287,7 @@ impl Pg {
                         // The primary pushes the object here when it has it.
                         let need = self.journal.info().last_update;
                         self.recovery.missing.insert(head.clone(), need);
-                        self.start_work(Work::Missing(head, Some(need)), None, turn);
+                        self.start_work(Work::Recovery(RecoveryWork::Missing(head, Some(need))), None, turn);
                     }
                     return Verdict::Done;
                 }
@@ -615,7 +302,7 @@ impl Pg {
     }
 
     /// Reads the next part; `None` if this copy does not have the object as needed.
-    fn next_part(
+    pub(super) fn next_part(
         &self,
         id: u64,
         job: &mut PushJob,
@@ -728,7 +415,7 @@ impl Pg {
     }
 
     /// Encodes the message with a part of an object.
-    fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
+    pub(super) fn encode_part(&self, id: u64, job: &PushJob, ops: &[Op]) -> Step<(Bytes, Bytes)> {
         let frame = self.peers.members().get(&job.to).map_or(u64::MAX, Member::frame);
         if ops.iter().any(|op| least_frame(op) as u64 > frame) {
             return Err(E2BIG.into());
@@ -745,30 +432,12 @@ impl Pg {
         Ok((w.into_bytes(), data.join()))
     }
 
-    /// Runs the plans that waited for pushes which are done.
-    pub(in crate::pg) fn finish_pushes(&mut self, turn: &mut Turn<'_>) {
-        for head in std::mem::take(&mut self.recovery.pushed) {
-            self.recovered(&head, turn);
-        }
-    }
-
     /// The unfound objects, with the needed versions. In an erasure-coded PG these include objects whose local shard
     /// exists, if too few other shards are left to rebuild a member's.
     #[must_use]
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
         let hopeless = self.recovery.damage.hopeless.iter().filter(|_| self.is_coded());
         self.recovery.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
-    }
-
-    /// The version of an object that this copy or a member lacks; zero if none lacks it.
-    pub(in crate::pg) fn version_wanted(&self, head: &HObject) -> Eversion {
-        let members = || self.peers.members().values().filter_map(|m| m.missing.get(head)).max();
-        self.recovery.missing.get(head).or_else(members).copied().unwrap_or_default()
-    }
-
-    /// Number of objects that no copy can give.
-    pub(in crate::pg) fn unfound(&self) -> usize {
-        self.recovery.unfound.len() + self.recovery.damage.hopeless.len()
     }
 }
 
@@ -804,19 +473,6 @@ impl AttrPage {
         }
         page
     }
-}
-
-/// Keys of an object's clones in the snapshot index, derived from its snapset.
-pub(in crate::pg) fn index_keys<'a>(head: &'a HObject, ss: &'a SnapSet) -> impl Iterator<Item = Bytes> + 'a {
-    ss.clones.iter().flat_map(move |c| {
-        let clone = head.at_snap(SnapId(c.id));
-        c.snaps.iter().map(move |s| index_key(*s, &clone))
-    })
-}
-
-/// True if a member has the current state of an object.
-pub(in crate::pg) fn has(m: &Member, head: &HObject) -> bool {
-    !m.missing.contains_key(head) && m.backfill.as_ref().is_none_or(|b| head <= b.upto())
 }
 
 /// Bytes of a log frame that the change takes if its values come one by one.
