@@ -92,6 +92,8 @@ fn root() -> PathBuf {
 
 #[path = "tidy/exceptions.rs"]
 mod exceptions;
+#[path = "tidy/floors.rs"]
+mod floors;
 #[path = "tidy/sizes.rs"]
 mod sizes;
 

@@ -137,7 +137,7 @@ pub enum State {
     Failed(Errno),
 }
 
-/// What an input has at hand: the time, the store, and the list of effects for the host.
+/// Time, store and list of effects, at hand for an input.
 pub(crate) struct Turn<'a> {
     now: Now,
     store: &'a mut dyn ObjectStore,

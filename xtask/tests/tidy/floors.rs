@@ -1,0 +1,66 @@
+//! Order of the parts of the PG machine: a part imports from those below it.
+
+use super::{fail_if_any, sources};
+use std::collections::BTreeSet;
+
+/// Parts and shared types of the machine, from the bottom to the top. All of them import the machine itself.
+const FLOORS: &[&str] = &[
+    "seldom", "backend", "env", "rest", "journal", "keys", "ops", "mail", "peering", "life", "maps", "recovery", "resize",
+    "relocate", "report", "scrub",
+];
+
+/// Imports that run back up, each with the reason.
+const UPWARD: &[(&str, &str, &str)] = &[
+    ("backend", "ops", "reads of other shards belong to a plan, and a plan keeps what it has read of them"),
+    ("ops", "recovery", "the work of a plan holds the progress of a push"),
+    ("ops", "scrub", "the work of a plan holds the progress of reading objects for a scrub"),
+    ("peering", "recovery", "a member has the progress of its backfill, and a copy that of pushes to it"),
+];
+
+/// Modules of the machine that a file imports from.
+fn imports(text: &str, is_root: bool) -> BTreeSet<&str> {
+    let own = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let paths = own.lines().map(str::trim_start).filter_map(|l| {
+        let l = l.strip_prefix("pub(crate) ").or_else(|| l.strip_prefix("pub ")).unwrap_or(l);
+        let path = l.strip_prefix("use crate::pg::");
+        path.or_else(|| l.strip_prefix("use super::").filter(|_| is_root))
+    });
+    paths.filter_map(|p| p.split_once("::")).map(|(module, _)| module).collect()
+}
+
+#[test]
+fn parts_of_a_pg_import_downwards() {
+    let floor = |m: &str| FLOORS.iter().position(|f| *f == m);
+    let (mut up, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+    for (path, text) in sources() {
+        let Some(inside) = path.strip_prefix("crates/pg/src/pg/") else { continue };
+        let (from, is_root) = match inside.split_once('/') {
+            Some((folder, _)) => (folder, false),
+            None => (inside.trim_end_matches(".rs"), true),
+        };
+        if matches!(from, "mod" | "sizes") {
+            continue;
+        }
+        let Some(at) = floor(from) else {
+            unknown.insert(from.to_owned());
+            continue;
+        };
+        for to in imports(&text, is_root) {
+            if floor(to).is_some_and(|t| t > at) {
+                up.insert((from.to_owned(), to.to_owned()));
+            }
+        }
+    }
+    fail_if_any("parts of the PG machine without a floor", unknown.into_iter().collect());
+    let known: BTreeSet<_> = UPWARD.iter().map(|(a, b, _)| ((*a).to_owned(), (*b).to_owned())).collect();
+    let shown = |(a, b): &(String, String)| format!("{a} imports {b}");
+    fail_if_any("imports between parts of the PG machine that run back up", up.difference(&known).map(shown).collect());
+    fail_if_any("exceptions that are needed no more", known.difference(&up).map(shown).collect());
+}
+
+#[test]
+fn imports_are_found() {
+    let text = "use crate::pg::ops::plan::Plan;\npub(crate) use super::mail::Mail;\nuse crate::pg::{Pg, State};\n";
+    assert_eq!(imports(text, true), BTreeSet::from(["mail", "ops"]));
+    assert_eq!(imports(text, false), BTreeSet::from(["ops"]));
+}
