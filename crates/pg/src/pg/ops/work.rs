@@ -118,6 +118,7 @@ pub(in crate::pg) enum RelocateWork {
 }
 
 /// Scrub.
+#[allow(clippy::large_enum_variant, reason = "a plan has room for the largest work of any part")]
 #[derive(Debug)]
 pub(in crate::pg) enum ScrubWork {
     /// Holds an object while its copies are compared.
