@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 /// Parts and shared types of the machine, from the bottom to the top. All of them import the machine itself.
 const FLOORS: &[&str] = &[
-    "seldom", "backend", "env", "rest", "journal", "keys", "ops", "mail", "peering", "life", "maps", "recovery", "resize",
-    "relocate", "report", "scrub",
+    "seldom", "backend", "env", "rest", "journal", "keys", "ops", "mail", "peering", "life", "maps", "recovery",
+    "resize", "relocate", "report", "scrub",
 ];
 
 /// Imports that run back up, each with the reason.

@@ -149,7 +149,8 @@ fn structs_have_few_fields() {
 
 /// Names of the types of a struct's fields, each without what wraps it.
 fn types_of_fields(text: &str, name: &str) -> Vec<String> {
-    let body = text.split(&format!("struct {name} {{\n")).nth(1).and_then(|t| t.split("\n}").next()).unwrap_or_default();
+    let body =
+        text.split(&format!("struct {name} {{\n")).nth(1).and_then(|t| t.split("\n}").next()).unwrap_or_default();
     let fields = body.lines().map(str::trim).filter(|l| !l.starts_with(['/', '#'])).filter_map(|l| l.split_once(": "));
     let inner = |t: &str| t.trim_end_matches([',', '>']).rsplit(['<', ':']).next().unwrap_or_default().to_owned();
     fields.map(|(_, t)| inner(t)).collect()

@@ -2,11 +2,11 @@
 
 use super::codec::{ACTIVATED_UNSIZED, SHARD_READ_FROM};
 use super::*;
-use store::Cid;
-use wire::msg::PeerFeatures;
 use base::PgId;
 use std::collections::BTreeSet;
+use store::Cid;
 use store::Oid;
+use wire::msg::PeerFeatures;
 
 fn scrub_bodies(head: &HObject, v: Eversion) -> Vec<Body> {
     use crate::scrub::map::{Family, ScrubAttr, ScrubObject};
