@@ -6,7 +6,9 @@
 
 mod archive;
 mod bench;
+mod show;
 
+use crate::cli::views::Form;
 use crate::size;
 use ::store::engine::device::{Overlay, drive, submit};
 use ::store::engine::{self, Config, FormatError, FormatOptions, OpenError, Store};
@@ -17,6 +19,7 @@ use base::{HObject, SpgId};
 use bytes::Bytes;
 use clap::Subcommand;
 use reactor::disk::{self, DiskFile};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -49,6 +52,8 @@ pub(crate) enum StoreCommand {
         /// Collection to list: a PG such as 1.2f, or meta
         #[arg(long)]
         pg: Option<String>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Check a store: all metadata pages, and with --deep all data
     Fsck {
@@ -57,6 +62,8 @@ pub(crate) enum StoreCommand {
         /// Read all data and verify its checksums
         #[arg(long)]
         deep: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// Rewrite all copies of superblock and roots, and list objects with unreadable blocks. PGs replace such objects
     /// from other copies when they find them
@@ -266,8 +273,8 @@ fn name(c: Cid) -> String {
 pub(crate) fn run(c: StoreCommand) -> Result<ExitCode, Error> {
     match c {
         StoreCommand::Create { device, size, force } => create(&device, size.as_deref(), force)?,
-        StoreCommand::Inspect { device, pg } => inspect(&device, pg.as_deref())?,
-        StoreCommand::Fsck { device, deep } => return Ok(fsck(&device, deep)),
+        StoreCommand::Inspect { device, pg, form } => inspect(&device, pg.as_deref(), &form)?,
+        StoreCommand::Fsck { device, deep, form } => return Ok(fsck(&device, deep, &form)),
         StoreCommand::Repair { device, remove, metadata } => {
             let lost = metadata && rebuild(&device)?;
             let code = repair(&device, remove)?;
@@ -339,11 +346,13 @@ fn grow(path: &Path, size: Option<&str>) -> Result<(), Error> {
     Ok(())
 }
 
-fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
+fn inspect(path: &Path, pg: Option<&str>, form: &Form) -> Result<(), Error> {
     let mut s = Offline::open_to_read(path)?;
     if let Some(pg) = pg {
         let c = cid(&mut s, pg)?;
-        return s.each_object(c, |s, o| {
+        // A list that may be long is written while it is read.
+        let mut between = "[";
+        s.each_object(c, |s, o| {
             let st = s.read(|s, t| s.stat(t, c, o))?;
             let info = s.read(|s, t| s.attr(t, c, o, pg::object::OI_ATTR))?;
             let cut = match info.and_then(|i| pg::object::ObjectInfo::as_stored(&i).ok()) {
@@ -352,9 +361,23 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
                 }
                 _ => String::new(),
             };
-            println!("{:12} {:12} {}{cut}", st.size, st.allocated, o.hobj);
+            if form.is_plain() {
+                println!("{:12} {:12} {}{cut}", st.size, st.allocated, o.hobj);
+            } else {
+                let object = o.hobj.to_string();
+                println!("{between}{}", json!({ "object": object, "size": st.size, "allocated": st.allocated }));
+                between = ",";
+            }
             Ok(())
-        });
+        })?;
+        if !form.is_plain() {
+            println!("{}]", if between == "[" { "[" } else { "" });
+        }
+        return Ok(());
+    }
+    if !form.is_plain() {
+        form.show(&show::properties(&s), String::new);
+        return Ok(());
     }
     let (sb, fs) = (s.store.superblock().clone(), s.store.statfs());
     println!("uuid {}\nformat {}\nbytes {}\nreactors {}", sb.uuid, sb.version, sb.size(), sb.rings);
@@ -362,9 +385,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
         println!("features {}", sb.features);
     }
     for (k, v) in &sb.labels {
-        // Labels include keys of daemons.
-        let shown = if k.contains("key") { "(not shown)".into() } else { String::from_utf8_lossy(v) };
-        println!("label {k} {shown}");
+        println!("label {k} {}", show::label(k, v));
     }
     println!("total {}\navailable {}\nallocated {}", fs.total, fs.available, fs.allocated);
     println!("stored {}\nomap {}\nmetadata {}", fs.stored, fs.omap, fs.metadata);
@@ -380,7 +401,7 @@ fn inspect(path: &Path, pg: Option<&str>) -> Result<(), Error> {
     Ok(())
 }
 
-fn fsck(path: &Path, deep: bool) -> ExitCode {
+fn fsck(path: &Path, deep: bool, form: &Form) -> ExitCode {
     let mut s = match Offline::open_to_read(path) {
         Ok(s) => s,
         Err(e) => {
@@ -389,6 +410,25 @@ fn fsck(path: &Path, deep: bool) -> ExitCode {
         }
     };
     let r = s.store.fsck(&mut s.dev, deep);
+    if !form.is_plain() {
+        let object = |c: &Cid, o: &Oid| json!({ "collection": name(*c), "object": o.hobj.to_string() });
+        let block = |(c, o, b): &(Cid, Oid, u64)| json!({ "in": object(c, o), "block": b });
+        let v = json!({
+            "clean": r.clean(),
+            "errors": r.errors,
+            "more_errors": r.more,
+            "bad_blocks": r.bad_data.iter().map(block).collect::<Vec<_>>(),
+            "bad_undo_records": r.bad_kept.iter().map(|(c, v)| format!("{v} in {}", name(*c))).collect::<Vec<_>>(),
+            "damaged_objects": r.damaged.iter().map(|(c, o)| object(c, o)).collect::<Vec<_>>(),
+            "pages": r.pages,
+            "collections": r.collections,
+            "objects": r.objects,
+            "data_blocks": r.data_blocks,
+            "verified_blocks": r.verified,
+        });
+        form.show(&v, String::new);
+        return if r.clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+    }
     for e in &r.errors {
         println!("error: {e}");
     }

@@ -1,6 +1,7 @@
 //! `belemnite bench`: generates load and reports latencies, and the CPU that daemons used.
 
 use super::Error;
+use super::table::{Progress, duration};
 use crate::size;
 use lab::host::generator::{self, Outcome};
 use lab::load::pace::Arrivals;
@@ -170,12 +171,16 @@ pub(super) fn run(options: &client::Options, a: &BenchArgs) -> Result<(), Error>
         writeln!(out, "{}", head(a, &spec))?;
     }
     let mut lines = RadosLines::default();
+    let mut progress = Progress::new("", None);
     let o = generator::run(options, &spec, &mut |s| {
         if a.format == "rados" {
             // A reader may close the pipe after the first lines; that is not an error.
             let _ = writeln!(out, "{}", lines.next(s));
+        } else {
+            progress.say(&second(a, &spec, s));
         }
     })?;
+    drop(progress);
     let text = match a.format.as_str() {
         "json" => {
             let mut j = o.to_json();
@@ -194,6 +199,20 @@ pub(super) fn run(options: &client::Options, a: &BenchArgs) -> Result<(), Error>
         _ => line(a, &spec, &o),
     };
     super::show(out, &text)
+}
+
+/// Progress after a second.
+fn second(a: &BenchArgs, spec: &Spec, s: &Second) -> String {
+    let left = (spec.warm_up + spec.time).as_secs_f64() - s.at;
+    let warm = if s.warm_up { " (warm-up)" } else { "" };
+    format!(
+        "{}{warm}: {:.0} operations/s, {}/s, {:.1} ms on average, {} left",
+        a.job,
+        s.ops as f64 / s.length.max(1e-9),
+        size::show((s.bytes as f64 / s.length.max(1e-9)) as u64),
+        s.mean_us / 1e3,
+        duration(left)
+    )
 }
 
 fn line(a: &BenchArgs, spec: &Spec, o: &Outcome) -> String {

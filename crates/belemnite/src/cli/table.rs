@@ -77,8 +77,15 @@ impl Progress {
         let now = Instant::now();
         let due = self.shown.is_none_or(|s| now - s >= EVERY);
         if self.is_terminal && due && now - self.began >= QUIET {
-            self.shown = Some(now);
             let line = line(&self.what, self.done, self.total, now - self.began);
+            self.say(&line);
+        }
+    }
+
+    /// Shows a line in place of the last one.
+    pub(crate) fn say(&mut self, line: &str) {
+        if self.is_terminal {
+            self.shown = Some(Instant::now());
             // The command goes on if nobody reads it.
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
         }

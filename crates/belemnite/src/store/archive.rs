@@ -10,6 +10,7 @@
 //! no use for a file that it may only read, so read-only compat features count like incompat ones.
 
 use super::{Error, Offline};
+use crate::cli::table::Progress;
 use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
 use base::errno::E2BIG;
@@ -68,7 +69,7 @@ impl Body {
     }
 }
 
-struct Out(BufWriter<File>);
+struct Out(BufWriter<File>, Progress);
 
 impl Out {
     fn put(&mut self, tag: u8, body: &Body) -> Result<(), Error> {
@@ -76,7 +77,9 @@ impl Out {
         self.0.write_all(&[tag])?;
         self.0.write_all(&(body.0.len() as u32).to_le_bytes())?;
         self.0.write_all(&crc.to_le_bytes())?;
-        Ok(self.0.write_all(&body.0)?)
+        self.0.write_all(&body.0)?;
+        self.1.add(body.0.len() as u64);
+        Ok(())
     }
 }
 
@@ -93,7 +96,10 @@ pub(super) struct Exported {
 pub(super) fn export(s: &mut Offline, cid: Cid, path: &Path, skip_damaged: bool) -> Result<Exported, Error> {
     let bits = s.store.collections().iter().find(|c| c.0 == cid).map(|c| c.1).ok_or("no such collection")?;
     let file = File::options().write(true).create_new(true).open(path)?;
-    write(s, cid, bits, Out(BufWriter::new(file)), skip_damaged).inspect_err(|_| drop(std::fs::remove_file(path)))
+    let (_, bytes, omap) = s.store.collection_usage(cid);
+    let progress = Progress::new(format!("export {}", super::name(cid)), Some(bytes + omap));
+    write(s, cid, bits, Out(BufWriter::new(file), progress), skip_damaged)
+        .inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
 fn write(s: &mut Offline, cid: Cid, bits: u32, mut out: Out, skip_damaged: bool) -> Result<Exported, Error> {
@@ -299,12 +305,14 @@ fn open(path: &Path) -> Result<BufReader<File>, Error> {
 pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> {
     verify(path)?;
     let mut r = open(path)?;
+    let mut progress = Progress::new(format!("import {}", path.display()), Some(std::fs::metadata(path)?.len()));
     let mut cid = None;
     let mut now: Option<Oid> = None;
     let mut info = None;
     let mut n = 0;
     loop {
         let (tag, body) = record(&mut r)?;
+        progress.add(body.len() as u64);
         let mut b = In(&body);
         let c = match (tag, cid) {
             (FEATURES, _) => continue,
