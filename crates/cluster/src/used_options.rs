@@ -141,6 +141,8 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/balancer/sleep_interval",
     "mgr/balancer/upmap_max_deviation",
     "mgr/balancer/upmap_max_optimizations",
+    "mgr/dashboard/server_addr",
+    "mgr/dashboard/ssl_server_port",
     "mgr/prometheus/server_addr",
     "mgr/prometheus/server_port",
 ];

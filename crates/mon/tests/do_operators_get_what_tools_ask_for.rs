@@ -207,3 +207,27 @@ fn sizes_out_of_proportion_raise_alerts() {
     let text = health(&mut c, admin)["PG_SLOW_SNAP_TRIMMING"].as_str().unwrap().to_owned();
     assert!(text.starts_with("snap trim queue for pg ") && text.ends_with(" at 40000"), "{text}");
 }
+
+#[test]
+fn the_console_keeps_one_certificate_until_it_is_told_otherwise() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    let keep = |c: &mut Cluster, crt: &'static str| {
+        let values = [("mgr/dashboard/crt", crt.into()), ("mgr/dashboard/key", "k".into())];
+        c.core.handle(mon::core::Event::Keep(values), c.now);
+        c.pump();
+    };
+    let get = json!({ "prefix": "config-key get", "key": "mgr/dashboard/crt" });
+    keep(&mut c, "one");
+    keep(&mut c, "two");
+    assert_eq!(c.ok(admin, &get), "one");
+    c.ok(admin, &json!({ "prefix": "dashboard create-self-signed-cert" }));
+    assert_eq!(c.command(admin, &get, "").0, -2, "the console makes another");
+    let set = json!({ "prefix": "dashboard set-ssl-certificate" });
+    assert_eq!(c.command(admin, &set, "").0, -22);
+    assert_eq!(c.command(admin, &set, "no certificate").0, -22);
+    let pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    assert_eq!(c.command(admin, &set, pem).0, 0);
+    keep(&mut c, "three");
+    assert_eq!(c.ok(admin, &get), pem);
+}

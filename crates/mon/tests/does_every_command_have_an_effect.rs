@@ -51,8 +51,8 @@ fn the_flag_for_several_file_systems_decides_on_a_second_one() {
 fn missing_modules_cannot_be_enabled() {
     let (mut c, admin) = cluster();
     let enable = |name: &str| json!({ "prefix": "mgr module enable", "module": name });
-    assert_eq!(c.command(admin, &enable("dashboard"), "").0, -2);
-    let mut force = enable("dashboard");
+    assert_eq!(c.command(admin, &enable("influx"), "").0, -2);
+    let mut force = enable("influx");
     force["force"] = "--force".into();
     refused(&mut c, admin, &force, "no modules to load");
     // The module of the built-in manager that tools look for.
@@ -62,7 +62,7 @@ fn missing_modules_cannot_be_enabled() {
     let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
     let admin = c.admin();
     c.ok(admin, &force);
-    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["dashboard"]));
+    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["influx"]));
 }
 
 fn log(c: &mut Cluster, admin: u64) -> Vec<String> {

@@ -152,6 +152,24 @@ const OURS: &[Own] = &[
         allowed: NOBODY,
         source: "16.2 src/mon/Monitor.cc, Monitor::handle_tell_command: allow *",
     },
+    Own {
+        prefix: "dashboard create-self-signed-cert",
+        send: r#"{"prefix":"dashboard create-self-signed-cert"}"#,
+        allowed: NOBODY,
+        source: "16.2 src/pybind/mgr/dashboard/module.py: CLIWriteCommand, mgr w",
+    },
+    Own {
+        prefix: "dashboard set-ssl-certificate",
+        send: r#"{"prefix":"dashboard set-ssl-certificate"}"#,
+        allowed: NOBODY,
+        source: "16.2 src/pybind/mgr/dashboard/module.py: CLIWriteCommand, mgr w",
+    },
+    Own {
+        prefix: "dashboard set-ssl-certificate-key",
+        send: r#"{"prefix":"dashboard set-ssl-certificate-key"}"#,
+        allowed: NOBODY,
+        source: "16.2 src/pybind/mgr/dashboard/module.py: CLIWriteCommand, mgr w",
+    },
 ];
 
 /// Cells where Ceph grants more than this program.

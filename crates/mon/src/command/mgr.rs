@@ -5,7 +5,7 @@ use super::json::J;
 use super::osd_show::{addrvec, legacy_addr};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
 use crate::core::cluster_state::CommandOutcome;
-use crate::core::mgr::METRICS;
+use crate::core::mgr::{CONSOLE, METRICS};
 use crate::obj;
 use base::errno;
 use wire::types::{ModuleInfo, ModuleOption};
@@ -161,11 +161,11 @@ fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
 }
 
 /// The modules of the built-in manager that can be switched on and off.
-const BUILT_IN: [&str; 1] = [METRICS];
+const BUILT_IN: [&str; 2] = [CONSOLE, METRICS];
 
 /// A module of the built-in manager for `module ls`.
 fn built_in(name: &str) -> J {
-    let options = ["server_addr", "server_port"];
+    let options = ["server_addr", if name == CONSOLE { "ssl_server_port" } else { "server_port" }];
     let options = options.map(|n| (n.into(), obj! { "name": n, "type": "str", "level": "advanced" })).into_iter();
     obj! { "name": name, "can_run": true, "error_string": "", "module_options": J::Obj(options.collect()) }
 }

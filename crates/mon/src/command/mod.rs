@@ -39,6 +39,7 @@ mod crash;
 mod crush_edit;
 mod crush_rule;
 mod crush_show;
+mod dashboard;
 mod describe;
 mod device;
 mod df;
@@ -333,6 +334,7 @@ const TABLES: &[&[Cmd]] = &[
     versions::COMMANDS,
     balancer::COMMANDS,
     modules::COMMANDS,
+    dashboard::COMMANDS,
     crash::COMMANDS,
     device::COMMANDS,
     rbd::COMMANDS,

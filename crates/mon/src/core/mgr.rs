@@ -44,6 +44,11 @@ const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
 /// The module of the built-in manager that serves metrics (`host::metrics`).
 pub(crate) const METRICS: &str = "prometheus";
+/// The module of the built-in manager that serves the console (`host::console`).
+pub(crate) const CONSOLE: &str = "dashboard";
+/// Keys of the console's certificate and of its private key in the config-key store, as of Ceph's dashboard.
+pub(crate) const CERTIFICATE: &str = "mgr/dashboard/crt";
+pub(crate) const PRIVATE_KEY: &str = "mgr/dashboard/key";
 
 impl MonCore {
     /// Puts the address of a module into the manager map, or takes it out.
@@ -55,6 +60,16 @@ impl MonCore {
         match uri {
             Some(uri) => _ = m.services.insert(module.to_owned(), uri),
             None => _ = m.services.remove(module),
+        }
+    }
+
+    /// Stores values of a module together, if none of them is there.
+    pub(super) fn keep(&mut self, values: [(&'static str, Bytes); 2]) {
+        if self.inflight.is_some() || values.iter().any(|(k, _)| self.pending.kv(&self.state, k).is_some()) {
+            return;
+        }
+        for (key, value) in values {
+            self.pending.kv.insert(key.to_owned(), Some(value));
         }
     }
 

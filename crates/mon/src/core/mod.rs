@@ -110,6 +110,9 @@ pub enum Event {
     /// A module of the manager role serves at this address, or serves no longer. The host repeats it until the
     /// manager map says so.
     Offer(&'static str, Option<String>),
+    /// A module of the manager role stores values in the config-key store, unless it has one of them. The host repeats it
+    /// until they are there.
+    Keep([(&'static str, bytes::Bytes); 2]),
 }
 
 /// An effect for the host to carry out.
@@ -230,6 +233,7 @@ impl MonCore {
             Event::Tick => self.tick(),
             Event::Answer(token, rc, rs, out) => self.job_done(token, rc, rs, out),
             Event::Offer(module, uri) => self.offer(module, uri),
+            Event::Keep(values) => self.keep(values),
         }
     }
 

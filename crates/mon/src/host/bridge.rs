@@ -163,6 +163,11 @@ impl Bridge {
         }
     }
 
+    /// Stores values that a module made, unless one of them is there.
+    pub(super) fn keep(&self, values: [(&'static str, bytes::Bytes); 2]) {
+        self.handle(Event::Keep(values));
+    }
+
     /// Applies changed log levels.
     pub(super) fn settings_changed(&self) {
         let core = self.core.borrow();

@@ -5,6 +5,7 @@ pub mod advance;
 pub mod archive;
 mod backup;
 mod bridge;
+mod console;
 mod counters;
 mod facts;
 mod front_admin;
@@ -13,6 +14,7 @@ mod many;
 mod membership;
 mod metrics;
 pub mod mkfs;
+mod modules;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -345,6 +347,7 @@ async fn serve(
     let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
     let mut backups = std::pin::pin!(backups);
     let mut metrics = std::pin::pin!(metrics::run(Rc::clone(&bridge), net.clone(), bind.ip()));
+    let mut console = std::pin::pin!(console::run(Rc::clone(&bridge), public, bind.ip()));
     let mut membership = standing.as_ref().map(|s| s.changes());
     let mut peers = None;
     let care = match &o.etcd {
@@ -365,6 +368,7 @@ async fn serve(
             () = &mut image_tasks => {}
             () = &mut backups => {}
             () = &mut metrics => {}
+            () = &mut console => {}
             () = bridge.progress() => {}
             () = cx.stopped() => break Ok(()),
             () = changed(membership.as_mut()) => {}
