@@ -203,6 +203,8 @@ boot_all $NEW
 inventory "${HOSTS[@]}" $NEW >"$I"
 must apply "$I"
 echo "== a host added in $(($(seconds) - start)) s"
+end_load 1
+load 2
 start=$(seconds)
 inventory "${HOSTS[@]}" >"$I"
 must apply "$I"
@@ -215,11 +217,11 @@ if [ -z "$LARGE" ]; then
   refused "the hosts cannot be removed: pool" apply "$I"
   inventory "${HOSTS[@]}" >"$I"
 fi
-end_load 1
+end_load 2
 
 # The next release, while clients write. The operator's own noout stays.
 cp "$W/2.deb" "$W/belemnite.deb"
-load 2
+load 3
 start=$(seconds)
 deploy upgrade "$I" >"$W/upgrade.out" 2>&1 & p=$!
 wait_for 120 grep -q "restart OSDs" "$W/upgrade.out"
@@ -232,7 +234,7 @@ must upgrade "$I"
 echo "== upgraded in $(($(seconds) - start)) s"
 expect "noout after the upgrade" "$(ceph osd dump -f json | jq -r '.flags_set | index("noout") != null')" true
 ceph osd unset noout >/dev/null
-end_load 2
+end_load 3
 for h in "${HOSTS[@]}"; do
   there "$h" 'for u in $(systemctl list-units --plain --no-legend "belemnite-mon@*" "belemnite-osd@*" | cut -d" " -f1); do
     [ /proc/$(systemctl show -P MainPID $u)/exe -ef /usr/bin/belemnite ] || { echo "$u runs an earlier program"; exit 1; }; done'

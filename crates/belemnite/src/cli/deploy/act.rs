@@ -57,7 +57,10 @@ impl<'a> Act<'a> {
             Action::RemoveMember(id) => self.on_etcd(|through| scripts::remove_member(through, id)).await,
             Action::MakeState => self.make_state(host).await,
             Action::StartMonitor => self.start_monitor(host, "start").await,
-            Action::RestartMonitor => self.start_monitor(host, "restart").await,
+            Action::RestartMonitor => {
+                self.check_state(host).await?;
+                self.start_monitor(host, "restart").await
+            }
             Action::AddMonitor(a) => {
                 self.must(json!({"prefix": "mon add", "name": host, "addr": conf::at(*a, conf::MON_PORT)})).await
             }
@@ -188,6 +191,18 @@ impl<'a> Act<'a> {
             tokio::time::sleep(ASK_EVERY).await;
         }
         Err(format!("its monitor: {why}; `journalctl -u {unit}` there says more").into())
+    }
+
+    /// Checks that the installed program reads the monitors' state, before a monitor becomes one of it.
+    async fn check_state(&self, name: &str) -> Result<(), Error> {
+        let unit = self.facts.host(name).and_then(|h| h.units.get(&format!("belemnite-mon@{name}")));
+        if !self.site.inventory.has_etcd() || !unit.is_some_and(|u| u.old_program) {
+            return Ok(());
+        }
+        let r = self.run(name, &scripts::check_state(name)).await;
+        r.map_err(|e| {
+            format!("the installed program does not read the monitors' state, nothing was restarted: {e}").into()
+        })
     }
 
     async fn takes_part(&self, name: &str) -> Result<bool, Error> {

@@ -25,7 +25,7 @@ pub(super) async fn connect(site: &Site) -> Result<Client, Error> {
     Ok(asked.map_err(|_| format!("no monitor answers within {} s", ANSWER_MAX.as_secs()))??)
 }
 
-fn array<'a>(v: &'a Value) -> impl Iterator<Item = &'a Value> {
+fn array(v: &Value) -> impl Iterator<Item = &Value> {
     v.as_array().into_iter().flatten()
 }
 

@@ -28,7 +28,7 @@ async fn held(site: &Site, f: &Facts) -> String {
     }
 }
 
-/// Commands that remove services and OSDs from a host.
+/// Commands that remove metadata servers and gateways from a host.
 fn services(name: &str, h: &HostFacts) -> String {
     let mut s = String::new();
     for u in [format!("ceph-mds@{name}"), format!("ceph-radosgw@rgw.{name}")] {
@@ -37,6 +37,12 @@ fn services(name: &str, h: &HostFacts) -> String {
         }
     }
     let _ = writeln!(s, "rm -rf /var/lib/ceph/mds/ceph-{name} /var/lib/ceph/radosgw/ceph-rgw.{name}");
+    scripts::script(&s)
+}
+
+/// Commands that remove OSDs from a host.
+fn osds(h: &HostFacts) -> String {
+    let mut s = String::new();
     for o in &h.stores {
         s += &scripts::erase(o.id, Some(&o.path), true);
     }
@@ -91,8 +97,11 @@ pub(super) async fn remove(site: &Site, confirmed: bool) -> Result<(), Error> {
     let hosts: Vec<(&String, &HostFacts)> =
         f.hosts.keys().filter_map(|n| Some((n, f.host(n)?))).filter(|(_, h)| is_ours(h)).collect();
     print(&format!("removing the cluster {}: {held}", f.fsid));
+    // Services end with their last requests, which OSDs answer.
     on_all(site, hosts.iter().map(|(n, h)| (*n, services(n, h))).collect()).await?;
-    print("OSDs, metadata servers and gateways are gone");
+    print("metadata servers and gateways are gone");
+    on_all(site, hosts.iter().map(|(n, h)| (*n, osds(h))).collect()).await?;
+    print("OSDs are gone");
     on_all(site, hosts.iter().map(|(n, _)| (*n, rest(n))).collect()).await?;
     site.dir.remove()?;
     print(&format!("the cluster is gone from {} hosts; the packages stay", hosts.len()));

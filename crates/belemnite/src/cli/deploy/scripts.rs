@@ -163,6 +163,17 @@ pub(super) fn make_state(host: &str, etcd: Option<IpAddr>) -> String {
     ))
 }
 
+/// Reads the monitors' state with the installed program, which refuses features that it does not know.
+pub(super) fn check_state(host: &str) -> String {
+    script(&format!(
+        "d=$(mktemp -d /run/belemnite.XXXXXX)\nr=0\nbelemnite state export -i {host} \"$d/state\" >/dev/null || r=$?\n\
+         rm -rf \"$d\"\nexit $r"
+    ))
+}
+
+/// Prints what the installed program finds in the stores of a host, as JSON.
+pub(super) const LIST_STORES: &str = "belemnite osd list -f json";
+
 /// Starts a unit and enables it.
 pub(super) fn start(unit: &str) -> String {
     script(&format!("systemctl reset-failed {unit} 2>/dev/null || true\nsystemctl -q enable --now {unit}"))
@@ -219,6 +230,7 @@ mod tests {
             clear_etcd("n"),
             make_state("n", Some(a)),
             start("u"),
+            check_state("n"),
             stop("u", "/x"),
             start_foreign("u", "/a/b", "[x]\n\tkey = y\n"),
             script(&(erase(1, Some("/dev/x"), false) + LEAVE)),

@@ -33,6 +33,13 @@ async fn ask(c: &Client, prefix: &str, ids: &[u32]) -> Result<Result<(), String>
     Ok(if r.rc == 0 { Ok(()) } else { Err(r.status) })
 }
 
+/// The first of some OSDs whose store cannot be read, with the reason, in a list of stores.
+fn unreadable(list: &Value, ids: &[u32]) -> Option<String> {
+    let mut bad = list["devices"].as_array()?.iter().filter_map(|d| Some((d["osd"].as_u64()?, d["error"].as_str()?)));
+    let (id, why) = bad.find(|(id, _)| ids.iter().any(|i| u64::from(*i) == *id))?;
+    Some(format!("the store of osd.{id}: {why}"))
+}
+
 impl Act<'_> {
     pub(super) async fn osd_step(&self, host: &str, a: &Action) -> Result<(), Error> {
         match a {
@@ -173,8 +180,22 @@ impl Act<'_> {
         }
     }
 
+    /// Checks that the installed program reads the stores of OSDs, before their daemons become ones of it.
+    async fn check_stores(&self, host: &str, ids: &[u32]) -> Result<(), Error> {
+        let text = self.site.ssh.script(&self.host(host)?, scripts::LIST_STORES, &[], SHORT).await?;
+        let list: Value =
+            serde_json::from_str(&text).map_err(|e| format!("`belemnite osd list` printed no JSON: {e}"))?;
+        match unreadable(&list, ids) {
+            None => Ok(()),
+            Some(why) => {
+                Err(format!("the installed program does not read {why}; no OSD of the host was restarted").into())
+            }
+        }
+    }
+
     /// Restarts the OSDs of a host: together if the monitors agree, else one after the other.
     async fn restart(&self, host: &str, ids: &[u32]) -> Result<(), Error> {
+        self.check_stores(host, ids).await?;
         if self.may_stop(ids, Duration::ZERO).await?.is_ok() {
             return self.restart_together(host, ids).await;
         }
@@ -213,5 +234,21 @@ impl Act<'_> {
             tokio::time::sleep(ASK_EVERY).await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_a_newer_release_are_named() {
+        let list = json!({"devices": [
+            {"path": "/dev/sda", "osd": 1, "state": "up, in"},
+            {"path": "/dev/sdb", "osd": 2, "error": "made by a newer version of Belemnite"},
+            {"path": "/dev/sdc", "error": "cannot be read"}]});
+        assert_eq!(unreadable(&list, &[1]), None);
+        let why = unreadable(&list, &[1, 2]).unwrap();
+        assert_eq!(why, "the store of osd.2: made by a newer version of Belemnite");
     }
 }
