@@ -236,7 +236,7 @@ mod tests {
         let one = async |n: u32| {
             now.set(now.get() + 1);
             most.set(most.get().max(now.get()));
-            for _ in 0..n % 3 {
+            for _ in 0..3 + n % 3 {
                 tokio::task::yield_now().await;
             }
             now.set(now.get() - 1);
