@@ -3,6 +3,7 @@ source "$(dirname "$0")/../lib.sh"
 
 cluster_up --osds 3 --osd-size 2G
 belemnite pool create p 8 >/dev/null
+ceph osd pool application enable p rados >/dev/null
 head -c 8388608 /dev/urandom >"$W/data"
 belemnite put p o "$W/data"
 belemnite get p o - | cmp - "$W/data"
@@ -18,7 +19,8 @@ expect "status with a warning" "$(status belemnite health)" 4
 grep -q OSDMAP_FLAGS "$W/out"
 ceph osd unset noout >/dev/null
 expect "OSDs up" "$(belemnite osd status --format json | jq '[.[] | select(.status == "up" and .host != "")] | length')" 3
-belemnite pg status | grep -q 'active+clean'
+clean() { belemnite pg status | grep -q 'active+clean'; }
+wait_for 20 clean
 belemnite df | grep -q '^p '
 belemnite top --count 2 --every 0.2 | grep -c '^clients: read' | grep -qx 2
 
@@ -28,7 +30,7 @@ s=$(status belemnite doctor --json)
 jq -e '.hosts[0].findings | map(.check) | unique | length >= 15' "$W/out" >/dev/null
 
 # The bundle has no key of the cluster, no value of the config-key store, no secret option.
-ceph config-key set mgr/some/password 'hunter22 "and more"' >/dev/null
+ceph config-key set mgr/some/password 'hunter22 "and-more"' >/dev/null
 ceph config-key set plain "$(printf 'a-secret-line\nanother-line')" >/dev/null
 ceph config set mgr mgr/prometheus/server_addr 127.0.0.1
 ceph auth get-or-create client.stranger mon 'allow r' >/dev/null
@@ -43,7 +45,7 @@ for f in cluster/status.json cluster/osd_dump.json cluster/rights.json cluster/h
 done
 ceph auth ls -f json | jq -r '.auth_dump[].key' >"$W/secrets"
 grep -rhoP '^\s*key = \K\S+' "$W/c" --include='*keyring' >>"$W/secrets"
-printf '%s\n' hunter22 'and more' a-secret-line another-line >>"$W/secrets"
+printf '%s\n' hunter22 and-more a-secret-line another-line >>"$W/secrets"
 [ "$(wc -l <"$W/secrets")" -ge 10 ]
 if grep -rlFf "$W/secrets" "$W/bundle"; then echo "the bundle has a secret"; exit 1; fi
 grep -q '(removed)' "$W/bundle/logs/osd.0.log"

@@ -385,7 +385,7 @@ mod tests {
         let line = format!("{}\n", "x".repeat(99));
         std::fs::write(&path, line.repeat(LOG_END as usize / 50)).unwrap();
         let end = end_of(&path).unwrap();
-        assert!(end.len() as u64 <= LOG_END && end.len() % 100 == 0, "{}", end.len());
+        assert!(end.len() as u64 <= LOG_END && end.len().is_multiple_of(100), "{}", end.len());
         std::fs::remove_file(&path).unwrap();
     }
 }

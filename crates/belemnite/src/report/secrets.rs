@@ -41,8 +41,13 @@ impl Secrets {
     /// Adds a secret. Of a text of several lines each line is one.
     pub(super) fn add(&mut self, value: &str) {
         for line in value.lines().map(str::trim).filter(|l| l.len() >= SHORTEST) {
-            if self.values.len() < VALUES_MAX {
-                self.values.insert(line.to_owned());
+            // In JSON a quoted form stands for the value.
+            let quoted = Value::from(line).to_string();
+            let quoted = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).unwrap_or(line);
+            for form in [line, quoted] {
+                if self.values.len() < VALUES_MAX {
+                    self.values.insert(form.to_owned());
+                }
             }
         }
     }
@@ -211,6 +216,7 @@ mod tests {
         let mut s = Secrets::default();
         s.add("with \"quotes\" and \\");
         assert!(!s.clean_json(&json!({"a": "b with \"quotes\" and \\"})).contains("quotes"));
+        assert_eq!(s.clean("{\"val\": \"with \\\"quotes\\\" and \\\\\"}"), "{\"val\": \"(removed)\"}");
     }
 
     #[test]
