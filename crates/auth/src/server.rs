@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //!  1. [`Granted`] is returned only after a proof, after a ticket with the answer to our challenge, or with method none.
-//!  2. A client keeps its global id only by a ticket that was sealed for this id and entity (or if the host allows the
-//!     insecure reclaim of old clients).
+//!  2. A client keeps its global id only by a ticket that was sealed for this id and entity, or if the host allows the
+//!     insecure reclaim of old clients or has lost the keys of tickets.
 
 use crate::crypto::{Usage, constant_time_eq};
 use crate::keyring::Caps;
@@ -67,6 +67,9 @@ pub trait AuthHost {
     /// Reports that an entity authenticated with its pending key, which replaces its key from now on.
     fn pending_key_used(&self, _name: &AuthName, _key: &CryptoKey) {}
 
+    /// Reports that a peer claimed the name of a known entity and proved none of its keys.
+    fn proof_refused(&self, _name: &AuthName) {}
+
     /// Entity type of this daemon: monitors authenticate entities, all others check tickets.
     fn service(&self) -> EntityKind;
 
@@ -92,6 +95,12 @@ pub trait AuthHost {
 
     /// Whether clients without the fix for `auth_allow_insecure_global_id_reclaim` may keep their id without proof.
     fn insecure_reclaim_allowed(&self) -> bool {
+        false
+    }
+
+    /// Whether an entity that proved its key keeps a global id without the ticket that was sealed for this id, because
+    /// the monitors lost the keys of tickets.
+    fn keeps_id_by_key(&self, _name: &AuthName, _global_id: u64, _now: Utime) -> bool {
         false
     }
 
@@ -129,10 +138,16 @@ impl ServiceHost {
         *self.keys.borrow_mut() = keys;
     }
 
+    /// True if peers come with tickets, for which secrets are needed.
+    #[must_use]
+    pub fn checks_tickets(&self) -> bool {
+        self.methods.contains(&Method::CEPHX)
+    }
+
     /// True if secrets should be fetched from the monitor.
     #[must_use]
     pub fn need_fetch(&self, now: Utime) -> bool {
-        self.methods.contains(&Method::CEPHX) && self.keys.borrow().need_fetch(now)
+        self.checks_tickets() && self.keys.borrow().need_fetch(now)
     }
 }
 
@@ -341,6 +356,28 @@ fn connection_secret(mode: ConMode, random: &dyn Random) -> Vec<u8> {
     s
 }
 
+/// The global id that a proved entity gets, with the session key of the ticket by which it keeps its old one.
+/// `version` is that of the request's encoding. Error: it asks for an id that it may not keep.
+fn global_id(
+    host: &dyn AuthHost,
+    now: Utime,
+    name: &AuthName,
+    asked: u64,
+    old_ticket: &TicketBlob,
+    version: u8,
+) -> Result<(u64, Option<CryptoKey>), AuthError> {
+    if asked == 0 {
+        return Ok((new_id(host)?, None));
+    }
+    match open_auth_ticket(host, old_ticket) {
+        Some(t) if t.ticket.name == *name && t.ticket.global_id == asked => Ok((asked, Some(t.session_key))),
+        // Encodings before version 3 omit the ticket, which newer ones must have.
+        _ if version < 3 && host.insecure_reclaim_allowed() => Ok((asked, None)),
+        _ if host.keeps_id_by_key(name, asked, now) => Ok((asked, None)),
+        _ => Err(AuthError::InsecureReclaim { name: name.clone(), global_id: asked }),
+    }
+}
+
 fn check_proof(
     host: &dyn AuthHost,
     random: &dyn Random,
@@ -363,7 +400,10 @@ fn check_proof(
         constant_time_eq(&want.to_le_bytes(), &proof.to_le_bytes())
     };
     if !proves(&entity.key) {
-        let Some(key) = entity.pending_key.take().filter(proves) else { return Err(AuthError::BadProof(name)) };
+        let Some(key) = entity.pending_key.take().filter(proves) else {
+            host.proof_refused(&name);
+            return Err(AuthError::BadProof(name));
+        };
         host.pending_key_used(&name, &key);
         entity.key = key;
     }
@@ -371,19 +411,7 @@ fn check_proof(
         return Err(AuthError::NoCaps(name));
     }
 
-    let mut old_session = None;
-    let global_id = if asked_id == 0 {
-        new_id(host)?
-    } else {
-        match open_auth_ticket(host, &old_ticket) {
-            Some(t) if t.ticket.name == name && t.ticket.global_id == asked_id => old_session = Some(t.session_key),
-            // Encodings before version 3 omit the ticket, which newer ones must have.
-            _ if v < 3 && host.insecure_reclaim_allowed() => {}
-            _ => return Err(AuthError::InsecureReclaim { name, global_id: asked_id }),
-        }
-        asked_id
-    };
-
+    let (global_id, old_session) = global_id(host, now, &name, asked_id, &old_ticket, v)?;
     let proved = entity.key.mark();
     let issue = Issue { host, random, now, name: &name, entity: &entity, global_id, proved };
     let (session_key, auth) = issue.ticket(EntityKind::AUTH)?;

@@ -263,16 +263,18 @@ fn hostile_messages_close_the_session_and_nothing_else() {
     c.ok(admin, &json!({ "prefix": "osd dump" }));
 }
 
+/// An OSD marks itself down on its session.
+fn goes(c: &mut Cluster, session: u64, id: i32) {
+    let (target_osd, target_addrs) = (OsdId(id), osd_addr(id));
+    c.send(session, &MOsdMarkMeDown { fsid: FSID, target_osd, target_addrs, ..MOsdMarkMeDown::default() });
+    assert!(c.map().is_down(target_osd));
+}
+
 #[test]
 fn clients_get_the_maps_of_a_short_outage_when_it_is_over() {
     let (mut c, _, osds) = Cluster::with_osds(2);
     let client = c.client("client.x", "allow r");
-    let gone = |c: &mut Cluster, id: i32, addrs| {
-        let m = MOsdMarkMeDown { fsid: FSID, target_osd: OsdId(id), target_addrs: addrs, ..MOsdMarkMeDown::default() };
-        c.send(osds[id as usize], &m);
-        assert!(c.map().is_down(OsdId(id)));
-    };
-    gone(&mut c, 0, osd_addr(0));
+    goes(&mut c, osds[0], 0);
     let down = c.map().epoch;
     c.subscribe(client, "osdmap", down.0.into(), true);
     assert!(c.take::<MOsdMap>(client).is_empty(), "told only that it is down it would wait for long");
@@ -283,12 +285,40 @@ fn clients_get_the_maps_of_a_short_outage_when_it_is_over() {
     let maps = c.take::<MOsdMap>(client);
     assert_eq!(epochs(&maps), [(vec![], vec![down.0, down.0 + 1])]);
     // An OSD that does not return.
-    gone(&mut c, 1, osd_addr(1));
+    goes(&mut c, osds[1], 1);
     let down = c.map().epoch;
     c.subscribe(client, "osdmap", down.0.into(), true);
     c.ticks(1);
     let maps = c.take::<MOsdMap>(client);
     assert_eq!(epochs(&maps), [(vec![], vec![down.0])], "a second is enough");
+}
+
+/// A client that lost an OSD asks for one newer map and then waits for ten seconds. Another change answers it before the
+/// monitor knows of the OSD.
+#[test]
+fn a_client_that_another_change_answered_learns_of_its_osd() {
+    let (mut c, admin, osds) = Cluster::with_osds(2);
+    let (client, idle) = (c.client("client.x", "allow r"), c.client("client.y", "allow r"));
+    for s in [client, idle] {
+        c.subscribe(s, "osdmap", 0, true);
+        c.take::<MOsdMap>(s);
+    }
+    let first = c.map().epoch.0 + 1;
+    c.subscribe(client, "osdmap", first.into(), true);
+    grow(&mut c, admin, first);
+    assert_eq!(epochs(&c.take(client)), [(vec![], vec![first])]);
+    goes(&mut c, osds[0], 0);
+    assert!(c.take::<MOsdMap>(client).is_empty(), "it may return");
+    c.boot(0, &addr(6800, 999));
+    assert_eq!(epochs(&c.take(client)), [(vec![], vec![first + 1, first + 2])]);
+    goes(&mut c, osds[1], 1);
+    c.ticks(2);
+    assert_eq!(epochs(&c.take(client)), [(vec![], vec![first + 3])], "it did not return");
+    // By now the client has asked again, if it still waits.
+    c.ticks(20);
+    c.boot(1, &addr(6801, 999));
+    assert!(c.take::<MOsdMap>(client).is_empty());
+    assert!(c.take::<MOsdMap>(idle).is_empty(), "it asked for nothing");
 }
 
 #[test]

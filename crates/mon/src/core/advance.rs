@@ -5,6 +5,8 @@
 //!  1. The new map differs from the old one in its epoch and in that all OSDs are down: their addresses may be those of
 //!     processes that are gone. OSDs that run boot again.
 //!  2. The new epoch and its bounds become visible together.
+//!  3. No global id is given out that may be in use, and for a while clients keep theirs without their tickets
+//!     ([`super::lost_tickets`]): the keys that sealed these may be missing.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +15,11 @@ use bytes::Bytes;
 use cluster::osdmap::osd_state;
 use cluster::{Incremental, OsdMap};
 use state::{Entry, Write};
+use wire::Decode;
 
 use super::batch::Batch;
 use super::load::{LoadError, bounds};
+use super::lost_tickets;
 use super::maps::{StoredMaps, below};
 use super::records::{Bounds, key, value};
 
@@ -43,8 +47,17 @@ pub fn newest(records: &[(Bytes, Entry)], maps: &[(Bytes, Entry)]) -> Result<Osd
     Ok(OsdMap::decode_blob(&full)?)
 }
 
-/// Continues `map` `by` epochs later. Error: the epoch would be too high, or the map cannot be encoded.
-pub fn advance(map: &OsdMap, by: u32, now: Utime) -> Result<Advance, LoadError> {
+/// The end of the newest batch of global ids, from a state's records; 0 if it has given out none. Error: the record does
+/// not decode.
+pub fn global_ids(records: &[(Bytes, Entry)]) -> Result<u64, LoadError> {
+    let found = records.iter().find(|(k, _)| k == key::GLOBAL_ID);
+    let decode = |e: &Entry| u64::from_bytes(&e.value);
+    found.map_or(Ok(0), |(_, e)| decode(e)).map_err(|error| LoadError::Record { key: key::GLOBAL_ID.into(), error })
+}
+
+/// Continues `map` `by` epochs later, in a state that has given out global ids up to `ids`. Error: the epoch would be
+/// too high, or the map cannot be encoded.
+pub fn advance(map: &OsdMap, ids: u64, by: u32, now: Utime) -> Result<Advance, LoadError> {
     let to = map.epoch.0.checked_add(by.max(1)).filter(|e| *e < EPOCH_MAX);
     let to = Epoch(to.ok_or(LoadError::Count { key: "osdmap/bounds".into(), n: map.epoch.0.into() })?);
     let mut before = map.clone();
@@ -58,6 +71,8 @@ pub fn advance(map: &OsdMap, by: u32, now: Utime) -> Result<Advance, LoadError> 
     let mut b = Batch::default();
     b.head(key::OSDMAP_BOUNDS, Some(value(&bounds)));
     b.head_blob(key::full(to), full);
+    b.head(key::GLOBAL_ID, Some(value(&lost_tickets::ids_beyond(ids, now))));
+    b.head(key::LOST_TICKETS, Some(value(&now.plus(lost_tickets::LIFE))));
     below(to).into_iter().for_each(|r| b.remove_range_after(r));
     Ok(Advance { parts: b.into_parts().parts, from: map.epoch, to })
 }

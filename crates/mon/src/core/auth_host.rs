@@ -7,9 +7,10 @@ use std::time::Duration;
 use auth::rotating::RotatingKeys;
 use auth::server::{AUTH_TICKET_TTL, pick};
 use auth::{AuthHost, CryptoKey, EntityAuth, Method, ServiceKeys};
-use base::{AuthName, EntityKind};
+use base::{AuthName, EntityKind, Utime};
 
 use super::MonCore;
+use super::cluster_state::SessionSummary;
 
 /// The view of keys and caps for handshakes of the monitor or of the manager role.
 pub struct MonAuthHost {
@@ -40,7 +41,11 @@ impl MonCore {
 
 impl AuthHost for View<'_> {
     fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
-        self.core.used_keys.borrow_mut().push((name.clone(), key.clone()));
+        self.core.proofs.borrow_mut().used.push((name.clone(), key.clone()));
+    }
+
+    fn proof_refused(&self, name: &AuthName) {
+        self.core.proofs.borrow_mut().refused(name);
     }
 
     fn service(&self) -> EntityKind {
@@ -76,6 +81,13 @@ impl AuthHost for View<'_> {
         self.core.state.options.allow_insecure_reclaim
     }
 
+    fn keeps_id_by_key(&self, name: &AuthName, global_id: u64, now: Utime) -> bool {
+        let state = &self.core.state;
+        // Nobody takes the id of a client that is here.
+        let of_another = |s: &SessionSummary| s.global_id == global_id && s.name != *name;
+        super::lost_tickets::holds(state.lost_tickets, now) && !state.sessions.values().any(of_another)
+    }
+
     fn ticket_ttl(&self, service: EntityKind) -> Duration {
         if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.core.state.options.service_ticket_ttl }
     }
@@ -91,6 +103,9 @@ impl MonAuthHost {
 impl AuthHost for MonAuthHost {
     fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
         self.with(|v| v.pending_key_used(name, key));
+    }
+    fn proof_refused(&self, name: &AuthName) {
+        self.with(|v| v.proof_refused(name));
     }
     fn service(&self) -> EntityKind {
         self.service
@@ -115,6 +130,9 @@ impl AuthHost for MonAuthHost {
     }
     fn insecure_reclaim_allowed(&self) -> bool {
         self.with(|v| v.insecure_reclaim_allowed())
+    }
+    fn keeps_id_by_key(&self, name: &AuthName, global_id: u64, now: Utime) -> bool {
+        self.with(|v| v.keeps_id_by_key(name, global_id, now))
     }
     fn ticket_ttl(&self, service: EntityKind) -> Duration {
         self.with(|v| v.ticket_ttl(service))

@@ -112,13 +112,15 @@ pub struct SessionSummary {
     pub by: Option<String>,
 }
 
-/// OSDs whose boots were refused.
+/// Daemons that were refused. Not stored.
 #[derive(Clone, Debug, Default)]
-pub struct RefusedOsds {
+pub struct RefusedDaemons {
     /// Newest map that the OSD claimed: this state is older.
     pub ahead: BTreeMap<OsdId, Epoch>,
     /// Reason why the OSD can't work with those that are up.
     pub foreign: BTreeMap<OsdId, String>,
+    /// Daemons that came with a wrong key.
+    pub keys: super::wrong_keys::WrongKeys,
 }
 
 /// The running monitors of several, and their etcd cluster.
@@ -136,8 +138,8 @@ pub struct Mons {
 pub struct ClusterState {
     /// Cluster id.
     pub fsid: Uuid,
-    /// Time of the cluster's creation.
-    pub created: Utime,
+    /// Time until which clients keep their ids without their tickets; see [`super::lost_tickets`].
+    pub lost_tickets: Option<Utime>,
     /// This monitor's name (`a` of `mon.a`).
     pub mon_name: String,
     /// Options from the command line and configuration.
@@ -172,8 +174,8 @@ pub struct ClusterState {
     pub log: ClusterLog,
     /// Muted health checks.
     pub mutes: BTreeMap<String, Mute>,
-    /// OSDs whose boots were refused. Not stored.
-    pub refused: RefusedOsds,
+    /// Daemons that were refused (volatile).
+    pub refused: RefusedDaemons,
     /// Metadata that each OSD sent at boot.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// PGs that no OSD has created yet.

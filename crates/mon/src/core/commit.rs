@@ -178,7 +178,7 @@ impl MonCore {
         self.state.store_error = None;
         self.commits.0 += 1;
         self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
-        let map_changed = done.map.is_some();
+        let (map_changed, returned) = (done.map.is_some(), done.brings_up());
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
         }
@@ -257,6 +257,9 @@ impl MonCore {
         }
         if map_changed {
             self.publish_osdmap();
+        }
+        if returned {
+            self.tell_awaited();
         }
         if mgr_changed {
             self.publish_mgrmap();

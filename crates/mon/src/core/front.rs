@@ -9,7 +9,7 @@ use std::time::Duration;
 use auth::rotating::RotatingKeys;
 use auth::server::{AUTH_TICKET_TTL, pick};
 use auth::{AuthHost, CryptoKey, EntityAuth, Method, ServiceKeys};
-use base::{AuthName, EntityKind};
+use base::{AuthName, EntityKind, Utime};
 use bytes::Bytes;
 use cluster::MonMap;
 use state::{Change, Entry, Range};
@@ -32,6 +32,8 @@ pub struct Replica {
     auth: BTreeMap<AuthName, AuthEntry>,
     config: ConfigDb,
     service_keys: ServiceKeys,
+    /// See [`super::lost_tickets`].
+    lost_tickets: Option<Utime>,
 }
 
 fn decode<T: Decode>(k: &[u8], v: &Bytes) -> Result<T, LoadError> {
@@ -67,6 +69,7 @@ impl Replica {
             auth: BTreeMap::new(),
             config: ConfigDb::default(),
             service_keys: ServiceKeys::default(),
+            lost_tickets: None,
         };
         for (k, e) in records {
             me.record(k, Some(&e.value))?;
@@ -104,6 +107,8 @@ impl Replica {
             };
         } else if let (key::SERVICE_KEYS, Some(v)) = (text, v) {
             self.service_keys = decode(k, v)?;
+        } else if text == key::LOST_TICKETS {
+            self.lost_tickets = v.map(|v| decode(k, v)).transpose()?;
         } else if let (key::MONMAP, Some(v)) = (text, v) {
             self.monmap = decode(k, v)?;
         }
@@ -212,6 +217,10 @@ impl AuthHost for FrontAuth {
 
     fn insecure_reclaim_allowed(&self) -> bool {
         self.replica.borrow().options.allow_insecure_reclaim
+    }
+
+    fn keeps_id_by_key(&self, _: &AuthName, _: u64, now: Utime) -> bool {
+        super::lost_tickets::holds(self.replica.borrow().lost_tickets, now)
     }
 
     fn ticket_ttl(&self, service: EntityKind) -> Duration {

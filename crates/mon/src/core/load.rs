@@ -169,11 +169,13 @@ impl Loaded {
         let maps = StoredMaps::of(maps);
         let full = maps.full(b.newest)?.ok_or(LoadError::Missing("osdmap/full"))?;
         let osdmap = Arc::new(OsdMap::decode_blob(&full)?);
+        // Every state has the time of its creation.
+        found::<Utime>(records, key::CREATED)?;
         let mut history = MapHistory::new(&b);
         history.loaded(full, maps.incs);
         let mut state = ClusterState {
             fsid: found(records, key::FSID)?,
-            created: found(records, key::CREATED)?,
+            lost_tickets: None,
             mon_name,
             options,
             osdmap,
@@ -256,7 +258,7 @@ impl MonCore {
             creating_targets: super::osd::CreatingTargets::default(),
             service_keys: Rc::new(RefCell::new(service_keys)),
             global_ids,
-            used_keys: RefCell::default(),
+            proofs: RefCell::default(),
             fetches: BTreeMap::new(),
             jobs: BTreeMap::new(),
             mgr_beacon: Some(now.mono),
@@ -358,7 +360,7 @@ impl MonCore {
 
     /// Records that a client authenticated at another monitor with its pending key.
     pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
-        self.used_keys.get_mut().push((name, key));
+        self.proofs.get_mut().used.push((name, key));
     }
 
     /// True once the first commit is done, so that keys and ids are there and clients may connect.
@@ -431,6 +433,8 @@ fn load_record(
         *service_keys = decode(k, v)?;
     } else if text == key::TERM {
         s.term = count(k, decode(k, v)?)?;
+    } else if text == key::LOST_TICKETS {
+        s.lost_tickets = Some(decode(k, v)?);
     } else if text == key::GLOBAL_ID {
         ids.loaded(count(k, decode(k, v)?)?);
     }

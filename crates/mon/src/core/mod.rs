@@ -9,6 +9,7 @@ pub mod access;
 pub mod advance;
 mod audit;
 mod auth_host;
+mod awaited;
 pub mod balance;
 mod batch;
 pub mod clocks;
@@ -30,6 +31,7 @@ mod isolate;
 mod listings;
 pub mod load;
 pub mod log;
+pub mod lost_tickets;
 mod made;
 pub mod maps;
 pub mod member;
@@ -56,6 +58,7 @@ mod subscribe;
 mod tick;
 pub mod turns;
 mod waiter;
+pub mod wrong_keys;
 
 pub(crate) use osd::may_mark_down;
 
@@ -171,6 +174,8 @@ struct Answers {
     listings: listings::Listings,
     /// Messages that are encoded already.
     made: made::Made,
+    /// Clients that wait for an OSD.
+    awaited: awaited::Awaited,
 }
 
 /// The state machine of the monitor and manager roles.
@@ -191,8 +196,8 @@ pub struct MonCore {
     creating_targets: osd::CreatingTargets,
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
-    /// Entities that authenticated with their pending key, which then replaces the key.
-    used_keys: std::cell::RefCell<Vec<(base::AuthName, auth::CryptoKey)>>,
+    /// Proofs in handshakes that concern the state.
+    proofs: std::cell::RefCell<wrong_keys::Proofs>,
     leaving: revoke::Leaving,
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,
@@ -276,6 +281,7 @@ impl MonCore {
         let session = Session::new(peer, self.now.wall);
         if session.role == Role::Mon {
             self.state.sessions.insert(c, session.summary());
+            self.state.refused.keys.came(&session.principal.who.name);
         }
         let mgr = session.role == Role::Mgr;
         if let Some(osd) = session.osd().filter(|_| mgr) {

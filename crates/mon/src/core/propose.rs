@@ -74,7 +74,7 @@ impl Inflight {
 impl MonCore {
     /// Makes used pending keys the keys of their entities.
     fn take_used_keys(&mut self) {
-        for (name, key) in std::mem::take(self.used_keys.get_mut()) {
+        for (name, key) in std::mem::take(&mut self.proofs.get_mut().used) {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
                 tracing::info!(entity = %name, "mon: the entity's pending key was used and replaces its key");

@@ -57,6 +57,8 @@ pub mod key {
     pub const SERVICE_KEYS: &str = "auth/service-keys";
     /// Key of the end of the newest batch of global ids.
     pub const GLOBAL_ID: &str = "auth/global-id";
+    /// Key of the time until which clients keep their ids without their tickets.
+    pub const LOST_TICKETS: &str = "auth/lost-tickets";
     /// Prefix of options.
     pub const CONFIG: &str = "config/value/";
     /// Prefix of option changes.

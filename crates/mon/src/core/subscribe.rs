@@ -160,12 +160,23 @@ impl MonCore {
             return;
         }
         let start = Epoch(u32::try_from(sub.next).unwrap_or(u32::MAX));
+        if is_osd {
+            return self.send_maps(c, start, sub.onetime);
+        }
+        if sub.onetime && start.0 > 0 {
+            self.answers.awaited.answered(c, self.now.mono);
+        }
+        self.send_maps_to_client(c, start);
+    }
+
+    /// Sends a client the epochs from `start` on, or the newest map alone if it is far behind.
+    pub(super) fn send_maps_to_client(&mut self, c: ConnKey, start: Epoch) {
         // An OSD's first session announces a client.
         let keeps_maps = self.sessions.get(&c).is_some_and(|s| s.principal.who.name.kind == EntityKind::OSD);
-        if !is_osd && !keeps_maps && start.0 > 0 && self.is_far_behind(start) {
+        if !keeps_maps && start.0 > 0 && self.is_far_behind(start) {
             return self.send_newest(c);
         }
-        self.send_maps(c, start, sub.onetime && is_osd);
+        self.send_maps(c, start, false);
     }
 
     /// True if the incrementals from `start` on are not all in memory, or have more bytes than a full map and a message.
@@ -210,6 +221,7 @@ impl MonCore {
             for c in self.subscribers("osdmap") {
                 self.check_osdmap_sub(c);
             }
+            self.tell_awaited();
         }
     }
 

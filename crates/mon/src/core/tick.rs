@@ -58,6 +58,7 @@ impl MonCore {
             // The other checks build on the committed state; they run again in a second.
             return;
         }
+        self.state.refused.keys.tick(self.proofs.get_mut(), self.now.mono);
         self.failures.expire(&self.state.options, self.now.wall);
         let suspects: Vec<OsdId> = self.failures.targets().collect();
         for osd in suspects {

@@ -48,7 +48,8 @@ pub fn advance(place: &Place, by: u32) -> Result<(Epoch, Epoch), MonError> {
         load::check_format(record, true).map_err(bad)?;
         let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
         let map = advance::newest(&records, &maps).map_err(bad)?;
-        let Advance { parts, from, to } = advance::advance(&map, by, clock::read().wall).map_err(bad)?;
+        let ids = advance::global_ids(&records).map_err(bad)?;
+        let Advance { parts, from, to } = advance::advance(&map, ids, by, clock::read().wall).map_err(bad)?;
         write(&mut store, &shown, parts).await?;
         Ok((from, to))
     })
@@ -72,7 +73,7 @@ pub fn rebuild(o: &MkfsOptions, map: &OsdMap, by: u32) -> Result<Epoch, MonError
     let made = making.join(STATE_FILE);
     let bad = |error| MonError::Load { path: made.display().to_string(), error };
     mkfs(&MkfsOptions { data_dir: making.clone(), ..o.clone() })?;
-    let Advance { parts, to, .. } = advance::advance(map, by, clock::read().wall).map_err(bad)?;
+    let Advance { parts, to, .. } = advance::advance(map, 0, by, clock::read().wall).map_err(bad)?;
     let shown = made.display().to_string();
     run_here(|_, _| async { write(&mut Store::open(&made)?, &shown, parts).await }).map_err(|e| io(&made, e))??;
     let put = || {

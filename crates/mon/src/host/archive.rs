@@ -54,8 +54,7 @@ impl Place {
             Self::Directory(d) => {
                 let path = d.join(STATE_FILE);
                 if !make && !path.exists() {
-                    let error = std::io::ErrorKind::NotFound.into();
-                    return Err(MonError::Io { path: path.display().to_string(), error });
+                    return Err(MonError::NoState(path.display().to_string()));
                 }
                 if make {
                     std::fs::create_dir_all(d)

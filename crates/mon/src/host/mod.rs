@@ -86,6 +86,13 @@ pub enum MonError {
         /// The reason.
         error: LoadError,
     },
+    /// There is no file with a state.
+    #[error(
+        "{0} is missing. A lost state comes back from an export (`belemnite state import --advance FILE`) or from the \
+         OSDs (`belemnite state rebuild --osd PATH …`), see docs/operate/monitor-lost.md; `belemnite mon --mkfs` makes \
+         that of a new cluster"
+    )]
+    NoState(String),
     /// `mkfs` was run where a cluster exists.
     #[error("{0} holds a cluster already")]
     Exists(String),
@@ -209,7 +216,7 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     let path = o.data_dir.join(STATE_FILE);
     let shown = path.display().to_string();
     if !path.exists() {
-        return Err(MonError::Io { path: shown, error: io::ErrorKind::NotFound.into() });
+        return Err(MonError::NoState(shown));
     }
     let store = Store::open(&path)?;
     serve(cx, &o, store, &shown, None).await

@@ -78,6 +78,8 @@ pub(super) struct ControlHost {
     scrubs: Arc<pg::scrub::ScrubSlots>,
     rotates: bool,
     renewing: Cell<bool>,
+    /// The monitor session on which the rotating secrets were asked for.
+    secrets_from: Cell<Option<ConnId>>,
     collecting: RefCell<Option<Collecting>>,
     /// Options in force.
     pub(super) settings: RefCell<Settings>,
@@ -168,6 +170,7 @@ impl ControlHost {
             scrubs: p.scrubs,
             rotates: p.rotates,
             renewing: Cell::new(false),
+            secrets_from: Cell::new(None),
             collecting: RefCell::default(),
             settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
             device: p.device,
@@ -647,7 +650,10 @@ impl ControlHost {
             self.with(|c, now| c.handle_mon_closed(now));
             return;
         }
-        let payload = if self.service.need_fetch(now) {
+        // A monitor whose state is a backup has other secrets than before under the same numbers.
+        let first = self.service.checks_tickets() && self.secrets_from.get() != self.mon_conn.get();
+        let payload = if first || self.service.need_fetch(now) {
+            self.secrets_from.set(self.mon_conn.get());
             Some(Ok(self.auth.borrow().rotating_request()))
         } else {
             let due = self.auth.borrow().due(now);

@@ -5,6 +5,7 @@ use crate::command::config::mon_option;
 use crate::core::clocks::clock_drift_allowed;
 use crate::core::cluster_state::ClusterState;
 use crate::core::cuts::names;
+use crate::core::lost_tickets;
 use base::Now;
 
 /// The alerts collected so far.
@@ -98,8 +99,25 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         let summary = format!("mon {name} cannot write its state; nothing can be changed");
         a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
+    keys(a, state, now);
     cut_links(a, state);
     slow_ops(a, state);
+}
+
+/// Daemons with wrong keys, and the time in which clients keep their ids by their keys alone.
+fn keys(a: &mut Adder, state: &ClusterState, now: Now) {
+    let detail = state.refused.keys.shown().map(|(who, n)| {
+        format!(
+            "{who} came {n} times with a key that is not its own; write that of `ceph auth get {who}` to its keyring"
+        )
+    });
+    a.add_some("DAEMON_KEY_REFUSED", Severity::Warn, "daemons come with a wrong key", detail.collect());
+    if let Some(until) = state.lost_tickets.filter(|_| lost_tickets::holds(state.lost_tickets, now.wall)) {
+        let summary = format!("clients keep their ids without tickets until {}", until.iso());
+        let detail = "the monitors' state was made anew or is a backup, so tickets of before do not open; in this time a \
+                      client with a valid key may take the id of a client that has not come back";
+        a.add("MON_TICKETS_LOST", Severity::Warn, 1, summary, vec![detail.to_owned()]);
+    }
 }
 
 /// Links between OSDs that are cut while both ends reach the monitors.
