@@ -175,11 +175,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "not yet divided: an operation from its view to its plan; early returns leave at each step",
     ),
     (
-        "crates/pg/src/pg/peering/choose.rs",
-        "take_notify",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
         "crates/pg/src/pg/peering/log_merge.rs",
         "merge_page",
         "one decision in order of its steps, which share the results of earlier steps",
@@ -275,11 +270,6 @@ pub(super) const OPEN_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/mon/src/core/cluster_state.rs", "ClusterState", "commands read it; only a commit can write it"),
     ("crates/mon/src/core/options.rs", "MonOptions", "options by name, independent of each other"),
     ("crates/osd/src/host/options.rs", "OsdOptions", "options by name, independent of each other"),
-    (
-        "crates/pg/src/exec/mod.rs",
-        "OpCtx",
-        "not yet divided: the shared state of a vector's operations: view, results, changes",
-    ),
     ("crates/sim/src/options.rs", "Options", "the drawn shape of a run; its fields are independent"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];

@@ -35,7 +35,7 @@ impl OpCtx<'_> {
             return Err(EOPNOTSUPP.into());
         };
         if found.flags.writes() {
-            self.user_modify = true;
+            self.change.by_user = true;
         }
         let result = found.run(&mut ClsCtx(self), &input);
         match result {
@@ -83,7 +83,7 @@ impl ObjectCtx for ClsCtx<'_, '_> {
             return Err(EEXIST.into());
         }
         self.0.create();
-        self.0.modify = true;
+        self.0.change.any = true;
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl ObjectCtx for ClsCtx<'_, '_> {
     }
 
     fn parts(&mut self) -> &mut Parts {
-        &mut self.0.parts
+        &mut self.0.long.parts
     }
 
     fn omap_set(&mut self, entries: &[(Bytes, Bytes)]) -> ClsResult<()> {

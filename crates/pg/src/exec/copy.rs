@@ -303,9 +303,9 @@ impl OpCtx<'_> {
         {
             return Err(EINVAL.into());
         }
-        let Some(done) = self.copied.filter(|d| d.index == self.index) else {
+        let Some(done) = self.copy.done.filter(|d| d.index == self.index) else {
             let src_version = a.src_version;
-            self.want_copy = Some(CopyRequest { index: self.index, oid, locator, snapid: a.snapid, src_version });
+            self.copy.want = Some(CopyRequest { index: self.index, oid, locator, snapid: a.snapid, src_version });
             return Ok(0);
         };
         if done.failed != 0 {
@@ -359,7 +359,7 @@ impl OpCtx<'_> {
         self.oi.truncate_size = kept_size;
         self.oi.flags = self.oi.flags & !ObjectInfo::OMAP | if c.has_omap { ObjectInfo::OMAP } else { 0 };
         self.omap = c.has_omap;
-        self.copied_version = Some(c.user_version);
-        self.copied_mtime = Some(c.mtime);
+        self.copy.version = Some(c.user_version);
+        self.copy.mtime = Some(c.mtime);
     }
 }

@@ -210,7 +210,7 @@ impl OpCtx<'_> {
             if e.offset > self.oi.size {
                 self.set_size(e.offset);
             } else {
-                self.modify = true;
+                self.change.any = true;
             }
         } else {
             self.view.write(e.offset, data.clone());
@@ -277,7 +277,7 @@ impl OpCtx<'_> {
         if len > 0 {
             self.view.write(0, data);
         } else {
-            self.modify = true;
+            self.change.any = true;
         }
         let old = self.oi.size;
         self.note_modified(0, old);
@@ -345,7 +345,7 @@ impl OpCtx<'_> {
         if e.truncate_seq > self.oi.truncate_seq {
             self.oi.truncate_seq = e.truncate_seq;
             self.oi.truncate_size = e.truncate_size;
-            self.modify = true;
+            self.change.any = true;
         }
         Ok(0)
     }
@@ -380,7 +380,7 @@ impl OpCtx<'_> {
             Reader::new(&op.indata).blob().map_err(|_| EINVAL)?;
         }
         self.create();
-        self.modify = true;
+        self.change.any = true;
         Ok(0)
     }
 
@@ -401,7 +401,7 @@ impl OpCtx<'_> {
         self.exists = false;
         if !self.before.exists {
             // The vector created the object and removed it again: nothing changes.
-            self.modify = false;
+            self.change.any = false;
         }
         Ok(())
     }
@@ -426,7 +426,7 @@ impl OpCtx<'_> {
                 flags: a.flags,
             });
         }
-        self.modify = true;
+        self.change.any = true;
         Ok(0)
     }
 

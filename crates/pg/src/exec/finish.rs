@@ -34,10 +34,10 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
 
     let was_dirty = before.oi.flags & ObjectInfo::DIRTY != 0;
     if c.exists {
-        if c.undirty && was_dirty {
+        if c.change.undirty && was_dirty {
             c.oi.flags &= !ObjectInfo::DIRTY;
             c.delta.num_objects_dirty -= 1;
-        } else if !c.undirty {
+        } else if !c.change.undirty {
             c.oi.flags |= ObjectInfo::DIRTY;
             c.delta.num_objects_dirty += i64::from(!was_dirty);
         }
@@ -96,11 +96,11 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
     ss.seq = ss.seq.max(c.snapc.seq);
 
     let mut user_version = c.oi.user_version;
-    if let Some(v) = c.copied_version {
+    if let Some(v) = c.copy.version {
         user_version = v;
         c.oi.user_version = v;
     }
-    if c.user_modify && (c.copied_version.is_none() || user_version == 0) {
+    if c.change.by_user && (c.copy.version.is_none() || user_version == 0) {
         user_version = c.env.last_user_version.max(c.oi.user_version).saturating_add(1).max(version.version);
         c.oi.user_version = user_version;
     }
@@ -115,7 +115,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
     let after = if c.exists {
         c.oi.version = version;
         c.oi.last_reqid = c.env.reqid;
-        if let Some(t) = c.copied_mtime {
+        if let Some(t) = c.copy.mtime {
             c.oi.mtime = t;
         } else if c.env.mtime != Utime::ZERO {
             c.oi.mtime = c.env.mtime;

@@ -114,6 +114,43 @@ pub(crate) struct Snapc {
     pub snaps: Vec<u64>,
 }
 
+/// How a vector changes its object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change {
+    /// The vector must give the object a new user version.
+    pub by_user: bool,
+    /// The vector changes the object although it has no store operation.
+    pub any: bool,
+    /// The object is no longer dirty.
+    pub undirty: bool,
+}
+
+/// A `copy_from` in a vector.
+#[derive(Debug, Default)]
+pub(crate) struct CopyFrom<'a> {
+    /// Content of the source, once it was read.
+    pub done: Option<&'a CopyDone>,
+    /// User version that is taken over.
+    pub version: Option<u64>,
+    /// Modification time that is taken over.
+    pub mtime: Option<base::Utime>,
+    /// A copy whose source must be read before planning can go on.
+    pub want: Option<CopyRequest>,
+}
+
+/// The part of a vector that is planned at once.
+#[derive(Debug, Default)]
+pub(crate) struct PartState {
+    /// Progress of the vector's long calls.
+    pub parts: cls::Parts,
+    /// Work of this part of the vector ([`progress`]).
+    pub work: u64,
+    /// The part is over before the vector.
+    pub paused: bool,
+    /// An operation's look-ups of omap keys that have not ended.
+    pub lookups: Option<Box<omap::Lookups>>,
+}
+
 /// State of a vector while it is planned.
 pub(crate) struct OpCtx<'a> {
     pub view: View<'a>,
@@ -133,34 +170,16 @@ pub(crate) struct OpCtx<'a> {
     /// Changed ranges of data, for the overlaps of clones.
     pub modified: RangeLog,
     pub delta: StatSum,
-    /// The vector must give the object a new user version.
-    pub user_modify: bool,
-    /// The vector changes the object although it has no store operation.
-    pub modify: bool,
-    pub undirty: bool,
     pub effects: WatchEffects,
-    /// Content of the source of a `copy_from`, once it was read.
-    pub copied: Option<&'a CopyDone>,
-    /// User version that a `copy_from` takes over.
-    pub copied_version: Option<u64>,
-    /// Modification time that a `copy_from` takes over.
-    pub copied_mtime: Option<base::Utime>,
-    /// A `copy_from` whose source must be read before planning can go on.
-    pub want_copy: Option<CopyRequest>,
+    pub change: Change,
+    pub copy: CopyFrom<'a>,
+    pub long: PartState,
     pub rng: Rng,
     pub index: u32,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// Progress of the vector's long calls.
-    pub parts: cls::Parts,
-    /// Work of this part of the vector ([`progress`]).
-    pub work: u64,
-    /// The part is over before the vector.
-    pub paused: bool,
     /// A log line says that the vector is too large.
     pub told: bool,
-    /// An operation's look-ups of omap keys that have not ended.
-    pub lookups: Option<Box<omap::Lookups>>,
     /// Bytes of the object's attributes, if known; see `attr`.
     pub attr_bytes: Option<usize>,
 }
@@ -186,23 +205,15 @@ impl<'a> OpCtx<'a> {
             snapc: Snapc::default(),
             modified: RangeLog::default(),
             delta: StatSum::default(),
-            user_modify: false,
-            modify: false,
-            undirty: false,
             effects: WatchEffects::default(),
-            copied: None,
-            copied_version: None,
-            copied_mtime: None,
-            want_copy: None,
+            change: Change::default(),
+            copy: CopyFrom::default(),
+            long: PartState::default(),
             rng: Rng::new(0),
             index: 0,
             bytes_read: 0,
             bytes_written: 0,
-            parts: cls::Parts::default(),
-            work: 0,
-            paused: false,
             told: false,
-            lookups: None,
             attr_bytes: None,
         }
     }
@@ -211,7 +222,7 @@ impl<'a> OpCtx<'a> {
 impl OpCtx<'_> {
     /// True if the vector changes the object.
     pub(crate) fn changed(&self) -> bool {
-        !self.view.ops.is_empty() || self.modify
+        !self.view.ops.is_empty() || self.change.any
     }
 
     /// Creates the object if it is absent.
@@ -229,7 +240,7 @@ impl OpCtx<'_> {
         self.delta.num_rd += 1;
         self.delta.num_rd_kb += kib(bytes as u64);
         self.bytes_read += bytes as u64;
-        self.work += bytes as u64;
+        self.long.work += bytes as u64;
     }
 
     /// The errno of a vector whose changes or output are too large. The first time it leaves a log line.
@@ -250,8 +261,8 @@ impl OpCtx<'_> {
     pub(crate) fn run(&mut self, ops: &mut OpVec, progress: &mut Option<Box<Progress>>) -> Step<i32> {
         let (first, mut result, mut output) = progress.take().map_or((0, 0, 0), |p| self.restore(*p));
         for i in first..ops.len() {
-            if i > first && self.work >= PART_WORK {
-                self.paused = true;
+            if i > first && self.long.work >= PART_WORK {
+                self.long.paused = true;
                 *progress = Some(self.save(i, result, output));
                 return Err(Stop::Wait);
             }
@@ -259,14 +270,14 @@ impl OpCtx<'_> {
             self.index = i as u32;
             op.outdata.clear();
             op.rval = 0;
-            self.work += OP_WORK;
+            self.long.work += OP_WORK;
             let before = (i >= KEEP_AFTER).then(|| self.before_op());
             let one = self.one(op, OUTPUT_MAX - output);
             let next = match one {
                 Ok(r) => r,
                 Err(Stop::Wait) => {
                     // Look-ups have their place themselves, and change nothing.
-                    if self.lookups.is_some() || before.is_some_and(|b| self.take_back(b)) {
+                    if self.long.lookups.is_some() || before.is_some_and(|b| self.take_back(b)) {
                         *progress = Some(self.save(i, result, output));
                     }
                     return Err(Stop::Wait);
@@ -274,7 +285,7 @@ impl OpCtx<'_> {
                 Err(Stop::Errno(e)) => e,
             };
             result = next;
-            if self.want_copy.is_some() {
+            if self.copy.want.is_some() {
                 return Ok(0);
             }
             op.rval = result;
@@ -308,7 +319,7 @@ impl OpCtx<'_> {
         let code = op.op;
         self.permits(code, op.extent().offset)?;
         if code.is_write() && !is_invisible(code) {
-            self.user_modify = true;
+            self.change.by_user = true;
         }
         match code {
             OpCode::READ | OpCode::SYNC_READ => self.op_read(op),
@@ -360,8 +371,8 @@ impl OpCtx<'_> {
             }
             OpCode::UNDIRTY => {
                 if self.oi.flags & ObjectInfo::DIRTY != 0 {
-                    self.undirty = true;
-                    self.modify = true;
+                    self.change.undirty = true;
+                    self.change.any = true;
                     self.delta.num_wr += 1;
                 }
                 Ok(0)

@@ -56,7 +56,7 @@ impl OpCtx<'_> {
             return Ok((Vec::new(), false));
         }
         let (found, more) = self.view.omap_list(after, prefix, max, max_bytes)?;
-        self.work += found.iter().map(|(k, v)| KEY_WORK + (k.len() + v.len()) as u64).sum::<u64>();
+        self.long.work += found.iter().map(|(k, v)| KEY_WORK + (k.len() + v.len()) as u64).sum::<u64>();
         Ok((found, more))
     }
 
@@ -66,7 +66,7 @@ impl OpCtx<'_> {
             return Ok(None);
         }
         let v = self.view.omap_get(key)?;
-        self.work += KEY_WORK + v.as_ref().map_or(0, |v| v.len() as u64);
+        self.long.work += KEY_WORK + v.as_ref().map_or(0, |v| v.len() as u64);
         Ok(v)
     }
 
@@ -116,7 +116,7 @@ impl OpCtx<'_> {
             return Err(ENOENT.into());
         }
         self.view.omap_rm_range(first, last);
-        self.modify = true;
+        self.change.any = true;
         self.delta.num_wr += 1;
         Ok(())
     }
@@ -180,9 +180,9 @@ impl OpCtx<'_> {
         mut each: impl FnMut(&mut Lookups, usize, Option<Bytes>) -> Step<()>,
     ) -> Step<Box<Lookups>> {
         while let Some(key) = l.keys.get(l.next).cloned() {
-            if self.work >= PART_WORK && l.next > 0 {
-                self.paused = true;
-                self.lookups = Some(l);
+            if self.long.work >= PART_WORK && l.next > 0 {
+                self.long.paused = true;
+                self.long.lookups = Some(l);
                 return Err(Stop::Wait);
             }
             match self.get_omap(&key) {
@@ -191,7 +191,7 @@ impl OpCtx<'_> {
                     each(&mut l, at, v)?;
                 }
                 Err(Stop::Wait) => {
-                    self.lookups = Some(l);
+                    self.long.lookups = Some(l);
                     return Err(Stop::Wait);
                 }
                 Err(e) => return Err(e),
@@ -202,7 +202,7 @@ impl OpCtx<'_> {
     }
 
     pub(super) fn op_omap_by_keys(&mut self, op: &mut OsdOp, room: usize) -> Step<i32> {
-        let before = self.lookups.take();
+        let before = self.long.lookups.take();
         let start = match before {
             Some(l) => l,
             None => {
@@ -235,7 +235,7 @@ impl OpCtx<'_> {
         if !self.exists {
             return Err(ENOENT.into());
         }
-        let before = self.lookups.take();
+        let before = self.long.lookups.take();
         let start = match before {
             Some(l) => l,
             None => {

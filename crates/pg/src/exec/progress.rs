@@ -104,15 +104,15 @@ impl OpCtx<'_> {
             omap: self.omap,
             modified: self.modified.len(),
             delta: self.delta,
-            user_modify: self.user_modify,
-            modify: self.modify,
-            undirty: self.undirty,
+            user_modify: self.change.by_user,
+            modify: self.change.any,
+            undirty: self.change.undirty,
             effects: self.effects.len(),
             rng: self.rng.clone(),
             bytes_read: self.bytes_read,
             bytes_written: self.bytes_written,
             attr_bytes: self.attr_bytes,
-            fold: self.parts.next(),
+            fold: self.long.parts.next(),
         }
     }
 
@@ -128,10 +128,10 @@ impl OpCtx<'_> {
         let watchers = std::mem::take(&mut self.oi.watchers);
         self.oi = ObjectInfo { watchers, ..b.oi };
         (self.exists, self.omap, self.delta) = (b.exists, b.omap, b.delta);
-        (self.user_modify, self.modify, self.undirty) = (b.user_modify, b.modify, b.undirty);
+        (self.change.by_user, self.change.any, self.change.undirty) = (b.user_modify, b.modify, b.undirty);
         (self.bytes_read, self.bytes_written, self.rng) = (b.bytes_read, b.bytes_written, b.rng);
         self.attr_bytes = b.attr_bytes;
-        self.parts.go_to(b.fold);
+        self.long.parts.go_to(b.fold);
         true
     }
 
@@ -142,7 +142,7 @@ impl OpCtx<'_> {
             next,
             result,
             output,
-            fold: self.parts.next(),
+            fold: self.long.parts.next(),
             ops: std::mem::take(&mut self.view.ops),
             sums: self.view.sums,
             exists: self.exists,
@@ -151,17 +151,17 @@ impl OpCtx<'_> {
             snapc: std::mem::take(&mut self.snapc),
             modified: std::mem::take(&mut self.modified),
             delta: self.delta,
-            user_modify: self.user_modify,
-            modify: self.modify,
-            undirty: self.undirty,
+            user_modify: self.change.by_user,
+            modify: self.change.any,
+            undirty: self.change.undirty,
             effects: std::mem::take(&mut self.effects),
-            copied_version: self.copied_version,
-            copied_mtime: self.copied_mtime,
+            copied_version: self.copy.version,
+            copied_mtime: self.copy.mtime,
             rng: self.rng.clone(),
             bytes_read: self.bytes_read,
             bytes_written: self.bytes_written,
             attr_bytes: self.attr_bytes,
-            lookups: self.lookups.take(),
+            lookups: self.long.lookups.take(),
         })
     }
 
@@ -172,11 +172,11 @@ impl OpCtx<'_> {
         self.view.sums = p.sums;
         (self.exists, self.oi, self.omap, self.snapc) = (p.exists, p.oi, p.omap, p.snapc);
         (self.modified, self.delta, self.effects) = (p.modified, p.delta, p.effects);
-        (self.user_modify, self.modify, self.undirty) = (p.user_modify, p.modify, p.undirty);
-        (self.copied_version, self.copied_mtime, self.rng) = (p.copied_version, p.copied_mtime, p.rng);
+        (self.change.by_user, self.change.any, self.change.undirty) = (p.user_modify, p.modify, p.undirty);
+        (self.copy.version, self.copy.mtime, self.rng) = (p.copied_version, p.copied_mtime, p.rng);
         (self.bytes_read, self.bytes_written) = (p.bytes_read, p.bytes_written);
-        (self.attr_bytes, self.lookups) = (p.attr_bytes, p.lookups);
-        self.parts.go_to(p.fold);
+        (self.attr_bytes, self.long.lookups) = (p.attr_bytes, p.lookups);
+        self.long.parts.go_to(p.fold);
         (p.next, p.result, p.output)
     }
 }

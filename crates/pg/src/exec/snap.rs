@@ -87,7 +87,7 @@ impl OpCtx<'_> {
         let at = if removed && snap != SnapId::HEAD { AtSnap::Absent } else { ss.resolve(snap) };
         match at {
             AtSnap::Head if self.exists => {
-                self.modify = true;
+                self.change.any = true;
                 Ok(0)
             }
             AtSnap::Head | AtSnap::Absent => {
@@ -106,7 +106,7 @@ impl OpCtx<'_> {
                 // Head and clone share the ranges that every clone from that one on shares with its successor.
                 let from = ss.position(id).unwrap_or(0);
                 let ranges = ss.clones.iter().skip(from).map(|c| c.overlap.as_slice().len() as u64 + 4);
-                self.work += ranges.sum::<u64>() * 32;
+                self.long.work += ranges.sum::<u64>() * 32;
                 let mut shared: Option<Intervals> = None;
                 for c in ss.clones.iter().skip(from) {
                     shared = Some(shared.map_or_else(|| c.overlap.clone(), |s| s.intersection(&c.overlap)));

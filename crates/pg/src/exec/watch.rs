@@ -106,7 +106,7 @@ impl OpCtx<'_> {
                 if !self.oi.watchers.contains_key(&key) {
                     let info = WatchInfo { timeout_seconds: timeout.as_secs() as u32, addr: self.env.addr };
                     self.oi.watchers.insert(key, info);
-                    self.modify = true;
+                    self.change.any = true;
                 }
                 self.effects.connects.push(WatchConnect { key, timeout, pings: a.op == WatchArgs::WATCH });
             }
@@ -126,7 +126,7 @@ impl OpCtx<'_> {
             }
             WatchArgs::UNWATCH => {
                 if self.oi.watchers.remove(&key).is_some() {
-                    self.modify = true;
+                    self.change.any = true;
                     self.effects.disconnects.push(WatchDisconnect { key, tell: false });
                 }
             }

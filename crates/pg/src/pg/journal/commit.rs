@@ -7,6 +7,8 @@
 //!  1. Transactions of a PG become durable in the order of submission, and their actions run in that order.
 //!  2. A reply that shows the effect of a transaction leaves after the transaction is durable, also the reply of a
 //!     later read.
+//!
+//! Tests: `tests/order.rs`.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
@@ -389,6 +391,7 @@ impl Pg {
             return;
         }
         self.journal.local = next;
+        self.journal.check();
         self.finish_commits(turn);
         if self.is_primary() {
             self.writes_settled();
@@ -484,6 +487,7 @@ impl Pg {
             && (c.shared <= everywhere || acts(Bug::AckBeforeReplicas))
         {
             let Some(c) = self.journal.commits.pop_front() else { return };
+            debug_assert!(self.journal.durable < c.seq, "actions run in the order of submission");
             self.journal.durable = c.seq;
             for a in c.actions {
                 self.act(a, turn);

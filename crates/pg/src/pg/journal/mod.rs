@@ -167,6 +167,11 @@ impl Journal {
         self.fence_min = 1;
     }
 
+    /// Checks the order of the counters, invariant 1.
+    fn check(&self) {
+        debug_assert!(self.durable <= self.local && self.local <= self.submitted, "transactions end in their order");
+    }
+
     /// True if everything of older intervals is durable here.
     pub(in crate::pg) fn is_past_fence(&self) -> bool {
         self.local >= self.fence

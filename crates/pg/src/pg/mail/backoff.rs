@@ -9,6 +9,8 @@
 //!  3. Each backoff is released when the interval ends or the PG becomes active; the client then resends its
 //!     operations on the PG. A closed session gets no message.
 //!
+//! Tests: `tests/backoff.rs`.
+//!
 //! Facts: Ceph's `doc/dev/osd_internals/backoff`, `MOSDBackoff`.
 
 use crate::effect::Effect;
@@ -62,7 +64,8 @@ impl Pg {
                 begin,
                 end,
             });
-            self.mail.backoffs.told.insert(req.session, block.clone());
+            let older = self.mail.backoffs.told.insert(req.session, block.clone());
+            debug_assert!(older.is_none(), "a session gets one backoff");
             out.push(Effect::Backoff(req.session, block));
         }
         self.drop_op(req, "the client was told to hold it", out);

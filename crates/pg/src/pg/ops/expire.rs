@@ -59,7 +59,7 @@ impl Pg {
         let head_oid = Oid::new(e.head.clone());
         let view = View::new(turn.store, tag, self.env.cid(), head_oid, None);
         let mut ctx = OpCtx::new(view, &env, &e.head, &before, before.oi.clone());
-        ctx.modify = true;
+        ctx.change.any = true;
         if ctx.oi.watchers.remove(&e.key).is_none() {
             // The info lacks the watch: only the table must drop it.
             drop(ctx);

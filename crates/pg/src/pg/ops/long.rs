@@ -5,6 +5,8 @@
 //!  1. What is kept belongs to one version of the object; for another version the call begins anew.
 //!  2. A part changes nothing but what is kept. The changes of the call are those of its last part.
 //!  3. What is kept ends with the plan, so with the interval and with the client's session.
+//!
+//! Tests: `tests/long.rs`.
 
 use crate::long::Place;
 use crate::pg::Pg;

@@ -5,6 +5,8 @@
 //!  1. Plans on one object either share it as readers or hold it as the only writer; the others wait in order of
 //!     arrival. A plan that runs in one go takes no lock, since nothing can come between.
 //!  2. A parked plan has changed nothing.
+//!
+//! Tests: `tests/order.rs`.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};

@@ -5,6 +5,8 @@
 //!  1. A plan that waits for space has changed nothing and holds nothing: it runs again as a new one.
 //!  2. Writes of one session to one object keep their order: a later one waits behind one that waits for space. A
 //!     write with FULL_TRY or FULL_FORCE does not, as its client sends it to free space. Reads see the object as it is.
+//!
+//! Tests: `tests/space.rs`.
 
 use crate::effect::{Effect, LogLevel};
 use crate::event::SessionId;

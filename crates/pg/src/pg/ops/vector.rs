@@ -226,7 +226,7 @@ impl Pg {
         let short = turn.store.is_short();
         let view = View::new(turn.store, tag, self.env.cid(), head_oid, base).of_shards(reads.as_deref_mut(), had);
         let mut ctx = OpCtx::new(view, &env, head, before, oi);
-        (ctx.exists, ctx.snapc, ctx.copied, ctx.parts) = (exists, snapc, copied, parts);
+        (ctx.exists, ctx.snapc, ctx.copy.done, ctx.long.parts) = (exists, snapc, copied, parts);
         // The seed depends only on the request, so each planning draws the same numbers.
         ctx.rng = Rng::new(self.env.seed() ^ reqid.tid.rotate_left(17) ^ (reqid.name.num as u64));
         // Replicas apply writes without regard to plans, and copies read without a lock.
@@ -235,8 +235,8 @@ impl Pg {
             *progress = None;
         }
         let ran = ctx.run(&mut ops, progress);
-        let paused = ctx.paused;
-        let paused = paused | self.keep_parts(long, std::mem::take(&mut ctx.parts), before.oi.version, place);
+        let paused = ctx.long.paused;
+        let paused = paused | self.keep_parts(long, std::mem::take(&mut ctx.long.parts), before.oi.version, place);
         let mut result = match ran {
             Ok(r) => r,
             Err(s) => {
@@ -260,7 +260,7 @@ impl Pg {
             // Too few shards have the object; after recovery there may be enough.
             return Ok(Ran::Finished(Verdict::Damaged(head.clone())));
         }
-        if let Some(c) = ctx.want_copy.take() {
+        if let Some(c) = ctx.copy.want.take() {
             return Ok(Ran::Copy(c));
         }
 

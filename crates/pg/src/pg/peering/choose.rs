@@ -11,6 +11,8 @@
 //!     copies that took part in the last started interval.
 //!  2. The log of each member of the acting set overlaps the authoritative one. A copy that is further behind, or
 //!     incomplete, is a backfill target instead; the primary asks for another acting set if necessary.
+//!
+//! Tests: `tests/peering.rs`, `tests/replicated.rs`.
 
 use crate::effect::Effect;
 use crate::exec::Step;

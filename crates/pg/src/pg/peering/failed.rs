@@ -11,6 +11,8 @@
 //!  2. Its collection is removed only when the PG is clean without it, or the pool is deleted.
 //!  3. A failed primary does not ask for a copy that it knows to have failed, until that copy's OSD goes down or the
 //!     copy notifies again.
+//!
+//! Tests: `tests/failed.rs`.
 
 use crate::effect::{Effect, LogLevel};
 use crate::interval::IntervalKey;

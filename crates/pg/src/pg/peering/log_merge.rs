@@ -7,6 +7,8 @@
 //!     recovered.
 //!  3. Records, missing set and info change in one transaction. A long log is merged in several, each with the
 //!     objects that its part makes missing. A copy that stops in between is just further behind.
+//!
+//! Tests: `tests/peering.rs`, `tests/replicated.rs`.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
@@ -68,8 +70,8 @@ impl Pg {
                 if m.les.is_some() {
                     self.life.enter(State::ReplicaActive);
                     turn.out.push(Effect::Members);
-                    self.peers.member = true;
-                    self.peers.next_write = 1;
+                    self.peers.follower.member = true;
+                    self.peers.follower.next_write = 1;
                     self.on_durable(Action::Peering(PeeringAction::MemberReady(m.from)));
                 } else {
                     self.log_ready(turn);

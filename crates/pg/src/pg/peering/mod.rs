@@ -102,6 +102,24 @@ pub(in crate::pg) enum Apply {
     Backfilled(HObject),
 }
 
+/// State of this copy as a member that follows its primary.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Follower {
+    /// Messages that are applied in the order of arrival.
+    apply: VecDeque<Apply>,
+    applying: bool,
+    /// This copy is an activated member.
+    member: bool,
+    /// A write or push from another copy had no space; it is tried again at the next tick.
+    apply_stuck: bool,
+    next_write: u64,
+    durable_write: u64,
+    /// Objects with writes that may not be durable on all members, with the number of the last one.
+    unstable: BTreeMap<HObject, u64>,
+    incoming: Seldom<Incoming>,
+}
+
 /// The other copies: what this one knows of them in the present interval, and what it has promised them; laid out as
 /// [`Pg`](crate::pg::Pg) is.
 #[derive(Debug, Default)]
@@ -109,20 +127,15 @@ pub(in crate::pg) enum Apply {
 pub(in crate::pg) struct Peers {
     // Read by every input; see `Pg`.
     clean: bool,
-    applying: bool,
     self_activated: bool,
-    /// This copy is an activated member.
-    member: bool,
     /// The interval has started on all members, so everything of older ones is acknowledged.
     serves: bool,
     /// The authoritative log is being merged.
     merging: bool,
-    /// A write or push from another copy had no space; it is tried again at the next tick.
-    apply_stuck: bool,
     /// The whole store failed, not only this copy.
     store_lost: bool,
     auth: Option<PeerId>,
-    apply: VecDeque<Apply>,
+    follower: Follower,
     retry_at: Option<Mono>,
     unacked: VecDeque<Unacked>,
     /// Number of the newest write that all members must have.
@@ -146,13 +159,6 @@ pub(in crate::pg) struct Peers {
     /// Failed copies, which count as down.
     failed: Seldom<BTreeSet<PeerId>>,
 
-    // As member.
-    next_write: u64,
-    durable_write: u64,
-    /// Objects with writes that may not be durable on all members, with the number of the last one.
-    unstable: BTreeMap<HObject, u64>,
-    incoming: Seldom<Incoming>,
-
     /// Messages in pieces.
     pieces: Seldom<Pieces>,
     /// Primaries of older intervals that may still rely on leases of this OSD, or of a copy that reported it.
@@ -170,33 +176,38 @@ impl Peers {
 
     /// Ends the interval. Leases granted in it may last, and a lost store stays lost.
     pub(in crate::pg) fn end_interval(&mut self) {
-        let Self { merging, apply_stuck, store_lost, granted, .. } = std::mem::take(self);
-        *self = Self { merging, apply_stuck, store_lost, granted, ..Self::default() };
+        let Self { merging, store_lost, granted, follower, .. } = std::mem::take(self);
+        let follower = Follower { apply_stuck: follower.apply_stuck, ..Follower::default() };
+        *self = Self { merging, store_lost, granted, follower, ..Self::default() };
     }
 
     /// Gives up the merge of a log, and what waits for space.
     pub(in crate::pg) fn drop_merge(&mut self) {
-        (self.merging, self.apply_stuck) = (false, false);
+        (self.merging, self.follower.apply_stuck) = (false, false);
     }
 
     /// Takes over the state of another machine of the PG.
     pub(in crate::pg) fn take_over(&mut self, m: MemberState, granted: PerOsd<Mono>) {
         let member = |acked, frame| Member { activated: true, acked, frame, ..Member::default() };
-        let Self { merging, apply_stuck, store_lost, .. } = std::mem::take(self);
+        let Self { merging, store_lost, follower, .. } = std::mem::take(self);
+        let follower = Follower {
+            apply_stuck: follower.apply_stuck,
+            member: !m.leads,
+            next_write: m.next_write,
+            durable_write: m.durable_write,
+            unstable: m.unstable,
+            incoming: Seldom::of(m.incoming),
+            ..Follower::default()
+        };
         *self = Self {
             self_activated: m.leads,
             members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
             seq: m.seq,
             told_stable: m.told_stable,
             clean: m.leads,
-            member: !m.leads,
-            next_write: m.next_write,
-            durable_write: m.durable_write,
             serves: m.serves,
-            unstable: m.unstable,
-            incoming: Seldom::of(m.incoming),
+            follower,
             merging,
-            apply_stuck,
             store_lost,
             granted,
             ..Self::default()
@@ -215,7 +226,7 @@ impl Peers {
 
     /// True if this copy is an activated member.
     pub(in crate::pg) fn is_member(&self) -> bool {
-        self.member
+        self.follower.member
     }
 
     /// True if the interval has started on all members, so everything of older ones is acknowledged.
@@ -266,7 +277,7 @@ impl Peers {
     /// Forgets the infos of copies whose OSDs are down, and what they have begun to send.
     pub(in crate::pg) fn keep_up(&mut self, up: impl Fn(OsdId) -> bool) {
         self.known.retain(|p, _| up(p.osd));
-        if let Some(i) = self.incoming.used() {
+        if let Some(i) = self.follower.incoming.used() {
             i.keep_senders(|p| up(p.osd));
         }
         if let Some(p) = self.pieces.used() {
@@ -315,7 +326,7 @@ impl Peers {
 
     /// True if the object has a write that may not be durable on all members.
     pub(in crate::pg) fn is_unstable(&self, head: &HObject) -> bool {
-        self.unstable.contains_key(head)
+        self.follower.unstable.contains_key(head)
     }
 
     /// Primaries of older intervals that may still rely on leases, with the end of the leases.
@@ -336,9 +347,9 @@ impl Peers {
     /// True if nothing is under way among the copies.
     pub(in crate::pg) fn is_quiet(&self) -> bool {
         self.unacked.is_empty()
-            && self.apply.is_empty()
+            && self.follower.apply.is_empty()
             && !self.pieces.awaits()
-            && !self.applying
+            && !self.follower.applying
             && self.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
     }
 
@@ -351,11 +362,11 @@ impl Peers {
             members: self.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
             seq: self.seq,
             told_stable: self.told_stable,
-            next_write: self.next_write,
-            durable_write: self.durable_write,
+            next_write: self.follower.next_write,
+            durable_write: self.follower.durable_write,
             serves: self.serves,
-            unstable: self.unstable.clone(),
-            incoming: Incoming::clone(&self.incoming),
+            unstable: self.follower.unstable.clone(),
+            incoming: Incoming::clone(&self.follower.incoming),
             stamps,
         }
     }
@@ -363,14 +374,14 @@ impl Peers {
     /// Releases unused memory.
     pub(in crate::pg) fn rest(&mut self) {
         self.failed.rest();
-        self.incoming.rest();
+        self.follower.incoming.rest();
         if let Some(pieces) = self.pieces.used() {
             pieces.forget_taken();
         }
         self.pieces.rest();
         queue(&mut self.unacked);
-        queue(&mut self.apply);
-        tree(&mut self.unstable);
+        queue(&mut self.follower.apply);
+        tree(&mut self.follower.unstable);
         for m in self.members.values_mut() {
             tree(&mut m.missing);
         }

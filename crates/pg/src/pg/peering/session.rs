@@ -187,11 +187,11 @@ impl Pg {
                 self.take_touched(from, Touched { since, upto, entries }, turn);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
-                if self.peers.member && !self.is_becoming_member() {
+                if self.peers.follower.member && !self.is_becoming_member() {
                     return self.tell_activated(from, turn.store);
                 }
                 // Answered once what the first such message changed is durable.
-                if self.peers.member || self.peers.merging {
+                if self.peers.follower.member || self.peers.merging {
                     return;
                 }
                 self.peers.merging = true;
@@ -222,9 +222,9 @@ impl Pg {
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto }
-                if from_primary && self.peers.member && upto > self.journal.info().last_backfill =>
+                if from_primary && self.peers.follower.member && upto > self.journal.info().last_backfill =>
             {
-                self.peers.apply.push_back(Apply::Backfilled(upto));
+                self.peers.follower.apply.push_back(Apply::Backfilled(upto));
             }
             Body::Pull { head, need, urgent } if from_primary => {
                 self.env.meter().replication.pulls_in.add(1);
@@ -309,7 +309,7 @@ impl Pg {
     }
 
     fn interval_started(&mut self, history: &PgHistory, clean: bool, turn: &mut Turn<'_>) {
-        if !self.peers.member {
+        if !self.peers.follower.member {
             return;
         }
         if !self.peers.serves {
@@ -333,8 +333,8 @@ impl Pg {
         let primary = self.maps.newest().map(|m| m.mapping.primary(self.is_coded()));
         let holds = matches!(self.life.state(), State::Stray | State::ReplicaActive);
         if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
-            if self.peers.member {
-                let seq = self.peers.durable_write;
+            if self.peers.follower.member {
+                let seq = self.peers.follower.durable_write;
                 self.tell(primary, &Body::WriteAck { seq });
             } else {
                 self.notify(primary, now);
@@ -424,7 +424,7 @@ impl Pg {
     /// True if a message needs an answer, so that it must be repeated.
     fn awaits(&self) -> bool {
         let (p, r) = (&self.peers, &self.recovery);
-        if p.apply_stuck || r.reservation().awaits() || self.asks_for_lost() || p.pieces.awaits() {
+        if p.follower.apply_stuck || r.reservation().awaits() || self.asks_for_lost() || p.pieces.awaits() {
             return true;
         }
         match self.life.state() {
@@ -462,7 +462,7 @@ impl Pg {
     pub(in crate::pg) fn retry_peers(&mut self, now: Now) {
         if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
             self.peers.retry_at = None;
-            self.peers.apply_stuck = false;
+            self.peers.follower.apply_stuck = false;
             self.send_again(None);
             self.tell_ready();
         }

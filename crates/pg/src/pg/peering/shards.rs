@@ -10,6 +10,8 @@
 //!  1. An entry is undone only if a shard that it touches, and that took part in its interval, lacks it.
 //!  2. Each place of the acting set is a hole or has a shard whose log overlaps the primary's. At least `k` places are
 //!     no holes.
+//!
+//! Tests: `tests/coded_starts.rs`, `tests/coded_attack.rs`.
 
 use crate::info::PgInfo;
 use crate::peer::Body;

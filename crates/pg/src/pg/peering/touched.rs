@@ -10,6 +10,8 @@
 //!     acknowledged entry, since such an entry is durable on every shard that it touches.
 //!  2. Of any `k` shards of an interval, one has a given acknowledged entry, because each entry touches more than `m`
 //!     shards.
+//!
+//! Tests: `tests/coded_starts.rs`.
 
 use crate::exec::{Step, Stop};
 use crate::info::PgInfo;

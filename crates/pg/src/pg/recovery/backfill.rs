@@ -11,6 +11,8 @@
 //!  3. A shard gets, and counts as having, only what no later interval can undo. So an object is pushed once its writes
 //!     are durable on all members. A range ends once the writes of which the target has only the record are durable on
 //!     all members, because the target has no data to undo them.
+//!
+//! Tests: `tests/recovery.rs`.
 
 use crate::exec::Step;
 use crate::limits::{BACKFILL_PUSHES_MAX, BACKFILL_RANGE_COST, PUSHES_SENT_MAX};

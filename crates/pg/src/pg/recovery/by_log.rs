@@ -8,6 +8,8 @@
 //!  1. An object that any member lacks is not written; one that this copy lacks is not read. Plans on such an object
 //!     wait in order, and start when it is recovered.
 //!  2. An object does not change while it is read for a push: the push holds it as a reader.
+//!
+//! Tests: `tests/recovery.rs`.
 
 use crate::map::map_flags;
 use crate::pace::Class;

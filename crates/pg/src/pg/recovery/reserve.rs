@@ -9,6 +9,8 @@
 //!     with its interval, too; before that the primary repeats the release until it is answered.
 //!  2. Nothing depends on a single message: questions are repeated, and a member repeats its grant after a session
 //!     was reset.
+//!
+//! Tests: `tests/reserve.rs`.
 
 use crate::peer::{Body, ReserveMsg};
 use crate::pg::seldom::Part;

@@ -10,6 +10,8 @@
 //!  1. No object is given up before every OSD that may have it was asked, except those declared lost.
 //!  2. An object stays missing until its record is durable on all members, and until a version from another copy has
 //!     arrived. After a crash in between it is unfound again.
+//!
+//! Tests: `tests/lost.rs`.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};

@@ -364,6 +364,7 @@ impl Pg {
     pub(in crate::pg) fn handle_move_out(&mut self, m: Move, turn: &mut Turn<'_>) {
         match m {
             Move::Begin if self.relocate.depart.is_none() && self.is_whole() && !self.life.is_stopping() => {
+                debug_assert!(!self.relocate.arrives(), "a machine is the source or the target of a move");
                 self.relocate.depart = Some(Box::new(Depart::new()));
                 self.start_work(Work::Relocate(RelocateWork::Depart), None, turn);
             }

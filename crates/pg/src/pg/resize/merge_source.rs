@@ -8,6 +8,8 @@
 //! Invariants:
 //!  1. The state sent to the target does not change any more.
 //!  2. Objects are removed here only when the target has them durably, or needs none.
+//!
+//! Tests: `tests/merge.rs`.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};

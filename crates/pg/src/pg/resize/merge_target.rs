@@ -14,6 +14,8 @@
 //!     the epoch of the info show that the merge is done.
 //!  2. All copies in the agreed version end with the same last version and the same records, as far as each log
 //!     reaches.
+//!
+//! Tests: `tests/merge.rs`.
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};

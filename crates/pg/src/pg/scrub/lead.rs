@@ -12,6 +12,8 @@
 //!     question, and none of its objects is written until the answer.
 //!  2. A scrub belongs to one interval. A new interval ends it and drops its findings.
 //!  3. A question is repeated until it is answered. Members answer a repetition from their stored answer.
+//!
+//! Tests: `tests/scrub.rs`.
 
 use crate::effect::LogLevel;
 use crate::limits::{SCRUB_GROUP, SCRUB_GROUP_BYTES, SCRUB_GROUP_MAX, SCRUB_HOLD_MAX, SCRUB_PREEMPT_MAX, SCRUB_RETRY};
@@ -19,6 +21,7 @@ use crate::pace::Class;
 use crate::peer::Body;
 use crate::pg::ops::plan::{Plan, Stage, Verdict};
 use crate::pg::ops::work::{ScrubWork, Work};
+use crate::pg::scrub::result::Tally;
 use crate::pg::scrub::serve::ScanJob;
 use crate::pg::scrub::{At, Run};
 use crate::pg::{Pg, Turn};
@@ -27,9 +30,7 @@ use crate::scrub::compare::compare;
 use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::parity::Shape;
-use crate::scrub::report::Findings;
 use crate::shards::PeerId;
-use crate::stats::StatSum;
 use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -117,17 +118,7 @@ impl Pg {
             preempted: 0,
             resume: now.mono,
             ranges: 0,
-            found: Findings::default(),
-            shallow: 0,
-            deep: 0,
-            lines: 0,
-            large_omap: 0,
-            stats: StatSum::default(),
-            unsettled: false,
-            fixable: 0,
-            hopeless: 0,
-            lack: BTreeMap::new(),
-            repairs: 0,
+            tally: Tally::default(),
         }));
         self.ask(At::Reserve, &Ask::Reserve);
         true

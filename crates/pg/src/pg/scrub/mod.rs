@@ -16,9 +16,9 @@ use crate::scrub::report::Findings;
 use crate::scrub::slots::ScrubSlot;
 use crate::scrub::{ScrubConfig, ScrubRequest, ScrubSlots};
 use crate::shards::PeerId;
-use crate::stats::StatSum;
-use base::{Eversion, HObject, Mono};
+use base::{HObject, Mono};
 use bytes::Bytes;
+use result::Tally;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -157,19 +157,7 @@ struct Run {
     preempted: u32,
     resume: Mono,
     ranges: u32,
-    found: Findings,
-    shallow: i64,
-    deep: i64,
-    lines: usize,
-    large_omap: i64,
-    stats: StatSum,
-    /// Some objects have no authoritative copy.
-    unsettled: bool,
-    fixable: i64,
-    /// Objects with an error that no copy can repair.
-    hopeless: i64,
-    lack: BTreeMap<PeerId, Vec<(HObject, Eversion)>>,
-    repairs: usize,
+    tally: Tally,
 }
 
 impl Interval {

@@ -10,9 +10,11 @@ use crate::pg::scrub::At;
 use crate::scrub::ScrubRequest;
 use crate::scrub::compare::Compared;
 use crate::scrub::message::{Ask, ScrubMsg};
+use crate::scrub::report::Findings;
 use crate::shards::PeerId;
 use crate::stats::StatSum;
-use base::{HObject, Now, PgId};
+use base::{Eversion, HObject, Now, PgId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Most lines in the cluster log about single objects, per scrub.
@@ -20,33 +22,52 @@ const LINES_MAX: usize = 100;
 /// Most objects that one scrub repairs; others wait for the next scrub.
 const REPAIRS_MAX: usize = 10_000;
 
+/// Errors that a scrub has found so far, and their repairs.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    found: Findings,
+    shallow: i64,
+    deep: i64,
+    /// Lines about single objects in the cluster log.
+    lines: usize,
+    large_omap: i64,
+    stats: StatSum,
+    /// Some objects have no authoritative copy.
+    unsettled: bool,
+    fixable: i64,
+    /// Objects with an error that no copy can repair.
+    hopeless: i64,
+    lack: BTreeMap<PeerId, Vec<(HObject, Eversion)>>,
+    repairs: usize,
+}
+
 impl Pg {
     pub(super) fn note_compared(&mut self, head: &HObject, c: Compared) {
         let need = self.journal.info().last_update;
         let Some(run) = &mut self.scrub.interval.run else { return };
-        run.shallow += c.shallow;
-        run.deep += c.deep;
-        run.stats.add(&c.stats);
-        run.large_omap += c.omap.len() as i64;
+        run.tally.shallow += c.shallow;
+        run.tally.deep += c.deep;
+        run.tally.stats.add(&c.stats);
+        run.tally.large_omap += c.omap.len() as i64;
         let mut lines = c.lines;
-        if c.good.is_some() && !c.bad.is_empty() && run.repairs < REPAIRS_MAX {
-            run.repairs += 1;
-            run.fixable += c.fixable;
+        if c.good.is_some() && !c.bad.is_empty() && run.tally.repairs < REPAIRS_MAX {
+            run.tally.repairs += 1;
+            run.tally.fixable += c.fixable;
             for o in &c.bad {
-                run.lack.entry(*o).or_default().push((head.clone(), need));
+                run.tally.lack.entry(*o).or_default().push((head.clone(), need));
             }
         } else if c.shallow + c.deep > 0 {
-            run.hopeless += 1;
-            run.unsettled |= c.good.is_none();
+            run.tally.hopeless += 1;
+            run.tally.unsettled |= c.good.is_none();
         }
         for (h, b) in c.objects {
-            run.found.add_object(h, b);
+            run.tally.found.add_object(h, b);
         }
         if let Some(b) = c.snapset {
-            run.found.add_snapset(head.clone(), b);
+            run.tally.found.add_snapset(head.clone(), b);
         }
-        let room = LINES_MAX.saturating_sub(run.lines);
-        run.lines += lines.len();
+        let room = LINES_MAX.saturating_sub(run.tally.lines);
+        run.tally.lines += lines.len();
         lines.truncate(room);
         for l in lines {
             self.scrub_log(LogLevel::Error, &l);
@@ -66,14 +87,14 @@ impl Pg {
         let later = run.todo.contains(head) || run.group.contains(head);
         let within = matches!(run.at, At::Hold | At::Scan) && *head <= run.end;
         if *head <= run.upto && run.at != At::Reserve || within && !later {
-            run.stats.add(delta);
+            run.tally.stats.add(delta);
         }
     }
 
     pub(super) fn finish_scrub(&mut self, now: Now) {
         let Some(run) = &mut self.scrub.interval.run else { return };
         let what = run.what;
-        let (sums, have) = (run.stats, self.journal.info().stats);
+        let (sums, have) = (run.tally.stats, self.journal.info().stats);
         let differ = sums.num_objects != have.num_objects
             || sums.num_object_clones != have.num_object_clones
             || sums.num_bytes != have.num_bytes;
@@ -83,7 +104,7 @@ impl Pg {
             delta.num_omap_bytes = sums.num_omap_bytes - have.num_omap_bytes;
             delta.num_omap_keys = sums.num_omap_keys - have.num_omap_keys;
         }
-        let counted = !run.unsettled && (differ || have.estimated != 0);
+        let counted = !run.tally.unsettled && (differ || have.estimated != 0);
         let estimated = have.estimated != 0;
         if counted && (what.repair || estimated) {
             delta.num_objects = sums.num_objects - have.num_objects;
@@ -93,7 +114,7 @@ impl Pg {
         }
         self.journal.info_mut().stats.add(&delta);
         if counted && !estimated {
-            run.shallow += 1;
+            run.tally.shallow += 1;
             fixed_stats = i64::from(what.repair);
             let text = format!(
                 "{} : stat mismatch, got {}/{} objects, {}/{} clones, {}/{} bytes",
@@ -108,21 +129,21 @@ impl Pg {
             self.scrub_log(LogLevel::Error, &text);
         }
         let Some(run) = &mut self.scrub.interval.run else { return };
-        let errors = run.shallow + run.deep;
+        let errors = run.tally.shallow + run.tally.deep;
         let auto = {
             let c = self.scrub.settings.config.borrow();
             c.auto_repair && what.deep && errors <= i64::from(c.auto_repair_num_errors)
         };
         let repair = what.repair || auto && errors > 0;
         if !repair {
-            run.lack.clear();
+            run.tally.lack.clear();
         }
-        let fixed = if repair { run.fixable + fixed_stats } else { 0 };
-        let all_fixed = repair && run.hopeless == 0 && !run.unsettled;
-        let copies: usize = run.lack.values().map(Vec::len).sum();
-        let (shallow, deep) = if all_fixed { (0, 0) } else { (run.shallow, run.deep) };
-        let (recheck, large) = (run.recheck, run.large_omap);
-        self.scrub.interval.found = Some(Box::new(std::mem::take(&mut run.found)));
+        let fixed = if repair { run.tally.fixable + fixed_stats } else { 0 };
+        let all_fixed = repair && run.tally.hopeless == 0 && !run.tally.unsettled;
+        let copies: usize = run.tally.lack.values().map(Vec::len).sum();
+        let (shallow, deep) = if all_fixed { (0, 0) } else { (run.tally.shallow, run.tally.deep) };
+        let (recheck, large) = (run.recheck, run.tally.large_omap);
+        self.scrub.interval.found = Some(Box::new(std::mem::take(&mut run.tally.found)));
         let s = &mut self.journal.info_mut().stats;
         s.num_shallow_scrub_errors = shallow;
         let remaining = if what.deep { 0 } else { s.num_deep_scrub_errors };
@@ -173,7 +194,7 @@ impl Pg {
             return self.end_scrub(false, now);
         }
         // Each holder of bad copies marks them as missing first, this copy included (below).
-        let lack = self.scrub.interval.run.as_ref().map(|r| r.lack.clone()).unwrap_or_default();
+        let lack = self.scrub.interval.run.as_ref().map(|r| r.tally.lack.clone()).unwrap_or_default();
         self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
         let me = self.me();
         if let Some(own) = lack.get(&me)
@@ -189,7 +210,7 @@ impl Pg {
     /// Handles the answers to `Lack`: bad copies are marked everywhere, and recovery begins.
     pub(super) fn lacked(&mut self, now: Now) {
         let Some(run) = &mut self.scrub.interval.run else { return };
-        for (o, lack) in std::mem::take(&mut run.lack) {
+        for (o, lack) in std::mem::take(&mut run.tally.lack) {
             if let Some(m) = self.peers.members_mut().get_mut(&o) {
                 m.missing.extend(lack);
             }

@@ -12,6 +12,8 @@
 //!     sent before anything else.
 //!  3. No record is trimmed before every member has it.
 //!  4. The writes kept for members that are behind are bounded, in number and in bytes.
+//!
+//! Tests: `tests/coded_deferred.rs`, `tests/coded_attack_deferred.rs`.
 
 use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;

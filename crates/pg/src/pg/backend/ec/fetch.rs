@@ -9,6 +9,8 @@
 //!  2. Bytes of another version of the object are not accepted, unless the shard's bytes are the same in both versions.
 //!     An answer to an earlier question of the same plan is not accepted either.
 //!  3. A shard counts its object as lost only after an error of its own store, never because of an invalid question.
+//!
+//! Tests: `tests/coded.rs`.
 
 use super::read::{Page, ShardReads, Wanted};
 use crate::exec::{Step, Stop};

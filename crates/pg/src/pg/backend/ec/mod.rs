@@ -16,6 +16,8 @@
 //!  1. An entry is acknowledged when every shard of the acting set that it touches has it. Until a shard knows that, it
 //!     keeps the data that the entry replaced.
 //!  2. An object is written only while no member lacks it, so all present shards have the same version.
+//!
+//! Tests: `tests/coded.rs`, `tests/coded_attack.rs`.
 
 pub(in crate::pg) mod defer;
 pub(in crate::pg) mod fetch;
