@@ -20,6 +20,8 @@ pub(super) struct Link {
     pub(super) from: usize,
     /// Index of the host that answered.
     pub(super) to: usize,
+    /// False if the sender has no `ping`.
+    pub(super) pinged: bool,
     /// Mean round trip in ms; `None` without an answer.
     pub(super) ms: Option<f64>,
     /// Lost packets in percent.
@@ -82,7 +84,7 @@ pub(super) fn links(from: usize, others: &[(usize, String)], output: &Facts) -> 
         let lost = loss.and_then(|l| l.rsplit([' ', ',']).next()?.parse::<f64>().ok()).filter(|n| n.is_finite());
         let large = output.command(&format!("large/{to}")).split_once(' ');
         let large = large.and_then(|(size, word)| Some((size.parse().ok()?, word == "yes")));
-        Link { from, to, ms, lost: lost.unwrap_or(100.0), large }
+        Link { from, to, pinged: text.contains("transmitted"), ms, lost: lost.unwrap_or(100.0), large }
     };
     others.iter().map(|(to, _)| one(*to)).collect()
 }
@@ -92,7 +94,10 @@ pub(super) fn findings(links: &[Link], names: &[String]) -> Vec<Finding> {
     const CHECK: &str = "network between hosts";
     let mut out = Vec::new();
     let of = |i: usize| names.get(i).map_or("?", String::as_str);
-    for l in links {
+    if links.iter().any(|l| !l.pinged) {
+        out.push(Finding::unknown(CHECK, "`ping` is not installed, or does not know some name"));
+    }
+    for l in links.iter().filter(|l| l.pinged) {
         let to = of(l.to);
         if l.ms.is_none() {
             out.push(Finding::warn(
@@ -178,6 +183,7 @@ pub(super) fn json(links: &[Link], names: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Severity;
 
     fn others() -> Vec<(usize, String)> {
         vec![(1, "10.0.0.2".into()), (2, "b.example".into()), (3, "x; rm".into())]
@@ -204,11 +210,12 @@ mod tests {
               /cmd/large/1:9000 no\n\
               /cmd/ping/2:5 packets transmitted, 4 packets received, 20% packet loss\n\
               /cmd/ping/2:round-trip min/avg/max = 0.500/2.500/9.000 ms\n\
-              /cmd/large/2:1500 yes\n",
+              /cmd/large/2:1500 yes\n\
+              /cmd/ping/3:3 packets transmitted, 0 received, 100% packet loss\n",
         );
         let l = links(0, &others(), &out);
-        assert_eq!(l[0], Link { from: 0, to: 1, ms: Some(0.041), lost: 0.0, large: Some((9000, false)) });
-        assert_eq!(l[1], Link { from: 0, to: 2, ms: Some(2.5), lost: 20.0, large: Some((1500, true)) });
+        assert_eq!(l[0], Link { from: 0, to: 1, pinged: true, ms: Some(0.041), lost: 0.0, large: Some((9000, false)) });
+        assert_eq!(l[1], Link { from: 0, to: 2, pinged: true, ms: Some(2.5), lost: 20.0, large: Some((1500, true)) });
         assert_eq!((l[2].ms, l[2].lost), (None, 100.0));
         let names = ["a", "b", "c", "d"].map(str::to_owned);
         let found: Vec<String> = findings(&l, &names).into_iter().map(|f| f.what).collect();
@@ -221,6 +228,8 @@ mod tests {
                 "no answer from d"
             ]
         );
+        let without = links(0, &others(), &Facts::parse(b"/cmd/ping/1:sh: 1: ping: not found\n/cmd/large/1:1500 no\n"));
+        assert!(findings(&without, &names).iter().all(|f| f.severity == Severity::Unknown));
         let t = table(&l, &names);
         assert!(t.contains("0.041") && t.contains("none"), "{t}");
         assert_eq!(json(&l, &names)[0]["packet_arrives"], false);
