@@ -299,7 +299,9 @@ fn listed(path: &Path) -> Result<Vec<Draw>, String> {
         kinds(a.only.as_deref().unwrap_or_default())?;
         Ok(Draw { seed: r.seed, args: Arc::new(a), found: Some(r.found) })
     };
-    regressions::read(path)?.into_iter().map(with_options).collect()
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let list = regressions::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    list.into_iter().map(with_options).collect()
 }
 
 fn tell_briefly(r: &Report, took: Duration) {

@@ -1,7 +1,6 @@
 //! The list of seeds that found a bug once (`regressions.toml`), each with the options it was found with.
 
 use serde::Deserialize;
-use std::path::Path;
 
 /// A seed of the list.
 #[derive(Debug, Deserialize)]
@@ -11,7 +10,7 @@ pub(crate) struct Regression {
     pub(crate) seed: u64,
     /// Options of the run, as on the command line.
     pub(crate) args: String,
-    /// What was wrong.
+    /// The mistake that it found.
     pub(crate) found: String,
 }
 
@@ -20,9 +19,8 @@ struct List {
     seed: Vec<Regression>,
 }
 
-/// The entries of the list at `path`. The error is for a person.
-pub(crate) fn read(path: &Path) -> Result<Vec<Regression>, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let list: List = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+/// The entries of the list with this text. The error is for a person.
+pub(crate) fn parse(text: &str) -> Result<Vec<Regression>, String> {
+    let list: List = toml::from_str(text).map_err(|e| e.to_string())?;
     Ok(list.seed)
 }
