@@ -12,6 +12,7 @@ pub mod features;
 pub mod flush;
 pub mod hobject;
 pub mod id;
+pub mod ledger;
 mod pgtable;
 pub mod planted;
 mod prefetch;
