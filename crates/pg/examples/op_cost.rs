@@ -147,6 +147,7 @@ fn main() {
                 addr: EntityAddr::default(),
                 features: 0,
                 received: now,
+                ledger: base::ledger::Ledger::default(),
                 msg: Box::new(MOsdOp {
                     tid,
                     pgid: cfg.spg,

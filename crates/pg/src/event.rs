@@ -5,6 +5,7 @@ use crate::map::MapView;
 use crate::moving::Move;
 use crate::scrub::ScrubRequest;
 use base::errno::Errno;
+use base::ledger::Ledger;
 use base::{EntityAddr, EntityName, Epoch, Now, OsdId, ReqId, SpgId};
 use bytes::Bytes;
 use store::Cid;
@@ -35,6 +36,8 @@ pub struct OpRequest {
     pub features: u64,
     /// Time of arrival.
     pub received: Now,
+    /// Time by cause, up to now.
+    pub ledger: Ledger,
     /// The message. Boxed, since it takes half a kilobyte and is passed on rather than copied.
     pub msg: Box<MOsdOp>,
 }

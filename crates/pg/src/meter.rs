@@ -5,9 +5,10 @@
 //! gives the time at the turn's end ([`Meter::end_turn`]), when the answers leave, and each gets the rest of the turn added.
 
 use crate::exec::OpAccess;
+use base::ledger::Book;
 use base::{Mono, counter::Value};
 use std::array;
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Duration;
 
 /// Buckets of each axis of a histogram, as in Ceph.
@@ -168,6 +169,10 @@ pub struct Meter {
     classes: [Operations; 3],
     /// Work between OSDs.
     pub replication: Replication,
+    /// Time of operations by cause.
+    pub book: RefCell<Book>,
+    /// Time of the present input.
+    now: Cell<Mono>,
 }
 
 fn ns(d: Duration) -> u64 {
@@ -184,6 +189,16 @@ impl Meter {
             Class::Write => write,
             Class::Both => both,
         }
+    }
+
+    /// Notes the time of an input.
+    pub(crate) fn set_now(&self, now: Mono) {
+        self.now.set(now);
+    }
+
+    /// Time of the present input.
+    pub(crate) fn now(&self) -> Mono {
+        self.now.get()
     }
 
     /// Counts an answer.
@@ -211,9 +226,15 @@ impl Meter {
 
     /// Adds to the answers of a turn the time until its end, `now`, which is not before any of them.
     pub fn end_turn(&self, now: Mono) {
+        let mut all = 0;
         for o in &self.classes {
             let (n, sum) = o.turn.take();
-            o.ns.add(n.wrapping_mul(now.0).wrapping_sub(sum));
+            let rest = n.wrapping_mul(now.0).wrapping_sub(sum);
+            o.ns.add(rest);
+            all += rest;
+        }
+        if all > 0 {
+            self.book.borrow_mut().turn(all / 1000, now);
         }
     }
 

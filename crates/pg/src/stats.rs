@@ -160,6 +160,8 @@ pub struct OpDump {
     pub age: Duration,
     /// Ceph's name of its stage (`flag_point`).
     pub stage: &'static str,
+    /// Cause of its present wait.
+    pub cause: base::ledger::Cause,
 }
 
 /// Times of state changes.

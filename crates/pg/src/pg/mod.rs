@@ -225,6 +225,7 @@ impl Pg {
 
     /// Handles one input. Effects are appended to `out` in the order in which the host must carry them out.
     pub fn handle(&mut self, event: Event, now: Now, store: &mut dyn ObjectStore, out: &mut Vec<Effect>) {
+        self.env.meter().set_now(now.mono);
         self.input(event, &mut Turn { now, store, out });
     }
 

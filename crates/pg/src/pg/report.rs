@@ -9,6 +9,7 @@ use crate::pg::recovery::reserve::Kind;
 use crate::stats::Counters;
 use crate::stats::OpDump;
 use crate::stats::Stamps;
+use base::ledger::Cause;
 use base::{Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
 use wire::types::{PgShard, PgStat, pg_state};
@@ -335,6 +336,13 @@ impl Pg {
         self.watches.dump()
     }
 
+    /// The member that has not acknowledged the oldest write, if others have.
+    #[must_use]
+    pub fn behind(&self) -> Option<OsdId> {
+        let first = self.peers.unacked().front()?.seq;
+        self.peers.members().iter().filter(|(_, m)| m.acked < first).min_by_key(|(_, m)| m.acked).map(|(p, _)| p.osd)
+    }
+
     /// Client operations without an answer, oldest first.
     #[must_use]
     pub fn dump_ops(&self, now: Mono) -> Vec<OpDump> {
@@ -342,11 +350,11 @@ impl Pg {
             .plans
             .iter()
             .filter_map(|p| match &p.work {
-                Work::Client(req, _) => Some(dump(req, p.stage.text(), now)),
+                Work::Client(req, _) => Some(dump(req, p.stage.text(), p.stage.cause(), now)),
                 _ => None,
             })
             .collect();
-        ops.extend(self.mail.held().iter().map(|r| dump(r, "waiting for map or peering", now)));
+        ops.extend(self.mail.held().iter().map(|r| dump(r, "waiting for map or peering", r.ledger.waits_for(), now)));
         ops.extend(self.journal.commits().flat_map(|c| c.waiting(now)));
         ops.sort_by_key(|o| std::cmp::Reverse(o.age));
         ops
@@ -377,8 +385,8 @@ fn fingerprint(st: &mut PgStat) -> u64 {
     h.finish()
 }
 
-fn dump(req: &OpRequest, stage: &'static str, now: Mono) -> OpDump {
-    OpDump { client: req.client, tid: req.msg.tid, age: now.since(req.received.mono), stage }
+fn dump(req: &OpRequest, stage: &'static str, cause: Cause, now: Mono) -> OpDump {
+    OpDump { client: req.client, tid: req.msg.tid, age: now.since(req.received.mono), stage, cause }
 }
 
 #[cfg(test)]

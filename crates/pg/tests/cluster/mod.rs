@@ -805,6 +805,7 @@ impl Cluster {
             addr: EntityAddr { nonce: n as u32, ..EntityAddr::default() },
             features: 0,
             received: self.clock(),
+            ledger: base::ledger::Ledger::default(),
             msg: Box::new(MOsdOp {
                 tid,
                 pgid,
@@ -850,6 +851,7 @@ impl Cluster {
             addr: EntityAddr { nonce: who as u32, ..EntityAddr::default() },
             features: wire::Features::PACIFIC.0,
             received: self.clock(),
+            ledger: base::ledger::Ledger::default(),
             msg: Box::new(MOsdOp {
                 tid,
                 pgid,

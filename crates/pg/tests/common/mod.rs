@@ -246,6 +246,7 @@ impl World {
             addr: EntityAddr { nonce: session as u32, ..EntityAddr::default() },
             features: wire::Features::PACIFIC.0,
             received: self.now,
+            ledger: base::ledger::Ledger::default(),
             msg: Box::new(MOsdOp {
                 tid: self.tid,
                 pgid: self.cfg.spg,

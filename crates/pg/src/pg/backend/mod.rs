@@ -81,6 +81,8 @@ impl Spread {
 #[derive(Debug)]
 pub(in crate::pg) struct Unacked {
     pub seq: u64,
+    /// Time of sending.
+    pub sent: base::Mono,
     /// Entries with versions up to this number are older than the write.
     pub after: u64,
     /// Hash of the write's object.

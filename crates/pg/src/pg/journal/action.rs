@@ -19,11 +19,12 @@ pub(in crate::pg) struct Timing {
     pub received: Mono,
     pub read: u64,
     pub written: u64,
+    pub ledger: base::ledger::Ledger,
 }
 
 impl Timing {
     pub(in crate::pg) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
-        Self { kind, client: req.client, received: req.received.mono, read, written }
+        Self { kind, client: req.client, received: req.received.mono, read, written, ledger: req.ledger }
     }
 }
 

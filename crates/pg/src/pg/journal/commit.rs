@@ -28,9 +28,10 @@ use crate::pg::{Pg, State, Turn};
 use crate::scrub::message::Answer;
 use crate::shards::PeerId;
 use crate::stats::OpDump;
-use base::errno::{E2BIG, ENOSPC, Errno};
+use base::errno::{E2BIG, EBUSY, ENOSPC, Errno};
+use base::ledger::{Answered, Cause};
 use base::planted::{Bug, acts};
-use base::{Eversion, HObject, Mono};
+use base::{Eversion, HObject, Mono, OsdId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -46,15 +47,21 @@ pub(in crate::pg) struct Commit {
     pub shared: u64,
     /// Newest log version up to and including this transaction.
     pub version: Eversion,
+    /// Time at which it became durable on this copy.
+    pub here: Option<Mono>,
     pub actions: SmallVec<[Action; 1]>,
 }
 
 impl Commit {
     /// Operations whose replies wait for this transaction.
     pub(in crate::pg) fn waiting(&self, now: Mono) -> impl Iterator<Item = OpDump> + '_ {
+        let (stage, cause) = match self.here {
+            Some(_) => ("waiting for sub ops", Cause::Replica),
+            None => ("waiting for commit", Cause::Commit),
+        };
         self.actions.iter().filter_map(move |a| match a {
             Action::Reply(_, r, t, _) => {
-                Some(OpDump { client: t.client, tid: r.tid, age: now.since(t.received), stage: "waiting for commit" })
+                Some(OpDump { client: t.client, tid: r.tid, age: now.since(t.received), stage, cause })
             }
             _ => None,
         })
@@ -194,7 +201,16 @@ impl Pg {
             }
         }
         let hash = soid.map_or(0, |o| o.hash);
-        self.peers.unacked_mut().push_back(Unacked { seq, after, hash, full, bare, bare_for, deferred });
+        self.peers.unacked_mut().push_back(Unacked {
+            seq,
+            sent: self.env.meter().now(),
+            after,
+            hash,
+            full,
+            bare,
+            bare_for,
+            deferred,
+        });
     }
 
     /// Submits changes that are local to this copy, together with a new info.
@@ -284,6 +300,7 @@ impl Pg {
             seq: self.journal.submitted,
             shared: 0,
             version: self.journal.info.last_update,
+            here: None,
             actions: SmallVec::new(),
         });
         if !shipped.is_empty() {
@@ -362,6 +379,17 @@ impl Pg {
     fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, turn: &mut Turn<'_>) {
         self.report.count().ops += 1;
         self.env.meter().answered(t.kind, t.received, turn.now.mono, t.read, t.written);
+        self.env.meter().book.borrow_mut().add(
+            &Answered {
+                ledger: &t.ledger,
+                client: t.client,
+                tid: reply.tid,
+                pool: self.env.spg().pg.pool,
+                name: &reply.oid,
+                busy: reply.result == EBUSY,
+            },
+            turn.now.mono,
+        );
         turn.out.push(Effect::Reply(session, reply));
     }
 
@@ -392,6 +420,9 @@ impl Pg {
         }
         self.journal.local = next;
         self.journal.check();
+        if let Some(c) = self.journal.commits.get_mut(usize::try_from(next - first).unwrap_or(usize::MAX)) {
+            c.here = Some(turn.now.mono);
+        }
         self.finish_commits(turn);
         if self.is_primary() {
             self.writes_settled();
@@ -414,12 +445,14 @@ impl Pg {
                 bytes += u.bytes(from);
             }
             u.full.has(from);
+            let took = turn.now.mono.since(u.sent);
+            self.env.meter().book.borrow_mut().acked(from.osd, took, turn.now.mono);
         }
         self.count_acked();
         if again {
             self.go_on_again(from, bytes);
         }
-        self.finish_commits(turn);
+        self.finish_for(Some(from.osd), turn);
         self.writes_settled();
     }
 
@@ -481,6 +514,11 @@ impl Pg {
 
     /// Runs the actions of transactions that are durable here and, if shared, on all members.
     pub(in crate::pg) fn finish_commits(&mut self, turn: &mut Turn<'_>) {
+        self.finish_for(None, turn);
+    }
+
+    /// As [`Pg::finish_commits`], after an acknowledgement of that OSD.
+    fn finish_for(&mut self, last: Option<OsdId>, turn: &mut Turn<'_>) {
         let everywhere = if self.peers.unacked().is_empty() { u64::MAX } else { self.stable() };
         while let Some(c) = self.journal.commits.front()
             && c.seq <= self.journal.local
@@ -489,7 +527,10 @@ impl Pg {
             let Some(c) = self.journal.commits.pop_front() else { return };
             debug_assert!(self.journal.durable < c.seq, "actions run in the order of submission");
             self.journal.durable = c.seq;
-            for a in c.actions {
+            for mut a in c.actions {
+                if let Action::Reply(_, _, t, _) = &mut a {
+                    t.ledger.durable(c.here.unwrap_or(turn.now.mono), last, turn.now.mono);
+                }
                 self.act(a, turn);
             }
         }

@@ -11,6 +11,7 @@ use crate::pg::ops::plan::Plan;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, EIO, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP, Errno};
+use base::ledger::Cause;
 use base::planted::{Bug, acts};
 use base::{HObject, Now, SnapId};
 use bytes::Bytes;
@@ -22,6 +23,7 @@ const BYPASS_OPS_MAX: usize = 4;
 
 impl Pg {
     pub(in crate::pg) fn handle_op(&mut self, mut req: Box<OpRequest>, turn: &mut Turn<'_>) {
+        req.ledger.pass(turn.now.mono);
         if is_for_any(&req) && !self.is_primary() && req.msg.osdmap_epoch <= self.epoch() {
             return self.handle_replica_read(req, turn);
         }
@@ -40,15 +42,15 @@ impl Pg {
             _ => {
                 let backed_off = req.msg.osdmap_epoch <= self.epoch() && self.back_off(&req, turn.out);
                 if !backed_off {
-                    self.hold(req, turn.out);
+                    self.hold(req, Cause::Peering, turn.out);
                 }
                 return;
             }
         }
-        let Some(map) = self.maps.newest() else { return self.hold(req, turn.out) };
+        let Some(map) = self.maps.newest() else { return self.hold(req, Cause::Peering, turn.out) };
         let Some(pool) = map.pool.clone() else { return self.drop_op(&req, "no pool", turn.out) };
         if req.msg.osdmap_epoch > map.epoch {
-            return self.hold(req, turn.out);
+            return self.hold(req, Cause::Peering, turn.out);
         }
         if req.msg.osdmap_epoch < pool.last_force_resend {
             return self.drop_op(&req, "older than the pool's last forced resend", turn.out);
@@ -62,14 +64,14 @@ impl Pg {
         if !self.maps.others().is_empty() && !self.leases_last(turn.now) && !acts(Bug::ReadWithoutLease) {
             // Without leases the other members may be in a newer interval; operations wait in order.
             self.mail.waits_for_lease = true;
-            return self.hold(req, turn.out);
+            return self.hold(req, Cause::Lease, turn.out);
         }
         let paused = map.flags & map_flags::PAUSERD != 0 && !access.may_write()
             || map.flags & map_flags::PAUSEWR != 0 && access.may_write();
         // A write waits behind what its session had asked for before and is held, in this order.
         let behind = writes(&req, &access) && self.mail.held().holds(req.session, req.msg.hash);
         if paused || behind {
-            return self.hold(req, turn.out);
+            return self.hold(req, if paused { Cause::Paused } else { Cause::Lock }, turn.out);
         }
         let blocked = !map.blocklist.is_empty() && map.blocklist.contains(&req.addr);
         let refused = if blocked {
@@ -117,7 +119,8 @@ impl Pg {
     }
 
     /// Holds an operation until the map or the PG's state changes.
-    fn hold(&mut self, req: Box<OpRequest>, out: &mut Vec<Effect>) {
+    fn hold(&mut self, mut req: Box<OpRequest>, why: Cause, out: &mut Vec<Effect>) {
+        req.ledger.wait(why);
         let epoch = req.msg.osdmap_epoch;
         if epoch > self.epoch() && epoch > self.mail.wanted_map {
             self.mail.wanted_map = epoch;

@@ -144,6 +144,7 @@ mod tests {
             addr: EntityAddr::default(),
             features: 0,
             received: Now::default(),
+            ledger: base::ledger::Ledger::default(),
             msg: Box::new(MOsdOp { ops: [one].into_iter().collect(), ..MOsdOp::default() }),
         })
     }

@@ -99,6 +99,7 @@ mod tests {
                 addr: EntityAddr::default(),
                 features: 0,
                 received: Now::default(),
+                ledger: base::ledger::Ledger::default(),
                 msg: Box::default(),
             }))
         };

@@ -43,6 +43,7 @@ impl Pg {
             addr: base::EntityAddr::default(),
             features: 0,
             received: now,
+            ledger: base::ledger::Ledger::default(),
             msg: Box::default(),
         };
         req.msg.mtime = Utime::ZERO;

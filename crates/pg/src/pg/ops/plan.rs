@@ -24,8 +24,9 @@ use crate::pg::ops::work::ResizeWork;
 use crate::pg::ops::work::TrimWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
-use base::HObject;
+use base::{HObject, Now};
 use base::errno::ENOSPC;
+use base::ledger::Cause;
 use base::planted::{Bug, acts};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -51,6 +52,20 @@ pub(in crate::pg) enum Stage {
 }
 
 impl Stage {
+    /// Cause of the wait, in an operation's ledger.
+    pub(in crate::pg) fn cause(self) -> Cause {
+        match self {
+            Self::Queued => Cause::Lock,
+            Self::Reading => Cause::Read,
+            Self::NextPart => Cause::Class,
+            Self::Fetching | Self::CopyRoom => Cause::Copy,
+            Self::Shards => Cause::Shards,
+            Self::WaitingForSpace | Self::NoRoom => Cause::Space,
+            Self::Recovering => Cause::Recovery,
+            Self::Scrubbing => Cause::Scrub,
+        }
+    }
+
     pub(in crate::pg) fn text(self) -> &'static str {
         match self {
             Self::Queued => "waiting for rw locks",
@@ -129,6 +144,14 @@ impl From<Stop> for Verdict {
 }
 
 impl Plan {
+    /// Charges a client's operation with its wait, by the stage of the plan.
+    fn pass(&mut self, now: Now) {
+        if let Work::Client(req, _) = &mut self.work {
+            req.ledger.wait(self.stage.cause());
+            req.ledger.pass(now.mono);
+        }
+    }
+
     /// A new plan, boxed: it is run, parked and run again without copies. A small allocation is usually warm in the
     /// cache, while space inside a mostly idle PG would be cold.
     pub(in crate::pg) fn new(id: u64, work: Work, head: Option<HObject>, excl: bool) -> Box<Self> {
@@ -160,6 +183,7 @@ impl Pg {
 
     /// Runs a new plan, or queues it behind those that hold its object.
     pub(in crate::pg) fn start(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
+        plan.pass(turn.now);
         if self.comes_after_spaceless(&plan) {
             return self.park_without_space(plan, Stage::WaitingForSpace, turn.store);
         }
@@ -230,6 +254,7 @@ impl Pg {
     }
 
     fn run(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) {
+        plan.pass(turn.now);
         self.plans.internal_step = !matches!(
             plan.work,
             Work::Client(..)
