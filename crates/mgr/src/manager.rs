@@ -8,6 +8,7 @@ use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
 use crate::stats::counters::DaemonCounters;
 use crate::stats::{DaemonHealth, PgStats};
+use base::ledger::Cause;
 use base::{EntityAddr, EntityKind, Epoch, Now, OsdId, Utime};
 use cluster::OsdMap;
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ const STATS_THRESHOLD: u32 = 5;
 /// Types of daemon health metrics (`daemon_metric`).
 const SLOW_OPS: u8 = 0;
 const PENDING_CREATING_PGS: u8 = 1;
+/// Metric of our own OSDs: the cause for which slow operations wait, and above it the number plus one of the OSD they wait for.
+const SLOW_CAUSE: u8 = 0xb0;
 
 /// A daemon of a service, such as a gateway.
 #[derive(Clone, Copy, Debug)]
@@ -299,6 +302,11 @@ fn health(m: &MMgrReport) -> DaemonHealth {
                 health.slow_oldest = (metric.value >> 32) as u32;
             }
             PENDING_CREATING_PGS => health.pending_creating = metric.value,
+            SLOW_CAUSE => {
+                let osd = i32::try_from(metric.value >> 8).unwrap_or(0);
+                health.slow_cause = Cause::from_number(metric.value as u8);
+                health.slow_behind = (osd > 0).then(|| OsdId(osd - 1));
+            }
             _ => {}
         }
     }

@@ -23,6 +23,7 @@ pub use index::{Load, NOTABLE, Scrub};
 pub use progress::RecoveryEvent;
 pub use rate::{Rate, Rates};
 
+use base::ledger::Cause;
 use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
 use cluster::{IntervalSet, OsdMap};
 use index::Index;
@@ -42,6 +43,10 @@ pub struct DaemonHealth {
     pub slow_oldest: u32,
     /// PGs whose creation is pending.
     pub pending_creating: u64,
+    /// The cause for which the slow operations wait, if the OSD tells it.
+    pub slow_cause: Option<Cause>,
+    /// The OSD they wait for, if it is another one.
+    pub slow_behind: Option<OsdId>,
 }
 
 /// The newest report of an OSD, also of one that is out.

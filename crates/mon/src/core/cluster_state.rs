@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
@@ -200,6 +201,8 @@ pub struct ClusterState {
     pub clocks: super::clocks::Clocks,
     /// The error of the newest request to the state store, until one succeeds (volatile).
     pub store_error: Option<String>,
+    /// Mean time of the last few commits, the newest weighing most.
+    pub commit_mean: Duration,
     /// Cut links between OSDs.
     pub cuts: super::cuts::Cuts,
     /// Start time of this process (volatile).

@@ -177,8 +177,10 @@ impl MonCore {
         let Some(done) = self.inflight.take() else { return };
         self.state.store_error = None;
         self.commits.0 += 1;
-        self.commits.1 += self.now.mono.since(done.started).as_nanos() as u64;
         let (map_changed, returned) = (done.map.is_some(), done.brings_up());
+        let took = self.now.mono.since(done.started);
+        self.commits.1 += took.as_nanos() as u64;
+        self.state.commit_mean = (self.state.commit_mean * 3 + took) / 4;
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
         }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::ServiceKeys;
 use base::id::Uuid;
@@ -207,6 +208,7 @@ impl Loaded {
             mons: super::cluster_state::Mons::default(),
             clocks: Default::default(),
             store_error: None,
+            commit_mean: Duration::ZERO,
             cuts: super::cuts::Cuts::default(),
             started: now,
             random,

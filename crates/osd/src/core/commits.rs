@@ -55,13 +55,13 @@ impl Commits {
         self.timed.is_some_and(|(t, _)| t == id)
     }
 
-    /// Ends the timing.
-    pub fn done(&mut self, now: Mono) {
-        if let Some((_, sent)) = self.timed.take() {
-            let one = Latency { sum: now.since(sent), n: 1 };
-            self.since.add(one);
-            self.all.add(one);
-        }
+    /// Ends the timing. Returns the time that the flush took.
+    pub fn done(&mut self, now: Mono) -> Duration {
+        let Some((_, sent)) = self.timed.take() else { return Duration::ZERO };
+        let one = Latency { sum: now.since(sent), n: 1 };
+        self.since.add(one);
+        self.all.add(one);
+        one.sum
     }
 
     /// Sum of all samples since the start in nanoseconds, and their number.
@@ -88,7 +88,7 @@ mod tests {
             assert!(c.is_free() && !c.awaits(IoId(id)));
             c.sent(IoId(id), Mono(1_000_000));
             assert!(!c.is_free() && c.awaits(IoId(id)) && !c.awaits(IoId(9)));
-            c.done(Mono(1_000_000 + ms * 1_000_000));
+            assert_eq!(c.done(Mono(1_000_000 + ms * 1_000_000)), Duration::from_millis(ms));
         }
         let mut all = c.take();
         assert_eq!(all.mean_ns(), 6_000_000);

@@ -3,6 +3,7 @@
 use super::commits::Latency;
 use super::perf::{self, Counts, Queries};
 use base::counter::{self, Counter, Section, Value};
+use base::ledger::Cause;
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const SLOW_OPS: u8 = 0;
 /// Health metric: PGs that wait for their creation.
 const PENDING_CREATING_PGS: u8 = 1;
+/// Health metric of our own, only with slow operations: the cause for which they wait ([`base::ledger::Cause`]), and above
+/// it the number plus one of the OSD they wait for.
+const SLOW_CAUSE: u8 = 0xb0;
 
 /// State of the connection to the active manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,16 +218,18 @@ impl MgrReporter {
     pub fn report(&mut self, s: Stats, fsid: Uuid, epoch: Epoch, up_from: Epoch) -> (MMgrReport, MPgStats) {
         self.seq = self.seq.wrapping_add(1);
         let metric = |kind, value| DaemonHealthMetric { kind, value };
+        let mut metrics = vec![
+            metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
+            metric(PENDING_CREATING_PGS, s.pending_creating.into()),
+        ];
+        metrics.extend(s.slow_by.map(|by| metric(SLOW_CAUSE, by.to_metric())));
         let counters = self.counters(&s.counters);
         let report = MMgrReport {
             daemon_name: self.whoami.0.to_string(),
             declare_types: counters.declare,
             packed: counters.packed.to_bytes(Features::PACIFIC),
             undeclare_types: counters.undeclare,
-            daemon_health_metrics: vec![
-                metric(SLOW_OPS, u64::from(s.slow_ops) | u64::from(s.oldest_slow_s) << 32),
-                metric(PENDING_CREATING_PGS, s.pending_creating.into()),
-            ],
+            daemon_health_metrics: metrics,
             metric_report: Some(MetricReport::Osd(self.queries.report(s.perf))),
             ..MMgrReport::default()
         };
@@ -273,6 +279,32 @@ struct Counters {
     packed: PackedCounters,
 }
 
+/// A cause for which slow operations wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlowBy {
+    /// Summed age of the operations.
+    pub age: Duration,
+    /// The cause.
+    pub cause: Cause,
+    /// The OSD they wait for, if it is another one.
+    pub behind: Option<OsdId>,
+}
+
+impl SlowBy {
+    /// The cause with the greatest summed age.
+    #[must_use]
+    pub fn most(all: BTreeMap<(Cause, Option<OsdId>), Duration>) -> Option<Self> {
+        all.into_iter().map(|((cause, behind), age)| Self { age, cause, behind }).max()
+    }
+
+    /// The value of the metric: the cause's number, and above it the OSD's number plus one.
+    #[must_use]
+    pub fn to_metric(self) -> u64 {
+        let osd = self.behind.map_or(0, |o| u64::try_from(o.0).map_or(0, |o| o + 1));
+        u64::from(self.cause as u8) | osd << 8
+    }
+}
+
 /// Statistics of the reactors, summed up.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -296,6 +328,8 @@ pub struct Stats {
     pub slow_ops: u32,
     /// Age of the oldest slow operation in seconds.
     pub oldest_slow_s: u32,
+    /// The cause for which the slow operations have waited most.
+    pub slow_by: Option<SlowBy>,
     /// PGs that wait for their creation.
     pub pending_creating: u32,
     /// Latency of the store's commits since the last report.
@@ -318,6 +352,7 @@ impl Stats {
         self.num_snap_trimming += o.num_snap_trimming;
         self.slow_ops += o.slow_ops;
         self.oldest_slow_s = self.oldest_slow_s.max(o.oldest_slow_s);
+        self.slow_by = self.slow_by.max(o.slow_by);
         self.pending_creating += o.pending_creating;
         self.statfs.add(&o.statfs);
         self.hb_peers.extend(o.hb_peers);

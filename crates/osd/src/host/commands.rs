@@ -80,6 +80,7 @@ pub fn descriptions() -> Value {
     for (i, c) in COMMANDS
         .iter()
         .chain(super::tell::COMMANDS)
+        .chain(super::ledger::COMMANDS)
         .chain(super::perf::COMMANDS)
         .chain(net::perf::COMMANDS)
         .chain(admin_config::COMMANDS)
@@ -146,7 +147,14 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
     let host = Rc::downgrade(host);
     admin_socket::serve(
         path,
-        &[COMMANDS, super::tell::COMMANDS, super::perf::COMMANDS, net::perf::COMMANDS, admin_config::COMMANDS],
+        &[
+            COMMANDS,
+            super::tell::COMMANDS,
+            super::ledger::COMMANDS,
+            super::perf::COMMANDS,
+            net::perf::COMMANDS,
+            admin_config::COMMANDS,
+        ],
         Rc::new(move |prefix, cmd| {
             let host = host.clone();
             Box::pin(async move {
@@ -297,6 +305,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             }))
         }
         "dump_recovery_reservations" => Ok(super::dump::reservations(&host.reserver)),
+        "dump_ledger" => super::ledger::answer(host, cmd).await,
         "dump_reactors" => Ok(collect(host, Inspect::Places).await.into()),
         "dump_watchers" => Ok(collect(host, Inspect::Watchers).await.into()),
         "dump_blocklist" => Ok(host.blocklist()),

@@ -12,6 +12,7 @@ mod ending;
 mod fill;
 mod grow;
 mod keyring;
+mod ledger;
 mod links;
 pub mod options;
 mod peers;
@@ -19,6 +20,7 @@ mod perf;
 mod ports;
 mod route;
 mod shard;
+mod surroundings;
 mod tell;
 mod tracker;
 

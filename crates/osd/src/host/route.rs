@@ -2,6 +2,7 @@
 //!
 //! Every reactor owns a mailbox of [`ToShard`]; the first, which also runs the control machine, one of [`ToControl`].
 
+use super::ledger::LedgerPart;
 use super::tracker::HistoryOptions;
 use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
@@ -22,6 +23,7 @@ use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use wire::Message;
 use wire::msg::{MOsdMap, MOsdOp, MPgPeer};
 
@@ -103,6 +105,8 @@ pub(crate) enum ToShard {
     Force(Arc<Vec<SpgId>>, u8),
     /// Scrub these PGs, as far as they are led here: deep, repair.
     Scrub(Arc<Vec<SpgId>>, bool, bool),
+    /// Where the time of the operations of a span went.
+    Ledger(Duration, tokio::sync::oneshot::Sender<LedgerPart>),
     /// Take the store through a step of growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
     /// File blocks that the store asked for are there (true), or could not be allocated.

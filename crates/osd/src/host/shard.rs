@@ -359,6 +359,11 @@ impl ShardHost {
                 // The requester may have gone.
                 let _ = tx.send(said);
             }
+            ToShard::Ledger(span, tx) => {
+                // The requester may have gone.
+                let _ = tx.send(self.ledger(span));
+                return;
+            }
             ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::Discard(d) => {

@@ -6,7 +6,12 @@ use crate::core::clocks::clock_drift_allowed;
 use crate::core::cluster_state::ClusterState;
 use crate::core::cuts::names;
 use crate::core::lost_tickets;
-use base::Now;
+use base::{Now, OsdId};
+use mgr::stats::DaemonHealth;
+use std::time::Duration;
+
+/// Mean time of a commit from which the store of a monitor is slow.
+const COMMIT_SLOW: Duration = Duration::from_millis(500);
 
 /// The alerts collected so far.
 pub(super) struct Adder {
@@ -100,6 +105,12 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
     keys(a, state, now);
+    if state.commit_mean >= COMMIT_SLOW {
+        let ms = state.commit_mean.as_millis();
+        let summary = format!("mon {name} takes {ms} ms to commit a change of its state");
+        let detail = format!("mon.{name}: {ms} ms for a commit; maps, and OSDs that start or fail, wait for it");
+        a.add("MON_STORE_SLOW", Severity::Warn, 1, summary, vec![detail]);
+    }
     cut_links(a, state);
     slow_ops(a, state);
 }
@@ -141,7 +152,13 @@ fn slow_ops(a: &mut Adder, state: &ClusterState) {
             more => format!("daemons [{}] have slow ops.", more.join(",")),
         };
         let summary = format!("{total} slow ops, oldest one blocked for {oldest} sec, {who}");
-        a.add("SLOW_OPS", Severity::Warn, slow.len(), summary, Vec::new());
+        let cause = |(o, h): &(&OsdId, &DaemonHealth)| {
+            let cause = h.slow_cause?.text();
+            let behind = h.slow_behind.map_or_else(String::new, |b| format!(", of {b} in the end"));
+            Some(format!("{o}: {} slow ops wait for {cause}{behind}", h.slow_ops))
+        };
+        let detail = slow.iter().filter_map(cause).collect();
+        a.add("SLOW_OPS", Severity::Warn, slow.len(), summary, detail);
     }
     let waiting: Vec<_> = state.mgr.stats.health.iter().filter(|(_, h)| h.pending_creating > 0).collect();
     if !waiting.is_empty() {

@@ -6,6 +6,7 @@
 use super::{Output, Ready, Shard};
 use crate::core::session::SessionInfo;
 use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, Errno};
+use base::ledger::Ledger;
 use base::{EntityAddr, Now, PgId, SpgId};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
 use std::sync::Arc;
@@ -118,6 +119,7 @@ impl Shard {
                 addr: s.addr,
                 features: s.features.0,
                 received: now,
+                ledger: Ledger::begin(now.mono, now.wall, m.mtime),
                 msg: m,
             };
             pg.handle(Event::Op(Box::new(req)), now, store, &mut self.effects);

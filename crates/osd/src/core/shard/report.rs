@@ -1,9 +1,11 @@
 //! Reports of a shard to the manager, about its PGs and its store.
 
 use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard};
-use crate::core::mgr::Stats;
+use crate::core::mgr::{SlowBy, Stats};
+use base::ledger::Cause;
 use base::{Epoch, Now};
 use pg::State;
+use std::collections::BTreeMap;
 use store::ObjectStore;
 use wire::types::pg_state;
 
@@ -15,10 +17,13 @@ impl Shard {
         let mut s = Stats::default();
         self.reports = self.reports.wrapping_add(1);
         let mut lec = Epoch(u32::MAX);
+        let mut slow = BTreeMap::new();
         for (n, p) in (0u32..).zip(self.pgs.values_mut().filter(|p| *p.state() != State::Arriving)) {
             s.num_pgs += 1;
             for o in p.dump_ops(now.mono).iter().filter(|o| o.age >= COMPLAIN_AFTER) {
                 s.slow_ops += 1;
+                let behind = (o.cause == Cause::Replica).then(|| p.behind()).flatten();
+                *slow.entry((o.cause, behind)).or_default() += o.age;
                 s.oldest_slow_s = s.oldest_slow_s.max(u32::try_from(o.age.as_secs()).unwrap_or(u32::MAX));
             }
             let (_, bytes, omap) = store.collection_usage(p.cid());
@@ -38,6 +43,7 @@ impl Shard {
                 }
             }
         }
+        s.slow_by = SlowBy::most(slow);
         let f = store.statfs();
         s.statfs = wire::types::StoreStatfs {
             total: f.total as i64,

@@ -2,12 +2,16 @@
 
 use super::{IN_TRANSIT, ShardHost};
 use crate::core::counters::{ADMISSION, MESSENGER, STORE, WORKER};
+use crate::host::ledger::{LedgerPart, Waits};
 use crate::host::route::Inspect;
 use crate::host::tracker;
+use base::OsdId;
 use base::counter::Section;
+use base::ledger::{Cause, SINCE_MAX};
 use reactor::clock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::ObjectStore as _;
 use store::engine::Counters;
 
@@ -36,7 +40,12 @@ impl ShardHost {
                 }
                 Value::Array(all)
             }
-            Inspect::Historic => self.history.borrow_mut().kept(clock::now()).into(),
+            Inspect::Historic => {
+                let slowest = core.meter().book.borrow().slowest(clock::now().mono);
+                let mut kept = self.history.borrow_mut().kept(clock::now());
+                kept.iter_mut().for_each(|op| crate::host::ledger::attach(op, &slowest));
+                kept.into()
+            }
             Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
             Inspect::States => {
                 let mut all: BTreeMap<String, u64> = BTreeMap::new();
@@ -56,6 +65,31 @@ impl ShardHost {
             Inspect::Pools => core.pgs().map(|p| json!(p.spg().pg.pool.0)).collect(),
             Inspect::Leads(pg) => core.pg(*pg).map_or(Value::Null, |p| p.is_primary().into()),
             Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
+        }
+    }
+
+    /// Part of this reactor in the answer of `dump_ledger`.
+    pub(super) fn ledger(&self, span: Duration) -> LedgerPart {
+        let (core, now) = (self.core.borrow(), clock::read().mono);
+        let mut waiting: BTreeMap<(Cause, Option<OsdId>), Waits> = BTreeMap::new();
+        for p in core.pgs().filter(|p| p.is_primary()) {
+            for o in p.dump_ops(now) {
+                let behind = (o.cause == Cause::Replica).then(|| p.behind()).flatten();
+                let w = waiting.entry((o.cause, behind)).or_default();
+                w.ops += 1;
+                w.age += o.age;
+                w.oldest = w.oldest.max(o.age);
+            }
+        }
+        let book = core.meter().book.borrow();
+        let long = book.since(SINCE_MAX, now).all;
+        LedgerPart {
+            window: book.since(span, now),
+            long: (long.ops, long.total_us()),
+            waiting,
+            pending: self.disk.oldest().map(|at| now.since(at)).unwrap_or_default(),
+            histograms: book.histograms(),
+            slowest: book.slowest(now),
         }
     }
 

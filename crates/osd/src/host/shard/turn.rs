@@ -4,6 +4,7 @@
 use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
 use crate::core::shard::Output;
 use crate::host::route::{ToControl, ToShard};
+use crate::host::surroundings::Sampler;
 use base::device::IoKind;
 use base::{Mono, OsdId};
 use reactor::clock;
@@ -74,9 +75,14 @@ pub(super) async fn ticks(s: Weak<ShardHost>) {
     let mut every = tokio::time::interval(TICK);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut since, mut ops) = (0, 0);
+    let mut sampler = None;
     loop {
         every.tick().await;
         let Some(host) = s.upgrade() else { return };
+        let now = clock::read().mono;
+        if let Some((cpu, net)) = sampler.get_or_insert_with(|| Sampler::new(host.index == 0)).sample(now) {
+            host.core.borrow().meter().book.borrow_mut().sample(&cpu, &net, now);
+        }
         since += 1;
         if since >= RELEASE_TICKS {
             let done = host.core.borrow().counters().op;
@@ -186,7 +192,9 @@ impl ShardHost {
             let mut store = self.store.borrow_mut();
             for c in done.drain(..) {
                 if self.meter.borrow().commits.awaits(c.id) {
-                    self.meter.borrow_mut().commits.done(clock::read().mono);
+                    let now = clock::read().mono;
+                    let took = self.meter.borrow_mut().commits.done(now);
+                    self.core.borrow().meter().book.borrow_mut().flushed(took, now);
                 }
                 store.handle_io(c);
             }
