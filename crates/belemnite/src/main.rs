@@ -15,6 +15,7 @@ mod report;
 mod state_cli;
 mod store;
 mod up;
+mod why;
 
 use base::size;
 use clap::{Parser, Subcommand};
@@ -57,6 +58,12 @@ enum Command {
     Deploy(cli::deploy::DeployCommand),
     /// Show the status of the cluster
     Status(cli::StatusArgs),
+    /// Name the causes of slow operations, with evidence and remedy
+    Why(why::WhyArgs),
+    /// Tell whether all data has its copies, and what the loss of any one host would do
+    Safe(why::SafeArgs),
+    /// Tell when recovery will be done, from measured rates
+    Eta(why::EtaArgs),
     /// Create, list and remove pools
     #[command(subcommand)]
     Pool(cli::PoolCommand),
@@ -144,6 +151,9 @@ fn main() -> ExitCode {
         Command::Daemons(a) => on_reactor(|| async move { cli::operate::daemons(&b.target, a).await }),
         Command::Deploy(c) => on_reactor(|| cli::deploy::command(c)),
         Command::Status(a) => on_reactor(|| async move { cli::status(&b.target, &a).await }),
+        Command::Why(a) => on_reactor(|| async move { why::why(&b.target, a).await }),
+        Command::Safe(a) => on_reactor(|| async move { why::safe(&b.target, a).await }),
+        Command::Eta(a) => on_reactor(|| async move { why::eta(&b.target, a).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
         Command::Bench(a) => cli::bench(&b.target, &a),

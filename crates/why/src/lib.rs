@@ -1,0 +1,68 @@
+//! Verdicts about a cluster: why operations are slow ([`judge`]), whether the data is safe ([`safe`]), and when recovery
+//! is done ([`eta`]).
+//!
+//! Pure: a collector gathers the [`Evidence`], everything here is arithmetic on it. A rule looks at one kind of cause and
+//! returns a [`Verdict`] only if operations lose time by it, or if it endangers the cluster.
+
+#![forbid(unsafe_code)]
+
+pub mod eta;
+mod evidence;
+mod load;
+mod rules;
+pub mod safe;
+pub mod unclean;
+mod verdict;
+
+pub use evidence::{
+    Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime,
+    Waiting,
+};
+pub use load::Load;
+pub use verdict::{Kind, Verdict};
+
+/// Subject of a question.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// The whole cluster.
+    #[default]
+    Cluster,
+    /// One OSD.
+    Osd(i32),
+    /// One client, as `client.4711`.
+    Client(String),
+    /// One pool.
+    Pool(i64),
+    /// The OSDs of one PG.
+    Pg(Vec<i32>),
+}
+
+impl Subject {
+    /// True if a verdict about these OSDs concerns the subject. A verdict without OSDs concerns all.
+    fn concerns(&self, v: &Verdict, e: &Evidence) -> bool {
+        let touches = |osds: &[i32]| v.osds.is_empty() || v.osds.iter().any(|o| osds.contains(o));
+        match self {
+            Self::Cluster => true,
+            Self::Osd(o) => touches(&[*o]),
+            Self::Pg(osds) => touches(osds),
+            Self::Client(c) => {
+                let serves = |o: &&Osd| o.clients.iter().any(|x| x.client == *c);
+                let mut osds: Vec<i32> = e.osds.iter().filter(serves).map(|o| o.osd).collect();
+                let peers = e.osds.iter().filter(serves).flat_map(|o| &o.peers).filter(|p| p.blamed_us > 0);
+                osds.extend(peers.map(|p| p.osd));
+                touches(&osds)
+            }
+            Self::Pool(p) => v.pools.is_empty() || v.pools.contains(p),
+        }
+    }
+}
+
+/// The causes of lost time, the one with the largest share first. Empty if nothing is wrong.
+#[must_use]
+pub fn judge(e: &Evidence, about: &Subject) -> Vec<Verdict> {
+    let load = Load::of(e);
+    let mut all: Vec<Verdict> = rules::ALL.iter().flat_map(|rule| rule(e, &load)).collect();
+    all.retain(|v| about.concerns(v, e));
+    all.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.kind.cmp(&b.kind)));
+    all
+}

@@ -1,0 +1,48 @@
+//! The rules, one for each kind of cause.
+
+mod background;
+mod clock;
+mod cpu;
+mod device;
+mod network;
+mod object;
+mod service;
+
+use crate::evidence::Evidence;
+use crate::load::Load;
+use crate::verdict::Verdict;
+
+pub(crate) use cpu::{THROTTLED_MIN, WAITED_MIN};
+
+/// A rule: the verdicts of one kind of cause.
+type Rule = fn(&Evidence, &Load) -> Vec<Verdict>;
+
+/// All rules.
+pub(crate) const ALL: &[Rule] = &[
+    service::not_serving,
+    service::full,
+    device::slow,
+    cpu::taken,
+    cpu::quota,
+    cpu::stolen,
+    network::lossy,
+    network::mtu,
+    object::hot,
+    object::dead_lock,
+    background::deep_scrub,
+    background::recovery,
+    clock::off,
+    clock::mon_store,
+];
+
+/// Smallest share of the operations' time for which a cause is named.
+const SHARE_MIN: f64 = 0.1;
+
+/// Names of OSDs, at most five of them.
+fn names(osds: &[i32]) -> String {
+    let mut shown: Vec<String> = osds.iter().take(5).map(|o| format!("osd.{o}")).collect();
+    if osds.len() > 5 {
+        shown.push(format!("{} more", osds.len() - 5));
+    }
+    shown.join(", ")
+}
