@@ -5,8 +5,11 @@
 
 mod cluster;
 
+use base::ledger::{Cause, SINCE_MAX};
 use bytes::Bytes;
 use cluster::Cluster;
+use pg::meter::Meter;
+use std::rc::Rc;
 use wire::msg::{OpCode, OsdOp};
 
 #[test]
@@ -19,6 +22,23 @@ fn a_fresh_pg_goes_active_and_writes_reach_all_copies() {
     c.settle();
     c.check();
     c.final_reads();
+}
+
+#[test]
+fn ledgers_add_up_to_the_latency_and_each_member_is_measured() {
+    let mut c = Cluster::new(1, 3, 3, 2, 3, 5);
+    let meter = Rc::new(Meter::default());
+    c.run(5_000);
+    c.osds.iter_mut().filter_map(|o| o.pg.as_mut()).for_each(|p| p.use_meter(Rc::clone(&meter)));
+    c.run(20_000);
+    let w = meter.book.borrow().since(SINCE_MAX, c.clock().mono);
+    let (ops, latency, ..) = meter.total();
+    assert!(ops > 50, "{ops}");
+    // Times of this harness are whole milliseconds, so nothing is rounded.
+    assert_eq!((w.all.ops, w.all.total_us() * 1000), (ops, latency.sum));
+    assert!(w.all.us(Cause::Commit) > 0 && w.all.us(Cause::Replica) > 0, "{w:?}");
+    assert!(w.peers.len() >= 2 && w.peers.iter().all(|(_, p)| p.acks > 0 && p.us > 0), "{:?}", w.peers);
+    assert_eq!(w.peers.iter().map(|(_, p)| p.blamed_us).sum::<u64>(), w.all.us(Cause::Replica));
 }
 
 #[test]

@@ -115,8 +115,18 @@ pub struct Object {
     pub ops: u64,
     /// Microseconds of waiting for its lock.
     pub lock_us: u64,
-    /// Calls refused with `EBUSY`.
-    pub busy: u64,
+}
+
+/// An object with calls that were refused with `EBUSY`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub struct Refused {
+    /// Number of the pool.
+    pub pool: i64,
+    /// Name.
+    pub object: String,
+    /// Number of refused calls.
+    pub calls: u64,
 }
 
 /// Operations without an answer.
@@ -161,6 +171,8 @@ pub struct Osd {
     pub clients: Vec<Client>,
     /// Objects with the most operations.
     pub objects: Vec<Object>,
+    /// Objects with refused calls.
+    pub refused: Vec<Refused>,
     /// Other OSDs.
     pub peers: Vec<Peer>,
     /// Operations without an answer.

@@ -15,7 +15,7 @@ pub mod unclean;
 mod verdict;
 
 pub use evidence::{
-    Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime,
+    Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime, Refused,
     Waiting,
 };
 pub use load::Load;

@@ -12,7 +12,7 @@ fn osd(n: i32) -> Value {
         "pools": [{"pool": 2, "ops": 6000, "us": {"commit": 1_800_000}}],
         "clients": [{"client": "client.4711", "ops": 4000, "us": {"commit": 1_200_000}},
                     {"client": "client.4712", "ops": 2000, "us": {"commit": 600_000}}],
-        "objects": [{"pool": 2, "object": "rbd_data.1.0000000000000007", "ops": 90, "lock_us": 0, "busy": 0}],
+        "objects": [{"pool": 2, "object": "rbd_data.1.0000000000000007", "ops": 90, "lock_us": 0}],
         "peers": [{"osd": (n + 1) % 3, "acks": 4000, "us": 2_400_000, "max_us": 9_000, "blamed_us": 450_000},
                   {"osd": (n + 2) % 3, "acks": 4000, "us": 2_400_000, "max_us": 9_000, "blamed_us": 450_000}],
         "waiting": [],
@@ -154,7 +154,7 @@ fn a_hot_object() {
 #[test]
 fn a_lock_of_a_client_that_is_gone() {
     let mut e = cluster();
-    e["osds"][1]["objects"] = json!([{"pool": 2, "object": "rbd_header.1", "ops": 40, "busy": 12}]);
+    e["osds"][1]["refused"] = json!([{"pool": 2, "object": "rbd_header.1", "calls": 12}]);
     e["locks"] = json!([{"pool": 2, "object": "rbd_header.1", "owner": "client.4200", "addr": "10.0.0.9:0/77", "watches": false}]);
     let v = only(&e);
     assert_eq!((v.kind, v.culprit.as_str()), (Kind::DeadLock, "rbd/rbd_header.1"));

@@ -16,6 +16,9 @@ use why::{Activity, Background, Check, Evidence, Mon, Osd, Pool};
 /// Time within which an OSD answers.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
 
+/// Type of an erasure-coded pool (`pg_pool_t::TYPE_ERASURE`).
+const ERASURE: u64 = 3;
+
 fn list(v: &Value) -> &[Value] {
     v.as_array().map_or(&[], Vec::as_slice)
 }
@@ -166,8 +169,8 @@ pub(super) async fn redundancy(c: &Client) -> Result<(BTreeMap<i64, safe::Pool>,
     let mut pools = BTreeMap::new();
     for p in list(&dump["pools"]) {
         let number = |k: &str| usize::try_from(p[k].as_u64().unwrap_or(0)).unwrap_or(0);
-        let profile = text(&p["erasure_code_profile"]);
-        let needs = if profile.is_empty() { 1 } else { data_shards(c, &profile).await? };
+        let coded = p["type"] == ERASURE;
+        let needs = if coded { data_shards(c, &text(&p["erasure_code_profile"])).await? } else { 1 };
         let pool =
             safe::Pool { name: text(&p["pool_name"]), size: number("size"), min_size: number("min_size"), needs };
         pools.insert(p["pool"].as_i64().unwrap_or(-1), pool);

@@ -78,8 +78,8 @@ async fn of(c: &Client, a: &Asked) -> Option<Vec<Lock>> {
 
 /// Locks of the objects asked for, and of those whose calls were refused with `EBUSY`.
 pub(super) async fn held(c: &Client, e: &Evidence, asked: Vec<Asked>) -> Vec<Lock> {
-    let mut busy: Vec<_> = e.osds.iter().flat_map(|o| &o.objects).filter(|o| o.busy > 0).collect();
-    busy.sort_by_key(|o| std::cmp::Reverse(o.busy));
+    let mut busy: Vec<_> = e.osds.iter().flat_map(|o| &o.refused).collect();
+    busy.sort_by_key(|o| std::cmp::Reverse(o.calls));
     let busy = busy.into_iter().map(|o| Asked { pool: PoolId(o.pool), object: o.object.clone() });
     let mut all = Vec::new();
     for a in asked.into_iter().chain(busy).take(OBJECTS_MAX) {

@@ -23,6 +23,7 @@ pub mod perf;
 pub mod pingtime;
 pub mod places;
 pub mod recovery;
+pub mod refused;
 pub mod rejoin;
 pub mod room;
 pub mod scrub;

@@ -24,6 +24,7 @@ mod walk;
 
 use crate::core::maps::MapFeed;
 use crate::core::places::Places;
+use crate::core::refused::Refused;
 use crate::core::slots::Slots;
 use crate::core::waiting::Waiting;
 use base::errno::Errno;
@@ -122,6 +123,7 @@ pub struct Shard {
     out: VecDeque<Output>,
     counters: OpCounters,
     meter: Rc<Meter>,
+    refused: Refused,
 }
 
 impl Shard {
@@ -167,6 +169,7 @@ impl Shard {
             out: VecDeque::new(),
             counters: OpCounters::default(),
             meter: Rc::default(),
+            refused: Refused::default(),
         }
     }
 
@@ -197,6 +200,12 @@ impl Shard {
     #[must_use]
     pub fn counters(&self) -> OpCounters {
         self.counters
+    }
+
+    /// Objects whose calls were refused with `EBUSY`.
+    #[must_use]
+    pub fn refused(&self) -> &Refused {
+        &self.refused
     }
 
     fn config(&mut self, spg: SpgId) -> PgConfig {

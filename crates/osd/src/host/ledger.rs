@@ -4,6 +4,7 @@ use super::commands::Answer;
 use super::control::ControlHost;
 use super::route::ToShard;
 use super::{about, surroundings};
+use crate::core::refused::Busy;
 use base::errno::EINVAL;
 use base::ledger::{BUCKETS, CAUSES, Cause, Cpu, Ledger, Peer, SINCE_MAX, Slow, Sums, Window};
 use base::{Now, OsdId};
@@ -54,6 +55,8 @@ pub(crate) struct LedgerPart {
     pub(crate) histograms: [[u64; BUCKETS]; CAUSES],
     /// The slowest operations.
     pub(crate) slowest: Vec<Slow>,
+    /// Objects with refused calls.
+    pub(crate) refused: Vec<Busy>,
 }
 
 fn by_cause(s: &Sums) -> Value {
@@ -191,6 +194,11 @@ fn document(whoami: OsdId, span: Duration, parts: &[LedgerPart], now: Now) -> Va
             .map(|o| {
                 json!({"pool": o.pool().0, "object": o.name(), "ops": o.ops, "lock_us": o.lock_us, "busy": o.busy})
             })
+            .collect::<Value>(),
+        "refused": parts
+            .iter()
+            .flat_map(|p| &p.refused)
+            .map(|b| json!({"pool": b.pool.0, "object": String::from_utf8_lossy(&b.name), "calls": b.calls}))
             .collect::<Value>(),
         "peers": w.peers.iter().map(|(o, p)| peer(*o, p)).collect::<Value>(),
         "waiting": waiting(parts),

@@ -53,13 +53,8 @@ fn hot_object(e: &Evidence, l: &Load, o: &Osd, x: &Object, part: f64) -> Verdict
 pub(super) fn dead_lock(e: &Evidence, _: &Load) -> Vec<Verdict> {
     let verdict = |x: &crate::evidence::Lock| {
         let text = format!("{} at {} holds its lock and does not watch it: that client is gone", x.owner, x.addr);
-        let busy: u64 = e
-            .osds
-            .iter()
-            .flat_map(|o| &o.objects)
-            .filter(|y| y.pool == x.pool && y.object == x.object)
-            .map(|y| y.busy)
-            .sum();
+        let refused = e.osds.iter().flat_map(|o| &o.refused).filter(|y| y.pool == x.pool && y.object == x.object);
+        let busy: u64 = refused.map(|y| y.calls).sum();
         Verdict::new(Kind::DeadLock, format!("{}/{}", e.pool_name(x.pool), x.object), 0.0, text)
             .pools([x.pool])
             .shows(format!("{busy} calls of other clients were refused with EBUSY"))

@@ -5,7 +5,7 @@
 
 use super::{Output, Ready, Shard};
 use crate::core::session::SessionInfo;
-use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, Errno};
+use base::errno::{EAGAIN, EBLOCKLISTED, EBUSY, EINVAL, Errno};
 use base::ledger::Ledger;
 use base::{EntityAddr, Now, PgId, SpgId};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
@@ -201,6 +201,9 @@ impl Shard {
                 Effect::Reply(s, r) => {
                     let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
                     self.pacer.bytes(bytes);
+                    if r.result == EBUSY {
+                        self.refused.note(r.pgid.pool, &r.oid, self.now.mono);
+                    }
                     self.out.push_back(Output::Reply(s, r));
                 }
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),

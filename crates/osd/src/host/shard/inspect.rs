@@ -90,6 +90,7 @@ impl ShardHost {
             pending: self.disk.oldest().map(|at| now.since(at)).unwrap_or_default(),
             histograms: book.histograms(),
             slowest: book.slowest(now),
+            refused: core.refused().since(span, now),
         }
     }
 
