@@ -27,7 +27,6 @@ struct Totals {
 #[derive(Debug)]
 pub(super) struct Sampler {
     before: Option<(Mono, Totals)>,
-    quota: Option<PathBuf>,
     /// Also samples the network, which all reactors share.
     network: bool,
 }
@@ -96,14 +95,15 @@ pub(super) fn mtus<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String,
 impl Sampler {
     /// Sampler of the calling thread; `network`: of its host's network too.
     pub(super) fn new(network: bool) -> Self {
-        let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self { before: None, quota: quota_file(&cgroups, Path::new("/sys/fs/cgroup")), network }
+        Self { before: None, network }
     }
 
     fn read(&self) -> Totals {
         let text = |p: &str| fs::read_to_string(p).unwrap_or_default();
         let (ran, waited) = schedstat(&text("/proc/thread-self/schedstat"));
-        let throttled = self.quota.as_ref().and_then(|p| fs::read_to_string(p).ok()).map_or(0, |t| throttled(&t));
+        // A service manager may move the process.
+        let quota = quota_file(&text("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
+        let throttled = quota.and_then(|p| fs::read_to_string(p).ok()).map_or(0, |t| throttled(&t));
         let (sent, again) = if self.network { segments(&text("/proc/thread-self/net/snmp")) } else { (0, 0) };
         Totals { ran, waited, throttled, steal: steal(&text("/proc/stat")), sent, again }
     }
