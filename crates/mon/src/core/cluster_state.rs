@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
@@ -201,8 +201,8 @@ pub struct ClusterState {
     pub clocks: super::clocks::Clocks,
     /// The error of the newest request to the state store, until one succeeds (volatile).
     pub store_error: Option<String>,
-    /// Mean time of the last few commits, the newest weighing most.
-    pub commit_mean: Duration,
+    /// Mean time of the last few commits, the newest weighing most, and the time of the newest.
+    pub commit_mean: (Duration, Mono),
     /// Cut links between OSDs.
     pub cuts: super::cuts::Cuts,
     /// Start time of this process (volatile).

@@ -180,7 +180,7 @@ impl MonCore {
         let (map_changed, returned) = (done.map.is_some(), done.brings_up());
         let took = self.now.mono.since(done.started);
         self.commits.1 += took.as_nanos() as u64;
-        self.state.commit_mean = (self.state.commit_mean * 3 + took) / 4;
+        self.state.commit_mean = ((self.state.commit_mean.0 * 3 + took) / 4, self.now.mono);
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use auth::ServiceKeys;
 use base::id::Uuid;
-use base::{AddrVec, AuthName, Epoch, Now, OsdId, PoolId, Utime};
+use base::{AddrVec, AuthName, Epoch, Mono, Now, OsdId, PoolId, Utime};
 use bytes::Bytes;
 use cluster::crush::{Bucket, BucketAlg, Rule, Step, Tunables, op};
 use cluster::monmap::mon_feature;
@@ -208,7 +208,7 @@ impl Loaded {
             mons: super::cluster_state::Mons::default(),
             clocks: Default::default(),
             store_error: None,
-            commit_mean: Duration::ZERO,
+            commit_mean: (Duration::ZERO, Mono(0)),
             cuts: super::cuts::Cuts::default(),
             started: now,
             random,

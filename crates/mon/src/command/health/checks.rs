@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Mean time of a commit from which the store of a monitor is slow.
 const COMMIT_SLOW: Duration = Duration::from_millis(500);
+/// Time for which the last commits tell something about the present.
+const COMMIT_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The alerts collected so far.
 pub(super) struct Adder {
@@ -105,8 +107,9 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
     keys(a, state, now);
-    if state.commit_mean >= COMMIT_SLOW {
-        let ms = state.commit_mean.as_millis();
+    let (mean, at) = state.commit_mean;
+    if mean >= COMMIT_SLOW && now.mono.since(at) < COMMIT_AGE_MAX {
+        let ms = mean.as_millis();
         let summary = format!("mon {name} takes {ms} ms to commit a change of its state");
         let detail = format!("mon.{name}: {ms} ms for a commit; maps, and OSDs that start or fail, wait for it");
         a.add("MON_STORE_SLOW", Severity::Warn, 1, summary, vec![detail]);
