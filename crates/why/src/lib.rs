@@ -15,8 +15,8 @@ pub mod unclean;
 mod verdict;
 
 pub use evidence::{
-    Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime, Refused,
-    Waiting,
+    Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime,
+    Refused, Waiting,
 };
 pub use load::Load;
 pub use verdict::{Kind, Verdict};

@@ -24,10 +24,10 @@ use crate::pg::ops::work::ResizeWork;
 use crate::pg::ops::work::TrimWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
-use base::{HObject, Now};
 use base::errno::ENOSPC;
 use base::ledger::Cause;
 use base::planted::{Bug, acts};
+use base::{HObject, Now};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
