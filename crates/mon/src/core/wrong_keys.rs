@@ -1,7 +1,7 @@
 //! Daemons that come with a wrong key, for the alert `DAEMON_KEY_REFUSED`.
 //!
-//! A daemon whose key was rotated tries again and again with the old one. Its alert begins with refusal [`SHOWN_FROM`],
-//! and ends when the daemon authenticates or has not tried for [`FORGOTTEN`]. Only the leading monitor counts, which
+//! A daemon whose key was rotated tries again and again with the old one. Its alert begins with the third refusal,
+//! and ends when the daemon authenticates or has not tried for ten minutes. Only the leading monitor counts, which
 //! daemons reach when they try one monitor after the other. Anybody may claim a daemon's name, so the number of names is
 //! bounded.
 
