@@ -100,6 +100,21 @@ impl CryptoKey {
         hmac256(self.secret(), &[data])
     }
 
+    /// Signature of a message of msgr1 over `block`: the ciphertext of the block, folded over the block's length. Error:
+    /// [`AuthError::KeyNeedsMsgr2`] for type 2, whose ciphertexts differ each time.
+    pub fn sign_message(&self, block: &[u8; 32]) -> Result<u64, AuthError> {
+        if self.kind() != KeyKind::Aes {
+            return Err(AuthError::KeyNeedsMsgr2);
+        }
+        // The block of padding that CBC appends is left out of the fold.
+        let mut cipher = *block;
+        let mut cbc = Cbc128Enc::new(&to_array(self.secret()).into(), AES_IV.into());
+        for b in cipher.chunks_exact_mut(BLOCK) {
+            cbc.encrypt_block_mut(b.into());
+        }
+        Ok(fold(&cipher))
+    }
+
     /// Proof of knowing this key, for a pair of challenges.
     #[must_use]
     pub fn proof(&self, server_challenge: u64, client_challenge: u64, random: &dyn Random) -> u64 {

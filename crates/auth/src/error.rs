@@ -30,6 +30,9 @@ pub enum AuthError {
     /// The leading mode byte is neither `MODE_MON` nor `MODE_AUTHORIZER`.
     #[error("unknown authentication mode {0}")]
     UnknownMode(u8),
+    /// The session's key is of a type whose signatures of messages are not known here.
+    #[error("a key of type aes256k does not sign messages of msgr1: use the v2 address, or a key of type aes")]
+    KeyNeedsMsgr2,
     /// A peer presents a ticket to a monitor, which accepts only keys.
     #[error("a ticket opens no session at a monitor, which wants the proof of a key")]
     AuthorizerAtMonitor,
@@ -182,7 +185,9 @@ impl AuthError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::MethodNotAllowed(_) | Self::NoCommonMode { .. } | Self::UnknownMode(_) => errno::EOPNOTSUPP,
+            Self::MethodNotAllowed(_) | Self::NoCommonMode { .. } | Self::UnknownMode(_) | Self::KeyNeedsMsgr2 => {
+                errno::EOPNOTSUPP
+            }
             Self::Malformed(_) | Self::UnknownRequest(_) | Self::BadKey(_) | Self::Unexpected(_) => errno::EINVAL,
             Self::NoGlobalId => errno::EAGAIN,
             Self::Refused(e) => *e,

@@ -17,6 +17,7 @@ pub mod crypto;
 pub mod error;
 pub mod key;
 pub mod keyring;
+pub mod messages;
 pub mod principal;
 pub mod rotating;
 pub mod server;

@@ -225,6 +225,8 @@ enum State {
     Proof {
         name: AuthName,
         global_id: u64,
+        /// Id that the peer was told before its proof.
+        reserved: Option<u64>,
         challenge: u64,
     },
     /// A service that awaits the authorizer with the answer to its challenge.
@@ -276,7 +278,7 @@ impl Handshake {
                 let (name, global_id) = (r.get::<AuthName>()?, r.u64()?);
                 if method == Method::CEPHX {
                     let challenge = random.u64().max(1);
-                    self.state = State::Proof { name, global_id, challenge };
+                    self.state = State::Proof { name, global_id, reserved: None, challenge };
                     let mut w = Writer::default();
                     w.u8(1);
                     w.u64(challenge);
@@ -307,6 +309,18 @@ impl Handshake {
         }
     }
 
+    /// The id that the peer has if it proves its key: the one it asked for, or a new one. Clients of msgr1 are told it with
+    /// the challenge, and take another one for the begin of another session. Error: no id is left.
+    pub(crate) fn reserve_id(&mut self, host: &dyn AuthHost) -> Result<u64, AuthError> {
+        let State::Proof { global_id, reserved, .. } = &mut self.state else { return Ok(0) };
+        if *global_id == 0 {
+            let id = new_id(host)?;
+            *reserved = Some(id);
+            return Ok(id);
+        }
+        Ok(*global_id)
+    }
+
     fn grant_none(&mut self, name: AuthName, global_id: u64) -> Step {
         self.state = State::Done;
         Step::Done(Box::new(Granted {
@@ -332,8 +346,8 @@ impl Handshake {
         payload: &[u8],
     ) -> Result<Step, AuthError> {
         let granted = match std::mem::replace(&mut self.state, State::Start) {
-            State::Proof { name, global_id, challenge } => {
-                check_proof(host, random, now, mode, payload, (name, global_id, challenge))?
+            State::Proof { name, global_id, reserved, challenge } => {
+                check_proof(host, random, now, mode, payload, (name, global_id, reserved, challenge))?
             }
             State::Answer { challenge } => check_answer(host, random, now, mode, payload, challenge)?,
             State::Start | State::Done => return Err(AuthError::Unexpected("AUTH_REQUEST_MORE")),
@@ -384,7 +398,7 @@ fn check_proof(
     now: Utime,
     mode: ConMode,
     payload: &[u8],
-    (name, asked_id, server_challenge): (AuthName, u64, u64),
+    (name, asked_id, reserved, server_challenge): (AuthName, u64, Option<u64>, u64),
 ) -> Result<Granted, AuthError> {
     let mut r = Reader::new(payload);
     let request = r.u16()?;
@@ -411,7 +425,11 @@ fn check_proof(
         return Err(AuthError::NoCaps(name));
     }
 
-    let (global_id, old_session) = global_id(host, now, &name, asked_id, &old_ticket, v)?;
+    // An id is reserved only for a peer that asked for none.
+    let (global_id, old_session) = match reserved {
+        Some(id) => (id, None),
+        None => global_id(host, now, &name, asked_id, &old_ticket, v)?,
+    };
     let proved = entity.key.mark();
     let issue = Issue { host, random, now, name: &name, entity: &entity, global_id, proved };
     let (session_key, auth) = issue.ticket(EntityKind::AUTH)?;

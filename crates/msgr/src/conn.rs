@@ -82,7 +82,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn unknown(socket: SocketAddr) -> Self {
+    pub(crate) fn unknown(socket: SocketAddr) -> Self {
         Self {
             principal: Principal::nobody(socket),
             claimed: EntityKind::default(),

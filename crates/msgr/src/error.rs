@@ -9,10 +9,36 @@ use base::{AuthName, EntityKind};
 pub enum Error {
     /// The peer's banner is that of msgr1.
     #[error(
-        "peer speaks the old protocol (msgr1), which is not served here: mount or map with ms_mode=prefer-crc (or crc, \
-         secure), and use the v2 address of the monitor"
+        "peer speaks the old protocol (msgr1), which this port does not serve: use the v1 address of the daemon, or map \
+         and mount with ms_mode=prefer-crc (or crc, secure)"
     )]
     Msgr1Peer,
+    /// The first bytes at a port of msgr1 are not its banner.
+    #[error("peer does not speak msgr1, which this port is for: use the v2 address")]
+    NotMsgr1,
+    /// The peer wants a lossless session over msgr1.
+    #[error("a {} wants a lossless session over msgr1, which is served to clients only", .0.word())]
+    LosslessOverMsgr1(EntityKind),
+    /// The modes for this kind of peer require encryption, which msgr1 does not have.
+    #[error("{0} allows encrypted connections only, and msgr1 does not encrypt: use the v2 address")]
+    Msgr1NotEncrypted(&'static str),
+    /// Tag of nothing that an msgr1 session has.
+    #[error("unknown msgr1 tag {0}")]
+    BadTag(u8),
+    /// The checksum of a message's header is wrong.
+    #[error("checksum of a message's header {got:08x}, computed {want:08x}")]
+    HeaderCrc {
+        /// Checksum in the header.
+        got: u32,
+        /// Computed checksum.
+        want: u32,
+    },
+    /// The sender of a message gave it up.
+    #[error("message aborted by its sender")]
+    Aborted,
+    /// The signature of a message is wrong or missing.
+    #[error("message {0} is not signed with the session's key")]
+    MessageSignature(u64),
     /// The first bytes are not an msgr2 banner.
     #[error("peer does not speak msgr2")]
     NotMsgr2,
@@ -175,6 +201,7 @@ impl Error {
                 | Self::Auth(_)
                 | Self::TooManyAuthAttempts
                 | Self::BadSignature
+                | Self::MessageSignature(_)
                 | Self::AnothersSession { .. }
         )
     }
@@ -185,7 +212,10 @@ impl Error {
         match self {
             Self::AuthRefused { errno, .. } => *errno,
             Self::Auth(e) => e.errno(),
-            Self::BadSignature | Self::TooManyAuthAttempts | Self::AnothersSession { .. } => errno::EACCES,
+            Self::BadSignature
+            | Self::MessageSignature(_)
+            | Self::TooManyAuthAttempts
+            | Self::AnothersSession { .. } => errno::EACCES,
             Self::WeLackFeatures(_) | Self::BannerFeatures { .. } => errno::EOPNOTSUPP,
             _ => errno::EIO,
         }

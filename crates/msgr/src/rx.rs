@@ -5,28 +5,20 @@
 //!
 //! Invariants:
 //!  1. Nothing is allocated for a frame before its preamble was checked against the limits of the phase, and, if the
-//!     host asks for that, before it has granted the frame's bytes. The memory of an incomplete frame is at most
-//!     [`FIRST_BUFFER_BYTES`] or twice what has arrived.
+//!     host asks for that, before it has granted the frame's bytes.
 //!  2. A frame is returned only after all its checksums or tags were verified. A frame that its sender aborted is
 //!     dropped.
 
 use crate::Error;
+use crate::assembly::{Assembly, Raw, append};
 use crate::frame::{
     BANNER, BANNER_V1, EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, Frame, HEADER2_LEN, LATE_ABORTED, LATE_COMPLETE,
     PREAMBLE_LEN, Preamble, SEGMENTS_MAX, Tag, segment_crc,
 };
-use crate::policy::{
-    BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, DIRECT_BYTES_MIN, FIRST_BUFFER_BYTES, FRAME_BYTES_MAX_PREAUTH, FrameLimits,
-    PREAUTH_BYTES_MAX,
-};
-use crate::pool::{BufPool, PoolBuf};
+use crate::policy::{BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, FRAME_BYTES_MAX_PREAUTH, FrameLimits, PREAUTH_BYTES_MAX};
+use crate::pool::BufPool;
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
-use base::buf::PAGE;
 use bytes::{Buf, Bytes};
-
-/// A front segment of a large frame up to this size in bytes is copied. Otherwise an object name kept in a log would
-/// keep the whole write in memory.
-const OWN_FRONT_MAX: usize = 4096;
 
 /// Phase of a connection, which selects the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,55 +32,11 @@ pub enum Phase {
 }
 
 #[derive(Debug)]
-struct Dest {
-    buf: PoolBuf,
-    /// Offset of the body in the buffer.
-    start: usize,
-    /// Present end of the body in the buffer: before that of a long frame, the buffer grows.
-    end: usize,
-    filled: usize,
-}
-
-impl Dest {
-    /// A buffer for the first `len` bytes of a body whose data segment, at `data_at`, is to start on a page.
-    fn new(pool: &BufPool, len: usize, data_at: usize) -> Self {
-        let buf = pool.take(len + PAGE);
-        let misfit = (buf.as_ref().as_ptr().addr() + data_at) % PAGE;
-        let start = if misfit == 0 { 0 } else { PAGE - misfit };
-        Self { buf, start, end: start + len, filled: 0 }
-    }
-
-    /// The unfilled part of the buffer.
-    fn rest(&mut self) -> &mut [u8] {
-        self.buf.bytes_mut().get_mut(self.start + self.filled..self.end).unwrap_or_default()
-    }
-
-    /// Moves the body to a buffer of twice the length if the present one is full.
-    fn grow(&mut self, pool: &BufPool, need: usize, data_at: usize) {
-        if self.filled >= need || self.start + self.filled < self.end {
-            return;
-        }
-        let mut larger = Self::new(pool, need.min(2 * self.filled), data_at);
-        let have = self.buf.as_ref().get(self.start..self.end).unwrap_or_default();
-        if let Some(room) = larger.rest().get_mut(..have.len()) {
-            room.copy_from_slice(have);
-            larger.filled = have.len();
-        }
-        *self = larger;
-    }
-}
-
-#[derive(Debug)]
 struct Body {
     pre: Preamble,
     /// Secure mode: the part of segment 0 in the same GCM run as the preamble.
     head: [u8; INLINE],
-    need: usize,
-    /// Offset of the data segment in the body.
-    data_at: usize,
-    /// The host has granted the memory.
-    granted: bool,
-    dest: Option<Dest>,
+    bytes: Assembly,
 }
 
 /// Input queue and frame parser.
@@ -120,20 +68,20 @@ impl Rx {
     /// Bytes of an announced frame that waits for [`Rx::grant`]. Nothing is to be read before.
     #[must_use]
     pub fn asks(&self) -> Option<usize> {
-        self.body.as_ref().filter(|b| !b.granted && b.need >= DIRECT_BYTES_MIN).map(|b| b.need)
+        self.body.as_ref()?.bytes.asks()
     }
 
     /// Allows the memory of the announced frame.
     pub fn grant(&mut self) {
         if let Some(b) = &mut self.body {
-            b.granted = true;
+            b.bytes.grant();
         }
     }
 
     /// Bytes that have arrived of the frame that has a buffer of its own, and those of the whole frame.
     #[must_use]
     pub fn partial(&self) -> Option<(usize, usize)> {
-        self.body.as_ref().filter(|b| b.granted).map(|b| (b.dest.as_ref().map_or(0, |d| d.filled), b.need))
+        self.body.as_ref()?.bytes.partial()
     }
 
     /// Ends the recording and returns it: all bytes parsed so far.
@@ -164,29 +112,18 @@ impl Rx {
 
     /// Adds input.
     pub fn feed(&mut self, b: Bytes) {
-        if self.chunk.is_empty() {
-            self.chunk = b;
-        } else if !b.is_empty() {
-            let mut v = Vec::with_capacity(self.chunk.len() + b.len());
-            v.extend_from_slice(&self.chunk);
-            v.extend_from_slice(&b);
-            self.chunk = v.into();
-        }
+        append(&mut self.chunk, b);
     }
 
     /// Buffer to read into while a large frame is incomplete; then call [`Rx::received`].
     pub fn target(&mut self) -> Option<&mut [u8]> {
-        let body = self.body.as_mut()?;
-        let dest = body.dest.as_mut()?;
-        dest.grow(&self.pool, body.need, body.data_at);
-        let t = dest.rest();
-        if t.is_empty() { None } else { Some(t) }
+        self.body.as_mut()?.bytes.target(&self.pool)
     }
 
     /// Reports that `n` bytes were read into [`Rx::target`].
     pub fn received(&mut self, n: usize) {
-        if let Some(d) = self.body.as_mut().and_then(|b| b.dest.as_mut()) {
-            d.filled += n;
+        if let Some(b) = &mut self.body {
+            b.bytes.received(n);
         }
     }
 
@@ -230,47 +167,14 @@ impl Rx {
                     None => return Ok(None),
                 },
             };
-            let raw = match body.dest.take() {
-                Some(mut d) => {
-                    while d.filled < body.need && !self.chunk.is_empty() {
-                        d.grow(&self.pool, body.need, body.data_at);
-                        let t = d.rest();
-                        let n = t.len().min(self.chunk.len());
-                        self.chunk.copy_to_slice(&mut t[..n]);
-                        d.filled += n;
-                    }
-                    if d.filled < body.need {
-                        body.dest = Some(d);
-                        self.body = Some(Box::new(body));
-                        return Ok(None);
-                    }
-                    Raw::Owned(d)
-                }
-                None if self.chunk.len() >= body.need => {
-                    let b = self.chunk.split_to(body.need);
-                    // Decryption works in place and needs a buffer of its own.
-                    if self.crypto.is_some() {
-                        let n = b.len();
-                        Raw::Owned(Dest { filled: n, end: n, buf: PoolBuf::plain(b.to_vec()), start: 0 })
-                    } else {
-                        Raw::Shared(b)
-                    }
-                }
-                None => {
-                    // Frames before authentication are short, and their number is bounded.
-                    body.granted |= !self.limits.ask || self.phase != Phase::Open;
-                    let large = body.need >= DIRECT_BYTES_MIN && body.granted;
-                    if large {
-                        let first = if body.need > FIRST_BUFFER_BYTES + PAGE { FIRST_BUFFER_BYTES } else { body.need };
-                        body.dest = Some(Dest::new(&self.pool, first, body.data_at));
-                    }
-                    self.body = Some(Box::new(body));
-                    if large {
-                        continue;
-                    }
-                    return Ok(None);
-                }
+            // Frames before authentication are short, and their number is bounded.
+            let free = !self.limits.ask || self.phase != Phase::Open;
+            let Some(raw) = body.bytes.poll(&mut self.chunk, &self.pool, free) else {
+                self.body = Some(Box::new(body));
+                return Ok(None);
             };
+            // Decryption works in place and needs a buffer of its own.
+            let raw = if self.crypto.is_some() { raw.into_owned() } else { raw };
             let frame =
                 if self.crypto.is_some() { self.finish_secure(&body, raw)? } else { self.finish_crc(&body, raw)? };
             if let Some(n) = self.log.as_ref().map(Vec::len).filter(|n| *n > PREAUTH_BYTES_MAX) {
@@ -316,7 +220,7 @@ impl Rx {
             let need = pre.body_crc();
             (need, need.saturating_sub(EPILOGUE_CRC_LEN + pre.len[3]))
         };
-        Ok(Some(Body { pre, head, need, data_at, granted: false, dest: None }))
+        Ok(Some(Body { pre, head, bytes: Assembly::new(need, data_at) }))
     }
 
     fn check_limits(&self, p: &Preamble) -> Result<(), Error> {
@@ -362,7 +266,7 @@ impl Rx {
             for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
                 check(i, s, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
             }
-            own_front(body, &mut segments[1]);
+            body.bytes.own_front(&mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
     }
@@ -370,8 +274,7 @@ impl Rx {
     fn finish_secure(&mut self, body: &Body, mut raw: Raw) -> Result<Option<Frame>, Error> {
         let p = &body.pre;
         let (Some(crypto), Raw::Owned(d)) = (&mut self.crypto, &mut raw) else { return Err(Error::Decrypt) };
-        let (start, end) = (d.start, d.end);
-        let bytes = d.buf.bytes_mut().get_mut(start..end).unwrap_or_default();
+        let bytes = d.bytes_mut();
         let rest = head_rest(p);
         let (first, tail) = bytes.split_at_mut_checked(rest).ok_or(Error::Decrypt)?;
         let mut segments: [Bytes; SEGMENTS_MAX] = Default::default();
@@ -396,34 +299,9 @@ impl Rx {
                 whole.truncate(len);
                 *s = whole;
             }
-            own_front(body, &mut segments[1]);
+            body.bytes.own_front(&mut segments[1]);
         }
         Ok(Some(Frame { tag: p.tag, segments }))
-    }
-}
-
-fn own_front(body: &Body, front: &mut Bytes) {
-    if body.need >= DIRECT_BYTES_MIN && front.len() <= OWN_FRONT_MAX && !front.is_empty() {
-        *front = Bytes::copy_from_slice(front);
-    }
-}
-
-/// Received bytes of a frame's body.
-enum Raw {
-    Shared(Bytes),
-    Owned(Dest),
-}
-
-impl Raw {
-    /// Shared bytes from offset `skip` of the body on.
-    fn freeze(self, skip: usize) -> Bytes {
-        match self {
-            Self::Shared(b) => b,
-            Self::Owned(d) => {
-                let (start, end) = (d.start + skip, d.end);
-                Bytes::from_owner(d.buf).slice(start.min(end)..end)
-            }
-        }
     }
 }
 

@@ -139,13 +139,26 @@ impl Tx {
             self.committed(from);
             return Ok(());
         }
+        let segs = [&m.front, &m.middle, &m.data];
         let mut epilogue = [0; EPILOGUE_CRC_LEN];
         epilogue[0] = LATE_COMPLETE;
-        let mut from = from;
-        for (i, seg) in [&m.front, &m.middle, &m.data].into_iter().enumerate() {
-            if i + 1 < p.count {
-                epilogue[1 + 4 * i..5 + 4 * i].copy_from_slice(&segment_crc(seg).to_le_bytes());
-            }
+        for (i, seg) in segs.iter().enumerate().take(p.count - 1) {
+            epilogue[1 + 4 * i..5 + 4 * i].copy_from_slice(&segment_crc(seg).to_le_bytes());
+        }
+        self.segments(from, segs, &epilogue);
+        Ok(())
+    }
+
+    /// Appends a message as `head`, its segments and `tail`, unencrypted.
+    pub(crate) fn plain(&mut self, head: &[u8], m: &Message, tail: &[u8]) {
+        let from = self.small.len();
+        self.small.extend_from_slice(head);
+        self.segments(from, [&m.front, &m.middle, &m.data], tail);
+    }
+
+    /// Appends segments and what follows them to what was appended at `from`. Long segments are shared.
+    fn segments(&mut self, mut from: usize, segs: [&Bytes; SEGMENTS_MAX - 1], tail: &[u8]) {
+        for seg in segs {
             if seg.len() < SHARE_MIN {
                 self.small.extend_from_slice(seg);
             } else {
@@ -154,9 +167,8 @@ impl Tx {
                 from = self.small.len();
             }
         }
-        self.small.extend_from_slice(&epilogue);
+        self.small.extend_from_slice(tail);
         self.committed(from);
-        Ok(())
     }
 
     /// Encrypts preamble and segment 0, which were appended at `from`: a first run with 48 bytes of the segment, and a
