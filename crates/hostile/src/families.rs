@@ -9,6 +9,7 @@ mod frames;
 mod maps;
 mod messages;
 mod mon_sessions;
+mod msgr1;
 mod osd_sessions;
 mod store_pages;
 mod store_records;
@@ -41,6 +42,7 @@ pub const ALL: &[Family] = &[
     caps::FAMILY,
     auth::FAMILY,
     frames::FAMILY,
+    msgr1::FAMILY,
     class_inputs::FAMILY,
     counters::FAMILY,
     store_records::FAMILY,

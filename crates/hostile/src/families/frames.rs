@@ -10,7 +10,7 @@ use ::auth::{Client, ConMode, Method};
 use base::crc::{SEED, crc32c};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, Mono, Now, Utime};
 use bytes::Bytes;
-use msgr::{Config, Connection, Event, Identity, Policies, Policy};
+use msgr::{Config, Connection, Event, Identity, Machine, Policies, Policy, Protocol};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -33,11 +33,11 @@ fn run(input: &[u8]) {
     }
 }
 
-fn u32_at(b: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(b: &[u8], at: usize) -> u32 {
     b.get(at..at + 4).and_then(|s| s.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-fn put32(b: &mut [u8], at: usize, v: u32) {
+pub(super) fn put32(b: &mut [u8], at: usize, v: u32) {
     if let Some(s) = b.get_mut(at..at + 4) {
         s.copy_from_slice(&v.to_le_bytes());
     }
@@ -88,7 +88,7 @@ fn now() -> Now {
     Now { mono: Mono(1), wall: Utime { sec: 1_795_000_000, nsec: 0 } }
 }
 
-fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
+pub(super) fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
     Rc::new(Config {
         kind,
         identity: RefCell::new(Identity { num: 0, addrs }),
@@ -103,7 +103,7 @@ fn config(kind: EntityKind, addrs: AddrVec) -> Rc<Config> {
 }
 
 /// Feeds the stream in pieces of varying size, as a network does.
-fn drive(mut c: Connection, stream: &[u8]) {
+pub(super) fn drive(mut c: Machine, stream: &[u8]) {
     let mut size = 1;
     let mut rest = stream;
     while !rest.is_empty() && !c.is_closing() {
@@ -140,7 +140,7 @@ fn server(input: &[u8]) {
     let mut b = input.to_vec();
     let target = repair(&mut b).unwrap_or_default();
     let socket = SocketAddr::from(([127, 0, 0, 1], 50_000));
-    drive(Connection::server(config(EntityKind::OSD, target.into()), socket), &b);
+    drive(Machine::server(config(EntityKind::OSD, target.into()), socket, Protocol::V2), &b);
 }
 
 fn client(input: &[u8]) {
@@ -149,7 +149,7 @@ fn client(input: &[u8]) {
     let socket = SocketAddr::from(([127, 0, 0, 1], 6800));
     let addr = EntityAddr::msgr2(socket, 0);
     let cfg = config(EntityKind::CLIENT, AddrVec::default());
-    drive(Connection::client(cfg, EntityKind::MON, addr, socket), &b);
+    drive(Machine::V2(Connection::client(cfg, EntityKind::MON, addr, socket)), &b);
 }
 
 fn seeds() -> Vec<Vec<u8>> {
