@@ -6,7 +6,7 @@ use crate::up::layout::{Layout, mgr_port};
 use crate::up::plan::{OsdPlan, Plan, mon_name};
 use auth::{CryptoKey, KeyKind, Keyring, Random as _};
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityAddr, OsdId};
+use base::{AddrKind, AddrVec, AuthName, EntityAddr, OsdId};
 use client::{Client, Options};
 use net::OsRandom;
 use state::etcd::EtcdOptions;
@@ -51,25 +51,39 @@ pub(crate) fn find_conf(given: Option<&Path>) -> Result<PathBuf, Error> {
 
 /// The msgr2 addresses in `mon_host`: `[v2:IP:PORT/0,v1:…]`, `IP:PORT` or `IP`, separated by commas or blanks.
 pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
-    let mut out = Vec::new();
+    let out: Vec<EntityAddr> = mon_addrvecs(text)?.iter().filter_map(|a| a.msgr2().copied()).collect();
+    if out.is_empty() {
+        return Err(format!("mon_host = {text}: no msgr2 address").into());
+    }
+    Ok(out)
+}
+
+/// The addresses in `mon_host` by monitor: an address that follows another in the same brackets is of the same one.
+pub(crate) fn mon_addrvecs(text: &str) -> Result<Vec<AddrVec>, Error> {
+    let mut out: Vec<AddrVec> = Vec::new();
+    let mut grouped = false;
     for word in text.split([',', ' ', ';']).filter(|w| !w.is_empty()) {
         // A bracket before an address type groups the addresses of one monitor; any other belongs to an IPv6 address.
-        let word = word.strip_prefix('[').filter(|w| w.starts_with('v')).unwrap_or(word);
-        if word.starts_with("v1:") {
-            continue;
-        }
-        let word = word.strip_prefix("v2:").unwrap_or(word);
-        let word = word.split('/').next().unwrap_or(word);
+        let opened = word.strip_prefix('[').filter(|w| w.starts_with('v'));
+        let continues = grouped && opened.is_none();
+        let word = opened.unwrap_or(word);
+        let (kind, word) = match word.strip_prefix("v1:") {
+            Some(rest) => (AddrKind::LEGACY, rest),
+            None => (AddrKind::MSGR2, word.strip_prefix("v2:").unwrap_or(word)),
+        };
         let closes = word.matches(']').count() > word.matches('[').count();
+        grouped = (continues || opened.is_some()) && !closes;
         let word = if closes { word.strip_suffix(']').unwrap_or(word) } else { word };
+        let word = word.split('/').next().unwrap_or(word);
         let sock = word
             .parse::<SocketAddr>()
             .or_else(|_| word.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, MON_PORT)))
             .map_err(|_| format!("mon_host: '{word}' is not an address"))?;
-        out.push(EntityAddr::msgr2(sock, 0));
-    }
-    if out.is_empty() {
-        return Err(format!("mon_host = {text}: no msgr2 address").into());
+        let addr = EntityAddr { kind, nonce: 0, sock: Some(sock) };
+        match out.last_mut() {
+            Some(all) if continues => all.0.push(addr),
+            _ => out.push(addr.into()),
+        }
     }
     Ok(out)
 }
@@ -178,9 +192,9 @@ pub(crate) fn mon_mkfs(p: &Plan, l: &Layout) -> Result<(), Error> {
     let options = mon::host::mkfs::MkfsOptions {
         fsid: Uuid::parse(&p.fsid).ok_or("the plan's fsid is not a uuid")?,
         mon_name: "a".into(),
-        mon_addrs: AddrVec::from(p.mon_addr(0)),
+        mon_addrs: p.mon_addrs(0),
         data_dir: l.data("mon.a"),
-        others: (1..p.mons).map(|i| (mon_name(i), AddrVec::from(p.mon_addr(i)))).collect(),
+        others: (1..p.mons).map(|i| (mon_name(i), p.mon_addrs(i))).collect(),
         etcd: (p.mons > 1).then(|| p.etcd()),
         keyring: Keyring::parse(&text)?,
         // All OSDs are on this machine.
@@ -287,13 +301,14 @@ pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
     }
     let own = conf.get("mon", id, "public_addr").or_else(|| conf.get("mon", id, "mon_addr"));
     let addrs = match own {
-        Some(a) => mon_addrs(&a)?,
-        None => mon_addrs(&conf.get("mon", id, "mon_host").ok_or("the configuration names no mon_host")?)?,
+        Some(a) => mon_addrvecs(&a)?,
+        None => mon_addrvecs(&conf.get("mon", id, "mon_host").ok_or("the configuration names no mon_host")?)?,
     };
+    let mon_addrs = addrs.into_iter().find(|a| a.msgr2().is_some()).ok_or("the monitor has no msgr2 address")?;
     mon::host::mkfs::mkfs(&mon::host::mkfs::MkfsOptions {
         fsid: Uuid::parse(&fsid).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?,
         mon_name: id.to_owned(),
-        mon_addrs: AddrVec(addrs.into_iter().take(1).collect()),
+        mon_addrs,
         data_dir: o.data_dir,
         others: Vec::new(),
         etcd: o.etcd,

@@ -249,6 +249,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         public_ip,
         cluster_ip,
         ports: (port("ms_bind_port_min", PORTS.0)?, port("ms_bind_port_max", PORTS.1)?),
+        msgr1: net::modes::serves_msgr1(get),
         reactors: reactors.clamp(1, osd::core::session::REACTORS_MAX),
         admin_socket: get("admin_socket").map(PathBuf::from),
         data_dir,

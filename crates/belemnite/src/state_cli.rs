@@ -190,13 +190,14 @@ fn rebuild(conf: &Conf, id: &str, osds: &[PathBuf]) -> Result<(), Error> {
         text += &osd_ring(conf, o.0)?;
     }
     let mon_addrs = match get("public_addr").or_else(|| get("mon_addr")) {
-        Some(a) => admin::mon_addrs(&a)?,
-        None => admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
+        Some(a) => admin::mon_addrvecs(&a)?,
+        None => admin::mon_addrvecs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
     };
+    let mon_addrs = mon_addrs.into_iter().find(|a| a.msgr2().is_some()).ok_or("the monitor has no msgr2 address")?;
     let options = MkfsOptions {
         fsid,
         mon_name: id.to_owned(),
-        mon_addrs: base::AddrVec(mon_addrs.into_iter().take(1).collect()),
+        mon_addrs,
         data_dir,
         others: Vec::new(),
         etcd: None,

@@ -126,6 +126,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("mon_warn_on_too_few_osds", "warn while there are fewer OSDs than copies"),
     ("mon_warn_pg_not_deep_scrubbed_ratio", "part of the interval by which a deep scrub may be late without a warning"),
     ("mon_warn_pg_not_scrubbed_ratio", "part of the interval by which a scrub may be late without a warning"),
+    ("ms_bind_msgr1", "serve msgr1 to clients beside msgr2"),
     ("ms_bind_port_max", "last port to choose from"),
     ("ms_bind_port_min", "first port to choose from"),
     ("ms_client_mode", "modes of clients' connections: crc, secure"),

@@ -63,6 +63,7 @@ pub const USED: &[&str] = &[
     "mon_warn_on_too_few_osds",
     "mon_warn_pg_not_deep_scrubbed_ratio",
     "mon_warn_pg_not_scrubbed_ratio",
+    "ms_bind_msgr1",
     "ms_bind_port_max",
     "ms_bind_port_min",
     "ms_client_mode",

@@ -1,15 +1,16 @@
-//! One connection: drives its msgr2 state machine with a socket.
+//! One connection: drives its state machine with a socket.
 //!
 //! The task of a socket reads, parses and calls the handler in one poll; output is written at the turn's end. A
 //! lossless session outlives its sockets. Each new socket gets a task of its own, and a task with an outdated
 //! `epoch` ends.
 
+use crate::descriptors::Accepted;
 use crate::gate::Verdict as Admission;
 use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
 use crate::{EndpointInner, Inner, add};
 use base::{AuthName, Mono};
 use msgr::session::{decide, session_key};
-use msgr::{Connection, Error, Event, Request, Verdict};
+use msgr::{Connection, Error, Event, Machine, Protocol, Request, Verdict};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -46,7 +47,7 @@ const COPY_PENDING_MAX: usize = msgr::policy::DIRECT_BYTES_MIN + 4096;
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) ep: Rc<EndpointInner>,
-    pub(crate) machine: RefCell<Connection>,
+    pub(crate) machine: RefCell<Machine>,
     stream: RefCell<Option<TcpStream>>,
     /// Number of the current socket. The task of an earlier socket ends.
     epoch: Cell<u32>,
@@ -94,7 +95,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    fn new(id: ConnId, ep: &Rc<EndpointInner>, machine: Connection, target: Option<Target>) -> Self {
+    fn new(id: ConnId, ep: &Rc<EndpointInner>, machine: Machine, target: Option<Target>) -> Self {
         let now = clock::now().mono;
         Self {
             id,
@@ -676,7 +677,7 @@ impl Conn {
         let verdict = {
             let m = self.machine.borrow();
             let ours = session_key(&self.ep.config.identity.borrow().addrs);
-            let view = existing.as_ref().map(|e| e.machine.borrow().view());
+            let view = existing.as_ref().and_then(|e| e.machine.borrow().view());
             decide(r, view, m.policy().reset_check, m.policy().server, ours)
         };
         match (verdict, existing) {
@@ -688,16 +689,16 @@ impl Conn {
                 self.accept_fresh(inner)
             }
             (Verdict::Fresh | Verdict::Adopt, _) => self.accept_fresh(inner),
-            (Verdict::Reset(full), _) => self.machine.borrow_mut().answer_reset(full),
-            (Verdict::Retry(n), _) => self.machine.borrow_mut().answer_retry(n),
-            (Verdict::RetryGlobal(n), _) => self.machine.borrow_mut().answer_retry_global(n),
-            (Verdict::Wait, _) => self.machine.borrow_mut().answer_wait(),
+            (Verdict::Reset(full), _) => self.machine.borrow_mut().v2()?.answer_reset(full),
+            (Verdict::Retry(n), _) => self.machine.borrow_mut().v2()?.answer_retry(n),
+            (Verdict::RetryGlobal(n), _) => self.machine.borrow_mut().v2()?.answer_retry_global(n),
+            (Verdict::Wait, _) => self.machine.borrow_mut().v2()?.answer_wait(),
             (Verdict::Stale, _) => Err(Error::Stale),
         }
     }
 
     fn accept_fresh(self: &Rc<Self>, inner: &Rc<Inner>) -> Result<(), Error> {
-        let e = self.machine.borrow_mut().accept_fresh()?;
+        let e = self.machine.borrow_mut().v2()?.accept_fresh()?;
         if matches!(e, Event::Open) {
             self.opened(inner);
         }
@@ -707,13 +708,13 @@ impl Conn {
     /// Continues the session of `to` over this connection's socket.
     fn hand_over(self: &Rc<Self>, inner: &Rc<Inner>, to: &Rc<Conn>) -> Result<(), Error> {
         let socket = self.stream.borrow().as_ref().and_then(|s| s.peer_addr().ok());
-        let dummy =
-            Connection::server(self.ep.config.clone(), socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
+        let socket = socket.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+        let dummy = Machine::server(self.ep.config.clone(), socket, Protocol::V2);
         to.give_frame_back(inner);
-        let mine = self.machine.replace(dummy);
+        let Machine::V2(mine) = self.machine.replace(dummy) else { return Err(Error::NotAccepting) };
         let stream = self.stream.borrow_mut().take();
         self.end(inner, None);
-        let event = to.machine.borrow_mut().adopt(mine)?;
+        let event = to.machine.borrow_mut().v2()?.adopt(mine)?;
         to.install(inner, stream);
         inner.mark_dirty(to);
         match event {
@@ -781,7 +782,7 @@ impl Conn {
         self.wake();
         let lives = {
             let mut m = self.machine.borrow_mut();
-            m.disconnected() && (m.view().opened || self.target.is_some())
+            m.disconnected() && (m.view().is_some_and(|v| v.opened) || self.target.is_some())
         };
         if !lives {
             return self.end(inner, Some(reason));
@@ -865,7 +866,7 @@ impl Conn {
     }
 }
 
-fn write_some<const N: usize>(stream: &TcpStream, machine: &Connection) -> io::Result<usize> {
+fn write_some<const N: usize>(stream: &TcpStream, machine: &Machine) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); N];
     let n = machine.slices(&mut slices);
     stream.try_write_vectored(slices.get(..n).unwrap_or_default())
@@ -886,7 +887,9 @@ enum WriteError {
 }
 
 /// Serves an accepted socket.
-pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::TcpStream) -> io::Result<ConnId> {
+pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, accepted: Accepted) -> io::Result<ConnId> {
+    let protocol = accepted.protocol();
+    let s = accepted.into_stream();
     let peer = s.peer_addr()?;
     if ep.incoming.get() >= ep.limits.connections_max {
         if inner.gate.borrow_mut().may_log(peer.ip(), clock::now().mono) {
@@ -916,7 +919,7 @@ pub(crate) fn accept(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, s: std::net::Tcp
     let stream = TcpStream::from_std(s)?;
     ep.incoming.set(ep.incoming.get() + 1);
     crate::descriptors::accepted();
-    let machine = Connection::server(ep.config.clone(), peer);
+    let machine = Machine::server(ep.config.clone(), peer, protocol);
     let c = inner.insert(|id| {
         let c = Conn::new(id, ep, machine, None);
         Conn { accepted: Some(peer.ip()), unproven: Cell::new(true), ..c }
@@ -939,7 +942,7 @@ pub(crate) fn connect(inner: &Rc<Inner>, ep: &Rc<EndpointInner>, target: Target)
         }
     }
     let socket = target.addr.sock.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
-    let machine = Connection::client(ep.config.clone(), target.kind, target.addr, socket);
+    let machine = Machine::V2(Connection::client(ep.config.clone(), target.kind, target.addr, socket));
     let c = inner.insert(|id| Conn::new(id, ep, machine, Some(target)));
     if !policy_lossy {
         // Registered at once, so that a crossing connection of the peer is noticed.

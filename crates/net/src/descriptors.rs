@@ -24,6 +24,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub struct Accepted {
     stream: TcpStream,
+    protocol: msgr::Protocol,
     _waits: Waits,
 }
 
@@ -37,9 +38,14 @@ impl Drop for Waits {
 }
 
 impl Accepted {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream, protocol: msgr::Protocol) -> Self {
         WAITING.fetch_add(1, Relaxed);
-        Self { stream, _waits: Waits }
+        Self { stream, protocol, _waits: Waits }
+    }
+
+    /// The protocol of the port that accepted it.
+    pub(crate) fn protocol(&self) -> msgr::Protocol {
+        self.protocol
     }
 
     /// The socket, which does not wait any more.

@@ -1,4 +1,4 @@
-//! Joins msgr2 connections to sockets on a reactor.
+//! Joins connections to sockets on a reactor: msgr2, and msgr1 at ports for clients that have no other.
 //!
 //! A reactor has one [`Net`], and an [`Endpoint`] for each identity on the network. The task of a connection
 //! calls the endpoint's [`Handler`] with each event. What the handler sends is queued and leaves at the end of
@@ -38,7 +38,7 @@ use crate::conn::Conn;
 use crate::descriptors::Accepted;
 use base::{AddrVec, EntityAddr};
 use bytes::BytesMut;
-use msgr::{BufPool, Config, Identity};
+use msgr::{BufPool, Config, Identity, Protocol};
 use reactor::{Turn, TurnHook, clock};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -414,14 +414,15 @@ impl Endpoint {
     /// Listens on `addr` and returns the address with the chosen port. This reactor serves the connections. Error: the
     /// system refuses the address or the socket.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SocketAddr> {
-        self.listen_on(std::net::TcpListener::bind(addr)?)
+        self.listen_on(std::net::TcpListener::bind(addr)?, Protocol::V2)
     }
 
-    /// Serves a socket that listens already, and returns its address. This reactor serves the connections. Error: the
-    /// system refuses the socket.
-    pub fn listen_on(&self, listener: std::net::TcpListener) -> io::Result<SocketAddr> {
+    /// Serves a socket that listens already, and returns its address. This reactor serves the connections. Those of
+    /// [`Protocol::V1`] find the address that our addresses have for it, which has to be set before. Error: the system
+    /// refuses the socket.
+    pub fn listen_on(&self, listener: std::net::TcpListener, protocol: Protocol) -> io::Result<SocketAddr> {
         let me = self.clone();
-        self.listen_on_with(listener, move |stream, _| {
+        self.listen_on_with(listener, protocol, move |stream, _| {
             // Limits on connections have their own summary line, once a minute.
             match me.adopt(stream) {
                 Err(error) if error.kind() != io::ErrorKind::QuotaExceeded => {
@@ -439,16 +440,17 @@ impl Endpoint {
         addr: SocketAddr,
         f: impl FnMut(Accepted, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
-        self.listen_on_with(std::net::TcpListener::bind(addr)?, f)
+        self.listen_on_with(std::net::TcpListener::bind(addr)?, Protocol::V2, f)
     }
 
     /// The same with a socket that listens already.
     pub fn listen_on_with(
         &self,
         listener: std::net::TcpListener,
+        protocol: Protocol,
         f: impl FnMut(Accepted, SocketAddr) + 'static,
     ) -> io::Result<SocketAddr> {
-        let (addr, task) = listen::start(listener, f)?;
+        let (addr, task) = listen::start(listener, protocol, f)?;
         self.inner.listeners.borrow_mut().push(task);
         Ok(addr)
     }
@@ -457,7 +459,7 @@ impl Endpoint {
     /// `NotConnected` once the network is shut down, or an error of the socket.
     pub fn adopt(&self, accepted: Accepted) -> io::Result<ConnId> {
         let net = self.net.upgrade().ok_or_else(gone)?;
-        conn::accept(&net, &self.inner, accepted.into_stream())
+        conn::accept(&net, &self.inner, accepted)
     }
 
     /// Opens a connection. `Open` or `Closed` follows, never within this call. If a lossless session to the

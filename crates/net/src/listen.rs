@@ -14,9 +14,10 @@ const CATCH_UP_PAUSE: Duration = Duration::from_millis(1);
 /// Connections that wait in the kernel while the reactor does other work, as those of a whole cluster after a restart.
 const BACKLOG: u16 = 4096;
 
-/// Calls `f` for every socket that is accepted.
+/// Calls `f` for every socket that is accepted, which speaks `protocol`.
 pub(crate) fn start(
     l: std::net::TcpListener,
+    protocol: msgr::Protocol,
     mut f: impl FnMut(Accepted, SocketAddr) + 'static,
 ) -> io::Result<(SocketAddr, AbortHandle)> {
     l.set_nonblocking(true)?;
@@ -30,7 +31,7 @@ pub(crate) fn start(
             }
             match l.accept().await {
                 Ok((s, peer)) => match s.into_std() {
-                    Ok(s) => f(Accepted::new(s), peer),
+                    Ok(s) => f(Accepted::new(s, protocol), peer),
                     Err(error) => tracing::warn!(%error, %peer, "cannot use an accepted connection"),
                 },
                 Err(error) => {

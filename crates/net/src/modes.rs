@@ -3,11 +3,12 @@
 //!
 //! The kinds of both ends select the option (`AuthRegistry::get_supported_methods` of Ceph), for accepted and
 //! for opened connections. A list is in order of preference: `crc secure`. The server takes the first mode of
-//! the client's list that it allows.
+//! the client's list that it allows. Besides, the option for msgr1, which has no modes.
 
 use auth::ConMode;
-use base::EntityKind;
+use base::{AddrKind, AddrVec, EntityAddr, EntityKind};
 use msgr::Policies;
+use std::net::SocketAddr;
 
 /// Refusal of a mode list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +18,25 @@ pub struct BadModes {
     pub option: &'static str,
     /// Its value.
     pub value: String,
+}
+
+/// True if daemons serve msgr1 beside msgr2: option `ms_bind_msgr1`, which is off by default, other than in Ceph.
+pub fn serves_msgr1(get: impl Fn(&str) -> Option<String>) -> bool {
+    get("ms_bind_msgr1").is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"))
+}
+
+/// Environment variable for tests: clients take the first address that they know how to use, and this lets msgr1 be it.
+const MSGR1_FIRST: &str = "BELEMNITE_MSGR1_FIRST";
+
+/// The addresses that a daemon announces to clients: that of msgr2, and that of msgr1 with the same nonce.
+#[must_use]
+pub fn announced(msgr2: EntityAddr, msgr1: Option<SocketAddr>) -> AddrVec {
+    let mut all = vec![msgr2];
+    all.extend(msgr1.map(|sock| EntityAddr { kind: AddrKind::LEGACY, sock: Some(sock), ..msgr2 }));
+    if std::env::var_os(MSGR1_FIRST).is_some() {
+        all.reverse();
+    }
+    AddrVec(all)
 }
 
 /// Mode lists of all six options.

@@ -95,6 +95,20 @@ pub(crate) fn mon_port(base: u16, i: u32) -> u16 {
     base + [0, 2, 3].get(i as usize).copied().unwrap_or_default()
 }
 
+/// Port of a monitor for msgr1: Ceph's beside Ceph's port for msgr2, else one of those between the monitors' and the
+/// first OSD's.
+#[must_use]
+pub(crate) fn mon_port_msgr1(base: u16, i: u32) -> u16 {
+    match i {
+        0 if base == MON_PORT => MON_PORT_MSGR1,
+        i => base + [4, 8, 9].get(i as usize).copied().unwrap_or_default(),
+    }
+}
+
+/// Ceph's ports of a monitor, for msgr2 and msgr1.
+pub(crate) const MON_PORT: u16 = 3300;
+const MON_PORT_MSGR1: u16 = 6789;
+
 /// Port of a monitor's manager role, used while the monitor leads.
 #[must_use]
 pub(crate) fn mgr_port_of(base: u16, i: u32) -> u16 {
@@ -120,7 +134,8 @@ pub(crate) fn ports_per_osd(reactors: usize) -> u16 {
     PORTS_PER_OSD.max(PORTS_BESIDE_REACTORS.saturating_add(u16::try_from(reactors).unwrap_or(u16::MAX)))
 }
 
-/// Number of ports that an OSD with so many reactors listens on: for clients, for OSDs, and for two kinds of heartbeats.
+/// Number of ports that an OSD with so many reactors needs: for clients, for OSDs, and for two kinds of heartbeats. One
+/// more is for clients of msgr1.
 #[must_use]
 pub(crate) fn ports_needed(reactors: usize) -> usize {
     3 + reactors

@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// Number of monitors: 1, or 3 with their state in a three-member etcd, which must be installed [default: 1]
     #[arg(long, value_name = "N", value_parser = ["1", "3"])]
     mons: Option<String>,
+    /// Serve msgr1 to clients, too, for kernels without ms_mode and libraries before Ceph 14 [default: as in DIR]
+    #[arg(long)]
+    msgr1: bool,
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     ip: Option<IpAddr>,
@@ -315,7 +318,8 @@ fn ports(p: &Plan) -> Result<(), (String, bool)> {
     let in_use = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AddrInUse;
     let mons = (0..p.mons).flat_map(|i| [layout::mon_port(p.port, i), layout::mgr_port_of(p.port, i)]);
     let etcd = (0..p.mons).filter(|_| p.mons > 1).map(|i| layout::etcd_ports(p.port, i));
-    for port in mons.chain(etcd.flat_map(|(a, b)| [a, b])) {
+    let msgr1 = (0..p.mons).filter(|_| p.msgr1).map(|i| layout::mon_port_msgr1(p.port, i));
+    for port in mons.chain(msgr1).chain(etcd.flat_map(|(a, b)| [a, b])) {
         listen(port).map_err(|e| (cannot_listen(p.ip, port, &e, "others with --port"), in_use(&e)))?;
     }
     let reactors = plan::reactors_here(p.osds.len());

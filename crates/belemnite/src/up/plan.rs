@@ -1,7 +1,7 @@
 //! Description of a cluster, stored in its directory so that a later `up` starts the same cluster.
 
-use super::layout::{Layout, etcd_ports, mgr_port, mgr_port_of, mon_port, osd_ports};
-use base::EntityAddr;
+use super::layout::{Layout, etcd_ports, mgr_port, mgr_port_of, mon_port, mon_port_msgr1, osd_ports};
+use base::{AddrVec, EntityAddr};
 use serde::{Deserialize, Serialize};
 use state::etcd::EtcdOptions;
 use std::fmt::Write as _;
@@ -61,6 +61,9 @@ pub(crate) struct Plan {
     /// Number of monitors: 1 with its state in a file, or 3 with their state in an etcd that `up` also runs.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) mons: u32,
+    /// Whether msgr1 is served to clients; the monitors then have addresses for it.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub(crate) msgr1: bool,
     /// The gateway, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) s3: Option<S3Plan>,
@@ -79,6 +82,11 @@ fn yes() -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
 fn is_yes(b: &bool) -> bool {
     *b
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_no(b: &bool) -> bool {
+    !*b
 }
 
 fn one() -> u32 {
@@ -148,6 +156,7 @@ impl Plan {
     #[must_use]
     pub(crate) fn conf_global(&self) -> String {
         let (auth, modes) = (&self.auth, if self.auth == "none" { "ms_mon_client_mode = crc\n" } else { "" });
+        let msgr1 = if self.msgr1 { "ms_bind_msgr1 = true\n" } else { "" };
         format!(
             "[global]\n\
              fsid = {}\n\
@@ -155,7 +164,7 @@ impl Plan {
              auth_cluster_required = {auth}\n\
              auth_service_required = {auth}\n\
              auth_client_required = {auth}\n\
-             {modes}\
+             {modes}{msgr1}\
              osd_pool_default_size = {}\n\
              osd_crush_chooseleaf_type = 0\n\
              mon_max_pg_per_osd = 1000\n",
@@ -165,15 +174,22 @@ impl Plan {
         )
     }
 
-    /// Address of a monitor.
+    /// Addresses of a monitor.
     #[must_use]
-    pub(crate) fn mon_addr(&self, i: u32) -> EntityAddr {
-        EntityAddr::msgr2(SocketAddr::new(self.ip, mon_port(self.port, i)), 0)
+    pub(crate) fn mon_addrs(&self, i: u32) -> AddrVec {
+        let at = |port| SocketAddr::new(self.ip, port);
+        let msgr1 = self.msgr1.then(|| at(mon_port_msgr1(self.port, i)));
+        net::modes::announced(EntityAddr::msgr2(at(mon_port(self.port, i)), 0), msgr1)
+    }
+
+    /// The same as `mon_host` and `public_addr` spell them, with brackets around a single address, too.
+    fn mon_addrs_text(&self, i: u32) -> String {
+        let text = self.mon_addrs(i).to_string();
+        if text.starts_with('[') { text } else { format!("[{text}]") }
     }
 
     fn mon_host(&self) -> String {
-        let one = |i| format!("[v2:{}:{}/0]", self.host(), mon_port(self.port, i));
-        (0..self.mons).map(one).collect::<Vec<_>>().join(",")
+        (0..self.mons).map(|i| self.mon_addrs_text(i)).collect::<Vec<_>>().join(",")
     }
 
     /// Options for the monitors' access to etcd.
@@ -195,9 +211,8 @@ impl Plan {
         let mut out =
             format!("mon_state_etcd = {}\nmon_state_etcd_prefix = {}\n", etcd.endpoints.join(","), etcd.prefix);
         for i in 0..self.mons {
-            let (name, host, port) = (mon_name(i), self.host(), mon_port(self.port, i));
-            let mgr = mgr_port_of(self.port, i);
-            let _ = write!(out, "\n[mon.{name}]\npublic_addr = [v2:{host}:{port}/0]\nmgr_port = {mgr}\n");
+            let (name, addrs, mgr) = (mon_name(i), self.mon_addrs_text(i), mgr_port_of(self.port, i));
+            let _ = write!(out, "\n[mon.{name}]\npublic_addr = {addrs}\nmgr_port = {mgr}\n");
         }
         out
     }
@@ -265,10 +280,38 @@ pub(crate) mod tests {
             pool_size: 1,
             osds: Vec::new(),
             mons: 1,
+            msgr1: false,
             s3: None,
             fs: None,
             mgr: None,
         }
+    }
+
+    #[test]
+    fn monitors_have_cephs_ports_for_msgr1_or_others_below_the_first_osd() {
+        let plan = || Plan { msgr1: true, ..plan() };
+        let hosts = |p: Plan| p.mon_host();
+        assert_eq!(hosts(plan()), "[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]");
+        assert_eq!(hosts(Plan { port: 7000, ..plan() }), "[v2:127.0.0.1:7000/0,v1:127.0.0.1:7004/0]");
+        assert!(plan().conf_global().contains("\nms_bind_msgr1 = true\n"));
+        let off = Plan { msgr1: false, ..plan() };
+        assert!(!off.conf_global().contains("msgr1"));
+        assert_eq!(hosts(off), "[v2:127.0.0.1:3300/0]");
+        let six = Plan { ip: "::1".parse().unwrap(), mons: 3, ..plan() };
+        let of = |text: &str| crate::admin::mon_addrvecs(text).unwrap();
+        assert_eq!(of(&six.mon_host()), [0, 1, 2].map(|i| six.mon_addrs(i)));
+        assert_eq!(
+            of("10.0.0.1,[v1:10.0.0.2:6789/0,v2:10.0.0.2:3300/0] 10.0.0.3:1"),
+            [
+                of("v2:10.0.0.1:3300/0").remove(0),
+                AddrVec([of("v1:10.0.0.2:6789/0").remove(0).0, of("v2:10.0.0.2:3300/0").remove(0).0].concat()),
+                of("v2:10.0.0.3:1/0").remove(0),
+            ]
+        );
+        let old: Plan = serde_json::from_value(serde_json::json!({ "version": 1, "fsid": "", "ip": "::1", "port": 1,
+            "auth": "none", "pool_size": 1, "osds": [] }))
+        .unwrap();
+        assert!(!old.msgr1, "a cluster made before goes on with what its monmap has");
     }
 
     #[test]

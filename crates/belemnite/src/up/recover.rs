@@ -14,6 +14,7 @@ use super::plan::{self, MgrPlan, OsdPlan, Plan};
 use super::{Args, Error, keyring, make, say};
 use crate::admin;
 use crate::conf::Conf;
+use base::{AddrVec, EntityAddr};
 use mon::host::archive::{Facts, Place, facts};
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,9 +65,9 @@ fn state(l: &Layout) -> Result<Option<Facts>, Error> {
 /// The description without OSDs.
 fn head(a: &Args, l: &Layout, conf: Option<&Conf>, state: Option<&Facts>) -> Result<Plan, Error> {
     let get = |k: &str| conf.and_then(|c| c.get("mon", "a", k));
-    let addrs = match (get("mon_host"), state) {
-        (Some(text), _) => admin::mon_addrs(&text)?,
-        (None, Some(s)) => s.mons.values().filter_map(|a| a.msgr2().copied()).collect(),
+    let all: Vec<AddrVec> = match (get("mon_host"), state) {
+        (Some(text), _) => admin::mon_addrvecs(&text)?,
+        (None, Some(s)) => s.mons.values().cloned().collect(),
         (None, None) => {
             return Err(format!(
                 "neither ceph.conf nor a monitor's state is in {}; docs/operate/monitor-lost.md says what can be done",
@@ -75,6 +76,7 @@ fn head(a: &Args, l: &Layout, conf: Option<&Conf>, state: Option<&Facts>) -> Res
             .into());
         }
     };
+    let addrs: Vec<EntityAddr> = all.iter().filter_map(|a| a.msgr2().copied()).collect();
     let first = addrs.iter().filter_map(|a| a.sock).min_by_key(|s| s.port()).ok_or("no address of a monitor")?;
     let same = |what: &str, given: Option<String>, have: String| match given {
         Some(g) if g != have => Err(format!("--{what} {g}: the cluster has {have}")),
@@ -100,6 +102,7 @@ fn head(a: &Args, l: &Layout, conf: Option<&Conf>, state: Option<&Facts>) -> Res
         pool_size: number("osd_pool_default_size", 3),
         osds: Vec::new(),
         mons: addrs.len() as u32,
+        msgr1: all.iter().any(|a| a.legacy().is_some()),
         s3: None,
         fs: None,
         mgr: get("mgr").filter(|m| m == "external").map(|_| MgrPlan { ceph_root: None }),

@@ -112,7 +112,7 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
             () = cx.stopped() => return Ok(()),
         }
     };
-    let public = super::public_addr(&replica.monmap, &o.name)?;
+    let (public, _) = super::public_addrs(&replica.monmap, &o.name)?;
     let mut instance = [0; 8];
     auth::Random::fill(&OsRandom, &mut instance);
     let me = Presence {
@@ -350,7 +350,8 @@ async fn in_front(
     standing: &Arc<Standing>,
 ) -> Result<Option<(Bytes, u64)>, MonError> {
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
-    let modes = net::modes::Modes::take(|n| replica.borrow().options.settings.given(n).map(str::to_owned))?;
+    let given = |n: &str| replica.borrow().options.settings.given(n).map(str::to_owned);
+    let (modes, msgr1) = (net::modes::Modes::take(given)?, net::modes::serves_msgr1(given));
     let net = Net::new();
     let ids = Rc::new(FrontIds::default());
     let used = Rc::new(RefCell::new(Vec::new()));
@@ -369,7 +370,7 @@ async fn in_front(
     let config = EndpointConfig {
         kind: EntityKind::MON,
         num: 0,
-        addrs: AddrVec(vec![public]),
+        addrs: super::public_addrs(&replica.borrow().monmap, &o.name)?.1,
         policies: modes.apply(EntityKind::MON, policies),
         auth_host: Some(Rc::new(auth)),
         auth_client: None,
@@ -411,7 +412,7 @@ async fn in_front(
         }
         // Without global ids no client can sign in, and clients would take the failure for a refusal.
         if !listening && host.ids.left() > 0 {
-            super::listen(&endpoint, bind).await?;
+            super::listen_to_clients(&endpoint, bind, msgr1).await?;
             listening = true;
             tracing::info!("mon.{} serves {public} as a front monitor", o.name);
         }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use auth::{ConMode, Method};
 use base::{AddrVec, EntityAddr, EntityKind};
-use msgr::{Policies, Policy};
+use msgr::{Policies, Policy, Protocol};
 use net::{EndpointConfig, Limits, Net, OsRandom};
 use reactor::{Context, clock};
 use state::embedded::EmbeddedStore;
@@ -222,23 +222,38 @@ pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     serve(cx, &o, store, &shown, None).await
 }
 
-/// The msgr2 address of a monitor in the monmap.
-fn public_addr(m: &cluster::MonMap, name: &str) -> Result<EntityAddr, MonError> {
-    let addr = m.mons.get(name).and_then(|m| m.public_addrs.msgr2().copied());
-    addr.ok_or_else(|| MonError::NotInMap(name.to_owned()))
+/// The msgr2 address of a monitor in the monmap, and all its addresses there.
+fn public_addrs(m: &cluster::MonMap, name: &str) -> Result<(EntityAddr, AddrVec), MonError> {
+    let addrs = m.mons.get(name).map(|m| &m.public_addrs);
+    let found = addrs.and_then(|all| Some((*all.msgr2()?, all.clone())));
+    found.ok_or_else(|| MonError::NotInMap(name.to_owned()))
 }
 
 /// Listens on an address. While a closing socket still holds it, the call retries for a second.
-async fn listen(e: &net::Endpoint, addr: SocketAddr) -> Result<(), MonError> {
+async fn listen(e: &net::Endpoint, addr: SocketAddr, protocol: Protocol) -> Result<(), MonError> {
+    let listen = || std::net::TcpListener::bind(addr).and_then(|l| e.listen_on(l, protocol)).map(|_| ());
     for _ in 0..50 {
-        match e.listen(addr) {
+        match listen() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 tokio::time::sleep(Duration::from_millis(20)).await
             }
-            r => return r.map(|_| ()).map_err(|error| MonError::Listen { addr, error }),
+            r => return r.map_err(|error| MonError::Listen { addr, error }),
         }
     }
-    e.listen(addr).map(|_| ()).map_err(|error| MonError::Listen { addr, error })
+    listen().map_err(|error| MonError::Listen { addr, error })
+}
+
+/// Listens on the monitor's address for msgr2, `bind`, and at the port of its msgr1 address if it has one.
+async fn listen_to_clients(e: &net::Endpoint, bind: SocketAddr, msgr1: bool) -> Result<(), MonError> {
+    listen(e, bind, Protocol::V2).await?;
+    match e.addrs().legacy().and_then(|a| a.sock) {
+        Some(legacy) if msgr1 => listen(e, SocketAddr::new(bind.ip(), legacy.port()), Protocol::V1).await,
+        Some(_) => {
+            tracing::info!("ms_bind_msgr1 is off: the monmap has an address for msgr1, which is not served");
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Runs the monitor that writes: the only one, or, with a fence, the leader of several.
@@ -287,7 +302,7 @@ async fn serve(
         core.lead(fence);
         standing
     });
-    let public = public_addr(&core.state.monmap, &o.name)?;
+    let (public, public_all) = public_addrs(&core.state.monmap, &o.name)?;
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
     let cephx = core.state.options.cephx;
     let core = Rc::new(RefCell::new(core));
@@ -329,13 +344,13 @@ async fn serve(
     let mgr = match (o.mgr_bind, mgr_addrs) {
         (Some(addr), Some(addrs)) => {
             let e = endpoint(EntityKind::MGR, mgr_gid, addrs);
-            listen(&e, addr).await?;
+            listen(&e, addr, Protocol::V2).await?;
             Some(e)
         }
         _ => None,
     };
-    let mon = endpoint(EntityKind::MON, 0, AddrVec(vec![public]));
-    listen(&mon, bind).await?;
+    let mon = endpoint(EntityKind::MON, 0, public_all);
+    listen_to_clients(&mon, bind, net::modes::serves_msgr1(given)).await?;
     let mut admin = Vec::new();
     for p in o.admin_socket.iter().flat_map(|p| admin::paths(p, !core.borrow().state.options.external_mgr)) {
         let served = admin::serve(Rc::clone(&bridge), net.clone(), &p);

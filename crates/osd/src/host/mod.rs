@@ -39,7 +39,7 @@ use control::ControlHost;
 use ending::Ending;
 use fill::Fills;
 use links::{Answerer, Answering};
-use msgr::{Policies, Policy};
+use msgr::{Policies, Policy, Protocol};
 use net::modes::Modes;
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
@@ -373,7 +373,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         fill_log(&mut stores, &file);
     }
     let n = stores.len();
-    let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n)
+    let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n, o.msgr1)
         .map_err(|(what, source)| OsdError::Network { what, source })?;
     let mut nonce = [0; 4];
     auth::Random::fill(&OsRandom, &mut nonce);
@@ -381,7 +381,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let nonce = u32::from_le_bytes(nonce).max(1);
     let addr = |a: SocketAddr| EntityAddr::msgr2(a, nonce);
     let addrs = Addrs {
-        public: addr(listen.public).into(),
+        public: net::modes::announced(addr(listen.public), listen.legacy),
         cluster: AddrVec(listen.cluster.iter().copied().map(addr).collect()),
         hb_back: addr(listen.hb_back).into(),
         hb_front: addr(listen.hb_front).into(),
@@ -715,20 +715,23 @@ fn listen(
     answering: &Rc<Answering>,
     control: &Rc<ControlHost>,
 ) -> Result<(), OsdError> {
-    let Listen { public, hb_back: back, hb_front: front, .. } = s.listen;
+    let Listen { public, legacy, hb_back: back, hb_front: front, .. } = s.listen;
     let failed = |at: SocketAddr| move |source| OsdError::Network { what: format!("listening on {at}"), source };
-    let (routes, mut next) = (s.routes.clone(), 0);
     if let Some(ep) = host.endpoint() {
-        let adopt = move |stream, _| {
-            routes.shard(next % routes.shards.len(), ToShard::Adopt(stream));
-            next += 1;
-        };
-        s.listen.take(public).and_then(|l| ep.listen_on_with(l, adopt)).map_err(failed(public))?;
+        for (at, protocol) in [(Some(public), Protocol::V2), (legacy, Protocol::V1)] {
+            let Some(at) = at else { continue };
+            let (routes, mut next) = (s.routes.clone(), 0);
+            let adopt = move |stream, _| {
+                routes.shard(next % routes.shards.len(), ToShard::Adopt(stream));
+                next += 1;
+            };
+            s.listen.take(at).and_then(|l| ep.listen_on_with(l, protocol, adopt)).map_err(failed(at))?;
+        }
     }
     let answerer: Rc<dyn Handler> = Rc::new(Answerer { net: net.clone(), me: answering.clone() });
     for (at, addrs) in [(back, &s.addrs.hb_back), (front, &s.addrs.hb_front)] {
         let ep = net.endpoint(endpoint_config(s, addrs, service), answerer.clone());
-        s.listen.take(at).and_then(|l| ep.listen_on(l)).map_err(failed(at))?;
+        s.listen.take(at).and_then(|l| ep.listen_on(l, Protocol::V2)).map_err(failed(at))?;
         control.listens(ep);
     }
     Ok(())

@@ -30,6 +30,8 @@ pub struct OsdOptions {
     pub cluster_ip: IpAddr,
     /// First and last port to choose from.
     pub ports: (u16, u16),
+    /// Serve msgr1 to clients, too (`ms_bind_msgr1`).
+    pub msgr1: bool,
     /// Number of reactor threads.
     pub reactors: usize,
     /// Bytes of memory for the store's metadata and cached blocks, for all reactors together

@@ -16,16 +16,20 @@ pub(super) struct Listen {
     pub(super) hb_front: SocketAddr,
     /// Address of each reactor.
     pub(super) cluster: Vec<SocketAddr>,
+    /// Address for clients of msgr1.
+    pub(super) legacy: Option<SocketAddr>,
     held: Mutex<BTreeMap<SocketAddr, TcpListener>>,
 }
 
 impl Listen {
-    /// Chooses free ports in the range, one for each address. Error: what there is not, and why.
+    /// Chooses free ports in the range, one for each address; with `msgr1` one more, if there is one. Error: what there
+    /// is not, and why.
     pub(super) fn choose(
         ports: (u16, u16),
         public: IpAddr,
         cluster: IpAddr,
         reactors: usize,
+        msgr1: bool,
     ) -> Result<Self, (String, io::Error)> {
         let mut held = BTreeMap::new();
         let mut next = ports.0;
@@ -50,7 +54,17 @@ impl Listen {
         while all.len() < reactors {
             all.push(choose(cluster)?);
         }
-        Ok(Self { public: first_public, hb_back, hb_front, cluster: all, held: Mutex::new(held) })
+        // Last, so that the other addresses keep the ports they have without it.
+        let legacy = if msgr1 {
+            let chosen = choose(public);
+            if let Err((what, _)) = &chosen {
+                tracing::warn!("{what}: msgr1 is not served");
+            }
+            chosen.ok()
+        } else {
+            None
+        };
+        Ok(Self { public: first_public, hb_back, hb_front, cluster: all, legacy, held: Mutex::new(held) })
     }
 
     /// The socket of a chosen address; it is there once. Error: it was taken before.
@@ -69,13 +83,13 @@ mod tests {
     fn two_osds_that_start_at_once_choose_different_ports() {
         let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
         let free = TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().port().min(60_000);
-        let choose = || Listen::choose((free, free + 200), ip, ip, 2).unwrap();
+        let choose = || Listen::choose((free, free + 200), ip, ip, 2, true).unwrap();
         let (a, b) = (choose(), choose());
-        let all = |l: &Listen| [l.cluster.clone(), vec![l.public, l.hb_back, l.hb_front]].concat();
+        let all = |l: &Listen| [l.cluster.clone(), vec![l.public, l.hb_back, l.hb_front, l.legacy.unwrap()]].concat();
         assert!(all(&a).iter().all(|x| !all(&b).contains(x)), "{a:?} {b:?}");
         assert_eq!(a.take(a.public).unwrap().local_addr().unwrap(), a.public);
         assert!(a.take(a.public).is_err());
-        let none = Listen::choose((a.cluster[0].port(), a.cluster[0].port()), ip, ip, 1).unwrap_err();
+        let none = Listen::choose((a.cluster[0].port(), a.cluster[0].port()), ip, ip, 1, true).unwrap_err();
         assert!(none.0.contains("no free port"), "{none:?}");
     }
 }

@@ -28,6 +28,7 @@ use crate::host::tracker::History;
 use auth::server::ServiceHost;
 use base::{OsdId, PgId};
 use clients::{Client, ClientEvents};
+use msgr::Protocol;
 use net::{ConnId, Endpoint, Net};
 use reactor::clock;
 use reactor::disk::{Disk, DiskFile};
@@ -227,7 +228,7 @@ impl ShardHost {
     /// Serves the cluster address, now or when the secrets have arrived.
     pub(super) fn listen_to_peers(&self, at: TcpListener, now: bool) -> std::io::Result<()> {
         match self.peers().and_then(|p| p.endpoint()) {
-            Some(ep) if now => ep.listen_on(at).map(|_| ()),
+            Some(ep) if now => ep.listen_on(at, Protocol::V2).map(|_| ()),
             _ => {
                 self.listen_later.set(Some(at));
                 Ok(())
