@@ -199,7 +199,7 @@ fn sign_in(s: &mut Connection, client: &Rc<RefCell<Client>>) -> Vec<Event> {
     got
 }
 
-/// What a client sends to open a session at a service, in two parts, with the challenge between.
+/// Opens a session at a service, with the answer to its challenge; returns the events and the key of the signatures.
 fn to_service(s: &mut Connection, client: &Rc<RefCell<Client>>, kind: EntityKind) -> (Vec<Event>, Option<CryptoKey>) {
     let (method, rnd) = (client.borrow().method(), Seeded::new(11));
     let mut h = Handshake::new(EntityKind::OSD);

@@ -24,7 +24,7 @@ fn server(net: &Net, limits: Limits, handler: Rc<Recorder>) -> (Endpoint, Entity
     (ep, v1)
 }
 
-/// What a client with method none sends to open a session at an OSD.
+/// Bytes with which a client of method none opens a session at an OSD.
 fn opening() -> Vec<u8> {
     let mut authorizer = Writer::new(Features::PACIFIC);
     authorizer.u8(1);
@@ -83,7 +83,7 @@ fn a_client_is_greeted_with_the_address_of_msgr1_and_exchanges_messages() {
 }
 
 #[test]
-fn who_opens_nothing_is_closed_in_time_and_never_reported() {
+fn a_connection_that_opens_nothing_is_closed_in_time_and_never_reported() {
     run(|| async {
         let net = Net::new();
         let seen = Recorder::new(&net);

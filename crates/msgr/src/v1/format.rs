@@ -133,7 +133,7 @@ impl Connect {
 /// The answer to [`Connect`] (`ceph_msg_connect_reply`), without the authorizer that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What the answer is.
+    /// Kind of the answer.
     pub tag: Tag,
     /// Features.
     pub features: Features,
