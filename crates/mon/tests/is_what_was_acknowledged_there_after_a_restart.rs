@@ -71,7 +71,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.ticks(3);
     assert_eq!(c.map().epoch, epoch);
     assert_eq!(c.core.state.creating, creating, "as before");
-    assert!(c.core.state.store_error.is_some());
+    assert!(c.core.state.store.error.is_some());
     c.ok(admin, &json!({ "prefix": "osd dump" }));
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
     assert!(health.contains("MON_DISK_CRIT") && health.contains("No space left"), "{health}");
@@ -80,7 +80,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));
     c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
     assert!(!c.map().pool(pool).unwrap().has_flag(cluster::pool::flag::CREATING));
-    assert!(c.core.state.store_error.is_none());
+    assert!(c.core.state.store.error.is_none());
     c.restart();
     assert!(c.map().pool_by_name("q").is_some());
 }

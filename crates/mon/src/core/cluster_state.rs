@@ -135,6 +135,26 @@ pub struct Mons {
     pub etcd: Option<std::sync::Arc<state::etcd::care::Condition>>,
 }
 
+/// How the state store answers.
+#[derive(Debug, Default)]
+pub struct StoreAnswers {
+    /// The error of the newest request, until one succeeds.
+    pub error: Option<String>,
+    /// Mean time of the last few commits, the newest weighing most.
+    pub commit_mean: Duration,
+    /// Time of the newest commit.
+    pub committed: Mono,
+}
+
+impl StoreAnswers {
+    /// Counts a commit that ended at `now` and took `took`.
+    pub(super) fn committed(&mut self, took: Duration, now: Mono) {
+        self.error = None;
+        self.commit_mean = (self.commit_mean * 3 + took) / 4;
+        self.committed = now;
+    }
+}
+
 /// The committed state, and some volatile values.
 pub struct ClusterState {
     /// Cluster id.
@@ -199,10 +219,8 @@ pub struct ClusterState {
     pub mons: Mons,
     /// Clock differences of the other monitors (volatile).
     pub clocks: super::clocks::Clocks,
-    /// The error of the newest request to the state store, until one succeeds (volatile).
-    pub store_error: Option<String>,
-    /// Mean time of the last few commits, the newest weighing most, and the time of the newest.
-    pub commit_mean: (Duration, Mono),
+    /// How the state store answers (volatile).
+    pub store: StoreAnswers,
     /// Cut links between OSDs.
     pub cuts: super::cuts::Cuts,
     /// Start time of this process (volatile).

@@ -108,7 +108,7 @@ impl MonCore {
         a.token = 0;
         if let Err(e) = &result {
             tracing::error!("mon: the state store failed a proposal: {e}");
-            self.state.store_error = Some(e.to_string());
+            self.state.store.error = Some(e.to_string());
         }
         let mut done = None;
         match (a.step, result) {
@@ -175,12 +175,11 @@ impl MonCore {
     /// Handles a durable proposal: updates the state in memory, runs the waiters and notifies subscribers.
     fn committed(&mut self) {
         let Some(done) = self.inflight.take() else { return };
-        self.state.store_error = None;
         self.commits.0 += 1;
         let (map_changed, returned) = (done.map.is_some(), done.brings_up());
         let took = self.now.mono.since(done.started);
         self.commits.1 += took.as_nanos() as u64;
-        self.state.commit_mean = ((self.state.commit_mean.0 * 3 + took) / 4, self.now.mono);
+        self.state.store.committed(took, self.now.mono);
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
         }

@@ -90,7 +90,7 @@ impl MonCore {
             Ok(o) => tracing::error!("mon: unexpected answer of the state store to {:?}: {o:?}", g.fetch),
             Err(e) => {
                 tracing::error!("mon: a read of the state store failed: {e}");
-                self.state.store_error = Some(e.to_string());
+                self.state.store.error = Some(e.to_string());
                 if let Fetch::Scrub { .. } = g.fetch {
                     return self.scrub_says(Prio::ERROR, format!("scrub: the state cannot be read: {e}"));
                 }

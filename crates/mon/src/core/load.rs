@@ -4,11 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use auth::ServiceKeys;
 use base::id::Uuid;
-use base::{AddrVec, AuthName, Epoch, Mono, Now, OsdId, PoolId, Utime};
+use base::{AddrVec, AuthName, Epoch, Now, OsdId, PoolId, Utime};
 use bytes::Bytes;
 use cluster::crush::{Bucket, BucketAlg, Rule, Step, Tunables, op};
 use cluster::monmap::mon_feature;
@@ -19,7 +18,7 @@ use wire::types::{FsMap, MgrMap};
 use wire::{Decode, DecodeError, Features};
 
 use super::MonCore;
-use super::cluster_state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role};
+use super::cluster_state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role, StoreAnswers};
 use super::failure::FailureReports;
 use super::global_id::GlobalIds;
 use super::log::ClusterLog;
@@ -207,8 +206,7 @@ impl Loaded {
             mgr_checks: BTreeMap::new(),
             mons: super::cluster_state::Mons::default(),
             clocks: Default::default(),
-            store_error: None,
-            commit_mean: (Duration::ZERO, Mono(0)),
+            store: StoreAnswers::default(),
             cuts: super::cuts::Cuts::default(),
             started: now,
             random,

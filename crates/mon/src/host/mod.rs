@@ -318,7 +318,7 @@ async fn serve(
             () = &mut state_task => {}
             () = bridge.progress() => {}
         }
-        let why = bridge.stopped().or_else(|| core.borrow().state.store_error.clone());
+        let why = bridge.stopped().or_else(|| core.borrow().state.store.error.clone());
         if let Some(why) = why {
             return Err(MonError::Stopped(why));
         }

@@ -102,13 +102,13 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         let summary = format!("mon {name} has mon_osd_down_out_interval set to 0");
         a.add("OSD_NO_DOWN_OUT_INTERVAL", Severity::Warn, 1, summary, detail);
     }
-    if let Some(e) = &state.store_error {
+    if let Some(e) = &state.store.error {
         let summary = format!("mon {name} cannot write its state; nothing can be changed");
         a.add("MON_DISK_CRIT", Severity::Err, 1, summary, vec![format!("mon.{name}: {e}")]);
     }
     keys(a, state, now);
-    let (mean, at) = state.commit_mean;
-    if mean >= COMMIT_SLOW && now.mono.since(at) < COMMIT_AGE_MAX {
+    let mean = state.store.commit_mean;
+    if mean >= COMMIT_SLOW && now.mono.since(state.store.committed) < COMMIT_AGE_MAX {
         let ms = mean.as_millis();
         let summary = format!("mon {name} takes {ms} ms to commit a change of its state");
         let detail = format!("mon.{name}: {ms} ms for a commit; maps, and OSDs that start or fail, wait for it");

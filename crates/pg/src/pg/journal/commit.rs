@@ -285,6 +285,15 @@ impl Pg {
             self.journal.dirty = false;
             self.journal.since_info = 0;
         }
+        self.record(tag, entries, trim);
+        if !shipped.is_empty() {
+            self.ship(shipped);
+        }
+        Ok(())
+    }
+
+    /// Takes what was submitted into the log: its end, the entries, and a commit that becomes durable.
+    fn record(&mut self, tag: Tag, entries: &[LogEntry], trim: Option<Eversion>) {
         if let Some(to) = trim {
             self.journal.log.trim(to);
         }
@@ -303,10 +312,6 @@ impl Pg {
             here: None,
             actions: SmallVec::new(),
         });
-        if !shipped.is_empty() {
-            self.ship(shipped);
-        }
-        Ok(())
     }
 
     /// Adds an action to the most recently submitted transaction.
