@@ -4,8 +4,9 @@ use crate::cli::Target;
 use crate::cli::operate::{DaemonCommand, OsdCommand};
 use crate::conf::Conf;
 use crate::{admin, size};
-use base::OsdId;
 use base::id::Uuid;
+use base::{AuthName, EntityKind, OsdId};
+use osd::host::OsdError;
 use osd::host::options::OsdOptions;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -263,13 +264,56 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     })
 }
 
+/// Time for the report of an OSD that cannot start.
+const REPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Client options of an OSD.
+fn report_options(o: &OsdOptions) -> Result<client::Options, Error> {
+    let get = |name: &str| o.shown.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+    Ok(client::Options {
+        mons: o.mons.clone(),
+        name: AuthName { kind: EntityKind::OSD, id: o.whoami.0.to_string() },
+        key: o.key.clone(),
+        fsid: Some(o.fsid),
+        timeout: REPORT_MAX,
+        modes: net::modes::Modes::take(get)?,
+        mds: false,
+    })
+}
+
+/// Tells the monitors why an OSD does not start; health shows it. Without an answer the reason is in the log only.
+fn report_failure(o: client::Options, why: &str) {
+    let id = o.name.id.parse::<i64>().unwrap_or(-1);
+    let cmd = serde_json::json!({ "prefix": "osd store-failed", "id": id, "reason": why }).to_string();
+    let told = reactor::run_here(|_, _| async move {
+        let tell = async {
+            let c = client::Client::connect(o).await?;
+            c.mon_command(&cmd, bytes::Bytes::new()).await
+        };
+        tokio::time::timeout(REPORT_MAX, tell).await.map(|r| r.map(|r| (r.rc, r.status)))
+    });
+    match told {
+        Ok(Ok(Ok((0, _)))) => {}
+        Ok(Ok(Ok((_, error)))) => tracing::warn!(error, "the monitor does not take the reason of the failed start"),
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "the reason of the failed start was not reported"),
+        Ok(Err(_)) => tracing::warn!("the reason of the failed start was not reported: no monitor answers"),
+        Err(error) => tracing::warn!(%error, "the reason of the failed start was not reported"),
+    }
+}
+
 /// Runs (or makes) an OSD.
 pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     let options = osd_options(&conf, &a)?;
     if !a.mkfs {
         shift_clock(&conf, "osd", &options.whoami.0.to_string())?;
-        return Ok(osd::host::run(options)?);
+        let report = report_options(&options)?;
+        let ran = osd::host::run(options);
+        // An OSD that has begun to serve reports a failure itself.
+        if let Err(e @ (OsdError::HostFull { .. } | OsdError::Device { .. })) = &ran {
+            report_failure(report, &e.to_string());
+        }
+        return Ok(ran?);
     }
     let uuid = match &a.osd_uuid {
         Some(u) => Uuid::parse(u).ok_or_else(|| format!("--osd-uuid {u}: not a uuid"))?,

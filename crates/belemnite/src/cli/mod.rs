@@ -1,5 +1,6 @@
 //! Commands that need no Ceph packages: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
 
+mod begun;
 mod bench;
 pub(crate) mod deploy;
 mod ended;

@@ -3,9 +3,11 @@
 //! These commands ask the monitor whether a step is safe, and `up` to take it. Each step is durable by itself, so a
 //! command that was interrupted goes on where it stopped when it is run again.
 //!
-//! Exit status: 0 done; 1 refused or failed, with nothing destroyed; 3 no `up` serves the directory.
+//! Exit status: 0 done; 1 refused or failed, with nothing destroyed; 3 no `up` serves the directory, or
+//! it ended meanwhile.
 
 use super::Target;
+use super::begun::{goes_on, while_up_runs};
 use super::osds::{add, osd, remove, replace};
 use crate::admin;
 use crate::disks::{self, ActivateArgs, CreateArgs, DestroyArgs, ListArgs, ZapArgs};
@@ -266,7 +268,7 @@ pub(crate) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error
 
 /// Exit status of a command that failed.
 pub(crate) fn exit_status(e: &(dyn std::error::Error + 'static)) -> Option<u8> {
-    e.downcast_ref::<AskError>().map(|e| if matches!(e, AskError::NotRunning(_)) { 3 } else { 1 })
+    e.downcast_ref::<AskError>().map(|e| if matches!(e, AskError::NotRunning(_) | AskError::Ended(_)) { 3 } else { 1 })
 }
 
 /// Checks that PGs serve without an OSD.
@@ -426,13 +428,20 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
         OsdCommand::Zap(a) => disks::zap(t, &a).await,
         OsdCommand::Destroy(a) => disks::destroy(t, &a).await,
         OsdCommand::Activate(a) => disks::activate(&t.conf()?, &a),
-        OsdCommand::Add { place, store } => add(&place.layout(t)?, &store).await,
+        OsdCommand::Add { place, store } => {
+            let l = place.layout(t)?;
+            goes_on(&l, add(&l, &store)).await
+        }
         OsdCommand::Remove { place, id, risk } => match place.up(t)? {
-            Some(l) => remove(&l, id, &risk).await,
+            Some(l) => {
+                goes_on(&l, remove(&l, id, &risk)).await
+            }
             None => disks::remove(t, id, &risk).await,
         },
         OsdCommand::Replace { place, id, store, drain, risk } => match place.up(t)? {
-            Some(l) => replace(&l, id, &store, drain, &risk).await,
+            Some(l) => {
+                goes_on(&l, replace(&l, id, &store, drain, &risk)).await
+            }
             None => disks::replace(t, id, &store, drain, &risk).await,
         },
     }
@@ -449,19 +458,8 @@ pub(super) async fn wait_up(c: &Client, l: &Layout, id: u32) -> Result<(), Error
         }
         Ok(())
     };
-    let ended = async {
-        loop {
-            if let Err(e) = seen(l).await {
-                break e;
-            }
-            tokio::time::sleep(ASK_EVERY).await;
-        }
-    };
     let late = || format!("osd.{id} is not up after {BACK_MAX:?}; see its log").into();
-    tokio::select! {
-        up = tokio::time::timeout(BACK_MAX, up) => up.unwrap_or_else(|_| Err(late())),
-        e = ended => Err(e),
-    }
+    while_up_runs(l, async { tokio::time::timeout(BACK_MAX, up).await.unwrap_or_else(|_| Err(late())) }).await
 }
 
 /// PGs that are not active+clean, in words; `None` if all are.
@@ -549,6 +547,7 @@ mod tests {
     #[test]
     fn the_last_monitor_and_the_majority_of_etcd_are_needed() {
         let of = |daemons: &[(&str, &str)]| Seen {
+            up: String::new(),
             ready: true,
             program: PathBuf::new(),
             replaced: false,

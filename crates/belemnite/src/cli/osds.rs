@@ -1,5 +1,6 @@
 //! `belemnite osd add|remove|replace`: stores of a running `up`, with the checks that keep data.
 
+use super::begun::{Begun, Goal};
 use super::operate::{ASK_EVERY, Risk, StoreArgs, command, connect, must, must_json, print, seen, tell, wait_up};
 use crate::size;
 use crate::up::control::Request;
@@ -126,26 +127,46 @@ async fn take_down(c: &Client, l: &Layout, id: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// The `up` that serves, once it has started all daemons: its name, and its OSDs.
+async fn ready(l: &Layout) -> Result<(String, Vec<u32>), Error> {
+    loop {
+        let s = seen(l).await?;
+        if s.ready {
+            let osds = s.daemons.iter().filter_map(|d| d.name.strip_prefix("osd.")?.parse().ok());
+            return Ok((s.up, osds.collect()));
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
 /// Checks that `up` has an OSD.
-async fn check_here(l: &Layout, id: u32) -> Result<(), Error> {
-    let s = seen(l).await?;
-    if !s.ready {
-        return Err("the cluster is still starting".into());
-    }
-    if !s.daemons.iter().any(|d| d.name == format!("osd.{id}")) {
-        return Err(format!("no osd.{id} here").into());
-    }
-    Ok(())
+fn check_here(osds: &[u32], id: u32) -> Result<(), Error> {
+    if osds.contains(&id) { Ok(()) } else { Err(format!("no osd.{id} here").into()) }
 }
 
 /// `belemnite osd add`
 pub(super) async fn add(l: &Layout, store: &StoreArgs) -> Result<(), Error> {
     let request = make(None, store)?;
+    let goal = match &request {
+        Request::Make { device, size, .. } => Goal::Add { device: device.clone(), size: *size },
+        _ => return Err("no request to make an OSD".into()),
+    };
+    let (up, _) = ready(l).await?;
+    let begun = Begun::begin(l, goal, &up)?;
     let c = connect(l).await?;
-    let text = tell(l, request).await?;
-    print(&text);
+    let id = match begun.made(l)? {
+        Some(id) => {
+            print(&format!("osd.{id} was made before the interruption"));
+            Some(id)
+        }
+        None => {
+            let text = tell(l, request).await?;
+            print(&text);
+            text.strip_prefix("osd.").and_then(|t| t.split(' ').next()).and_then(|n| n.parse().ok())
+        }
+    };
     // The first boot of an OSD marks it in, so a command that marks it out must come after that.
-    if let Some(id) = text.strip_prefix("osd.").and_then(|t| t.split(' ').next()).and_then(|n| n.parse().ok()) {
+    if let Some(id) = id {
         wait_up(&c, l, id).await?;
         print(&format!("osd.{id} is up"));
     }
@@ -154,7 +175,13 @@ pub(super) async fn add(l: &Layout, store: &StoreArgs) -> Result<(), Error> {
 
 /// `belemnite osd remove`
 pub(super) async fn remove(l: &Layout, id: u32, risk: &Risk) -> Result<(), Error> {
-    check_here(l, id).await?;
+    let (up, osds) = ready(l).await?;
+    let begun = Begun::begin(l, Goal::Remove { osd: id }, &up)?;
+    if begun.removed(l)? {
+        print(&format!("osd.{id} was removed before the interruption"));
+        return Ok(());
+    }
+    check_here(&osds, id)?;
     let c = connect(l).await?;
     if let Some(o) = osd(&c, id).await? {
         let_go(&c, id, &o, risk, true).await?;
@@ -169,21 +196,27 @@ pub(super) async fn remove(l: &Layout, id: u32, risk: &Risk) -> Result<(), Error
 
 /// `belemnite osd replace`
 pub(super) async fn replace(l: &Layout, id: u32, store: &StoreArgs, drained: bool, risk: &Risk) -> Result<(), Error> {
-    check_here(l, id).await?;
+    let (up, osds) = ready(l).await?;
+    check_here(&osds, id)?;
     let request = make(Some(id), store)?;
+    let mut begun = Begun::begin(l, Goal::Replace { osd: id }, &up)?;
     let c = connect(l).await?;
-    let mut out = true;
-    if let Some(o) = osd(&c, id).await? {
-        let_go(&c, id, &o, risk, drained).await?;
-        out = o["in"] != 1 || drained;
-        take_down(&c, l, id).await?;
-        must(&c, json!({"prefix": "osd destroy", "id": id, "yes_i_really_mean_it": true})).await?;
+    if begun.made(l)?.is_some() {
+        print(&format!("osd.{id} was made anew before the interruption"));
     } else {
-        tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
+        if let Some(o) = osd(&c, id).await? {
+            let_go(&c, id, &o, risk, drained).await?;
+            begun.marks_in &= o["in"] != 1 || drained;
+            begun.store(l)?;
+            take_down(&c, l, id).await?;
+            must(&c, json!({"prefix": "osd destroy", "id": id, "yes_i_really_mean_it": true})).await?;
+        } else {
+            tell(l, Request::Stop { daemon: format!("osd.{id}") }).await?;
+        }
+        print(&tell(l, request).await?);
     }
-    print(&tell(l, request).await?);
     wait_up(&c, l, id).await?;
-    if out {
+    if begun.marks_in {
         must(&c, json!({"prefix": "osd in", "ids": [id.to_string()]})).await?;
     }
     print(&format!("osd.{id} is up with an empty store; `ceph -s` shows how its data comes back"));

@@ -6,6 +6,8 @@
 //!  2. An OSD that the monitor's map does not have any more is not started, and not registered again.
 //!  3. The description is durable before the loop acts on it.
 
+mod keys;
+
 use super::control::{Reply, Request, Seen, SeenDaemon};
 use super::dir::{self, Change as Note};
 use super::foreign::Foreign;
@@ -18,11 +20,7 @@ use super::{Error, bring_up, daemon_spec, files, gateway, manager, report_when_u
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::Poll;
-use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Time for a question to the monitor about an OSD that does not start.
-const QUESTION_MAX: Duration = Duration::from_secs(10);
 
 /// Programs of Ceph that the cluster uses.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +44,8 @@ enum Happened {
     Key(u32, String),
     /// The monitor's keys of Ceph's daemons are in their keyrings; the gateway with its key.
     Keys(Option<S3Plan>),
+    /// The monitors refuse the keys of these daemons.
+    Refused(Vec<String>),
     /// Nothing was learned.
     Looked,
     /// The question about a daemon has this answer.
@@ -68,6 +68,8 @@ struct Waiting {
 
 /// The running cluster.
 pub(crate) struct Cluster {
+    /// Name of this run of `up`.
+    run: String,
     plan: Plan,
     layout: Layout,
     programs: Programs,
@@ -79,6 +81,8 @@ pub(crate) struct Cluster {
     purged: BTreeSet<u32>,
     /// Daemons about which the monitor is asked.
     asked: BTreeSet<String>,
+    /// Daemons whose keys the monitors refused lately.
+    rekeyed: keys::Rekeyed,
     /// OSDs were registered and all daemons started.
     ready: bool,
     /// A registration is under way; the answers to give when it is done.
@@ -87,7 +91,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(plan: Plan, layout: Layout, programs: Programs, program: Program) -> Self {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
+            run: format!("{}-{}", std::process::id(), since.as_nanos()),
             plan,
             layout,
             programs,
@@ -97,6 +103,7 @@ impl Cluster {
             waiting: Vec::new(),
             purged: BTreeSet::new(),
             asked: BTreeSet::new(),
+            rekeyed: keys::Rekeyed::default(),
             ready: false,
             registering: None,
         }
@@ -152,7 +159,7 @@ impl Cluster {
             let next = tokio::select! {
                 () = &mut stop => break Ok(()),
                 (i, change) = any_change(&mut self.daemons) => self.changed(i, change),
-                Some(h) = self.happened.1.recv() => self.happened(h),
+                Some(h) = self.happened.1.recv() => self.happened(h).await,
                 Some((r, reply)) = requests.recv() => match r {
                     Request::Shutdown => {
                         // A client that is gone needs no answer.
@@ -259,85 +266,33 @@ impl Cluster {
         }
     }
 
-    /// Asks the monitor about a daemon that ended or is started: it may have another key, and an OSD may have been
-    /// purged.
-    fn look_after(&mut self, name: &str) {
-        if name.starts_with("mon.") || name.starts_with("etcd.") || !self.asked.insert(name.to_owned()) {
-            return;
-        }
-        let id = name.strip_prefix("osd.").and_then(|n| n.parse::<u32>().ok());
-        let osd = id.and_then(|id| self.plan.osds.iter().find(|o| o.id == id && o.registered).cloned());
-        let (mut plan, layout, programs) = (self.plan.clone(), self.layout.clone(), self.programs.clone());
-        let name = name.to_owned();
-        self.task(async move {
-            let look = async {
-                if id.is_some() && osd.is_none() {
-                    return Ok::<_, Error>(Happened::Looked);
-                }
-                let c = make::connect(&layout).await?;
-                let Some(o) = osd else {
-                    bring_up::take_up_keys(&c, &mut plan, &layout, &programs).await?;
-                    return Ok(Happened::Keys(plan.s3));
-                };
-                let shown = make::shown_osds(&c).await?;
-                if !shown.iter().any(|s| s.id == u64::from(o.id) && s.uuid == o.uuid && !s.destroyed) {
-                    return Ok(Happened::Purged(o.id, o.uuid));
-                }
-                let key = if plan.auth == "cephx" { make::key_of(&c, &format!("osd.{}", o.id)).await? } else { None };
-                Ok(key.map_or(Happened::Looked, |k| Happened::Key(o.id, k)))
-            };
-            // A monitor that does not answer now is asked again after the next exit.
-            let found = tokio::time::timeout(QUESTION_MAX, look).await.ok().and_then(Result::ok);
-            Happened::Answered(name, Box::new(found.unwrap_or(Happened::Looked)))
-        });
-    }
-
-    fn happened(&mut self, h: Happened) -> Next {
+    async fn happened(&mut self, h: Happened) -> Next {
+        let (h, about) = match h {
+            Happened::Answered(name, h) => {
+                self.asked.remove(&name);
+                (*h, Some(name))
+            }
+            h => (h, None),
+        };
         match h {
             Happened::Registered(r) => return self.registered(*r),
             Happened::Reported(Err(e)) => say(format_args!("cannot get the status of the cluster: {e}")),
             Happened::Reported(Ok(())) => self.start_gateway(),
             Happened::GatewayUp(Err(e)) => say(format_args!("the gateway is not ready: {e}")),
             Happened::GatewayUp(Ok(())) => {}
-            Happened::Answered(name, h) => {
-                self.asked.remove(&name);
-                return self.happened(*h);
-            }
-            Happened::Looked => {}
+            // An answer holds no other one.
+            Happened::Answered(..) | Happened::Looked => {}
             // It may have been made anew meanwhile.
             Happened::Purged(id, uuid) if self.plan.osds.iter().any(|o| o.id == id && o.uuid == uuid) => self.purge(id),
             Happened::Purged(..) => {}
             Happened::Key(id, key) => self.take_up_key(id, key),
-            Happened::Keys(s3) => self.take_up_gateway(s3),
+            Happened::Keys(s3) => {
+                self.take_up_gateway(s3);
+                self.start_with_key(about).await;
+            }
+            Happened::Refused(names) => self.hand_keys_over(names),
         }
         Next::Serve
-    }
-
-    fn take_up_key(&mut self, id: u32, key: String) {
-        // A registration takes keys up itself, in its copy of the description.
-        if self.registering.is_some() {
-            return;
-        }
-        let Some(o) = self.plan.osds.iter_mut().find(|o| o.id == id) else { return };
-        let done = make::take_up_key(o, key, &self.layout)
-            .and_then(|changed| if changed { dir::store(&self.plan, &self.layout) } else { Ok(()) });
-        if let Err(e) = done {
-            say(format_args!("osd.{id}: its new key cannot be stored: {e}"));
-        }
-    }
-
-    fn take_up_gateway(&mut self, s3: Option<S3Plan>) {
-        if self.registering.is_some() || s3 == self.plan.s3 {
-            return;
-        }
-        let Some(s) = s3 else { return };
-        self.plan.s3 = Some(s.clone());
-        let done = dir::store(&self.plan, &self.layout)
-            .and_then(|()| gateway::prepare(&self.plan, &s, &self.layout).map(drop));
-        match done {
-            Ok(()) => say(format_args!("{}: took up its new key", gateway::DAEMON)),
-            Err(e) => say(format_args!("{}: its new key cannot be stored: {e}", gateway::DAEMON)),
-        }
     }
 
     fn purge(&mut self, id: u32) {
@@ -383,6 +338,7 @@ impl Cluster {
             let _ = reply.send(Ok(text));
         }
         if !std::mem::replace(&mut self.ready, true) {
+            self.watch_keys();
             let (mut plan, layout, purged) = (self.plan.clone(), self.layout.clone(), self.purged.clone());
             plan.osds.retain(|o| !purged.contains(&o.id));
             self.task(
@@ -437,6 +393,7 @@ impl Cluster {
             SeenDaemon { name: d.name().to_owned(), pid: d.pid(), state: state.into() }
         };
         let seen = Seen {
+            up: self.run.clone(),
             ready: self.ready,
             program: self.program.path().to_owned(),
             replaced: self.program.is_replaced(),
@@ -505,9 +462,10 @@ impl Cluster {
         let device = plan.osds.iter().find(|o| o.id == id).and_then(|o| o.device.clone());
         plan.osds.retain(|o| o.id != id);
         let done = || -> Result<(), Error> {
-            dir::store(&plan, &self.layout)?;
+            // The description comes last: until then the command is to be repeated.
+            make::remove_dir(&self.layout.data(&name))?;
             make::write_conf(&plan, &self.layout)?;
-            make::remove_dir(&self.layout.data(&name))
+            dir::store(&plan, &self.layout)
         };
         done().map_err(|e| e.to_string())?;
         self.plan = plan;

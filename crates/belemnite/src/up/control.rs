@@ -62,6 +62,9 @@ pub(crate) enum Request {
 /// The daemons of an `up`, as it answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Seen {
+    /// Name of this run of `up`, which no other has.
+    #[serde(default)]
+    pub(crate) up: String,
     /// Whether all were started.
     pub(crate) ready: bool,
     /// The program file of the daemons.
@@ -193,6 +196,12 @@ pub(crate) enum AskError {
     /// No `up` serves the directory.
     #[error("no `belemnite up` serves {}", .0.display())]
     NotRunning(PathBuf),
+    /// The `up` that served the directory ended during a command that it carries out.
+    #[error(
+        "`belemnite up` of {} ended meanwhile; start it and run the same command again: it goes on where it stopped",
+        .0.display()
+    )]
+    Ended(PathBuf),
     /// `up` refuses the request.
     #[error("{0}")]
     Refused(String),

@@ -85,6 +85,14 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, Error> {
     })?))
 }
 
+/// The description of a cluster; `None` if there is none.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(crate) fn description(l: &Layout) -> Result<Option<Plan>, Error> {
+    read(&l.plan())
+}
+
 /// Writes the description.
 ///
 /// # Errors

@@ -40,6 +40,12 @@ impl Layout {
         self.dir.join("cluster.json.new")
     }
 
+    /// Note of the last command that changes OSDs, until it ends.
+    #[must_use]
+    pub(crate) fn osd_command(&self) -> PathBuf {
+        self.dir.join("osd-command.json")
+    }
+
     /// Directory of the socket at which `up` takes commands; open to its owner only.
     #[must_use]
     pub(crate) fn control_dir(&self) -> PathBuf {

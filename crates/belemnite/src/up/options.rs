@@ -251,7 +251,11 @@ pub(super) fn with_osd(
         }
         (None, Some(s), _) => s,
         (None, None, Some(o)) => o.size,
-        (None, None, None) => default_osd_size(l)?,
+        // That of the other OSDs' files, the smallest if they differ.
+        (None, None, None) => match p.osds.iter().filter(|o| o.device.is_none()).map(|o| o.size).min() {
+            Some(size) => size,
+            None => default_osd_size(l)?,
+        },
     };
     p.osds.push(new_osd(id, device, size)?);
     sort(&mut p)?;
