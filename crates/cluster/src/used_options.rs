@@ -137,6 +137,7 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/balancer/begin_weekday",
     "mgr/balancer/end_time",
     "mgr/balancer/end_weekday",
+    "mgr/balancer/hold_growth",
     "mgr/balancer/mode",
     "mgr/balancer/pool_ids",
     "mgr/balancer/sleep_interval",

@@ -246,3 +246,44 @@ fn the_fullest_osds_lose_weight_and_a_trial_changes_nothing() {
     let many = f.c.ok(f.admin, &json!({ "prefix": "osd test-reweight-by-pg", "oload": 101, "pools": ["p"] }));
     assert!(many.starts_with("moved ") && many.contains(" weight 1.0000 -> 0.9"), "{many}");
 }
+
+#[test]
+fn pgs_with_objects_stay_when_an_osd_joins_and_the_balancer_moves_them() {
+    let mut f = Field::new();
+    let places = |f: &Field| -> Vec<Vec<OsdId>> {
+        let set = |seed| f.c.map().pg_to_up_acting(PgId { pool: f.pool, seed }).up.to_vec();
+        (0..PGS).map(set).collect()
+    };
+    let held = |f: &Field, o: i32| places(f).iter().filter(|s| s.contains(&OsdId(o))).count();
+    let before = places(&f);
+    f.c.new_osd(f.admin, OSDS, "new");
+    assert_eq!(places(&f), before, "with the item in the CRUSH map");
+    f.c.boot(OSDS, &osd_addr(OSDS));
+    assert!(f.c.map().is_in(OsdId(OSDS)) && f.c.map().is_up(OsdId(OSDS)));
+    assert_eq!(places(&f), before, "with the OSD in");
+    assert!(f.items() > 0);
+    // A pool without objects uses the new OSD at once.
+    let pool = f.pool;
+    f.c.ok(f.admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": PGS, "pgp_num": PGS }));
+    f.pool = f.c.map().pool_by_name("q").unwrap();
+    assert!(held(&f, OSDS) > 0);
+    let gone = json!({ "prefix": "osd pool delete", "pool": "q", "pool2": "q", "yes_i_really_really_mean_it": true });
+    f.c.ok(f.admin, &gone);
+    f.pool = pool;
+
+    f.set("mgr/balancer/upmap_max_optimizations", "100");
+    for _ in 0..5 {
+        f.report(0, 0);
+        f.c.ticks(61);
+    }
+    assert!(f.worst() <= 1.0 + 1e-9, "{}", f.status());
+    assert!(held(&f, OSDS) > 25, "{}", held(&f, OSDS));
+
+    f.report(0, 0);
+    f.set("mgr/balancer/hold_growth", "false");
+    let before = places(&f);
+    f.c.new_osd(f.admin, OSDS + 1, "other");
+    f.c.boot(OSDS + 1, &osd_addr(OSDS + 1));
+    assert_ne!(places(&f), before, "nothing is held");
+    assert!(held(&f, OSDS + 1) > 0);
+}

@@ -2,7 +2,7 @@
 //!
 //! [`Gather`] places the PGs some at a time and makes a [`Spread`]: which OSD holds which PG shards of each pool, and
 //! how many it should hold (`target`). `moves` chooses PG shards to move, `items` turns a changed set of OSDs into
-//! upmap items, [`score`] judges a spread. All of it is pure; `mon::core::balance` runs it and changes the map.
+//! upmap items, [`score`] judges a spread, and [`Growth`] keeps PGs where they are when OSDs join. All of it is pure; `mon::core::balance` runs it and changes the map.
 //!
 //! Invariants:
 //!  1. A set that a move makes is one that the pool's rule could have made: its OSDs are among those that the rule
@@ -10,6 +10,7 @@
 //!  2. No move goes to an OSD that is down, out or closed to more data.
 //!  3. Every move makes the spread more even; none is undone by a later one of the same plan.
 
+mod growth;
 mod items;
 mod moves;
 mod run;
@@ -18,6 +19,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use growth::{Growth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
 pub use run::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};

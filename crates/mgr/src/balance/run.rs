@@ -30,6 +30,8 @@ pub struct BalancerOptions {
     pub moves: usize,
     /// The pools; empty for all.
     pub pools: BTreeSet<PoolId>,
+    /// True if PGs stay where they are when OSDs join, and move by the balancer's runs.
+    pub hold_growth: bool,
 }
 
 impl BalancerOptions {
@@ -39,8 +41,12 @@ impl BalancerOptions {
         let text = |k: &str, d: &str| all.get(k).cloned().unwrap_or_else(|| d.to_owned());
         let number = |k: &str, d: u64| all.get(k).and_then(|v| v.trim().parse().ok()).unwrap_or(d);
         let pools = text("pool_ids", "");
+        let on = |k: &str| {
+            !matches!(text(k, "true").to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off" | "")
+        };
         Self {
-            active: !matches!(text("active", "true").to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off" | ""),
+            active: on("active"),
+            hold_growth: on("hold_growth"),
             mode: text("mode", "upmap"),
             sleep: Duration::from_secs(number("sleep_interval", 60).clamp(1, 86_400)),
             hours: (text("begin_time", "0000"), text("end_time", "2400")),
@@ -150,6 +156,7 @@ mod tests {
             deviation: 1.0,
             moves: 10,
             pools: BTreeSet::new(),
+            hold_growth: true,
         }
     }
 

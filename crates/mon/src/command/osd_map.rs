@@ -252,21 +252,14 @@ fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid(format!("{}no valid upmap items(pairs) is specified", notes.concat()));
     }
     let t: Vec<String> = pairs.iter().map(|(a, b)| format!("{}->{}", a.0, b.0)).collect();
-    let inc = c.inc();
-    inc.old_pg_upmap_items.remove(&pg);
-    inc.new_pg_upmap_items.insert(pg, pairs);
+    c.pending.set_upmap_items(c.state, pg, pairs);
     committed(format!("set {pg} pg_upmap_items mapping to [{}]", t.join(",")))
 }
 
 fn rm_pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     upmap_allowed(c)?;
     let pg = pg(c)?;
-    let had = c.map().pg_upmap_items.contains_key(&pg);
-    let inc = c.inc();
-    inc.new_pg_upmap_items.remove(&pg);
-    if had {
-        inc.old_pg_upmap_items.insert(pg);
-    }
+    c.pending.set_upmap_items(c.state, pg, Vec::new());
     committed(format!("clear {pg} pg_upmap_items mapping"))
 }
 

@@ -150,17 +150,8 @@ pub(crate) fn carry_out(state: &ClusterState, pending: &mut Pending, plan: &Plan
     let same = |pg: &PgId| map.pg_upmap_items.get(pg).map_or(&[][..], Vec::as_slice) == before(plan, pg);
     let is_there = |pg: &PgId| map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num.min(p.pg_num_pending));
     let now: Vec<_> = plan.items.iter().filter(|(pg, _)| is_there(pg) && same(pg)).collect();
-    if !now.is_empty() {
-        let inc = pending.inc_mut(state);
-        for (pg, items) in &now {
-            if items.is_empty() {
-                inc.new_pg_upmap_items.remove(*pg);
-                inc.old_pg_upmap_items.insert(**pg);
-            } else {
-                inc.old_pg_upmap_items.remove(*pg);
-                inc.new_pg_upmap_items.insert(**pg, (*items).clone());
-            }
-        }
+    for (pg, items) in &now {
+        pending.set_upmap_items(state, **pg, (*items).clone());
     }
     now.len()
 }

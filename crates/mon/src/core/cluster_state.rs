@@ -354,6 +354,19 @@ impl Pending {
         })
     }
 
+    /// Sets the upmap items of a PG; without items it has none.
+    pub fn set_upmap_items(&mut self, state: &ClusterState, pg: PgId, items: Vec<(OsdId, OsdId)>) {
+        let had = state.osdmap.pg_upmap_items.contains_key(&pg);
+        let inc = self.inc_mut(state);
+        inc.new_pg_upmap_items.remove(&pg);
+        inc.old_pg_upmap_items.remove(&pg);
+        if !items.is_empty() {
+            inc.new_pg_upmap_items.insert(pg, items);
+        } else if had {
+            inc.old_pg_upmap_items.insert(pg);
+        }
+    }
+
     /// The map with the pending change applied; cached until the next `inc_mut`.
     pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
         let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };

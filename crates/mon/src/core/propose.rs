@@ -123,6 +123,7 @@ impl MonCore {
         if !self.collect() {
             return;
         }
+        self.hold_growth();
         let mut creating = self.clear_creating_flags();
         let mut changes = std::mem::take(&mut self.pending);
         let mut waiters = std::mem::take(&mut self.waiters);

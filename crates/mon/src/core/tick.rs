@@ -34,6 +34,8 @@ pub(super) struct Ticks {
     pub(super) count: u64,
     /// Progress of the pass over overrides of placement.
     pub(super) overrides: super::overrides::Overrides,
+    /// PGs that are held where they are, since OSDs join.
+    pub(super) growth: mgr::balance::Growth,
     /// The last pool whose purged snapshots were compared.
     pub(super) purged: PoolId,
     /// Alerts that the cluster log has told of.
@@ -71,6 +73,7 @@ impl MonCore {
         self.tick_full_pools();
         self.tick_purged_snaps();
         self.tick_pg_num();
+        self.tick_growth();
         self.tick_overrides();
         self.tick_balance();
         self.tick_fs();

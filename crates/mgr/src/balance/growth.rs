@@ -1,0 +1,168 @@
+//! Growth without sudden movement: upmap items that keep PGs where they are when OSDs join.
+//!
+//! A new OSD changes CRUSH's choice for its share of all PGs at once. [`Growth`] compares each PG's OSDs under the map
+//! before and after, and gives the items by which the PG keeps its OSDs. The balancer then ends these items at its own
+//! pace, since the new OSDs are below their targets.
+//!
+//! PGs are gone through in order, some at a time. OSDs that join meanwhile begin a pass anew: PGs that it has seen are
+//! compared with the map before the newcomers, the others with the map before the first ones.
+//!
+//! Invariants:
+//!  1. A set that is kept is one that the pool's rule could make: its OSDs have weight and lie in different failure domains.
+//!  2. A PG whose upmaps, pool or rule changed since is left alone: someone else has moved it.
+
+use super::items_between;
+use base::{OsdId, PgId};
+use cluster::osdmap::{RuleOsds, osd_state};
+use cluster::{OsdMap, PgPool};
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Most maps that a pass compares with; with more the oldest ones count no more.
+const MAPS_MAX: usize = 16;
+
+/// The upmap items of a PG.
+type Items = Vec<(OsdId, OsdId)>;
+
+/// The pass over PGs that are kept where they are.
+#[derive(Debug, Default)]
+pub struct Growth {
+    /// Maps before OSDs joined, each for the PGs up to the named one, in the order of the PGs; `None` for the last.
+    before: VecDeque<(Option<PgId>, Arc<OsdMap>)>,
+    /// The last PG that was looked at.
+    at: Option<PgId>,
+    rules: RuleOsds,
+}
+
+/// True if an OSD is in `after` that takes part in placement and did not in `before`: an item that is new in the CRUSH map,
+/// or an OSD that is marked in for the first time.
+#[must_use]
+pub fn joins(before: &OsdMap, after: &OsdMap) -> bool {
+    let changed = before.osd_weight != after.osd_weight || !Arc::ptr_eq(&before.crush, &after.crush);
+    if !changed {
+        return false;
+    }
+    let placed = before.crush.parents();
+    after.osds().filter(|o| after.crush.item_weight(o.0) > 0).any(|o| {
+        // A replaced OSD has been up before, and gets its data back at once.
+        let is_new = before.state(o) & osd_state::NEW != 0 && before.info(o).up_from.0 == 0;
+        let first_in = is_new && before.weight(o) == 0 && after.weight(o) > 0;
+        !placed.contains_key(&o.0) || first_in
+    })
+}
+
+impl Growth {
+    /// Begins a pass, or begins the present one anew, because OSDs join after `before`.
+    pub fn begin(&mut self, before: Arc<OsdMap>) {
+        match self.at.take() {
+            Some(at) => self.before.push_front((Some(at), before)),
+            None if self.before.is_empty() => self.before.push_front((None, before)),
+            // Nothing was looked at yet.
+            None => {}
+        }
+        if self.before.len() > MAPS_MAX {
+            self.before.pop_back();
+            if let Some((upto, _)) = self.before.back_mut() {
+                *upto = None;
+            }
+        }
+    }
+
+    /// True while PGs are left.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    /// Looks at up to `n` more PGs, and returns the items of those that are to be kept; without items a PG keeps its place
+    /// by CRUSH. `after` is the map with the OSDs that have joined, `wanted` selects PGs.
+    pub fn step(&mut self, after: &OsdMap, n: usize, wanted: &dyn Fn(PgId) -> bool) -> Vec<(PgId, Items)> {
+        let mut out = Vec::new();
+        let n = if self.is_under_way() { n } else { 0 };
+        for _ in 0..n {
+            let Some(pg) = next(after, self.at) else {
+                (self.at, self.rules) = (None, RuleOsds::default());
+                self.before.clear();
+                break;
+            };
+            self.at = Some(pg);
+            while self.before.front().is_some_and(|(upto, _)| upto.is_some_and(|u| u < pg)) {
+                self.before.pop_front();
+            }
+            let Some((_, before)) = self.before.front() else { break };
+            if wanted(pg)
+                && let Some(items) = kept(before, after, pg, &mut self.rules)
+            {
+                out.push((pg, items));
+            }
+        }
+        out
+    }
+}
+
+/// The PG after another one; the first PG after `None`.
+fn next(map: &OsdMap, at: Option<PgId>) -> Option<PgId> {
+    let later = match at {
+        Some(pg) if map.pool(pg.pool).is_some_and(|p| pg.seed + 1 < p.pg_num) => {
+            return Some(PgId { seed: pg.seed + 1, ..pg });
+        }
+        Some(pg) => Bound::Excluded(pg.pool),
+        None => Bound::Unbounded,
+    };
+    let pool = map.pools.range((later, Bound::Unbounded)).find(|(_, p)| p.pg_num > 0);
+    pool.map(|(id, _)| PgId { pool: *id, seed: 0 })
+}
+
+/// The items by which a PG keeps the OSDs that it has under `before`; `None` if it needs no other items, or may not or
+/// cannot keep them.
+fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds) -> Option<Items> {
+    let (was, pool) = (before.pool(pg.pool)?, after.pool(pg.pool)?);
+    let placed_by = |p: &PgPool| (p.crush_rule, p.size, p.pgp_num, p.pg_num);
+    let items = |m: &OsdMap| m.pg_upmap_items.get(&pg).cloned().unwrap_or_default();
+    if placed_by(was) != placed_by(pool)
+        || pg.seed >= pool.pg_num.min(pool.pg_num_pending)
+        || before.pg_upmap.contains_key(&pg)
+        || after.pg_upmap.contains_key(&pg)
+        || items(before) != items(after)
+    {
+        return None;
+    }
+    let had = before.pg_to_raw_upmap(pg);
+    if after.pg_to_raw_upmap(pg).as_slice() == had.as_slice() {
+        return None;
+    }
+    let (raw, _) = after.pg_to_raw(pg);
+    let want = filled(&had, &raw);
+    rules.learn(&after.crush, pool.crush_rule);
+    let weighs = |o: &OsdId| after.exists(*o) && after.weight(*o) > 0 && rules.chooses(pool.crush_rule, *o);
+    if !want.iter().filter(|o| **o != OsdId::NONE).all(weighs) || !after.keeps_apart(pool, &want, rules) {
+        return None;
+    }
+    let found = items_between(&raw, &want);
+    let found = if pool.is_erasure() { found } else { found.or_else(|| items_between(&raw, &in_order_of(&raw, &want))) };
+    found.filter(|f| *f != items(after))
+}
+
+/// The OSDs that a PG had, with those of CRUSH's new choice in the places of missing ones.
+fn filled(had: &[OsdId], raw: &[OsdId]) -> Vec<OsdId> {
+    let mut want = had.to_vec();
+    for (i, o) in raw.iter().enumerate() {
+        match want.get_mut(i) {
+            Some(w) if *w == OsdId::NONE && !had.contains(o) => *w = *o,
+            None if !had.contains(o) => want.push(*o),
+            _ => {}
+        }
+    }
+    want
+}
+
+/// The OSDs of `want`, those that `raw` has too at their places there: copies have no order.
+fn in_order_of(raw: &[OsdId], want: &[OsdId]) -> Vec<OsdId> {
+    let mut others = want.iter().filter(|o| !raw.contains(o));
+    let at = |o: &OsdId| if want.contains(o) { Some(*o) } else { others.next().copied() };
+    raw.iter().filter_map(at).collect()
+}
+
+#[cfg(test)]
+mod tests;

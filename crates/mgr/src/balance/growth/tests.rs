@@ -1,0 +1,183 @@
+//! Growth of made-up clusters, placed by the production mapping.
+
+use super::super::tests::{all, map_of, pool, rule, sixty};
+use super::super::{Limits, Spread};
+use super::*;
+use base::PoolId;
+use base::rng::Rng;
+use cluster::crush::Location;
+use cluster::osdmap::{Incremental, WEIGHT_IN};
+use std::collections::BTreeMap;
+
+/// The map with one more OSD in a host, in a new one if there is no host of that number.
+fn grown(map: &OsdMap, host: usize, weight: u32) -> OsdMap {
+    let n = map.max_osd;
+    let mut crush = (*map.crush).clone();
+    let loc = [("root", "default".to_owned()), ("rack", format!("r{}", host / 4)), ("host", format!("h{host}"))];
+    let loc: Location = loc.map(|(k, v)| (k.to_owned(), v)).into();
+    crush.insert_item(n, weight, &format!("osd.{n}"), &loc).unwrap();
+    crush.set_device_class(n, if n % 2 == 0 { "ssd" } else { "hdd" }).unwrap();
+    crush.rebuild_shadows().unwrap();
+    let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+    inc.new_max_osd = n + 1;
+    let mut after = map.apply(&inc).unwrap();
+    after.crush = Arc::new(crush);
+    let (state, weights) = (Arc::make_mut(&mut after.osd_state), Arc::make_mut(&mut after.osd_weight));
+    state[n as usize] = osd_state::EXISTS | osd_state::UP;
+    weights[n as usize] = WEIGHT_IN;
+    after
+}
+
+fn with(map: &OsdMap, items: &[(PgId, Items)]) -> OsdMap {
+    let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+    for (pg, i) in items {
+        if i.is_empty() {
+            inc.old_pg_upmap_items.insert(*pg);
+        } else {
+            inc.new_pg_upmap_items.insert(*pg, i.clone());
+        }
+    }
+    map.apply(&inc).unwrap()
+}
+
+/// The OSDs of each PG of pools with copies in order of their ids, of coded ones by shard.
+fn places(map: &OsdMap) -> BTreeMap<PgId, Vec<OsdId>> {
+    let pgs = map.pools.iter().flat_map(|(id, p)| (0..p.pg_num).map(|seed| (PgId { pool: *id, seed }, p.is_erasure())));
+    pgs.map(|(pg, coded)| {
+        let mut set = map.pg_to_raw_upmap(pg).to_vec();
+        if !coded {
+            set.sort();
+        }
+        (pg, set)
+    })
+    .collect()
+}
+
+fn whole(before: &OsdMap, after: &OsdMap) -> OsdMap {
+    let mut g = Growth::default();
+    g.begin(Arc::new(before.clone()));
+    let items = g.step(after, usize::MAX, &|_| true);
+    assert!(!g.is_under_way());
+    with(after, &items)
+}
+
+/// The map after the monitor's pass over overrides, which removes items that have lost their effect. None may be void.
+fn cleaned(map: &OsdMap) -> OsdMap {
+    let mut rules = RuleOsds::default();
+    let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+    for pg in map.pg_upmap_items.keys() {
+        map.clean_overrides(*pg, &mut rules, &mut inc);
+    }
+    map.apply(&inc).unwrap()
+}
+
+#[test]
+fn no_pg_moves_when_osds_join_and_the_balancer_ends_even() {
+    let mut map = sixty();
+    let before = places(&map);
+    // Half of the balancer's items are there already, and stay in force.
+    let plan = Spread::of(&map, |_, _| 0.0).plan(&map, &all(&map), limits(), &|_| false);
+    map = with(&map, &plan.items.into_iter().collect::<Vec<_>>());
+    assert_ne!(places(&map), before);
+    let before = places(&map);
+    let mut moved_by_crush = 0;
+    for host in [2, 12, 12, 12, 13, 0] {
+        let after = grown(&map, host, 2 << 16);
+        assert!(joins(&map, &after) && !joins(&after, &after));
+        moved_by_crush += places(&after).iter().filter(|(pg, set)| before[*pg] != **set).count();
+        map = cleaned(&whole(&map, &after));
+        let moved: Vec<_> = places(&map).into_iter().filter(|(pg, set)| before[pg] != *set).collect();
+        assert!(moved.is_empty(), "with host {host}: {moved:?}");
+    }
+    assert!(moved_by_crush > 200, "{moved_by_crush}");
+    let mut spread = Spread::of(&map, |_, _| 0.0);
+    let plan = spread.plan(&map, &all(&map), limits(), &|_| false);
+    let map = with(&map, &plan.items.into_iter().collect::<Vec<_>>());
+    assert_eq!(places(&cleaned(&map)), places(&map));
+    for p in Spread::of(&map, |_, _| 0.0).pools.values() {
+        let worst = p.targets().map(|(o, _)| p.deviation(o).abs()).fold(0.0, f64::max);
+        assert!(worst <= 1.0 + 1e-9, "{worst}");
+    }
+}
+
+fn limits() -> Limits {
+    Limits { deviation: 1.0, moves: 100_000, tries: 1 << 30 }
+}
+
+/// Random clusters that grow while the pass is under way, with PGs that operators move, pools that come and go and split.
+#[test]
+fn only_pgs_that_others_touched_move() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let hosts: Vec<Vec<u32>> = (0..4 + rng.below(4)).map(|_| vec![1 << 16; 1 + rng.below(3) as usize]).collect();
+        let mut map = map_of(&hosts);
+        let coded = rule(&mut map, "coded", "host", "", true);
+        pool(&mut map, 1, 3, 16 + rng.below(32) as u32, 0);
+        pool(&mut map, 2, 4, 16, coded);
+        pool(&mut map, 5, 2, 8, 0);
+        let (mut g, mut touched) = (Growth::default(), Vec::new());
+        let start = places(&map);
+        let mut gone = None;
+        for turn in 0..30 {
+            if turn < 20 && rng.below(4) == 0 {
+                let after = grown(&map, rng.below(hosts.len() as u64 + 2) as usize, 1 << 16);
+                g.begin(Arc::new(map));
+                map = after;
+            }
+            if turn == 12 {
+                let id = PoolId([1, 2, 5][rng.below(3) as usize]);
+                let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+                inc.old_pools.insert(id);
+                map = map.apply(&inc).unwrap();
+                gone = Some(id);
+            }
+            if rng.below(6) == 0 {
+                let pg = PgId { pool: PoolId(1), seed: rng.below(16) as u32 };
+                let from = map.pg_to_raw(pg).0.first().copied();
+                let to = map.osds().find(|o| !map.pg_to_raw_upmap(pg).contains(o) && !map.pg_to_raw(pg).0.contains(o));
+                if let Some((from, to)) = from.zip(to) {
+                    map = with(&map, &[(pg, vec![(from, to)])]);
+                    touched.push(pg);
+                }
+            }
+            let items = g.step(&map, 1 + rng.below(30) as usize, &|_| true);
+            map = with(&map, &items);
+        }
+        let items = g.step(&map, usize::MAX, &|_| true);
+        map = with(&map, &items);
+        let now = places(&map);
+        let stays = |pg: &PgId| !touched.contains(pg) && Some(pg.pool) != gone;
+        let moved: Vec<_> = start.iter().filter(|(pg, set)| stays(pg) && now.get(*pg) != Some(*set)).collect();
+        // Of coded PGs those move in which shards would have to change places, which items cannot do.
+        assert!(moved.iter().all(|(pg, _)| pg.pool == PoolId(2)), "seed {seed}: {moved:?}");
+        assert!(moved.len() <= 8, "seed {seed}: {} of 16", moved.len());
+    }
+}
+
+#[test]
+fn pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move() {
+    let map = sixty();
+    let after = grown(&map, 12, 8 << 16);
+    let mut g = Growth::default();
+    g.begin(Arc::new(map.clone()));
+    let items = g.step(&after, usize::MAX, &|pg| pg.pool == PoolId(3));
+    assert!(!items.is_empty() && items.iter().all(|(pg, _)| pg.pool == PoolId(3)));
+    // The pool gets another number of copies in the same change.
+    let mut changed = after.clone();
+    let mut inc = Incremental::new(map.fsid, changed.epoch.next(), map.modified);
+    inc.new_pools.insert(PoolId(3), PgPool { size: 2, ..PgPool::clone(changed.pool(PoolId(3)).unwrap()) });
+    changed = changed.apply(&inc).unwrap();
+    g.begin(Arc::new(map));
+    assert!(g.step(&changed, usize::MAX, &|pg| pg.pool == PoolId(3)).is_empty());
+}
+
+#[test]
+fn an_osd_that_comes_back_in_does_not_join() {
+    let map = sixty();
+    let mut out = map.clone();
+    Arc::make_mut(&mut out.osd_weight)[3] = 0;
+    assert!(!joins(&map, &out) && !joins(&out, &map));
+    // It was made and never was in.
+    Arc::make_mut(&mut out.osd_state)[3] |= osd_state::NEW;
+    assert!(joins(&out, &map));
+}
