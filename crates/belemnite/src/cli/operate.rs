@@ -433,15 +433,11 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
             goes_on(&l, add(&l, &store)).await
         }
         OsdCommand::Remove { place, id, risk } => match place.up(t)? {
-            Some(l) => {
-                goes_on(&l, remove(&l, id, &risk)).await
-            }
+            Some(l) => goes_on(&l, remove(&l, id, &risk)).await,
             None => disks::remove(t, id, &risk).await,
         },
         OsdCommand::Replace { place, id, store, drain, risk } => match place.up(t)? {
-            Some(l) => {
-                goes_on(&l, replace(&l, id, &store, drain, &risk)).await
-            }
+            Some(l) => goes_on(&l, replace(&l, id, &store, drain, &risk)).await,
             None => disks::replace(t, id, &store, drain, &risk).await,
         },
     }

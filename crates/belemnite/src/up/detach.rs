@@ -6,11 +6,11 @@
 
 use super::layout::Layout;
 use super::{Error, PATIENCE, say};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// First words of the line that says that the cluster is up.

@@ -140,7 +140,8 @@ fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds) -> Opti
         return None;
     }
     let found = items_between(&raw, &want);
-    let found = if pool.is_erasure() { found } else { found.or_else(|| items_between(&raw, &in_order_of(&raw, &want))) };
+    let found =
+        if pool.is_erasure() { found } else { found.or_else(|| items_between(&raw, &in_order_of(&raw, &want))) };
     found.filter(|f| *f != items(after))
 }
 

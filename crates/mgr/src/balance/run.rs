@@ -41,9 +41,7 @@ impl BalancerOptions {
         let text = |k: &str, d: &str| all.get(k).cloned().unwrap_or_else(|| d.to_owned());
         let number = |k: &str, d: u64| all.get(k).and_then(|v| v.trim().parse().ok()).unwrap_or(d);
         let pools = text("pool_ids", "");
-        let on = |k: &str| {
-            !matches!(text(k, "true").to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off" | "")
-        };
+        let on = |k: &str| !matches!(text(k, "true").to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off" | "");
         Self {
             active: on("active"),
             hold_growth: on("hold_growth"),
