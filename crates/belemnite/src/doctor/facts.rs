@@ -131,6 +131,7 @@ impl Facts {
     }
 
     /// Number of entries.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }

@@ -104,7 +104,7 @@ fn limits() -> Limits {
     Limits { deviation: 1.0, moves: 100_000, tries: 1 << 30 }
 }
 
-/// Random clusters that grow while the pass is under way, with PGs that operators move, pools that come and go and split.
+/// Random clusters that grow while the pass is under way, with PGs that operators move, and a pool that goes.
 #[test]
 fn only_pgs_that_others_touched_move() {
     for seed in 0..40 {
