@@ -452,7 +452,10 @@ fn check_proof(
         }
         w.blob(cbl.as_slice());
         let mut extra = Writer::default();
-        put_tickets(&mut extra, &issue.tickets(other_keys)?, host, random, &session_key, None);
+        // A client asks for no ticket that it has. Who kept its id without a ticket that opens has none that serves.
+        let kept_without = reserved.is_none() && asked_id != 0 && old_session.is_none();
+        let services = if kept_without { u32::MAX } else { other_keys };
+        put_tickets(&mut extra, &issue.tickets(services)?, host, random, &session_key, None);
         w.blob(extra.as_slice());
     }
     let expires = now.plus(host.ticket_ttl(EntityKind::AUTH));

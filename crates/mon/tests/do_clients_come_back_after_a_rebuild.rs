@@ -84,6 +84,8 @@ fn health(c: &mut Cluster) -> String {
 fn a_client_keeps_its_id_for_a_day_without_the_ticket_that_was_lost() {
     let mut c = cluster(&["client.x", "client.y"]);
     let (mut x, mut y) = (client("client.x", 1), client("client.y", 1));
+    // As one that has tickets for all services.
+    x.set_want(0);
     let (of_x, of_y) = (signs_in(&mut c, &mut x).unwrap(), signs_in(&mut c, &mut y).unwrap());
     assert!(!health(&mut c).contains("MON_TICKETS_LOST"));
     rebuild(&mut c);
@@ -93,7 +95,9 @@ fn a_client_keeps_its_id_for_a_day_without_the_ticket_that_was_lost() {
     let mut stranger = client("client.x", 2);
     stranger.set_ticket(EntityKind::AUTH, of_x, x.ticket(EntityKind::AUTH).unwrap().clone());
     assert_eq!(signs_in(&mut c, &mut stranger), Err(AuthError::BadProof(AuthName::parse("client.x").unwrap())));
+    assert!(x.ticket(EntityKind::OSD).is_none());
     assert_eq!(signs_in(&mut c, &mut x), Ok(of_x));
+    assert!(x.ticket(EntityKind::OSD).is_some(), "its tickets for services open no more");
     // Another client takes no id of one that is here.
     c.open(peer("client.x", EntityKind::CLIENT, of_x, "allow r"));
     let mut thief = client("client.y", 1);
