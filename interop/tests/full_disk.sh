@@ -27,7 +27,8 @@ expect "bytes free" "$(stat -f -c %a "$W/c/osd.2")" 0
 fails() {
   timeout 20 rados -p test put "more-$RANDOM" "$W/obj-1" || true
   ceph health detail >"$W/health"
-  grep -q 'osd.2 on .* stopped: .*osd.2/block.*ENOSPC' "$W/health"
+  # Once it was started again, the reason is what keeps it from starting.
+  grep -q 'osd.2 on .* stopped: .*osd.2/block.*\(ENOSPC\|bytes free\)' "$W/health"
 }
 wait_for 60 fails || { ceph health detail; false; }
 grep -q OSD_STORE_FAILED "$W/health"
