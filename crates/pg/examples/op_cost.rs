@@ -147,7 +147,7 @@ fn main() {
                 addr: EntityAddr::default(),
                 features: 0,
                 received: now,
-                ledger: base::ledger::Ledger::default(),
+                ledger: base::ledger::Ledger::begin(now.mono, now.wall, base::Utime::ZERO),
                 msg: Box::new(MOsdOp {
                     tid,
                     pgid: cfg.spg,

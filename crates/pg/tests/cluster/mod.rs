@@ -805,7 +805,7 @@ impl Cluster {
             addr: EntityAddr { nonce: n as u32, ..EntityAddr::default() },
             features: 0,
             received: self.clock(),
-            ledger: base::ledger::Ledger::default(),
+            ledger: base::ledger::Ledger::begin(self.clock().mono, self.clock().wall, base::Utime::ZERO),
             msg: Box::new(MOsdOp {
                 tid,
                 pgid,
@@ -851,7 +851,7 @@ impl Cluster {
             addr: EntityAddr { nonce: who as u32, ..EntityAddr::default() },
             features: wire::Features::PACIFIC.0,
             received: self.clock(),
-            ledger: base::ledger::Ledger::default(),
+            ledger: base::ledger::Ledger::begin(self.clock().mono, self.clock().wall, base::Utime::ZERO),
             msg: Box::new(MOsdOp {
                 tid,
                 pgid,

@@ -246,7 +246,7 @@ impl World {
             addr: EntityAddr { nonce: session as u32, ..EntityAddr::default() },
             features: wire::Features::PACIFIC.0,
             received: self.now,
-            ledger: base::ledger::Ledger::default(),
+            ledger: base::ledger::Ledger::begin(self.now.mono, self.now.wall, base::Utime::ZERO),
             msg: Box::new(MOsdOp {
                 tid: self.tid,
                 pgid: self.cfg.spg,

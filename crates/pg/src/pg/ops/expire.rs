@@ -43,7 +43,7 @@ impl Pg {
             addr: base::EntityAddr::default(),
             features: 0,
             received: now,
-            ledger: base::ledger::Ledger::default(),
+            ledger: base::ledger::Ledger::begin(now.mono, now.wall, Utime::ZERO),
             msg: Box::default(),
         };
         req.msg.mtime = Utime::ZERO;
