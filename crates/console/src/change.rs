@@ -505,7 +505,7 @@ mod tests {
         let node = |id: i32, used: u64, free: u64| json!({ "id": id, "reweight": 1.0, "kb_used": used, "kb_avail": free, "pgs": 33 });
         let df = json!({ "nodes": [node(1, 12 << 20, 5 << 20), node(2, 0, 8 << 20)] });
         assert_eq!(
-            wanted("osd-out", &[("osd", "1")]).effect(&[df.clone()]),
+            wanted("osd-out", &[("osd", "1")]).effect(std::slice::from_ref(&df)),
             [
                 "Its share goes from 1.00 to 0.00 of its size.",
                 "About 12 GiB in 33 PGs move to other OSDs, which have 8 GiB free.",
