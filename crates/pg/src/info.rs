@@ -203,12 +203,15 @@ impl PgInfo {
         before != (h.last_epoch_started, h.last_epoch_clean, h.epoch_created)
     }
 
-    /// Applies a log record newer than `last_update`: versions and statistics.
-    pub fn replay(&mut self, e: &LogEntry) {
+    /// Applies a log record newer than `last_update`: versions and, unless a split gave the object to another PG,
+    /// statistics.
+    pub fn replay(&mut self, e: &LogEntry, is_mine: bool) {
         if e.version > self.last_update {
             self.last_update = e.version;
             self.last_user_version = self.last_user_version.max(e.user_version);
-            self.stats.add(&e.delta);
+            if is_mine {
+                self.stats.add(&e.delta);
+            }
         }
     }
 }

@@ -186,7 +186,7 @@ impl Pg {
         log.tail = info.log_tail;
         for (_, record) in records {
             let e = LogEntry::from_record(&record).map_err(|e| damaged("log record", e))?;
-            info.replay(&e);
+            info.replay(&e, self.is_mine(&e.soid));
             self.note_aside(&e);
             log.push(e.dup());
         }

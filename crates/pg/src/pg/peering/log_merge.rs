@@ -229,7 +229,7 @@ impl Pg {
         if m.undo {
             info.last_update = rewind.unwrap_or(info.last_update);
             info.stats.take_back(&gone);
-            theirs.iter().skip(first_new).for_each(|(e, _)| info.replay(e));
+            theirs.iter().skip(first_new).for_each(|(e, _)| info.replay(e, self.is_mine(&e.soid)));
         } else {
             info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
             info.last_user_version = m.info.last_user_version;
