@@ -26,11 +26,11 @@ wait_for 90 s3 put after 0 20
 
 m=$(active_mds)
 rotate "mds.$m"
-other() { [ -n "$(active_mds)" ] && [ "$(active_mds)" != "$m" ] && [ "$(active_mds)" != null ]; }
-wait_for 90 other
 took_up "mds.$m"
-stands_by() { ceph mds stat -f json | jq -e --arg m "$m" '[.fsmap.standbys[].name] | index($m) != null'; }
-wait_for 90 stands_by
+# It comes back as the standby, or before another one takes its rank over.
+wait_for 60 grep -q "mds.$m was restarted\|mds.$m stopped" "$W/up.out"
+serves() { has_standby && [ -n "$(active_mds)" ] && [ "$(active_mds)" != null ]; }
+wait_for 90 serves
 
 rotate mgr.x
 old() { grep -q 'mgr.x proved knowledge of another key' "$W/c/log/mon.a.log"; }
@@ -48,6 +48,7 @@ for o in osd.1 osd.2; do took_up $o; done
 ceph osd in 0
 ceph osd out 1
 wait_for 60 told
+ceph osd in 1
 pool_clean moving 32
 quiet() { ! ceph health detail -f json | jq -e '.checks | has("DAEMON_KEY_REFUSED") or has("MGR_DOWN") or has("MDS_INSUFFICIENT_STANDBY") or has("PG_AVAILABILITY")'; }
 wait_for 90 quiet || { ceph health detail; exit 1; }

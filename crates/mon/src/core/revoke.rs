@@ -63,6 +63,9 @@ impl MonCore {
             return;
         };
         let same_key = old.is_none_or(|o| o.key == entry.key);
+        if !same_key {
+            self.state.refused.keys.rotated(name, self.now.mono);
+        }
         for c in conns {
             let proved = self.sessions.get(&c).and_then(|s| s.principal.who.proved);
             if !proved.map_or(same_key, |mark| has_key(&entry, mark)) {

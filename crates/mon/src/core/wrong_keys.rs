@@ -1,8 +1,9 @@
 //! Daemons that come with a wrong key, for the alert `DAEMON_KEY_REFUSED`.
 //!
-//! A daemon whose key was rotated tries again and again with the old one. Its alert begins with the third refusal,
-//! and ends when the daemon authenticates or has not tried for ten minutes. Only the leading monitor counts, which
-//! daemons reach when they try one monitor after the other. Anybody may claim a daemon's name, so the number of names is
+//! A daemon whose key was rotated tries again with the old one. Its alert begins with the first refusal after a change
+//! of its key, otherwise with the third, and ends when the daemon authenticates or has not tried for ten minutes. Some
+//! daemons of Ceph try only once. Only the leading monitor counts, which daemons reach when they try one monitor after
+//! the other. Anybody may claim a daemon's name, so the number of names is
 //! bounded.
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use auth::CryptoKey;
 use base::{AuthName, EntityKind, Mono};
 
-/// Number of refusals from which a daemon is shown.
+/// Number of refusals from which a daemon is shown whose key did not change.
 const SHOWN_FROM: u32 = 3;
 /// Time after its last refusal at which a daemon is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(600);
@@ -48,11 +49,38 @@ fn is_daemon(name: &AuthName) -> bool {
     }
 }
 
+/// What is known of a daemon since it last authenticated.
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    refused: u32,
+    /// Time of the last refusal, or of the change of the key.
+    last: Mono,
+    /// The key was changed.
+    rotated: bool,
+}
+
 /// Refusals by daemon.
 #[derive(Clone, Debug, Default)]
-pub struct WrongKeys(BTreeMap<AuthName, (u32, Mono)>);
+pub struct WrongKeys(BTreeMap<AuthName, Tries>);
 
 impl WrongKeys {
+    /// Handles a change of a daemon's key.
+    pub(super) fn rotated(&mut self, name: &AuthName, now: Mono) {
+        if is_daemon(name)
+            && let Some(t) = self.tries(name, now)
+        {
+            (t.rotated, t.last) = (true, now);
+        }
+    }
+
+    /// The entry of a daemon; `None` if there is no room for another one.
+    fn tries(&mut self, name: &AuthName, now: Mono) -> Option<&mut Tries> {
+        if self.0.len() >= DAEMONS_MAX && !self.0.contains_key(name) {
+            return None;
+        }
+        Some(self.0.entry(name.clone()).or_insert(Tries { refused: 0, last: now, rotated: false }))
+    }
+
     /// Handles a daemon that has authenticated.
     pub(super) fn came(&mut self, name: &AuthName) {
         self.0.remove(name);
@@ -61,17 +89,17 @@ impl WrongKeys {
     /// Counts the refusals since the last call, and forgets daemons that have not tried for long.
     pub(super) fn tick(&mut self, proofs: &mut Proofs, now: Mono) {
         for name in proofs.refused.drain(..) {
-            if self.0.len() < DAEMONS_MAX || self.0.contains_key(&name) {
-                let (n, last) = self.0.entry(name).or_insert((0, now));
-                (*n, *last) = (n.saturating_add(1), now);
+            if let Some(t) = self.tries(&name, now) {
+                (t.refused, t.last) = (t.refused.saturating_add(1), now);
             }
         }
-        self.0.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
+        self.0.retain(|_, t| now.since(t.last) < FORGOTTEN);
     }
 
-    /// The daemons that were refused repeatedly, and how often.
+    /// The daemons that were refused repeatedly or after a change of their key, and how often.
     pub fn shown(&self) -> impl Iterator<Item = (&AuthName, u32)> {
-        self.0.iter().map(|(name, (n, _))| (name, *n)).filter(|(_, n)| *n >= SHOWN_FROM)
+        let shown = |t: &Tries| t.refused >= if t.rotated { 1 } else { SHOWN_FROM };
+        self.0.iter().filter(move |(_, t)| shown(t)).map(|(name, t)| (name, t.refused))
     }
 }
 
@@ -100,6 +128,22 @@ mod tests {
         assert_eq!(shown(&w), ["client.rgw.a 3"]);
         w.tick(&mut p, at(603));
         assert_eq!(shown(&w), [""; 0]);
+    }
+
+    #[test]
+    fn a_daemon_with_a_rotated_key_is_shown_from_the_first_refusal() {
+        let (mut w, mut p) = (WrongKeys::default(), Proofs::default());
+        let names = ["mds.a", "client.x"].map(|n| AuthName::parse(n).unwrap());
+        names.iter().for_each(|n| w.rotated(n, at(1)));
+        w.tick(&mut p, at(2));
+        assert_eq!(w.shown().count(), 0, "nobody has come");
+        names.iter().for_each(|n| p.refused(n));
+        w.tick(&mut p, at(3));
+        assert_eq!(w.shown().map(|(n, k)| format!("{n} {k}")).collect::<Vec<_>>(), ["mds.a 1"]);
+        w.came(&names[0]);
+        p.refused(&names[0]);
+        w.tick(&mut p, at(4));
+        assert_eq!(w.shown().count(), 0, "a wrong try after it came");
     }
 
     #[test]

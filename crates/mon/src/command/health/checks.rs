@@ -122,7 +122,8 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
 fn keys(a: &mut Adder, state: &ClusterState, now: Now) {
     let detail = state.refused.keys.shown().map(|(who, n)| {
         format!(
-            "{who} came {n} times with a key that is not its own; write that of `ceph auth get {who}` to its keyring"
+            "{who} came {n} time{} with a key that is not its own; write that of `ceph auth get {who}` to its keyring",
+            if n == 1 { "" } else { "s" }
         )
     });
     a.add_some("DAEMON_KEY_REFUSED", Severity::Warn, "daemons come with a wrong key", detail.collect());
