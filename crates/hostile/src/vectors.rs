@@ -101,7 +101,7 @@ pub fn messages(stream: &[u8]) -> Vec<Message> {
         if tag == 17
             && let Some(header) = parse()
         {
-            out.push(Message { header, front, middle, data });
+            out.push(Message { header, front, middle, data, ..Message::default() });
         }
     }
     out

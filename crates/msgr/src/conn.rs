@@ -519,7 +519,7 @@ impl Connection {
         if !self.lossy {
             self.session.unacked_bytes += front.len() + middle.len() + data.len();
         }
-        Ok(Some(Event::Message(Message { header, front, middle, data })))
+        Ok(Some(Event::Message(Message { header, front, middle, data, ..Message::default() })))
     }
 
     fn transmit(&mut self, m: Message) -> Result<(), Error> {

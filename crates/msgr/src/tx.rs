@@ -8,11 +8,10 @@
 //! Invariant: the concatenation of all slices is the byte stream, in order of the calls.
 
 use crate::Error;
-use crate::frame::{
-    EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, HEADER2_LEN, LATE_COMPLETE, Preamble, SEGMENTS_MAX, Tag, segment_crc,
-};
+use crate::frame::{EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, HEADER2_LEN, LATE_COMPLETE, Preamble, Tag, segment_crc};
 use crate::pool::BufPool;
 use crate::secure::{INLINE, Stream, TAG_LEN, padded};
+use base::crc::{SEED, append, crc32c};
 use bytes::{BufMut, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -126,26 +125,30 @@ impl Tx {
 
     /// Appends a message whose header is already encoded. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn message(&mut self, header: &[u8; HEADER2_LEN], m: &Message) -> Result<(), Error> {
-        let (p, preamble) = Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data.len()]);
+        let (p, preamble) = Preamble::build(Tag::Message, [HEADER2_LEN, m.front.len(), m.middle.len(), m.data_len()]);
         let from = self.small.len();
         self.small.extend_from_slice(&preamble);
         self.small.extend_from_slice(header);
         if self.crypto.is_some() {
             self.seal_head(from, &p)?;
-            return self.seal_tail(from, &p, [&m.front, &m.middle, &m.data]);
+            return self.seal_tail(from, &p, m);
         }
         self.small.extend_from_slice(&segment_crc(header).to_le_bytes());
         if p.count == 1 {
             self.committed(from);
             return Ok(());
         }
-        let segs = [&m.front, &m.middle, &m.data];
         let mut epilogue = [0; EPILOGUE_CRC_LEN];
         epilogue[0] = LATE_COMPLETE;
-        for (i, seg) in segs.iter().enumerate().take(p.count - 1) {
-            epilogue[1 + 4 * i..5 + 4 * i].copy_from_slice(&segment_crc(seg).to_le_bytes());
+        for i in 0..p.count - 1 {
+            let crc = match i {
+                0 => segment_crc(&m.front),
+                1 => segment_crc(&m.middle),
+                _ => data_crc(m),
+            };
+            epilogue[1 + 4 * i..5 + 4 * i].copy_from_slice(&crc.to_le_bytes());
         }
-        self.segments(from, segs, &epilogue);
+        self.segments(from, m, &epilogue);
         Ok(())
     }
 
@@ -153,12 +156,12 @@ impl Tx {
     pub(crate) fn plain(&mut self, head: &[u8], m: &Message, tail: &[u8]) {
         let from = self.small.len();
         self.small.extend_from_slice(head);
-        self.segments(from, [&m.front, &m.middle, &m.data], tail);
+        self.segments(from, m, tail);
     }
 
     /// Appends segments and what follows them to what was appended at `from`. Long segments are shared.
-    fn segments(&mut self, mut from: usize, segs: [&Bytes; SEGMENTS_MAX - 1], tail: &[u8]) {
-        for seg in segs {
+    fn segments(&mut self, mut from: usize, m: &Message, tail: &[u8]) {
+        for seg in [&m.front, &m.middle, &m.lead, &m.data] {
             if seg.len() < SHARE_MIN {
                 self.small.extend_from_slice(seg);
             } else {
@@ -188,15 +191,16 @@ impl Tx {
     }
 
     /// Encrypts segments 1 to 3 and the epilogue as one run, and commits the frame, whose head was appended at `from`.
-    fn seal_tail(&mut self, from: usize, p: &Preamble, segs: [&Bytes; SEGMENTS_MAX - 1]) -> Result<(), Error> {
+    fn seal_tail(&mut self, from: usize, p: &Preamble, m: &Message) -> Result<(), Error> {
         if p.count == 1 {
             self.committed(from);
             return Ok(());
         }
-        let len = segs.iter().map(|s| padded(s.len())).sum::<usize>() + EPILOGUE_SECURE_LEN;
+        let segments = [m.front.len(), m.middle.len(), m.data_len()];
+        let len = segments.into_iter().map(padded).sum::<usize>() + EPILOGUE_SECURE_LEN;
         if len < OWN_BUFFER_MIN {
             let at = self.small.len();
-            put_tail(&mut self.small, segs);
+            put_tail(&mut self.small, m);
             self.seal_from(at)?;
             self.committed(from);
             return Ok(());
@@ -206,7 +210,7 @@ impl Tx {
         let (Some(c), Some((run, tag))) = (&mut self.crypto, buf.bytes_mut().split_at_mut_checked(len)) else {
             return Err(Error::NonceExhausted);
         };
-        put_tail(&mut *run, segs);
+        put_tail(&mut *run, m);
         tag[..TAG_LEN].copy_from_slice(&c.seal(run)?);
         self.share(&Bytes::from_owner(buf).slice(..len + TAG_LEN));
         Ok(())
@@ -284,11 +288,24 @@ impl Tx {
     }
 }
 
+/// A part that is not there.
+static NOTHING: Bytes = Bytes::new();
+
+/// Checksum of the data segment. One that is known saves a pass over the data.
+fn data_crc(m: &Message) -> u32 {
+    let lead = crc32c(SEED, &m.lead);
+    match m.data_crc {
+        Some(crc) => append(lead, SEED, crc, m.data.len()),
+        None => crc32c(lead, &m.data),
+    }
+}
+
 /// Appends segments 1 to 3, padded to whole blocks, and the epilogue of secure mode.
-fn put_tail(mut w: impl BufMut, segs: [&Bytes; SEGMENTS_MAX - 1]) {
-    for s in segs {
-        w.put_slice(s);
-        w.put_bytes(0, padded(s.len()) - s.len());
+fn put_tail(mut w: impl BufMut, m: &Message) {
+    for parts in [[&m.front, &NOTHING], [&m.middle, &NOTHING], [&m.lead, &m.data]] {
+        parts.iter().for_each(|b| w.put_slice(b));
+        let len = parts.iter().map(|b| b.len()).sum();
+        w.put_bytes(0, padded(len) - len);
     }
     w.put_u8(LATE_COMPLETE);
     w.put_bytes(0, EPILOGUE_SECURE_LEN - 1);
@@ -303,6 +320,32 @@ mod tests {
         let mut s = [IoSlice::new(&[]); 64];
         let n = tx.slices(&mut s);
         s[..n].iter().flat_map(|x| x.to_vec()).collect()
+    }
+
+    #[test]
+    fn data_in_two_parts_is_sent_as_in_one() {
+        let crypto = || crate::secure::streams(&[7; 64], false).unwrap().1;
+        for len in [1, 24, 4095, 4096, 70_000] {
+            let whole =
+                Message { front: vec![1; 50].into(), data: (0..len).map(|i| i as u8).collect(), ..Message::default() };
+            for at in [0, 1, 24].into_iter().filter(|at| *at <= len) {
+                let (lead, data) = (whole.data.slice(..at), whole.data.slice(at..));
+                for data_crc in [None, Some(crc32c(SEED, &data))] {
+                    let parts = Message { lead: lead.clone(), data: data.clone(), data_crc, ..whole.clone() };
+                    for secure in [false, true] {
+                        let [a, b] = [&whole, &parts].map(|m| {
+                            let mut tx = Tx::default();
+                            if secure {
+                                tx.set_crypto(crypto());
+                            }
+                            tx.message(&[3; HEADER2_LEN], m).unwrap();
+                            take(&tx)
+                        });
+                        assert_eq!(a, b, "{len} bytes, cut at {at}, secure {secure}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

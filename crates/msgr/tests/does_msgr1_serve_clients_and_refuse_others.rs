@@ -131,7 +131,7 @@ fn received(mut b: Bytes, key: Option<&CryptoKey>) -> (Vec<Message>, Vec<Tag>) {
         assert_eq!(f.crc, [&front, &middle, &data].map(|b| crc32c(0, b)));
         assert_eq!(f.flags & SIGNED != 0, key.is_some());
         assert_eq!(key.map_or(0, |k| k.sign_message(&f.signed(&h)).unwrap()), f.signature);
-        out.push(Message { header: h.common, front, middle, data });
+        out.push(Message { header: h.common, front, middle, data, ..Message::default() });
     }
     (out, tags)
 }

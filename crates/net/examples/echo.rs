@@ -42,7 +42,7 @@ impl AuthHost for Host {
 
 fn message(data: Bytes) -> Message {
     let header = MsgHeader { kind: 42, version: 1, compat: 1, ..MsgHeader::default() };
-    Message { header, front: Bytes::from_static(&[5; 200]), middle: Bytes::new(), data }
+    Message { header, front: Bytes::from_static(&[5; 200]), data, ..Message::default() }
 }
 
 struct Server {

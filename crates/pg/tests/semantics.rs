@@ -186,7 +186,7 @@ fn reads_see_what_a_newer_truncation_leaves() {
         if len > 0 {
             let mut op = of_file(read(off, len), seq, size);
             op.op = OpCode::SPARSE_READ;
-            let (_, data): (BTreeMap<u64, u64>, Bytes) = decode(&w.op("a", vec![op]).ops[0].outdata);
+            let (_, data): (BTreeMap<u64, u64>, Bytes) = decode(&w.op("a", vec![op]).ops[0].output());
             assert_eq!(data, want, "sparse {off} {len} {seq} {size}");
             // Bytes beyond the truncation compare as zeros.
             let mut with = want.to_vec();

@@ -6,6 +6,7 @@
 
 use crate::queue::{MS, SEC, Time};
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use wire::Message;
@@ -238,7 +239,11 @@ impl Net {
     }
 
     /// Sends a message; on a closed connection this does nothing.
-    pub fn send(&mut self, key: ConnKey, node: NodeId, inc: u64, m: Message, now: Time) {
+    pub fn send(&mut self, key: ConnKey, node: NodeId, inc: u64, mut m: Message, now: Time) {
+        if m.data_crc.is_some_and(|c| c != base::crc::crc32c(base::crc::SEED, &m.data)) {
+            self.too_large.get_or_insert_with(|| format!("node {node} sends data with another checksum"));
+        }
+        (m.data, m.lead, m.data_crc) = (m.whole_data(), Bytes::new(), None);
         let (front, data) = (m.front.len(), m.data.len());
         self.sent += 1 + data as u64 / 4096;
         if front > base::sizes::FRONT_MAX || data > base::sizes::DATA_MAX {

@@ -142,6 +142,18 @@ pub trait ObjectStore {
     fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError>;
     /// Data of `[off, off + len)`, cut at the object's end. Holes read as zeros.
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError>;
+    /// Like [`ObjectStore::read`], with the crc32c of the data from [`base::crc::SEED`] where it follows from checksums
+    /// that were verified.
+    fn read_summed(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        off: u64,
+        len: u64,
+    ) -> Result<(Bytes, Option<u32>), ReadError> {
+        self.read(tag, cid, oid, off, len).map(|b| (b, None))
+    }
     /// Like [`ObjectStore::read`], and what is on the device is read there even if the store has it in memory: for
     /// scrub, which looks for rot. Data whose write is still in flight comes from memory: a scrub of it verifies
     /// memory only. Holds for the tag until its release.

@@ -77,6 +77,27 @@ fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
 
 /// A log ends at an unreadable block, unless a later frame says that a frame in that block was durable.
 #[test]
+fn whole_blocks_are_read_with_their_checksum() {
+    let (mut dev, mut s) = fresh(BYTES);
+    let data: Bytes = (0..40 * 4096u32).map(|i| (i / 3) as u8).collect();
+    let write = Op::Write { cid: cid(), oid: oid(1), off: 0, data: data.clone() };
+    submit(&mut s, &mut dev, Tag(2), Transaction { ops: vec![write] }).unwrap();
+    // From the device, and the second time from the cache.
+    for _ in 0..2 {
+        for (off, len) in [(0, 4096), (8192, 4096), (0, 8192), (4096, 39 * 4096)] {
+            let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read_summed(TAG, cid(), &oid(1), off, len));
+            let want = data.slice(off as usize..(off + len) as usize);
+            let sum = base::crc::crc32c(base::crc::SEED, &want);
+            assert_eq!(got.unwrap(), (want, Some(sum)), "{off} {len}");
+            s.release(TAG);
+        }
+        let part = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read_summed(TAG, cid(), &oid(1), 1, 4096));
+        assert_eq!(part.unwrap(), (data.slice(1..4097), None));
+        s.release(TAG);
+    }
+}
+
+#[test]
 fn a_log_ends_at_a_block_that_cannot_be_read() {
     let first = Layout::of(BYTES).unwrap().ring(0, 1).0;
     // After frames; after a checkpoint, so that the ring's first block does not belong to the log; after both.

@@ -32,8 +32,13 @@ pub struct Message {
     pub front: Bytes,
     /// Middle segment: extra fields of a few legacy messages, usually empty.
     pub middle: Bytes,
+    /// Beginning of the data segment, before [`Message::data`]. Only in messages to be sent: a few bytes in front of
+    /// data that is not copied.
+    pub lead: Bytes,
     /// Data segment: bulk payload.
     pub data: Bytes,
+    /// crc32c of `data` from [`base::crc::SEED`], if it is known. Only in messages to be sent.
+    pub data_crc: Option<u32>,
 }
 
 impl Message {
@@ -48,7 +53,19 @@ impl Message {
     /// more memory than they count for.
     #[must_use]
     pub fn cost(&self) -> usize {
-        self.front.len() + self.middle.len() + self.data.len() + 768
+        self.front.len() + self.middle.len() + self.data_len() + 768
+    }
+
+    /// Length of the data segment.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.lead.len() + self.data.len()
+    }
+
+    /// The data segment in one piece.
+    #[must_use]
+    pub fn whole_data(&self) -> Bytes {
+        if self.lead.is_empty() { self.data.clone() } else { [&self.lead[..], &self.data].concat().into() }
     }
 }
 
@@ -74,6 +91,11 @@ pub trait WireMessage: Sized {
         Bytes::new()
     }
 
+    /// Data segment as [`Message::lead`], [`Message::data`] and [`Message::data_crc`].
+    fn payload(&self) -> (Bytes, Bytes, Option<u32>) {
+        (Bytes::new(), self.data(), None)
+    }
+
     /// Transaction number for the header.
     fn tid(&self) -> u64 {
         0
@@ -88,6 +110,8 @@ pub trait WireMessage: Sized {
     fn to_message(&self, features: Features) -> Message {
         let mut w = Writer::with_capacity(features, self.front_len_hint());
         self.encode_front(&mut w);
+        let (lead, data, data_crc) = self.payload();
+        debug_assert!(data_crc.is_none_or(|c| c == base::crc::crc32c(base::crc::SEED, &data)));
         Message {
             header: MsgHeader {
                 tid: self.tid(),
@@ -99,7 +123,9 @@ pub trait WireMessage: Sized {
             },
             front: w.into_bytes(),
             middle: Bytes::new(),
-            data: self.data(),
+            lead,
+            data,
+            data_crc,
         }
     }
 

@@ -78,6 +78,7 @@ fn message(s: &[Bytes]) -> Message {
         front: s[1].clone(),
         middle: s[2].clone(),
         data: s[3].clone(),
+        ..Message::default()
     }
 }
 

@@ -19,7 +19,7 @@ fn parse(input: &[u8]) -> Option<Message> {
     let n = (r.u32().ok()? as usize).min(r.remaining());
     let front = Bytes::copy_from_slice(r.take(n, "front").ok()?);
     let data = r.rest();
-    Some(Message { header: MsgHeader { kind, version, ..MsgHeader::default() }, front, middle: Bytes::new(), data })
+    Some(Message { header: MsgHeader { kind, version, ..MsgHeader::default() }, front, data, ..Message::default() })
 }
 
 fn run(input: &[u8]) {

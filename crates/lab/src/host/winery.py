@@ -369,16 +369,27 @@ def csv_of(measured, begin):
     return '\n'.join(lines) + '\n'
 
 
+def used_by_data():
+    """Bytes that the images' data takes on the OSDs, by their last reports."""
+    pools = json.loads(run('ceph', 'df', '--format', 'json'))['pools']
+    return sum(pool['stats']['bytes_used'] for pool in pools if pool['name'] == DATA_POOL)
+
+
+def emptied():
+    """Bytes of the data pool before anything is written: those of removed images are given back after a while."""
+    for _ in range(30):
+        if not used_by_data():
+            break
+        time.sleep(1)
+    return used_by_data()
+
+
 def stored():
     """Bytes that the images' data takes on the OSDs, once their reports no longer change."""
-    def now():
-        pools = json.loads(run('ceph', 'df', '--format', 'json'))['pools']
-        return sum(pool['stats']['bytes_used'] for pool in pools if pool['name'] == DATA_POOL)
-
-    last = now()
+    last = used_by_data()
     for _ in range(10):
         time.sleep(3)
-        last, before = now(), last
+        last, before = used_by_data(), last
         if last == before:
             break
     return last
@@ -426,7 +437,7 @@ def main():
     clean_up = guard(postgres, directory)
     SHARDS = {'type': 'rbd', 'pool_name': POOL, 'data_pool_name': DATA_POOL, 'shard_max_size': LOAD['shard_size'],
               'use_sudo': False, 'map_options': LOAD['map_options']}
-    disk = stored()
+    disk = emptied()
     IMAGES, sizes = fill()
     if not IMAGES and LOAD['readers'] + LOAD['sequential_readers'] > 0:
         sys.exit('no object is in an image: load.objects is too small')

@@ -287,7 +287,7 @@ impl Connection {
         self.out_seq += 1;
         let mut header = Header {
             common: wire::MsgHeader { seq: self.out_seq, ..m.header },
-            len: [m.front.len(), m.middle.len(), m.data.len()],
+            len: [m.front.len(), m.middle.len(), m.data_len()],
             src_kind: self.cfg.kind,
             src_num: self.cfg.identity.borrow().num,
             crc: 0,
@@ -295,7 +295,7 @@ impl Connection {
         let mut head = [0; 1 + format::HEADER_LEN];
         head[0] = Tag::Msg as u8;
         head[1..].copy_from_slice(&header.seal());
-        let crc = [&m.front, &m.middle, &m.data].map(|b| crc32c(0, b));
+        let crc = [crc32c(0, &m.front), crc32c(0, &m.middle), crc32c(crc32c(0, &m.lead), &m.data)];
         let mut footer = Footer { crc, signature: 0, flags: COMPLETE };
         if let Some(key) = &self.key {
             footer.signature = key.sign_message(&footer.signed(&header))?;

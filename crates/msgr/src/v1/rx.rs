@@ -172,6 +172,6 @@ fn finish(body: &Body, mut b: Bytes) -> Result<Item, Error> {
         signed: footer.signed(h),
         signature: footer.signature,
         src_num: h.src_num,
-        message: Message { header: h.common, front, middle, data },
+        message: Message { header: h.common, front, middle, data, ..Message::default() },
     })))
 }

@@ -288,6 +288,7 @@ pub(crate) fn message(tid: u64, front: usize, middle: usize, data: usize) -> Mes
         front: fill(front, 1),
         middle: fill(middle, 2),
         data: fill(data, 3),
+        ..Message::default()
     }
 }
 

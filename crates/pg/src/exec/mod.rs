@@ -176,6 +176,8 @@ pub(crate) struct OpCtx<'a> {
     pub long: PartState,
     pub rng: Rng,
     pub index: u32,
+    /// The vector has one operation.
+    pub alone: bool,
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// A log line says that the vector is too large.
@@ -211,6 +213,7 @@ impl<'a> OpCtx<'a> {
             long: PartState::default(),
             rng: Rng::new(0),
             index: 0,
+            alone: false,
             bytes_read: 0,
             bytes_written: 0,
             told: false,
@@ -259,6 +262,7 @@ impl OpCtx<'_> {
     /// Runs the vector, from its start or from where it stopped. Returns the result of its last operation, or of the
     /// first failed one without FAILOK. `progress` is kept if it waits.
     pub(crate) fn run(&mut self, ops: &mut OpVec, progress: &mut Option<Box<Progress>>) -> Step<i32> {
+        self.alone = ops.len() == 1;
         let (first, mut result, mut output) = progress.take().map_or((0, 0, 0), |p| self.restore(*p));
         for i in first..ops.len() {
             if i > first && self.long.work >= PART_WORK {
@@ -268,7 +272,7 @@ impl OpCtx<'_> {
             }
             let Some(op) = ops.get_mut(i) else { break };
             self.index = i as u32;
-            op.outdata.clear();
+            op.clear_output();
             op.rval = 0;
             self.long.work += OP_WORK;
             let before = (i >= KEEP_AFTER).then(|| self.before_op());
@@ -292,7 +296,7 @@ impl OpCtx<'_> {
             output += op.outdata.len();
             if output > OUTPUT_MAX || !self.view.sums.is_legal() {
                 // FAILOK does not excuse it: the rest of the vector might have as much again.
-                ops.iter_mut().for_each(|o| o.outdata.clear());
+                ops.iter_mut().for_each(OsdOp::clear_output);
                 return Err(self.too_large());
             }
             if result < 0 {

@@ -204,15 +204,21 @@ impl<'a> View<'a> {
     ///
     /// `ENOENT` if there was no object.
     pub(crate) fn read(&mut self, off: u64, len: u64, size: u64) -> Step<Bytes> {
+        self.read_summed(off, len, size).map(|(b, _)| b)
+    }
+
+    /// Like [`Self::read`], with the crc32c of the data where the store knows it.
+    pub(crate) fn read_summed(&mut self, off: u64, len: u64, size: u64) -> Step<(Bytes, Option<u32>)> {
         let len = len.min(size.saturating_sub(off));
         if len == 0 {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), None));
         }
         let base = self.base.as_ref().ok_or(ENOENT)?;
         if let Some((reads, had)) = &mut self.shards {
-            return reads.object(self.tag, self.cid, base, *had, off..off + len, self.store);
+            let r = reads.object(self.tag, self.cid, base, *had, off..off + len, self.store);
+            return r.map(|b| (b, None));
         }
-        let r = self.store.read(self.tag, self.cid, base, off, len);
+        let r = self.store.read_summed(self.tag, self.cid, base, off, len);
         self.seen(r)
     }
 

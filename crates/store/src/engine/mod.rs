@@ -551,6 +551,17 @@ impl ObjectStore for Store {
     }
 
     fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
+        self.read_summed(tag, cid, oid, off, len).map(|(b, _)| b)
+    }
+
+    fn read_summed(
+        &mut self,
+        tag: Tag,
+        cid: Cid,
+        oid: &Oid,
+        off: u64,
+        len: u64,
+    ) -> Result<(Bytes, Option<u32>), ReadError> {
         let id = self.whole_object(tag, cid, oid, |l| l.map)?;
         let got = self.read_object(tag, id, off, len);
         if matches!(got, Err(ReadError::Wait))

@@ -9,8 +9,9 @@ use super::suspend::wake;
 use super::{Role, Store, cache};
 use crate::api::{Event, ReadError, Tag};
 use crate::layout::{BLOCK, BLOCK_LEN};
-use crate::meta::map::{Ptr, block_crc};
+use crate::meta::map::{Ptr, block_crc, block_seed};
 use base::buf::AlignedBuf;
+use base::crc::{SEED, append, crc32c};
 use base::device::IoKind;
 use base::errno::{self, Errno};
 use bytes::{Bytes, BytesMut};
@@ -274,11 +275,18 @@ impl Store {
         ReadError::Io { what, errno }
     }
 
-    pub(super) fn read_object(&mut self, tag: Tag, id: u32, off: u64, len: u64) -> Result<Bytes, ReadError> {
+    /// Reads a range of an object. With the data comes its checksum, if it is whole blocks of one run.
+    pub(super) fn read_object(
+        &mut self,
+        tag: Tag,
+        id: u32,
+        off: u64,
+        len: u64,
+    ) -> Result<(Bytes, Option<u32>), ReadError> {
         let Some(o) = self.meta.objects.get(id as usize) else { return Err(ReadError::NoObject) };
         let end = off.saturating_add(len).min(o.size);
         if off >= end {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), None));
         }
         let birth = o.birth;
         let (b0, b1) = (off / BLOCK, (end - 1) / BLOCK + 1);
@@ -294,7 +302,7 @@ impl Store {
         let one_run =
             (0..).zip(&map).all(|(i, (p, _))| if ptr.is_hole() { p.is_hole() } else { p.phys() == ptr.phys() + i });
         if one_run && ptr.is_hole() {
-            return Ok(zeros((end - off) as usize));
+            return Ok((zeros((end - off) as usize), None));
         }
         if one_run && n <= READ_BLOCKS_MAX {
             let overlaps = !self.log.inflight.is_empty()
@@ -302,20 +310,29 @@ impl Store {
                     || self.log.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
             if !overlaps {
                 match self.read_run(tag, birth, b0, &map) {
-                    Some(Ok(b)) => {
-                        return Ok(b.slice((off - b0 * BLOCK) as usize..(end - b0 * BLOCK) as usize));
+                    Some(Ok((b, sum))) => {
+                        let (from, to) = ((off - b0 * BLOCK) as usize, (end - b0 * BLOCK) as usize);
+                        let sum = (to - from == b.len()).then_some(sum);
+                        return Ok((b.slice(from..to), sum));
                     }
                     Some(Err(e)) => return Err(e),
                     None => {}
                 }
             }
         }
-        self.read_pieces(tag, id, birth, off, end, &map)
+        self.read_pieces(tag, id, birth, off, end, &map).map(|b| (b, None))
     }
 
-    /// Fast path: one run of blocks, read for this plan or to be read now. `None` leaves the read to the
-    /// general path.
-    fn read_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Result<Bytes, ReadError>> {
+    /// Fast path: one run of blocks, with its checksum, read for this plan or to be read now. `None` leaves the read to
+    /// the general path.
+    #[allow(clippy::type_complexity, reason = "data, its checksum, and how a read ends")]
+    fn read_run(
+        &mut self,
+        tag: Tag,
+        birth: u64,
+        b0: u64,
+        map: &[(Ptr, u32)],
+    ) -> Option<Result<(Bytes, u32), ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
         let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.0.is_empty()) else {
             if let Some(b) = self.cached_run(tag, birth, b0, map) {
@@ -328,29 +345,35 @@ impl Store {
         let Some(Ok(data)) = &pin.data else { return None };
         let at = ((ptr.phys() - first) * BLOCK) as usize;
         let data = data.slice(at..at + (n * BLOCK) as usize);
+        let mut sum = SEED;
         for ((b, (p, crc)), chunk) in (b0..).zip(map).zip(data.chunks_exact(BLOCK_LEN)) {
-            if block_crc(birth, b, p.version(), chunk) != *crc {
+            let seed = block_seed(birth, b, p.version());
+            if crc32c(seed, chunk) != *crc {
                 return None;
             }
+            sum = append(sum, seed, *crc, BLOCK_LEN);
         }
         if n <= cache::READ_BLOCKS_MAX && !p.from_device {
             self.keep(map, &data);
         }
-        Some(Ok(data))
+        Some(Ok((data, sum)))
     }
 
-    /// A whole run from the cache. Nothing is copied unless all of it is there.
-    fn cached_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<Bytes> {
+    /// A whole run from the cache, with its checksum. Nothing is copied unless all of it is there.
+    fn cached_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<(Bytes, u32)> {
         if map.len() as u64 > cache::READ_BLOCKS_MAX || self.reads_device(tag) {
             return None;
         }
         let mut blocks: SmallVec<[Bytes; 4]> = SmallVec::new();
+        let mut sum = SEED;
         for (b, (ptr, crc)) in (b0..).zip(map) {
-            let data = self.cache.get(*ptr).filter(|d| block_crc(birth, b, ptr.version(), d) == *crc)?;
+            let seed = block_seed(birth, b, ptr.version());
+            let data = self.cache.get(*ptr).filter(|d| crc32c(seed, d) == *crc)?;
+            sum = append(sum, seed, *crc, BLOCK_LEN);
             blocks.push(data);
         }
         self.counters.cached_blocks += blocks.len() as u64;
-        Some(if blocks.len() == 1 { blocks.remove(0) } else { blocks.concat().into() })
+        Some((if blocks.len() == 1 { blocks.remove(0) } else { blocks.concat().into() }, sum))
     }
 
     /// Adds blocks that were read and verified to the cache, if it wants them.

@@ -41,11 +41,16 @@ impl Ptr {
     }
 }
 
-/// Checksum of a block of the object with this birth id.
-pub(crate) fn block_crc(birth: u64, block: u64, version: u32, data: &[u8]) -> u32 {
+/// Seed of the checksum of a block of the object with this birth id.
+pub(crate) fn block_seed(birth: u64, block: u64, version: u32) -> u32 {
     let mut x = birth.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (block << 24 | u64::from(version & VERSION_MASK));
     x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    crc32c((x >> 32) as u32, data)
+    (x >> 32) as u32
+}
+
+/// Checksum of a block of the object with this birth id.
+pub(crate) fn block_crc(birth: u64, block: u64, version: u32, data: &[u8]) -> u32 {
+    crc32c(block_seed(birth, block, version), data)
 }
 
 /// Pointer and checksum of a block in 12 bytes, so that both are in one cache line.

@@ -3,6 +3,7 @@
 use crate::api::{Event, ObjectStore, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::mem::MemStore;
+use base::crc::{SEED, crc32c};
 use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -119,8 +120,11 @@ fn same_collection<S: ObjectStore>(
             got => expect(&what("omap"), &got.map(|p| (p.entries, p.more)), &Ok((pairs(&o.omap), false)))?,
         }
         one(s, pump, ea, &what("extents"), &Ok(o.extents(0, u64::MAX)), |s| s.extents(TAG, cid, oid, 0, u64::MAX))?;
-        match wait(s, pump, |s| s.read(TAG, cid, oid, 0, u64::MAX)) {
-            Ok(got) => {
+        match wait(s, pump, |s| s.read_summed(TAG, cid, oid, 0, u64::MAX)) {
+            Ok((got, sum)) => {
+                if sum.is_some_and(|sum| sum != crc32c(SEED, &got)) {
+                    return Err(format!("{}: another checksum", what("data")()));
+                }
                 if let Some(at) = o.differs(&got) {
                     return Err(format!(
                         "{}: lengths {} {}, first difference {at}",

@@ -136,8 +136,8 @@ impl fmt::Display for OsdOp {
         if !self.indata.is_empty() {
             write!(f, " in={}b", self.indata.len())?;
         }
-        if !self.outdata.is_empty() {
-            write!(f, " out={}b", self.outdata.len())?;
+        if self.out_len() > 0 {
+            write!(f, " out={}b", self.out_len())?;
         }
         Ok(())
     }

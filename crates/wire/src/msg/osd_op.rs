@@ -4,6 +4,7 @@
 //!  1. Names and inputs are slices of the message's segments: decoding copies no payload.
 //!  2. The 28-byte argument union of an operation is kept unchanged, so that a reply echoes it byte for byte.
 
+use crate::Features;
 use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::{Message, WireMessage};
 use crate::msg::OpCode;
@@ -16,6 +17,9 @@ use smallvec::SmallVec;
 const UNION_LEN: usize = 28;
 /// Length of `ceph_osd_op` on the wire, in bytes.
 const OSD_OP_LEN: usize = 38;
+
+/// Bytes before the data of one extent: the number of extents, the extent, and the length of the data.
+const EXTENT_LEAD: usize = 4 + 16 + 4;
 
 /// Operations of a message; two inline ones cover a write with its allocation hint.
 pub type OpVec = SmallVec<[OsdOp; 2]>;
@@ -33,6 +37,11 @@ pub struct OsdOp {
     pub indata: Bytes,
     /// Output payload (replies).
     pub outdata: Bytes,
+    /// crc32c of `outdata` from [`base::crc::SEED`], if it is known. Only in replies to be sent.
+    pub out_crc: Option<u32>,
+    /// Set for the output of a SPARSE_READ that found one extent, at this offset: `outdata` is that extent alone, and
+    /// what stands before it is made when the reply is sent. Only in replies to be sent.
+    pub out_extent: Option<u64>,
     /// Result of this operation (replies).
     pub rval: i32,
 }
@@ -419,6 +428,32 @@ impl OsdOp {
         self.put8(20, a.kind);
     }
 
+    /// Removes the output.
+    pub fn clear_output(&mut self) {
+        (self.outdata, self.out_crc, self.out_extent) = (Bytes::new(), None, None);
+    }
+
+    /// Length of the output in bytes, as it is sent.
+    #[must_use]
+    pub fn out_len(&self) -> usize {
+        self.outdata.len() + self.out_extent.map_or(0, |_| EXTENT_LEAD)
+    }
+
+    /// The output as it is sent, in one piece.
+    #[must_use]
+    pub fn output(&self) -> Bytes {
+        if self.out_extent.is_none() { self.outdata.clone() } else { [&self.lead()[..], &self.outdata].concat().into() }
+    }
+
+    /// What stands before `outdata`: the map of extents and the length of their data.
+    fn lead(&self) -> Bytes {
+        let Some(offset) = self.out_extent else { return Bytes::new() };
+        let mut w = Writer::with_capacity(Features::PACIFIC, EXTENT_LEAD);
+        w.put(&[(offset, self.outdata.len() as u64)][..]);
+        w.u32(self.outdata.len() as u32);
+        w.into_bytes()
+    }
+
     fn encode(&self, payload_len: usize, w: &mut Writer) {
         w.u16(self.op.0);
         w.u32(self.flags);
@@ -674,7 +709,7 @@ impl WireMessage for MOsdOpReply {
         w.put(&self.osdmap_epoch);
         w.u32(self.ops.len() as u32);
         for op in &self.ops {
-            op.encode(op.outdata.len(), w);
+            op.encode(op.out_len(), w);
         }
         w.i32(self.retry_attempt);
         for op in &self.ops {
@@ -734,7 +769,24 @@ impl WireMessage for MOsdOpReply {
     }
 
     fn data(&self) -> Bytes {
-        join(self.ops.iter().map(|o| &o.outdata))
+        let (lead, data, _) = self.payload();
+        if lead.is_empty() { data } else { [lead, data].concat().into() }
+    }
+
+    fn payload(&self) -> (Bytes, Bytes, Option<u32>) {
+        let mut with_output = self.ops.iter().filter(|o| o.out_len() > 0);
+        match (with_output.next(), with_output.next()) {
+            (None, _) => (Bytes::new(), Bytes::new(), None),
+            (Some(o), None) => (o.lead(), o.outdata.clone(), o.out_crc),
+            _ => {
+                let mut all = BytesMut::with_capacity(self.ops.iter().map(OsdOp::out_len).sum());
+                self.ops.iter().for_each(|o| {
+                    all.extend_from_slice(&o.lead());
+                    all.extend_from_slice(&o.outdata);
+                });
+                (Bytes::new(), all.freeze(), None)
+            }
+        }
     }
 
     fn tid(&self) -> u64 {
@@ -743,7 +795,7 @@ impl WireMessage for MOsdOpReply {
 
     fn from_message(m: &Message) -> Result<Self> {
         Self::check_compat(m)?;
-        let mut op = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)?;
+        let mut op = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.whole_data())?;
         op.tid = m.header.tid;
         Ok(op)
     }

@@ -121,7 +121,10 @@ impl WireMessage for MRelayMessage {
             compat: r.u16()?,
             data_off: r.u16()?,
         };
-        Ok(Self { conn, message: Message { header, front: r.blob()?, middle: r.blob()?, data: data.clone() } })
+        Ok(Self {
+            conn,
+            message: Message { header, front: r.blob()?, middle: r.blob()?, data: data.clone(), ..Message::default() },
+        })
     }
 
     fn data(&self) -> Bytes {

@@ -100,6 +100,7 @@ pub(crate) fn message(f: &Frame) -> Option<Message> {
         front: f.segments[1].clone(),
         middle: f.segments[2].clone(),
         data: f.segments[3].clone(),
+        ..Message::default()
     })
 }
 

@@ -40,7 +40,9 @@ fn command(c: &Cluster, v: &Value) -> Result<(), ExecError> {
 
 /// Makes a pool of copies.
 pub(super) fn copied_pool(c: &Cluster, copies: u64, name: &str, pg_num: u64) -> Result<(), ExecError> {
-    let create = json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num});
+    // Ceph answers a name that begins with a dot with success, and makes no pool, unless it is confirmed.
+    let create = json!({"prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pgp_num": pg_num,
+        "yes_i_really_mean_it": true});
     c.made.pool(&c.control, name, &create)?;
     let size = json!({"prefix": "osd pool set", "pool": name, "var": "size", "val": copies.to_string(), "yes_i_really_mean_it": true});
     command(c, &size)

@@ -199,7 +199,7 @@ impl Shard {
             match e {
                 Effect::Close(s) => self.out.push_back(Output::Close(s)),
                 Effect::Reply(s, r) => {
-                    let bytes = r.ops.iter().map(|o| o.outdata.len()).sum::<usize>();
+                    let bytes = r.ops.iter().map(OsdOp::out_len).sum::<usize>();
                     self.pacer.bytes(bytes);
                     if r.result == EBUSY {
                         self.refused.note(r.pgid.pool, &r.oid, self.now.mono);

@@ -162,7 +162,7 @@ impl ShardHost {
 
     pub(super) fn send_here(&self, conn: ConnId, m: Message) {
         if m.header.kind == MOsdOpReply::KIND {
-            self.answered(conn, m.header.tid, m.data.len() as u64);
+            self.answered(conn, m.header.tid, m.data_len() as u64);
         }
         // A client that went away asks again on its next connection.
         let _ = self.net.send(conn, m);

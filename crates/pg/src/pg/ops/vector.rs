@@ -451,7 +451,8 @@ impl Pg {
         if self.plans.keeps_request {
             let mut again = Box::new(req.clone());
             for op in &mut again.msg.ops {
-                (op.outdata, op.rval) = (Bytes::new(), 0);
+                op.clear_output();
+                op.rval = 0;
             }
             self.plans.again = Some(again);
         }
@@ -459,7 +460,7 @@ impl Pg {
         for op in &mut ops {
             op.indata = Bytes::new();
             if !keep_output {
-                op.outdata = Bytes::new();
+                op.clear_output();
             }
             if matches!(op.op, OpCode::READ | OpCode::SYNC_READ) {
                 let mut e = op.extent();
