@@ -501,6 +501,7 @@ fn up_thru_is_waited_for() {
 #[test]
 fn old_leases_are_waited_for() {
     check("lease_wait");
+    check("lease_unserved");
     check("lease_dead");
 }
 

@@ -298,9 +298,25 @@ impl Pg {
         self.tell(to, &b);
     }
 
-    /// Remembers at the end of the interval which members may rely on leases of this OSD.
+    /// Remembers at the end of the interval which members may rely on leases of this OSD. Nobody does in an interval in
+    /// which this copy was not activated: a PG serves once all members are.
     pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
         self.peers.granted.retain(|_, until| *until > now.mono);
+        let begins = matches!(
+            self.life.state(),
+            State::Loading
+                | State::Creating
+                | State::Stray
+                | State::Inactive(_)
+                | State::Down(_)
+                | State::GetInfo
+                | State::GetLog
+                | State::WaitUpThru
+                | State::Activating
+        );
+        if begins && !self.peers.follower.member {
+            return;
+        }
         for o in self.acting_set().osds() {
             if let Some(until) = self.env.leases().granted_until(o).filter(|_| o != self.env.whoami()) {
                 self.peers.granted.raise(o, until);
