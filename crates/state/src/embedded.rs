@@ -115,7 +115,10 @@ fn failed(e: impl std::fmt::Display) -> StateError {
 }
 
 fn open_file(path: &Path) -> Result<(Database, Engine), StateError> {
-    let db = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(failed)?;
+    let db = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|e| match e {
+        redb::DatabaseError::DatabaseAlreadyOpen => failed("in use by another process: a monitor that runs"),
+        e => failed(e),
+    })?;
     let engine = load_engine(&db)?;
     Ok((db, engine))
 }

@@ -266,13 +266,21 @@ pub(crate) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error
     Ok(serde_json::from_slice(&must(c, cmd).await?)?)
 }
 
+/// Time for the question whether an OSD may be stopped.
+const CHECK_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Exit status of a command that failed.
 pub(crate) fn exit_status(e: &(dyn std::error::Error + 'static)) -> Option<u8> {
     e.downcast_ref::<AskError>().map(|e| if matches!(e, AskError::NotRunning(_) | AskError::Ended(_)) { 3 } else { 1 })
 }
 
-/// Checks that PGs serve without an OSD.
+/// Checks that PGs serve without an OSD. A monitor that ends during the question would be waited for without end.
 async fn check_stop(l: &Layout, id: u32) -> Result<(), Error> {
+    let late = |_| format!("osd.{id}: the monitors have not answered for {CHECK_MAX:?}; --force stops it anyway");
+    tokio::time::timeout(CHECK_MAX, is_needless(l, id)).await.map_err(late)?
+}
+
+async fn is_needless(l: &Layout, id: u32) -> Result<(), Error> {
     let c = connect(l).await?;
     if !osd(&c, id).await?.is_some_and(|o| o["up"] == 1) {
         return Ok(());
@@ -383,10 +391,15 @@ pub(crate) async fn daemons(t: &Target, a: DaemonsArgs) -> Result<(), Error> {
         print(&format!("{:<8} {:<8} {pid}", d.name, d.state));
     }
     if s.replaced {
-        print(&format!(
-            "{} is a new program file; `belemnite restart --rolling` restarts the daemons with it",
-            s.program.display()
-        ));
+        // The kernel marks the program of a process whose file was replaced.
+        let is_old = |pid: u32| {
+            std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|p| p.to_string_lossy().ends_with(" (deleted)"))
+        };
+        let what = match s.daemons.iter().filter_map(|d| d.pid).filter(|p| is_old(*p)).count() {
+            0 => "all daemons run it; `up` itself takes it up when it is started again".to_owned(),
+            n => format!("`belemnite restart --rolling` restarts {n} daemons with it"),
+        };
+        print(&format!("{} is a new program file; {what}", s.program.display()));
     }
     Ok(())
 }

@@ -223,6 +223,8 @@ pub(crate) fn ask(l: &Layout, r: &Request) -> Result<String, AskError> {
     let request = serde_json::to_string(r).map_err(|e| AskError::Refused(e.to_string()))?;
     talk(&l.control(), &request).map_err(|e| match e {
         AskError::NotRunning(_) => AskError::NotRunning(l.dir.clone()),
+        // It was killed while it had the request.
+        AskError::Broken(_) if UnixStream::connect(l.control()).is_err() => AskError::Ended(l.dir.clone()),
         e => e,
     })
 }

@@ -231,7 +231,19 @@ pub(crate) async fn key_of(c: &Client, name: &str) -> Result<Option<String>, Err
     }
 }
 
-/// Connects as the administrator. If the key in the keyring was rotated, fetches the new one with the monitors' key.
+/// Makes the administrator's key, with the caps that it has in a new cluster.
+async fn make_admin(by: &Client) -> Result<String, Error> {
+    let caps: Vec<&str> = ADMIN_CAPS.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
+    let cmd = json!({"prefix": "auth get-or-create-key", "entity": "client.admin", "caps": caps});
+    let r = by.mon_command(&cmd.to_string(), Default::default()).await?;
+    if r.rc < 0 {
+        return Err(format!("auth get-or-create-key client.admin: {}", r.status).into());
+    }
+    Ok(String::from_utf8_lossy(&r.out).trim().to_owned())
+}
+
+/// Connects as the administrator. If the keyring is missing or its key was rotated, fetches the key with the monitors'
+/// key; if the monitors have none, makes one: `up` needs it.
 ///
 /// # Errors
 /// No monitor answers, or neither key is accepted.
@@ -240,16 +252,19 @@ pub(crate) async fn connect(l: &Layout) -> Result<Client, Error> {
         Ok(c) => return Ok(c),
         Err(e) => e,
     };
-    if !matches!(refused.downcast_ref(), Some(client::ClientError::Auth(_))) {
+    let missing = !l.admin_keyring().exists();
+    if !missing && !matches!(refused.downcast_ref(), Some(client::ClientError::Auth(_))) {
         return Err(refused);
     }
     let Ok(by) = Client::connect(admin::options_as_monitor(&l.conf(), &l.data("mon.a").join("keyring"))?).await else {
         return Err(refused);
     };
-    let Some(key) = key_of(&by, "client.admin").await? else {
-        return Err(format!("{refused}; the monitor has no key of client.admin (docs/operate/keys.md)").into());
+    let (key, what) = match key_of(&by, "client.admin").await? {
+        Some(key) if missing => (key, "wrote its keyring, which was missing"),
+        Some(key) => (key, "took up its new key"),
+        None => (make_admin(&by).await?, "the monitors had no key of it; made a new one"),
     };
     write_private(&l.admin_keyring(), &keyring("client.admin", &key, &ADMIN_CAPS))?;
-    say("client.admin: took up its new key");
+    say(format_args!("client.admin: {what}"));
     admin::connect(&l.conf(), "admin", None).await
 }

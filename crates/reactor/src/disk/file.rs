@@ -36,7 +36,7 @@ pub enum DiskError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Another process has the device open.
-    #[error("in use by another process")]
+    #[error("in use by another process; daemons of an `up` that was killed end within some seconds")]
     InUse,
     /// The device holds data of another kind.
     #[error("holds {0}; use --force to overwrite it")]

@@ -41,7 +41,7 @@ pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
 
 /// Health checks about space, and the setting or step that ends each.
 const SPACE: &[(&str, &str)] = &[
-    ("POOL_FULL", "raise the pool's quota (`ceph osd pool set-quota POOL max_bytes N`), or remove data"),
+    ("POOL_FULL", "remove data; raise the quota if one is the reason (`ceph osd pool get-quota POOL`), else add OSDs"),
     ("OSD_FULL", "add OSDs, or remove data; meanwhile `ceph osd set-full-ratio 0.97` lets removals through"),
     ("OSD_BACKFILLFULL", "add OSDs, or balance them (`ceph balancer on`)"),
 ];
