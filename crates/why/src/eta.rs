@@ -116,7 +116,8 @@ impl fmt::Display for Eta {
                 }
                 if !stops.down.is_empty() {
                     let down: Vec<String> = stops.down.iter().map(|o| format!("osd.{o}")).collect();
-                    write!(f, "; {} are down and still in: start them, or mark them out", down.join(", "))?;
+                    let (be, them) = if down.len() == 1 { ("is", "it") } else { ("are", "them") };
+                    write!(f, "; {} {be} down and still in: start {them}, or mark {them} out", down.join(", "))?;
                 }
                 Ok(())
             }

@@ -263,10 +263,16 @@ pub struct Lock {
     pub pool: i64,
     /// Name of the object.
     pub object: String,
+    /// Name of the lock.
+    pub name: String,
+    /// The holder's word for it.
+    pub cookie: String,
     /// Holder.
     pub owner: String,
     /// Address of the holder.
     pub addr: String,
+    /// True if the lock ends at a time, unless its holder renews it.
+    pub expires: bool,
     /// True if the holder watches the object, as live holders of RBD locks do.
     pub watches: bool,
 }

@@ -38,6 +38,26 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// The evidence without the operations of others.
+    #[must_use]
+    pub fn part_of(&self, e: &Evidence) -> Evidence {
+        let mut e = e.clone();
+        match self {
+            Self::Cluster => {}
+            Self::Osd(n) => e.osds.retain(|o| o.osd == *n),
+            Self::Pg(osds) => e.osds.retain(|o| osds.contains(&o.osd)),
+            Self::Client(name) => e.osds.iter_mut().for_each(|o| {
+                let own = o.clients.iter().find(|x| x.client == *name);
+                (o.ops, o.us) = own.map(|x| (x.ops, x.us.clone())).unwrap_or_default();
+            }),
+            Self::Pool(n) => e.osds.iter_mut().for_each(|o| {
+                let own = o.pools.iter().find(|x| x.pool == *n);
+                (o.ops, o.us) = own.map(|x| (x.ops, x.us.clone())).unwrap_or_default();
+            }),
+        }
+        e
+    }
+
     /// True if a verdict about these OSDs concerns the subject. A verdict without OSDs concerns all.
     fn concerns(&self, v: &Verdict, e: &Evidence) -> bool {
         let touches = |osds: &[i32]| v.osds.is_empty() || v.osds.iter().any(|o| osds.contains(o));

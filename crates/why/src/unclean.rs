@@ -85,6 +85,7 @@ fn reason(p: &Unclean) -> (String, String) {
     if p.state.contains("undersized") || holes(&p.up) > 0 {
         let text = match down.as_slice() {
             [] => "CRUSH finds too few OSDs for all copies".to_owned(),
+            [one] => format!("they lack copies, and {one} is down"),
             _ => format!("they lack copies, and {} are down", down.join(", ")),
         };
         return (text, "start the OSDs that are down, mark them out, or add OSDs on other hosts".to_owned());
@@ -144,7 +145,7 @@ mod tests {
         let r = explain(&all);
         assert_eq!(r.len(), 4);
         assert_eq!(r[0].pgs, ["1.0", "1.1"]);
-        assert!(r[0].text.contains("osd.2 are down"), "{}", r[0]);
+        assert!(r[0].text.contains("osd.2 is down"), "{}", r[0]);
         let of = |pg: &str| r.iter().find(|r| r.pgs.iter().any(|p| p == pg)).unwrap().text.as_str();
         assert_eq!(of("1.2"), "copies are being made");
         assert_eq!(of("1.3"), "their target OSDs have no space");

@@ -151,6 +151,52 @@ fn a_hot_object() {
     );
 }
 
+/// As it was with 5,000 operations a second on two CPUs, which OSDs and clients share.
+#[test]
+fn cpus_that_are_in_use() {
+    let mut e = cluster();
+    let (mean, long) = (1.6, 1.8);
+    for o in e["osds"].as_array_mut().unwrap() {
+        o["ops"] = 50_000.into();
+        o["us"] =
+            json!({"turn": 6_000_000, "read": 6_000_000, "commit": (50_000.0 * mean * 1000.0) as u64 - 12_000_000});
+        (o["long_ops"], o["long_us"]) = (100_000.into(), ((100_000.0 * long * 1000.0) as u64).into());
+        o["peers"] = json!([]);
+        o["reactors"] = json!([{"wall_us": 30_000_000, "ran_us": 6_000_000, "waited_us": 8_700_000}]);
+    }
+    assert_eq!(verdicts(&e), [], "quick operations");
+    for o in e["osds"].as_array_mut().unwrap() {
+        o["us"]["commit"] = 500_000_000.into();
+    }
+    let v = only(&e);
+    assert_eq!(v.kind, Kind::CpuTaken);
+    assert!((0.28..0.30).contains(&v.share), "a reactor that waits 29 % of the time costs no more: {v}");
+}
+
+/// As it was on two CPUs: the client and the OSDs share them, so the reactor is not busy all the time; operations queue.
+#[test]
+fn a_hot_object_with_a_deep_queue() {
+    let mut e = cluster();
+    for o in e["osds"].as_array_mut().unwrap() {
+        o["seconds"] = 10.0.into();
+    }
+    let o = &mut e["osds"][1];
+    o["ops"] = 161_026.into();
+    o["us"] = json!({"client": 303_201_101, "turn": 106_678_365_u64, "lock": 27_433, "read": 3_055_559,
+        "commit": 1_807_288_551_u64, "replica": 394_102_383});
+    (o["long_ops"], o["long_us"]) = (300_000.into(), 3_300_000_000_u64.into());
+    o["objects"] = json!([{"pool": 2, "object": "hot", "ops": 156_285, "lock_us": 0}]);
+    o["reactors"] = json!([{"wall_us": 11_045_453, "ran_us": 2_644_988, "waited_us": 1_976_826}]);
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str()), (Kind::HotObject, "rbd/hot"));
+    assert!(v.evidence[0].contains("224 of its operations are in flight"), "{v}");
+    // The same object with a client that waits for each answer.
+    let o = &mut e["osds"][1];
+    (o["ops"], o["objects"][0]["ops"]) = (6000.into(), 5800.into());
+    o["us"] = json!({"turn": 500_000, "commit": 5_000_000, "replica": 2_000_000});
+    assert_eq!(verdicts(&e), []);
+}
+
 #[test]
 fn a_lock_of_a_client_that_is_gone() {
     let mut e = cluster();
@@ -158,9 +204,30 @@ fn a_lock_of_a_client_that_is_gone() {
     e["locks"] = json!([{"pool": 2, "object": "rbd_header.1", "owner": "client.4200", "addr": "10.0.0.9:0/77", "watches": false}]);
     let v = only(&e);
     assert_eq!((v.kind, v.culprit.as_str()), (Kind::DeadLock, "rbd/rbd_header.1"));
+    // Its own last operations are in the span.
+    e["locks"][0]["owner"] = "client.4712".into();
+    assert_eq!(only(&e).kind, Kind::DeadLock);
     assert!(v.evidence[0].contains("12 calls") && v.remedy.contains("10.0.0.9:0/77"), "{v}");
     e["locks"][0]["watches"] = true.into();
     assert_eq!(verdicts(&e), [], "a live holder");
+}
+
+#[test]
+fn a_lock_that_is_not_of_an_image() {
+    let mut e = cluster();
+    e["osds"][1]["refused"] = json!([{"pool": 2, "object": "locked", "calls": 3}]);
+    e["locks"] = json!([{"pool": 2, "object": "locked", "name": "L", "cookie": "dead", "owner": "client.8365",
+        "addr": "127.0.0.1:0/3015183202", "expires": false, "watches": false}]);
+    // It has just taken the lock.
+    e["osds"][0]["clients"] = json!([{"client": "client.8365", "ops": 1, "us": {"commit": 900}}]);
+    let v = only(&e);
+    assert!(v.remedy.contains("`rados -p rbd lock break locked L client.8365 --lock-cookie 'dead'`"), "{v}");
+    // Daemons of RGW take such locks in turn and do not watch them.
+    let mut turns = e.clone();
+    turns["locks"][0]["expires"] = true.into();
+    assert_eq!(verdicts(&turns), [], "a lock that ends");
+    e["locks"][0]["owner"] = "client.4712".into();
+    assert_eq!(verdicts(&e), [], "a holder that works");
 }
 
 #[test]
@@ -242,4 +309,79 @@ fn questions_about_one_osd_client_or_pool_get_its_own_causes() {
     assert_eq!([about(Subject::Pg(vec![2, 1])), about(Subject::Pg(vec![2, 0]))], [1, 0]);
     assert_eq!([about(Subject::Client("client.4711".into())), about(Subject::Client("client.1".into()))], [1, 0]);
     assert_eq!(about(Subject::Pool(2)), 1, "an OSD concerns all pools");
+}
+
+/// As it was with three OSDs on one device of 30 MB a second: the scrub had gone on for so long that the mean of ten minutes
+/// was little less than that of now.
+#[test]
+fn a_deep_scrub_that_goes_on() {
+    let mut e = cluster();
+    for o in e["osds"].as_array_mut().unwrap() {
+        o["ops"] = 2153.into();
+        o["us"] = json!({"client": 247_955, "turn": 298_307, "lock": 86_966, "read": 16_022_763, "commit": 5_967_821,
+            "replica": 1_004_427});
+        (o["long_ops"], o["long_us"]) = (20_000.into(), 176_000_000.into());
+        o["device"] = json!({"writes": 917, "us": 3_424_073, "max_us": 81_309, "pending_us": 7288});
+    }
+    assert_eq!(verdicts(&e), [], "without the scrub");
+    e["background"] =
+        json!([{"pg": "2.2", "state": "active+clean+scrubbing+deep", "activity": "deep_scrub", "osds": [0, 1, 2]}]);
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str()), (Kind::DeepScrub, "deep scrub of 1 PG"));
+}
+
+/// The manager has no rate of recovery yet, and no operation waits for an object: neither is claimed.
+#[test]
+fn recovery_that_has_just_begun() {
+    let mut e = cluster();
+    slow_devices(&mut e);
+    e["background"] =
+        json!([{"pg": "2.3", "state": "active+remapped+backfilling", "activity": "recovery", "osds": [0, 1]}]);
+    let v = only(&e);
+    assert_eq!(v.evidence.len(), 1, "{v}");
+    assert!(v.text.starts_with("2.3 is copied"), "{v}");
+}
+
+/// One packet of fifty was dropped on a loopback interface.
+#[test]
+fn a_link_that_loses_one_of_fifty() {
+    let mut e = cluster();
+    e["osds"][1]["network"]["sent"] = 9730.into();
+    e["osds"][1]["network"]["again"] = 30.into();
+    assert_eq!(only(&e).kind, Kind::LossyLink);
+    e["osds"][1]["network"] = json!({"sent": 49_922, "again": 33, "mtu": {"eth0": 9000}});
+    assert_eq!(verdicts(&e), [], "a busy machine without loss");
+}
+
+#[test]
+fn all_hosts_have_a_small_mtu() {
+    let mut e = cluster();
+    for o in e["osds"].as_array_mut().unwrap() {
+        o["network"]["mtu"] = json!({"eth0": 1280});
+    }
+    let all = verdicts(&e);
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|v| v.text.ends_with("MTU of 1280, networks have 1500 or more")), "{}", all[0]);
+}
+
+/// Clients send nothing while the map pauses them, so no operation shows it.
+#[test]
+fn a_pause_that_no_operation_shows() {
+    let mut e = cluster();
+    e["health"] = json!([{"code": "OSDMAP_FLAGS", "summary": "pauserd,pausewr flag(s) set", "detail": []}]);
+    let v = only(&e);
+    assert_eq!(v.kind, Kind::NotServing);
+    assert!(v.remedy.contains("unpause"), "{v}");
+}
+
+#[test]
+fn a_subject_has_its_own_operations() {
+    let e: Evidence = serde_json::from_value(cluster()).unwrap();
+    let ops = |s: Subject| why::Load::of(&s.part_of(&e)).ops;
+    assert_eq!(ops(Subject::Cluster), 18_000);
+    assert_eq!(ops(Subject::Osd(1)), 6000);
+    assert_eq!(ops(Subject::Client("client.4712".into())), 6000);
+    assert_eq!(ops(Subject::Client("client.1".into())), 0);
+    assert_eq!((ops(Subject::Pool(2)), ops(Subject::Pool(3))), (18_000, 0));
+    assert_eq!(ops(Subject::Pg(vec![0, 2])), 12_000);
 }

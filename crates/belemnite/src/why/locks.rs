@@ -35,23 +35,30 @@ async fn output(c: &Client, a: &Asked, op: OsdOp) -> Option<Bytes> {
     r.ops.first().filter(|_| r.result >= 0).map(|o| o.outdata.clone())
 }
 
+/// Holder of a lock.
+struct Holder {
+    who: EntityName,
+    cookie: String,
+    expires: bool,
+    addr: EntityAddr,
+}
+
 /// Holders of a lock, of the answer to `lock.get_info`.
-fn lockers(b: &Bytes) -> Result<Vec<(EntityName, EntityAddr)>, DecodeError> {
+fn lockers(b: &Bytes) -> Result<Vec<Holder>, DecodeError> {
     Reader::shared(b).versioned("cls_lock_get_info_reply", 1, |r, _| {
         let n = r.count(12, "lockers")?;
         let mut all = Vec::new();
         for _ in 0..n {
-            let who = r.versioned("locker_id_t", 1, |r, _| {
+            let (who, cookie) = r.versioned("locker_id_t", 1, |r, _| {
                 let who: EntityName = r.get()?;
-                r.blob()?;
-                Ok(who)
+                Ok((who, String::from_utf8_lossy(&r.blob()?).into_owned()))
             })?;
-            let addr = r.versioned("locker_info_t", 1, |r, _| {
-                let (_, addr): (Utime, EntityAddr) = (r.get()?, r.get()?);
+            let (end, addr) = r.versioned("locker_info_t", 1, |r, _| {
+                let (end, addr): (Utime, EntityAddr) = (r.get()?, r.get()?);
                 r.blob()?;
-                Ok(addr)
+                Ok((end, addr))
             })?;
-            all.push((who, addr));
+            all.push(Holder { who, cookie, expires: end != Utime::default(), addr });
         }
         Ok(all)
     })
@@ -67,10 +74,18 @@ async fn of(c: &Client, a: &Asked) -> Option<Vec<Lock>> {
         let mut w = Writer::new(Features::PACIFIC);
         w.versioned(1, 1, |w| w.blob(&name));
         let info = output(c, a, OsdOp::call("lock", "get_info", &w.into_vec())).await?;
-        for (who, addr) in lockers(&info).ok()? {
-            let watches = watchers.entries.iter().any(|x| x.name == who);
-            let (owner, addr) = (who.to_string(), addr.to_string());
-            all.push(Lock { pool: a.pool.0, object: a.object.clone(), owner, addr, watches });
+        for h in lockers(&info).ok()? {
+            all.push(Lock {
+                pool: a.pool.0,
+                object: a.object.clone(),
+                name: String::from_utf8_lossy(&name).into_owned(),
+                cookie: h.cookie,
+                owner: h.who.to_string(),
+                // As in `rbd lock ls` and `ceph osd blocklist`.
+                addr: h.addr.to_string().trim_start_matches("v1:").to_owned(),
+                expires: h.expires,
+                watches: watchers.entries.iter().any(|x| x.name == h.who),
+            });
         }
     }
     Some(all)

@@ -103,6 +103,10 @@ pub(crate) async fn why(t: &Target, a: WhyArgs) -> Result<(), Error> {
     let (about, asked) = subject(&c, &a.subject).await?;
     let since = a.since.min(SINCE_MAX);
     let mut e = collect::evidence(&c, since).await?;
+    if let Subject::Osd(o) = about {
+        let known = e.silent.contains(&o) || e.osds.iter().any(|x| x.osd == o);
+        known.then_some(()).ok_or_else(|| format!("osd.{o} is not up"))?;
+    }
     e.locks = locks::held(&c, &e, asked).await;
     let verdicts = judge(&e, &about);
     if a.json {
@@ -119,21 +123,28 @@ pub(crate) async fn why(t: &Target, a: WhyArgs) -> Result<(), Error> {
         print(&v.to_string());
     }
     if verdicts.is_empty() {
-        print(&nothing(&e, since));
+        print(&nothing(&e, &about, since));
     }
     Ok(())
 }
 
 /// The answer if nothing is wrong.
-fn nothing(e: &why::Evidence, since: u64) -> String {
-    let l = Load::of(e);
+fn nothing(e: &why::Evidence, about: &Subject, since: u64) -> String {
+    let l = Load::of(&about.part_of(e));
+    let of = match about {
+        Subject::Cluster => String::new(),
+        Subject::Osd(o) => format!(" of osd.{o}"),
+        Subject::Client(c) => format!(" of {c}"),
+        Subject::Pool(p) => format!(" of {}", e.pool_name(*p)),
+        Subject::Pg(_) => " of its OSDs".to_owned(),
+    };
     let silent = match e.silent.as_slice() {
         [] => String::new(),
         some => format!("; {} OSDs did not answer", some.len()),
     };
     match l.ops {
-        0 => format!("no cause found: no operations in {since} s{silent}"),
-        n => format!("no cause found: {n} operations in {since} s took {:.2} ms each{silent}", l.mean_ms),
+        0 => format!("no cause found: no operations{of} in {since} s{silent}"),
+        n => format!("no cause found: {n} operations{of} in {since} s took {:.2} ms each{silent}", l.mean_ms),
     }
 }
 

@@ -8,8 +8,10 @@ use crate::verdict::{Kind, Verdict};
 pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
     let share = l.share(l.cause("peering") + l.cause("lease") + l.cause("paused"));
     let pgs: Vec<&Background> = e.background.iter().filter(|b| b.activity == Activity::Inactive).collect();
-    let paused = l.share(l.cause("paused")) >= SHARE_MIN;
-    if pgs.is_empty() && share < SHARE_MIN {
+    // Clients keep most operations to themselves while the map says so.
+    let flags = e.health.iter().find(|c| c.code == "OSDMAP_FLAGS" && c.summary.contains("pause"));
+    let paused = flags.is_some() || l.share(l.cause("paused")) >= SHARE_MIN;
+    if !paused && pgs.is_empty() && share < SHARE_MIN {
         return Vec::new();
     }
     let down = e.health.iter().find(|c| c.code == "OSD_DOWN");
@@ -23,6 +25,9 @@ pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
         _ => format!("{} PGs do not serve: {}", pgs.len(), first.join(", ")),
     };
     let mut v = Verdict::new(Kind::NotServing, "PGs", share, text).osds(osds);
+    if let Some(f) = flags {
+        v = v.shows(format!("{}: {}", f.code, f.summary));
+    }
     if let Some(d) = down {
         v = v.shows(format!("{}: {}", d.code, d.summary));
     }
@@ -41,7 +46,10 @@ pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
 
 /// Health checks about space, and the setting or step that ends each.
 const SPACE: &[(&str, &str)] = &[
-    ("POOL_FULL", "remove data; raise the quota if one is the reason (`ceph osd pool get-quota POOL`), else add OSDs"),
+    (
+        "POOL_FULL",
+        "raise the pool's quota (`ceph osd pool set-quota POOL max_bytes N`, or `max_objects`), or remove data",
+    ),
     ("OSD_FULL", "add OSDs, or remove data; meanwhile `ceph osd set-full-ratio 0.97` lets removals through"),
     ("OSD_BACKFILLFULL", "add OSDs, or balance them (`ceph balancer on`)"),
 ];
@@ -60,12 +68,14 @@ pub(super) fn full(e: &Evidence, l: &Load) -> Vec<Verdict> {
             _ => c.code.clone(),
         };
         let waits: u64 = e.osds.iter().flat_map(|o| &o.waiting).filter(|w| w.cause == "space").map(|w| w.ops).sum();
+        let remedy = remedy.replace("POOL", &culprit);
         let mut v = Verdict::new(Kind::Full, culprit, share, c.summary.clone());
         if c.code == "POOL_FULL" {
             v = v.pools(full.iter().copied());
         }
         let detail = c.detail.first().cloned().unwrap_or_default();
-        v.shows(format!("{detail}; {waits} operations wait for space")).remedy(*remedy)
+        let waiting = if waits == 0 { String::new() } else { format!("; {waits} operations wait for space") };
+        v.shows(detail + &waiting).remedy(remedy)
     };
     checks.iter().map(verdict).collect()
 }
