@@ -49,7 +49,7 @@ fn is_daemon(name: &AuthName) -> bool {
     }
 }
 
-/// What is known of a daemon since it last authenticated.
+/// Refusals of a daemon since it last authenticated.
 #[derive(Clone, Copy, Debug)]
 struct Tries {
     refused: u32,

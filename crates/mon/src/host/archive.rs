@@ -175,7 +175,8 @@ fn parse(input: &mut dyn BufRead) -> Result<Vec<(Bytes, Bytes)>, MonError> {
     for (n, line) in input.lines().enumerate() {
         let line = line.map_err(|error| MonError::Io { path: "archive".into(), error })?;
         let at = |what: &str| bad(format!("line {}: {what}", n + 1));
-        let v: Value = serde_json::from_str(&line).map_err(|_| at("no record: the file is cut short, or is no export"))?;
+        let v: Value =
+            serde_json::from_str(&line).map_err(|_| at("no record: the file is cut short, or is no export"))?;
         if n == 0 {
             match v["belemnite_state"].as_u64() {
                 Some(VERSION) => continue,

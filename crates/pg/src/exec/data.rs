@@ -71,7 +71,7 @@ impl OpCtx<'_> {
         let e = op.extent();
         let (_, len) = self.read_range(&e);
         let extents = self.view.extents(e.offset, len, self.oi.size)?;
-        if let ([(off, len)], true) = (extents.as_slice(), self.alone) {
+        if let ([(off, len)], true) = (extents.as_slice(), self.long.alone) {
             (op.outdata, op.out_crc) = self.view.read_summed(*off, *len, self.oi.size)?;
             op.out_extent = Some(*off);
             self.count_read(op.outdata.len());

@@ -149,6 +149,8 @@ pub(crate) struct PartState {
     pub paused: bool,
     /// An operation's look-ups of omap keys that have not ended.
     pub lookups: Option<Box<omap::Lookups>>,
+    /// The vector has one operation.
+    pub alone: bool,
 }
 
 /// State of a vector while it is planned.
@@ -176,8 +178,6 @@ pub(crate) struct OpCtx<'a> {
     pub long: PartState,
     pub rng: Rng,
     pub index: u32,
-    /// The vector has one operation.
-    pub alone: bool,
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// A log line says that the vector is too large.
@@ -213,7 +213,6 @@ impl<'a> OpCtx<'a> {
             long: PartState::default(),
             rng: Rng::new(0),
             index: 0,
-            alone: false,
             bytes_read: 0,
             bytes_written: 0,
             told: false,
@@ -262,7 +261,7 @@ impl OpCtx<'_> {
     /// Runs the vector, from its start or from where it stopped. Returns the result of its last operation, or of the
     /// first failed one without FAILOK. `progress` is kept if it waits.
     pub(crate) fn run(&mut self, ops: &mut OpVec, progress: &mut Option<Box<Progress>>) -> Step<i32> {
-        self.alone = ops.len() == 1;
+        self.long.alone = ops.len() == 1;
         let (first, mut result, mut output) = progress.take().map_or((0, 0, 0), |p| self.restore(*p));
         for i in first..ops.len() {
             if i > first && self.long.work >= PART_WORK {

@@ -445,7 +445,7 @@ impl OsdOp {
         if self.out_extent.is_none() { self.outdata.clone() } else { [&self.lead()[..], &self.outdata].concat().into() }
     }
 
-    /// What stands before `outdata`: the map of extents and the length of their data.
+    /// Bytes before `outdata`: the map of extents and the length of their data.
     fn lead(&self) -> Bytes {
         let Some(offset) = self.out_extent else { return Bytes::new() };
         let mut w = Writer::with_capacity(Features::PACIFIC, EXTENT_LEAD);
