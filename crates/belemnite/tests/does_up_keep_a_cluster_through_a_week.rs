@@ -427,7 +427,7 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     w.does(&["osd", "restart", "1", "--force"]);
     w.clean();
     w.put(4..6);
-    w.does_not(&["state", "advance"], 1, "lock");
+    w.does_not(&["state", "advance"], 1, "in use by another process");
     w.does(&["mon", "restart"]);
     w.does(&["pool", "ls"]);
     w.does(&["stop"]);
