@@ -277,6 +277,7 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
         json!({ "prefix": "osd down", "ids": ["0"] }),
         json!({ "prefix": "osd purge", "id": 0, "yes_i_really_mean_it": true }),
     ]);
+    w.does_not(&["osd", "start", "0"], 1, "not in the monitor's map");
     w.kill();
     w.up(&[]);
     assert_eq!(w.state("osd.0").as_deref(), Some("purged"));

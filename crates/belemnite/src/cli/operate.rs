@@ -8,7 +8,7 @@
 
 use super::Target;
 use super::begun::{goes_on, while_up_runs};
-use super::osds::{add, osd, remove, replace};
+use super::osds::{add, gone, osd, remove, replace};
 use crate::admin;
 use crate::disks::{self, ActivateArgs, CreateArgs, DestroyArgs, ListArgs, ZapArgs};
 use crate::up::control::{AskError, Request, Seen, ask};
@@ -266,6 +266,8 @@ pub(crate) async fn must_json(c: &Client, mut cmd: Value) -> Result<Value, Error
     Ok(serde_json::from_slice(&must(c, cmd).await?)?)
 }
 
+/// Time for the question whether the cluster has an OSD.
+const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Time for the question whether an OSD may be stopped.
 const CHECK_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -357,6 +359,13 @@ pub(crate) async fn stop(t: &Target, a: StopArgs) -> Result<(), Error> {
 pub(crate) async fn start(t: &Target, a: StartArgs) -> Result<(), Error> {
     let l = a.place.layout(t)?;
     for daemon in a.daemons {
+        if let Some(id) = osd_id(&daemon) {
+            seen(&l).await?;
+            // Monitors that do not answer hold up no start.
+            if let Ok(Ok(Some(why))) = tokio::time::timeout(LOOK_MAX, gone(&l, id)).await {
+                return Err(why.into());
+            }
+        }
         print(&tell(&l, Request::Start { daemon }).await?);
     }
     Ok(())

@@ -29,6 +29,19 @@ pub(crate) fn is_destroyed(o: &Value) -> bool {
     o["state"].as_array().is_some_and(|s| s.iter().any(|w| w == "destroyed"))
 }
 
+/// The reason why an OSD cannot be started, if the cluster no longer has it.
+pub(super) async fn gone(l: &Layout, id: u32) -> Result<Option<String>, Error> {
+    Ok(match osd(&connect(l).await?, id).await? {
+        None => {
+            Some(format!("osd.{id} is not in the monitor's map: it was purged; `belemnite osd add` makes a new OSD"))
+        }
+        Some(o) if is_destroyed(&o) => {
+            Some(format!("osd.{id} was destroyed; `belemnite osd replace {id}` makes its store anew"))
+        }
+        Some(_) => None,
+    })
+}
+
 /// Checks that the other OSDs can hold all copies of every pool.
 async fn check_places(c: &Client, id: u32) -> Result<(), Error> {
     let dump = must_json(c, json!({"prefix": "osd dump"})).await?;

@@ -365,6 +365,22 @@ fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
     }
 }
 
+/// Says once that the monitor lacks maps that OSDs have; true while it does. Such OSDs show as up in its map, and none
+/// of them is.
+async fn is_behind(c: &Client, said: &mut bool) -> Result<bool, Error> {
+    let out = foreign::ask(c, serde_json::json!({ "prefix": "health", "format": "json" })).await?;
+    let health: serde_json::Value = serde_json::from_slice(&out)?;
+    let Some(check) = health["checks"].get("OSD_MAP_AHEAD") else { return Ok(false) };
+    if !std::mem::replace(said, true) {
+        let what = check["summary"]["message"].as_str().unwrap_or("OSDs have newer maps than the monitor");
+        say(format_args!(
+            "{what}, and cannot join: its state is older than theirs. Stop the cluster and run `belemnite state advance` \
+             (docs/operate/monitor-lost.md)"
+        ));
+    }
+    Ok(true)
+}
+
 async fn up_osds(c: &Client) -> Result<u64, Error> {
     let r = c.mon_command(r#"{"prefix":"osd stat","format":"json"}"#, Default::default()).await?;
     let v: serde_json::Value = serde_json::from_slice(&r.out)?;
@@ -377,8 +393,12 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let want = p.osds.len() as u64;
     let mut shown = 0;
     let start = tokio::time::Instant::now();
-    let mut warned = false;
+    let (mut warned, mut said) = (false, false);
     loop {
+        if is_behind(&c, &mut said).await? {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        }
         let up = up_osds(&c).await?;
         // At a restart the map shows OSDs up that have ended, until the monitor notices.
         if up > shown {
