@@ -75,7 +75,6 @@ fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
     assert!(next > at);
 }
 
-/// A log ends at an unreadable block, unless a later frame says that a frame in that block was durable.
 #[test]
 fn whole_blocks_are_read_with_their_checksum() {
     let (mut dev, mut s) = fresh(BYTES);
@@ -97,6 +96,7 @@ fn whole_blocks_are_read_with_their_checksum() {
     }
 }
 
+/// A log ends at an unreadable block, unless a later frame says that a frame in that block was durable.
 #[test]
 fn a_log_ends_at_a_block_that_cannot_be_read() {
     let first = Layout::of(BYTES).unwrap().ring(0, 1).0;
