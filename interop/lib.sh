@@ -36,7 +36,8 @@ finish() {
   done
   if [ $status != 0 ]; then
     echo "--- status $status; last lines of the daemons' logs:"
-    tail -n 15 "$W"/c/log/*.log 2>/dev/null || true
+    tail -n 15 "$W"/c/log/*.log "$W"/c/log/*.out 2>/dev/null || true
+    echo "--- free: $(df -h --output=avail,pcent "$W" | tail -n 1)"
   fi
   # The daemons end shortly after `up`: wait for them, because the next test needs their ports.
   for p in "$W"/c/run/*.pid; do

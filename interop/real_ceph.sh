@@ -45,6 +45,8 @@ setuser_match_path =
 mon_data = $1/mon.\$id
 mon_initial_members = a
 mon_max_mds_wait = 1
+mon_data_avail_warn = 2
+mon_data_avail_crit = 1
 paxos_propose_interval = 0.1
 [mgr]
 mgr_data = $1/mgr.\$id

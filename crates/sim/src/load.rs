@@ -191,6 +191,20 @@ impl Load {
         format!("object-{object}").into_bytes().into()
     }
 
+    /// Name of the object of operation `id`.
+    #[must_use]
+    pub fn name_of(&self, id: u64) -> Bytes {
+        Self::name_in(id, self.records[id as usize - 1].object)
+    }
+
+    fn name_in(id: u64, object: usize) -> Bytes {
+        match object {
+            NO_MODEL => rough::called(id as usize % rough::CALLED),
+            OF_MANY => rough::one_of_many(id as usize),
+            _ => Self::name(object),
+        }
+    }
+
     /// Number of objects. Sources of copies, and behind them bucket lists, have the highest numbers.
     #[must_use]
     pub fn objects(&self) -> usize {
@@ -382,11 +396,7 @@ impl Load {
         let request = Request {
             what: Target::Object {
                 locator: ObjectLocator::new(self.pool.unwrap_or(PoolId(-1))),
-                oid: match object {
-                    NO_MODEL => rough::called(id as usize % rough::CALLED),
-                    OF_MANY => rough::one_of_many(id as usize),
-                    _ => Self::name(object),
-                },
+                oid: Self::name_in(id, object),
             },
             ops: OpVec::from_vec(ops),
             flags: match &what {

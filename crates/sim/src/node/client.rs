@@ -77,7 +77,7 @@ impl ClientNode {
     /// Name of the object of an operation of the load.
     #[must_use]
     pub fn object_of(&self, id: u64) -> Bytes {
-        Load::name(self.load.borrow().records[id as usize - 1].object)
+        self.load.borrow().name_of(id)
     }
 
     /// The client's newest OSD map.
