@@ -292,6 +292,77 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
 }
 
 #[test]
+fn a_lost_key_of_the_administrator_comes_back() {
+    let mut w = Week::new("week-key");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "1", "--osd-size", "1G", "--pool-size", "1"]);
+    let admin = w.dir.join("ceph.client.admin.keyring");
+    let key = || {
+        let ring = auth::Keyring::parse(&std::fs::read_to_string(&admin).unwrap()).unwrap();
+        ring.key(&base::AuthName::parse("client.admin").unwrap()).unwrap().clone()
+    };
+    let first = key();
+    w.does(&["stop"]);
+    w.end();
+    std::fs::remove_file(&admin).unwrap();
+    w.spawn(&[]);
+    w.says("client.admin: wrote its keyring, which was missing");
+    w.says("The cluster is up");
+    assert_eq!(key(), first);
+
+    // The monitors have lost it, too.
+    w.mon(&[json!({ "prefix": "auth rm", "entity": "client.admin" })]);
+    w.does(&["stop"]);
+    w.end();
+    w.spawn(&[]);
+    w.says("client.admin: the monitors had no key of it; made a new one");
+    w.says("The cluster is up");
+    assert_ne!(key(), first);
+    w.mon(&[json!({ "prefix": "auth get", "entity": "client.admin" })]);
+
+    // A command that waits for an answer of `up` does not outlive it.
+    let pid = w.up.as_ref().unwrap().0.id();
+    let stopped = Command::new("sh").arg("-c").arg(format!("kill -STOP {pid}")).status().unwrap();
+    assert!(stopped.success());
+    let waiting = w.command(&["daemons"]).stderr(Stdio::piped()).spawn().unwrap();
+    let fds = format!("/proc/{}/fd", waiting.id());
+    let is_socket = |e: std::fs::DirEntry| {
+        std::fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+    };
+    w.until(|| std::fs::read_dir(&fds).unwrap().flatten().any(is_socket));
+    w.kill();
+    let o = waiting.wait_with_output().unwrap();
+    assert_eq!(o.status.code(), Some(3), "{o:?}");
+}
+
+#[test]
+fn a_state_older_than_the_osds_maps_is_said_and_advanced() {
+    let mut w = Week::new("week-ahead");
+    let port = w.port.clone();
+    w.up(&["--port", &port, "--osds", "2", "--osd-size", "1G", "--pool-size", "2"]);
+    w.does(&["pool", "create", "p", "4"]);
+    w.clean();
+    w.put(0..4);
+    let export = w.dir.join("old");
+    w.does(&["state", "export", export.to_str().unwrap()]);
+    w.mon(&["osd set", "osd unset"].map(|c| json!({ "prefix": c, "key": "noout" })));
+    w.put(4..6);
+    w.does(&["stop"]);
+    w.end();
+    std::fs::remove_file(w.dir.join("mon.a/state.redb")).unwrap();
+    w.does(&["state", "import", export.to_str().unwrap()]);
+    w.spawn(&[]);
+    w.says("its state is older than theirs");
+    assert!(w.mon(&[json!({ "prefix": "health", "detail": "detail" })]).contains("OSD_MAP_AHEAD"));
+    w.does(&["stop"]);
+    w.end();
+    w.does(&["state", "advance"]);
+    w.up(&[]);
+    w.clean();
+    w.has(0..6);
+}
+
+#[test]
 fn a_lost_description_is_refused_and_recovered() {
     let mut w = Week::new("week-lost");
     let port = w.port.clone();
