@@ -1,14 +1,18 @@
 //! Heartbeats: the choice of peers, pings and their answers, and failure reports.
 //!
 //! Each peer has two links, over the back (cluster) and front (public) network; both carry the same pings. A peer whose
-//! oldest unanswered ping is older than the grace period on either link is reported to the monitor; one that refuses a
-//! connection is reported at once.
+//! oldest unanswered ping is older than the grace period on either link is reported to the monitor.
+//!
+//! A link that breaks is opened again at once. A peer that refuses the connection is reported immediately, since no
+//! process listens there; the monitor asks for no other witness. A silent address or a full backlog refuses nothing.
+//! A peer whose other link stands and answers is alive, whatever refuses the connection, and is not reported so.
 //!
 //! Invariants:
-//!  1. A failed peer is reported once. The report is cancelled when the peer answers again or is no longer
-//!     watched, and repeated when the monitor session is renewed.
+//!  1. A failed peer is reported once, and once more if it then refuses a connection. The report is cancelled when the
+//!     peer answers again or is no longer watched, and repeated when the monitor session is renewed.
 //!  2. Pings go out at most once per interval, with jitter so that OSDs do not fall into step.
 //!  3. Every up OSD that shares a PG with this one is a peer, whatever the number.
+//!  4. A link is opened at most `AGAIN.len()` times between two rounds of pings, whatever the peer does.
 
 use super::pingtime::PingTimes;
 use base::rng::Rng;
@@ -28,6 +32,12 @@ pub const PEERS_MIN: usize = 10;
 /// Least number of hosts among the peers, if there are so many (`mon_osd_min_down_reporters`): reports of one
 /// host count as one.
 pub const HOSTS_MIN: usize = 2;
+/// Pauses before the attempts to open a broken link again. A process that dies closes one socket after the other, so
+/// its listener may accept the first attempts.
+const AGAIN: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+/// Time that a peer which refuses a connection has to answer on its other link. The attempts above last longer.
+const DOUBT: Duration = Duration::from_millis(500);
 /// Network of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Link {
@@ -78,6 +88,10 @@ struct LinkState {
     connecting: bool,
     /// Stamp and sending time of the oldest unanswered ping.
     unanswered: Option<(Utime, Mono)>,
+    /// Attempts to open the link again since it broke.
+    tries: usize,
+    /// Time of the next such attempt.
+    again: Option<Mono>,
     last_rx: Option<Mono>,
     times: PingTimes,
 }
@@ -89,6 +103,8 @@ struct Peer {
     addrs: [AddrVec; 2],
     links: [LinkState; 2],
     reported: bool,
+    /// Reported as one that refuses connections.
+    refused: bool,
     /// Reported when this OSD was marked down, and not reached since.
     missed: bool,
 }
@@ -113,6 +129,26 @@ fn idx(l: Link) -> usize {
     match l {
         Link::Back => 0,
         Link::Front => 1,
+    }
+}
+
+fn other(l: Link) -> Link {
+    match l {
+        Link::Back => Link::Front,
+        Link::Front => Link::Back,
+    }
+}
+
+impl LinkState {
+    /// Plans the next attempt to open the link, if there is one left.
+    fn try_again(&mut self, now: Mono) {
+        self.again = AGAIN.get(self.tries).map(|pause| now + *pause);
+        self.tries += 1;
+    }
+
+    /// True if the peer has had no time yet to answer on this open link, or has answered.
+    fn may_live(&self, now: Mono) -> bool {
+        self.open && self.unanswered.is_none_or(|(_, sent)| now.since(sent) < DOUBT)
     }
 }
 
@@ -229,6 +265,7 @@ impl Heartbeats {
                 ],
                 links: [LinkState::default(), LinkState::default()],
                 reported: false,
+                refused: false,
                 missed: false,
             };
             for l in LINKS {
@@ -241,11 +278,27 @@ impl Heartbeats {
     /// Time of the next [`Heartbeats::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        (!self.peers.is_empty()).then_some(self.next_round)
+        if self.peers.is_empty() {
+            return None;
+        }
+        let again = self.peers.values().flat_map(|p| &p.links).filter_map(|s| s.again).min();
+        Some(again.map_or(self.next_round, |t| t.min(self.next_round)))
     }
 
-    /// Handles elapsed time: sends a round of pings and reports silent peers.
+    /// Opens the broken links whose next attempt is due.
+    fn reconnect(&mut self, now: Mono) {
+        for (&osd, p) in &mut self.peers {
+            for l in LINKS {
+                if p.links[idx(l)].again.take_if(|t| *t <= now).is_some() {
+                    self.out.extend(connect(osd, l, p));
+                }
+            }
+        }
+    }
+
+    /// Handles elapsed time: opens broken links, sends a round of pings and reports silent peers.
     pub fn tick(&mut self, now: Now, epoch: Epoch, up_from: Epoch) {
+        self.reconnect(now.mono);
         if self.peers.is_empty() || now.mono < self.next_round {
             return;
         }
@@ -281,8 +334,10 @@ impl Heartbeats {
                 }
                 self.out.extend(connect(osd, l, p));
                 let s = &mut p.links[idx(l)];
+                s.again = None;
                 s.unanswered.get_or_insert((now.wall, now.mono));
                 if s.open {
+                    s.tries = 0;
                     let ping = Box::new(self::ping(self.fsid, epoch, up_from, now));
                     self.out.push(Output::Ping { osd, link: l, ping });
                 }
@@ -303,24 +358,33 @@ impl Heartbeats {
     }
 
     /// Handles a link that closed or could not be opened. `refused` means that no process listens there.
-    pub fn handle_closed(&mut self, osd: OsdId, link: Link, refused: bool, epoch: Epoch) {
-        if let Some(p) = self.peers.get_mut(&osd) {
-            let s = &mut p.links[idx(link)];
-            s.open = false;
-            s.connecting = false;
-            if refused && !p.reported && self.reporting {
-                p.reported = true;
-                let f = failure(
-                    self.fsid,
-                    osd,
-                    p,
-                    epoch,
-                    failure_flags::FAILED | failure_flags::IMMEDIATE,
-                    self.grace.as_secs() as i32 + 1,
-                );
-                self.out.push(f);
+    pub fn handle_closed(&mut self, osd: OsdId, link: Link, refused: bool, now: Now, epoch: Epoch, up_from: Epoch) {
+        let Some(p) = self.peers.get_mut(&osd) else { return };
+        let s = &mut p.links[idx(link)];
+        let was_open = std::mem::take(&mut s.open);
+        s.connecting = false;
+        if !refused {
+            // A link that did not break, but can't be opened, is tried with each round.
+            if was_open || s.tries > 0 {
+                s.try_again(now.mono);
+            }
+        } else if self.reporting && !p.refused {
+            let elsewhere = &mut p.links[idx(other(link))];
+            if elsewhere.may_live(now.mono) {
+                if elsewhere.unanswered.is_none() {
+                    elsewhere.unanswered = Some((now.wall, now.mono));
+                    let ping = Box::new(ping(self.fsid, epoch, up_from, now));
+                    self.out.push(Output::Ping { osd, link: other(link), ping });
+                }
+                p.links[idx(link)].try_again(now.mono);
+            } else {
+                (p.reported, p.refused) = (true, true);
+                let flags = failure_flags::FAILED | failure_flags::IMMEDIATE;
+                let failed_for = self.grace.as_secs() as i32 + 1;
+                self.out.push(failure(self.fsid, osd, p, epoch, flags, failed_for));
             }
         }
+        self.reconnect(now.mono);
     }
 
     /// Handles a peer's answer.
@@ -341,7 +405,7 @@ impl Heartbeats {
         let well = p.links.iter().all(|s| s.unanswered.is_none_or(|(_, at)| now.mono - at < grace));
         p.missed &= !(well && p.links.iter().all(|s| s.unanswered.is_none()));
         if p.reported && well {
-            p.reported = false;
+            (p.reported, p.refused) = (false, false);
             let f = failure(self.fsid, osd, p, epoch, failure_flags::ALIVE, 0);
             self.out.push(f);
         }
@@ -350,7 +414,7 @@ impl Heartbeats {
     /// Handles a new monitor session: failures are reported again with the next round.
     pub fn handle_mon_session(&mut self) {
         for p in self.peers.values_mut() {
-            p.reported = false;
+            (p.reported, p.refused) = (false, false);
         }
     }
 

@@ -442,7 +442,7 @@ impl ControlHost {
                     hb.handle_open(o, l, now, epoch, up_from);
                     c.handle_lane_open(o, now);
                 }
-                LinkEvent::Closed { osd, link, refused } => hb.handle_closed(osd, link, refused, epoch),
+                LinkEvent::Closed { osd, link, refused } => hb.handle_closed(osd, link, refused, now, epoch, up_from),
                 LinkEvent::Reply(o, l, p) => hb.handle_reply(o, l, &p, now, epoch),
                 LinkEvent::Lease(o, m) => c.handle_lease_grant(o, &m, now),
                 LinkEvent::Maps(m) => c.handle_map_message(&m, now),

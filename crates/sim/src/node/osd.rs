@@ -623,9 +623,9 @@ impl OsdNode {
                 } else if p.fetcher.has(k) {
                     p.fetcher.handle_closed(k, now);
                 } else if let Some((osd, link)) = p.links.remove(&k) {
-                    let epoch = p.position().0;
+                    let (epoch, up_from) = p.position();
                     p.open_links.remove(&k);
-                    p.control.heartbeats().handle_closed(osd, link, refused, epoch);
+                    p.control.heartbeats().handle_closed(osd, link, refused, now, epoch, up_from);
                 } else if let Some(peer) = p.peers.forget(k) {
                     p.all(&Inner::PeerReset(peer.osd), node, now, cx);
                 } else if let Some(session) = p.client_gone(k) {

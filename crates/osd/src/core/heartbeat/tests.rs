@@ -12,6 +12,11 @@ fn at(s: u64) -> Now {
     Now { mono: Mono((1000 + s) * 1_000_000_000), wall: Utime { sec: 1000 + s as u32, nsec: 0 } }
 }
 
+/// Some milliseconds after `at(0)`.
+fn ms(n: u64) -> Now {
+    Now { mono: at(0).mono + Duration::from_millis(n), ..at(0) }
+}
+
 fn change(m: &OsdMap, f: impl FnOnce(&mut Incremental)) -> OsdMap {
     let mut inc = Incremental::new(FSID, m.epoch.next(), Utime { sec: 1, nsec: 0 });
     f(&mut inc);
@@ -115,7 +120,7 @@ fn a_report_is_cancelled_when_its_peer_is_no_longer_watched() {
     let mut h = Heartbeats::new(ME, FSID, 1);
     h.set_pg_peers([OsdId(25)].into());
     h.handle_map(&m, true);
-    h.handle_closed(OsdId(25), Link::Back, true, m.epoch);
+    h.handle_closed(OsdId(25), Link::Back, true, at(0), m.epoch, Epoch(2));
     assert_eq!(failures(&mut h), vec![(25, failure_flags::FAILED | failure_flags::IMMEDIATE)]);
     h.set_pg_peers([].into());
     h.handle_map(&m, true);
@@ -123,7 +128,7 @@ fn a_report_is_cancelled_when_its_peer_is_no_longer_watched() {
     // A report is dropped if the map shows the peer down meanwhile.
     h.set_pg_peers([OsdId(25)].into());
     h.handle_map(&m, true);
-    h.handle_closed(OsdId(25), Link::Back, true, m.epoch);
+    h.handle_closed(OsdId(25), Link::Back, true, at(0), m.epoch, Epoch(2));
     failures(&mut h);
     let m = change(&m, |i| {
         i.new_state.insert(OsdId(25), osd_state::UP);
@@ -160,7 +165,7 @@ fn an_osd_that_is_down_reports_no_peer_until_it_is_up() {
     for s in 0..40 {
         h.tick(at(s), m.epoch, Epoch(2));
     }
-    h.handle_closed(OsdId(1), Link::Back, true, m.epoch);
+    h.handle_closed(OsdId(1), Link::Back, true, at(40), m.epoch, Epoch(2));
     assert_eq!(failures(&mut h), vec![]);
     assert_eq!(h.health(at(40)), (0, 5));
     h.set_reporting(true);
@@ -200,4 +205,151 @@ fn a_peer_that_was_reported_is_missed_until_it_answers_or_is_down() {
         answer_all(&mut h, &m, at(s), &[]);
     }
     assert!(h.missed().is_empty());
+}
+
+/// The links of a peer that are to be opened.
+fn opened(h: &mut Heartbeats, peer: OsdId) -> Vec<Link> {
+    let all = h.take_outputs();
+    all.into_iter()
+        .filter_map(|o| match o {
+            Output::Connect { osd, link, .. } if osd == peer => Some(link),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Heartbeats after a round of pings that all peers have answered.
+fn answered(m: &OsdMap) -> Heartbeats {
+    let mut h = watching(m);
+    h.tick(at(0), m.epoch, Epoch(2));
+    answer_all(&mut h, m, at(0), &[]);
+    h.take_outputs();
+    h
+}
+
+const REFUSED: u8 = failure_flags::FAILED | failure_flags::IMMEDIATE;
+
+#[test]
+fn a_broken_link_is_opened_again_at_once_and_its_refusal_is_reported() {
+    let m = up(8, 2);
+    let (mut h, dead) = (answered(&m), OsdId(2));
+    for l in LINKS {
+        h.handle_closed(dead, l, false, ms(100), m.epoch, Epoch(2));
+        assert_eq!(opened(&mut h, dead), [l], "without waiting for the next round");
+    }
+    h.handle_closed(dead, Link::Back, true, ms(101), m.epoch, Epoch(2));
+    assert_eq!(failures(&mut h), [(2, REFUSED)]);
+    h.handle_closed(dead, Link::Front, true, ms(101), m.epoch, Epoch(2));
+    assert_eq!(failures(&mut h), [], "once");
+    // A session with another monitor hears it again, with the next round.
+    h.handle_mon_session();
+    h.tick(at(7), m.epoch, Epoch(2));
+    assert_eq!(opened(&mut h, dead), LINKS);
+    h.handle_closed(dead, Link::Front, true, at(7), m.epoch, Epoch(2));
+    assert_eq!(failures(&mut h), [(2, REFUSED)]);
+}
+
+#[test]
+fn a_listener_that_closes_after_its_connections_is_tried_again_a_few_times() {
+    let m = up(8, 2);
+    let (mut h, dead) = (answered(&m), OsdId(2));
+    let mut tried = Vec::new();
+    for t in 0..2000 {
+        if t == 0 {
+            h.handle_closed(dead, Link::Back, false, ms(t), m.epoch, Epoch(2));
+        }
+        h.tick(ms(t), m.epoch, Epoch(2));
+        for _ in opened(&mut h, dead) {
+            tried.push(t);
+            h.handle_closed(dead, Link::Back, false, ms(t), m.epoch, Epoch(2));
+        }
+        assert!(h.next_deadline().is_some_and(|d| d > ms(t).mono), "no busy loop");
+    }
+    assert_eq!(tried, [0, 20, 120, 620]);
+    // From then on with each round, until one finds the link open.
+    h.tick(at(7), m.epoch, Epoch(2));
+    assert_eq!(opened(&mut h, dead), [Link::Back]);
+    h.handle_closed(dead, Link::Back, false, at(7), m.epoch, Epoch(2));
+    assert_eq!(opened(&mut h, dead), []);
+}
+
+#[test]
+fn a_link_that_opens_and_breaks_all_the_time_is_opened_a_few_times_between_rounds() {
+    let m = up(8, 2);
+    let (mut h, peer) = (answered(&m), OsdId(2));
+    let mut n = 0;
+    h.handle_closed(peer, Link::Back, false, ms(0), m.epoch, Epoch(2));
+    for t in 0..2000 {
+        h.tick(ms(t), m.epoch, Epoch(2));
+        for l in opened(&mut h, peer) {
+            n += 1;
+            h.handle_open(peer, l, ms(t), m.epoch, Epoch(2));
+            h.handle_closed(peer, l, false, ms(t), m.epoch, Epoch(2));
+        }
+    }
+    assert_eq!(n, AGAIN.len());
+}
+
+#[test]
+fn a_peer_that_answers_on_its_other_link_is_not_reported_for_a_refusal() {
+    let m = up(8, 2);
+    let (mut h, peer) = (answered(&m), OsdId(2));
+    let mut pings = 0;
+    h.handle_closed(peer, Link::Back, false, ms(0), m.epoch, Epoch(2));
+    for t in 0..20_000 {
+        h.tick(ms(t), m.epoch, Epoch(2));
+        for o in h.take_outputs() {
+            match o {
+                Output::Connect { link: Link::Back, .. } => {
+                    h.handle_closed(peer, Link::Back, true, ms(t), m.epoch, Epoch(2));
+                }
+                Output::Ping { osd, link: Link::Front, ping } if osd == peer => {
+                    pings += 1;
+                    let r = answer(FSID, &ping, m.epoch, Epoch(2), ms(t));
+                    h.handle_reply(peer, Link::Front, &r, ms(t), m.epoch);
+                }
+                Output::Failure(f) => panic!("{f:?} after {t} ms"),
+                _ => {}
+            }
+        }
+    }
+    assert!(pings > AGAIN.len(), "it is asked whether it lives");
+}
+
+#[test]
+fn a_refusal_is_reported_if_the_other_link_stands_but_brings_no_answer() {
+    let m = up(8, 2);
+    let (mut h, peer) = (answered(&m), OsdId(2));
+    let mut seen = Vec::new();
+    h.handle_closed(peer, Link::Back, false, ms(0), m.epoch, Epoch(2));
+    for t in 0..2000 {
+        h.tick(ms(t), m.epoch, Epoch(2));
+        for o in h.take_outputs() {
+            match o {
+                Output::Connect { link: Link::Back, .. } => {
+                    h.handle_closed(peer, Link::Back, true, ms(t), m.epoch, Epoch(2));
+                }
+                Output::Failure(f) => seen.push((t, f.flags)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].0 < 1000 && seen[0].1 == REFUSED, "{seen:?}");
+}
+
+#[test]
+fn a_silent_peer_that_then_refuses_is_reported_once_more() {
+    let m = up(8, 2);
+    let (mut h, peer) = (answered(&m), OsdId(2));
+    let mut seen = Vec::new();
+    for s in 0..40 {
+        h.tick(at(s), m.epoch, Epoch(2));
+        answer_all(&mut h, &m, at(s), &[peer]);
+        seen.extend(failures(&mut h));
+    }
+    assert_eq!(seen, [(2, failure_flags::FAILED)]);
+    h.handle_closed(peer, Link::Back, false, at(40), m.epoch, Epoch(2));
+    h.handle_closed(peer, Link::Back, true, at(40), m.epoch, Epoch(2));
+    assert_eq!(failures(&mut h), [(2, REFUSED)]);
 }

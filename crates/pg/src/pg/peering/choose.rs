@@ -143,8 +143,7 @@ impl Pg {
             }
             State::WaitLease => {
                 // The copy answered unasked; the wait may become shorter.
-                self.peers.lease_wait = self.peers.granted.values().max().copied();
-                self.check_lease_wait(turn);
+                self.wait_for_leases(turn);
             }
             _ => {}
         }
