@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use base::{Epoch, OsdId};
 use cluster::osdmap::osd_state;
+use mon::core::cluster_state::Role;
 use serde_json::json;
+use state::StateStore as _;
 use support::*;
 use wire::msg::failure_flags::{ALIVE, FAILED, IMMEDIATE};
 use wire::msg::*;
@@ -27,17 +29,71 @@ fn report(c: &Cluster, target: i32, flags: u8, failed_for: i32) -> MOsdFailure {
 #[test]
 fn a_refused_connection_is_believed_at_once() {
     let (mut c, _, osds) = Cluster::with_osds(3);
+    // The kernel closes the sessions of a process that has ended, also with the monitor.
+    c.close(osds[1]);
     let e = c.map().epoch;
     let m = report(&c, 1, FAILED | IMMEDIATE, 21);
     c.send(osds[0], &m);
     assert!(c.map().is_down(OsdId(1)));
-    assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, e);
+    assert_eq!((c.map().epoch, c.map().xinfo(OsdId(1)).dead_epoch), (e.next(), e.next()), "in one map");
     let told = c.take::<MOsdMap>(osds[0]);
     assert_eq!(told.len(), 1, "the reporter is told once");
     // The second report (front and back are checked separately) finds the OSD down.
     let after = c.map().epoch;
     c.send(osds[0], &m);
     assert_eq!(c.map().epoch, after);
+}
+
+#[test]
+fn an_osd_is_not_called_dead_on_another_s_word_while_its_session_is_open() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    let up_from = c.map().info(OsdId(1)).up_from;
+    let dead = |c: &Cluster| c.map().xinfo(OsdId(1)).dead_epoch > up_from;
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_down(OsdId(1)) && !dead(&c), "the reporter may lie, or a firewall rejects its packets");
+    c.ticks(3);
+    assert!(!dead(&c));
+    // The next process of the OSD is another one.
+    let next = c.osd_session(1, addr(6999, 9), Role::Mon);
+    c.close(osds[1]);
+    assert!(dead(&c), "the session of the reported process has ended");
+    let e = c.map().epoch;
+    c.close(next);
+    assert_eq!(c.map().epoch, e, "nothing is left to tell");
+}
+
+#[test]
+fn an_osd_that_boots_again_after_a_false_report_is_not_called_dead() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_down(OsdId(1)));
+    let again = c.boot(1, &osd_addr(1));
+    assert!(c.map().is_up(OsdId(1)));
+    let e = c.map().epoch;
+    c.close(osds[1]);
+    c.close(again);
+    assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, Epoch(0));
+    assert!(c.map().is_up(OsdId(1)) && c.map().epoch == e, "an ended session alone proves nothing");
+}
+
+#[test]
+fn a_report_of_a_refusal_waits_for_no_other_change() {
+    let (mut c, admin, osds) = Cluster::with_osds(4);
+    c.close(osds[1]);
+    // Another proposal is on its way to the state store.
+    c.held = Some(Vec::new());
+    c.ok_later(admin, &json!({ "prefix": "osd set", "key": "noout" }));
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_up(OsdId(1)));
+    for r in c.held.take().unwrap() {
+        c.store.submit(r);
+    }
+    c.pump();
+    assert!(c.map().is_down(OsdId(1)), "with the proposal right after it, without a tick");
+    assert!(c.map().xinfo(OsdId(1)).dead_epoch > c.map().info(OsdId(1)).up_from);
 }
 
 #[test]

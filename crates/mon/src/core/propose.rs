@@ -102,6 +102,7 @@ impl MonCore {
     /// Handles what waits only for a proposal; true if there are changes.
     fn collect(&mut self) -> bool {
         self.take_used_keys();
+        self.judge_refused();
         if self.pending.is_empty() {
             // Without pending changes the waiters' condition already holds.
             let ready = std::mem::take(&mut self.waiters);

@@ -5,10 +5,12 @@
 
 mod boot;
 mod creating;
+mod refused;
 mod report;
 
 pub(super) use boot::bounded_metadata;
 pub(super) use creating::CreatingTargets;
+pub(super) use refused::Refused;
 
 use base::{AddrVec, Epoch, OsdId};
 use cluster::osdmap::osd_state;

@@ -1,0 +1,46 @@
+//! OSDs that are marked down because they refused a peer's connection: which of them the map calls dead.
+//!
+//! Dead means that the process has ended, so no primary waits for leases that it holds. A refused connection alone does
+//! not prove that: a firewall that rejects packets looks the same to a peer, and a peer may lie. The second witness is
+//! the end of the OSD's own sessions with the monitors: the kernel of a living host closes them together with the
+//! listeners of the process. Until then the OSD is down, and primaries wait for its leases.
+//!
+//! Invariants:
+//!  1. No OSD with an open session is called dead on the word of another OSD.
+//!  2. The list is volatile. OSDs that another leader finds down are called dead only when they say so themselves;
+//!     else primaries wait until their leases end.
+
+use std::collections::BTreeMap;
+
+use base::{Epoch, OsdId};
+
+use super::super::MonCore;
+
+/// OSDs that are to be called dead when their sessions end, with the epoch in which they came up.
+pub(in super::super) type Refused = BTreeMap<OsdId, Epoch>;
+
+impl MonCore {
+    /// Calls the refused OSDs dead whose sessions have ended. Runs before each proposal, with none in flight.
+    pub(in super::super) fn judge_refused(&mut self) {
+        for (osd, up_from) in std::mem::take(&mut self.refused_osds) {
+            let map = &self.state.osdmap;
+            let known = map.exists(osd) && map.info(osd).up_from == up_from && map.xinfo(osd).dead_epoch <= up_from;
+            let down = map.is_down(osd) || self.going_down(osd);
+            if !known || !down {
+                continue;
+            }
+            if self.has_open_session(osd) {
+                self.refused_osds.insert(osd, up_from);
+            } else {
+                let dead = map.epoch.next();
+                self.xinfo_mut(osd).dead_epoch = dead;
+            }
+        }
+    }
+
+    /// True if the instance of the OSD that the map knows has an open session.
+    fn has_open_session(&self, osd: OsdId) -> bool {
+        let addrs = self.state.osdmap.client_addr(osd);
+        self.sessions.values().any(|s| s.osd() == Some(osd) && Some(&s.addrs) == addrs)
+    }
+}
