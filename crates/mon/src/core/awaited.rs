@@ -2,8 +2,8 @@
 //!
 //! A client that loses its session with an OSD asks for one newer map, and asks again after ten seconds. If another change
 //! of the map answers the question first, the client does not learn that the OSD is down, or up again at another address.
-//! So for [`WAIT`] after such an answer it gets further maps unasked: when an OSD comes up, and when one that went down has
-//! not come back in time.
+//! So for [`WAIT`] after such an answer it gets further maps unasked: when an OSD goes down or comes up, and once more
+//! when one that went down has not come back in time, since peering may have changed acting sets meanwhile.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,6 +31,11 @@ impl Awaited {
             self.0.pop_front();
         }
         self.0.push_back((now, c));
+    }
+
+    /// True if further clients might not be told unasked.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= CLIENTS_A_MAP
     }
 
     /// The clients to be told now, those that asked last first.
@@ -67,9 +72,9 @@ mod tests {
         a.answered(1, at(0));
         a.answered(2, at(10));
         assert_eq!(a.clients(at(15)), [2, 1]);
-        assert_eq!(a.clients(at(16)), [2]);
+        assert_eq!((a.clients(at(16)), a.is_full()), (vec![2], false));
         (0..3 * REMEMBERED as u64).for_each(|c| a.answered(c, at(20)));
         assert_eq!(a.0.len(), REMEMBERED);
-        assert_eq!(a.clients(at(21)).len(), CLIENTS_A_MAP);
+        assert_eq!((a.clients(at(21)).len(), a.is_full()), (CLIENTS_A_MAP, true));
     }
 }

@@ -176,7 +176,7 @@ impl MonCore {
     fn committed(&mut self) {
         let Some(done) = self.inflight.take() else { return };
         self.commits.0 += 1;
-        let (map_changed, returned) = (done.map.is_some(), done.brings_up());
+        let (map_changed, awaited) = (done.map.is_some(), done.brings_up() || done.takes_down());
         let took = self.now.mono.since(done.started);
         self.commits.1 += took.as_nanos() as u64;
         self.state.store.committed(took, self.now.mono);
@@ -259,7 +259,7 @@ impl MonCore {
         if map_changed {
             self.publish_osdmap();
         }
-        if returned {
+        if awaited {
             self.tell_awaited();
         }
         if mgr_changed {

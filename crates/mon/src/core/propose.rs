@@ -69,6 +69,11 @@ impl Inflight {
     pub(super) fn brings_up(&self) -> bool {
         self.map.as_ref().is_some_and(|m| !m.inc.new_up_client.is_empty())
     }
+
+    /// True if the proposal takes an OSD down.
+    pub(super) fn takes_down(&self) -> bool {
+        self.map.as_ref().is_some_and(|m| m.inc.new_state.values().any(|s| *s == 0 || s & osd_state::UP != 0))
+    }
 }
 
 impl MonCore {

@@ -33,7 +33,8 @@ const PUSH_OSDS: usize = 64;
 /// Feature bit whose absence means that the peer expects an acknowledgement of subscriptions.
 const FEATURE_MON_STATEFUL_SUB: u64 = 1 << 57;
 
-/// Time for which news of a failed OSD is held back from clients, because it may return.
+/// Time in which a failed OSD may return. For as long, news of it is held back from clients that would not hear of its
+/// return.
 const RETURN_GRACE: Duration = Duration::from_secs(1);
 
 impl MonCore {
@@ -204,17 +205,19 @@ impl MonCore {
         self.send_map_message_since(c, BTreeMap::new(), maps, newest, newest);
     }
 
-    /// True shortly after an OSD went down. A client that lost the OSD asks for one newer map. If that map only shows
-    /// the OSD down, the client asks again after five seconds at the earliest. So the answer waits a moment, for a
-    /// map that may show the OSD up again.
+    /// True if an answer to a client that lost an OSD is better given later. The client asks for one newer map, and
+    /// asks again after five seconds at the earliest. It gets the map that shows the OSD down at once, since other OSDs
+    /// serve by that map, and hears of later ones unasked ([`super::awaited`]). Of too many clients the others wait for
+    /// a map that may show the OSD up again.
     fn an_osd_may_return(&self) -> bool {
         // The OSD's boot may be pending already.
         let coming_up = self.pending.inc().is_some_and(|i| !i.new_up_client.is_empty())
             || self.inflight.as_ref().is_some_and(super::Inflight::brings_up);
-        coming_up || self.down_since.values().any(|t| self.now.mono.since(*t) < RETURN_GRACE)
+        let recent = |t: &base::Mono| self.now.mono.since(*t) < RETURN_GRACE;
+        coming_up || self.answers.awaited.is_full() && self.down_since.values().any(recent)
     }
 
-    /// Sends clients the maps that were held back for an OSD that did not return in time.
+    /// Sends clients the maps after one in which an OSD went down that did not return in time.
     pub(super) fn tick_held_maps(&mut self) {
         let ended = |d: Duration| d >= RETURN_GRACE && d < 3 * RETURN_GRACE;
         if self.down_since.values().any(|t| ended(self.now.mono.since(*t))) {
