@@ -526,7 +526,8 @@ async fn rolling(l: &Layout) -> Result<(), Error> {
     }
     print(&format!("restarting with {}", s.program.display()));
     let running = |kind: &str| {
-        let names = s.daemons.iter().filter(|d| d.state != "stopped" && d.state != "purged").map(|d| d.name.clone());
+        let names =
+            s.daemons.iter().filter(|d| [RUNNING, "waiting"].contains(&d.state.as_str())).map(|d| d.name.clone());
         names.filter(|n| n.split('.').next() == Some(kind)).collect::<Vec<_>>()
     };
     if let Some(why) = unclean(&connect(l).await?).await? {

@@ -384,12 +384,8 @@ impl Cluster {
     fn seen(&self) -> Result<String, String> {
         let one = |d: &Daemon| {
             let id = d.name().strip_prefix("osd.").and_then(|n| n.parse().ok());
-            let state = match d.pid() {
-                Some(_) => "running",
-                None if id.is_some_and(|id| self.purged.contains(&id)) => "purged",
-                None if d.is_stopped() => "stopped",
-                None => "waiting",
-            };
+            let purged = d.pid().is_none() && id.is_some_and(|id| self.purged.contains(&id));
+            let state = if purged { "purged" } else { d.state(self.registering.is_some()) };
             SeenDaemon { name: d.name().to_owned(), pid: d.pid(), state: state.into() }
         };
         let seen = Seen {

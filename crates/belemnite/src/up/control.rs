@@ -82,7 +82,7 @@ pub(crate) struct SeenDaemon {
     pub(crate) name: String,
     /// Process id, while it runs.
     pub(crate) pid: Option<u32>,
-    /// `running`, `stopped`, `waiting` for its restart, or `purged`.
+    /// `running`, `starting` before its first start, `stopped`, `waiting` for its restart, or `purged`.
     pub(crate) state: String,
 }
 

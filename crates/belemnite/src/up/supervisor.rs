@@ -113,13 +113,15 @@ pub(crate) struct Daemon {
     due: Option<Instant>,
     /// Time at which a daemon that was told to stop is killed.
     kill_at: Option<Instant>,
+    /// Whether a start was tried.
+    begun: bool,
 }
 
 impl Daemon {
     /// A daemon, not started yet.
     #[must_use]
     pub(crate) fn new(spec: Spec, layout: Layout, program: Program) -> Self {
-        Self { spec, layout, program, running: None, backoff: Duration::ZERO, due: None, kill_at: None }
+        Self { spec, layout, program, running: None, backoff: Duration::ZERO, due: None, kill_at: None, begun: false }
     }
 
     /// Name: `osd.0`.
@@ -146,9 +148,22 @@ impl Daemon {
         self.running.is_none() && self.due.is_none()
     }
 
+    /// State in the list of daemons: `running`, `starting`, `stopped`, or `waiting` for its restart. `registers`: OSDs are
+    /// being registered, after which daemons get their first start.
+    #[must_use]
+    pub(crate) fn state(&self, registers: bool) -> &'static str {
+        match self.running {
+            Some(_) => "running",
+            None if registers && !self.begun => "starting",
+            None if self.is_stopped() => "stopped",
+            None => "waiting",
+        }
+    }
+
     /// Starts the daemon with its output in `log/<name>.log`. After an error [`Daemon::wait`] says when to try again.
     pub(crate) fn start(&mut self) -> std::io::Result<From> {
         let started = self.spawn();
+        self.begun = true;
         self.kill_at = None;
         self.due = match &started {
             Ok(_) => None,
@@ -458,6 +473,23 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(1), d.wait()).await.is_err(), "nothing is due");
         d.start().unwrap();
         assert!(d.stop().await);
+        std::fs::remove_dir_all(&layout.dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_daemon_before_its_first_start_is_not_shown_as_stopped() {
+        let layout = dir("first");
+        let program = Program { path: "/bin/cat".into(), own: (0, 0) };
+        let spec = Spec { name: "osd.0".into(), args: Vec::new(), program: None };
+        let mut d = Daemon::new(spec, layout.clone(), program);
+        assert_eq!(d.state(true), "starting");
+        assert_eq!(d.state(false), "stopped", "its registration failed, so nothing starts it");
+        d.start().unwrap();
+        assert_eq!(d.state(true), "running");
+        assert!(d.stop().await);
+        assert_eq!(d.state(true), "stopped", "another OSD is being registered");
+        d.due = Some(Instant::now());
+        assert_eq!(d.state(true), "waiting");
         std::fs::remove_dir_all(&layout.dir).unwrap();
     }
 
