@@ -57,6 +57,23 @@ pub(crate) struct LedgerPart {
     pub(crate) slowest: Vec<Slow>,
     /// Objects with refused calls.
     pub(crate) refused: Vec<Busy>,
+    /// Space of the store, which all reactors share; `None` for all but the first.
+    pub(crate) space: Option<LedgerSpace>,
+}
+
+/// Space of an OSD; see [`crate::core::room`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LedgerSpace {
+    /// The OSD refuses growing writes.
+    pub(crate) short: bool,
+    /// Bytes of the store.
+    pub(crate) total: u64,
+    /// Free bytes of the store, holes of its file included.
+    pub(crate) available: u64,
+    /// Bytes of holes for which the file system has no room.
+    pub(crate) lacks: u64,
+    /// Free bytes of the file system.
+    pub(crate) free: u64,
 }
 
 fn by_cause(s: &Sums) -> Value {
@@ -88,6 +105,11 @@ fn cpu(c: &Cpu) -> Value {
     json!({
         "wall_us": c.wall, "ran_us": c.ran, "waited_us": c.waited, "throttled_us": c.throttled, "steal_us": c.steal,
     })
+}
+
+fn space(parts: &[LedgerPart]) -> Value {
+    let Some(s) = parts.iter().find_map(|p| p.space) else { return json!({}) };
+    json!({ "short": s.short, "total": s.total, "available": s.available, "lacks": s.lacks, "free": s.free })
 }
 
 fn peer(osd: OsdId, p: &Peer) -> Value {
@@ -208,6 +230,7 @@ fn document(whoami: OsdId, span: Duration, parts: &[LedgerPart], now: Now) -> Va
         },
         "reactors": parts.iter().map(|p| cpu(&p.window.cpu)).collect::<Value>(),
         "network": {"sent": w.net.sent, "again": w.net.again},
+        "space": space(parts),
         "histograms": histograms(parts),
         "slowest": slowest.iter().map(|s| slow(s, now)).collect::<Value>(),
     })

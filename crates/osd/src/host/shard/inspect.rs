@@ -2,7 +2,7 @@
 
 use super::{IN_TRANSIT, ShardHost};
 use crate::core::counters::{ADMISSION, MESSENGER, STORE, WORKER};
-use crate::host::ledger::{LedgerPart, Waits};
+use crate::host::ledger::{LedgerPart, LedgerSpace, Waits};
 use crate::host::route::Inspect;
 use crate::host::tracker;
 use base::OsdId;
@@ -91,6 +91,19 @@ impl ShardHost {
             histograms: book.histograms(),
             slowest: book.slowest(now),
             refused: core.refused().since(span, now),
+            space: (self.index == 0).then(|| self.space()),
+        }
+    }
+
+    /// Space of the store and of the file system under its file.
+    fn space(&self) -> LedgerSpace {
+        let (s, room) = (self.store.borrow().statfs(), self.device.room());
+        LedgerSpace {
+            short: self.judged.short.get(),
+            total: s.total,
+            available: s.available,
+            lacks: self.judged.limits.lacks(room),
+            free: room.map_or(0, |(_, free)| free),
         }
     }
 
