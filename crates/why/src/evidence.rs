@@ -1,6 +1,7 @@
 //! The evidence: measurements of the daemons, as a collector gathers them. All fields may be missing, since daemons of
 //! other releases do not report them.
 
+use crate::placement::Placement;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -145,6 +146,22 @@ pub struct Waiting {
     pub behind: Option<i32>,
 }
 
+/// Space of an OSD, as it judges it itself.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub struct Space {
+    /// True while the OSD accepts no growing writes.
+    pub short: bool,
+    /// Bytes of its store.
+    pub total: u64,
+    /// Free bytes of its store, holes of its file included.
+    pub available: u64,
+    /// Bytes of the holes for which the file system of its file has no room; 0 for a device.
+    pub lacks: u64,
+    /// Free bytes of that file system.
+    pub free: u64,
+}
+
 /// Answer of an OSD to `dump_ledger`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
@@ -183,6 +200,8 @@ pub struct Osd {
     pub reactors: Vec<Cpu>,
     /// Its host's network.
     pub network: Network,
+    /// Its space.
+    pub space: Space,
 }
 
 impl Osd {
@@ -226,8 +245,10 @@ pub struct Pool {
     pub pool: i64,
     /// Name.
     pub name: String,
-    /// True while it takes no writes for lack of space.
+    /// True while it takes no writes for lack of space or for its quota.
     pub full: bool,
+    /// True while it has reached its quota.
+    pub quota: bool,
 }
 
 /// Kind of a PG's background work.
@@ -253,6 +274,9 @@ pub struct Background {
     pub activity: Activity,
     /// OSDs that take part.
     pub osds: Vec<i32>,
+    /// Places that CRUSH finds for a PG that does not serve.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 /// A lock on an object that made calls of other clients fail.
@@ -307,6 +331,10 @@ pub struct Evidence {
     pub locks: Vec<Lock>,
     /// Monitors.
     pub mons: Vec<Mon>,
+    /// Part of an OSD's space in use from which the map shows it full; 0 if unknown.
+    pub full_ratio: f64,
+    /// The same for backfill.
+    pub backfillfull_ratio: f64,
 }
 
 impl Evidence {

@@ -9,6 +9,8 @@
 pub mod eta;
 mod evidence;
 mod load;
+mod old_state;
+mod placement;
 mod rules;
 pub mod safe;
 pub mod unclean;
@@ -16,9 +18,10 @@ mod verdict;
 
 pub use evidence::{
     Activity, Background, Check, Client, Cpu, Device, Evidence, Lock, Mon, Network, Object, Osd, Peer, Pool, PoolTime,
-    Refused, Waiting,
+    Refused, Space, Waiting,
 };
 pub use load::Load;
+pub use placement::Placement;
 pub use verdict::{Kind, Verdict};
 
 /// Subject of a question.

@@ -1,5 +1,8 @@
 //! PGs that are not clean, and what each group of them waits for.
 
+use crate::evidence::Check;
+use crate::old_state;
+use crate::placement::{Placement, names};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +20,8 @@ pub struct Unclean {
     pub acting: Vec<i32>,
     /// All OSDs that are down.
     pub down: Vec<i32>,
+    /// Places that CRUSH finds for it.
+    pub placement: Placement,
 }
 
 /// The reason for which a group of PGs is not clean.
@@ -26,7 +31,7 @@ pub struct Reason {
     pub text: String,
     /// The step that helps.
     pub remedy: String,
-    /// The PGs.
+    /// The PGs; none if it concerns the whole cluster.
     pub pgs: Vec<String>,
 }
 
@@ -76,19 +81,62 @@ const STATES: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
+/// Words of states that a PG without enough places to serve keeps for good.
+const WITHOUT_PLACES: &[&str] = &["incomplete", "unknown", "creating", "peering", "activating", "peered"];
+
+/// True if a state has the word.
+fn has(p: &Unclean, word: &str) -> bool {
+    p.state.split('+').any(|w| w == word)
+}
+
+/// The OSDs that are down, as the end of a sentence.
+fn and_down(p: &Unclean) -> String {
+    match p.down.as_slice() {
+        [] => String::new(),
+        [one] => format!(", and osd.{one} is down"),
+        some => format!(", and {} are down", names(some)),
+    }
+}
+
+/// A PG for whose copies CRUSH finds too few places.
+fn lacks_places(p: &Unclean) -> (String, String) {
+    let remedy = p.placement.remedy();
+    let start = p.down.iter().any(|o| !p.placement.out.contains(o));
+    let remedy = if start { format!("start the OSDs that are down; if that is not enough, {remedy}") } else { remedy };
+    (p.placement.text() + &and_down(p), remedy)
+}
+
+/// A PG with all its copies, some of which are not where CRUSH selects places.
+fn remapped(p: &Unclean) -> (String, String) {
+    if p.placement.is_short() {
+        let text = p.placement.text() + "; no copy is missing: those without a place stay where they are (pg_temp)";
+        return (text, format!("the data is safe as it is; to end the state, {}", p.placement.remedy()));
+    }
+    if !p.down.is_empty() {
+        let text = format!("no copy is missing{}: other OSDs keep its copies (pg_temp)", and_down(p));
+        return (text, "start the OSDs that are down, or mark them out".to_owned());
+    }
+    let text = "no copy is missing, but OSDs that CRUSH does not select keep some (pg_temp)".to_owned();
+    (text, "wait some seconds; if it stays, `ceph osd in` the OSDs that are out, or add OSDs".to_owned())
+}
+
 fn reason(p: &Unclean) -> (String, String) {
+    if has(p, "active") && has(p, "clean") {
+        return remapped(p);
+    }
     let found = STATES.iter().find(|(words, ..)| words.iter().any(|w| p.state.contains(w)));
-    if let Some((_, text, remedy)) = found {
+    if let Some((words, text, remedy)) = found {
+        if p.placement.stops() && words.iter().any(|w| WITHOUT_PLACES.contains(w)) {
+            return lacks_places(p);
+        }
         return ((*text).to_owned(), (*remedy).to_owned());
     }
-    let down: Vec<String> = p.down.iter().map(|o| format!("osd.{o}")).collect();
     if p.state.contains("undersized") || holes(&p.up) > 0 {
-        let text = match down.as_slice() {
-            [] => "CRUSH finds too few OSDs for all copies".to_owned(),
-            [one] => format!("they lack copies, and {one} is down"),
-            _ => format!("they lack copies, and {} are down", down.join(", ")),
-        };
-        return (text, "start the OSDs that are down, mark them out, or add OSDs on other hosts".to_owned());
+        if p.placement.is_short() {
+            return lacks_places(p);
+        }
+        let remedy = "start the OSDs that are down, mark them out, or add OSDs on other hosts".to_owned();
+        return (format!("they lack copies{}", and_down(p)), remedy);
     }
     if p.up != p.acting {
         return ("they are to move to other OSDs".to_owned(), "wait; `belemnite eta` says how long".to_owned());
@@ -96,16 +144,27 @@ fn reason(p: &Unclean) -> (String, String) {
     (format!("they are {}", p.state), "`ceph pg PGID query`".to_owned())
 }
 
-/// The reasons for which PGs are not clean, the one with the most PGs first.
+/// True if a PG may lack OSDs that the monitors refuse.
+fn lacks_osds(p: &Unclean) -> bool {
+    !has(p, "active") || has(p, "undersized") || has(p, "stale")
+}
+
+/// The reasons for which PGs are not clean, the one with the most PGs first. An old state of the monitors comes before
+/// all, also if no PG shows it yet.
 #[must_use]
-pub fn explain(pgs: &[Unclean]) -> Vec<Reason> {
+pub fn explain(pgs: &[Unclean], health: &[Check]) -> Vec<Reason> {
+    let mut old =
+        old_state::found(health).map(|text| Reason { text, remedy: old_state::REMEDY.into(), pgs: Vec::new() });
     let mut groups: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for p in pgs {
-        groups.entry(reason(p)).or_default().push(p.pg.clone());
+        match &mut old {
+            Some(r) if lacks_osds(p) => r.pgs.push(p.pg.clone()),
+            _ => groups.entry(reason(p)).or_default().push(p.pg.clone()),
+        }
     }
     let mut all: Vec<Reason> = groups.into_iter().map(|((text, remedy), pgs)| Reason { text, remedy, pgs }).collect();
     all.sort_by_key(|r| std::cmp::Reverse(r.pgs.len()));
-    all
+    old.into_iter().chain(all).collect()
 }
 
 impl Reason {
@@ -118,38 +177,14 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.pgs.is_empty() {
+            writeln!(f, "the cluster: {}", self.text)?;
+            return write!(f, "  remedy:   {}", self.remedy);
+        }
         let first = self.pgs.iter().take(6).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if self.pgs.len() > 6 { ", …" } else { "" };
-        writeln!(f, "{} PGs ({first}{more}): {}", self.pgs.len(), self.text)?;
+        let few = if self.pgs.len() == 1 { "PG" } else { "PGs" };
+        writeln!(f, "{} {few} ({first}{more}): {}", self.pgs.len(), self.text)?;
         write!(f, "  remedy:   {}", self.remedy)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pg(pg: &str, state: &str, up: &[i32], acting: &[i32], down: &[i32]) -> Unclean {
-        Unclean { pg: pg.into(), state: state.into(), up: up.to_vec(), acting: acting.to_vec(), down: down.to_vec() }
-    }
-
-    #[test]
-    fn pgs_are_grouped_by_the_reason() {
-        let all = [
-            pg("1.0", "active+undersized+degraded", &[0, 1], &[0, 1], &[2]),
-            pg("1.1", "active+undersized+degraded", &[1, 0], &[1, 0], &[2]),
-            pg("1.2", "active+undersized+degraded+remapped+backfilling", &[1, 3], &[1, 0], &[2]),
-            pg("1.3", "active+remapped+backfill_toofull", &[1, 3], &[1, 0], &[]),
-            pg("1.4", "down", &[1], &[1], &[2]),
-        ];
-        let r = explain(&all);
-        assert_eq!(r.len(), 4);
-        assert_eq!(r[0].pgs, ["1.0", "1.1"]);
-        assert!(r[0].text.contains("osd.2 is down"), "{}", r[0]);
-        let of = |pg: &str| r.iter().find(|r| r.pgs.iter().any(|p| p == pg)).unwrap().text.as_str();
-        assert_eq!(of("1.2"), "copies are being made");
-        assert_eq!(of("1.3"), "their target OSDs have no space");
-        assert!(of("1.4").contains("newest writes"));
-        assert!(explain(&[]).is_empty());
     }
 }

@@ -6,9 +6,11 @@ use std::fmt;
 /// Kind of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// The monitors' state is an old copy, so OSDs cannot boot.
+    OldState,
     /// PGs do not serve.
     NotServing,
-    /// A pool or an OSD has no space.
+    /// A pool, an OSD or the file system under its file has no space.
     Full,
     /// A device answers slowly.
     SlowDisk,
@@ -41,6 +43,7 @@ impl Kind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::OldState => "old_state",
             Self::NotServing => "not_serving",
             Self::Full => "full",
             Self::SlowDisk => "slow_disk",

@@ -234,11 +234,125 @@ fn a_lock_that_is_not_of_an_image() {
 fn a_full_pool() {
     let mut e = cluster();
     e["pools"][0]["full"] = true.into();
+    e["pools"][0]["quota"] = true.into();
     e["health"] = json!([{"code": "POOL_FULL", "summary": "1 pool(s) full", "detail": ["pool 'rbd' is full (running out of quota)"]}]);
     e["osds"][0]["waiting"] = json!([{"cause": "space", "ops": 3, "us": 60_000_000, "oldest": 20.0}]);
     let v = only(&e);
     assert_eq!((v.kind, v.culprit.as_str()), (Kind::Full, "rbd"));
     assert!(v.evidence[0].contains("3 operations"), "{v}");
+    assert!(v.text.contains("quota") && v.remedy.contains("`ceph osd pool set-quota rbd max_bytes N`"), "{v}");
+}
+
+/// An OSD of 64 GiB that is full: its pool is full with it, and has no quota.
+fn full_osd() -> Value {
+    let mut e = cluster();
+    e["pools"][0]["full"] = true.into();
+    e["health"] = json!([
+        {"code": "OSD_FULL", "summary": "1 full osd(s)", "detail": ["osd.1 is full"]},
+        {"code": "POOL_FULL", "summary": "1 pool(s) full", "detail": ["pool 'rbd' is full (no space)"]}]);
+    e["osds"][1]["space"] =
+        json!({"short": false, "total": 64_u64 << 30, "available": 2_u64 << 30, "lacks": 0, "free": 0});
+    e
+}
+
+#[test]
+fn a_full_osd_and_not_the_quota_of_its_pool() {
+    let mut e = full_osd();
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str(), v.osds.as_slice()), (Kind::Full, "osd.1", [1].as_slice()));
+    assert!(!v.remedy.contains("quota") && v.remedy.contains("set-full-ratio 0.97"), "{v}");
+    assert_eq!(v.evidence, ["osd.1 is full", "so these pools are full, without a reached quota: rbd"]);
+    // Its file system lacks some of the rest, but the data fills the OSD anyway.
+    e["osds"][1]["space"]["lacks"] = (1_u64 << 30).into();
+    assert!(only(&e).remedy.contains("set-full-ratio"), "{}", only(&e));
+    // The map's flag of the pool outlives the check about the OSD.
+    e["health"] =
+        json!([{"code": "POOL_FULL", "summary": "1 pool(s) full", "detail": ["pool 'rbd' is full (no space)"]}]);
+    let v = only(&e);
+    assert!(v.culprit == "rbd" && v.text.contains("no quota is reached") && !v.remedy.contains("quota"), "{v}");
+}
+
+#[test]
+fn a_quota_beside_a_full_osd() {
+    let mut e = full_osd();
+    e["pools"].as_array_mut().unwrap().push(json!({"pool": 3, "name": "home", "full": true, "quota": true}));
+    let all = verdicts(&e);
+    assert_eq!(all.iter().map(|v| v.culprit.as_str()).collect::<Vec<_>>(), ["home", "osd.1"]);
+    assert!(all[1].evidence[1].ends_with("quota: rbd"), "{}", all[1]);
+}
+
+#[test]
+fn a_full_file_system_under_the_file_of_an_osd() {
+    let mut e = full_osd();
+    let starved = json!({"short": false, "total": 64_u64 << 30, "available": 60_u64 << 30, "lacks": 60_u64 << 30, "free": 200 << 20});
+    e["osds"][1]["space"] = starved.clone();
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str(), v.osds.as_slice()), (Kind::Full, "osd.1", [1].as_slice()));
+    assert!(v.text.contains("file system") && v.text.contains("200 MiB free"), "{v}");
+    assert!(v.evidence[0].contains("osd.1 on host1 counts 60.0 GiB as free"), "{v}");
+    assert!(!v.remedy.contains("0.97") && v.remedy.contains("make room on that file system"), "{v}");
+    // The OSD refuses writes before the map shows it full.
+    let mut early = cluster();
+    early["osds"][1]["space"] = starved;
+    assert_eq!(verdicts(&early), [], "it takes writes");
+    early["osds"][1]["space"]["short"] = true.into();
+    assert!(only(&early).text.contains("file system"), "{}", only(&early));
+    early["osds"][1]["space"] =
+        json!({"short": true, "total": 64_u64 << 30, "available": 1_u64 << 30, "lacks": 0, "free": 0});
+    assert!(only(&early).text.contains("osd_failsafe_full_ratio"), "{}", only(&early));
+}
+
+#[test]
+fn an_osd_that_does_not_run_since_its_file_system_is_full() {
+    let mut e = cluster();
+    let why = "/c/osd.2/block: its file system has 0 bytes free; this OSD starts when there are 134217728 (half of \
+               osd_file_min_free)";
+    e["health"] = json!([
+        {"code": "OSD_DOWN", "summary": "1 osds down", "detail": ["osd.2 (root=default,host=a) is down"]},
+        {"code": "OSD_STORE_FAILED", "summary": "1 osds stopped because their store failed",
+         "detail": [format!("osd.2 on a stopped: {why}")]}]);
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str()), (Kind::Full, "osd.2"));
+    assert!(v.evidence[0].contains("0 bytes free") && v.remedy.contains("starts by itself"), "{v}");
+    e["background"] = json!([{"pg": "2.1", "state": "down", "activity": "inactive", "osds": [0, 1]}]);
+    let all = verdicts(&e);
+    assert_eq!(all[0].kind, Kind::NotServing);
+    assert!(all[0].remedy.contains("make room on the file systems"), "{}", all[0]);
+    e["health"][1]["detail"] = json!(["osd.2 on a stopped: /dev/sdb: cannot write (EIO)"]);
+    assert!(only(&e).remedy.contains("start the OSDs that are down"), "a device that fails");
+}
+
+#[test]
+fn crush_finds_too_few_places() {
+    let mut e = cluster();
+    e["background"] = json!([
+        {"pg": "7.0", "state": "incomplete", "activity": "inactive", "osds": [0, 1, 2], "placement":
+            {"pool": "data", "rule": "p42", "domain": "host", "coded": true, "osds": 6, "found": 3, "wanted": 6, "min_size": 5}},
+        {"pg": "7.1", "state": "creating+peering", "activity": "inactive", "osds": [0, 1, 2], "placement":
+            {"pool": "data", "rule": "p42", "domain": "host", "coded": true, "osds": 6, "found": 3, "wanted": 6, "min_size": 5}}]);
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str(), v.pools.as_slice()), (Kind::NotServing, "pool data", [7].as_slice()));
+    assert_eq!(v.text, "CRUSH finds 3 of 6 places for pool data with rule p42 (failure domain host)");
+    assert!(v.evidence[0].starts_with("2 PGs do not serve: 7.0 (incomplete)"), "{v}");
+    assert!(v.remedy.contains("add hosts") && v.remedy.contains("failure domain osd"), "{v}");
+    e["background"][1]["placement"]["found"] = 6.into();
+    assert_eq!(verdicts(&e).len(), 2, "a PG with its places waits for something else");
+}
+
+#[test]
+fn an_old_state_of_the_monitors() {
+    let mut e = cluster();
+    let detail = "osd.0 has map 55, the monitor has 20: its state is an old copy; stop the monitors and run `belemnite \
+                  state advance`";
+    e["health"] = json!([
+        {"code": "OSD_MAP_AHEAD", "summary": "1 osds have newer maps than the monitor", "detail": [detail]},
+        {"code": "OSD_DOWN", "summary": "1 osds down", "detail": ["osd.0 (root=default,host=a) is down"]}]);
+    let v = only(&e);
+    assert_eq!((v.kind, v.culprit.as_str()), (Kind::OldState, "monitors"));
+    assert!(v.text.ends_with("osd.0 has map 55, the monitor has 20"), "{v}");
+    assert!(v.remedy.contains("`belemnite state advance`"), "{v}");
+    e["background"] = json!([{"pg": "2.1", "state": "unknown", "activity": "inactive", "osds": [0, 1]}]);
+    assert_eq!(only(&e).evidence, ["1 PG does not serve: 2.1 (unknown)"]);
 }
 
 fn slow_devices(e: &mut Value) {

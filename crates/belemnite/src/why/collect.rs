@@ -1,9 +1,10 @@
 //! Collects the evidence: ledgers of all OSDs, health, maps, states of PGs, clocks of the monitors.
 
-use super::Error;
+use super::{Error, placement};
 use crate::cli::operate::must_json;
 use base::{EntityAddr, EntityKind, OsdId};
 use client::Client;
+use cluster::OsdMap;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use why::eta::{Sample, Stops};
 use why::safe;
 use why::unclean::Unclean;
-use why::{Activity, Background, Check, Evidence, Mon, Osd, Pool};
+use why::{Activity, Background, Check, Evidence, Mon, Osd, Placement, Pool};
 
 /// Time within which an OSD answers.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
@@ -83,6 +84,7 @@ fn pools(dump: &Value) -> Vec<Pool> {
         pool: p["pool"].as_i64().unwrap_or(-1),
         name: text(&p["pool_name"]),
         full: text(&p["flags_names"]).split(',').any(|f| f == "full" || f == "full_quota"),
+        quota: text(&p["flags_names"]).split(',').any(|f| f == "full_quota"),
     };
     list(&dump["pools"]).iter().map(pool).collect()
 }
@@ -99,7 +101,7 @@ pub(super) async fn acting(c: &Client, pg: &str) -> Result<Vec<i32>, Error> {
     Ok(osds_of(&found["acting"]))
 }
 
-fn background(pg: &Value) -> Option<Background> {
+fn background(pg: &Value, map: &OsdMap) -> Option<Background> {
     let state = text(&pg["state"]);
     let activity = if !state.contains("active") {
         Activity::Inactive
@@ -114,7 +116,9 @@ fn background(pg: &Value) -> Option<Background> {
     osds.extend(osds_of(&pg["up"]));
     osds.sort_unstable();
     osds.dedup();
-    Some(Background { pg: text(&pg["pgid"]), state, activity, osds })
+    let placement =
+        if activity == Activity::Inactive { placement::of(map, &text(&pg["pgid"])) } else { Placement::default() };
+    Some(Background { pg: text(&pg["pgid"]), state, activity, osds, placement })
 }
 
 fn mons(v: &Value) -> Vec<Mon> {
@@ -129,38 +133,47 @@ pub(super) async fn evidence(c: &Rc<Client>, since: u64) -> Result<Evidence, Err
     let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
     let status = must_json(c, json!({"prefix": "status"})).await?;
     let clocks = must_json(c, json!({"prefix": "time-sync-status"})).await.unwrap_or_default();
+    let map = c.osdmap().await?;
     Ok(Evidence {
         osds,
         silent,
         health: checks(&health),
         pools: pools(&dump),
-        background: pgs(c).await?.iter().filter_map(background).collect(),
+        background: pgs(c).await?.iter().filter_map(|p| background(p, &map)).collect(),
         recovery_rate: status["pgmap"]["recovering_bytes_per_sec"].as_f64().unwrap_or(0.0),
         locks: Vec::new(),
         mons: mons(&clocks),
+        full_ratio: dump["full_ratio"].as_f64().unwrap_or(0.0),
+        backfillfull_ratio: dump["backfillfull_ratio"].as_f64().unwrap_or(0.0),
     })
 }
 
-/// PGs that are not clean, with the states of their OSDs.
-pub(super) async fn unclean(c: &Client) -> Result<Vec<Unclean>, Error> {
+/// True for a PG that needs no explanation: active, clean, and where CRUSH wants it.
+fn is_settled(state: &str) -> bool {
+    let has = |word: &str| state.split('+').any(|w| w == word);
+    has("active") && has("clean") && !has("remapped")
+}
+
+/// PGs that are not clean or not in their place, with the states of their OSDs, and the health checks.
+pub(super) async fn unclean(c: &Client) -> Result<(Vec<Unclean>, Vec<Check>), Error> {
     let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
+    let health = must_json(c, json!({"prefix": "health", "detail": "detail"})).await?;
     let down: Vec<i32> = list(&dump["osds"])
         .iter()
         .filter(|o| o["up"] == 0)
         .filter_map(|o| i32::try_from(o["osd"].as_i64()?).ok())
         .collect();
-    let clean = |s: &str| s.split('+').any(|w| w == "clean") && s.split('+').any(|w| w == "active");
-    let all = pgs(c).await?;
-    let bad = all.iter().filter(|p| !clean(p["state"].as_str().unwrap_or_default()));
-    Ok(bad
-        .map(|p| Unclean {
-            pg: text(&p["pgid"]),
-            state: text(&p["state"]),
-            up: osds_of(&p["up"]),
-            acting: osds_of(&p["acting"]),
-            down: down.clone(),
-        })
-        .collect())
+    let (all, map) = (pgs(c).await?, c.osdmap().await?);
+    let bad = all.iter().filter(|p| !is_settled(p["state"].as_str().unwrap_or_default()));
+    let shown = bad.map(|p| Unclean {
+        pg: text(&p["pgid"]),
+        state: text(&p["state"]),
+        up: osds_of(&p["up"]),
+        acting: osds_of(&p["acting"]),
+        down: down.clone(),
+        placement: placement::of(&map, &text(&p["pgid"])),
+    });
+    Ok((shown.collect(), checks(&health)))
 }
 
 /// Pools, PGs and hosts for `safe`.
@@ -217,4 +230,29 @@ pub(super) async fn stops(c: &Client) -> Result<Stops, Error> {
         too_full: pgs(c).await?.iter().filter(full).count() as u64,
         down: down.filter_map(|o| i32::try_from(o["osd"].as_i64()?).ok()).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pg_outside_its_place_is_explained() {
+        for settled in ["active+clean", "active+clean+scrubbing+deep", "active+clean+snaptrim"] {
+            assert!(is_settled(settled), "{settled}");
+        }
+        for not in ["active+clean+remapped", "active+undersized", "clean+premerge+peered", "unknown", ""] {
+            assert!(!is_settled(not), "{not}");
+        }
+    }
+
+    #[test]
+    fn a_full_pool_has_reached_a_quota_only_with_the_flag() {
+        let dump = json!({"pools": [
+            {"pool": 1, "pool_name": "a", "flags_names": "hashpspool,full"},
+            {"pool": 2, "pool_name": "b", "flags_names": "hashpspool,full,full_quota"},
+            {"pool": 3, "pool_name": "c", "flags_names": "hashpspool,backfillfull"}]});
+        let seen: Vec<_> = pools(&dump).into_iter().map(|p| (p.name, p.full, p.quota)).collect();
+        assert_eq!(seen, [("a".into(), true, false), ("b".into(), true, true), ("c".into(), false, false)]);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod collect;
 mod locks;
+mod placement;
 
 use crate::cli::Target;
 use crate::cli::operate::print;
@@ -62,7 +63,7 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 /// Question about PGs that are not clean.
-const NOT_CLEAN: [&str; 2] = ["not", "clean"];
+const NOT_CLEAN: &str = "not clean";
 
 async fn subject(c: &Client, words: &[String]) -> Result<(Subject, Vec<locks::Asked>), Error> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -97,7 +98,7 @@ async fn subject(c: &Client, words: &[String]) -> Result<(Subject, Vec<locks::As
 /// `belemnite why`
 pub(crate) async fn why(t: &Target, a: WhyArgs) -> Result<(), Error> {
     let c = Rc::new(t.connect().await?);
-    if a.subject == NOT_CLEAN {
+    if a.subject.join(" ") == NOT_CLEAN {
         return not_clean(&c, a.json).await;
     }
     let (about, asked) = subject(&c, &a.subject).await?;
@@ -150,7 +151,8 @@ fn nothing(e: &why::Evidence, about: &Subject, since: u64) -> String {
 
 /// `belemnite why not clean`
 async fn not_clean(c: &Client, json: bool) -> Result<(), Error> {
-    let all = why::unclean::explain(&collect::unclean(c).await?);
+    let (pgs, health) = collect::unclean(c).await?;
+    let all = why::unclean::explain(&pgs, &health);
     if json {
         let all: Vec<_> = all.iter().map(why::unclean::Reason::to_json).collect();
         print(&serde_json::to_string_pretty(&all)?);

@@ -7,9 +7,11 @@ mod device;
 mod network;
 mod object;
 mod service;
+mod space;
 
 use crate::evidence::Evidence;
 use crate::load::Load;
+use crate::placement::names;
 use crate::verdict::Verdict;
 
 pub(crate) use cpu::{THROTTLED_MIN, WAITED_MIN};
@@ -20,7 +22,9 @@ type Rule = fn(&Evidence, &Load) -> Vec<Verdict>;
 /// All rules.
 pub(crate) const ALL: &[Rule] = &[
     service::not_serving,
-    service::full,
+    space::quota,
+    space::full,
+    space::not_running,
     device::slow,
     cpu::taken,
     cpu::quota,
@@ -37,12 +41,3 @@ pub(crate) const ALL: &[Rule] = &[
 
 /// Smallest share of the operations' time for which a cause is named.
 const SHARE_MIN: f64 = 0.1;
-
-/// Names of OSDs, at most five of them.
-fn names(osds: &[i32]) -> String {
-    let mut shown: Vec<String> = osds.iter().take(5).map(|o| format!("osd.{o}")).collect();
-    if osds.len() > 5 {
-        shown.push(format!("{} more", osds.len() - 5));
-    }
-    shown.join(", ")
-}

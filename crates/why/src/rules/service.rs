@@ -1,28 +1,66 @@
-//! PGs that do not serve, and space that is used up.
+//! PGs that do not serve.
 
-use super::{SHARE_MIN, names};
-use crate::evidence::{Activity, Background, Check, Evidence};
+use super::{SHARE_MIN, names, space};
+use crate::evidence::{Activity, Background, Evidence};
 use crate::load::Load;
+use crate::old_state;
+use crate::placement::Placement;
 use crate::verdict::{Kind, Verdict};
+use std::collections::BTreeMap;
+
+/// PGs with their states, the first three of them.
+fn shown(pgs: &[&Background]) -> String {
+    let first: Vec<String> = pgs.iter().take(3).map(|b| format!("{} ({})", b.pg, b.state)).collect();
+    let count = if pgs.len() == 1 { "1 PG does" } else { &format!("{} PGs do", pgs.len()) };
+    format!("{count} not serve: {}", first.join(", "))
+}
+
+/// The monitors' old state, which keeps OSDs from serving.
+fn refused(e: &Evidence, share: f64, pgs: &[&Background]) -> Option<Verdict> {
+    let v = Verdict::new(Kind::OldState, "monitors", share, old_state::found(&e.health)?);
+    let summary = e.health.iter().filter(|c| c.code == old_state::CODE).map(|c| format!("{}: {}", c.code, c.summary));
+    let shows = if pgs.is_empty() { summary.collect() } else { shown(pgs) };
+    Some(v.shows(shows).remedy(old_state::REMEDY))
+}
+
+/// Pools for whose PGs CRUSH finds too few places.
+fn without_places(pgs: &[&Background], share: f64) -> Vec<Verdict> {
+    let mut by_place: BTreeMap<String, (&Placement, Vec<&Background>)> = BTreeMap::new();
+    for b in pgs {
+        by_place.entry(b.placement.text()).or_insert((&b.placement, Vec::new())).1.push(*b);
+    }
+    let verdict = |(text, (p, pgs)): (String, (&Placement, Vec<&Background>))| {
+        let pool = pgs.first().and_then(|b| b.pg.split_once('.')?.0.parse::<i64>().ok());
+        let v = Verdict::new(Kind::NotServing, format!("pool {}", p.pool), share, text).pools(pool);
+        v.shows(shown(&pgs)).remedy(p.remedy())
+    };
+    by_place.into_iter().map(verdict).collect()
+}
 
 pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
     let share = l.share(l.cause("peering") + l.cause("lease") + l.cause("paused"));
-    let pgs: Vec<&Background> = e.background.iter().filter(|b| b.activity == Activity::Inactive).collect();
+    let mut pgs: Vec<&Background> = e.background.iter().filter(|b| b.activity == Activity::Inactive).collect();
+    let mut all = Vec::new();
+    if let Some(v) = refused(e, share, &pgs) {
+        all.push(v);
+        pgs.clear();
+    }
+    let (unplaced, pgs): (Vec<&Background>, Vec<&Background>) = pgs.into_iter().partition(|b| b.placement.stops());
+    all.extend(without_places(&unplaced, share));
     // Clients keep most operations to themselves while the map says so.
     let flags = e.health.iter().find(|c| c.code == "OSDMAP_FLAGS" && c.summary.contains("pause"));
     let paused = flags.is_some() || l.share(l.cause("paused")) >= SHARE_MIN;
-    if !paused && pgs.is_empty() && share < SHARE_MIN {
-        return Vec::new();
+    if !paused && pgs.is_empty() && (share < SHARE_MIN || !all.is_empty()) {
+        return all;
     }
     let down = e.health.iter().find(|c| c.code == "OSD_DOWN");
     let mut osds: Vec<i32> = pgs.iter().flat_map(|b| b.osds.iter().copied()).collect();
     osds.sort_unstable();
     osds.dedup();
-    let first: Vec<String> = pgs.iter().take(3).map(|b| format!("{} ({})", b.pg, b.state)).collect();
     let text = match (paused, pgs.is_empty()) {
         (true, _) => "operations are paused by flags of the map".to_owned(),
         (_, true) => "operations waited for PGs that changed their OSDs".to_owned(),
-        _ => format!("{} PGs do not serve: {}", pgs.len(), first.join(", ")),
+        _ => shown(&pgs),
     };
     let mut v = Verdict::new(Kind::NotServing, "PGs", share, text).osds(osds);
     if let Some(f) = flags {
@@ -36,46 +74,13 @@ pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
     }
     let remedy = if paused {
         "`ceph osd unpause`"
+    } else if !space::starved(e).is_empty() {
+        "make room on the file systems of the OSDs that do not run; they start by themselves then"
     } else if down.is_some() {
         "start the OSDs that are down; `ceph pg PGID query` says what a PG waits for"
     } else {
         "wait some seconds; `ceph pg PGID query` says what a PG waits for"
     };
-    vec![v.remedy(remedy)]
-}
-
-/// Health checks about space, and the setting or step that ends each.
-const SPACE: &[(&str, &str)] = &[
-    (
-        "POOL_FULL",
-        "raise the pool's quota (`ceph osd pool set-quota POOL max_bytes N`, or `max_objects`), or remove data",
-    ),
-    ("OSD_FULL", "add OSDs, or remove data; meanwhile `ceph osd set-full-ratio 0.97` lets removals through"),
-    ("OSD_BACKFILLFULL", "add OSDs, or balance them (`ceph balancer on`)"),
-];
-
-pub(super) fn full(e: &Evidence, l: &Load) -> Vec<Verdict> {
-    let share = l.share(l.cause("space"));
-    let checks: Vec<(&Check, &str)> = e
-        .health
-        .iter()
-        .filter_map(|c| SPACE.iter().find(|(code, _)| *code == c.code).map(|(_, remedy)| (c, *remedy)))
-        .collect();
-    let full: Vec<i64> = e.pools.iter().filter(|p| p.full).map(|p| p.pool).collect();
-    let verdict = |(c, remedy): &(&Check, &str)| {
-        let culprit = match (c.code.as_str(), full.as_slice()) {
-            ("POOL_FULL", [_, ..]) => full.iter().map(|p| e.pool_name(*p)).collect::<Vec<_>>().join(", "),
-            _ => c.code.clone(),
-        };
-        let waits: u64 = e.osds.iter().flat_map(|o| &o.waiting).filter(|w| w.cause == "space").map(|w| w.ops).sum();
-        let remedy = remedy.replace("POOL", &culprit);
-        let mut v = Verdict::new(Kind::Full, culprit, share, c.summary.clone());
-        if c.code == "POOL_FULL" {
-            v = v.pools(full.iter().copied());
-        }
-        let detail = c.detail.first().cloned().unwrap_or_default();
-        let waiting = if waits == 0 { String::new() } else { format!("; {waits} operations wait for space") };
-        v.shows(detail + &waiting).remedy(remedy)
-    };
-    checks.iter().map(verdict).collect()
+    all.push(v.remedy(remedy));
+    all
 }
