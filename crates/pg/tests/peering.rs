@@ -403,6 +403,7 @@ impl Play {
                 let missing = missing.map(|(o, v)| (object(o), version(v))).collect();
                 self.peer(words[1], &Body::Activated { missing, frame: u64::MAX });
             }
+            "started" => self.peer(words[1], &Body::Started { history: Box::default(), clean: false }),
             "ack" => self.peer(words[1], &Body::WriteAck { seq: words[2].parse().unwrap() }),
             "failed" => self.peer(words[1], &Body::Failed { errno: base::errno::EIO }),
             "nopull" => self.peer(words[1], &Body::NoPull { head: object(words[2]) }),
@@ -503,6 +504,7 @@ fn old_leases_are_waited_for() {
     check("lease_wait");
     check("lease_unserved");
     check("lease_dead");
+    check("lease_settled");
 }
 
 #[test]

@@ -26,8 +26,10 @@ impl PeerFeatures {
     pub const PARTS: Self = Self(1 << 55);
     /// Members tell how large a transaction their log takes; descriptions of shards come in pages.
     pub const PAGES: Self = Self(1 << 54);
+    /// A primary says that an interval has started only when no lease of an older one lasts.
+    pub const STARTS: Self = Self(1 << 53);
     /// All that this build understands.
-    pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0);
+    pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0 | Self::STARTS.0);
     /// The bits of a feature mask that are reserved for this.
     const MASK: u64 = 0x7f << 49;
 

@@ -77,6 +77,8 @@ impl Pg {
             self.journal.info_changed();
         }
         self.maps.follow(map);
+        // A later map may no longer say that an OSD is dead: a purged one is in no map.
+        self.drop_grants(turn.now);
         self.learn_code();
         self.refresh_trim();
         if new_interval || first {

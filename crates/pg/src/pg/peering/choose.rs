@@ -454,7 +454,6 @@ impl Pg {
         }
         if !self.peers.members.is_empty() {
             note_start(self.journal.info_mut());
-            self.share_history(false);
             self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
             if self.has_failed() {
                 return;
@@ -465,8 +464,7 @@ impl Pg {
 
     pub(in crate::pg) fn wait_for_leases(&mut self, turn: &mut Turn<'_>) {
         // A former primary may not know yet that the interval ended.
-        let osds = self.maps.newest().map(|m| m.osds.clone());
-        self.peers.granted.retain(|o, until| *until > turn.now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
+        self.drop_grants(turn.now);
         self.peers.lease_wait = self.peers.granted.values().max().copied();
         self.life.enter(State::WaitLease);
         self.check_lease_wait(turn);
@@ -480,6 +478,7 @@ impl Pg {
         }
         self.peers.lease_wait = None;
         self.peers.granted.clear();
+        self.share_history(false);
         if self.maps.newest().is_some_and(|m| m.premerge(self.env.spg().pg)) {
             tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "the PG serves nothing until its merge");
             self.life.enter(State::Quiesced);

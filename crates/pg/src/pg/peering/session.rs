@@ -301,7 +301,7 @@ impl Pg {
     /// Remembers at the end of the interval which members may rely on leases of this OSD. Nobody does in an interval in
     /// which this copy was not activated: a PG serves once all members are.
     pub(in crate::pg) fn remember_grants(&mut self, now: Now) {
-        self.peers.granted.retain(|_, until| *until > now.mono);
+        self.drop_grants(now);
         let begins = matches!(
             self.life.state(),
             State::Loading
@@ -324,6 +324,17 @@ impl Pg {
         }
     }
 
+    /// Forgets leases that have ended, and those of processes that have.
+    pub(in crate::pg) fn drop_grants(&mut self, now: Now) {
+        if self.peers.granted.is_empty() {
+            return;
+        }
+        let osds = self.maps.newest().map(|m| m.osds.clone());
+        self.peers.granted.retain(|o, until| *until > now.mono && !osds.as_ref().is_some_and(|m| m.is_dead(*o)));
+    }
+
+    /// Learns that the interval has started, and so that the primary knows of no lease of an older one that lasts.
+    /// A primary of an earlier build says so before it has waited for them.
     fn interval_started(&mut self, history: &PgHistory, clean: bool, turn: &mut Turn<'_>) {
         if !self.peers.follower.member {
             return;
@@ -332,6 +343,9 @@ impl Pg {
             self.keep_all();
         }
         self.peers.serves = true;
+        if self.understands(self.primary(), PeerFeatures::STARTS) {
+            self.peers.granted.clear();
+        }
         self.journal.info_mut().merge_history(history);
         if clean {
             self.journal.info_mut().past.clear();

@@ -71,7 +71,6 @@ impl Pg {
     pub(in crate::pg) fn start_saved(&mut self, turn: &mut Turn<'_>) {
         if *self.life.state() == State::Activating {
             self.keep_all();
-            self.share_history(false);
             self.wait_for_leases(turn);
         }
     }
