@@ -134,19 +134,26 @@ fn pg_temp(o: &mut Operator, swapped: bool, forth: bool) {
     }
 }
 
+/// Gives the command of an upmap. The monitor refuses one that the present map would void.
+fn unless_void(o: &mut Operator, json: &str) {
+    if let Err(e) = o.command(json) {
+        assert!(e.contains("would have no effect"), "{json}: {e}");
+    }
+}
+
 /// Moves one copy of each PG to an OSD that it is not on.
 fn upmap(o: &mut Operator, whole: bool) {
     for pg in o.pgs() {
         let map = o.map();
         let raw = map.pg_to_raw_upmap(pg).to_vec();
-        let Some(x) = map.osds().find(|x| map.is_up(*x) && !raw.contains(x)) else { continue };
+        let Some(x) = map.osds().find(|x| map.is_up(*x) && map.is_in(*x) && !raw.contains(x)) else { continue };
         let Some(from) = raw.iter().copied().find(|x| *x != OsdId::NONE) else { continue };
         let to: Vec<OsdId> = raw.iter().map(|y| if *y == from { x } else { *y }).collect();
-        if whole && !to.contains(&OsdId::NONE) && to.len() > 1 {
-            ok(o, &format!(r#"{{"prefix":"osd pg-upmap","pgid":"{pg}","id":[{}]}}"#, list(&to)));
+        if whole && !to.contains(&OsdId::NONE) && to.len() > 2 {
+            unless_void(o, &format!(r#"{{"prefix":"osd pg-upmap","pgid":"{pg}","id":[{}]}}"#, list(&to)));
         } else if !whole {
             let pair = list(&[from, x]);
-            ok(o, &format!(r#"{{"prefix":"osd pg-upmap-items","pgid":"{pg}","id":[{pair}]}}"#));
+            unless_void(o, &format!(r#"{{"prefix":"osd pg-upmap-items","pgid":"{pg}","id":[{pair}]}}"#));
         }
     }
 }

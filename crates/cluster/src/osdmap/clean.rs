@@ -58,6 +58,36 @@ impl RuleOsds {
     }
 }
 
+/// Reason for which a monitor removes all upmaps of a PG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoidUpmap {
+    /// The PG does not exist, or is about to be merged.
+    PgEnds,
+    /// The OSD is out.
+    Out(OsdId),
+    /// The OSD has no weight in the pool's CRUSH rule.
+    OutsideRule(OsdId),
+    /// The set breaks the failure domains of the pool's CRUSH rule.
+    TooClose,
+    /// The set that replaces CRUSH's choice equals it.
+    ChosenAnyway,
+    /// The set that replaces CRUSH's choice has not as many OSDs as the pool wants.
+    NotThePoolsSize,
+}
+
+impl std::fmt::Display for VoidUpmap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PgEnds => f.write_str("the PG does not exist or is about to be merged"),
+            Self::Out(o) => write!(f, "{o} is out"),
+            Self::OutsideRule(o) => write!(f, "{o} has no weight in the CRUSH rule of the pool"),
+            Self::TooClose => f.write_str("the OSDs are not in different failure domains of the pool's CRUSH rule"),
+            Self::ChosenAnyway => f.write_str("CRUSH chooses these OSDs in this order without an upmap"),
+            Self::NotThePoolsSize => f.write_str("the number of OSDs is not the size of the pool"),
+        }
+    }
+}
+
 impl OsdMap {
     /// The up set and its primary, without temps.
     #[must_use]
@@ -103,7 +133,7 @@ impl OsdMap {
         let (whole, old) = (self.pg_upmap.contains_key(&pg), self.pg_upmap_items.get(&pg));
         if !changes && (whole || old.is_some()) {
             let sound = self.sound_upmap_items(pg, rules);
-            if whole && sound.is_none() {
+            if whole && sound.is_err() {
                 inc.old_pg_upmap.insert(pg);
                 gone.push("pg_upmap");
             }
@@ -155,28 +185,50 @@ impl OsdMap {
         !at.acting.contains(primary) || default == Some(*primary)
     }
 
-    /// The replacements of a PG that still have effect. `None` if all of the PG's upmaps are void by the rules of
+    /// The reason for which a monitor removes all upmaps of the PG, `None` if it keeps some.
+    #[must_use]
+    pub fn void_upmap(&self, pg: PgId, rules: &mut RuleOsds) -> Option<VoidUpmap> {
+        self.sound_upmap_items(pg, rules).err()
+    }
+
+    /// True for an OSD of the map that is marked out, which is no valid upmap target.
+    #[must_use]
+    pub fn marked_out(&self, o: OsdId) -> bool {
+        (0..self.max_osd).contains(&o.0) && self.weight(o) == 0
+    }
+
+    /// The replacements of a PG that still have effect. Error: all of the PG's upmaps are void by the rules of
     /// `OSDMap::check_pg_upmaps`: the PG is missing or about to be merged, or the set that they give breaks the pool's
     /// rule or has an OSD without weight.
-    fn sound_upmap_items(&self, pg: PgId, rules: &mut RuleOsds) -> Option<Vec<(OsdId, OsdId)>> {
-        let pool = self.pool(pg.pool)?;
+    fn sound_upmap_items(&self, pg: PgId, rules: &mut RuleOsds) -> Result<Vec<(OsdId, OsdId)>, VoidUpmap> {
+        let pool = self.pool(pg.pool).ok_or(VoidUpmap::PgEnds)?;
         if pg.seed >= pool.pg_num.min(pool.pg_num_pending) {
-            return None;
+            return Err(VoidUpmap::PgEnds);
         }
         let (raw, _) = self.pg_to_raw(pg);
         let set = self.pg_to_raw_upmap(pg);
         rules.learn(&self.crush, pool.crush_rule);
-        let weighs = |o: &OsdId| self.weight(*o) > 0 && rules.chooses(pool.crush_rule, *o);
-        if !set.iter().filter(|o| **o != OsdId::NONE).all(weighs) || !self.keeps_apart(pool, &set, rules) {
-            return None;
+        for o in set.iter().copied().filter(|o| *o != OsdId::NONE) {
+            if self.weight(o) == 0 {
+                return Err(VoidUpmap::Out(o));
+            }
+            if !rules.chooses(pool.crush_rule, o) {
+                return Err(VoidUpmap::OutsideRule(o));
+            }
         }
-        let useless = |whole: &Vec<OsdId>| raw.as_slice() == whole.as_slice() || whole.len() != usize::from(pool.size);
-        if self.pg_upmap.get(&pg).is_some_and(useless) {
-            return None;
+        if !self.keeps_apart(pool, &set, rules) {
+            return Err(VoidUpmap::TooClose);
+        }
+        if let Some(whole) = self.pg_upmap.get(&pg) {
+            if raw.as_slice() == whole.as_slice() {
+                return Err(VoidUpmap::ChosenAnyway);
+            }
+            if whole.len() != usize::from(pool.size) {
+                return Err(VoidUpmap::NotThePoolsSize);
+            }
         }
         let items = self.pg_upmap_items.get(&pg).map_or(&[][..], Vec::as_slice);
-        let out = |o: OsdId| (0..self.max_osd).contains(&o.0) && self.weight(o) == 0;
-        Some(items.iter().copied().filter(|(from, to)| raw.contains(from) && !out(*to)).collect())
+        Ok(items.iter().copied().filter(|(from, to)| raw.contains(from) && !self.marked_out(*to)).collect())
     }
 
     /// True if the OSDs of a set are in the failure domains that the pool's rule asks for
@@ -303,13 +355,26 @@ mod tests {
         assert!(left.pg_upmap_items.is_empty());
         // An OSD that CRUSH does not choose can't be replaced.
         let absent = m.osds().find(|o| !raw.contains(o) && *o != other).unwrap();
+        let why = |m: &OsdMap| m.void_upmap(pg, &mut RuleOsds::default());
+        assert_eq!(why(&with), None);
         let both = after(&m, |i| _ = i.new_pg_upmap_items.insert(pg, vec![(raw[0], other), (absent, raw[0])]));
         let (gone, left) = cleaned(&both, pg);
         assert_eq!(gone, ["a part of pg_upmap_items"]);
         assert_eq!(left.pg_upmap_items.get(&pg).unwrap(), &[(raw[0], other)]);
+        assert_eq!(why(&both), None, "a part of it stays");
         let near = m.osds().find(|o| *o != raw[1] && host(*o) == host(raw[1])).unwrap();
         let close = after(&m, |i| _ = i.new_pg_upmap_items.insert(pg, vec![(raw[0], near)]));
         assert_eq!(cleaned(&close, pg).0, ["pg_upmap_items"], "two copies on one host");
+        assert_eq!(why(&close), Some(VoidUpmap::TooClose));
+        let set = |v: Vec<OsdId>| after(&m, |i| _ = i.new_pg_upmap.insert(pg, v));
+        assert_eq!(why(&set(raw.to_vec())), Some(VoidUpmap::ChosenAnyway));
+        assert_eq!(why(&set(raw.iter().rev().copied().collect())), None, "another order has effect");
+        assert_eq!(why(&set(raw.iter().rev().copied().skip(1).collect())), Some(VoidUpmap::NotThePoolsSize));
+        let merging = after(&with, |i| {
+            let pool = PgPool { pg_num_pending: pg.seed, ..PgPool::clone(m.pool(pg.pool).unwrap()) };
+            i.new_pools.insert(pg.pool, pool);
+        });
+        assert_eq!(why(&merging), Some(VoidUpmap::PgEnds));
         let removed = after(&with, |i| _ = i.old_pools.insert(pg.pool));
         assert_eq!(cleaned(&removed, pg).0, ["pg_upmap_items"], "the pool is gone");
         assert_eq!(m.weight(other), WEIGHT_IN);

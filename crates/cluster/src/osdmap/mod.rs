@@ -12,7 +12,7 @@ mod incremental;
 pub mod interval;
 mod place;
 
-pub use clean::RuleOsds;
+pub use clean::{RuleOsds, VoidUpmap};
 pub use encode::CANONICAL;
 pub use flags::{map_flag, osd_state};
 pub use incremental::Incremental;

@@ -181,11 +181,6 @@ impl OsdMap {
         }
     }
 
-    /// True for an OSD of the map that is marked out, which is no valid upmap target.
-    fn marked_out(&self, osd: OsdId) -> bool {
-        osd != OsdId::NONE && (0..self.max_osd).contains(&osd.0) && self.weight(osd) == 0
-    }
-
     fn apply_upmap(&self, pg: PgId, set: &mut OsdSet) {
         if let Some(to) = self.pg_upmap.get(&pg) {
             // A single target that is out voids all upmaps of the PG, including that of the primary.

@@ -59,6 +59,7 @@ mod osd_report;
 mod osd_safe;
 mod osd_show;
 mod osd_tree;
+mod osd_upmap;
 mod pg_show;
 pub(crate) mod pool;
 mod pool_app;
@@ -306,6 +307,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_report::COMMANDS,
     osd_safe::COMMANDS,
     osd_map::COMMANDS,
+    osd_upmap::COMMANDS,
     osd_misc::COMMANDS,
     reweight::COMMANDS,
     hold::COMMANDS,

@@ -1,4 +1,4 @@
-//! Changes of placement and of the map's settings: temporary and upmapped sets, blocklist, ratios, required releases.
+//! Changes of placement and of the map's settings: temporary sets and primaries, blocklist, ratios, required releases.
 
 use super::json::J;
 use super::osd_show::plain_addr;
@@ -28,17 +28,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "set a PG's temporary primary, -1 to remove",
     ),
     cmd("osd rm-primary-temp pgid:Pgid", "osd", "rw", 0, rm_primary_temp, "remove a PG's temporary primary"),
-    cmd("osd pg-upmap pgid:Pgid id:OsdName*", "osd", "rw", 0, pg_upmap, "place a PG on given OSDs"),
-    cmd("osd rm-pg-upmap pgid:Pgid", "osd", "rw", 0, rm_pg_upmap, "stop placing a PG on given OSDs"),
-    cmd(
-        "osd pg-upmap-items pgid:Pgid id:OsdName*",
-        "osd",
-        "rw",
-        0,
-        pg_upmap_items,
-        "replace OSDs of a PG, as pairs of from and to",
-    ),
-    cmd("osd rm-pg-upmap-items pgid:Pgid", "osd", "rw", 0, rm_pg_upmap_items, "stop replacing OSDs of a PG"),
     cmd("osd blocklist ls", "osd", "r", 0, blocklist_ls, "list the blocklist"),
     cmd("osd blocklist clear", "osd", "rw", 0, blocklist_clear, "remove all entries from the blocklist"),
     cmd(BLOCK, "osd", "rw", 0, |c| blocklist(c, "blocklistop"), "add a client to the blocklist, or remove it"),
@@ -105,7 +94,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("pg repeer pgid:Pgid", "osd", "rw", 0, repeer, "make a PG peer again"),
 ];
 
-fn pg(c: &mut Ctx<'_>) -> Res<PgId> {
+/// The PG that the argument `pgid` names. Error: ENOENT.
+pub(super) fn pg(c: &mut Ctx<'_>) -> Res<PgId> {
     let pg = c.args.pgid("pgid")?;
     match c.map().pool(pg.pool) {
         Some(p) if pg.seed < p.pg_num => Ok(pg),
@@ -113,7 +103,8 @@ fn pg(c: &mut Ctx<'_>) -> Res<PgId> {
     }
 }
 
-fn osds(c: &mut Ctx<'_>) -> Res<Vec<OsdId>> {
+/// The OSDs that the argument `id` names. Error: EINVAL, or ENOENT for an OSD that does not exist.
+pub(super) fn osds(c: &mut Ctx<'_>) -> Res<Vec<OsdId>> {
     let map = c.map();
     c.args
         .list("id")
@@ -126,7 +117,8 @@ fn osds(c: &mut Ctx<'_>) -> Res<Vec<OsdId>> {
         .collect()
 }
 
-fn text(v: &[OsdId]) -> String {
+/// A set of OSDs as answers show it.
+pub(super) fn text(v: &[OsdId]) -> String {
     format!("[{}]", v.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(","))
 }
 
@@ -184,83 +176,6 @@ fn rm_primary_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let pg = pg(c)?;
     c.inc().new_primary_temp.insert(pg, OsdId(-1));
     committed(format!("clear {pg} primary_temp mapping"))
-}
-
-fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
-    let need = c.map().require_min_compat_client;
-    if need < release::LUMINOUS {
-        return refuse(
-            errno::EPERM,
-            format!(
-                "min_compat_client {} < luminous, which is required for pg-upmap. Try 'ceph osd set-require-min-compat-client luminous' before using the new interface",
-                release::name(need)
-            ),
-        );
-    }
-    Ok(())
-}
-
-fn pg_upmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    upmap_allowed(c)?;
-    let (pg, set) = (pg(c)?, osds(c)?);
-    let map = c.map();
-    let (min, max) = map.pool(pg.pool).map_or((1, 1), |p| (usize::from(p.min_size), usize::from(p.size)));
-    if set.len() < min {
-        return invalid(format!("num of osds ({}) < pool min size ({min})", set.len()));
-    }
-    if set.len() > max {
-        return invalid(format!("num of osds ({}) > pool size ({max})", set.len()));
-    }
-    if has_twice(&set) {
-        return invalid(format!("osd is listed twice in {}", text(&set)));
-    }
-    let inc = c.inc();
-    inc.old_pg_upmap.remove(&pg);
-    inc.new_pg_upmap.insert(pg, set.clone());
-    committed(format!("set {pg} pg_upmap mapping to {}", text(&set)))
-}
-
-fn rm_pg_upmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    upmap_allowed(c)?;
-    let pg = pg(c)?;
-    let had = c.map().pg_upmap.contains_key(&pg);
-    let inc = c.inc();
-    inc.new_pg_upmap.remove(&pg);
-    if had {
-        inc.old_pg_upmap.insert(pg);
-    }
-    committed(format!("clear {pg} pg_upmap mapping"))
-}
-
-fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    upmap_allowed(c)?;
-    let pg = pg(c)?;
-    if !c.args.list("id").len().is_multiple_of(2) {
-        return invalid("you must specify pairs of osd ids to be remapped");
-    }
-    let ids = osds(c)?;
-    let (mut pairs, mut notes): (Vec<(OsdId, OsdId)>, Vec<String>) = (Vec::new(), Vec::new());
-    for p in ids.chunks_exact(2) {
-        let &[from, to] = p else { continue };
-        if from == to {
-            notes.push(format!("from {from} == to {to}, "));
-        } else if !pairs.contains(&(from, to)) {
-            pairs.push((from, to));
-        }
-    }
-    if pairs.is_empty() {
-        return invalid(format!("{}no valid upmap items(pairs) is specified", notes.concat()));
-    }
-    let t: Vec<String> = pairs.iter().map(|(a, b)| format!("{}->{}", a.0, b.0)).collect();
-    c.pending.set_upmap_items(c.state, pg, pairs);
-    committed(format!("set {pg} pg_upmap_items mapping to [{}]", t.join(",")))
-}
-
-fn rm_pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    upmap_allowed(c)?;
-    let pg = pg(c)?;
-    c.pending.set_upmap_items(c.state, pg, Vec::new());
-    committed(format!("clear {pg} pg_upmap_items mapping"))
 }
 
 fn blocklist(c: &mut Ctx<'_>, op_key: &str) -> Res<CommandOutcome> {

@@ -312,7 +312,7 @@ pub(crate) fn set_pending(p: &mut PgPool, soon: u32, epoch: Epoch) {
 }
 
 /// True if a PG is about to be merged, as source or target, or is gone by a merge.
-pub(super) fn is_merged(p: &PgPool, seed: u32) -> bool {
+pub(crate) fn is_merged(p: &PgPool, seed: u32) -> bool {
     let soon = p.pg_num_pending.min(p.pg_num);
     seed >= soon || soon > 0 && soon < p.pg_num && children(seed, soon, p.pg_num).next().is_some()
 }
