@@ -23,6 +23,16 @@ impl Field {
         Self { c, admin, pg }
     }
 
+    fn coded() -> Self {
+        let mut f = Self::new();
+        let profile = json!({ "prefix": "osd erasure-code-profile set", "name": "e", "profile": ["k=2", "m=1"] });
+        f.c.ok(f.admin, &profile);
+        let create = json!({ "prefix": "osd pool create", "pool": "e", "pg_num": 8, "pool_type": "erasure", "erasure_code_profile": "e" });
+        f.c.ok(f.admin, &create);
+        f.pg.pool = f.c.map().pool_by_name("e").unwrap();
+        f
+    }
+
     fn raw(&self) -> Vec<OsdId> {
         self.c.map().pg_to_raw(self.pg).0.to_vec()
     }
@@ -49,6 +59,13 @@ impl Field {
         let (rc, rs, _) = self.c.command(self.admin, &cmd, "");
         assert!(rc == -22 && rs.contains(why), "{cmd}: {rc} {rs}, want {why}");
         assert_eq!(self.c.map().epoch, epoch, "{cmd}");
+    }
+
+    fn primary_temp(&mut self, osd: OsdId) -> String {
+        let cmd = json!({ "prefix": "osd primary-temp", "pgid": self.pg.to_string(), "id": osd.0 });
+        let (rc, rs, _) = self.c.command(self.admin, &cmd, "");
+        assert_eq!(rc, 0, "{cmd}: {rs}");
+        rs
     }
 }
 
@@ -115,5 +132,46 @@ fn an_upmap_against_the_pools_rule() {
     match near {
         Some(near) => f.refused("pg-upmap-items", &[first, near], "failure domains"),
         None => f.refused("pg-upmap", &[other[0], other[1], raw[2]], "failure domains"),
+    }
+}
+
+#[test]
+fn a_temporary_set() {
+    let mut f = Field::new();
+    let (raw, other) = (f.raw(), f.others());
+    let set = [raw[1], other[0]];
+    f.ok("pg-temp", &set);
+    f.c.ticks(10);
+    assert_eq!(f.c.map().pg_to_up_acting(f.pg).acting.as_slice(), set);
+    // The up set needs no entry.
+    f.ok("pg-temp", &raw);
+    assert!(f.c.map().pg_temp.is_empty());
+    assert_eq!(f.c.map().pg_to_up_acting(f.pg).acting.as_slice(), raw);
+    for o in &other {
+        f.c.ok(f.admin, &json!({ "prefix": "osd down", "ids": [o.0.to_string()] }));
+    }
+    f.refused("pg-temp", &other, "are down");
+}
+
+#[test]
+fn a_named_primary() {
+    for mut f in [Field::new(), Field::coded()] {
+        let at = f.c.map().pg_to_up_acting(f.pg);
+        let last = at.acting[2];
+        let stranger = f.others()[0];
+        let rm = json!({ "prefix": "osd rm-primary-temp", "pgid": f.pg.to_string() });
+        for by_minus_one in [true, false] {
+            assert_eq!(f.primary_temp(last), format!("set {} primary_temp mapping to {}", f.pg, last.0));
+            f.c.ticks(10);
+            let now = f.c.map().pg_to_up_acting(f.pg);
+            assert_eq!((now.acting_primary, &now.acting), (last, &at.acting));
+            let answer = if by_minus_one { f.primary_temp(OsdId(-1)) } else { f.c.command(f.admin, &rm, "").1 };
+            assert_eq!(answer, format!("set {} primary_temp mapping to -1", f.pg));
+            assert!(f.c.map().primary_temp.is_empty());
+            assert_eq!(f.c.map().pg_to_up_acting(f.pg), at);
+        }
+        let cmd = json!({ "prefix": "osd primary-temp", "pgid": f.pg.to_string(), "id": stranger.0 });
+        let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
+        assert!(rc == -22 && rs.contains("is not in the acting set"), "{rc} {rs}");
     }
 }

@@ -197,3 +197,24 @@ fn copies_follow() {
 fn shards_follow() {
     play(true);
 }
+
+#[test]
+fn a_named_primary_leads_while_its_pg_is_clean() {
+    for coded in [false, true] {
+        let mut o = Operator::new(4, 3, coded.then_some((2, 1)), PGS).unwrap();
+        o.settle().unwrap();
+        let before = o.map();
+        primary_temp(&mut o, true);
+        o.settle().unwrap();
+        let map = o.map();
+        for pg in o.pgs() {
+            let (was, at) = (before.pg_to_up_acting(pg), map.pg_to_up_acting(pg));
+            assert_eq!(at.acting, was.acting, "coded {coded}: {pg}");
+            assert_eq!(Some(&at.acting_primary), at.acting.last(), "coded {coded}: {pg}");
+        }
+        primary_temp(&mut o, false);
+        o.settle().unwrap();
+        assert!(o.map().primary_temp.is_empty(), "coded {coded}");
+        o.judge().unwrap();
+    }
+}

@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "rw",
         0,
         primary_temp,
-        "set a PG's temporary primary, -1 to remove",
+        "set a PG's temporary primary; osd rm-primary-temp removes it",
     ),
     cmd("osd rm-primary-temp pgid:Pgid", "osd", "rw", 0, rm_primary_temp, "remove a PG's temporary primary"),
     cmd("osd blocklist ls", "osd", "r", 0, blocklist_ls, "list the blocklist"),
@@ -146,13 +146,19 @@ fn pg_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return invalid(format!("osd is listed twice in {}", text(&set)));
         }
     }
-    c.inc().new_pg_temp.insert(pg, set.clone());
+    if !set.iter().any(|o| map.is_up(*o)) {
+        return invalid(format!("all OSDs of {} are down, so none can serve pg {pg}; name one that is up", text(&set)));
+    }
+    // The PG acts in its up set without an override.
+    let is_up_set = map.pg_to_up(pg).0.as_slice() == set.as_slice();
+    c.inc().new_pg_temp.insert(pg, if is_up_set { Vec::new() } else { set.clone() });
     committed(format!("set {pg} pg_temp mapping to {}", text(&set)))
 }
 
 fn primary_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let pg = pg(c)?;
     let o = match c.args.str("id")?.as_str() {
+        // Ceph takes -1 up to 16.2. Its client refuses negative numbers, hence `osd rm-primary-temp`.
         "-1" => OsdId(-1),
         _ => {
             let o = c.args.osd("id")?;
@@ -175,7 +181,7 @@ fn primary_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn rm_primary_temp(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let pg = pg(c)?;
     c.inc().new_primary_temp.insert(pg, OsdId(-1));
-    committed(format!("clear {pg} primary_temp mapping"))
+    committed(format!("set {pg} primary_temp mapping to -1"))
 }
 
 fn blocklist(c: &mut Ctx<'_>, op_key: &str) -> Res<CommandOutcome> {
