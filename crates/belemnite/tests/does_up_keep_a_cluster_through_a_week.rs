@@ -326,9 +326,8 @@ fn a_lost_key_of_the_administrator_comes_back() {
     assert!(stopped.success());
     let waiting = w.command(&["daemons"]).stderr(Stdio::piped()).spawn().unwrap();
     let fds = format!("/proc/{}/fd", waiting.id());
-    let is_socket = |e: std::fs::DirEntry| {
-        std::fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
-    };
+    let is_socket =
+        |e: std::fs::DirEntry| std::fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
     w.until(|| std::fs::read_dir(&fds).unwrap().flatten().any(is_socket));
     w.kill();
     let o = waiting.wait_with_output().unwrap();

@@ -12,6 +12,7 @@ mod files;
 mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod layout;
+mod left;
 pub(crate) mod make;
 mod manager;
 mod options;
@@ -127,6 +128,7 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let mut stop = Stop::new()?;
     let made = Made::new(&layout)?;
     let _lock = lock_dir(&layout)?;
+    left::wait(&layout).await;
     if a.recover {
         recover::rebuild(&a, &layout)?;
     }
@@ -381,17 +383,22 @@ async fn is_behind(c: &Client, said: &mut bool) -> Result<bool, Error> {
     Ok(true)
 }
 
-async fn up_osds(c: &Client) -> Result<u64, Error> {
-    let r = c.mon_command(r#"{"prefix":"osd stat","format":"json"}"#, Default::default()).await?;
-    let v: serde_json::Value = serde_json::from_slice(&r.out)?;
-    Ok(v["num_up_osds"].as_u64().unwrap_or(0))
+/// Time that an OSD gets to say how far it is.
+const OSD_ANSWERS: Duration = Duration::from_secs(5);
+
+/// True if an OSD says that it is a member of the cluster. The map may show it up since its last run.
+async fn is_member(l: &Layout, id: u32) -> bool {
+    let socket = l.run().join(format!("osd.{id}.asok"));
+    let asked = tokio::task::spawn_blocking(move || control::talk(&socket, r#"{"prefix":"status"}"#));
+    let Ok(Ok(Ok(text))) = tokio::time::timeout(OSD_ANSWERS, asked).await else { return false };
+    serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|v| v["state"] == "active")
 }
 
 /// Waits until all OSDs are up, then prints how to use the cluster.
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let c = make::connect(l).await?;
-    let want = p.osds.len() as u64;
-    let mut shown = 0;
+    let want = p.osds.len();
+    let mut waits: Vec<u32> = p.osds.iter().map(|o| o.id).collect();
     let start = tokio::time::Instant::now();
     let (mut warned, mut said) = (false, false);
     loop {
@@ -399,18 +406,24 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
         }
-        let up = up_osds(&c).await?;
-        // At a restart the map shows OSDs up that have ended, until the monitor notices.
-        if up > shown {
+        let before = waits.len();
+        let mut wait = Vec::new();
+        for id in waits {
+            if !is_member(l, id).await {
+                wait.push(id);
+            }
+        }
+        waits = wait;
+        let up = want - waits.len();
+        if waits.len() < before {
             say(format_args!("{up} of {want} OSDs up"));
-            shown = up;
         }
         let served = match &p.fs {
-            Some(f) if up >= want => files::is_active(&c, f).await?,
+            Some(f) if up == want => files::is_active(&c, f).await?,
             _ => true,
         };
         let managed = p.mgr.is_none() || up < want || manager::is_active(&c).await?;
-        if up >= want && served && managed {
+        if up == want && served && managed {
             break;
         }
         if !warned && start.elapsed() > PATIENCE {

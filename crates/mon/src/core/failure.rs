@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use base::{OsdId, Utime};
+use base::{Epoch, OsdId, Utime};
 use cluster::osdmap::{OsdMap, OsdXinfo};
 
 use super::options::MonOptions;
@@ -32,6 +32,9 @@ struct Report {
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailureReports {
     targets: BTreeMap<OsdId, BTreeMap<OsdId, Report>>,
+    /// OSDs that are to be called dead when their sessions end, with the epoch in which they came up; see
+    /// [`super::osd`].
+    pub(super) refused: BTreeMap<OsdId, Epoch>,
 }
 
 fn before(t: Utime, d: Duration) -> Utime {

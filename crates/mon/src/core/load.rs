@@ -253,7 +253,6 @@ impl MonCore {
             merges: BTreeMap::new(),
             sessions: BTreeMap::new(),
             failures: FailureReports::default(),
-            refused_osds: super::osd::Refused::default(),
             beacons: BTreeMap::new(),
             down_since: BTreeMap::new(),
             creating_targets: super::osd::CreatingTargets::default(),

@@ -191,7 +191,6 @@ pub struct MonCore {
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
     failures: FailureReports,
-    refused_osds: osd::Refused,
     merges: BTreeMap<base::PoolId, pg_num::Merges>,
     beacons: BTreeMap<OsdId, Beacon>,
     down_since: BTreeMap<OsdId, Mono>,

@@ -10,7 +10,6 @@ mod report;
 
 pub(super) use boot::bounded_metadata;
 pub(super) use creating::CreatingTargets;
-pub(super) use refused::Refused;
 
 use base::{AddrVec, Epoch, OsdId};
 use cluster::osdmap::osd_state;

@@ -10,19 +10,14 @@
 //!  2. The list is volatile. OSDs that another leader finds down are called dead only when they say so themselves;
 //!     else primaries wait until their leases end.
 
-use std::collections::BTreeMap;
-
-use base::{Epoch, OsdId};
+use base::OsdId;
 
 use super::super::MonCore;
-
-/// OSDs that are to be called dead when their sessions end, with the epoch in which they came up.
-pub(in super::super) type Refused = BTreeMap<OsdId, Epoch>;
 
 impl MonCore {
     /// Calls the refused OSDs dead whose sessions have ended. Runs before each proposal, with none in flight.
     pub(in super::super) fn judge_refused(&mut self) {
-        for (osd, up_from) in std::mem::take(&mut self.refused_osds) {
+        for (osd, up_from) in std::mem::take(&mut self.failures.refused) {
             let map = &self.state.osdmap;
             let known = map.exists(osd) && map.info(osd).up_from == up_from && map.xinfo(osd).dead_epoch <= up_from;
             let down = map.is_down(osd) || self.going_down(osd);
@@ -30,7 +25,7 @@ impl MonCore {
                 continue;
             }
             if self.has_open_session(osd) {
-                self.refused_osds.insert(osd, up_from);
+                self.failures.refused.insert(osd, up_from);
             } else {
                 let dead = map.epoch.next();
                 self.xinfo_mut(osd).dead_epoch = dead;
