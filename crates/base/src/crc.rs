@@ -7,6 +7,18 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 /// `crc32c(crc32c(s, a), b) == crc32c(s, a ++ b)`.
 #[must_use]
 pub fn crc32c(seed: u32, data: &[u8]) -> u32 {
+    #[cfg(debug_assertions)]
+    counted::add(data.len());
+    raw(seed, data)
+}
+
+/// True if `crc` is the crc32c of `data` from `seed`. For assertions: it does not count as a pass over the data.
+#[must_use]
+pub fn is_crc32c(crc: u32, seed: u32, data: &[u8]) -> bool {
+    raw(seed, data) == crc
+}
+
+fn raw(seed: u32, data: &[u8]) -> u32 {
     // The usual seed takes the direct function: the parameter table of the general one costs more than the
     // checksum of a few bytes.
     if seed == SEED {
@@ -15,6 +27,26 @@ pub fn crc32c(seed: u32, data: &[u8]) -> u32 {
     let mut d = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     d.update(data);
     !(d.finalize() as u32)
+}
+
+/// Number of bytes that the thread has summed, by which tests count passes over data.
+#[cfg(debug_assertions)]
+pub mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static BYTES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn add(n: usize) {
+        BYTES.set(BYTES.get() + n as u64);
+    }
+
+    /// Bytes that [`super::crc32c`] has summed in this thread so far.
+    #[must_use]
+    pub fn bytes() -> u64 {
+        BYTES.get()
+    }
 }
 
 /// Seed of the segments of a frame, of maps and of most stored structures.

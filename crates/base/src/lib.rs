@@ -19,6 +19,7 @@ mod prefetch;
 pub mod rng;
 pub mod size;
 pub mod sizes;
+pub mod summed;
 pub mod time;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};
@@ -27,4 +28,5 @@ pub use hobject::HObject;
 pub use id::*;
 pub use pgtable::PgTable;
 pub use prefetch::{prefetch, prefetch_all};
+pub use summed::{SUMMED_MIN, Summed};
 pub use time::{Mono, Now, Utime};

@@ -505,7 +505,7 @@ impl Connection {
     }
 
     fn on_message(&mut self, f: Frame) -> Result<Option<Event>, Error> {
-        let [head, front, middle, data] = f.segments;
+        let Frame { segments: [head, front, middle, data], sums, .. } = f;
         let malformed = |error: DecodeError| Error::Malformed { tag: "MESSAGE", error };
         let (header, ack) = read_header2(&head).map_err(malformed)?;
         if ack > 0 && !self.lossy {
@@ -519,7 +519,7 @@ impl Connection {
         if !self.lossy {
             self.session.unacked_bytes += front.len() + middle.len() + data.len();
         }
-        Ok(Some(Event::Message(Message { header, front, middle, data, ..Message::default() })))
+        Ok(Some(Event::Message(Message { header, front, middle, data, sums, ..Message::default() })))
     }
 
     fn transmit(&mut self, m: Message) -> Result<(), Error> {

@@ -4,8 +4,9 @@ use crate::Error;
 use crate::policy::{ADDRS_MAX, LIST_MAX};
 use auth::{ConMode, Method};
 use base::crc::{SEED, crc32c};
-use base::{AddrVec, EntityAddr, EntityKind};
+use base::{AddrVec, EntityAddr, EntityKind, Summed};
 use bytes::Bytes;
+use std::sync::Arc;
 use wire::codec::Result as DecodeResult;
 use wire::{DecodeError, Features, MsgHeader, Reader, Writer};
 
@@ -220,6 +221,8 @@ pub struct Frame {
     pub tag: Tag,
     /// Segments; absent ones are empty.
     pub segments: [Bytes; SEGMENTS_MAX],
+    /// Checksums of the blocks of the last segment, if it is large and was verified by its checksum.
+    pub sums: Option<Arc<Summed>>,
 }
 
 impl Frame {

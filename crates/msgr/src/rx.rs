@@ -18,7 +18,12 @@ use crate::frame::{
 use crate::policy::{BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, FRAME_BYTES_MAX_PREAUTH, FrameLimits, PREAUTH_BYTES_MAX};
 use crate::pool::BufPool;
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
+use base::{SUMMED_MIN, Summed};
 use bytes::{Buf, Bytes};
+use std::sync::Arc;
+
+/// Index of the data segment of a message.
+const DATA: usize = SEGMENTS_MAX - 1;
 
 /// Phase of a connection, which selects the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,13 +252,13 @@ impl Rx {
         let mut b = raw.freeze(0);
         self.record(&b);
         let mut segments: [Bytes; SEGMENTS_MAX] = Default::default();
-        let check = |segment: usize, bytes: &[u8], got: u32| -> Result<(), Error> {
-            let want = segment_crc(bytes);
+        let mut sums = None;
+        let check = |segment: usize, want: u32, got: u32| -> Result<(), Error> {
             if got == want { Ok(()) } else { Err(Error::SegmentCrc { tag: p.tag.name(), segment, got, want }) }
         };
         if p.len[0] > 0 {
             segments[0] = b.split_to(p.len[0]);
-            check(0, &segments[0], b.get_u32_le())?;
+            check(0, segment_crc(&segments[0]), b.get_u32_le())?;
         }
         if p.count > 1 {
             for (s, len) in segments.iter_mut().zip(p.len).skip(1) {
@@ -264,11 +269,16 @@ impl Rx {
                 return Ok(None);
             }
             for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
-                check(i, s, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
+                let want = if i == DATA && s.len() >= SUMMED_MIN {
+                    sums.insert(Arc::new(Summed::new(s.clone()))).crc()
+                } else {
+                    segment_crc(s)
+                };
+                check(i, want, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
             }
             body.bytes.own_front(&mut segments[1]);
         }
-        Ok(Some(Frame { tag: p.tag, segments }))
+        Ok(Some(Frame { tag: p.tag, segments, sums }))
     }
 
     fn finish_secure(&mut self, body: &Body, mut raw: Raw) -> Result<Option<Frame>, Error> {
@@ -301,7 +311,7 @@ impl Rx {
             }
             body.bytes.own_front(&mut segments[1]);
         }
-        Ok(Some(Frame { tag: p.tag, segments }))
+        Ok(Some(Frame { tag: p.tag, segments, sums: None }))
     }
 }
 

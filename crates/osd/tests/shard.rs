@@ -153,6 +153,7 @@ fn questions_are_repeated_when_the_session_is_reset() {
             up_from: Epoch(2),
             body,
             data,
+            sums: None,
         })
     };
     let asks = |all: Vec<(OsdId, Body)>| all == [(other, Body::Query)];
@@ -202,6 +203,7 @@ fn notify(pg: PgId, epoch: u32, up_from: u32) -> Box<MPgPeer> {
         up_from: Epoch(up_from),
         body,
         data,
+        sums: None,
     })
 }
 

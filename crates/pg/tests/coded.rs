@@ -66,7 +66,7 @@ fn a_scrub_finds_a_shard_with_wrong_bytes_and_repair_rebuilds_it() {
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
         // The checksums are right, but the block is an older version or was meant for another place.
         let off = len[osd as usize] / 2;
-        change(&mut c, osd, Op::Write { cid, oid, off, data: Bytes::from_static(b"another") });
+        change(&mut c, osd, Op::Write { cid, oid, off, data: Bytes::from_static(b"another"), sums: None });
         c.scrub(false, false);
         assert_eq!(c.primary().unwrap().scrub_errors(), 0, "a shallow scrub does not read data");
         assert_eq!(deep_scrub(&mut c, &name), (0, vec![(osd as i8, shard_err::EC_HASH_MISMATCH)]));
@@ -104,7 +104,7 @@ fn a_scrub_finds_shards_of_wrong_length_and_unreadable_ones() {
 fn with_one_coding_shard_a_wrong_shard_is_reported_and_not_replaced() {
     let (mut c, name, _) = at_rest(40, (2, 1));
     let (cid, oid) = (Cid::Pg(c.spg(1)), Oid::new(name.clone()));
-    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: Bytes::from_static(b"another") });
+    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: Bytes::from_static(b"another"), sums: None });
     assert_eq!(deep_scrub(&mut c, &name), (object_err::DATA_DIGEST_MISMATCH, vec![]));
     c.scrub(true, true);
     let p = c.primary().unwrap();
@@ -497,7 +497,7 @@ fn a_read_avoids_a_stale_shard_and_scrub_has_it_rebuilt() {
         c.settle();
         // The disk lost a write that it had acknowledged.
         let (cid, oid) = (Cid::Pg(c.spg(osd)), Oid::new(name.clone()));
-        change(&mut c, osd, Op::Write { cid, oid: oid.clone(), off: 0, data: old.0 });
+        change(&mut c, osd, Op::Write { cid, oid: oid.clone(), off: 0, data: old.0, sums: None });
         change(&mut c, osd, Op::SetAttrs { cid, oid, attrs: old.1 });
         assert!(alone(&mut c, 10, read_of(0, 0))[..] == data[..], "shard {osd}");
         c.scrub(true, true);
@@ -513,7 +513,7 @@ fn a_scrub_finds_a_shard_with_the_bytes_of_another_one() {
     let (own, theirs) = (shard(&mut c, 1)[&name].0.clone(), shard(&mut c, 2)[&name].0.clone());
     assert!(own != theirs && own.len() == theirs.len());
     let (cid, oid) = (Cid::Pg(c.spg(1)), Oid::new(name.clone()));
-    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: theirs });
+    change(&mut c, 1, Op::Write { cid, oid, off: 0, data: theirs, sums: None });
     assert_eq!(deep_scrub(&mut c, &name), (0, vec![(1, shard_err::EC_HASH_MISMATCH)]));
     repair(&mut c);
 }

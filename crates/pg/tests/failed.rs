@@ -20,6 +20,7 @@ fn message(c: &Cluster, b: &Body) -> Box<MPgPeer> {
         up_from: base::Epoch(0),
         body,
         data,
+        sums: None,
     })
 }
 

@@ -281,6 +281,7 @@ fn no_copy_is_created_from_a_message_under_an_older_map() {
             up_from: Epoch(0),
             body,
             data,
+            sums: None,
         }
     };
     let info = || Box::new(PgInfo::default());

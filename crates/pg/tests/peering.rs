@@ -142,6 +142,7 @@ impl Play {
             up_from: base::Epoch(0),
             body,
             data,
+            sums: None,
         });
         self.give(Event::Peer { from: OsdId(from.parse().unwrap()), msg });
     }
@@ -272,6 +273,7 @@ impl Play {
             up_from: base::Epoch(0),
             body,
             data,
+            sums: None,
         });
         let mut effects = Vec::new();
         self.w.pg.handle(Event::Peer { from: to, msg }, self.w.now, &mut self.w.store, &mut effects);

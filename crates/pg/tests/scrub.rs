@@ -108,7 +108,7 @@ fn differences_are_reported_by_kind_and_the_majority_wins() {
     let cases: [Case; 5] = [
         (
             "data",
-            |h| Op::Write { cid: cid(), oid: Oid::new(h.clone()), off: 0, data: Bytes::from_static(b"#") },
+            |h| Op::Write { cid: cid(), oid: Oid::new(h.clone()), off: 0, data: Bytes::from_static(b"#"), sums: None },
             object_err::DATA_DIGEST_MISMATCH,
             0,
             true,

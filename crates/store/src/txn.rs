@@ -2,8 +2,9 @@
 
 use crate::api::BLOCK;
 use crate::key::{Cid, Oid};
-use base::Eversion;
+use base::{Eversion, Summed};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// One change. Changes of a transaction apply in order. A change of an absent object creates it, except where
 /// noted. Attribute names and omap keys are bytes.
@@ -27,8 +28,9 @@ pub enum Op {
     Merge { cid: Cid, dst: Cid, first: u32, bits: u32 },
     /// Create the object if absent.
     Touch { cid: Cid, oid: Oid },
-    /// Write `data` at `off`, growing the object. Empty data only creates the object.
-    Write { cid: Cid, oid: Oid, off: u64, data: Bytes },
+    /// Write `data` at `off`, growing the object. Empty data only creates the object. Blocks whose checksums `sums`
+    /// has are not summed again.
+    Write { cid: Cid, oid: Oid, off: u64, data: Bytes, sums: Option<Arc<Summed>> },
     /// Make a range read as zeros, and grow the object if the range ends beyond it (not if `len` is 0). Whole
     /// blocks are freed.
     Zero { cid: Cid, oid: Oid, off: u64, len: u64 },

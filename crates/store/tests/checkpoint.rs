@@ -72,7 +72,7 @@ fn overwriting_for_ever_uses_bounded_space() {
     let free = s.statfs().available;
     for n in 0..300u64 {
         let data = Bytes::from(vec![n as u8; 4 << 20]);
-        let ops = vec![Op::Write { cid: cid(1), oid: oid.clone(), off: 0, data }];
+        let ops = vec![Op::Write { cid: cid(1), oid: oid.clone(), off: 0, data, sums: None }];
         run(&mut s, &mut dev, ops);
     }
     // 1.2 GiB were written to 256 MiB.
@@ -137,7 +137,7 @@ fn the_log_stays_within_its_limit_of_replay_steps() {
     run(&mut s, &mut dev, vec![Op::MakeCollection { cid: cid(1), bits: 0 }]);
     let data = Bytes::from(vec![7; 4096]);
     // Every other block, so that each is a separate run.
-    let write = |b: u64| Op::Write { cid: cid(1), oid: oid(0), off: 2 * b * 4096, data: data.clone() };
+    let write = |b: u64| Op::Write { cid: cid(1), oid: oid(0), off: 2 * b * 4096, data: data.clone(), sums: None };
     run(&mut s, &mut dev, (0..BLOCKS).map(write).collect());
     let (mut most, mut waited) = (0, 0);
     for n in 1..200u64 {

@@ -85,7 +85,8 @@ impl World {
 }
 
 fn objects(cid: Cid, upper: u32, n: std::ops::Range<u32>) -> Vec<Op> {
-    n.map(|n| Op::Write { cid, oid: oid(upper, n), off: 0, data: Bytes::from(vec![n as u8; 5000]) }).collect()
+    n.map(|n| Op::Write { cid, oid: oid(upper, n), off: 0, data: Bytes::from(vec![n as u8; 5000]), sums: None })
+        .collect()
 }
 
 #[test]
@@ -166,14 +167,14 @@ fn a_collection_is_removed_in_steps_across_crashes() {
     let mut w = World::new();
     w.write(vec![Op::MakeCollection { cid: pg(0), bits: 0 }]);
     let data = Bytes::from(vec![5; 3 << 20]);
-    w.write(vec![Op::Write { cid: pg(0), oid: oid(0, 1), off: 0, data: data.clone() }]);
+    w.write(vec![Op::Write { cid: pg(0), oid: oid(0, 1), off: 0, data: data.clone(), sums: None }]);
     for n in 0..20u32 {
         let entries = (0..500u32).map(|i| (format!("{n:02}-{i:04}").into(), Bytes::from(vec![7; 60]))).collect();
         w.write(vec![Op::OmapSet { cid: pg(0), oid: oid(0, 2), entries }]);
     }
     for n in 3..60 {
         let v = Op::LogAppend { cid: pg(0), version: Eversion::new(1, n.into()), entry: Bytes::from_static(b"e") };
-        w.write(vec![Op::Write { cid: pg(0), oid: oid(0, n), off: 0, data: data.slice(..9000) }, v]);
+        w.write(vec![Op::Write { cid: pg(0), oid: oid(0, n), off: 0, data: data.slice(..9000), sums: None }, v]);
     }
     let snap = Oid::new(HObject { snap: base::SnapId(4), ..oid(0, 1).hobj.clone() });
     w.write(vec![Op::Clone { cid: pg(0), src: oid(0, 1), dst: snap }]);

@@ -21,7 +21,7 @@ fn submit(s: &mut Store, tags: std::ops::Range<u64>) {
 
 fn write(s: &mut Store, n: u64, len: usize) {
     let oid = Oid::new(HObject { oid: "w".into(), hash: 1, ..HObject::min() });
-    let t = Transaction { ops: vec![Op::Write { cid: CID, oid, off: 0, data: vec![7; len].into() }] };
+    let t = Transaction { ops: vec![Op::Write { cid: CID, oid, off: 0, data: vec![7; len].into(), sums: None }] };
     s.prepare(Tag(n), &t).unwrap();
     s.submit(Tag(n), t);
 }

@@ -124,7 +124,7 @@ fn a_failed_write_fails_the_store_and_its_health_says_so() {
     let (mut dev, mut s) = fresh(&Config::default());
     let cid = Cid::Pg(PgId::new(1, 0).into());
     run(&mut dev, &mut s, &mut rng, Tag(1), one(Op::MakeCollection { cid, bits: 0 })).unwrap();
-    let write = |n: u64| one(Op::Write { cid, oid: oid(n), off: 0, data: vec![n as u8; 9000].into() });
+    let write = |n: u64| one(Op::Write { cid, oid: oid(n), off: 0, data: vec![n as u8; 9000].into(), sums: None });
     run(&mut dev, &mut s, &mut rng, Tag(2), write(1)).unwrap();
     dev.write_error = Some(errno::ENOSPC);
     let t = write(2);
@@ -155,7 +155,7 @@ fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
         let mut n = 0;
         let refused = loop {
             n += 1;
-            let t = one(Op::Write { cid, oid: oid(n), off: 0, data: data.clone() });
+            let t = one(Op::Write { cid, oid: oid(n), off: 0, data: data.clone(), sums: None });
             match run(&mut dev, &mut s, &mut rng, Tag(n + 1), t) {
                 Ok(()) => s.check(&mut dev).unwrap(),
                 Err(e) => break e,
@@ -174,8 +174,14 @@ fn a_full_store_refuses_recovers_and_keeps_what_it_has() {
         for i in 1..n {
             run(&mut dev, &mut s2, &mut rng, Tag(8), one(Op::Remove { cid, oid: oid(i) })).unwrap();
         }
-        run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Write { cid, oid: oid(0), off: 0, data: data.clone() }))
-            .unwrap();
+        run(
+            &mut dev,
+            &mut s2,
+            &mut rng,
+            Tag(9),
+            one(Op::Write { cid, oid: oid(0), off: 0, data: data.clone(), sums: None }),
+        )
+        .unwrap();
         run(&mut dev, &mut s2, &mut rng, Tag(9), one(Op::Remove { cid, oid: oid(0) })).unwrap();
         s2.check(&mut dev).unwrap();
         s = s2;
@@ -305,7 +311,8 @@ fn unreadable_data_can_be_removed_or_truncated_and_written_again_at_once() {
     let cfg = Config { cache_bytes: 0, checkpoint_log_bytes: 64 << 10, kids_max: 3, ..Config::default() };
     let cid = Cid::Pg(PgId::new(1, 0).into());
     let oid = Oid::new(HObject { oid: Bytes::from_static(b"a"), pool: base::PoolId(1), ..HObject::min() }.head());
-    let write = |off, data: &'static [u8]| Op::Write { cid, oid: oid.clone(), off, data: Bytes::from_static(data) };
+    let write =
+        |off, data: &'static [u8]| Op::Write { cid, oid: oid.clone(), off, data: Bytes::from_static(data), sums: None };
     let cut = |size| Op::Truncate { cid, oid: oid.clone(), size };
     for gone in [Op::Remove { cid, oid: oid.clone() }, cut(0)] {
         let mut rng = Rng::new(9);
@@ -373,7 +380,7 @@ fn blocks_read_stay_in_memory_and_scrub_reads_the_device() {
     let data = |n: u8| Bytes::from(vec![n; 3 * 4096]);
     let mut t = Transaction::new();
     t.push(Op::MakeCollection { cid: Cid::Meta, bits: 0 });
-    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(1) });
+    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(1), sums: None });
     run(&mut dev, &mut s, &mut rng, Tag(1), t).unwrap();
     let mut next = 10;
     let mut read = |dev: &mut SimDisk, s: &mut Store, scrub: bool, off: u64, len: u64| {
@@ -413,7 +420,7 @@ fn blocks_read_stay_in_memory_and_scrub_reads_the_device() {
     assert!(matches!(read(&mut dev, &mut s, true, 100, 50), Err(ReadError::Io { .. })));
     // New contents replace what is in memory.
     let mut t = Transaction::new();
-    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(2) });
+    t.push(Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data(2), sums: None });
     run(&mut dev, &mut s, &mut Rng::new(8), Tag(2), t).unwrap();
     assert_eq!(read(&mut dev, &mut s, false, 0, 3 * 4096).unwrap(), data(2));
 }
@@ -441,11 +448,11 @@ fn read_at(dev: &mut SimDisk, s: &mut Store, oid: &Oid, scrub: bool, off: u64, l
 #[test]
 fn repair_of_a_rotten_object_that_is_in_memory_ends_the_rot() {
     let data = Bytes::from([vec![1; 4096], vec![2; 4096], vec![3; 4096]].concat());
-    let whole = |oid: &Oid| Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data.clone() };
+    let whole = |oid: &Oid| Op::Write { cid: Cid::Meta, oid: oid.clone(), off: 0, data: data.clone(), sums: None };
     let part = |oid: &Oid, block: u64| {
         let off = block * 4096 + 10;
         let data = data.slice(off as usize..off as usize + 20);
-        Op::Write { cid: Cid::Meta, oid: oid.clone(), off, data }
+        Op::Write { cid: Cid::Meta, oid: oid.clone(), off, data, sums: None }
     };
     type Repair<'a> = &'a dyn Fn(&Oid) -> Vec<Op>;
     let remove = |o: &Oid| vec![Op::Remove { cid: Cid::Meta, oid: o.clone() }, whole(o)];
@@ -501,7 +508,7 @@ fn caches_of_any_size_give_right_data_beside_writes_and_misplaced_blocks() {
             let m = &mut model[i];
             m.resize(m.len().max((off + len) as usize), 0);
             m[off as usize..(off + len) as usize].copy_from_slice(&data);
-            let op = Op::Write { cid: Cid::Meta, oid: oid(i as u64), off, data: data.into() };
+            let op = Op::Write { cid: Cid::Meta, oid: oid(i as u64), off, data: data.into(), sums: None };
             run(&mut dev, &mut s, &mut rng, Tag(n), one(op)).unwrap();
             s.request_checkpoint();
             turn(&mut dev, &mut s, &mut rng);

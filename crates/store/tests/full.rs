@@ -167,10 +167,12 @@ impl World {
             let n = self.next;
             let old = self.objects.get(self.rng.below(self.objects.len() as u64 + 1) as usize).copied();
             let mut ops = match kind {
-                0 => vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, 400_000) }],
+                0 => {
+                    vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, 400_000), sums: None }]
+                }
                 1 => {
                     let len = 1 + self.rng.below(9000);
-                    vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, len) }]
+                    vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: noise(&mut self.rng, len), sums: None }]
                 }
                 // Metadata only.
                 2 => {
@@ -192,6 +194,7 @@ impl World {
                             oid: oid(o.unwrap_or(n)),
                             off,
                             data: noise(&mut self.rng, 40_960),
+                            sums: None,
                         }]
                     }
                 },
@@ -200,7 +203,7 @@ impl World {
                     let few = self.rng.below(5);
                     let to = self.objects.get(few as usize).copied().unwrap_or(n);
                     let off = self.rng.below(4000) * 4096;
-                    vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096) }]
+                    vec![Op::Write { cid: cid(), oid: oid(to), off, data: noise(&mut self.rng, 4096), sums: None }]
                 }
             };
             // Operations that overwrite existing data.
@@ -322,7 +325,7 @@ fn history(seed: u64) -> Result<(), String> {
             if !w.run(ops)? {
                 return Err(format!("trimming was refused: {}, {:?}", w.why, w.store.statfs()));
             }
-            if !w.run(vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data }])? {
+            if !w.run(vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data, sums: None }])? {
                 return Err(format!("everything is removed and there is no room: {:?}", w.store.statfs()));
             }
             w.objects.push(n);
@@ -356,7 +359,9 @@ fn an_osd_goes_on_where_clients_find_no_room() {
     assert!(w.run(log.collect()).unwrap(), "{}", w.why);
     w.version = 1000;
     w.run(vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }]).unwrap();
-    let map = |n: u64, data: Bytes| Transaction { ops: vec![Op::Write { cid: Cid::Meta, oid: oid(n), off: 0, data }] };
+    let map = |n: u64, data: Bytes| Transaction {
+        ops: vec![Op::Write { cid: Cid::Meta, oid: oid(n), off: 0, data, sums: None }],
+    };
     let mut n = 1_000_000;
     let mut put = |w: &mut World, own: bool| {
         n += 1;

@@ -99,7 +99,7 @@ impl Rig {
         self.rng.fill(&mut data);
         let (o, other) = (oid(self.rng.below(8)), oid(self.rng.below(8)));
         let mut t = Transaction::new();
-        t.push(Op::Write { cid: cid(i), oid: o.clone(), off: self.rng.below(30_000), data: data.into() });
+        t.push(Op::Write { cid: cid(i), oid: o.clone(), off: self.rng.below(30_000), data: data.into(), sums: None });
         if self.rng.chance(1, 3) {
             t.push(Op::Clone { cid: cid(i), src: o, dst: other });
         }
@@ -234,7 +234,9 @@ fn full_stores_are_writable_when_the_device_has_grown() {
         loop {
             next += 1;
             let i = next as usize % 2;
-            let t = Transaction { ops: vec![Op::Write { cid: cid(i), oid: oid(next), off: 0, data: data.clone() }] };
+            let t = Transaction {
+                ops: vec![Op::Write { cid: cid(i), oid: oid(next), off: 0, data: data.clone(), sums: None }],
+            };
             loop {
                 match r.stores[i].prepare(Tag(next), &t) {
                     Ok(()) => break,

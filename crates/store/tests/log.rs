@@ -22,7 +22,7 @@ fn oid(n: u64) -> Oid {
 }
 
 fn write(n: u64, fill: u8) -> Transaction {
-    Transaction { ops: vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: vec![fill; 4096].into() }] }
+    Transaction { ops: vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: vec![fill; 4096].into(), sums: None }] }
 }
 
 /// A store with a collection and the beginning of a log.
@@ -79,7 +79,7 @@ fn the_log_ahead_is_as_long_as_asked_for_and_moves_on() {
 fn whole_blocks_are_read_with_their_checksum() {
     let (mut dev, mut s) = fresh(BYTES);
     let data: Bytes = (0..40 * 4096u32).map(|i| (i / 3) as u8).collect();
-    let write = Op::Write { cid: cid(), oid: oid(1), off: 0, data: data.clone() };
+    let write = Op::Write { cid: cid(), oid: oid(1), off: 0, data: data.clone(), sums: None };
     submit(&mut s, &mut dev, Tag(2), Transaction { ops: vec![write] }).unwrap();
     // From the device, and the second time from the cache.
     for _ in 0..2 {

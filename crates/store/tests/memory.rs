@@ -228,13 +228,13 @@ fn many_objects_and_large_maps_stay_within_the_budget() {
     // Objects of 400 blocks, whose maps alone exceed the budget several times, and many small objects.
     let data = Bytes::from(vec![7; 400 * 4096]);
     for n in 0..300 {
-        run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: data.clone() }]);
+        run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(n), off: 0, data: data.clone(), sums: None }]);
     }
     let mut most = 0;
     for n in 0..4000 {
-        let small = Op::Write { cid: cid(), oid: oid(1000 + n), off: 0, data: Bytes::from(vec![1; 100]) };
+        let small = Op::Write { cid: cid(), oid: oid(1000 + n), off: 0, data: Bytes::from(vec![1; 100]), sums: None };
         let off = rng.below(400) * 4096;
-        let big = Op::Write { cid: cid(), oid: oid(rng.below(300)), off, data: data.slice(..4096) };
+        let big = Op::Write { cid: cid(), oid: oid(rng.below(300)), off, data: data.slice(..4096), sums: None };
         most = most.max(run(&mut s, &mut dev, vec![small, big]));
     }
     assert!(most < BUDGET + ONE_TXN, "{most} bytes of metadata in memory");
@@ -256,7 +256,7 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
     let head = oid(1);
     let snap = |n| Oid::new(HObject { snap: base::SnapId(n), ..head.hobj.clone() });
     let (a, b) = (Bytes::from(vec![b'A'; 300_000]), Bytes::from(vec![b'B'; 300_000]));
-    let write = |d: &Bytes| Op::Write { cid: cid(), oid: head.clone(), off: 0, data: d.clone() };
+    let write = |d: &Bytes| Op::Write { cid: cid(), oid: head.clone(), off: 0, data: d.clone(), sums: None };
     run(&mut s, &mut dev, vec![write(&a)]);
     run(&mut s, &mut dev, vec![Op::Clone { cid: cid(), src: head.clone(), dst: snap(1) }]);
     run(&mut s, &mut dev, vec![write(&b)]);
@@ -268,7 +268,11 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
         drive(&mut s, &mut dev);
         // Overwrites freed blocks.
         for n in 0..20 {
-            run(&mut s, &mut dev, vec![Op::Write { cid: cid(), oid: oid(100 + n), off: 0, data: b.clone() }]);
+            run(
+                &mut s,
+                &mut dev,
+                vec![Op::Write { cid: cid(), oid: oid(100 + n), off: 0, data: b.clone(), sums: None }],
+            );
         }
         let got = wait(&mut s, &mut |s| drive(s, &mut dev), |s| s.read(TAG, cid(), &head, 0, 300_000));
         assert_eq!(got.unwrap(), a, "round {round}");

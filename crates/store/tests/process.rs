@@ -64,7 +64,7 @@ fn transaction(n: u64) -> Transaction {
         0 => t.push(Op::Remove { cid, oid: o.clone() }),
         1 => t.push(Op::Clone { cid, src: o.clone(), dst: oid(rng.below(40)) }),
         2 => t.push(Op::Truncate { cid, oid: o.clone(), size: rng.below(100_000) }),
-        _ => t.push(Op::Write { cid, oid: o.clone(), off: rng.below(100_000), data: data.into() }),
+        _ => t.push(Op::Write { cid, oid: o.clone(), off: rng.below(100_000), data: data.into(), sums: None }),
     }
     let value = Bytes::from(n.to_string());
     t.push(Op::OmapSet { cid, oid: o, entries: vec![(Bytes::from(format!("k{}", rng.below(500))), value.clone())] });

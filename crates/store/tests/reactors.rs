@@ -71,8 +71,13 @@ fn a_collection_is_removed_in_one_ring_and_created_in_another() {
         let of = |r: u16| (0..).map(cid).find(|c| reactor_for(shard_for(*c, SHARDS), 2) == r).unwrap();
         let (x, y) = (of(from), of(1 - from));
         let (old, new) = (usize::from(from), usize::from(1 - from));
-        let write =
-            |data: &'static str| Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from_static(data.as_bytes()) };
+        let write = |data: &'static str| Op::Write {
+            cid: x,
+            oid: oid(1),
+            off: 0,
+            data: Bytes::from_static(data.as_bytes()),
+            sums: None,
+        };
         let txn = |ops| Transaction { ops };
         let t = txn(vec![Op::MakeCollection { cid: x, bits: 0 }, write("before")]);
         submit(&mut stores[old], &mut dev, Tag(1), t).unwrap();
@@ -105,7 +110,7 @@ fn two_collections_of_one_name_are_reported_and_one_can_be_removed() {
     let mut stores = engine::open(&mut dev, &config(2)).unwrap();
     let x = cid(3);
     for (n, s) in (0..).zip(&mut stores) {
-        let write = Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from(format!("of {n}")) };
+        let write = Op::Write { cid: x, oid: oid(1), off: 0, data: Bytes::from(format!("of {n}")), sums: None };
         let t = Transaction { ops: vec![Op::MakeCollection { cid: x, bits: 0 }, write] };
         submit(s, &mut dev, Tag(n), t).unwrap();
     }
@@ -139,7 +144,10 @@ fn a_collection_stays_with_the_reactor_that_made_it() {
             let x = cid(n);
             let data = Bytes::from(format!("of {n}"));
             let t = Transaction {
-                ops: vec![Op::MakeCollection { cid: x, bits: 0 }, Op::Write { cid: x, oid: oid(1), off: 0, data }],
+                ops: vec![
+                    Op::MakeCollection { cid: x, bits: 0 },
+                    Op::Write { cid: x, oid: oid(1), off: 0, data, sums: None },
+                ],
             };
             submit(&mut stores[n as usize % 3], &mut dev, Tag(u64::from(n)), t).unwrap();
         }
@@ -207,7 +215,7 @@ fn any_number_of_reactors_opens_what_another_number_wrote() {
             let mut data = vec![0; rng.below(40_000) as usize];
             rng.fill(&mut data);
             let o = oid(rng.below(10));
-            t.push(Op::Write { cid: c, oid: o.clone(), off: rng.below(50_000), data: data.into() });
+            t.push(Op::Write { cid: c, oid: o.clone(), off: rng.below(50_000), data: data.into(), sums: None });
             t.push(Op::Clone { cid: c, src: o, dst: oid(rng.below(10)) });
             submit_at_home(&mut stores, &mut dev, c, Tag(tag), t.clone()).unwrap();
             models[p as usize].submit(Tag(tag), t);
@@ -242,7 +250,7 @@ fn any_number_of_reactors_opens_what_another_number_wrote() {
             t.push(Op::Touch { cid: c, oid: o.clone() });
             for (off, len) in m.extents(Tag(0), c, &o, 0, u64::MAX).unwrap() {
                 let data = m.read(Tag(0), c, &o, off, len).unwrap();
-                t.push(Op::Write { cid: c, oid: o.clone(), off, data });
+                t.push(Op::Write { cid: c, oid: o.clone(), off, data, sums: None });
             }
             let size = m.stat(Tag(0), c, &o).unwrap().size;
             t.push(Op::Truncate { cid: c, oid: o, size });
@@ -278,7 +286,7 @@ fn logs_are_replayed_in_any_order() {
             contents[n][off..off + data.len()].copy_from_slice(&data);
             written += data.len();
             let (cid, data) = (cid(n as u32), data.into());
-            let t = Transaction { ops: vec![Op::Write { cid, oid: oid(0), off: off as u64, data }] };
+            let t = Transaction { ops: vec![Op::Write { cid, oid: oid(0), off: off as u64, data, sums: None }] };
             submit_at_home(&mut stores, &mut dev, cid, Tag(tag), t).unwrap();
         }
         dev = dev.power_cut(&mut rng);
@@ -329,7 +337,7 @@ fn no_reactor_is_full_while_the_device_is_not() {
     let data = Bytes::from(vec![5; 1 << 20]);
     let mut mib = 0;
     let refused = loop {
-        let t = Transaction { ops: vec![Op::Write { cid: c, oid: oid(mib), off: 0, data: data.clone() }] };
+        let t = Transaction { ops: vec![Op::Write { cid: c, oid: oid(mib), off: 0, data: data.clone(), sums: None }] };
         match submit_at_home(&mut stores, &mut dev, c, Tag(2), t) {
             Ok(()) => mib += 1,
             Err(e) => break e,

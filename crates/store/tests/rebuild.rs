@@ -135,8 +135,13 @@ fn rewrite(
     if data {
         // All blocks but the last one.
         let most = (size.div_ceil(BLOCK) - 1) * BLOCK;
-        let write =
-            |(cid, oid): (Cid, Oid), len: u64| Op::Write { cid, oid, off: 0, data: vec![7; len as usize].into() };
+        let write = |(cid, oid): (Cid, Oid), len: u64| Op::Write {
+            cid,
+            oid,
+            off: 0,
+            data: vec![7; len as usize].into(),
+            sums: None,
+        };
         if most > 0 {
             both(s, dev, m, write(at(), most))?;
             if lost(s, dev, m, cid, oid)? != (true, omap) {

@@ -28,7 +28,7 @@ fn object() -> Oid {
 }
 
 fn write(off: u64, len: usize, byte: u8) -> Op {
-    Op::Write { cid: CID, oid: object(), off, data: vec![byte; len].into() }
+    Op::Write { cid: CID, oid: object(), off, data: vec![byte; len].into(), sums: None }
 }
 
 fn log(version: u64) -> Op {

@@ -85,7 +85,7 @@ fn oid(object: u64) -> Oid {
 fn write(object: u64, off: u64, data: Bytes, version: u64) -> Transaction {
     let (cid, oid) = (cid(object), oid(object));
     let mut ops = vec![
-        Op::Write { cid, oid: oid.clone(), off, data },
+        Op::Write { cid, oid: oid.clone(), off, data, sums: None },
         Op::SetAttrs { cid, oid, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
         Op::LogAppend { cid, version: Eversion::new(5, version), entry: Bytes::from_static(&[8; 180]) },
         Op::PgInfo { cid, info: Bytes::from_static(&[9; 200]) },
@@ -390,13 +390,13 @@ fn neighbouring_runs_of_an_object_in_pieces_are_read_together() {
     let (cid, oid) = (cid(0), oid(0));
     let whole: Vec<u8> = (0..N * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();
     let mut ops = vec![Op::MakeCollection { cid, bits: 0 }];
-    ops.push(Op::Write { cid, oid: oid.clone(), off: 0, data: whole.clone().into() });
+    ops.push(Op::Write { cid, oid: oid.clone(), off: 0, data: whole.clone().into(), sums: None });
     submit(&mut s, &mut dev, Tag(1), Transaction { ops }).unwrap();
     let mut want = whole;
     for b in (0..N).step_by(2) {
         let data = Bytes::from(vec![200; BLOCK as usize]);
         want[(b * BLOCK) as usize..((b + 1) * BLOCK) as usize].copy_from_slice(&data);
-        let op = Op::Write { cid, oid: oid.clone(), off: b * BLOCK, data };
+        let op = Op::Write { cid, oid: oid.clone(), off: b * BLOCK, data, sums: None };
         submit(&mut s, &mut dev, Tag(2), Transaction { ops: vec![op] }).unwrap();
     }
     s.request_checkpoint();

@@ -73,7 +73,7 @@ impl World {
 
     fn write(&mut self, r: usize, n: u64) -> Result<(), ReadError> {
         let data = self.data.clone();
-        self.run(r, vec![Op::Write { cid: cid(r), oid: oid(n), off: 0, data }])
+        self.run(r, vec![Op::Write { cid: cid(r), oid: oid(n), off: 0, data, sums: None }])
     }
 
     fn remove(&mut self, r: usize, n: u64) {

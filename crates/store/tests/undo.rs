@@ -86,7 +86,7 @@ impl World {
 }
 
 fn write(cid: Cid, oid: Oid, block: u64, data: Bytes) -> Op {
-    Op::Write { cid, oid, off: block * BLOCK, data }
+    Op::Write { cid, oid, off: block * BLOCK, data, sums: None }
 }
 
 fn keep(cid: Cid, version: u64) -> Op {
@@ -110,7 +110,7 @@ fn entries_are_undone_one_after_the_other_after_any_restart() {
                 0 => Op::Truncate { cid: c, oid: oid(1), size: 70_000 + n * 100 },
                 1 => Op::Zero { cid: c, oid: oid(1), off: n * 1000, len: 30_000 },
                 // The edge of a block, so that its old content is needed.
-                2 => Op::Write { cid: c, oid: oid(1), off: n * 777, data: data(n, 1).slice(..300) },
+                2 => Op::Write { cid: c, oid: oid(1), off: n * 777, data: data(n, 1).slice(..300), sums: None },
                 3 => write(c, oid(1), 20 + n, data(n, 3)),
                 _ => write(c, oid(1), n % 7, data(n, 9)),
             };
@@ -316,7 +316,7 @@ fn undo_records_of_large_writes_keep_blocks_by_reference() {
     w.run(vec![write(c, oid(1), 0, old.clone())]);
     let before = w.store.counters();
     let at = 3 * BLOCK + 5;
-    w.run(vec![keep(c, 1), Op::Write { cid: c, oid: oid(1), off: at, data: new.clone() }]);
+    w.run(vec![keep(c, 1), Op::Write { cid: c, oid: oid(1), off: at, data: new.clone(), sums: None }]);
     assert!(w.store.counters().data_blocks - before.data_blocks <= 1001, "no block is written twice");
     assert_eq!(w.allocated(), (1024 + 1001) * BLOCK);
     w.crash();

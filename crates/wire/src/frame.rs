@@ -2,7 +2,9 @@
 
 use crate::codec::{Reader, Result, Writer};
 use crate::features::Features;
+use base::Summed;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// `ceph_msg_header2` without the session fields (sequence number, acknowledgement), which the messenger fills in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Message {
     pub data: Bytes,
     /// crc32c of `data` from [`base::crc::SEED`], if it is known. Only in messages to be sent.
     pub data_crc: Option<u32>,
+    /// Checksums of the blocks of `data`, if its receiver has summed them. Only in received messages.
+    pub sums: Option<Arc<Summed>>,
 }
 
 impl Message {
@@ -111,7 +115,7 @@ pub trait WireMessage: Sized {
         let mut w = Writer::with_capacity(features, self.front_len_hint());
         self.encode_front(&mut w);
         let (lead, data, data_crc) = self.payload();
-        debug_assert!(data_crc.is_none_or(|c| c == base::crc::crc32c(base::crc::SEED, &data)));
+        debug_assert!(data_crc.is_none_or(|c| base::crc::is_crc32c(c, base::crc::SEED, &data)));
         Message {
             header: MsgHeader {
                 tid: self.tid(),
@@ -126,6 +130,7 @@ pub trait WireMessage: Sized {
             lead,
             data,
             data_crc,
+            sums: None,
         }
     }
 

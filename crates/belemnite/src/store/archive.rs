@@ -348,7 +348,7 @@ pub(super) fn import(s: &mut Offline, path: &Path) -> Result<(Cid, u64), Error> 
                 now = Some(o.clone());
                 Op::Truncate { cid: c, oid: o, size }
             }
-            DATA => Op::Write { cid: c, oid: oid()?, off: b.u64()?, data: b.bytes()? },
+            DATA => Op::Write { cid: c, oid: oid()?, off: b.u64()?, data: b.bytes()?, sums: None },
             ATTRS => Op::SetAttrs { cid: c, oid: oid()?, attrs: b.pairs()? },
             HEADER => Op::OmapSetHeader { cid: c, oid: oid()?, header: b.bytes()? },
             OMAP => Op::OmapSet { cid: c, oid: oid()?, entries: b.pairs()? },

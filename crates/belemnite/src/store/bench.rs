@@ -165,7 +165,7 @@ impl Bench {
         }
         let data = data.freeze();
         let mut ops = vec![
-            Op::Write { cid: c, oid: o.clone(), off, data },
+            Op::Write { cid: c, oid: o.clone(), off, data, sums: None },
             Op::SetAttrs { cid: c, oid: o, attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(&[7; 250]))] },
             Op::LogAppend { cid: c, version, entry: Bytes::from_static(&[8; 180]) },
             Op::PgInfo { cid: c, info: Bytes::from_static(&[9; 200]) },

@@ -50,7 +50,7 @@ fn image() -> SimDisk {
     for n in 0..6 {
         let entries = (0..300).map(|k| (format!("key{k:05}").into(), Bytes::from_static(&[1; 40]))).collect();
         ops.push(Op::OmapSet { cid, oid: oid(n), entries });
-        ops.push(Op::Write { cid, oid: oid(n), off: 0, data: vec![n as u8; 600 << 10].into() });
+        ops.push(Op::Write { cid, oid: oid(n), off: 0, data: vec![n as u8; 600 << 10].into(), sums: None });
         ops.push(Op::LogAppend {
             cid,
             version: Eversion::new(1, u64::from(n) + 1),
@@ -59,7 +59,8 @@ fn image() -> SimDisk {
     }
     ops.push(Op::Clone { cid, src: oid(0), dst: oid(9) });
     let keep = Op::Keep { cid, version: Eversion::new(1, 9) };
-    let small = |n: u32| Op::Write { cid, oid: oid(n), off: u64::from(n) * BLOCK, data: vec![9; 5000].into() };
+    let small =
+        |n: u32| Op::Write { cid, oid: oid(n), off: u64::from(n) * BLOCK, data: vec![9; 5000].into(), sums: None };
     let first = Transaction { ops };
     let then = Transaction { ops: vec![keep, small(1), small(2), Op::Truncate { cid, oid: oid(3), size: 590 << 10 }] };
     for (n, t) in [first, then].into_iter().enumerate() {

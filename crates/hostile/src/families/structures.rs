@@ -62,7 +62,7 @@ fn peer_seeds() -> Vec<Vec<u8>> {
     let oid = store::Oid::new(head.clone());
     let kv = vec![(bytes::Bytes::from_static(b"k"), bytes::Bytes::from_static(b"v"))];
     let ops = vec![
-        store::Op::Write { cid: cid(), oid: oid.clone(), off: 0, data: bytes::Bytes::from_static(b"data") },
+        store::Op::Write { cid: cid(), oid: oid.clone(), off: 0, data: bytes::Bytes::from_static(b"data"), sums: None },
         store::Op::SetAttrs { cid: cid(), oid: oid.clone(), attrs: kv.clone() },
         store::Op::OmapSet { cid: cid(), oid, entries: kv },
     ];

@@ -7,12 +7,13 @@
 
 use super::format::{COMPLETE, FOOTER_LEN, Footer, HEADER_LEN, Header, NO_DATA_CRC, SIGNED_LEN, Tag};
 use crate::Error;
-use crate::assembly::{Assembly, append};
+use crate::assembly::{self, Assembly};
 use crate::policy::FrameLimits;
 use crate::pool::BufPool;
-use base::Utime;
-use base::crc::crc32c;
+use base::crc::{SEED, append, crc32c};
+use base::{SUMMED_MIN, Summed, Utime};
 use bytes::{Buf, Bytes};
+use std::sync::Arc;
 use wire::{Message, Reader};
 
 /// A received message with what its signature is about.
@@ -59,7 +60,7 @@ impl Rx {
     }
 
     pub(crate) fn feed(&mut self, b: Bytes) {
-        append(&mut self.chunk, b);
+        assembly::append(&mut self.chunk, b);
     }
 
     pub(crate) fn take_pending(&mut self) -> Bytes {
@@ -158,11 +159,17 @@ fn finish(body: &Body, mut b: Bytes) -> Result<Item, Error> {
     if footer.flags & COMPLETE == 0 {
         return Err(Error::Aborted);
     }
+    let mut sums = None;
     for (segment, (bytes, got)) in [&front, &middle, &data].into_iter().zip(footer.crc).enumerate() {
         if segment == 2 && footer.flags & NO_DATA_CRC != 0 {
             continue;
         }
-        let want = crc32c(0, bytes);
+        let want = if segment == 2 && bytes.len() >= SUMMED_MIN {
+            let crc = sums.insert(Arc::new(Summed::new(bytes.clone()))).crc();
+            append(0, SEED, crc, bytes.len())
+        } else {
+            crc32c(0, bytes)
+        };
         if got != want {
             return Err(Error::SegmentCrc { tag: "message", segment, got, want });
         }
@@ -172,6 +179,6 @@ fn finish(body: &Body, mut b: Bytes) -> Result<Item, Error> {
         signed: footer.signed(h),
         signature: footer.signature,
         src_num: h.src_num,
-        message: Message { header: h.common, front, middle, data, ..Message::default() },
+        message: Message { header: h.common, front, middle, data, sums, ..Message::default() },
     })))
 }

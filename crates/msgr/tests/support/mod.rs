@@ -4,7 +4,7 @@
 use auth::keyring::Caps;
 use auth::{AuthHost, Client, ConMode, CryptoKey, EntityAuth, KeyKind, Method, Random, RotatingKeys, ServiceKeys};
 use base::rng::Rng;
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, Mono, Now, Utime};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, Mono, Now, Summed, Utime};
 use bytes::Bytes;
 use msgr::{Config, Connection, Error, Event, Identity, Policies, Policy};
 use std::cell::{Cell, RefCell};
@@ -292,11 +292,17 @@ pub(crate) fn message(tid: u64, front: usize, middle: usize, data: usize) -> Mes
     }
 }
 
+/// Received messages. Checksums that came with one must be those of its data; they are left out of the result.
 pub(crate) fn messages(events: Vec<Event>) -> Vec<Message> {
     events
         .into_iter()
         .filter_map(|e| match e {
-            Event::Message(m) => Some(m),
+            Event::Message(mut m) => {
+                if let Some(s) = m.sums.take() {
+                    assert!(s.has(&m.data) && *s == Summed::new(m.data.clone()), "checksums of other data");
+                }
+                Some(m)
+            }
             _ => None,
         })
         .collect()

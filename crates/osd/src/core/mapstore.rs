@@ -35,7 +35,7 @@ fn inc_object(e: Epoch) -> Oid {
 
 fn replace(t: &mut Transaction, oid: Oid, data: Bytes) {
     t.push(Op::Truncate { cid: Cid::Meta, oid: oid.clone(), size: 0 });
-    t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data });
+    t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data, sums: None });
 }
 
 /// Transaction that turns a new store into an OSD's.

@@ -126,7 +126,7 @@ mod tests {
 
     fn write(n: u8) -> Transaction {
         let mut t = Transaction::new();
-        t.push(Op::Write { cid: Cid::Meta, oid: oid(n), off: 0, data: Bytes::from(vec![n; 4096]) });
+        t.push(Op::Write { cid: Cid::Meta, oid: oid(n), off: 0, data: Bytes::from(vec![n; 4096]), sums: None });
         t
     }
 
@@ -163,7 +163,13 @@ mod tests {
         assert_eq!(there, [false, true, false]);
         // This transaction needs a missing collection.
         let mut t = Transaction::new();
-        t.push(Op::Write { cid: Cid::Pg(base::PgId::new(1, 0).into()), oid: oid(1), off: 0, data: Bytes::new() });
+        t.push(Op::Write {
+            cid: Cid::Pg(base::PgId::new(1, 0).into()),
+            oid: oid(1),
+            off: 0,
+            data: Bytes::new(),
+            sums: None,
+        });
         let c = q.push(t, Need::Must);
         let refused = q.submit(&mut store);
         assert_eq!(refused.iter().map(|r| (r.tag, r.need)).collect::<Vec<_>>(), [(c, Need::Must)]);

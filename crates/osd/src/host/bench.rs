@@ -59,7 +59,7 @@ pub(super) async fn run(host: &ShardHost, cmd: &Map<String, Value>) -> Result<Va
                 let mut t = Transaction::new();
                 let (oid, off) = (object(i / per_object), i % per_object * size);
                 let data = block.slice(..size.min(count - i * size) as usize);
-                t.push(Op::Write { cid: Cid::Meta, oid, off, data });
+                t.push(Op::Write { cid: Cid::Meta, oid, off, data, sums: None });
                 Box::pin(host.submit_and_wait(t))
             })
             .collect();

@@ -392,6 +392,7 @@ mod tests {
             up_from: Epoch(1),
             body: Default::default(),
             data,
+            sums: None,
         }
     }
 

@@ -10,10 +10,12 @@
 
 use crate::object::Intervals;
 use crate::pg::ShardReads;
+use base::Summed;
 use base::errno::{EIO, ENODATA, ENOENT, ENOSPC, Errno};
 use base::sizes::{BODY_TARGET, VECTOR_BYTES_MAX, VECTOR_ENTRIES_MAX, VECTOR_METADATA_MAX, VECTOR_PAYLOAD_MAX};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 
 /// Reason for which planning stops.
@@ -109,6 +111,8 @@ pub(crate) struct View<'a> {
     pub damaged: bool,
     /// In an erasure-coded pool: the reader of shards, and the size of the object that is read.
     shards: Option<(&'a mut ShardReads, u64)>,
+    /// Checksums of the request's data.
+    request: Option<Arc<Summed>>,
 }
 
 impl<'a> View<'a> {
@@ -125,7 +129,14 @@ impl<'a> View<'a> {
             cleared: 0,
             damaged: false,
             shards: None,
+            request: None,
         }
+    }
+
+    /// Writes slices of a request's data, whose checksums are known.
+    pub(crate) fn of_request(mut self, sums: Option<Arc<Summed>>) -> Self {
+        self.request = sums;
+        self
     }
 
     /// Reads data through `reads`, from shards; the object that is read has `size` bytes.
@@ -248,7 +259,8 @@ impl<'a> View<'a> {
     /// Writes `data` at `off`.
     pub(crate) fn write(&mut self, off: u64, data: Bytes) {
         self.sums.payload += data.len();
-        self.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data });
+        let sums = self.request.as_ref().filter(|s| s.has(&data)).cloned();
+        self.push(Op::Write { cid: self.cid, oid: self.target.clone(), off, data, sums });
     }
 
     /// Zeroes a range within the object.

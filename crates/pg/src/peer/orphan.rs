@@ -92,5 +92,5 @@ pub fn ask(spg: SpgId, to: PeerId, epoch: Epoch) -> Box<MPgPeer> {
 
 fn message(spg: SpgId, to: PeerId, epoch: Epoch, b: &Body) -> Box<MPgPeer> {
     let (body, data) = b.encode();
-    Box::new(MPgPeer { spg: to.spg(spg.pg), from: spg.shard, epoch, up_from: Epoch(0), body, data })
+    Box::new(MPgPeer { spg: to.spg(spg.pg), from: spg.shard, epoch, up_from: Epoch(0), body, data, sums: None })
 }

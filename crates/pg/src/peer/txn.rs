@@ -193,7 +193,7 @@ pub fn decode_ops(r: &mut Reader<'_>, cid: Cid, data: &Bytes) -> Result<Vec<Op>,
             code::WRITE => {
                 let (off, len) = (r.u64()?, r.u32()? as usize);
                 let d = data.take(len, "payload of a write")?;
-                Op::Write { cid, oid, off, data: d }
+                Op::Write { cid, oid, off, data: d, sums: None }
             }
             code::ZERO => Op::Zero { cid, oid, off: r.u64()?, len: r.u64()? },
             code::TRUNCATE => Op::Truncate { cid, oid, size: r.u64()? },
@@ -242,9 +242,9 @@ mod tests {
         let kv = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))];
         let ops = vec![
             Op::Clone { cid, src: a.clone(), dst: b.clone() },
-            Op::Write { cid, oid: a.clone(), off: 9, data: Bytes::from_static(b"first") },
-            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::from_static(b"second") },
-            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::new() },
+            Op::Write { cid, oid: a.clone(), off: 9, data: Bytes::from_static(b"first"), sums: None },
+            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::from_static(b"second"), sums: None },
+            Op::Write { cid, oid: b.clone(), off: 1, data: Bytes::new(), sums: None },
             Op::CloneRange { cid, src: a.clone(), dst: b.clone(), src_off: 1, len: 2, dst_off: 3 },
             Op::SetAttrs { cid, oid: b.clone(), attrs: kv.clone() },
             Op::OmapSet { cid, oid: b.clone(), entries: kv },
@@ -285,7 +285,8 @@ mod tests {
         let oid = Oid::new(HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head());
         let many = |n: usize, len: usize| (0..n).map(|i| Bytes::from(vec![i as u8; len])).collect::<Vec<Bytes>>();
         let pairs = |n: usize, len: usize| many(n, 5).into_iter().zip(many(n, len)).collect::<Vec<_>>();
-        let write = |len: usize| Op::Write { cid, oid: oid.clone(), off: 0, data: Bytes::from(vec![7; len]) };
+        let write =
+            |len: usize| Op::Write { cid, oid: oid.clone(), off: 0, data: Bytes::from(vec![7; len]), sums: None };
         let large = vec![
             write(9),
             Op::SetAttrs { cid, oid: oid.clone(), attrs: pairs(1, 3 << 20) },

@@ -207,6 +207,7 @@ impl World {
             up_from: base::Epoch(0),
             body,
             data,
+            sums: None,
         });
         self.handle(Event::Peer { from: osd, msg });
     }

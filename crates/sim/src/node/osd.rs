@@ -252,7 +252,7 @@ impl OsdNode {
         let piece: Bytes = (0..FILLER_PIECE).map(|i| (i ^ i >> 8) as u8).collect::<Vec<u8>>().into();
         let mut write = |off, data| {
             let mut t = Transaction::new();
-            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data });
+            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data, sums: None });
             p.own(t, Need::May);
         };
         for off in (0..bytes).step_by(FILLER_PIECE as usize) {

@@ -50,11 +50,13 @@ impl Store {
         let p = self.plan(tag);
         if p.early.is_empty() {
             for (at, op) in ops.iter().enumerate() {
-                let Op::Write { cid, oid, off, data } = op else { continue };
+                let Op::Write { cid, oid, off, data, .. } = op else { continue };
                 // Early data is not found by later operations that need its content. Of two equal writes, the
                 // first would take the early data of both.
                 let same = |o: &Op| match o {
-                    Op::Write { cid: c, oid: i, off: f, data: d } => (f, d.len(), c, i) == (off, data.len(), cid, oid),
+                    Op::Write { cid: c, oid: i, off: f, data: d, .. } => {
+                        (f, d.len(), c, i) == (off, data.len(), cid, oid)
+                    }
                     _ => false,
                 };
                 if ops.iter().skip(at + 1).any(needs_edges) || ops.iter().take(at).any(same) {
@@ -84,7 +86,7 @@ impl Store {
         let mut gone = Vec::new();
         for mut e in std::mem::take(&mut p.early) {
             let found = ops.iter().enumerate().find_map(|(at, op)| match op {
-                Op::Write { cid, oid, off, data } if e.is(*cid, oid, *off, data) => Some((at, data)),
+                Op::Write { cid, oid, off, data, .. } if e.is(*cid, oid, *off, data) => Some((at, data)),
                 _ => None,
             });
             match found.filter(|(at, _)| allowed && !ops.iter().skip(at + 1).any(needs_edges)) {

@@ -109,7 +109,7 @@ mod tests {
         if n == 0 {
             t.push(Op::MakeCollection { cid: Cid::Meta, bits: 0 });
         }
-        t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data: Bytes::from(vec![7; BLOCK as usize]) });
+        t.push(Op::Write { cid: Cid::Meta, oid, off: 0, data: Bytes::from(vec![7; BLOCK as usize]), sums: None });
         submit(s, dev, Tag(n), t).unwrap();
     }
 
@@ -245,7 +245,7 @@ mod tests {
         let tag = Tag(77_000 + n);
         let mut t = Transaction::new();
         let data = Bytes::from(vec![3; (n * BLOCK) as usize]);
-        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data });
+        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data, sums: None });
         let r = loop {
             let r = s.prepare(tag, &t);
             if r != Err(ReadError::Wait) || s.parked.contains(&tag) {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(fits(&mut s, &mut dev, most), Err(ReadError::Wait));
         let mut t = Transaction::new();
         let data = Bytes::from(vec![3; (most * BLOCK) as usize]);
-        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data });
+        t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data, sums: None });
         while s.poll_event().is_some() {}
         assert_eq!(s.prepare(Tag(1), &t), Err(ReadError::Wait));
         drive(&mut s, &mut dev);

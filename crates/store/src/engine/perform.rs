@@ -8,14 +8,16 @@ use crate::api::{Event, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::change::{Change, Encoder, Marks, What};
-use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc};
+use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc, block_crc_from, block_seed};
 use crate::meta::object::Object;
 use crate::space::{Runs, push_run};
 use crate::txn::{Op, Transaction};
 use base::buf::AlignedBuf;
-use base::errno;
+use base::crc::is_crc32c;
+use base::{Summed, errno};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A transaction being applied.
 struct Run<'a> {
@@ -28,6 +30,31 @@ struct Run<'a> {
     /// Early data of large writes.
     early: Vec<Early>,
     version: u32,
+    /// Checksums of what the running operation writes, if they are known.
+    sums: Option<Arc<Summed>>,
+}
+
+impl Run<'_> {
+    /// Checksums of the blocks of `data`, whose first one becomes block `first` of the object with this birth id.
+    fn crcs(&self, birth: u64, first: u64, data: &[u8]) -> Crcs {
+        self.known(birth, first, data).unwrap_or_else(|| {
+            let blocks = (first..).zip(data.chunks_exact(BLOCK_LEN));
+            blocks.map(|(b, chunk)| block_crc(birth, b, self.version, chunk)).collect()
+        })
+    }
+
+    /// The same without a pass over the data, if the receiver of the data has summed these blocks.
+    fn known(&self, birth: u64, first: u64, data: &[u8]) -> Option<Crcs> {
+        let known = self.sums.as_ref()?.blocks_of(data)?;
+        let crcs: Crcs = (first..).zip(known).map(|(b, crc)| block_crc_from(birth, b, self.version, *crc)).collect();
+        debug_assert!(
+            (first..)
+                .zip(&crcs)
+                .zip(data.chunks_exact(BLOCK_LEN))
+                .all(|((b, crc), chunk)| { is_crc32c(*crc, block_seed(birth, b, self.version), chunk) })
+        );
+        Some(crcs)
+    }
 }
 
 /// Least blocks of a write for which a contiguous run is searched.
@@ -100,7 +127,7 @@ impl Store {
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let pool = std::mem::take(&mut job.pool);
         let early = std::mem::take(&mut job.early);
-        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, version: job.version };
+        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, version: job.version, sums: None };
         let mut applied = Ok(());
         while applied.is_ok() {
             if !job.sure
@@ -216,7 +243,8 @@ impl Store {
             }
             Op::Merge { cid, dst, first, bits } => self.emit(run, Change::Merge { cid, dst, first, bits }),
             Op::Touch { cid, oid } => self.ensure(run, cid, &oid).map(|_| ()),
-            Op::Write { cid, oid, off, data } => {
+            Op::Write { cid, oid, off, data, sums } => {
+                run.sums = sums;
                 let id = self.ensure(run, cid, &oid)?;
                 self.write(run, cid, &oid, id, off, data)
             }
@@ -327,14 +355,20 @@ impl Store {
         }
         let len = ((b1 - b0) * BLOCK) as usize;
         if whole {
-            // Copies and checksums block by block, while each is in the CPU cache.
             let birth = self.object_at(id)?.birth;
             let mut buf = AlignedBuf::dirty(len);
-            let mut crcs = Crcs::with_capacity(len / BLOCK_LEN);
-            for (b, (to, from)) in (b0..).zip(buf.chunks_exact_mut(BLOCK_LEN).zip(data.chunks_exact(BLOCK_LEN))) {
-                to.copy_from_slice(from);
-                crcs.push(block_crc(birth, b, run.version, to));
-            }
+            let crcs = if let Some(known) = run.known(birth, b0, &data) {
+                buf.copy_from_slice(&data);
+                known
+            } else {
+                // Copies and checksums block by block, while each is in the CPU cache.
+                let mut crcs = Crcs::with_capacity(len / BLOCK_LEN);
+                for (b, (to, from)) in (b0..).zip(buf.chunks_exact_mut(BLOCK_LEN).zip(data.chunks_exact(BLOCK_LEN))) {
+                    to.copy_from_slice(from);
+                    crcs.push(block_crc(birth, b, run.version, to));
+                }
+                crcs
+            };
             return self.put_blocks(run, cid, oid, id, b0, buf.freeze(), Some(crcs), new_size, false);
         }
         let mut buf = AlignedBuf::zeroed(len);
@@ -375,10 +409,7 @@ impl Store {
         self.write(run, cid, oid, id, off, data.slice(..from))?;
         let o = self.object_at(id)?;
         let (birth, size) = (o.birth, o.size.max(b1 * BLOCK));
-        let crcs = (b0..)
-            .zip(data.get(from..to).unwrap_or_default().chunks_exact(BLOCK_LEN))
-            .map(|(b, chunk)| block_crc(birth, b, run.version, chunk))
-            .collect();
+        let crcs = run.crcs(birth, b0, data.get(from..to).unwrap_or_default());
         self.emit_object(run, cid, oid, id, What::Map { block: b0, runs, crcs, version: run.version, size })?;
         self.write(run, cid, oid, id, b1 * BLOCK, data.slice(to..))
     }
@@ -425,10 +456,7 @@ impl Store {
             }
             run.reserved -= need;
         }
-        let crcs = crcs.unwrap_or_else(|| {
-            let blocks = (block..).zip(data.chunks_exact(BLOCK_LEN));
-            blocks.map(|(b, chunk)| block_crc(birth, b, run.version, chunk)).collect()
-        });
+        let crcs = crcs.unwrap_or_else(|| run.crcs(birth, block, &data));
         let mut at = 0;
         for (first, k) in &runs {
             let len = *k as usize * BLOCK_LEN;

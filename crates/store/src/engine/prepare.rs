@@ -102,7 +102,7 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
         }
     };
     match op {
-        Op::Write { cid, oid, off, data } => range(*cid, oid, *off, *off + data.len() as u64),
+        Op::Write { cid, oid, off, data, .. } => range(*cid, oid, *off, *off + data.len() as u64),
         Op::Zero { cid, oid, off, len } if *len > 0 => range(*cid, oid, *off, *off + *len),
         Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLOCK)),
         Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {

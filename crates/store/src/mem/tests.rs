@@ -12,7 +12,7 @@ fn writes_read_back_and_holes_are_zero() {
     let (cid, mut s) = (Cid::Pg(PgId::new(1, 0).into()), MemStore::new().with_waits(7));
     let ops = vec![
         Op::MakeCollection { cid, bits: 0 },
-        Op::Write { cid, oid: oid(1), off: 5000, data: Bytes::from_static(b"abc") },
+        Op::Write { cid, oid: oid(1), off: 5000, data: Bytes::from_static(b"abc"), sums: None },
         Op::Clone { cid, src: oid(1), dst: oid(2) },
         Op::Truncate { cid, oid: oid(1), size: 5001 },
         Op::Truncate { cid, oid: oid(1), size: 20000 },

@@ -8,8 +8,8 @@
 //! travel with clones and renames, so shared blocks stay valid; a range that moves to another block number is copied.
 
 use crate::codec::{Get, Malformed, Put};
-use crate::layout::Layout;
-use base::crc::crc32c;
+use crate::layout::{BLOCK_LEN, Layout};
+use base::crc::{SEED, append, crc32c};
 use base::prefetch;
 
 /// Blocks of a chunk. Its stored form almost always fits one device block, however scattered its blocks are.
@@ -51,6 +51,13 @@ pub(crate) fn block_seed(birth: u64, block: u64, version: u32) -> u32 {
 /// Checksum of a block of the object with this birth id.
 pub(crate) fn block_crc(birth: u64, block: u64, version: u32, data: &[u8]) -> u32 {
     crc32c(block_seed(birth, block, version), data)
+}
+
+const _: () = assert!(BLOCK_LEN == base::crc::BLOCK, "blocks of the store are those of known checksums");
+
+/// The same from `crc`, the crc32c of the block from [`SEED`].
+pub(crate) fn block_crc_from(birth: u64, block: u64, version: u32, crc: u32) -> u32 {
+    append(block_seed(birth, block, version), SEED, crc, BLOCK_LEN)
 }
 
 /// Pointer and checksum of a block in 12 bytes, so that both are in one cache line.

@@ -5,8 +5,9 @@ use crate::mem::MemStore;
 use crate::txn::{Op, Transaction};
 use crate::{ObjectStore, Tag};
 use base::rng::Rng;
-use base::{Eversion, HObject, PgId, PoolId, SnapId};
+use base::{Eversion, HObject, PgId, PoolId, SnapId, Summed};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Preferences of a history. They are drawn once, so that histories differ in kind.
 #[derive(Clone, Debug)]
@@ -226,7 +227,7 @@ impl Workload {
             for _ in 0..3 {
                 let (oid, len) = (self.oid(rng), rng.below(9000));
                 if oid.hobj.bitwise_key() >= first {
-                    t.push(Op::Write { cid, oid, off: 0, data: bytes(rng, len) });
+                    t.push(Op::Write { cid, oid, off: 0, data: bytes(rng, len), sums: None });
                 }
             }
             self.merge = Some((cid, dst, first));
@@ -255,7 +256,12 @@ impl Workload {
         let oid = self.oid(rng);
         let (off, len) = self.range(rng);
         match kind.unwrap_or(0) {
-            0 | 1 => t.push(Op::Write { cid, oid, off, data: bytes(rng, len) }),
+            0 | 1 => {
+                let data = bytes(rng, len);
+                // Some data is as its receiver has summed it.
+                let sums = len.is_multiple_of(2).then(|| Arc::new(Summed::new(data.clone())));
+                t.push(Op::Write { cid, oid, off, data, sums });
+            }
             2 => t.push(Op::Zero { cid, oid, off, len }),
             3 => t.push(Op::Truncate { cid, oid, size: off }),
             4 => match rng.below(4) {

@@ -9,9 +9,10 @@ use crate::codec::{DecodeError, Reader, Result, Writer};
 use crate::frame::{Message, WireMessage};
 use crate::msg::OpCode;
 use crate::types::{ObjectLocator, RequestRedirect, SnapContext};
-use base::{Epoch, Eversion, PgId, ReqId, SnapId, SpgId, Utime};
+use base::{Epoch, Eversion, PgId, ReqId, SnapId, SpgId, Summed, Utime};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Length of the argument union in bytes.
 const UNION_LEN: usize = 28;
@@ -544,6 +545,8 @@ pub struct MOsdOp {
     pub retry_attempt: i32,
     /// The sender's features.
     pub features: u64,
+    /// Checksums of the data segment, of which the inputs of `ops` are slices; see [`Message::sums`].
+    pub sums: Option<Arc<Summed>>,
 }
 
 /// Most operations in a message; the wire format counts them in a u16.
@@ -640,6 +643,7 @@ impl WireMessage for MOsdOp {
             snapc,
             retry_attempt,
             features,
+            sums: None,
         })
     }
 
@@ -655,6 +659,7 @@ impl WireMessage for MOsdOp {
         Self::check_compat(m)?;
         let mut op = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)?;
         op.tid = m.header.tid;
+        op.sums.clone_from(&m.sums);
         Ok(op)
     }
 }

@@ -6,9 +6,10 @@
 //! ([`MPgPeers`]), because a frame costs more than their contents.
 
 use crate::codec::{DecodeError, Reader, Result, Writer};
-use crate::frame::WireMessage;
-use base::{Epoch, ShardId, SpgId};
+use crate::frame::{Message, WireMessage};
+use base::{Epoch, ShardId, SpgId, Summed};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Parts of the protocol between PGs that an OSD understands beyond version 4.
 ///
@@ -106,6 +107,8 @@ pub struct MPgPeer {
     pub body: Bytes,
     /// Bulk data that the body refers to.
     pub data: Bytes,
+    /// Checksums of the buffer that `data` is a slice of, if this process has summed it; see [`Message::sums`].
+    pub sums: Option<Arc<Summed>>,
 }
 
 impl MPgPeer {
@@ -146,11 +149,22 @@ impl WireMessage for MPgPeer {
             up_from: r.get()?,
             body: r.rest(),
             data: data.clone(),
+            sums: None,
         })
     }
 
     fn data(&self) -> Bytes {
         self.data.clone()
+    }
+
+    fn payload(&self) -> (Bytes, Bytes, Option<u32>) {
+        (Bytes::new(), self.data.clone(), self.sums.as_ref().and_then(|s| s.crc_of(&self.data)))
+    }
+
+    fn from_message(m: &Message) -> Result<Self> {
+        Self::check_compat(m)?;
+        let peer = Self::decode_front(&mut Reader::shared(&m.front), m.header.version, &m.data)?;
+        Ok(Self { sums: m.sums.clone(), ..peer })
     }
 
     fn front_len_hint(&self) -> usize {
@@ -203,6 +217,7 @@ impl WireMessage for MPgPeers {
                 up_from: r.get()?,
                 body: r.blob()?,
                 data: Bytes::new(),
+                sums: None,
             })
         };
         Ok(Self { items: r.vec_with("messages of PGs", item)? })
@@ -228,6 +243,7 @@ mod tests {
             up_from: Epoch(n / 2),
             body: Bytes::from(vec![n as u8; n as usize]),
             data: Bytes::new(),
+            sums: None,
         };
         let all = MPgPeers { items: (0..5).map(item).collect() };
         let m = all.to_message(Features::PACIFIC);

@@ -117,7 +117,7 @@ fn unreadable_objects_are_left_out_only_with_skip_damaged() {
     let oid = |n: &str| Oid::new(HObject { oid: n.to_owned().into(), pool: PoolId(1), ..HObject::min() });
     let mut t = Transaction { ops: vec![Op::MakeCollection { cid, bits: 0 }] };
     for (n, byte) in [("first", 1u8), ("rotten", 2), ("last", 3)] {
-        t.push(Op::Write { cid, oid: oid(n), off: 0, data: vec![byte; 8192].into() });
+        t.push(Op::Write { cid, oid: oid(n), off: 0, data: vec![byte; 8192].into(), sums: None });
     }
     t.push(Op::PgInfo { cid, info: Bytes::from_static(b"info") });
     from.submit(t).unwrap();

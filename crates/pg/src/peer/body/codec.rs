@@ -9,8 +9,9 @@ use crate::scrub::message::ScrubMsg;
 use base::errno::Errno;
 use base::{Epoch, Eversion, HObject};
 use bytes::Bytes;
+use std::sync::Arc;
 use store::{Cid, Op};
-use wire::msg::PeerFeatures;
+use wire::msg::{MPgPeer, PeerFeatures};
 use wire::{DecodeError, Features, Reader, Writer};
 
 use super::{Attrs, Body, ReadItem};
@@ -406,6 +407,28 @@ impl Body {
             RESERVE => Self::Reserve(ReserveMsg::decode(r)?),
             v => return Err(DecodeError::BadValue { what: "kind of peer message", value: v.into() }),
         })
+    }
+}
+
+impl Body {
+    /// Decodes the body of `m`, addressed to collection `cid`; see [`Body::decode`]. Writes get the checksums of the
+    /// message's data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Body::decode`].
+    pub fn of(m: &MPgPeer, cid: Cid) -> Result<Self, DecodeError> {
+        let mut body = Self::decode(&m.body, &m.data, cid)?;
+        if let (Some(of_message), Self::Write { ops, .. } | Self::Push { ops, .. }) = (&m.sums, &mut body) {
+            for op in ops {
+                if let Op::Write { data, sums, .. } = op
+                    && of_message.has(data)
+                {
+                    *sums = Some(Arc::clone(of_message));
+                }
+            }
+        }
+        Ok(body)
     }
 }
 

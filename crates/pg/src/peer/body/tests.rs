@@ -66,7 +66,8 @@ fn an_osd_without_pages_gets_and_sends_no_size() {
 fn bodies_round_trip_and_are_refused_when_cut() {
     let cid = Cid::Pg(PgId::new(3, 1).into());
     let head = HObject { oid: Bytes::from_static(b"a"), ..HObject::min() }.head();
-    let ops = vec![Op::Write { cid, oid: Oid::new(head.clone()), off: 0, data: Bytes::from_static(b"xyz") }];
+    let ops =
+        vec![Op::Write { cid, oid: Oid::new(head.clone()), off: 0, data: Bytes::from_static(b"xyz"), sums: None }];
     let info = Box::new(PgInfo { last_update: Eversion::new(3, 4), ..PgInfo::default() });
     let (v, records) = (Eversion::new(2, 2), vec![Bytes::from_static(b"record")]);
     let all = vec![

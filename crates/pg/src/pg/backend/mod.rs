@@ -14,10 +14,11 @@ use crate::peer::{encode_write, may_be_sent};
 use crate::pg::Pg;
 use crate::pg::backend::ec::defer::{DEFERRED_MAX, Deferred};
 use crate::shards::PeerId;
-use base::Eversion;
 use base::errno::{E2BIG, EIO};
+use base::{Eversion, Summed};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use store::{ObjectStore, Op, Tag};
 use wire::msg::PeerFeatures;
 
@@ -39,18 +40,33 @@ pub(in crate::pg) enum Spread {
 /// A write message for the members.
 #[derive(Clone, Debug)]
 pub(in crate::pg) enum Sent {
-    /// The same message for all.
-    Same((Bytes, Bytes)),
+    /// The same message for all, with the checksums of its data, if they are known.
+    Same((Bytes, Bytes), Option<Arc<Summed>>),
     /// A message of its own for each member; none for members for which the write is deferred.
     Each(Vec<(PeerId, (Bytes, Bytes))>),
 }
 
 impl Sent {
+    /// The message with these changes for all.
+    fn same(m: (Bytes, Bytes), ops: &[Op]) -> Self {
+        // A message with one write has that write's data.
+        let sums = ops.iter().find_map(|o| if let Op::Write { sums, .. } = o { sums.clone() } else { None });
+        Self::Same(m, sums)
+    }
+
     /// The message for a member.
     pub(in crate::pg) fn to(&self, peer: PeerId) -> Option<&(Bytes, Bytes)> {
         match self {
-            Self::Same(m) => Some(m),
+            Self::Same(m, _) => Some(m),
             Self::Each(all) => all.iter().find(|(p, _)| *p == peer).map(|(_, m)| m),
+        }
+    }
+
+    /// Checksums of the data of the message for all.
+    pub(in crate::pg) fn sums(&self) -> Option<Arc<Summed>> {
+        match self {
+            Self::Same(_, sums) => sums.clone(),
+            Self::Each(_) => None,
         }
     }
 }
@@ -148,7 +164,7 @@ impl Pg {
                 Stop::Errno(EIO)
             })?;
             if !fits(ops, records, &m, frame) {
-                return Err(E2BIG.into());
+                return Err(Stop::Errno(E2BIG));
             }
             if may_be_sent(&m) {
                 return Ok(m);
@@ -158,7 +174,8 @@ impl Pg {
         };
         match spread {
             Spread::Same(ops) => {
-                encode(seq, records, ops, self.features_of_members(), self.frame_of_members()).map(Sent::Same)
+                let m = encode(seq, records, ops, self.features_of_members(), self.frame_of_members())?;
+                Ok(Sent::same(m, ops))
             }
             Spread::Shards(all) => {
                 let mut each = Vec::with_capacity(self.peers.members().keys().count());

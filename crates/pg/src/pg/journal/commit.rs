@@ -10,7 +10,7 @@
 //!
 //! Tests: `tests/order.rs`.
 
-use crate::effect::Effect;
+use crate::effect::{Effect, Lane};
 use crate::event::{OpRequest, SessionId};
 use crate::exec::{Finished, Step, Stop, WatchEffects};
 use crate::info::{INFO_EVERY, PgInfo};
@@ -191,7 +191,7 @@ impl Pg {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
                 if !self.is_sent_again(o) {
-                    self.tell_encoded(o, m);
+                    self.tell_summed(Lane::Data, o, m, full.sums());
                 }
                 if let Some(to) = self.peers.members_mut().get_mut(&o) {
                     to.sent = seq;

@@ -224,7 +224,9 @@ impl Pg {
         let had = oi.size;
         let (parts, place) = self.take_parts(long, before.oi.version);
         let short = turn.store.is_short();
-        let view = View::new(turn.store, tag, self.env.cid(), head_oid, base).of_shards(reads.as_deref_mut(), had);
+        let view = View::new(turn.store, tag, self.env.cid(), head_oid, base)
+            .of_shards(reads.as_deref_mut(), had)
+            .of_request(req.msg.sums.clone());
         let mut ctx = OpCtx::new(view, &env, head, before, oi);
         (ctx.exists, ctx.snapc, ctx.copy.done, ctx.long.parts) = (exists, snapc, copied, parts);
         // The seed depends only on the request, so each planning draws the same numbers.

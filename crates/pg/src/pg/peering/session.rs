@@ -27,10 +27,11 @@ use crate::pg::peering::{Apply, Member};
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use base::{Eversion, Now, OsdId};
+use base::{Eversion, Now, OsdId, Summed};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::sync::Arc;
 use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::PgHistory;
 
@@ -115,9 +116,20 @@ impl Pg {
         self.tell_on(Lane::Data, to, encoded);
     }
 
-    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: PeerId, (body, data): (Bytes, Bytes)) {
+    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: PeerId, encoded: (Bytes, Bytes)) {
+        self.tell_summed(lane, to, encoded, None);
+    }
+
+    /// Sends a message; `sums` has the checksums of its data, if they are known.
+    pub(in crate::pg) fn tell_summed(
+        &mut self,
+        lane: Lane,
+        to: PeerId,
+        (body, data): (Bytes, Bytes),
+        sums: Option<Arc<Summed>>,
+    ) {
         let (spg, from) = (to.spg(self.env.spg().pg), self.env.spg().shard);
-        let msg = Box::new(MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data });
+        let msg = Box::new(MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data, sums });
         if to == self.me() {
             return self.ec.send_to_self(msg);
         }
@@ -141,7 +153,7 @@ impl Pg {
             tracing::debug!(pg = %self.env.spg(), %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
         }
-        let body = match Body::decode(&m.body, &m.data, self.env.cid()) {
+        let body = match Body::of(m, self.env.cid()) {
             Ok(b) => b,
             Err(error) => {
                 tracing::warn!(pg = %self.env.spg(), %from, %error, "a peer's message can't be decoded; ignored");
@@ -152,7 +164,7 @@ impl Pg {
             Body::Piece { place, bytes } => {
                 let Some((body, data)) = self.take_piece(from, place, bytes) else { return };
                 let m = MPgPeer { body, data, ..m.clone() };
-                match Body::decode(&m.body, &m.data, self.env.cid()) {
+                match Body::of(&m, self.env.cid()) {
                     Ok(Body::Piece { .. }) | Err(_) => {
                         return tracing::warn!(pg = %self.env.spg(), %from, "a peer's message in pieces can't be decoded; ignored");
                     }

@@ -355,7 +355,7 @@ impl Pg {
                         let data = store.read(tag, self.env.cid(), oid, o, l)?;
                         bytes += data.len();
                         if !data.is_empty() {
-                            ops.push(Op::Write { cid: self.env.cid(), oid: oid.clone(), off: o, data });
+                            ops.push(Op::Write { cid: self.env.cid(), oid: oid.clone(), off: o, data, sums: None });
                         }
                     }
                     if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }

@@ -101,7 +101,7 @@ impl Pg {
                 let data = reads.parts(tag, cid, &oid, size, std::slice::from_ref(&p), store)?.pop().ok_or(EIO)?;
                 bytes += data.len();
                 if data.iter().any(|b| *b != 0) {
-                    ops.push(Op::Write { cid, oid: oid.clone(), off, data });
+                    ops.push(Op::Write { cid, oid: oid.clone(), off, data, sums: None });
                 }
             }
             if end < len {

@@ -343,7 +343,7 @@ impl Pg {
         };
         self.submit_with_log(tag, &mut ops, &[entry], &records, None, store)?;
         if let Some(bare) = bare {
-            self.share_write(Some(head), Sent::Same(bare), None, &records, None);
+            self.share_write(Some(head), Sent::Same(bare, None), None, &records, None);
         }
         self.journal.info_mut().stats.add(&delta);
         self.plans.cache_mut().remove(head);

@@ -287,7 +287,7 @@ pub(in crate::pg) fn object_part(
                 let data = store.read(tag, cid, oid, o, l.min(size.saturating_sub(o)))?;
                 *bytes += data.len();
                 if !data.is_empty() {
-                    ops.push(Op::Write { cid, oid: oid.clone(), off: o, data });
+                    ops.push(Op::Write { cid, oid: oid.clone(), off: o, data, sums: None });
                 }
             }
             if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }

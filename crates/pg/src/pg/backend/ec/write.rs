@@ -346,7 +346,7 @@ fn bytes_of(
     for (rows, read) in plan.iter().zip(&got) {
         for w in t.image.encode(layout, &coder.codec, rows, read).map_err(coded)? {
             if let Some(ops) = shards.get_mut(w.shard) {
-                ops.push(Op::Write { cid, oid: oid.clone(), off: w.off, data: w.data });
+                ops.push(Op::Write { cid, oid: oid.clone(), off: w.off, data: w.data, sums: None });
             }
         }
     }
