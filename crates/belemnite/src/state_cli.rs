@@ -37,13 +37,16 @@ pub(crate) enum StateCommand {
         id: String,
         /// File written by `export`
         file: PathBuf,
-        /// The file is a backup, and the cluster went on after it: move the epochs of the maps by N, beyond those that
-        /// OSDs have
+        /// The file is a backup, and the cluster went on after it: take the newest map of the OSDs of this machine, and
+        /// move its epoch by N, beyond those that other OSDs have
         #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1000000")]
         advance: Option<u32>,
+        /// File or device of a stopped OSD's store with a newer map [default: those of the configuration]
+        #[arg(long = "osd", value_name = "PATH", requires = "advance")]
+        osds: Vec<PathBuf>,
     },
-    /// Move the epochs of the maps beyond those that OSDs have, in a state that is older than the cluster. All monitors
-    /// must be stopped
+    /// Move the epochs of the maps beyond those that OSDs have, in a state that is older than the cluster, after the
+    /// newest map of the OSDs of this machine. All monitors must be stopped
     Advance {
         /// Name of the monitor with the state, without `mon.`
         #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
@@ -51,6 +54,9 @@ pub(crate) enum StateCommand {
         /// Number of epochs
         #[arg(long, value_name = "N", default_value_t = mon::core::advance::ADVANCE)]
         by: u32,
+        /// File or device of a stopped OSD's store with a newer map [default: those of the configuration]
+        #[arg(long = "osd", value_name = "PATH")]
+        osds: Vec<PathBuf>,
     },
     /// Make a lost state anew from the maps in stopped OSDs, for a single monitor. Options, file systems and all keys but
     /// those of monitors, OSDs and client.admin are lost
@@ -69,14 +75,14 @@ pub(crate) fn run(t: &Target, c: StateCommand) -> Result<(), Error> {
     let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
     match c {
         StateCommand::Export { id, file } => export(&conf, &id, &file),
-        StateCommand::Import { id, file, advance: by } => {
+        StateCommand::Import { id, file, advance: by, osds } => {
             let place = admin::state_place(&conf, &id)?;
             let input = std::fs::File::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let n = mon::host::archive::import(&place, &mut BufReader::new(input))?;
             say(format_args!("{n} records read from {}", file.display()));
-            by.map_or(Ok(()), |by| move_on(&place, by))
+            by.map_or(Ok(()), |by| move_on(&conf, &place, by, &osds))
         }
-        StateCommand::Advance { id, by } => move_on(&admin::state_place(&conf, &id)?, by),
+        StateCommand::Advance { id, by, osds } => move_on(&conf, &admin::state_place(&conf, &id)?, by, &osds),
         StateCommand::Rebuild { id, osds } => rebuild(&conf, &id, &osds),
     }
 }
@@ -126,10 +132,46 @@ fn running(socket: &Path, file: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-fn move_on(place: &Place, by: u32) -> Result<(), Error> {
-    let (from, to) = advance::advance(place, by)?;
+/// Moves the OSD map beyond all that OSDs have. The stores `osds`, or those that the configuration gives, tell of changes
+/// that the state lacks: the number of a pool's PGs, its snapshots, pools that were made or removed.
+fn move_on(conf: &Conf, place: &Place, by: u32, osds: &[PathBuf]) -> Result<(), Error> {
+    let have = advance::newest(place)?;
+    let mut later: Option<std::sync::Arc<cluster::OsdMap>> = None;
+    let mut keep = |map: std::sync::Arc<cluster::OsdMap>| {
+        if map.epoch > later.as_ref().map_or(have.epoch, |l| l.epoch) {
+            later = Some(map);
+        }
+    };
+    for path in osds {
+        keep(newest_map(path, have.fsid)?);
+    }
+    let mut unread = 0;
+    for o in have.osds().filter(|_| osds.is_empty()) {
+        let path = osd_dir(conf, o.0).join("block");
+        match path.exists().then(|| newest_map(&path, have.fsid)) {
+            Some(Ok(map)) => keep(map),
+            Some(Err(e)) => {
+                say(format_args!("{o}: its maps were not read: {e}"));
+                unread += 1;
+            }
+            None => unread += 1,
+        }
+    }
+    if later.is_none() && unread > 0 {
+        say(format_args!(
+            "{unread} OSDs were not asked for their maps. If pools have changed since this state, stop an OSD and name its \
+             store with --osd: an OSD that has more PGs of a pool than the map refuses it"
+        ));
+    }
+    let (from, to) = advance::advance(place, by, later.as_deref())?;
     say(format_args!("the OSD map went from epoch {from} to {to}; OSDs take it when the monitor runs"));
     Ok(())
+}
+
+/// Data directory of an OSD.
+fn osd_dir(conf: &Conf, id: i32) -> PathBuf {
+    let dir = conf.get("osd", &id.to_string(), "osd_data");
+    dir.unwrap_or_else(|| format!("/var/lib/ceph/osd/ceph-{id}")).into()
 }
 
 /// The newest map in a store of the cluster.
@@ -221,8 +263,7 @@ fn put_ring(path: &Path, ring: &str) -> Result<String, Error> {
 /// The keyring of an OSD with its caps. An OSD without a keyring here gets a new key.
 fn osd_ring(conf: &Conf, id: i32) -> Result<String, Error> {
     let (n, name) = (id.to_string(), format!("osd.{id}"));
-    let dir = conf.get("osd", &n, "osd_data").unwrap_or_else(|| format!("/var/lib/ceph/osd/ceph-{id}"));
-    let path = conf.get("osd", &n, "keyring").map_or_else(|| Path::new(&dir).join("keyring"), PathBuf::from);
+    let path = conf.get("osd", &n, "keyring").map_or_else(|| osd_dir(conf, id).join("keyring"), PathBuf::from);
     let key = match admin::key_from(&path, &name) {
         Ok(k) => k.to_base64(),
         Err(_) if !path.exists() => {

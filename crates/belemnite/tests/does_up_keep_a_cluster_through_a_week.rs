@@ -466,8 +466,10 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     let file = backup.to_str().unwrap().to_owned();
     assert!(w.does(&["state", "export", &file]).contains("records written"), "while the monitor runs");
     w.does_not(&["state", "export", &file], 1, "exists");
-    // What the backup does not know: maps, and a pool.
+    // What the backup does not know: maps, a pool, and a split.
     w.does(&["pool", "create", "q", "4"]);
+    w.mon(&[json!({ "prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "8" })]);
+    w.until(|| w.mon(&[json!({ "prefix": "osd pool get", "pool": "p", "var": "pg_num" })]).contains("pg_num: 8"));
     w.does(&["osd", "restart", "1", "--force"]);
     w.clean();
     w.put(4..6);
@@ -490,7 +492,8 @@ fn a_monitors_state_comes_back_from_a_backup_and_from_the_osds() {
     w.up(&[]);
     w.clean();
     w.has(0..6);
-    assert!(!w.does(&["pool", "ls"]).contains('q'));
+    assert!(w.does(&["pool", "ls"]).contains('q'), "the OSDs know");
+    assert!(w.mon(&[json!({ "prefix": "osd pool get", "pool": "p", "var": "pg_num" })]).contains("pg_num: 8"));
     w.put(6..8);
     w.does(&["stop"]);
     w.end();

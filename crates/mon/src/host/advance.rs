@@ -34,22 +34,36 @@ async fn write(store: &mut Store, shown: &str, parts: Vec<Vec<Write>>) -> Result
     Ok(())
 }
 
-/// Moves the OSD map of a state `by` epochs on, with all OSDs down. All monitors must be stopped. Returns the epochs
-/// before and after. Error: the state cannot be read or written, or a monitor leads.
-pub fn advance(place: &Place, by: u32) -> Result<(Epoch, Epoch), MonError> {
+/// The newest map of a state, and the end of the global ids that it has given out.
+async fn read(store: &mut Store, shown: &str) -> Result<(OsdMap, u64), MonError> {
+    let failed = |error| MonError::Store { path: shown.to_owned(), error };
+    let bad = |error| MonError::Load { path: shown.to_owned(), error };
+    let mut at = 0;
+    let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
+    let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
+    load::check_format(record, true).map_err(bad)?;
+    let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
+    Ok((advance::newest(&records, &maps).map_err(bad)?, advance::global_ids(&records).map_err(bad)?))
+}
+
+/// The newest OSD map of a state. Error: it cannot be read.
+pub fn newest(place: &Place) -> Result<OsdMap, MonError> {
     let shown = place.shown();
-    let failed = |error| MonError::Store { path: place.shown(), error };
-    let bad = |error| MonError::Load { path: place.shown(), error };
+    run_here(|_, _| async { Ok(read(&mut place.open(false)?, &shown).await?.0) })
+        .map_err(|error| MonError::Io { path: place.shown(), error })?
+}
+
+/// Moves the OSD map of a state `by` epochs on, with all OSDs down. If `later` is a later map of the same cluster, the
+/// state goes on from that one: pools change, and what the OSDs have follows the map, not the state. All monitors must
+/// be stopped. Returns the epochs before and after. Error: the state cannot be read or written, or a monitor leads.
+pub fn advance(place: &Place, by: u32, later: Option<&OsdMap>) -> Result<(Epoch, Epoch), MonError> {
+    let shown = place.shown();
     run_here(|_, _| async {
         let mut store = place.open(false)?;
-        let mut at = 0;
-        let records = store.read(load::ranges(), &mut at).await.map_err(failed)?;
-        let record = |name: &str| records.iter().find(|(k, _)| k == name).map(|(_, e)| e.value.clone());
-        load::check_format(record, true).map_err(bad)?;
-        let maps = store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await.map_err(failed)?;
-        let map = advance::newest(&records, &maps).map_err(bad)?;
-        let ids = advance::global_ids(&records).map_err(bad)?;
-        let Advance { parts, from, to } = advance::advance(&map, ids, by, clock::read().wall).map_err(bad)?;
+        let (map, ids) = read(&mut store, &shown).await?;
+        let base = later.filter(|l| l.fsid == map.fsid && l.epoch > map.epoch).unwrap_or(&map);
+        let made = advance::advance(base, ids, by, clock::read().wall);
+        let Advance { parts, from, to } = made.map_err(|error| MonError::Load { path: shown.clone(), error })?;
         write(&mut store, &shown, parts).await?;
         Ok((from, to))
     })

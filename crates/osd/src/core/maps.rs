@@ -4,13 +4,14 @@
 //! Invariants:
 //!  1. The current map moves forward one epoch at a time. It skips epochs only where a monitor says that it has
 //!     trimmed them: PGs that miss a map miss intervals, splits and merges.
-//!  2. The records that [`MapHistory::absorb`] returned so far restore the current map.
+//!  2. A map in which a pool is older and has fewer PGs is refused, with all later ones: what this OSD has split stays.
+//!  3. The records that [`MapHistory::absorb`] returned so far restore the current map.
 
-use base::Epoch;
 use base::id::Uuid;
 use base::planted::{Bug, acts};
+use base::{Epoch, PoolId};
 use bytes::Bytes;
-use cluster::{Incremental, MapError, OsdMap};
+use cluster::{Incremental, MapError, OsdMap, PgPool};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use wire::Features;
@@ -175,6 +176,16 @@ pub struct MapHistory {
     counts: MapCounts,
 }
 
+/// A pool that has fewer PGs in `next` than in `cur`, though it was changed last before. No history of a cluster leads
+/// there, only a state that was restored. Under such a map PGs would be merged that nobody has prepared, and their
+/// objects dropped.
+fn older_pool(cur: &OsdMap, next: &OsdMap) -> Option<PoolId> {
+    let older = |id: &PoolId, p: &PgPool| {
+        cur.pools.get(id).is_some_and(|c| p.pg_num < c.pg_num && p.last_change < c.last_change)
+    };
+    next.pools.iter().find(|(id, p)| older(id, p)).map(|(id, _)| *id)
+}
+
 impl MapHistory {
     /// A history without maps.
     #[must_use]
@@ -302,6 +313,17 @@ impl MapHistory {
                         );
                     }
                     let map = OsdMap::decode_blob(full)?;
+                    if let Some(id) = cur.as_ref().and_then(|cur| older_pool(cur, &map)) {
+                        tracing::error!(
+                            have = self.epoch().0,
+                            epoch = e.0,
+                            pool = id.0,
+                            "OSD map refused: it has fewer PGs of a pool than this OSD, from before their split, so the \
+                             monitors' state is an old copy; stop the monitors, and run `belemnite state advance --osd` \
+                             with the store of this OSD"
+                        );
+                        continue;
+                    }
                     if cur.is_none() || e > next && !acts(Bug::ForgetMapGaps) {
                         self.since = e;
                     }
@@ -338,5 +360,58 @@ impl MapHistory {
             out.maps.push(map);
         }
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Utime;
+
+    const FSID: Uuid = Uuid([7; 16]);
+    const POOL: PoolId = PoolId(1);
+
+    fn full(map: &OsdMap) -> MOsdMap {
+        MOsdMap {
+            fsid: FSID,
+            newest_map: map.epoch,
+            cluster_osdmap_trim_lower_bound: map.epoch,
+            maps: [(map.epoch, map.encode_blob(Features::PACIFIC).0)].into(),
+            ..MOsdMap::default()
+        }
+    }
+
+    /// `map` at a later epoch, with the pool changed there.
+    fn with_pgs(map: &OsdMap, epoch: u32, pg_num: u32) -> OsdMap {
+        let mut inc = Incremental::new(FSID, Epoch(epoch), Utime::default());
+        let pool = map.pools.get(&POOL).map(|p| (**p).clone()).unwrap_or_default();
+        inc.new_pools.insert(POOL, PgPool { pg_num, pgp_num: pg_num, pg_num_pending: pg_num, ..pool });
+        inc.new_pool_names.insert(POOL, "p".into());
+        let mut before = map.clone();
+        before.epoch = Epoch(epoch - 1);
+        before.apply(&inc).unwrap()
+    }
+
+    #[test]
+    fn a_restored_map_of_before_a_split_is_refused() {
+        let empty = OsdMap { fsid: FSID, ..OsdMap::default() };
+        let exported = with_pgs(&empty, 2, 8);
+        let split = with_pgs(&exported, 9, 16);
+        let mut h = MapHistory::new(FSID);
+        h.absorb(&full(&split), Source::Monitor).unwrap();
+
+        let restored = OsdMap { epoch: Epoch(1009), ..exported.clone() };
+        for from in [Source::Monitor, Source::Osd] {
+            assert!(h.absorb(&full(&restored), from).unwrap().maps.is_empty());
+        }
+        // The next map of that monitor does not follow.
+        assert!(h.absorb(&full(&OsdMap { epoch: Epoch(1010), ..exported }), Source::Monitor).unwrap().maps.is_empty());
+        assert_eq!(h.epoch(), Epoch(9));
+
+        // A restored map of after the split is taken, and one of a cluster that has merged the PGs meanwhile.
+        let advanced = OsdMap { epoch: Epoch(2009), ..split.clone() };
+        assert_eq!(h.absorb(&full(&advanced), Source::Monitor).unwrap().maps.len(), 1);
+        let merged = OsdMap { epoch: Epoch(3000), ..with_pgs(&split, 30, 8) };
+        assert_eq!(h.absorb(&full(&merged), Source::Monitor).unwrap().maps.len(), 1);
     }
 }
