@@ -136,10 +136,10 @@ fn running(socket: &Path, file: &Path) -> Result<Option<String>, Error> {
 /// that the state lacks: the number of a pool's PGs, its snapshots, pools that were made or removed.
 fn move_on(conf: &Conf, place: &Place, by: u32, osds: &[PathBuf]) -> Result<(), Error> {
     let have = advance::newest(place)?;
-    let mut later: Option<std::sync::Arc<cluster::OsdMap>> = None;
+    let mut kept: Option<std::sync::Arc<cluster::OsdMap>> = None;
     let mut keep = |map: std::sync::Arc<cluster::OsdMap>| {
-        if map.epoch > later.as_ref().map_or(have.epoch, |l| l.epoch) {
-            later = Some(map);
+        if kept.as_ref().is_none_or(|k| map.epoch > k.epoch) {
+            kept = Some(map);
         }
     };
     for path in osds {
@@ -157,13 +157,13 @@ fn move_on(conf: &Conf, place: &Place, by: u32, osds: &[PathBuf]) -> Result<(), 
             None => unread += 1,
         }
     }
-    if later.is_none() && unread > 0 {
+    if kept.is_none() && unread > 0 {
         say(format_args!(
             "{unread} OSDs were not asked for their maps. If pools have changed since this state, stop an OSD and name its \
              store with --osd: an OSD that has more PGs of a pool than the map refuses it"
         ));
     }
-    let (from, to) = advance::advance(place, by, later.as_deref())?;
+    let (from, to) = advance::advance(place, by, kept.as_deref())?;
     say(format_args!("the OSD map went from epoch {from} to {to}; OSDs take it when the monitor runs"));
     Ok(())
 }

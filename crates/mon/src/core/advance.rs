@@ -55,6 +55,20 @@ pub fn global_ids(records: &[(Bytes, Entry)]) -> Result<u64, LoadError> {
     found.map_or(Ok(0), |(_, e)| decode(e)).map_err(|error| LoadError::Record { key: key::GLOBAL_ID.into(), error })
 }
 
+/// The map from which a state goes on whose newest map is `map`: that one, or `kept`, which an OSD has kept, if the state
+/// does not know of changes in it. Those show in the epoch, or after an earlier advance in a pool that was changed later.
+#[must_use]
+pub fn base(map: OsdMap, kept: Option<&OsdMap>) -> OsdMap {
+    let unknown = |k: &OsdMap| {
+        let changed = |id| map.pools.get(id).map(|p| p.last_change);
+        k.epoch > map.epoch || k.pools.iter().any(|(id, p)| changed(id).is_some_and(|at| p.last_change > at))
+    };
+    match kept.filter(|k| k.fsid == map.fsid && unknown(k)) {
+        Some(k) => OsdMap { epoch: k.epoch.max(map.epoch), ..k.clone() },
+        None => map,
+    }
+}
+
 /// Continues `map` `by` epochs later, in a state that has given out global ids up to `ids`. Error: the epoch would be
 /// too high, or the map cannot be encoded.
 pub fn advance(map: &OsdMap, ids: u64, by: u32, now: Utime) -> Result<Advance, LoadError> {
@@ -75,4 +89,32 @@ pub fn advance(map: &OsdMap, ids: u64, by: u32, now: Utime) -> Result<Advance, L
     b.head(key::LOST_TICKETS, Some(value(&now.plus(lost_tickets::LIFE))));
     below(to).into_iter().for_each(|r| b.remove_range_after(r));
     Ok(Advance { parts: b.into_parts().parts, from: map.epoch, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::base::PoolId;
+    use cluster::PgPool;
+    use std::sync::Arc;
+
+    fn map(epoch: u32, pool_changed: u32, pg_num: u32) -> OsdMap {
+        let pool = PgPool { last_change: Epoch(pool_changed), pg_num, ..PgPool::default() };
+        OsdMap { epoch: Epoch(epoch), pools: Arc::new([(PoolId(1), Arc::new(pool))].into()), ..OsdMap::default() }
+    }
+
+    #[test]
+    fn a_state_goes_on_from_what_osds_know_better() {
+        let pgs = |m: &OsdMap| (m.epoch.0, m.pools[&PoolId(1)].pg_num);
+        let kept = map(53, 40, 16);
+        assert_eq!(pgs(&base(map(23, 9, 8), Some(&kept))), (53, 16));
+        // It was moved on without that map.
+        assert_eq!(pgs(&base(map(1023, 9, 8), Some(&kept))), (1023, 16));
+        // The state knows of that change, and of later ones.
+        assert_eq!(pgs(&base(map(1053, 40, 16), Some(&kept))), (1053, 16));
+        assert_eq!(pgs(&base(map(1060, 1058, 8), Some(&kept))), (1060, 8));
+        assert_eq!(pgs(&base(map(60, 58, 8), None)), (60, 8));
+        let other = OsdMap { fsid: ::base::id::Uuid([1; 16]), ..kept };
+        assert_eq!(pgs(&base(map(23, 9, 8), Some(&other))), (23, 8));
+    }
 }

@@ -53,16 +53,14 @@ pub fn newest(place: &Place) -> Result<OsdMap, MonError> {
         .map_err(|error| MonError::Io { path: place.shown(), error })?
 }
 
-/// Moves the OSD map of a state `by` epochs on, with all OSDs down. If `later` is a later map of the same cluster, the
-/// state goes on from that one: pools change, and what the OSDs have follows the map, not the state. All monitors must
-/// be stopped. Returns the epochs before and after. Error: the state cannot be read or written, or a monitor leads.
-pub fn advance(place: &Place, by: u32, later: Option<&OsdMap>) -> Result<(Epoch, Epoch), MonError> {
+/// Moves the OSD map of a state `by` epochs on, with all OSDs down, after the map that an OSD has kept if the state does
+/// not know of changes in it: what the OSDs have follows their maps, not the state. All monitors must be stopped. Returns the epochs before and after. Error: the state cannot be read or written, or a monitor leads.
+pub fn advance(place: &Place, by: u32, kept: Option<&OsdMap>) -> Result<(Epoch, Epoch), MonError> {
     let shown = place.shown();
     run_here(|_, _| async {
         let mut store = place.open(false)?;
         let (map, ids) = read(&mut store, &shown).await?;
-        let base = later.filter(|l| l.fsid == map.fsid && l.epoch > map.epoch).unwrap_or(&map);
-        let made = advance::advance(base, ids, by, clock::read().wall);
+        let made = advance::advance(&advance::base(map, kept), ids, by, clock::read().wall);
         let Advance { parts, from, to } = made.map_err(|error| MonError::Load { path: shown.clone(), error })?;
         write(&mut store, &shown, parts).await?;
         Ok((from, to))
