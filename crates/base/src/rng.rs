@@ -53,4 +53,12 @@ impl Rng {
             c.copy_from_slice(&b[..c.len()]);
         }
     }
+
+    /// `n` random bytes.
+    #[must_use]
+    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
+        let mut out = vec![0; n];
+        self.fill(&mut out);
+        out
+    }
 }

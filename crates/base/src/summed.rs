@@ -9,6 +9,7 @@
 use crate::crc::{BLOCK, SEED, append, crc32c};
 use bytes::Bytes;
 use std::fmt;
+use std::sync::Arc;
 
 /// Least bytes for which checksums of blocks are kept. Shorter data is summed again faster than this is set up.
 pub const SUMMED_MIN: usize = 64 << 10;
@@ -31,6 +32,12 @@ impl Summed {
         let blocks: Vec<u32> = chunks.map(|c| crc32c(SEED, c)).collect();
         let crc = crc32c(join(&blocks), tail);
         Self { bytes, blocks, crc }
+    }
+
+    /// Sums a buffer of at least [`SUMMED_MIN`] bytes; `None` for a shorter one.
+    #[must_use]
+    pub fn if_large(bytes: &Bytes) -> Option<Arc<Self>> {
+        (bytes.len() >= SUMMED_MIN).then(|| Arc::new(Self::new(bytes.clone())))
     }
 
     /// crc32c of the buffer from [`SEED`].
@@ -88,16 +95,12 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn random(rng: &mut Rng, len: usize) -> Bytes {
-        (0..len).map(|_| rng.below(256) as u8).collect()
-    }
-
     #[test]
     fn checksums_of_random_parts_are_those_of_their_bytes() {
         let mut rng = Rng::new(5);
         for _ in 0..40 {
             let len = 1 + rng.below(20 * BLOCK as u64) as usize;
-            let data = random(&mut rng, len);
+            let data = Bytes::from(rng.bytes(len));
             let s = Summed::new(data.clone());
             assert_eq!(s.crc(), crc32c(SEED, &data));
             for _ in 0..20 {
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn other_memory_has_no_checksums_even_with_the_same_bytes() {
-        let all = random(&mut Rng::new(6), 6 * BLOCK);
+        let all = Bytes::from(Rng::new(6).bytes(6 * BLOCK));
         let s = Summed::new(all.slice(BLOCK..3 * BLOCK));
         let copy = Bytes::copy_from_slice(&all);
         let others =

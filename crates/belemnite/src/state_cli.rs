@@ -8,6 +8,7 @@ use crate::store::Offline;
 use auth::Keyring;
 use base::Epoch;
 use base::id::Uuid;
+use cluster::OsdMap;
 use mon::host::advance;
 use mon::host::archive::Place;
 use mon::host::mkfs::MkfsOptions;
@@ -15,6 +16,7 @@ use std::fs::OpenOptions;
 use std::io::{BufReader, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -136,20 +138,12 @@ fn running(socket: &Path, file: &Path) -> Result<Option<String>, Error> {
 /// that the state lacks: the number of a pool's PGs, its snapshots, pools that were made or removed.
 fn move_on(conf: &Conf, place: &Place, by: u32, osds: &[PathBuf]) -> Result<(), Error> {
     let have = advance::newest(place)?;
-    let mut kept: Option<std::sync::Arc<cluster::OsdMap>> = None;
-    let mut keep = |map: std::sync::Arc<cluster::OsdMap>| {
-        if kept.as_ref().is_none_or(|k| map.epoch > k.epoch) {
-            kept = Some(map);
-        }
-    };
-    for path in osds {
-        keep(newest_map(path, have.fsid)?);
-    }
+    let mut kept = newest_of(osds, have.fsid)?;
     let mut unread = 0;
     for o in have.osds().filter(|_| osds.is_empty()) {
         let path = osd_dir(conf, o.0).join("block");
         match path.exists().then(|| newest_map(&path, have.fsid)) {
-            Some(Ok(map)) => keep(map),
+            Some(Ok(map)) => keep_newer(&mut kept, map),
             Some(Err(e)) => {
                 say(format_args!("{o}: its maps were not read: {e}"));
                 unread += 1;
@@ -174,8 +168,23 @@ fn osd_dir(conf: &Conf, id: i32) -> PathBuf {
     dir.unwrap_or_else(|| format!("/var/lib/ceph/osd/ceph-{id}")).into()
 }
 
+fn keep_newer(kept: &mut Option<Arc<OsdMap>>, map: Arc<OsdMap>) {
+    if kept.as_ref().is_none_or(|k| map.epoch > k.epoch) {
+        *kept = Some(map);
+    }
+}
+
+/// The newest map in some stores of the cluster.
+fn newest_of(stores: &[PathBuf], fsid: Uuid) -> Result<Option<Arc<OsdMap>>, Error> {
+    let mut kept = None;
+    for path in stores {
+        keep_newer(&mut kept, newest_map(path, fsid)?);
+    }
+    Ok(kept)
+}
+
 /// The newest map in a store of the cluster.
-fn newest_map(path: &Path, fsid: Uuid) -> Result<std::sync::Arc<cluster::OsdMap>, Error> {
+fn newest_map(path: &Path, fsid: Uuid) -> Result<Arc<OsdMap>, Error> {
     let mut s = Offline::open(path)?;
     let loaded = s.read(|s, t| osd::core::mapstore::load(s, t, fsid));
     let (sb, maps, _) =
@@ -197,14 +206,7 @@ fn rebuild(conf: &Conf, id: &str, osds: &[PathBuf]) -> Result<(), Error> {
     };
     let fsid = get("fsid").ok_or("the configuration names no fsid")?;
     let fsid = Uuid::parse(fsid.trim()).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?;
-    let mut best: Option<std::sync::Arc<cluster::OsdMap>> = None;
-    for path in osds {
-        let map = newest_map(path, fsid)?;
-        if best.as_ref().is_none_or(|b| b.epoch < map.epoch) {
-            best = Some(map);
-        }
-    }
-    let map = best.ok_or("no store was named")?;
+    let map = newest_of(osds, fsid)?.ok_or("no store was named")?;
     let mut text = String::new();
     // Keys of the keyrings in place stay; the others are made by the new state.
     let wanted = [("mon", id, get("keyring")), ("client", "admin", conf.get("client", "admin", "keyring"))];

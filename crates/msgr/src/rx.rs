@@ -18,9 +18,8 @@ use crate::frame::{
 use crate::policy::{BANNER_PAYLOAD_MAX, CONTROL_BYTES_MAX, FRAME_BYTES_MAX_PREAUTH, FrameLimits, PREAUTH_BYTES_MAX};
 use crate::pool::BufPool;
 use crate::secure::{FIRST_RUN, INLINE, Stream, TAG_LEN, padded};
-use base::{SUMMED_MIN, Summed};
+use base::Summed;
 use bytes::{Buf, Bytes};
-use std::sync::Arc;
 
 /// Index of the data segment of a message.
 const DATA: usize = SEGMENTS_MAX - 1;
@@ -269,11 +268,10 @@ impl Rx {
                 return Ok(None);
             }
             for (i, s) in segments.iter().enumerate().take(p.count).skip(1) {
-                let want = if i == DATA && s.len() >= SUMMED_MIN {
-                    sums.insert(Arc::new(Summed::new(s.clone()))).crc()
-                } else {
-                    segment_crc(s)
-                };
+                if i == DATA {
+                    sums = Summed::if_large(s);
+                }
+                let want = sums.as_ref().map_or_else(|| segment_crc(s), |known| known.crc());
                 check(i, want, le32(b.get(1 + 4 * (i - 1)..).unwrap_or_default()))?;
             }
             body.bytes.own_front(&mut segments[1]);

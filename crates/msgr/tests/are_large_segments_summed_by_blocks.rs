@@ -42,20 +42,14 @@ fn received(mut b: Bytes, step: usize) -> Result<msgr::frame::Frame, Error> {
     }
 }
 
-fn random(rng: &mut Rng, len: usize) -> Bytes {
-    let mut v = vec![0; len];
-    rng.fill(&mut v);
-    v.into()
-}
-
 #[test]
 fn blocks_of_any_large_segment_have_their_checksums() {
     let mut rng = Rng::new(1);
     let near = [0, 1, BLOCK, SUMMED_MIN - 1, SUMMED_MIN, SUMMED_MIN + 1];
     for n in 0..60 {
         let len = near.get(n).copied().unwrap_or_else(|| rng.below(40 * BLOCK as u64) as usize);
-        let data = random(&mut rng, len);
-        let m = Message { header: MsgHeader::default(), front: random(&mut rng, n), data, ..Message::default() };
+        let data = Bytes::from(rng.bytes(len));
+        let m = Message { header: MsgHeader::default(), front: Bytes::from(rng.bytes(n)), data, ..Message::default() };
         let f = received(sent(&m).into(), 1 + rng.below(300_000) as usize).unwrap();
         let got = &f.segments[3];
         assert_eq!(*got, m.data);
@@ -72,7 +66,7 @@ fn blocks_of_any_large_segment_have_their_checksums() {
 #[test]
 fn a_changed_byte_in_a_large_segment_is_refused() {
     let mut rng = Rng::new(2);
-    let m = Message { data: random(&mut rng, 20 * BLOCK + 77), ..Message::default() };
+    let m = Message { data: rng.bytes(20 * BLOCK + 77).into(), ..Message::default() };
     let good = sent(&m);
     let from = PREAMBLE_LEN + HEADER2_LEN + 4;
     let to = good.len() - EPILOGUE_CRC_LEN;
@@ -96,7 +90,7 @@ fn a_changed_byte_in_a_large_segment_is_refused() {
 #[test]
 fn a_received_segment_is_summed_once_and_a_known_one_not_at_all() {
     use base::crc::counted;
-    let m = Message { data: random(&mut Rng::new(3), 4 << 20), ..Message::default() };
+    let m = Message { data: Rng::new(3).bytes(4 << 20).into(), ..Message::default() };
     let bytes = Bytes::from(sent(&m));
     let before = counted::bytes();
     let f = received(bytes, 1 << 20).unwrap();

@@ -224,12 +224,6 @@ impl World {
     }
 }
 
-fn random(rng: &mut Rng, len: usize) -> Bytes {
-    let mut v = vec![0; len];
-    rng.fill(&mut v);
-    v.into()
-}
-
 #[test]
 fn an_aligned_write_is_summed_once_on_each_osd() {
     let mut w = World::new();
@@ -237,7 +231,7 @@ fn an_aligned_write_is_summed_once_on_each_osd() {
     let once = LEN as u64..LEN as u64 + LITTLE;
     for (tid, code) in (1..).zip([OpCode::WRITEFULL, OpCode::WRITE]) {
         w.costs();
-        let data = random(&mut rng, LEN);
+        let data = Bytes::from(rng.bytes(LEN));
         w.write(tid, "a", vec![OsdOp::with_extent(code, 0, LEN as u64, data.clone())]);
         for (n, (inside, received)) in w.costs().into_iter().enumerate() {
             assert!(inside < LITTLE, "osd.{n} summed {inside} bytes after the receiver");
@@ -257,7 +251,7 @@ fn writes_that_do_not_lie_on_blocks_are_right_on_each_osd() {
         // Bytes of an attribute before the data shift its blocks in the message; bytes behind it do not.
         for (before, behind) in [(0, 0), (10, 0), (4096, 0), (0, 10)] {
             let attr = |n: usize| OsdOp::with_xattr(OpCode::SETXATTR, b"_k", &vec![7; n - 2], 0, 0);
-            let data = random(&mut rng, len);
+            let data = Bytes::from(rng.bytes(len));
             let mut ops = vec![OsdOp::with_extent(OpCode::WRITE, off as u64, len as u64, data.clone())];
             if before > 0 {
                 ops.insert(0, attr(before));

@@ -5,11 +5,10 @@
 //! sender itself repeats operations.
 
 use crate::queue::{MS, SEC, Time};
-use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, SUMMED_MIN, Summed};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, EntityName, Summed};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use wire::Message;
 
 /// Index of a node in the world.
@@ -245,7 +244,7 @@ impl Net {
             self.too_large.get_or_insert_with(|| format!("node {node} sends data with another checksum"));
         }
         (m.data, m.lead, m.data_crc) = (m.whole_data(), Bytes::new(), None);
-        m.sums = (m.data.len() >= SUMMED_MIN).then(|| Arc::new(Summed::new(m.data.clone())));
+        m.sums = Summed::if_large(&m.data);
         let (front, data) = (m.front.len(), m.data.len());
         self.sent += 1 + data as u64 / 4096;
         if front > base::sizes::FRONT_MAX || data > base::sizes::DATA_MAX {

@@ -27,6 +27,7 @@ use dir::{Change, Holds};
 use layout::Layout;
 use make::Permit;
 use plan::Plan;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -128,7 +129,10 @@ pub(crate) async fn run(a: Args) -> Result<(), Error> {
     let mut stop = Stop::new()?;
     let made = Made::new(&layout)?;
     let _lock = lock_dir(&layout)?;
-    left::wait(&layout).await;
+    tokio::select! {
+        () = left::wait(&layout) => {}
+        () = stop.wait() => return Ok(()),
+    }
     if a.recover {
         recover::rebuild(&a, &layout)?;
     }
@@ -367,22 +371,22 @@ fn warn_of_space(p: &Plan, added: &[u32], l: &Layout) {
     }
 }
 
-/// Says once that the monitor lacks maps that OSDs have; true while it does. Such OSDs show as up in its map, and none
-/// of them is.
-async fn is_behind(c: &Client, said: &mut bool) -> Result<bool, Error> {
+/// Says that the monitor lacks maps that OSDs have; true if it does. Such OSDs show as up in its map, and none of them
+/// is.
+async fn say_if_behind(c: &Client) -> Result<bool, Error> {
     let out = foreign::ask(c, serde_json::json!({ "prefix": "health", "format": "json" })).await?;
     let health: serde_json::Value = serde_json::from_slice(&out)?;
     let Some(check) = health["checks"].get("OSD_MAP_AHEAD") else { return Ok(false) };
-    if !std::mem::replace(said, true) {
-        let what = check["summary"]["message"].as_str().unwrap_or("OSDs have newer maps than the monitor");
-        say(format_args!(
-            "{what}, and cannot join: its state is older than theirs. Stop the cluster and run `belemnite state advance` \
-             (docs/operate/monitor-lost.md)"
-        ));
-    }
+    let what = check["summary"]["message"].as_str().unwrap_or("OSDs have newer maps than the monitor");
+    say(format_args!(
+        "{what}, and cannot join: its state is older than theirs. Stop the cluster and run `belemnite state advance` \
+         (docs/operate/monitor-lost.md)"
+    ));
     Ok(true)
 }
 
+/// Interval at which health is asked for OSDs that cannot join.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time that an OSD gets to say how far it is.
 const OSD_ANSWERS: Duration = Duration::from_secs(5);
 
@@ -398,25 +402,23 @@ async fn is_member(l: &Layout, id: u32) -> bool {
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let c = make::connect(l).await?;
     let want = p.osds.len();
-    let mut waits: Vec<u32> = p.osds.iter().map(|o| o.id).collect();
+    let mut members = BTreeSet::new();
     let start = tokio::time::Instant::now();
-    let (mut warned, mut said) = (false, false);
+    let (mut warned, mut behind, mut look_at) = (false, false, start);
     loop {
-        if is_behind(&c, &mut said).await? {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            continue;
-        }
-        let before = waits.len();
-        let mut wait = Vec::new();
-        for id in waits {
-            if !is_member(l, id).await {
-                wait.push(id);
+        let before = members.len();
+        for o in &p.osds {
+            if !members.contains(&o.id) && is_member(l, o.id).await {
+                members.insert(o.id);
             }
         }
-        waits = wait;
-        let up = want - waits.len();
-        if waits.len() < before {
+        let up = members.len();
+        if up > before {
             say(format_args!("{up} of {want} OSDs up"));
+        }
+        if up < want && !behind && tokio::time::Instant::now() >= look_at {
+            behind = say_if_behind(&c).await?;
+            look_at = tokio::time::Instant::now() + LOOK_EVERY;
         }
         let served = match &p.fs {
             Some(f) if up == want => files::is_active(&c, f).await?,
@@ -426,7 +428,7 @@ async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
         if up == want && served && managed {
             break;
         }
-        if !warned && start.elapsed() > PATIENCE {
+        if !warned && !behind && start.elapsed() > PATIENCE {
             warned = true;
             say(format_args!("still waiting for daemons; their logs are in {}", l.log().display()));
         }

@@ -101,9 +101,7 @@ impl Noise {
     /// Makes a buffer for slices of up to `len` bytes.
     #[must_use]
     pub fn new(len: u64, rng: &mut Rng) -> Self {
-        let mut b = vec![0; POOL + len as usize];
-        rng.fill(&mut b);
-        Self { bytes: b.into() }
+        Self { bytes: rng.bytes(POOL + len as usize).into() }
     }
 
     /// A slice at a random place.

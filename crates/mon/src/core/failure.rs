@@ -35,6 +35,8 @@ pub(super) struct FailureReports {
     /// OSDs that are to be called dead when their sessions end, with the epoch in which they came up; see
     /// [`super::osd`].
     pub(super) refused: BTreeMap<OsdId, Epoch>,
+    /// True if one was added, or a session of one has ended, since they were judged.
+    pub(super) judge: bool,
 }
 
 fn before(t: Utime, d: Duration) -> Utime {

@@ -305,6 +305,9 @@ impl MonCore {
                 self.state.mgr_osds.remove(&osd);
             }
         }
+        if let Some(osd) = osd {
+            self.session_of_osd_ended(osd);
+        }
         self.leaving.remove(&c);
         self.state.sessions.remove(&c);
         self.ops.forget(c);

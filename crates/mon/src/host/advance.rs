@@ -54,7 +54,8 @@ pub fn newest(place: &Place) -> Result<OsdMap, MonError> {
 }
 
 /// Moves the OSD map of a state `by` epochs on, with all OSDs down, after the map that an OSD has kept if the state does
-/// not know of changes in it: what the OSDs have follows their maps, not the state. All monitors must be stopped. Returns the epochs before and after. Error: the state cannot be read or written, or a monitor leads.
+/// not know of changes in it: what the OSDs have follows their maps, not the state. All monitors must be stopped.
+/// Returns the epochs before and after. Error: the state cannot be read or written, or a monitor leads.
 pub fn advance(place: &Place, by: u32, kept: Option<&OsdMap>) -> Result<(Epoch, Epoch), MonError> {
     let shown = place.shown();
     run_here(|_, _| async {

@@ -11,9 +11,8 @@ use crate::assembly::{self, Assembly};
 use crate::policy::FrameLimits;
 use crate::pool::BufPool;
 use base::crc::{SEED, append, crc32c};
-use base::{SUMMED_MIN, Summed, Utime};
+use base::{Summed, Utime};
 use bytes::{Buf, Bytes};
-use std::sync::Arc;
 use wire::{Message, Reader};
 
 /// A received message with what its signature is about.
@@ -164,11 +163,12 @@ fn finish(body: &Body, mut b: Bytes) -> Result<Item, Error> {
         if segment == 2 && footer.flags & NO_DATA_CRC != 0 {
             continue;
         }
-        let want = if segment == 2 && bytes.len() >= SUMMED_MIN {
-            let crc = sums.insert(Arc::new(Summed::new(bytes.clone()))).crc();
-            append(0, SEED, crc, bytes.len())
-        } else {
-            crc32c(0, bytes)
+        if segment == 2 {
+            sums = Summed::if_large(bytes);
+        }
+        let want = match &sums {
+            Some(known) => append(0, SEED, known.crc(), bytes.len()),
+            None => crc32c(0, bytes),
         };
         if got != want {
             return Err(Error::SegmentCrc { tag: "message", segment, got, want });

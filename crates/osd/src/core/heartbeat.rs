@@ -122,6 +122,8 @@ pub struct Heartbeats {
     /// True while the map shows us up, so that our reports count.
     reporting: bool,
     next_round: Mono,
+    /// Time before which no broken link is to be opened; `None` if none is.
+    next_again: Option<Mono>,
     out: Vec<Output>,
 }
 
@@ -137,6 +139,20 @@ fn other(l: Link) -> Link {
         Link::Back => Link::Front,
         Link::Front => Link::Back,
     }
+}
+
+fn earlier(a: Option<Mono>, b: Option<Mono>) -> Option<Mono> {
+    a.into_iter().chain(b).min()
+}
+
+/// Opens the broken links of a peer whose next attempt is due. Returns the time of the next one.
+fn open_due(osd: OsdId, p: &mut Peer, now: Mono, out: &mut Vec<Output>) -> Option<Mono> {
+    for l in LINKS {
+        if p.links[idx(l)].again.take_if(|t| *t <= now).is_some() {
+            out.extend(connect(osd, l, p));
+        }
+    }
+    p.links.iter().filter_map(|s| s.again).min()
 }
 
 impl LinkState {
@@ -166,6 +182,7 @@ impl Heartbeats {
             grace: GRACE,
             reporting: true,
             next_round: Mono(0),
+            next_again: None,
             out: Vec::new(),
         }
     }
@@ -278,21 +295,18 @@ impl Heartbeats {
     /// Time of the next [`Heartbeats::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        if self.peers.is_empty() {
-            return None;
-        }
-        let again = self.peers.values().flat_map(|p| &p.links).filter_map(|s| s.again).min();
-        Some(again.map_or(self.next_round, |t| t.min(self.next_round)))
+        (!self.peers.is_empty()).then(|| self.next_again.map_or(self.next_round, |t| t.min(self.next_round)))
     }
 
     /// Opens the broken links whose next attempt is due.
     fn reconnect(&mut self, now: Mono) {
+        if self.next_again.is_none_or(|t| t > now) {
+            return;
+        }
+        self.next_again = None;
         for (&osd, p) in &mut self.peers {
-            for l in LINKS {
-                if p.links[idx(l)].again.take_if(|t| *t <= now).is_some() {
-                    self.out.extend(connect(osd, l, p));
-                }
-            }
+            let later = open_due(osd, p, now, &mut self.out);
+            self.next_again = earlier(self.next_again, later);
         }
     }
 
@@ -343,6 +357,7 @@ impl Heartbeats {
                 }
             }
         }
+        self.next_again = None;
     }
 
     /// Handles an opened link, which the next round uses.
@@ -384,7 +399,8 @@ impl Heartbeats {
                 self.out.push(failure(self.fsid, osd, p, epoch, flags, failed_for));
             }
         }
-        self.reconnect(now.mono);
+        let later = open_due(osd, p, now.mono, &mut self.out);
+        self.next_again = earlier(self.next_again, later);
     }
 
     /// Handles a peer's answer.

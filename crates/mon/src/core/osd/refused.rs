@@ -15,8 +15,24 @@ use base::OsdId;
 use super::super::MonCore;
 
 impl MonCore {
-    /// Calls the refused OSDs dead whose sessions have ended. Runs before each proposal, with none in flight.
+    /// Notes that an OSD which is down has refused a connection.
+    pub(super) fn refused_connection(&mut self, osd: OsdId) {
+        let up_from = self.state.osdmap.info(osd).up_from;
+        self.failures.refused.insert(osd, up_from);
+        self.failures.judge = true;
+    }
+
+    /// Notes that a session of an OSD has ended.
+    pub(in super::super) fn session_of_osd_ended(&mut self, osd: OsdId) {
+        self.failures.judge |= self.failures.refused.contains_key(&osd);
+    }
+
+    /// Calls the refused OSDs dead whose sessions have ended. Runs before each proposal, with none in flight, and looks
+    /// at the sessions only if something has changed.
     pub(in super::super) fn judge_refused(&mut self) {
+        if !std::mem::take(&mut self.failures.judge) {
+            return;
+        }
         for (osd, up_from) in std::mem::take(&mut self.failures.refused) {
             let map = &self.state.osdmap;
             let known = map.exists(osd) && map.info(osd).up_from == up_from && map.xinfo(osd).dead_epoch <= up_from;

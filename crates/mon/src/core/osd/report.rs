@@ -143,7 +143,7 @@ impl MonCore {
         self.failures.report(target, reporter, domain, failed_for, self.now.wall, (c, have.0));
         if m.flags & IMMEDIATE != 0 {
             if self.may_mark_down(target) && self.mark_down(target) {
-                self.failures.refused.insert(target, map.info(target).up_from);
+                self.refused_connection(target);
                 let text = format!("{target} reported immediately failed by {reporter}");
                 self.pending.log(&self.state, self.now, Prio::INFO, "cluster", text);
             }

@@ -290,50 +290,43 @@ fn a_link_that_opens_and_breaks_all_the_time_is_opened_a_few_times_between_round
     assert_eq!(n, AGAIN.len());
 }
 
-#[test]
-fn a_peer_that_answers_on_its_other_link_is_not_reported_for_a_refusal() {
+/// Some milliseconds in which a peer refuses its back link, and answers on its front link if it `lives`. Returns the
+/// number of its pings there, and time and flags of the reports.
+fn refusing(lives: bool, until: u64) -> (usize, Vec<(u64, u8)>) {
     let m = up(8, 2);
     let (mut h, peer) = (answered(&m), OsdId(2));
-    let mut pings = 0;
+    let (mut pings, mut reports) = (0, Vec::new());
     h.handle_closed(peer, Link::Back, false, ms(0), m.epoch, Epoch(2));
-    for t in 0..20_000 {
+    for t in 0..until {
         h.tick(ms(t), m.epoch, Epoch(2));
         for o in h.take_outputs() {
             match o {
                 Output::Connect { link: Link::Back, .. } => {
                     h.handle_closed(peer, Link::Back, true, ms(t), m.epoch, Epoch(2));
                 }
-                Output::Ping { osd, link: Link::Front, ping } if osd == peer => {
+                Output::Ping { osd, link: Link::Front, ping } if osd == peer && lives => {
                     pings += 1;
                     let r = answer(FSID, &ping, m.epoch, Epoch(2), ms(t));
                     h.handle_reply(peer, Link::Front, &r, ms(t), m.epoch);
                 }
-                Output::Failure(f) => panic!("{f:?} after {t} ms"),
+                Output::Failure(f) => reports.push((t, f.flags)),
                 _ => {}
             }
         }
     }
+    (pings, reports)
+}
+
+#[test]
+fn a_peer_that_answers_on_its_other_link_is_not_reported_for_a_refusal() {
+    let (pings, reports) = refusing(true, 20_000);
+    assert_eq!(reports, []);
     assert!(pings > AGAIN.len(), "it is asked whether it lives");
 }
 
 #[test]
 fn a_refusal_is_reported_if_the_other_link_stands_but_brings_no_answer() {
-    let m = up(8, 2);
-    let (mut h, peer) = (answered(&m), OsdId(2));
-    let mut seen = Vec::new();
-    h.handle_closed(peer, Link::Back, false, ms(0), m.epoch, Epoch(2));
-    for t in 0..2000 {
-        h.tick(ms(t), m.epoch, Epoch(2));
-        for o in h.take_outputs() {
-            match o {
-                Output::Connect { link: Link::Back, .. } => {
-                    h.handle_closed(peer, Link::Back, true, ms(t), m.epoch, Epoch(2));
-                }
-                Output::Failure(f) => seen.push((t, f.flags)),
-                _ => {}
-            }
-        }
-    }
+    let (_, seen) = refusing(false, 2000);
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert!(seen[0].0 < 1000 && seen[0].1 == REFUSED, "{seen:?}");
 }
