@@ -10,6 +10,7 @@ use cluster::crush::CrushMap;
 use cluster::pool::flag;
 use cluster::{Incremental, OsdMap, PgPool};
 use osd::core::control::PgCreate;
+use osd::core::known::KnownMap;
 use osd::core::maps::{MapFeed, MapHistory, Source};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
@@ -527,6 +528,50 @@ fn serving() -> (Maps, Shard, MemStore) {
     shard.handle_maps(&[serves], maps.feed(), at(30_000), &mut store);
     settle(&mut shard, &mut store, 30_000);
     (maps, shard, store)
+}
+
+/// The client learned of the map before, so nothing but the drop can tell it of the merge. The walk is in its midst then.
+#[test]
+fn a_dropped_operation_brings_the_map_that_dropped_it() {
+    let mut maps = Maps::new(1, 1, 2);
+    let first = Arc::new(maps.now.clone());
+    let serves = maps.next(|i| _ = i.new_up_thru.insert(OsdId(0), Epoch(3)));
+    let (mut store, mut shard) = (MemStore::new().without_waits(), shard(OsdId(0)));
+    shard.handle_maps(&[first], maps.feed(), at(0), &mut store);
+    let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
+    shard.create(&[0, 1].map(create), at(0), &mut store);
+    settle(&mut shard, &mut store, 1);
+    shard.handle_maps(&[serves], maps.feed(), at(30_000), &mut store);
+    settle(&mut shard, &mut store, 30_000);
+    let mut p = (*maps.now.pools[&POOL]).clone();
+    (p.pg_num_pending, p.last_change) = (1, maps.now.epoch.next());
+    let announced = maps.next(|i| drop(i.new_pools.insert(POOL, p)));
+    shard.handle_maps(&[announced], maps.feed(), at(60_000), &mut store);
+    settle(&mut shard, &mut store, 60_000);
+
+    let (s, known) = (session_with(1, "client.a", "allow *"), KnownMap::default());
+    let mut m = write(1, 1, maps.now.epoch.0, 1);
+    m.pgid = PgId::new(1, 1).into();
+    assert!(known.share(m.osdmap_epoch, shard.feed().map(|f| &**f), s.features).is_none());
+    shard.op(&s, m, at(90_000), &mut store);
+    assert_eq!(answers(&mut shard).0, [0; 0], "it is held");
+
+    shard.set_walk_step(1);
+    let merged = maps.pg_num(1);
+    shard.handle_maps(&[merged], maps.feed(), at(90_001), &mut store);
+    let mut told = None;
+    while told.is_none() {
+        while let Some(o) = shard.poll_output() {
+            if let Output::Dropped(to, tid) = o {
+                assert_eq!((to, tid), (s.id, 1));
+                told = Some(known.share(Epoch(0), shard.newest_feed().map(|f| &**f), s.features));
+            }
+        }
+        assert!(told.is_some() || shard.is_walking(), "the operation is neither dropped nor answered");
+        shard.walk_on(at(90_002), &mut store);
+    }
+    let maps_told: Vec<Epoch> = told.flatten().unwrap().incremental_maps.into_keys().collect();
+    assert_eq!(maps_told, [maps.now.epoch]);
 }
 
 /// Runs an operation. Returns its result and the version of its object.

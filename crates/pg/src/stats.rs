@@ -2,6 +2,7 @@
 
 use base::{EntityName, Now, Utime};
 use std::time::Duration;
+use wire::types::pg_state;
 use wire::{Decode, Encode, Reader, Writer};
 
 macro_rules! sums {
@@ -169,7 +170,20 @@ pub struct OpDump {
 pub(crate) struct Stamps {
     last_change: Utime,
     last_became_active: Utime,
-    last_active: Utime,
+    /// Seconds of the wall clock at which a report first saw the PG without each of the five [`Held`] properties; 0
+    /// while it has it.
+    without: [u32; 5],
+}
+
+/// Times at which the PG last had each of these properties: the present time for those that it has. A PG without one says
+/// the time of the first report in which it lacked it, so that no wait seems longer than it was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Held {
+    pub(crate) active: Utime,
+    pub(crate) peered: Utime,
+    pub(crate) clean: Utime,
+    pub(crate) undegraded: Utime,
+    pub(crate) fullsized: Utime,
 }
 
 impl Stamps {
@@ -193,21 +207,35 @@ impl Stamps {
         self.last_became_active
     }
 
-    /// Time at which the PG was last seen active.
-    pub(crate) fn last_active(&self) -> Utime {
-        self.last_active
-    }
-
-    /// Notes that the PG is active.
-    pub(crate) fn served(&mut self, now: Now) {
-        self.last_active = now.wall;
+    /// Notes the state bits of a report, and returns its times.
+    pub(crate) fn see(&mut self, bits: u64, now: Now) -> Held {
+        let has = |any: u64| bits & any != 0;
+        let have = [
+            has(pg_state::ACTIVE),
+            has(pg_state::ACTIVE | pg_state::PEERED),
+            has(pg_state::CLEAN),
+            !has(pg_state::DEGRADED),
+            !has(pg_state::UNDERSIZED),
+        ];
+        let mut last = [now.wall; 5];
+        for ((without, has), last) in self.without.iter_mut().zip(have).zip(&mut last) {
+            if has {
+                *without = 0;
+                continue;
+            }
+            if *without == 0 {
+                *without = now.wall.sec.max(1);
+            }
+            *last = Utime { sec: *without, nsec: 0 };
+        }
+        let [active, peered, clean, undegraded, fullsized] = last;
+        Held { active, peered, clean, undegraded, fullsized }
     }
 
     /// Notes that the PG became active.
     pub(crate) fn activated(&mut self, now: Now) {
         self.last_change = now.wall;
         self.last_became_active = now.wall;
-        self.last_active = now.wall;
     }
 }
 
@@ -223,6 +251,27 @@ mod tests {
         for s in [s, StatSum { num_bytes: -(1 << 40), num_objects: i64::MAX, num_rd: i64::MIN, ..s }] {
             assert_eq!(StatSum::from_bytes(&s.to_bytes(Features::PACIFIC)).unwrap(), s);
         }
+    }
+
+    #[test]
+    fn a_wait_begins_with_the_report_that_first_saw_it() {
+        let at = |sec| Now { wall: Utime { sec, nsec: 5 }, ..Now::default() };
+        let whole = |sec| Utime { sec, nsec: 0 };
+        let mut s = Stamps::default();
+        let good = pg_state::ACTIVE | pg_state::CLEAN;
+        let t = s.see(good, at(10));
+        assert_eq!([t.active, t.peered, t.clean, t.undegraded, t.fullsized], [at(10).wall; 5]);
+        // After an hour without a report the PG has lacked a copy for no longer than since the next one.
+        let few = pg_state::ACTIVE | pg_state::UNDERSIZED | pg_state::DEGRADED;
+        for sec in [3600, 3660] {
+            let t = s.see(few, at(sec));
+            assert_eq!([t.active, t.peered], [at(sec).wall; 2]);
+            assert_eq!([t.clean, t.undegraded, t.fullsized], [whole(3600); 3]);
+        }
+        let t = s.see(pg_state::PEERED, at(3700));
+        assert_eq!([t.active, t.peered, t.clean], [whole(3700), at(3700).wall, whole(3600)]);
+        assert_eq!(s.see(good, at(3800)).clean, at(3800).wall);
+        assert_eq!(s.see(few, at(3900)).clean, whole(3900));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Sample {
     pub misplaced: u64,
     /// Objects without a copy that can be read.
     pub unfound: u64,
+    /// PGs that have not reported since the map gave them another acting set.
+    pub unreported: u64,
 }
 
 impl Sample {
@@ -21,6 +23,12 @@ impl Sample {
     #[must_use]
     pub fn left(&self) -> u64 {
         self.degraded + self.misplaced
+    }
+
+    /// True if all PGs say that nothing is to be made.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.left() == 0 && self.unreported == 0
     }
 }
 
@@ -40,6 +48,8 @@ pub struct Stops {
 pub enum Eta {
     /// There is nothing to recover.
     Done,
+    /// What is to be recovered is not known before these PGs have reported.
+    Unreported(u64),
     /// So many seconds from the last sample, at this number of copies a second.
     In {
         /// Seconds.
@@ -66,7 +76,7 @@ pub enum Eta {
 pub fn estimate(samples: &[Sample], stops: Stops) -> Eta {
     let Some(last) = samples.last().copied() else { return Eta::Done };
     if last.left() == 0 && last.unfound == 0 {
-        return Eta::Done;
+        return if last.unreported > 0 { Eta::Unreported(last.unreported) } else { Eta::Done };
     }
     let top = samples.iter().rev().max_by_key(|s| s.left()).copied().unwrap_or(last);
     let (made, took) = (top.left().saturating_sub(last.left()), last.at - top.at);
@@ -91,6 +101,8 @@ impl fmt::Display for Eta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => write!(f, "nothing is to be recovered"),
+            Self::Unreported(1) => write!(f, "not known yet: 1 PG has not reported since the map changed"),
+            Self::Unreported(n) => write!(f, "not known yet: {n} PGs have not reported since the map changed"),
             Self::In { seconds, rate, left } => {
                 write!(
                     f,
@@ -131,6 +143,7 @@ impl Eta {
     pub fn to_json(&self) -> Value {
         match self {
             Self::Done => json!({"state": "done"}),
+            Self::Unreported(n) => json!({"state": "unknown", "pgs_unreported": n}),
             Self::In { seconds, rate, left } => {
                 json!({"state": "recovering", "seconds": seconds.ceil(), "copies_per_second": rate, "copies_left": left})
             }

@@ -343,4 +343,26 @@ impl Evidence {
     pub fn pool_name(&self, pool: i64) -> String {
         self.pools.iter().find(|p| p.pool == pool).map_or_else(|| format!("pool {pool}"), |p| p.name.clone())
     }
+
+    /// OSDs that run for a shorter time than the span, with that time in seconds: a start loses what was measured before.
+    #[must_use]
+    pub fn young(&self) -> Vec<(i32, u64)> {
+        let age = |o: &Osd| o.reactors.iter().map(|c| c.wall_us).max().map(|us| (o.osd, us / 1_000_000));
+        let is_young = |o: &&Osd| age(o).is_some_and(|(_, s)| s as f64 + YOUNG_BY < o.seconds);
+        self.osds.iter().filter(is_young).filter_map(age).collect()
+    }
+
+    /// The sentence about them; empty if there are none.
+    #[must_use]
+    pub fn young_text(&self) -> String {
+        let all = self.young();
+        let Some(longest) = all.iter().map(|(_, s)| *s).max() else { return String::new() };
+        let names: Vec<String> = all.iter().take(4).map(|(o, _)| format!("osd.{o}")).collect();
+        let more =
+            if all.len() > names.len() { format!(" and {} more", all.len() - names.len()) } else { String::new() };
+        format!("{}{more} started {longest} s ago or later: what was before is not known", names.join(", "))
+    }
 }
+
+/// Seconds by which the measured time may be shorter than the span, since measurements are kept in parts of five seconds.
+const YOUNG_BY: f64 = 15.0;

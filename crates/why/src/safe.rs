@@ -26,8 +26,10 @@ pub struct Pg {
     pub pool: i64,
     /// State, as `ceph pg dump` has it.
     pub state: String,
-    /// Acting set; negative or very large numbers are holes.
+    /// Acting set of the report, without OSDs that are down now; negative or very large numbers are holes.
     pub acting: Vec<i32>,
+    /// True if the newest map has another acting set than the report, so that the state is an older one.
+    pub outdated: bool,
 }
 
 /// OSDs of a host.
@@ -74,7 +76,8 @@ pub fn judge(pools: &BTreeMap<i64, Pool>, pgs: &[Pg], hosts: &Hosts) -> Safety {
     for pg in pgs {
         let Some(pool) = pools.get(&pg.pool) else { continue };
         let incomplete = ["degraded", "undersized", "backfill", "recover", "incomplete", "down"];
-        let whole = present(pg).count() >= pool.size && !incomplete.iter().any(|w| pg.state.contains(w));
+        let enough = present(pg).count() >= pool.size && !pg.outdated;
+        let whole = enough && !incomplete.iter().any(|w| pg.state.contains(w));
         if !pg.state.contains("active") {
             s.inactive.push(pg.pg.clone());
         }
@@ -182,7 +185,7 @@ mod tests {
     }
 
     fn pg(name: &str, pool: i64, state: &str, acting: &[i32]) -> Pg {
-        Pg { pg: name.into(), pool, state: state.into(), acting: acting.to_vec() }
+        Pg { pg: name.into(), pool, state: state.into(), acting: acting.to_vec(), outdated: false }
     }
 
     #[test]
@@ -204,6 +207,15 @@ mod tests {
         assert_eq!(s.hosts["c"], Loss { stopped: vec![], lost: vec!["3.0".into()] });
         assert_eq!(s.hosts.len(), 2);
         assert!(!s.is_safe() && s.fewer.is_empty());
+    }
+
+    #[test]
+    fn a_report_from_before_an_osd_went_down_is_not_believed() {
+        let old = Pg { outdated: true, ..pg("1.0", 1, "active+clean", &[0, -1, 3]) };
+        let moved = Pg { outdated: true, ..pg("1.1", 1, "active+clean", &[0, 2, 3]) };
+        let s = judge(&pools(), &[old, moved], &hosts());
+        assert_eq!((s.complete, s.fewer.len()), (0, 2));
+        assert_eq!(s.hosts["a"].stopped, ["1.0", "1.1"]);
     }
 
     #[test]

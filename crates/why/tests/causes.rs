@@ -499,3 +499,22 @@ fn a_subject_has_its_own_operations() {
     assert_eq!((ops(Subject::Pool(2)), ops(Subject::Pool(3))), (18_000, 0));
     assert_eq!(ops(Subject::Pg(vec![0, 2])), 12_000);
 }
+
+#[test]
+fn a_start_within_the_span_is_said() {
+    let mut e = cluster();
+    let of = |e: &Value| serde_json::from_value::<Evidence>(e.clone()).unwrap().young_text();
+    assert_eq!(of(&e), "");
+    e["osds"][1]["seconds"] = 600.0.into();
+    assert_eq!(of(&e), "osd.1 started 30 s ago or later: what was before is not known");
+}
+
+#[test]
+fn pgs_that_a_new_monitor_does_not_know_are_no_outage() {
+    let mut e = cluster();
+    e["background"] = json!([{"pg": "2.0", "state": "unknown", "activity": "inactive", "osds": []}]);
+    assert_eq!(verdicts(&e), Vec::new());
+    e["health"] =
+        json!([{"code": "PG_AVAILABILITY", "summary": "Reduced data availability: 1 pg inactive", "detail": []}]);
+    assert_eq!(verdicts(&e)[0].kind, Kind::NotServing);
+}

@@ -224,9 +224,21 @@ pub(crate) fn ask(l: &Layout, r: &Request) -> Result<String, AskError> {
     talk(&l.control(), &request).map_err(|e| match e {
         AskError::NotRunning(_) => AskError::NotRunning(l.dir.clone()),
         // It was killed while it had the request.
-        AskError::Broken(_) if UnixStream::connect(l.control()).is_err() => AskError::Ended(l.dir.clone()),
+        AskError::Broken(e) if !timed_out(&e) && !answers(l) => AskError::Ended(l.dir.clone()),
         e => e,
     })
+}
+
+/// Tells whether the answer was not there in time, on a connection that stands.
+fn timed_out(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Tells whether an `up` serves the directory. A process that is killed may close a connection before its socket, so that
+/// for a moment a connection is taken that nobody answers.
+fn answers(l: &Layout) -> bool {
+    let daemons = serde_json::to_string(&Request::Daemons).unwrap_or_default();
+    !matches!(talk(&l.control(), &daemons), Err(AskError::NotRunning(_) | AskError::Broken(_)))
 }
 
 /// Sends a request to the socket of `up` or of a daemon, and waits for the answer.
@@ -286,6 +298,23 @@ mod tests {
         for bad in [r#"{"prefix":"erase"}"#, r#"{"prefix":"erase","osd":-1}"#, r#"{"prefix":"stop","daemon":3}"#] {
             assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
         }
+    }
+
+    /// The listener stays open for a while after the connection with the request: the kernel closes one file after another.
+    #[test]
+    fn an_up_that_dies_is_said_ended_before_its_socket_is_closed() {
+        let dir = std::env::temp_dir().join(format!("belemnite-control-dies-{}", std::process::id()));
+        let l = Layout { dir: dir.clone() };
+        std::fs::create_dir_all(l.control_dir()).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(l.control()).unwrap();
+        let dies = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            drop(listener.accept().unwrap());
+        });
+        let e = ask(&l, &Request::Shutdown);
+        assert!(matches!(e, Err(AskError::Ended(_))), "{e:?}");
+        dies.join().unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -176,6 +176,11 @@ pub(super) async fn unclean(c: &Client) -> Result<(Vec<Unclean>, Vec<Check>), Er
     Ok((shown.collect(), checks(&health)))
 }
 
+/// True if a PG's acting set under the map is not that of its report, which is up to five seconds old.
+fn is_outdated(map: &OsdMap, pg: &Value) -> bool {
+    placement::acting(map, &text(&pg["pgid"])).is_some_and(|now| now != osds_of(&pg["acting"]))
+}
+
 /// Pools, PGs and hosts for `safe`.
 pub(super) async fn redundancy(c: &Client) -> Result<(BTreeMap<i64, safe::Pool>, Vec<safe::Pg>, safe::Hosts), Error> {
     let dump = must_json(c, json!({"prefix": "osd dump"})).await?;
@@ -188,12 +193,15 @@ pub(super) async fn redundancy(c: &Client) -> Result<(BTreeMap<i64, safe::Pool>,
             safe::Pool { name: text(&p["pool_name"]), size: number("size"), min_size: number("min_size"), needs };
         pools.insert(p["pool"].as_i64().unwrap_or(-1), pool);
     }
+    let all = pgs(c).await?;
+    let map = c.osdmap().await?;
     let pg = |p: &Value| {
         let pg = text(&p["pgid"]);
         let pool = pg.split_once('.').and_then(|(n, _)| n.parse().ok()).unwrap_or(-1);
-        safe::Pg { pg, pool, state: text(&p["state"]), acting: osds_of(&p["acting"]) }
+        let acting = osds_of(&p["acting"]).into_iter().map(|o| if map.is_up(OsdId(o)) { o } else { OsdId::NONE.0 });
+        safe::Pg { pg, pool, state: text(&p["state"]), acting: acting.collect(), outdated: is_outdated(&map, p) }
     };
-    let pgs = pgs(c).await?.iter().map(pg).collect();
+    let pgs = all.iter().map(pg).collect();
     let tree = must_json(c, json!({"prefix": "osd tree"})).await?;
     let hosts = list(&tree["nodes"]).iter().filter(|n| n["type"] == "host");
     let hosts = hosts.map(|n| (text(&n["name"]), osds_of(&n["children"]))).collect();
@@ -209,12 +217,14 @@ async fn data_shards(c: &Client, profile: &str) -> Result<usize, Error> {
 /// A sample of what is to be recovered.
 pub(super) async fn sample(c: &Client, at: f64) -> Result<Sample, Error> {
     let status = must_json(c, json!({"prefix": "status"})).await?;
+    let (all, map) = (pgs(c).await?, c.osdmap().await?);
     let number = |k: &str| status["pgmap"][k].as_u64().unwrap_or(0);
     Ok(Sample {
         at,
         degraded: number("degraded_objects"),
         misplaced: number("misplaced_objects"),
         unfound: number("unfound_objects"),
+        unreported: all.iter().filter(|p| is_outdated(&map, p)).count() as u64,
     })
 }
 

@@ -115,7 +115,7 @@ pub(crate) async fn why(t: &Target, a: WhyArgs) -> Result<(), Error> {
         let l = Load::of(&e);
         let shown = serde_json::json!({
             "seconds": since, "operations": l.ops, "mean_ms": l.mean_ms, "mean_ms_ten_minutes": l.long_mean_ms,
-            "oldest_waits": l.oldest, "silent": e.silent, "verdicts": all,
+            "oldest_waits": l.oldest, "silent": e.silent, "young": e.young(), "verdicts": all,
         });
         print(&serde_json::to_string_pretty(&shown)?);
         return Ok(());
@@ -125,6 +125,10 @@ pub(crate) async fn why(t: &Target, a: WhyArgs) -> Result<(), Error> {
     }
     if verdicts.is_empty() {
         print(&nothing(&e, &about, since));
+    }
+    let young = e.young_text();
+    if !young.is_empty() {
+        print(&young);
     }
     Ok(())
 }
@@ -184,7 +188,7 @@ pub(crate) async fn eta(t: &Target, a: EtaArgs) -> Result<(), Error> {
     loop {
         let s = collect::sample(&c, begin.elapsed().as_secs_f64()).await?;
         samples.push(s);
-        if s.left() == 0 || begin.elapsed() >= Duration::from_secs(a.measure) {
+        if s.is_done() || begin.elapsed() >= Duration::from_secs(a.measure) {
             break;
         }
         tokio::time::sleep(SAMPLE_EVERY).await;

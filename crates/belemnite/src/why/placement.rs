@@ -18,6 +18,12 @@ fn domain(map: &OsdMap, rule: &Rule) -> String {
     all.join("/")
 }
 
+/// The acting set of a PG under the map; `None` if the map has no such PG.
+pub(super) fn acting(map: &OsdMap, pg: &str) -> Option<Vec<i32>> {
+    let pg = PgId::parse(pg).filter(|pg| map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num))?;
+    Some(map.pg_to_up_acting(pg).acting.iter().map(|o| o.0).collect())
+}
+
 /// The places of a PG; the default if the map has no such pool.
 pub(super) fn of(map: &OsdMap, pg: &str) -> Placement {
     let Some((pg, pool)) = PgId::parse(pg).and_then(|pg| Some((pg, map.pool(pg.pool)?))) else {

@@ -48,8 +48,8 @@ pub(crate) enum ToShard {
     Send(ConnId, Message),
     /// Close a client's connection of this reactor.
     Close(ConnId),
-    /// An operation of a connection of this reactor will not be answered.
-    Dropped(ConnId, u64),
+    /// An operation of a connection of this reactor will not be answered. With the newest map of the PG's reactor.
+    Dropped(ConnId, u64, Option<Arc<MapFeed>>),
     /// Serve this socket.
     Adopt(net::descriptors::Accepted),
     /// Fresh secrets for checking tickets.

@@ -284,7 +284,7 @@ impl ShardHost {
             }
             ToShard::Send(conn, m) => return self.send_here(conn, m),
             ToShard::Close(conn) => return self.close_client(conn),
-            ToShard::Dropped(conn, tid) => return drop(self.give_back(conn, tid)),
+            ToShard::Dropped(conn, tid, feed) => return self.dropped_here(conn, tid, feed.as_deref()),
             ToShard::Adopt(stream) => {
                 if let Some(ep) = self.endpoint()
                     && let Err(error) = ep.adopt(stream)

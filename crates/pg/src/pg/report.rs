@@ -223,8 +223,8 @@ impl Pg {
         self.report.seq += 1;
         let h = &self.journal.info().history;
         let m = &self.journal.info().interval.mapping;
-        let active = self.is_active();
-        let if_active = |t: Utime| if active { now.wall } else { t };
+        let (active, bits) = (self.is_active(), self.state_bits());
+        let last = self.report.stamps.see(bits, now);
         let mut s = PgStat {
             version: self.journal.info().last_update,
             reported_seq: self.report.seq,
@@ -247,18 +247,18 @@ impl Pg {
             mapping_epoch: h.same_interval_since,
             last_fresh: now.wall,
             last_change: self.report.stamps.last_change(),
-            last_active: if_active(self.report.stamps.last_active()),
-            last_clean: if_active(self.report.stamps.last_active()),
-            last_peered: if_active(self.report.stamps.last_active()),
+            last_active: last.active,
+            last_clean: last.clean,
+            last_peered: last.peered,
             last_unstale: now.wall,
-            last_undegraded: now.wall,
-            last_fullsized: now.wall,
+            last_undegraded: last.undegraded,
+            last_fullsized: last.fullsized,
             last_became_active: self.report.stamps.last_became_active(),
             last_became_peered: self.report.stamps.last_became_active(),
             snaptrimq_len: u32::try_from(self.trim.left()).unwrap_or(u32::MAX),
             ..PgStat::default()
         };
-        s.set_state(self.state_bits());
+        s.set_state(bits);
         if let State::Down(osds) = self.life.state() {
             s.blocked_by.clone_from(osds);
         }
@@ -298,9 +298,6 @@ impl Pg {
         sum.num_omap_bytes = c.num_omap_bytes;
         sum.num_omap_keys = c.num_omap_keys;
         sum.num_objects_repaired = c.num_objects_repaired;
-        if active {
-            self.report.stamps.served(now);
-        }
         s
     }
 

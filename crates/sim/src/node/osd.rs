@@ -943,7 +943,10 @@ impl Process {
             ShardOut::Backoff(s, b) => {
                 self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
-            ShardOut::Dropped(s, tid) => self.answered(session_route(s).1.packed(), tid, node, now, cx),
+            ShardOut::Dropped(s, tid) => {
+                let feed = self.reactors.get(at).and_then(|r| r.shard.newest_feed()).cloned();
+                self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
+            }
             ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
             ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
             ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),

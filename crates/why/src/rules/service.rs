@@ -39,7 +39,11 @@ fn without_places(pgs: &[&Background], share: f64) -> Vec<Verdict> {
 
 pub(super) fn not_serving(e: &Evidence, l: &Load) -> Vec<Verdict> {
     let share = l.share(l.cause("peering") + l.cause("lease") + l.cause("paused"));
-    let mut pgs: Vec<&Background> = e.background.iter().filter(|b| b.activity == Activity::Inactive).collect();
+    // A monitor that has just started knows no PG. Health says those that stay unknown.
+    let stuck = e.health.iter().any(|c| c.code == "PG_AVAILABILITY" || c.code == "OSD_DOWN");
+    let stops =
+        |b: &&Background| b.activity == Activity::Inactive && (b.state != "unknown" || stuck || b.placement.stops());
+    let mut pgs: Vec<&Background> = e.background.iter().filter(stops).collect();
     let mut all = Vec::new();
     if let Some(v) = refused(e, share, &pgs) {
         all.push(v);

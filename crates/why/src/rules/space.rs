@@ -18,7 +18,8 @@ const LEVELS: &[Level] = &[
     Level {
         code: "OSD_FULL",
         ratio: |e| if e.full_ratio > 0.0 { e.full_ratio } else { 0.95 },
-        remedy: "add OSDs, or remove data; meanwhile `ceph osd set-full-ratio 0.97` lets removals through",
+        remedy: "add OSDs, or remove data (`rados rm OBJECT --force-full`, `belemnite rm`); if clients cannot say \
+            so, `ceph osd set-full-ratio 0.97` until they have removed it",
     },
     Level {
         code: "OSD_BACKFILLFULL",

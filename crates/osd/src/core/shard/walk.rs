@@ -91,7 +91,13 @@ impl Shard {
     /// Newest known map, which not all PGs may have seen: for the addresses of other OSDs.
     #[must_use]
     pub fn newest_map(&self) -> Option<&Arc<OsdMap>> {
-        self.walk.feed.as_ref().or(self.feed.as_ref()).map(|f| &f.map)
+        self.newest_feed().map(|f| &f.map)
+    }
+
+    /// Newest known map, which not all PGs may have seen, with the incrementals that lead to it.
+    #[must_use]
+    pub fn newest_feed(&self) -> Option<&Arc<MapFeed>> {
+        self.walk.feed.as_ref().or(self.feed.as_ref())
     }
 
     /// Handles new maps, in order; `feed` belongs to the last.

@@ -6,11 +6,12 @@ use super::{ShardHost, Work};
 use crate::core::admission::{Refusal, Right};
 use crate::core::inbound::{self, NotTaken, Request};
 use crate::core::known::KnownMap;
+use crate::core::maps::MapFeed;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
 use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME, Unanswered};
 use crate::host::route::{ToControl, ToShard};
-use base::Mono;
+use base::{Epoch, Mono};
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Handler, PeerInfo};
 use reactor::clock;
@@ -139,10 +140,7 @@ impl ShardHost {
     }
 
     pub(super) fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
-        let maps = c.map.share(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f), c.info.features);
-        if let Some(maps) = maps {
-            let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
-        }
+        self.send_maps(c, m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f));
         let target = self.core.borrow().place_of_op(&m);
         if target == self.index {
             self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
@@ -222,10 +220,25 @@ impl ShardHost {
 
     pub(super) fn dropped(&self, s: pg::SessionId, tid: u64) {
         let (reactor, conn) = session_route(s);
+        let feed = self.core.borrow().newest_feed().cloned();
         if reactor == self.index {
-            self.give_back(conn, tid);
+            self.dropped_here(conn, tid, feed.as_deref());
         } else {
-            self.routes.shard(reactor, ToShard::Dropped(conn, tid));
+            self.routes.shard(reactor, ToShard::Dropped(conn, tid, feed));
+        }
+    }
+
+    /// Tells a client of this reactor of the map for which an operation was dropped: it sends the operation again only
+    /// when it has that map, and does not ask for one for ten seconds.
+    pub(super) fn dropped_here(&self, conn: ConnId, tid: u64, feed: Option<&MapFeed>) {
+        let Some((c, _)) = self.give_back(conn, tid) else { return };
+        self.send_maps(&c, Epoch(0), feed);
+    }
+
+    /// Sends the maps that a client lacks which has a map of this epoch or a newer one.
+    fn send_maps(&self, c: &Client, made_with: Epoch, feed: Option<&MapFeed>) {
+        if let Some(maps) = c.map.share(made_with, feed, c.info.features) {
+            let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
         }
     }
 

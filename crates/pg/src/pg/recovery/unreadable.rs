@@ -26,6 +26,9 @@ use base::{Eversion, HObject, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op};
 
+/// Unreadable objects of a copy up to which each has a line in the cluster log: a disk that rots has thousands.
+const TOLD_MAX: usize = 16;
+
 /// Unreadable objects of this copy, as known in this interval.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Damage {
@@ -80,6 +83,11 @@ impl Pg {
             return;
         }
         tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; recovering it from another copy");
+        if self.recovery.damage.wanted.len() < TOLD_MAX {
+            let (spg, osd) = (self.env.spg(), self.env.whoami());
+            let text = format!("{spg} {head}: unreadable on {osd}; recovering it from another copy");
+            turn.out.push(Effect::Log(LogLevel::Error, text));
+        }
         // An upper bound of its version: a copy whose log reaches it has the object's current state.
         let need = self.journal.info().last_update;
         self.recovery.missing.insert(head.clone(), need);
@@ -202,6 +210,12 @@ impl Pg {
     /// unreadable.
     pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
         let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
+        if let Some((head, _)) = objects.first().filter(|_| m.missing.len() < TOLD_MAX) {
+            let (spg, more) = (self.env.spg(), objects.len() - 1);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let text = format!("{spg} {head}{more}: unreadable on {}; recovering it there", from.osd);
+            self.mail.post(Effect::Log(LogLevel::Error, text));
+        }
         for (head, need) in objects {
             tracing::warn!(pg = %self.env.spg(), object = %head, %from, "object is unreadable on a member; it will be recovered there");
             m.missing.insert(head, need);

@@ -7,6 +7,7 @@ use crate::node::reactors::Inner;
 use crate::world::Ctx;
 use base::EntityKind;
 use osd::core::known::KnownMap;
+use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
 use osd::core::unanswered::Unanswered;
 use std::collections::VecDeque;
@@ -83,6 +84,24 @@ impl Process {
             c.held -= back;
             self.read_client(k, node, now, cx);
         }
+    }
+
+    /// As the host does: the client learns of the map for which its operation was dropped.
+    pub(super) fn dropped(
+        &mut self,
+        k: ConnKey,
+        tid: u64,
+        feed: Option<&MapFeed>,
+        node: NodeId,
+        now: base::Now,
+        cx: &mut Ctx,
+    ) {
+        let t = cx.now();
+        let maps = self.clients.get(&k).and_then(|c| c.map.share(base::Epoch(0), feed, Features::PACIFIC));
+        if let Some(maps) = maps {
+            cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
+        }
+        self.answered(k, tid, node, now, cx);
     }
 
     /// Releases the bytes of very old operations, so that they hold up no others.
