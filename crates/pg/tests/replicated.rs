@@ -210,6 +210,8 @@ fn an_object_unreadable_on_the_primary_is_taken_from_another_copy() {
         c.run(2_000);
     }
     assert!(c.osds[0].disk.spoiled.is_empty(), "clients read all of them");
+    let said = c.log.iter().filter(|l| l.contains("unreadable on osd.0; recovering it")).count();
+    assert!((1..=20).contains(&said), "lines in the cluster log: {said}");
     c.settle();
     c.check();
     c.final_reads();

@@ -185,6 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_done_before_the_pgs_have_reported() {
+        let silent = Sample { unreported: 3, ..Sample::default() };
+        assert!(!silent.is_done() && Sample::default().is_done());
+        let eta = estimate(&[silent], Stops::default());
+        assert_eq!(eta.to_string(), "not known yet: 3 PGs have not reported since the map changed");
+        assert_eq!(eta.to_json()["state"], "unknown");
+        // What other PGs lack is known.
+        let some = Sample { degraded: 7, ..silent };
+        assert!(matches!(estimate(&[some], Stops::default()), Eta::Stands { left: 7, .. }));
+    }
+
+    #[test]
     fn durations_have_fitting_units() {
         assert_eq!([1.2, 150.0, 9000.0].map(duration), ["2 s", "3 min", "2 h 30 min"]);
     }
