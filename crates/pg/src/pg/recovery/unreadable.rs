@@ -210,9 +210,12 @@ impl Pg {
     /// unreadable.
     pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
         let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
-        if let Some((head, _)) = objects.first().filter(|_| m.missing.len() < TOLD_MAX) {
-            let (spg, more) = (self.env.spg(), objects.len() - 1);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        // A member says each object once; one that says it again gets no second line.
+        let new = objects.iter().filter(|(h, _)| !m.missing.contains_key(h));
+        let (count, first) = (new.clone().count(), new.map(|(h, _)| h).next());
+        if let Some(head) = first.filter(|_| m.missing.len() < TOLD_MAX) {
+            let spg = self.env.spg();
+            let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             let text = format!("{spg} {head}{more}: unreadable on {}; recovering it there", from.osd);
             self.mail.post(Effect::Log(LogLevel::Error, text));
         }
