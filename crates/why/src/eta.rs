@@ -48,7 +48,7 @@ pub struct Stops {
 pub enum Eta {
     /// There is nothing to recover.
     Done,
-    /// What is to be recovered is not known before these PGs have reported.
+    /// PGs, of this number, have to report before it is known what is to be recovered.
     Unreported(u64),
     /// So many seconds from the last sample, at this number of copies a second.
     In {
