@@ -1,7 +1,7 @@
 # Does an archive keep every object? Images on 4+2 are filled with OBJECTS (50,000) objects of the sizes that Software
 # Heritage has, IMAGE bytes in each, while one OSD is killed and the disk of another one is replaced. Then all objects are
 # read back in random order and hashed, and the disk space is compared with their bytes. READ=scan reads in order and in
-# large pieces. A million objects are 22 GB and take 34 GB of disk, and 15 minutes on a disk of 800 reads a second:
+# large pieces. A million objects are 22 GB and take 34 GB of disk:
 # OBJECTS=1000000 IMAGE=1073741824 OSD_SIZE=8G LIMIT=3600 READ=scan.
 source "$(dirname "$0")/../lib.sh"
 OBJECTS=${OBJECTS:-50000} LIMIT=${LIMIT:-600}
