@@ -364,5 +364,6 @@ impl Evidence {
     }
 }
 
-/// Seconds by which the measured time may be shorter than the span, since measurements are kept in parts of five seconds.
+/// Seconds by which the measured time may be shorter than the span: three of the parts of five seconds in which measurements
+/// are kept.
 const YOUNG_BY: f64 = 15.0;

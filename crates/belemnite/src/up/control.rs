@@ -238,7 +238,17 @@ fn timed_out(e: &std::io::Error) -> bool {
 /// for a moment a connection is taken that nobody answers.
 fn answers(l: &Layout) -> bool {
     let daemons = serde_json::to_string(&Request::Daemons).unwrap_or_default();
-    !matches!(talk(&l.control(), &daemons), Err(AskError::NotRunning(_) | AskError::Broken(_)))
+    !talk(&l.control(), &daemons).is_err_and(|e| shows_the_end(&e))
+}
+
+/// Tells whether a failed request shows that `up` has ended. One that hangs still holds its connections, so that the request
+/// ends by its time limit.
+fn shows_the_end(e: &AskError) -> bool {
+    match e {
+        AskError::NotRunning(_) => true,
+        AskError::Broken(e) => !timed_out(e),
+        _ => false,
+    }
 }
 
 /// Sends a request to the socket of `up` or of a daemon, and waits for the answer.
@@ -315,6 +325,14 @@ mod tests {
         assert!(matches!(e, Err(AskError::Ended(_))), "{e:?}");
         dies.join().unwrap();
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn an_up_that_hangs_is_not_said_ended() {
+        let broken = |kind: ErrorKind| AskError::Broken(kind.into());
+        assert!(!shows_the_end(&broken(ErrorKind::WouldBlock)) && !shows_the_end(&broken(ErrorKind::TimedOut)));
+        assert!(shows_the_end(&broken(ErrorKind::UnexpectedEof)) && shows_the_end(&broken(ErrorKind::ConnectionReset)));
+        assert!(!shows_the_end(&AskError::Refused("no such daemon".to_owned())));
     }
 
     #[tokio::test(flavor = "current_thread")]
