@@ -44,18 +44,28 @@ pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
     Ok(())
 }
 
+/// The size of an object under the extent's truncation, and the length that a read covers.
+fn read_range(oi: &ObjectInfo, e: &Extent) -> (u64, u64) {
+    let mut size = oi.size;
+    if oi.truncate_seq < e.truncate_seq && e.offset.saturating_add(e.length) > e.truncate_size && size > e.truncate_size
+    {
+        size = e.truncate_size;
+    }
+    let len = if e.length == 0 { size } else { e.length };
+    (size, len.min(size.saturating_sub(e.offset)))
+}
+
+/// Offset and length of what a READ reads of an object with this info.
+pub(crate) fn plain_range(oi: &ObjectInfo, op: &mut OsdOp) -> (u64, u64) {
+    normalize(op);
+    let e = op.extent();
+    (e.offset, read_range(oi, &e).1)
+}
+
 impl OpCtx<'_> {
     /// The object's size under the extent's truncation, and the length that a read covers.
     fn read_range(&self, e: &Extent) -> (u64, u64) {
-        let mut size = self.oi.size;
-        if self.oi.truncate_seq < e.truncate_seq
-            && e.offset.saturating_add(e.length) > e.truncate_size
-            && size > e.truncate_size
-        {
-            size = e.truncate_size;
-        }
-        let len = if e.length == 0 { size } else { e.length };
-        (size, len.min(size.saturating_sub(e.offset)))
+        read_range(&self.oi, e)
     }
 
     pub(super) fn op_read(&mut self, op: &mut OsdOp) -> Step<i32> {

@@ -26,7 +26,7 @@ mod watch;
 pub use access::{ClassCall, OpAccess, op_access};
 pub use copy::copy_source;
 pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
-pub(crate) use data::truncation;
+pub(crate) use data::{plain_range, truncation};
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};
 pub(crate) use progress::Progress;

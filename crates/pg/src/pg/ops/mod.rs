@@ -6,6 +6,7 @@
 //! - `work`: the work of plans, by part
 //! - `long`: class calls that run in parts
 //! - `copy`: content of other objects, for `copy_from`
+//! - `plain`: reads of one extent
 //! - `vector`: from duplicate check to transaction
 //! - `expire`: removal of watches
 //! - `trim`: removal of clones of removed snapshots
@@ -14,6 +15,7 @@ pub(in crate::pg) mod copy;
 pub(in crate::pg) mod ended;
 pub(in crate::pg) mod expire;
 pub(in crate::pg) mod long;
+pub(in crate::pg) mod plain;
 pub(in crate::pg) mod plan;
 pub(in crate::pg) mod space;
 pub(in crate::pg) mod trim;

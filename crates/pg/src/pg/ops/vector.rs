@@ -58,6 +58,9 @@ impl Pg {
                 return Verdict::Done;
             }
         };
+        if !may_write && let Some(v) = self.run_plain_read(id, req, head, &before, turn) {
+            return v;
+        }
         let kept = (long, progress);
         match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, turn) {
             Ok(Ran::Finished(v)) => v,
