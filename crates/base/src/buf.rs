@@ -1,8 +1,9 @@
 //! Page-aligned buffers for direct I/O.
 //!
-//! The one place of this crate with `unsafe`: viewing a vector of aligned pages as bytes, and reusing such vectors.
+//! The one place of this crate with `unsafe`: making vectors of zeroed pages, viewing them as bytes, and reusing them.
 
 use bytes::Bytes;
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::RefCell;
 
 /// Size and alignment of a page, the unit of device I/O.
@@ -30,6 +31,22 @@ thread_local! {
 
 fn class(pages: usize) -> usize {
     pages.next_power_of_two().trailing_zeros() as usize
+}
+
+/// Zeroed pages, which the system gives without touching them where it can. `vec!` would write each.
+fn zeros(n: usize) -> Vec<Page> {
+    let Ok(layout) = Layout::array::<Page>(n) else { return vec![Page([0; PAGE]); n] };
+    if layout.size() == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the layout has a size, and is that of a vector of `n` pages. Zeroed bytes are pages.
+    unsafe {
+        let p = alloc_zeroed(layout);
+        if p.is_null() {
+            handle_alloc_error(layout);
+        }
+        Vec::from_raw_parts(p.cast(), n, n)
+    }
 }
 
 /// Frees the buffers that this thread keeps for reuse. An idle thread calls this.
@@ -61,7 +78,7 @@ impl AlignedBuf {
         let n = len.div_ceil(PAGE);
         let class = class(n);
         if class >= POOL_CLASSES {
-            return Self { pages: vec![Page([0; PAGE]); n] };
+            return Self { pages: zeros(n) };
         }
         let pooled = POOL.try_with(|p| {
             let mut p = p.borrow_mut();
@@ -73,7 +90,7 @@ impl AlignedBuf {
         });
         // Every buffer of a class is allocated with all its pages, so shortening and lengthening never touch
         // fresh memory.
-        let mut pages = pooled.ok().flatten().unwrap_or_else(|| vec![Page([0; PAGE]); 1 << class]);
+        let mut pages = pooled.ok().flatten().unwrap_or_else(|| zeros(1 << class));
         pages.truncate(n);
         Self { pages }
     }

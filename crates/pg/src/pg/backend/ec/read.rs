@@ -9,6 +9,7 @@ use crate::exec::{Step, Stop};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::shards::PeerId;
 use ::ec::stripe::Part;
+use base::buf::AlignedBuf;
 use base::errno::EIO;
 use base::{Eversion, HObject};
 use bytes::{Bytes, BytesMut};
@@ -182,13 +183,20 @@ impl ShardReads {
         if got.len() == 1 {
             return Ok(got.remove(0));
         }
-        let mut out = BytesMut::zeroed((run.end - run.start) as usize);
+        let want = (run.end - run.start) as usize;
+        // A used buffer: fresh memory of this size costs more than the copies.
+        let (mut out, mut filled) = (AlignedBuf::dirty(want), 0);
         for (shard, at, within, len) in layout.pieces(&run) {
             let Some((p, b)) = parts.iter().zip(&got).find(|(p, _)| p.shard == shard) else { continue };
             let from = (at - p.range.start) as usize;
             out[within as usize..(within + len) as usize].copy_from_slice(&b[from..from + len as usize]);
+            filled += len as usize;
         }
-        Ok(out.freeze())
+        // Nothing of the buffer's former contents may be shown.
+        if filled != want {
+            return Err(Stop::Errno(EIO));
+        }
+        Ok(out.freeze().slice(..want))
     }
 
     fn part(&mut self, tag: Tag, cid: Cid, oid: &Oid, size: u64, p: &Part, store: &mut dyn ObjectStore) -> Step<Bytes> {
