@@ -168,14 +168,13 @@ pub(crate) fn raise_descriptors(is_daemon: bool) {
     }
 }
 
-/// Default of `store_cache_size` in bytes: memory of an OSD's store.
-const STORE_CACHE: u64 = 512 << 20;
-
 /// Default of `osd_file_min_free`: free bytes of the file system of an OSD's file below which the OSD accepts no growing
 /// write. Half of them must be free at start.
 const FILE_MIN_FREE: u64 = 256 << 20;
 /// Default of `osd_device_timeout`: a device without a completion for this time has failed.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Largest `osd_busy_poll` in microseconds.
+const BUSY_POLL_MAX: u64 = 10_000;
 /// Default of `osd_failsafe_full_ratio`: used part of the store above which an OSD accepts no growing write.
 const FAILSAFE_FULL_RATIO: f64 = 0.97;
 
@@ -219,10 +218,6 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         (Some(n), _) | (None, Some(n)) => n,
         (None, None) => cores / here,
     };
-    let store_cache = match get("store_cache_size") {
-        Some(v) => crate::size::parse(&v).ok_or_else(|| format!("store_cache_size = {v}: not a size"))?,
-        None => STORE_CACHE,
-    };
     let device_timeout = match get("osd_device_timeout") {
         Some(v) => match v.parse() {
             Ok(s) if s > 0 => Duration::from_secs(s),
@@ -230,13 +225,21 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         },
         None => DEVICE_TIMEOUT,
     };
+    let busy_poll = match get("osd_busy_poll") {
+        Some(v) => match v.parse() {
+            Ok(us) if us <= BUSY_POLL_MAX => Duration::from_micros(us),
+            _ => return Err(format!("osd_busy_poll = {v}: not a number of microseconds up to {BUSY_POLL_MAX}").into()),
+        },
+        None => Duration::ZERO,
+    };
     let (file_min_free, failsafe_full_ratio) = room_options(get)?;
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
-        store_cache,
+        memory: crate::memory::of_osd(get, here)?,
         file_min_free,
         failsafe_full_ratio,
         device_timeout,
+        busy_poll,
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         discard: yes("bdev_enable_discard"),
         grow_at_start: yes("bdev_grow_at_start"),

@@ -11,6 +11,7 @@ mod doctor;
 #[cfg(test)]
 mod documented;
 mod manual;
+mod memory;
 mod report;
 mod state_cli;
 mod store;

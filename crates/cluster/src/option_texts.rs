@@ -32,12 +32,18 @@ pub const FILE_OPTIONS: &[FileOption] = &[
     of_file("mon_state_etcd_prefix", "mon", "", "prefix of the keys in etcd"),
     of_file("mon_state_etcd_user", "mon", "", "user and file with the password for etcd"),
     of_file("osd_block_path", "osd", "<osd_data>/block", "file or device of the store"),
+    of_file(
+        "osd_busy_poll",
+        "osd",
+        "0",
+        "microseconds for which a thread looks for work before it sleeps, on cores of its own",
+    ),
     of_file("osd_count_on_host", "osd", "1", "OSDs on this machine, which share its processors"),
     of_file("osd_device_timeout", "osd", "20", "seconds without an answer after which the device has failed"),
     of_file("osd_file_min_free", "osd", "256M", "free space of the file system that no write of a client takes"),
     of_file("osd_move_pgs", "osd", "true", "let PGs move to other reactors after a split"),
     of_file("osd_reactors", "osd", "", "threads; processors divided by osd_count_on_host if not set"),
-    of_file("store_cache_size", "osd", "512M", "memory for metadata of the store and for data that is read again"),
+    of_file("store_cache_size", "osd", "512M", "part of osd_memory_target for the metadata of the store"),
 ];
 
 /// The option of that name which only a file can set.
@@ -50,9 +56,10 @@ pub fn file_option(name: &str) -> Option<&'static FileOption> {
 #[must_use]
 pub fn instead_of(name: &str) -> Option<&'static str> {
     match name {
-        "osd_memory_target" | "bluestore_cache_size" => {
-            Some("store_cache_size in the section [osd] of the configuration file gives an OSD's store memory")
-        }
+        "bluestore_cache_size" => Some(
+            "osd_memory_target gives an OSD memory, and store_cache_size in the section [osd] of the configuration file the \
+             part for the store's metadata",
+        ),
         _ => None,
     }
 }
@@ -150,7 +157,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("osd_max_pg_log_entries", "most entries of a PG's log"),
     ("osd_max_scrubs", "PGs that an OSD scrubs at a time"),
     ("osd_mclock_profile", "share of clients and of recovery in an OSD's work"),
-    ("osd_memory_target", "no effect; store_cache_size in the configuration file gives an OSD memory"),
+    ("osd_memory_target", "memory that an OSD aims for; what store_cache_size leaves is for data that is read again"),
     ("osd_min_pg_log_entries", "entries of a PG's log that are kept at least"),
     ("osd_op_complaint_time", "seconds after which an operation counts as slow"),
     ("osd_op_history_duration", "seconds for which ended operations are shown"),

@@ -190,10 +190,10 @@ mod tests {
         );
         assert_eq!(s.set("osd_op_history_size", "5", observed).unwrap(), "osd_op_history_size = '5' ");
         assert_eq!(
-            s.set("osd_memory_target", "5G", |_| true).unwrap(),
-            "osd_memory_target = '5368709120' (without effect: this daemon does not look at it) "
+            s.set("bluestore_cache_size", "5G", |_| true).unwrap(),
+            "bluestore_cache_size = '5368709120' (without effect: this daemon does not look at it) "
         );
-        s.unset("osd_memory_target");
+        s.unset("bluestore_cache_size");
         assert_eq!(
             s.diff()["osd_heartbeat_grace"].iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>(),
             ["default 20", "mon 21", "file 22", "override 25", "final 25"]

@@ -87,6 +87,7 @@ pub const USED: &[&str] = &[
     "osd_max_pg_log_entries",
     "osd_max_scrubs",
     "osd_mclock_profile",
+    "osd_memory_target",
     "osd_min_pg_log_entries",
     "osd_op_complaint_time",
     "osd_op_history_duration",

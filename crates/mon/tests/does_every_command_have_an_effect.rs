@@ -110,7 +110,6 @@ fn options_that_no_daemon_reads_are_stored_with_a_note() {
         rs
     };
     for (who, name, value) in [
-        ("osd", "osd_memory_target", "5G"),
         ("global", "bluestore_cache_size", "1G"),
         ("osd.0", "rocksdb_perf", "true"),
         ("mon", "mon_op_complaint_time", "5"),
@@ -118,8 +117,9 @@ fn options_that_no_daemon_reads_are_stored_with_a_note() {
     ] {
         assert!(set(who, name, value).contains("without effect"), "{who} {name}");
     }
-    // Daemons of this program read the first five options; clients and Ceph's daemons the others.
+    // Daemons of this program read the first six options; clients and Ceph's daemons the others.
     for (who, name, value) in [
+        ("osd", "osd_memory_target", "5G"),
         ("osd", "osd_max_backfills", "2"),
         ("mgr", "mgr/balancer/upmap_max_deviation", "2"),
         ("global", "osd_heartbeat_grace", "30"),
@@ -155,7 +155,7 @@ fn options_that_only_a_file_can_set_are_known_and_not_stored() {
     };
     assert!(help(&mut c, "store_cache_size").contains("Default: 512M\n"));
     assert!(help(&mut c, "osd_max_backfills").starts_with("osd_max_backfills - PGs that an OSD backfills"));
-    assert!(help(&mut c, "osd memory target").contains("store_cache_size"));
+    assert!(help(&mut c, "bluestore cache size").contains("osd_memory_target"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod disk;
 pub mod mailbox;
 pub mod parent;
 pub mod runtime;
+pub mod spin;
 pub mod turn;
 
 pub use runtime::{Context, Reactors, Stopper, run_here};

@@ -5,12 +5,14 @@
 //! reactor. [`run_here`] does the same on the calling thread, for a daemon with a single reactor and for tests.
 
 use crate::clock;
+use crate::spin;
 use crate::turn::Turn;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -90,6 +92,15 @@ impl Reactors {
         F: Fn(Context) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
+        Self::start_awake(count, name, Duration::ZERO, entry)
+    }
+
+    /// Like [`Reactors::start`]; after work a thread stays awake for at most `awake` ([`crate::spin`]).
+    pub fn start_awake<F, Fut>(count: usize, name: &str, awake: Duration, entry: F) -> io::Result<Self>
+    where
+        F: Fn(Context) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
         let (tx, rx) = watch::channel(false);
         let mut me = Self { stop: Stopper(Arc::new(tx)), threads: Vec::new(), metrics: Vec::new() };
         for index in 0..count {
@@ -99,7 +110,7 @@ impl Reactors {
             let thread = format!("{name}.{index}");
             let join = std::thread::Builder::new().name(thread.clone()).spawn(move || {
                 let m = cx.metrics.clone();
-                run_with(&m, || entry(cx))
+                run_with(&m, awake, || entry(cx))
             })?;
             me.threads.push((thread, join));
             me.metrics.push(metrics);
@@ -160,9 +171,18 @@ fn run_exit_hooks() {
     }
 }
 
-fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) -> io::Result<Fut::Output> {
+fn run_with<Fut: Future>(
+    metrics: &Arc<Metrics>,
+    awake: Duration,
+    entry: impl FnOnce() -> Fut,
+) -> io::Result<Fut::Output> {
     let m = metrics.clone();
-    let rt = tokio::runtime::Builder::new_current_thread()
+    let mut rt = tokio::runtime::Builder::new_current_thread();
+    if !awake.is_zero() {
+        // A thread that stays awake looks for events each time that it has run its tasks.
+        rt.event_interval(1);
+    }
+    let rt = rt
         .enable_all()
         .on_thread_park(move || {
             m.parks.fetch_add(1, Ordering::Relaxed);
@@ -172,6 +192,7 @@ fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) ->
     let local = LocalSet::new();
     // The entry function runs inside the set, so that it may spawn local tasks and schedule turn hooks.
     let out = local.block_on(&rt, async move {
+        spin::start(awake);
         let out = entry().await;
         run_exit_hooks();
         out
@@ -180,6 +201,7 @@ fn run_with<Fut: Future>(metrics: &Arc<Metrics>, entry: impl FnOnce() -> Fut) ->
     // with.
     drop(local);
     Turn::forget();
+    spin::forget();
     Ok(out)
 }
 
@@ -192,7 +214,7 @@ where
     let (tx, rx) = watch::channel(false);
     let metrics = Arc::new(Metrics::default());
     let cx = Context { index: 0, count: 1, metrics: metrics.clone(), stop: rx };
-    run_with(&metrics, || entry(cx, Stopper(Arc::new(tx))))
+    run_with(&metrics, Duration::ZERO, || entry(cx, Stopper(Arc::new(tx))))
 }
 
 #[cfg(test)]
@@ -218,6 +240,32 @@ mod tests {
         let mut seen: Vec<_> = (0..3).map(|_| rx.recv().unwrap()).collect();
         seen.sort();
         assert_eq!(seen[2], (2, 3, 7, Some("t.2".to_owned())));
+        r.stopper().stop();
+        r.join().unwrap();
+    }
+
+    /// Work that comes quickly keeps the thread awake; it sleeps again when none comes, and the reactor still stops.
+    #[test]
+    fn a_reactor_that_stays_awake_sleeps_in_the_end() {
+        let (tx, rx) = std::sync::mpsc::channel();
+        let r = Reactors::start_awake(1, "s", Duration::from_micros(200), move |cx| {
+            let tx = tx.clone();
+            async move {
+                let turn = Turn::current();
+                let hook = Rc::new(turn.on_end(|| {}));
+                for _ in 0..1000 {
+                    hook.schedule();
+                    tokio::task::yield_now().await;
+                }
+                tx.send(()).unwrap();
+                cx.stopped().await;
+            }
+        })
+        .unwrap();
+        rx.recv().unwrap();
+        while r.metrics()[0].parks.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
         r.stopper().stop();
         r.join().unwrap();
     }

@@ -117,6 +117,7 @@ impl Inner {
             return;
         }
         clock::expire();
+        crate::spin::worked();
         self.turns.set(self.turns.get() + 1);
         for _ in 0..ROUNDS_MAX {
             if !self.any.replace(false) {

@@ -289,13 +289,13 @@ fn a_rolled_back_head_keeps_blocks_of_a_deleted_snapshot() {
 fn reactors_share_the_limits_of_replay() {
     let (log, steps) = (Config::default().log_bytes_max, Config::default().replay_steps_max);
     let of = |reactors, cores| {
-        let c = Config::for_memory(reactors, cores, 4 << 30);
+        let c = Config::for_memory(reactors, cores, 4 << 30, 0);
         (c.log_bytes_max, c.replay_steps_max)
     };
     assert_eq!(of(2, 2), (log, steps));
     assert_eq!(of(4, 2), (log / 2, steps / 2));
     assert_eq!(of(8, 16), (log / 2, steps / 2));
     assert_eq!(of(32, 1), (LOG_BYTES_MIN, REPLAY_STEPS_MIN));
-    let c = Config::for_memory(2, 2, 4 << 30);
-    assert_eq!((c.cache_bytes, c.meta_bytes), (128 << 20, (2 << 30) - (128 << 20)));
+    let c = Config::for_memory(2, 2, 4 << 30, 1 << 30);
+    assert_eq!((c.cache_bytes, c.data_bytes, c.meta_bytes), (128 << 20, 512 << 20, (2 << 30) - (128 << 20)));
 }

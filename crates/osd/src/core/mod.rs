@@ -15,6 +15,7 @@ pub mod known;
 pub mod lease;
 pub mod maps;
 pub mod mapstore;
+pub mod memory;
 pub mod mgr;
 pub mod moves;
 pub mod own;

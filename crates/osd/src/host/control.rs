@@ -12,6 +12,7 @@ use crate::core::admission::{self, Lane};
 use crate::core::control::{Control, Output, Phase, prio};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
+use crate::core::memory::{self, Memory};
 use crate::core::mgr::{self, Stats};
 use crate::core::moves::{Moves, Told};
 use crate::core::recovery;
@@ -83,6 +84,8 @@ pub(super) struct ControlHost {
     collecting: RefCell<Option<Collecting>>,
     /// Options in force.
     pub(super) settings: RefCell<Settings>,
+    /// Memory as it was set at the start.
+    memory: Memory,
     /// File or block device of the store.
     pub(super) device: Arc<reactor::disk::DiskFile>,
     /// Path of the device.
@@ -129,6 +132,7 @@ pub(super) struct Parts {
     pub(super) scrubs: Arc<pg::scrub::ScrubSlots>,
     /// True if the device is a rotating disk.
     pub(super) rotates: bool,
+    pub(super) memory: Memory,
     pub(super) shown: Vec<(String, String)>,
     /// Endpoint for sessions with monitor and manager: identity with public addresses.
     pub(super) public: net::EndpointConfig,
@@ -172,6 +176,7 @@ impl ControlHost {
             renewing: Cell::new(false),
             secrets_from: Cell::new(None),
             collecting: RefCell::default(),
+            memory: p.memory,
             settings: RefCell::new(Settings::new(p.shown).named("osd", &whoami)),
             device: p.device,
             device_name: p.device_name,
@@ -713,6 +718,7 @@ impl ControlHost {
             || HistoryOptions::observes(name)
             || name == MCLOCK_PROFILE
             || name == DISCARD
+            || name == memory::TARGET
             || ScrubSettings::observes(name)
             || recovery::observes(name)
     }
@@ -725,6 +731,8 @@ impl ControlHost {
         self.routes.all(|| ToShard::History(history));
         let discard = settings.given(DISCARD).is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"));
         self.routes.all(|| ToShard::Discard(discard));
+        let data = self.memory.with_target(settings.given(memory::TARGET)).data();
+        self.routes.all(|| ToShard::DataMemory(data));
         let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
         let profile = Profile::parse(name.trim());
         if profile.is_none() && !name.trim().is_empty() {

@@ -351,7 +351,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     // Only a file has holes. Discarding makes new ones.
     let fills = file.room().is_some() && disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL);
     let config = |reactors| {
-        let config = store::engine::Config::for_memory(reactors, cores, o.store_cache);
+        let config = store::engine::Config::for_memory(reactors, cores, o.memory.store, o.memory.data());
         store::engine::Config { discard: o.discard, fill: fills && !o.discard, ..config }
     };
     let begun = Instant::now();
@@ -423,7 +423,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let s = start.clone();
     let stopper: Arc<std::sync::OnceLock<reactor::runtime::Stopper>> = Arc::default();
     let stop = stopper.clone();
-    let reactors = Reactors::start(n, "osd", move |cx| {
+    let reactors = Reactors::start_awake(n, "osd", start.options.busy_poll, move |cx| {
         let (s, stop) = (s.clone(), stop.clone());
         async move {
             if let Err(e) = reactor_main(&cx, &s, &stop).await {
@@ -677,6 +677,7 @@ async fn start_control(
         reserver: s.reserver.clone(),
         scrubs: s.scrubs.clone(),
         rotates: s.file.device_class() == "hdd",
+        memory: o.memory,
         shown: o.shown.clone(),
         public: connecting_config(s, &auth, s.addrs.public.clone()),
         anonymous: [connecting_config(s, &auth, unlistening.clone()), connecting_config(s, &auth, unlistening)],

@@ -1,5 +1,6 @@
 //! Start options of an OSD.
 
+use crate::core::memory::Memory;
 use auth::{CryptoKey, Method};
 use base::id::Uuid;
 use base::{EntityAddr, OsdId};
@@ -34,9 +35,8 @@ pub struct OsdOptions {
     pub msgr1: bool,
     /// Number of reactor threads.
     pub reactors: usize,
-    /// Bytes of memory for the store's metadata and cached blocks, for all reactors together
-    /// (`store_cache_size`).
-    pub store_cache: u64,
+    /// Memory for all reactors together (`osd_memory_target`, `store_cache_size`).
+    pub memory: Memory,
     /// Move split-off PGs to the reactors of their names (`osd_move_pgs`).
     pub move_pgs: bool,
     /// Discard freed space on the device (`bdev_enable_discard`).
@@ -49,6 +49,8 @@ pub struct OsdOptions {
     pub failsafe_full_ratio: f64,
     /// Time without an answer after which the device counts as failed (`osd_device_timeout`).
     pub device_timeout: Duration,
+    /// Longest time for which a reactor looks for work before it sleeps (`osd_busy_poll`).
+    pub busy_poll: Duration,
     /// Path of the admin socket, if any.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

@@ -92,6 +92,8 @@ pub(crate) enum ToShard {
     History(HistoryOptions),
     /// Give freed blocks back to the device.
     Discard(bool),
+    /// Bytes for data in memory, of all reactors together, beside those of the store.
+    DataMemory(u64),
     /// Share of background work.
     Profile(pg::pace::Profile),
     /// Settings for scrubs.

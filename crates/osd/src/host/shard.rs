@@ -367,6 +367,7 @@ impl ShardHost {
             }
             ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
+            ToShard::DataMemory(bytes) => return self.store.borrow_mut().set_data_bytes(bytes),
             ToShard::Discard(d) => {
                 self.judged.discard.set(d);
                 return self.judge_room();

@@ -1,19 +1,31 @@
-//! Data blocks in memory, for sub-block writes and repeated reads. The budget is hard.
+//! Data in memory, for sub-block writes and repeated reads. The budget is hard.
 //!
-//! Keyed by place and version. Users verify the checksum, so a stale entry is a miss, never wrong data.
+//! Single blocks are copies, keyed by place and version. Users verify the checksum, so a stale entry is a miss, never
+//! wrong data. Longer reads leave their buffers here, as [`Runs`] of verified blocks.
 //!
-//! Blocks that leave first are the oldest that were not used since they came, or since they were passed over
-//! (FIFO with a second chance). While the cache is full, a block that was read gets in only when it is read a second
-//! time, so that scans and large working sets neither displace what is used nor pay for copies.
+//! What leaves first is the oldest that was not used since it came, or since it was passed over (FIFO with a second
+//! chance). While the cache is full, data that was read gets in only when it is read a second time, so that scans and
+//! large working sets neither displace what is used nor pay for copies. Blocks and runs displace each other down to a
+//! quarter of the budget.
 
+use super::runs::{Runs, charge, side_by_side};
 use crate::layout::BLOCK_LEN;
 use crate::meta::map::Ptr;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Longest read, in blocks, of which the blocks are kept.
+/// Longest read, in blocks, of which single blocks are kept.
 pub(crate) const READ_BLOCKS_MAX: u64 = 16;
+/// Fewest neighbouring blocks of a longer read that are kept.
+const RUN_MIN: usize = 4;
+/// Part of the budget that blocks keep from runs, and runs from blocks. No run is larger.
+const LEAST_SHARE: usize = 4;
+/// Most used entries that are passed over to find one that leaves.
+pub(super) const PASSES_MAX: usize = 64;
+/// Most blocks that leave beside those whose room is needed, after the budget has shrunk: with each that comes, and in a
+/// step of [`BlockCache::shrink`].
+const SHRINK_STEPS: (usize, usize) = (64, 8192);
 
 /// A block in memory.
 #[derive(Debug)]
@@ -24,11 +36,41 @@ struct Entry {
     data: Bytes,
 }
 
-/// Cache of recently used blocks; see the module.
+/// Copies of single blocks.
 #[derive(Debug, Default)]
-pub struct BlockCache {
+struct Blocks {
     blocks: FxHashMap<u64, Entry>,
     order: VecDeque<u64>,
+}
+
+impl Blocks {
+    /// Removes the oldest block that was not used since it came or was passed over, or the one after [`PASSES_MAX`] used
+    /// ones. False if there is none.
+    fn evict(&mut self) -> bool {
+        let mut passes = 0;
+        while let Some(old) = self.order.pop_front() {
+            match self.blocks.get_mut(&old) {
+                Some(e) if e.used && passes < PASSES_MAX => {
+                    passes += 1;
+                    e.used = false;
+                    self.order.push_back(old);
+                }
+                _ => {
+                    self.blocks.remove(&old);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Cache of recently used data; see the module.
+#[derive(Debug, Default)]
+pub struct BlockCache {
+    blocks: Blocks,
+    runs: Runs,
+    /// Budget in blocks.
     max: usize,
     /// Marks of blocks that were read and not taken, by hash of the place. Newer ones replace older ones.
     refused: Box<[u32]>,
@@ -39,10 +81,37 @@ impl BlockCache {
         Self { max: bytes / BLOCK_LEN, ..Self::default() }
     }
 
+    /// Changes the budget. What exceeds a smaller one leaves in steps, with what comes and with [`BlockCache::shrink`].
+    pub(crate) fn set_max(&mut self, bytes: usize) {
+        if self.max != bytes / BLOCK_LEN {
+            (self.max, self.refused) = (bytes / BLOCK_LEN, Box::default());
+        }
+    }
+
+    /// Blocks of memory in use.
+    fn used(&self) -> usize {
+        self.blocks.order.len() + self.runs.charged()
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.used() * BLOCK_LEN) as u64
+    }
+
+    /// Lets some of what exceeds the budget leave.
+    pub(crate) fn shrink(&mut self) {
+        self.evict(0, SHRINK_STEPS.1, false);
+    }
+
     pub(crate) fn get(&mut self, p: Ptr) -> Option<Bytes> {
-        let e = self.blocks.get_mut(&p.phys()).filter(|e| e.version == p.version())?;
+        let e = self.blocks.blocks.get_mut(&p.phys()).filter(|e| e.version == p.version())?;
         e.used = true;
         Some(e.data.clone())
+    }
+
+    /// Verified data of blocks of an object that lie side by side, from `block` on.
+    pub(crate) fn run(&mut self, birth: u64, block: u64, map: &[(Ptr, u32)]) -> Option<Bytes> {
+        self.runs.get(birth, block, map)
     }
 
     /// Adds a block. The data is copied, so that the cache does not hold its buffer.
@@ -51,30 +120,63 @@ impl BlockCache {
             return;
         }
         let entry = Entry { version: p.version(), used: false, data: Bytes::copy_from_slice(data) };
-        if let Some(e) = self.blocks.get_mut(&p.phys()) {
+        if let Some(e) = self.blocks.blocks.get_mut(&p.phys()) {
             *e = entry;
             return;
         }
-        while self.order.len() >= self.max {
-            let Some(old) = self.order.pop_front() else { break };
-            match self.blocks.get_mut(&old) {
-                Some(e) if e.used => {
-                    e.used = false;
-                    self.order.push_back(old);
-                }
-                _ => {
-                    self.blocks.remove(&old);
-                }
-            }
-        }
-        self.blocks.insert(p.phys(), entry);
-        self.order.push_back(p.phys());
+        self.make_room(1, false);
+        self.blocks.blocks.insert(p.phys(), entry);
+        self.blocks.order.push_back(p.phys());
     }
 
-    /// True if a block that was read from the device is worth [`BlockCache::put`]: there is room, or it was asked about
+    /// Keeps what a long read has brought, if it is worth it. `map`: the verified blocks from `block` on, whose data
+    /// `data` is; holes are zeros.
+    pub(crate) fn keep_read(&mut self, birth: u64, block: u64, map: &[(Ptr, u32)], data: &Bytes) {
+        let parts = side_by_side(map).filter(|(_, n)| *n >= RUN_MIN);
+        for (at, n) in parts {
+            let Some(part) = map.get(at..at + n) else { break };
+            // The buffer of a read in one run is charged whole. Parts of another one come and leave together.
+            let charged = if n == map.len() { charge(n) } else { n };
+            if charged <= self.max / LEAST_SHARE && self.wants(part[0].0) {
+                self.make_room(charged, true);
+                self.runs.put(
+                    birth,
+                    block + at as u64,
+                    part,
+                    data.slice(at * BLOCK_LEN..(at + n) * BLOCK_LEN),
+                    charged,
+                );
+            }
+        }
+    }
+
+    /// Makes room for `need` blocks, of runs or of single ones.
+    fn make_room(&mut self, need: usize, for_runs: bool) {
+        self.evict(need, need + SHRINK_STEPS.0, for_runs);
+    }
+
+    /// Lets about `left` blocks leave at most, until there is room for `need` more.
+    fn evict(&mut self, need: usize, mut left: usize, for_runs: bool) {
+        while self.used() + need > self.max && left > 0 {
+            let least = self.max / LEAST_SHARE;
+            let of_runs = if for_runs { self.blocks.order.len() <= least } else { self.runs.charged() > least };
+            let before = self.used();
+            let gone = if of_runs {
+                self.runs.evict() || self.blocks.evict()
+            } else {
+                self.blocks.evict() || self.runs.evict()
+            };
+            if !gone {
+                break;
+            }
+            left = left.saturating_sub(before - self.used());
+        }
+    }
+
+    /// True if data that was read from the device is worth being kept: there is room, or its first block was asked about
     /// a short time ago.
     pub(crate) fn wants(&mut self, p: Ptr) -> bool {
-        if self.order.len() < self.max {
+        if self.used() < self.max {
             return true;
         }
         if self.refused.is_empty() {
@@ -102,15 +204,94 @@ mod tests {
         assert!(c.get(Ptr::new(1, 1)).is_none());
         assert!(c.get(Ptr::new(2, 2)).is_none());
         assert_eq!(c.get(Ptr::new(3, 1)).unwrap()[0], 3);
-        assert_eq!((c.blocks.len(), c.order.len()), (2, 2));
+        assert_eq!((c.blocks.blocks.len(), c.blocks.order.len()), (2, 2));
         // All in use: the one that was passed over first leaves.
         c.get(Ptr::new(2, 1)).unwrap();
         put(&mut c, 4);
-        assert_eq!((c.blocks.len(), c.order.len()), (2, 2));
+        assert_eq!((c.blocks.blocks.len(), c.blocks.order.len()), (2, 2));
         assert!(c.get(Ptr::new(4, 1)).is_some());
         let mut none = BlockCache::new(0);
         put(&mut none, 1);
         assert!(none.get(Ptr::new(1, 1)).is_none() && !none.wants(Ptr::new(1, 1)));
+        none.keep_read(1, 0, &run(1, 8), &Bytes::from(vec![0; 8 * BLOCK_LEN]));
+        assert_eq!(none.used(), 0);
+    }
+
+    fn run(first: u64, n: u64) -> Vec<(Ptr, u32)> {
+        (first..first + n).map(|p| (Ptr::new(p, 1), p as u32)).collect()
+    }
+
+    fn keep(c: &mut BlockCache, first: u64, n: u64) {
+        c.keep_read(1, first, &run(first, n), &Bytes::from(vec![first as u8; n as usize * BLOCK_LEN]));
+    }
+
+    /// Blocks and runs take the whole budget where the other is not asked for, and leave each other a quarter.
+    #[test]
+    fn blocks_and_runs_share_the_budget() {
+        let mut c = BlockCache::new(256 * BLOCK_LEN);
+        for i in 0..32 {
+            keep(&mut c, 1000 + i * 8, 8);
+        }
+        assert_eq!((c.runs.charged(), c.blocks.order.len()), (256, 0));
+        (0..1000).for_each(|i| put(&mut c, i));
+        assert_eq!((c.runs.charged(), c.blocks.order.len()), (64, 192));
+        for i in 0..100 {
+            keep(&mut c, 5000 + i * 8, 8);
+            keep(&mut c, 5000 + i * 8, 8);
+            assert!(c.used() <= 256);
+        }
+        assert_eq!((c.runs.charged(), c.blocks.order.len()), (192, 64));
+    }
+
+    /// Larger than a quarter of the budget, in pieces, or scattered: what is kept can be found, and counts.
+    #[test]
+    fn parts_of_a_long_read_are_kept() {
+        let mut c = BlockCache::new(256 * BLOCK_LEN);
+        keep(&mut c, 0, 65);
+        assert_eq!(c.used(), 0);
+        let mut map = run(100, 20);
+        map.extend([(Ptr::HOLE, 0), (Ptr::HOLE, 0)]);
+        map.extend(run(300, 3));
+        map.extend(run(400, 5));
+        let data: Vec<u8> = (0..30 * BLOCK_LEN).map(|i| (i / BLOCK_LEN) as u8).collect();
+        c.keep_read(1, 0, &map, &Bytes::from(data));
+        assert_eq!(c.used(), 25);
+        let found = |c: &mut BlockCache, at: usize| c.run(1, at as u64, &map[at..=at]).map(|b| b[0]);
+        assert_eq!((found(&mut c, 3), found(&mut c, 22), found(&mut c, 26)), (Some(3), None, Some(26)));
+    }
+
+    /// A hundred thousand blocks, all of them in use: one leaves after a bounded number of looks.
+    #[test]
+    fn a_block_in_use_leaves_after_so_many_others() {
+        let mut c = BlockCache::new(100_000 * BLOCK_LEN);
+        (0..100_000).for_each(|i| put(&mut c, i));
+        (0..100_000).for_each(|i| assert!(c.get(Ptr::new(i, 1)).is_some()));
+        put(&mut c, 200_000);
+        assert!(c.get(Ptr::new(PASSES_MAX as u64, 1)).is_none());
+        assert!(c.get(Ptr::new(0, 1)).is_some() && c.get(Ptr::new(PASSES_MAX as u64 + 1, 1)).is_some());
+    }
+
+    /// A smaller budget is reached in steps of bounded work.
+    #[test]
+    fn a_smaller_budget_is_reached_in_steps() {
+        let mut c = BlockCache::new(40_960 * BLOCK_LEN);
+        (0..20_000).for_each(|i| put(&mut c, i));
+        for i in 0..32 {
+            c.runs.put(1, 0, &run(100_000 + i * 512, 512), Bytes::from_static(&[0; 512 * BLOCK_LEN]), 512);
+        }
+        c.set_max(64 * BLOCK_LEN);
+        let mut steps = 0;
+        while c.used() > 64 {
+            let before = c.used();
+            c.shrink();
+            steps += 1;
+            assert!(before - c.used() <= SHRINK_STEPS.1 + 512, "{before} {}", c.used());
+            assert!(steps < 100);
+        }
+        assert!(steps >= 4);
+        c.set_max(0);
+        c.shrink();
+        assert_eq!((c.used(), c.bytes()), (0, 0));
     }
 
     #[test]
@@ -141,6 +322,6 @@ mod tests {
         c.put(Ptr::new(7, 2), &[9; BLOCK_LEN]);
         assert!(c.get(Ptr::new(7, 1)).is_none());
         assert_eq!(c.get(Ptr::new(7, 2)).unwrap()[0], 9);
-        assert_eq!((c.blocks.len(), c.order.len()), (1, 1));
+        assert_eq!((c.blocks.blocks.len(), c.blocks.order.len()), (1, 1));
     }
 }

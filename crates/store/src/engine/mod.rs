@@ -38,6 +38,7 @@ mod rebuild;
 mod replay;
 mod requests;
 mod room;
+mod runs;
 mod suspend;
 
 pub use device::Device;
@@ -81,6 +82,8 @@ pub struct Config {
     pub meta_bytes: usize,
     /// Bytes of blocks cached for sub-block writes and re-reads.
     pub cache_bytes: usize,
+    /// Bytes more of data that was read; see [`Store::set_data_bytes`].
+    pub data_bytes: usize,
     /// Least bytes of whole blocks that a write needs to be written before its transaction enters a frame.
     pub early_bytes: usize,
     /// Most group commits in flight; above it the open frame waits and grows. The frame also waits while the newest
@@ -118,6 +121,7 @@ impl Default for Config {
             reactors: 1,
             meta_bytes: 256 << 20,
             cache_bytes: 8 << 20,
+            data_bytes: 0,
             early_bytes: 64 << 10,
             commits_max: 2,
             checkpoint_log_bytes: 256 << 20,
@@ -146,19 +150,20 @@ const PAYLOAD_KEPT: usize = 16 << 10;
 const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
 
 impl Config {
-    /// Configuration for `reactors` on `cores` with `bytes` of memory in total: one sixteenth for blocks, the
-    /// rest for metadata. If reactors outnumber cores, or are many, they also share the log limits, since their
+    /// Configuration for `reactors` on `cores` with `bytes` of memory in total, one sixteenth for data and the rest for
+    /// metadata, and `data` bytes more for data. If reactors outnumber cores, or are many, they also share the log limits, since their
     /// logs are replayed in parallel from one device.
     #[must_use]
-    pub fn for_memory(reactors: u16, cores: usize, bytes: u64) -> Self {
+    pub fn for_memory(reactors: u16, cores: usize, bytes: u64, data: u64) -> Self {
         let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
         let n = u64::from(reactors.max(1));
         let share = |of: u64| of * n.min(cores.max(1) as u64).min(LOGS_SIDE_BY_SIDE) / n;
         let (log, steps) = (share(Self::default().log_bytes_max), share(Self::default().replay_steps_max));
         let cache_bytes = (each / 16).max(MEMORY_MIN.1);
         let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
+        let data_bytes = usize::try_from(data / n).unwrap_or(usize::MAX);
         let (log_bytes_max, replay_steps_max) = (log.max(LOG_BYTES_MIN), steps.max(REPLAY_STEPS_MIN));
-        Self { reactors, meta_bytes, cache_bytes, log_bytes_max, replay_steps_max, ..Self::default() }
+        Self { reactors, meta_bytes, cache_bytes, data_bytes, log_bytes_max, replay_steps_max, ..Self::default() }
     }
 }
 
@@ -316,6 +321,23 @@ impl Store {
     /// Sets the answer of [`ObjectStore::is_short`].
     pub fn set_short(&mut self, short: bool) {
         self.room.short = short;
+    }
+
+    /// Changes the bytes for data, of all reactors together, that [`Config::for_memory`] was given.
+    pub fn set_data_bytes(&mut self, data: u64) {
+        self.cfg.data_bytes = usize::try_from(data / u64::from(self.cfg.reactors.max(1))).unwrap_or(usize::MAX);
+        self.cache.set_max(self.cfg.cache_bytes.saturating_add(self.cfg.data_bytes));
+    }
+
+    /// Frees some of the data that exceeds a smaller budget: a bounded part of it at a time.
+    pub fn shrink_data(&mut self) {
+        self.cache.shrink();
+    }
+
+    /// Bytes of data in memory.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.cache.bytes()
     }
 
     /// Changes [`Config::discard`].

@@ -364,7 +364,7 @@ impl Store {
             events: VecDeque::new(),
             plans: FxHashMap::default(),
             plan_gen: 0,
-            cache: super::BlockCache::new(cfg.cache_bytes),
+            cache: super::BlockCache::new(cfg.cache_bytes.saturating_add(cfg.data_bytes)),
             checkpoint: super::Checkpoint::default(),
             needs: super::Needs::default(),
             parked: Vec::new(),

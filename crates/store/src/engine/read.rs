@@ -201,10 +201,12 @@ impl Store {
                 }
             }
         }
-        let cached = if self.reads_device(tag) { None } else { self.cache.get(ptr) };
-        match cached {
+        if self.reads_device(tag) {
+            return Resident::Missing(false);
+        }
+        match self.cache.get(ptr) {
             Some(b) if good(&b) => Resident::Data(b),
-            _ => Resident::Missing(false),
+            _ => self.cache.run(birth, block, &[(ptr, crc)]).map_or(Resident::Missing(false), Resident::Data),
         }
     }
 
@@ -353,15 +355,36 @@ impl Store {
             }
             sum = append(sum, seed, *crc, BLOCK_LEN);
         }
-        if n <= cache::READ_BLOCKS_MAX && !p.from_device {
+        let whole = u64::from(pin.n) == n;
+        if p.from_device {
+            return Some(Ok((data, sum)));
+        }
+        if n <= cache::READ_BLOCKS_MAX {
             self.keep(map, &data);
+        } else if whole {
+            self.cache.keep_read(birth, b0, map, &data);
         }
         Some(Ok((data, sum)))
     }
 
     /// A whole run from the cache, with its checksum. Nothing is copied unless all of it is there.
     fn cached_run(&mut self, tag: Tag, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<(Bytes, u32)> {
-        if map.len() as u64 > cache::READ_BLOCKS_MAX || self.reads_device(tag) {
+        if self.reads_device(tag) {
+            return None;
+        }
+        self.cached_blocks(birth, b0, map).or_else(|| {
+            let data = self.cache.run(birth, b0, map)?;
+            self.counters.cached_blocks += map.len() as u64;
+            let sum = (b0..)
+                .zip(map)
+                .fold(SEED, |sum, (b, (ptr, crc))| append(sum, block_seed(birth, b, ptr.version()), *crc, BLOCK_LEN));
+            Some((data, sum))
+        })
+    }
+
+    /// A short run from the copies of its blocks.
+    fn cached_blocks(&mut self, birth: u64, b0: u64, map: &[(Ptr, u32)]) -> Option<(Bytes, u32)> {
+        if map.len() as u64 > cache::READ_BLOCKS_MAX {
             return None;
         }
         let mut blocks: SmallVec<[Bytes; 4]> = SmallVec::new();
@@ -421,7 +444,12 @@ impl Store {
         if under_way || !missing.is_empty() {
             return Err(self.wait_for(tag, missing));
         }
+        let data = out.freeze();
+        let read = self.plans.get(&tag).is_some_and(|p| !p.pins.0.is_empty() && !p.from_device);
+        if read && map.len() as u64 > cache::READ_BLOCKS_MAX {
+            self.cache.keep_read(birth, b0, map, &data);
+        }
         let from = (off - b0 * BLOCK) as usize;
-        Ok(out.freeze().slice(from..from + (end - off) as usize))
+        Ok(data.slice(from..from + (end - off) as usize))
     }
 }

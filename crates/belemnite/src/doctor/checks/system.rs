@@ -173,7 +173,7 @@ pub(super) fn memory(f: &Facts) -> Vec<Finding> {
             CHECK,
             format!("{left:.0} % are available"),
             "the kernel frees pages in the middle of operations, and ends a process when none are left",
-            "a smaller `store_cache_size`, fewer OSDs on the host, or more memory",
+            "a smaller `osd_memory_target`, fewer OSDs on the host, or more memory",
         ));
     }
     if let Some(p) = pressure(f, "memory").filter(|p| *p > PRESSURE_MAX) {
@@ -181,7 +181,7 @@ pub(super) fn memory(f: &Facts) -> Vec<Finding> {
             CHECK,
             format!("threads waited for memory {p:.1} % of the last five minutes"),
             "pauses in the middle of operations",
-            "a smaller `store_cache_size`, or more memory",
+            "a smaller `osd_memory_target`, or more memory",
         ));
     }
     let killed = f.on_line("/proc/vmstat", "oom_kill ").unwrap_or(0.0);

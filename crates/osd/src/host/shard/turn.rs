@@ -93,6 +93,7 @@ pub(super) async fn ticks(s: Weak<ShardHost>) {
             (since, ops) = (0, done);
         }
         host.store.borrow_mut().confirm();
+        host.store.borrow_mut().shrink_data();
         let now = clock::read();
         host.watch_device(now.mono);
         host.judge_room();
