@@ -169,7 +169,7 @@ fn an_invalid_log_fails_its_sender() {
     let mut asked = None;
     for _ in 0..20_000 {
         c.run(1);
-        if c.osds[0].pg.as_ref().is_some_and(|p| *p.state() == State::GetLog) {
+        if c.osds[0].pg.as_ref().is_some_and(|p| p.asks_for_log().is_some()) {
             asked = c.osds[0].pg.as_ref().unwrap().asks_for_log();
             break;
         }

@@ -106,13 +106,29 @@ pub enum State {
     /// Asking the other copies for their infos, or waiting for a requested acting set.
     GetInfo,
     /// Merging the authoritative log.
-    GetLog,
+    GetLog {
+        /// The copy that has it.
+        auth: PeerId,
+        /// Copies that are filled once the interval has started.
+        targets: Vec<PeerId>,
+    },
     /// Waiting for a map with `up_thru` in this interval, so that the interval may take writes.
-    WaitUpThru,
+    WaitUpThru {
+        /// Copies that are filled once the interval has started.
+        targets: Vec<PeerId>,
+    },
     /// Recording the start of the interval on all members.
-    Activating,
+    Activating {
+        /// Copies that are filled once the interval has started.
+        targets: Vec<PeerId>,
+        /// The start is durable here.
+        recorded: bool,
+    },
     /// Waiting for read leases of an earlier interval to end.
-    WaitLease,
+    WaitLease {
+        /// Time until which a former primary may serve reads by a lease; `None`: none does.
+        until: Option<Mono>,
+    },
     /// Serving clients.
     Active,
     /// Peering is complete, but there are too few copies to serve.
@@ -357,7 +373,7 @@ impl Pg {
     /// Time at which [`Event::Tick`] is due, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        let lease = if self.mail.waits_for_lease() { None } else { self.peers.lease_wait() };
+        let lease = if self.mail.waits_for_lease() { None } else { self.life.lease_wait() };
         let mut next = self.watches.next_deadline();
         let reserved = self.recovery.deadline();
         let scrub = self.scrub.deadline();

@@ -87,9 +87,12 @@ impl Pg {
     #[must_use]
     pub fn state_bits(&self) -> u64 {
         match self.life.state() {
-            State::Loading | State::Splitting | State::Merging | State::GetInfo | State::GetLog | State::WaitUpThru => {
-                pg_state::PEERING | self.copies_bits()
-            }
+            State::Loading
+            | State::Splitting
+            | State::Merging
+            | State::GetInfo
+            | State::GetLog { .. }
+            | State::WaitUpThru { .. } => pg_state::PEERING | self.copies_bits(),
             State::Creating => pg_state::CREATING | pg_state::PEERING,
             // A failed primary serves nothing until another OSD leads.
             State::Failed(_) if self.is_primary() => pg_state::DOWN,
@@ -103,8 +106,8 @@ impl Pg {
             | State::Failed(_) => 0,
             State::Inactive(_) => pg_state::INCOMPLETE,
             State::Down(_) => pg_state::DOWN,
-            State::Activating => pg_state::ACTIVATING | self.copies_bits(),
-            State::WaitLease => pg_state::ACTIVE | pg_state::WAIT | self.copies_bits(),
+            State::Activating { .. } => pg_state::ACTIVATING | self.copies_bits(),
+            State::WaitLease { .. } => pg_state::ACTIVE | pg_state::WAIT | self.copies_bits(),
             State::Quiesced => {
                 let clean = if self.peers.is_clean() { pg_state::CLEAN } else { 0 };
                 pg_state::PEERED | pg_state::PREMERGE | clean | self.copies_bits() | self.recovery_bits()
@@ -197,14 +200,14 @@ impl Pg {
                 Some(format!("data may be on {}", names.join(", ")))
             }
             State::Failed(errno) => Some(format!("this copy failed: {}", base::errno::name(*errno))),
-            State::WaitUpThru => Some("waiting for up_thru".to_owned()),
+            State::WaitUpThru { .. } => Some("waiting for up_thru".to_owned()),
             State::GetInfo => match self.peers.want() {
                 Some(w) => Some(format!("waiting for acting set {w:?}")),
                 None => Some("waiting for the infos of other copies".to_owned()),
             },
             State::Quiesced => Some("about to be merged with another PG".to_owned()),
             State::Peered => Some("too few copies".to_owned()),
-            State::WaitLease => Some("waiting for read leases of an older interval to end".to_owned()),
+            State::WaitLease { .. } => Some("waiting for read leases of an older interval to end".to_owned()),
             _ => None,
         }
     }
@@ -213,7 +216,7 @@ impl Pg {
     /// no interval would end that wait.
     #[must_use]
     pub fn waits_for_dead(&self) -> Option<OsdId> {
-        let auth = self.peers.auth().filter(|_| *self.life.state() == State::GetLog)?.osd;
+        let auth = self.life.auth()?.osd;
         self.maps.newest().is_some_and(|m| !m.osds.is_up(auth)).then_some(auth)
     }
 

@@ -13,6 +13,7 @@ use crate::pg::ops::work::PeeringWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::shards::outlives_any;
 use crate::pg::{Pg, State, Turn};
+use crate::shards::PeerId;
 use base::errno::EAGAIN;
 use base::planted::{Bug, acts};
 use base::{Epoch, Now, OsdId};
@@ -292,9 +293,9 @@ impl Pg {
             self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         }
         match self.life.state() {
-            State::WaitUpThru => self.check_up_thru(turn),
+            State::WaitUpThru { .. } => self.check_up_thru(turn),
             // An OSD that holds leases may be dead by this map.
-            State::WaitLease => self.wait_for_leases(turn),
+            State::WaitLease { .. } => self.wait_for_leases(turn),
             State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
                 self.check_lost(turn);
@@ -306,7 +307,7 @@ impl Pg {
                 self.get_infos(turn);
                 self.retry_held(turn);
             }
-            State::GetLog => self.check_auth(turn),
+            State::GetLog { auth, .. } => self.check_auth(*auth, turn),
             State::Inactive(_) => {
                 if self.unservable().is_none() {
                     self.get_infos(turn);
@@ -321,8 +322,8 @@ impl Pg {
     }
 
     /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
-    fn check_auth(&mut self, turn: &mut Turn<'_>) {
-        let (Some(auth), Some(map)) = (self.peers.auth(), self.maps.newest()) else { return };
+    fn check_auth(&mut self, auth: PeerId, turn: &mut Turn<'_>) {
+        let Some(map) = self.maps.newest() else { return };
         if !self.peers.is_merging() && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
             tracing::info!(pg = %self.env.spg(), %auth, "the copy with the authoritative log is down");
             self.choose_again(turn);
@@ -347,7 +348,8 @@ impl Pg {
             turn.out.push(Effect::WantUpThru(since));
             return;
         }
-        self.life.enter(State::Activating);
+        let targets = self.life.take_targets();
+        self.life.enter(State::Activating { targets, recorded: false });
         self.start_work(Work::Peering(PeeringWork::Activate), None, turn);
     }
 

@@ -9,6 +9,8 @@ mod end;
 mod follow;
 
 use super::State;
+use crate::shards::PeerId;
+use base::Mono;
 
 /// Where a machine is in its life.
 #[derive(Debug)]
@@ -41,6 +43,60 @@ impl Life {
 
     pub(in crate::pg) fn enter(&mut self, state: State) {
         self.state = state;
+    }
+
+    /// The copy whose log is being merged or asked for.
+    pub(in crate::pg) fn auth(&self) -> Option<PeerId> {
+        if let State::GetLog { auth, .. } = self.state { Some(auth) } else { None }
+    }
+
+    /// Copies that are filled once the interval has started; none before they are chosen and after the start.
+    pub(in crate::pg) fn targets(&self) -> &[PeerId] {
+        match &self.state {
+            State::GetLog { targets, .. } | State::WaitUpThru { targets } | State::Activating { targets, .. } => {
+                targets
+            }
+            _ => &[],
+        }
+    }
+
+    fn targets_mut(&mut self) -> Option<&mut Vec<PeerId>> {
+        match &mut self.state {
+            State::GetLog { targets, .. } | State::WaitUpThru { targets } | State::Activating { targets, .. } => {
+                Some(targets)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the copies that are to be filled, for the next state.
+    pub(in crate::pg) fn take_targets(&mut self) -> Vec<PeerId> {
+        self.targets_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Leaves out a copy that was to be filled.
+    pub(in crate::pg) fn drop_target(&mut self, p: PeerId) {
+        if let Some(targets) = self.targets_mut() {
+            targets.retain(|t| *t != p);
+        }
+    }
+
+    /// Notes that the start of the interval is durable here.
+    pub(in crate::pg) fn start_recorded(&mut self) {
+        debug_assert!(matches!(self.state, State::Activating { .. }), "the interval starts: {:?}", self.state);
+        if let State::Activating { recorded, .. } = &mut self.state {
+            *recorded = true;
+        }
+    }
+
+    /// True while the interval starts, once the start is durable here.
+    pub(in crate::pg) fn is_start_recorded(&self) -> bool {
+        matches!(self.state, State::Activating { recorded: true, .. })
+    }
+
+    /// Time until which a former primary may serve reads by a lease, while that is waited for.
+    pub(in crate::pg) fn lease_wait(&self) -> Option<Mono> {
+        if let State::WaitLease { until } = self.state { until } else { None }
     }
 
     /// True from the host's request to stop on.

@@ -129,7 +129,7 @@ impl Pg {
                 }
             }
             // The copy was to send its log, but does not exist.
-            State::GetLog if absent && self.peers.auth == Some(from) && !self.peers.merging => {
+            State::GetLog { auth, .. } if absent && *auth == from && !self.peers.merging => {
                 self.choose_again(turn);
             }
             State::Active | State::Peered | State::Quiesced => {
@@ -141,7 +141,7 @@ impl Pg {
                 }
                 self.take_back_strays();
             }
-            State::WaitLease => {
+            State::WaitLease { .. } => {
                 // The copy answered unasked; the wait may become shorter.
                 self.wait_for_leases(turn);
             }
@@ -189,16 +189,14 @@ impl Pg {
             return;
         }
         self.peers.want = None;
-        self.peers.targets = c.backfill;
-        self.peers.auth = Some(c.auth);
         if coded {
             self.ec.choose(c.version);
         }
         if c.version == self.journal.info().last_update || c.auth == me && !coded {
-            return self.log_ready(turn);
+            return self.log_ready(c.backfill, turn);
         }
         // A primary whose own log is ahead of the chosen version asks itself.
-        self.life.enter(State::GetLog);
+        self.life.enter(State::GetLog { auth: c.auth, targets: c.backfill });
         let ask = self.log_wanted();
         self.tell(c.auth, &ask);
     }
@@ -211,7 +209,7 @@ impl Pg {
 
     /// The newest version of the authoritative log: entries of other logs beyond it are undone.
     fn chosen_version(&self) -> Eversion {
-        let theirs = || self.peers.auth.and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
+        let theirs = || self.life.auth().and_then(|a| self.peers.known.get(&a)).and_then(|k| k.as_deref());
         if self.is_coded() {
             self.ec.version()
         } else {
@@ -222,7 +220,7 @@ impl Pg {
     /// The copy that was asked for the authoritative log.
     #[must_use]
     pub fn asks_for_log(&self) -> Option<PeerId> {
-        self.peers.auth.filter(|_| *self.life.state() == State::GetLog)
+        self.life.auth()
     }
 
     /// A member of the acting set that is a backfill target; for checks. `Some` is a bug: such a member would count as
@@ -314,7 +312,7 @@ impl Pg {
         records: Vec<Bytes>,
         turn: &mut Turn<'_>,
     ) {
-        if *self.life.state() != State::GetLog || self.peers.auth != Some(from) || self.peers.merging {
+        if self.life.auth() != Some(from) || self.peers.merging {
             return;
         }
         // The copy may have been removed and created anew after its answer; its log is then not what was chosen.
@@ -331,9 +329,10 @@ impl Pg {
         self.start_work(Work::Peering(PeeringWork::Merge(Box::new(m))), None, turn);
     }
 
-    /// Continues peering once the primary's log is the authoritative one.
-    pub(in crate::pg) fn log_ready(&mut self, turn: &mut Turn<'_>) {
-        self.life.enter(State::WaitUpThru);
+    /// Continues peering once the primary's log is the authoritative one. `targets` are filled once the interval has
+    /// started.
+    pub(in crate::pg) fn log_ready(&mut self, targets: Vec<PeerId>, turn: &mut Turn<'_>) {
+        self.life.enter(State::WaitUpThru { targets });
         self.check_up_thru(turn);
     }
 
@@ -349,7 +348,7 @@ impl Pg {
         let epoch = self.epoch();
         let serves = self.enough();
         let me = self.me();
-        let targets = self.peers.targets.iter().copied();
+        let targets = self.life.targets().iter().copied();
         let others: Vec<PeerId> = self.acting_set().iter().chain(targets).filter(|o| *o != me).collect();
         // The version from which each member needs the log.
         let mut plan = Vec::new();
@@ -412,7 +411,7 @@ impl Pg {
 
     /// Handles the durability of the primary's part of the activation.
     pub(in crate::pg) fn activated(&mut self, _epoch: Epoch, turn: &mut Turn<'_>) {
-        self.peers.self_activated = true;
+        self.life.start_recorded();
         self.check_activated(turn);
     }
 
@@ -436,8 +435,7 @@ impl Pg {
     }
 
     pub(in crate::pg) fn check_activated(&mut self, turn: &mut Turn<'_>) {
-        let all = self.peers.self_activated && self.peers.members.values().all(|m| m.activated);
-        if *self.life.state() != State::Activating || !all {
+        if !self.life.is_start_recorded() || !self.peers.members.values().all(|m| m.activated) {
             return;
         }
         if !self.enough() {
@@ -465,18 +463,16 @@ impl Pg {
     pub(in crate::pg) fn wait_for_leases(&mut self, turn: &mut Turn<'_>) {
         // A former primary may not know yet that the interval ended.
         self.drop_grants(turn.now);
-        self.peers.lease_wait = self.peers.granted.values().max().copied();
-        self.life.enter(State::WaitLease);
+        self.life.enter(State::WaitLease { until: self.peers.granted.values().max().copied() });
         self.check_lease_wait(turn);
     }
 
     /// Begins to serve once no lease of an older interval lasts.
     pub(in crate::pg) fn check_lease_wait(&mut self, turn: &mut Turn<'_>) {
-        let waits = self.peers.lease_wait.is_some_and(|t| t > turn.now.mono) && !acts(Bug::SkipPriorLeases);
-        if *self.life.state() != State::WaitLease || waits {
+        let State::WaitLease { until } = *self.life.state() else { return };
+        if until.is_some_and(|t| t > turn.now.mono) && !acts(Bug::SkipPriorLeases) {
             return;
         }
-        self.peers.lease_wait = None;
         self.peers.granted.clear();
         self.share_history(false);
         if self.maps.newest().is_some_and(|m| m.premerge(self.env.spg().pg)) {

@@ -189,15 +189,15 @@ impl Pg {
         for p in self.recovery.pulls_mut().values_mut().filter(|p| p.source == Some(from)) {
             p.ask_another();
         }
-        self.peers.targets.retain(|o| *o != from);
+        self.life.drop_target(from);
         match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) if self.unservable().is_none() => {
                 self.get_infos(turn);
             }
-            State::GetLog if self.peers.auth == Some(from) && !self.peers.merging => self.choose_again(turn),
-            State::WaitUpThru
-            | State::Activating
-            | State::WaitLease
+            State::GetLog { auth, .. } if *auth == from && !self.peers.merging => self.choose_again(turn),
+            State::WaitUpThru { .. }
+            | State::Activating { .. }
+            | State::WaitLease { .. }
             | State::Active
             | State::Peered
             | State::Quiesced => {
@@ -245,7 +245,6 @@ impl Pg {
 
     /// Chooses another authoritative log, since the copy with the chosen one is gone or can't send it.
     pub(in crate::pg) fn choose_again(&mut self, turn: &mut Turn<'_>) {
-        self.peers.auth = None;
         self.life.enter(State::GetInfo);
         self.get_infos(turn);
     }

@@ -74,7 +74,8 @@ impl Pg {
                     self.peers.follower.next_write = 1;
                     self.on_durable(Action::Peering(PeeringAction::MemberReady(m.from)));
                 } else {
-                    self.log_ready(turn);
+                    let targets = self.life.take_targets();
+                    self.log_ready(targets, turn);
                 }
                 Verdict::Submitted
             }

@@ -127,14 +127,12 @@ struct Follower {
 pub(in crate::pg) struct Peers {
     // Read by every input; see `Pg`.
     clean: bool,
-    self_activated: bool,
     /// The interval has started on all members, so everything of older ones is acknowledged.
     serves: bool,
     /// The authoritative log is being merged.
     merging: bool,
     /// The whole store failed, not only this copy.
     store_lost: bool,
-    auth: Option<PeerId>,
     follower: Follower,
     retry_at: Option<Mono>,
     unacked: VecDeque<Unacked>,
@@ -152,9 +150,6 @@ pub(in crate::pg) struct Peers {
     /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
     known: PerPeer<Option<Box<PgInfo>>>,
     want: Option<Vec<OsdId>>,
-    targets: Vec<PeerId>,
-    /// Time until which a former primary may serve reads by a lease.
-    lease_wait: Option<Mono>,
 
     /// Failed copies, which count as down.
     failed: Seldom<BTreeSet<PeerId>>,
@@ -200,7 +195,6 @@ impl Peers {
             ..Follower::default()
         };
         *self = Self {
-            self_activated: m.leads,
             members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
             seq: m.seq,
             told_stable: m.told_stable,
@@ -239,19 +233,9 @@ impl Peers {
         self.merging
     }
 
-    /// The copy with the authoritative log.
-    pub(in crate::pg) fn auth(&self) -> Option<PeerId> {
-        self.auth
-    }
-
     /// The acting set that the primary has asked for.
     pub(in crate::pg) fn want(&self) -> Option<&Vec<OsdId>> {
         self.want.as_ref()
-    }
-
-    /// Time until which a former primary may serve reads by a lease.
-    pub(in crate::pg) fn lease_wait(&self) -> Option<Mono> {
-        self.lease_wait
     }
 
     /// Time of the next repetition of messages.

@@ -322,9 +322,9 @@ impl Pg {
                 | State::Inactive(_)
                 | State::Down(_)
                 | State::GetInfo
-                | State::GetLog
-                | State::WaitUpThru
-                | State::Activating
+                | State::GetLog { .. }
+                | State::WaitUpThru { .. }
+                | State::Activating { .. }
         );
         if begins && !self.peers.follower.member {
             return;
@@ -411,11 +411,7 @@ impl Pg {
                 let want = self.peers.want.clone().unwrap_or_default();
                 self.mail.post(Effect::WantPgTemp(want));
             }
-            State::GetLog => {
-                if let Some(o) = self.peers.auth.filter(|o| to(*o)) {
-                    messages.push((o, self.log_wanted().encode()));
-                }
-            }
+            State::GetLog { auth, .. } if to(*auth) => messages.push((*auth, self.log_wanted().encode())),
             _ => {}
         }
         let reset = only.is_some();
@@ -470,7 +466,7 @@ impl Pg {
             return true;
         }
         match self.life.state() {
-            State::GetInfo | State::Down(_) | State::Inactive(_) | State::GetLog | State::Activating => {
+            State::GetInfo | State::Down(_) | State::Inactive(_) | State::GetLog { .. } | State::Activating { .. } => {
                 self.is_primary()
             }
             State::Quiesced => true,

@@ -46,7 +46,7 @@ impl Process {
         if !map.is_up(to) {
             return;
         }
-        let asks_log = |p: &pg::Pg| *p.state() == pg::State::GetLog;
+        let asks_log = |p: &pg::Pg| p.asks_for_log().is_some();
         if cx.trap && self.pg(m.spg.pg).is_some_and(asks_log) && !map.pg_to_up_acting(m.spg.pg).acting.contains(&to) {
             cx.trap = false;
             cx.queue.after(0, Event::Kill(osd_node(usize::try_from(to.0).unwrap_or(0))));
