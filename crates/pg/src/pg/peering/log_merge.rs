@@ -25,6 +25,7 @@ use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::PeeringWork;
 use crate::pg::ops::work::Work;
+use crate::pg::peering::Follower;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use crate::stats::StatSum;
@@ -70,8 +71,7 @@ impl Pg {
                 if m.les.is_some() {
                     self.life.enter(State::ReplicaActive);
                     turn.out.push(Effect::Members);
-                    self.peers.follower.member = true;
-                    self.peers.follower.next_write = 1;
+                    self.peers.follower = Some(Follower::new());
                     self.on_durable(Action::Peering(PeeringAction::MemberReady(m.from)));
                 } else {
                     let targets = self.life.take_targets();

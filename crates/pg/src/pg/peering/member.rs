@@ -36,30 +36,29 @@ use wire::msg::PeerFeatures;
 
 impl Pg {
     pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, bytes: usize, write: Apply) {
-        if !self.peers.follower.member {
-            return;
-        }
-        if seq < self.peers.follower.next_write {
-            if seq <= self.peers.follower.durable_write {
-                let seq = self.peers.follower.durable_write;
-                self.tell(from, &Body::WriteAck { seq });
+        // The interval may have begun before this copy is activated; the primary sends its writes again.
+        let Some(f) = &mut self.peers.follower else { return };
+        if seq < f.next_write {
+            let durable = f.durable_write;
+            if seq <= durable {
+                self.tell(from, &Body::WriteAck { seq: durable });
             }
             return;
         }
-        if first != self.peers.follower.next_write {
+        if first != f.next_write {
             // A write got lost; the primary sends all unacknowledged writes again.
-            tracing::debug!(pg = %self.env.spg(), first, seq, expected = self.peers.follower.next_write, "gap in writes");
+            tracing::debug!(pg = %self.env.spg(), first, seq, expected = f.next_write, "gap in writes");
             return;
         }
-        if self.env.pacer().applies_too_much() && !self.peers.follower.apply.is_empty() {
+        if self.env.pacer().applies_too_much() && !self.peers.inflow.queue.is_empty() {
             // The primary sends it again when those before it are acknowledged.
             tracing::debug!(pg = %self.env.spg(), seq, "too much waits to be applied; a write is left to its repetition");
             return;
         }
-        self.peers.follower.next_write = seq.saturating_add(1);
+        f.next_write = seq.saturating_add(1);
         self.env.meter().replication.writes.add(1);
         self.env.meter().replication.write_bytes.add(bytes as u64);
-        self.peers.follower.apply.push_back(write);
+        self.peers.inflow.queue.push_back(write);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -73,10 +72,9 @@ impl Pg {
         head: HObject,
         ops: Vec<Op>,
     ) {
-        let wanted =
-            self.peers.follower.member || self.recovery.pulls().get(&head).is_some_and(|p| p.source == Some(from));
+        let wanted = self.peers.is_member() || self.recovery.pulls().get(&head).is_some_and(|p| p.source == Some(from));
         let refuses = self.understands(from, PeerFeatures::PARTS);
-        if !wanted && !self.peers.follower.incoming.knows(from, id, &head) {
+        if !wanted && !self.peers.inflow.incoming.knows(from, id, &head) {
             // The primary has the object, or asked another copy for it.
             return match self.is_primary() {
                 true if refuses => self.tell(from, &Body::PushStop { id, n, again: false }),
@@ -84,42 +82,47 @@ impl Pg {
                 false => {}
             };
         }
-        match self.peers.follower.incoming.take(from, id, n, &head) {
+        match self.peers.inflow.incoming.take(from, id, n, &head) {
             Answer::Apply => {}
             Answer::Acknowledge => return self.tell(from, &Body::PushAck { id, n }),
             Answer::Again if refuses => return self.tell(from, &Body::PushStop { id, n, again: true }),
             Answer::Again | Answer::Later => return,
         }
-        self.peers.follower.apply.push_back(Apply::Push { from, id, n, last, background, head, ops });
+        self.peers.inflow.queue.push_back(Apply::Push { from, id, n, last, background, head, ops });
     }
 
     /// Handles the primary's word that writes up to `seq` are durable on all members.
     pub(in crate::pg) fn writes_stable(&mut self, seq: u64) {
-        if !self.peers.follower.unstable.is_empty() {
-            self.peers.follower.unstable.retain(|_, n| *n > seq);
-        }
+        let durable = match &mut self.peers.follower {
+            Some(f) => {
+                if !f.unstable.is_empty() {
+                    f.unstable.retain(|_, n| *n > seq);
+                }
+                f.durable_write
+            }
+            None => 0,
+        };
         self.peers.told_stable = self.peers.told_stable.max(seq);
-        self.kept_safe(seq.min(self.peers.follower.durable_write));
+        self.kept_safe(seq.min(durable));
     }
 
     /// True if all writes of the interval up to `seq` are applied here.
     pub(in crate::pg) fn has_applied(&self, seq: u64) -> bool {
         let waits = |a: &Apply| matches!(a, Apply::Write { seq: s, .. } if *s <= seq);
-        self.peers.follower.next_write > seq && !self.peers.follower.apply.iter().any(waits)
+        self.peers.follower.as_ref().is_some_and(|f| f.next_write > seq) && !self.peers.inflow.queue.iter().any(waits)
     }
 
     /// Starts applying the next message, if none is being applied.
     pub(in crate::pg) fn pump_apply(&mut self, turn: &mut Turn<'_>) {
-        while !self.peers.follower.applying && !self.peers.follower.apply_stuck && !self.peers.follower.apply.is_empty()
-        {
-            self.peers.follower.applying = true;
+        while !self.peers.inflow.applying && !self.peers.inflow.stuck && !self.peers.inflow.queue.is_empty() {
+            self.peers.inflow.applying = true;
             self.start_work(Work::Peering(PeeringWork::Apply), None, turn);
         }
     }
 
     pub(in crate::pg) fn run_apply(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
-        let Some(mut front) = self.peers.follower.apply.pop_front() else {
-            self.peers.follower.applying = false;
+        let Some(mut front) = self.peers.inflow.queue.pop_front() else {
+            self.peers.inflow.applying = false;
             return Verdict::Done;
         };
         let done = match &mut front {
@@ -129,9 +132,9 @@ impl Pg {
             }
             Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
-                self.peers.follower.incoming.durable(from, id, n, *last, head);
+                self.peers.inflow.incoming.durable(from, id, n, *last, head);
                 self.tell(from, &Body::PushAck { id, n });
-                self.peers.follower.applying = false;
+                self.peers.inflow.applying = false;
                 return Verdict::Done;
             }
             Apply::Push { from, id: push, n, last, background, head, ops } => {
@@ -141,33 +144,33 @@ impl Pg {
         };
         match done {
             Ok(()) => {
-                self.peers.follower.applying = false;
+                self.peers.inflow.applying = false;
                 Verdict::Submitted
             }
             Err(Stop::Wait) => {
-                self.peers.follower.apply.push_front(front);
+                self.peers.inflow.queue.push_front(front);
                 Verdict::Park(Stage::Reading)
             }
             Err(Stop::Errno(ENOSPC)) if matches!(front, Apply::Push { .. }) => {
                 // What comes behind may make room. The sender repeats the part.
                 if let Apply::Push { from, id, n, head, .. } = &front {
                     tracing::warn!(pg = %self.env.spg(), object = %head, "no space for a part of an object; recovery waits for it");
-                    self.peers.follower.incoming.dropped(*from, *id, *n, head);
+                    self.peers.inflow.incoming.dropped(*from, *id, *n, head);
                 }
                 self.stop_filling();
-                self.peers.follower.applying = false;
+                self.peers.inflow.applying = false;
                 Verdict::Done
             }
             Err(Stop::Errno(ENOSPC)) => {
                 // The primary waits, and so do its clients. Tried again at the next tick.
                 tracing::warn!(pg = %self.env.spg(), "no space to apply a write of the primary; the PG waits for it");
-                self.peers.follower.apply.push_front(front);
-                self.peers.follower.applying = false;
-                self.peers.follower.apply_stuck = true;
+                self.peers.inflow.queue.push_front(front);
+                self.peers.inflow.applying = false;
+                self.peers.inflow.stuck = true;
                 Verdict::Done
             }
             Err(Stop::Errno(E2BIG)) if matches!(front, Apply::Push { .. }) => {
-                self.peers.follower.applying = false;
+                self.peers.inflow.applying = false;
                 self.push_exceeds_log(&front, turn.out);
                 Verdict::Done
             }
@@ -212,7 +215,7 @@ impl Pg {
     /// gone. Clients may have changed the object after the first one finished. On a member nothing is ignored, since
     /// its primary sends each object once.
     fn passes_over(&mut self, from: PeerId, push: u64, n: u32, head: &HObject) -> bool {
-        if self.peers.follower.member {
+        if self.peers.is_member() {
             return false;
         }
         match self.recovery.pulls_mut().get_mut(head) {
@@ -279,11 +282,14 @@ impl Pg {
         self.recovery.missing_mut().extend(grown);
         self.journal.info_mut().stats.add(&delta);
         self.note_entries(seq, &entries);
+        let follower = self.peers.follower.as_mut();
+        debug_assert!(follower.is_some(), "only members get writes, and these end with the interval");
+        let mut unstable = follower.filter(|_| seq > self.peers.told_stable).map(|f| &mut f.unstable);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
             self.plans.cache_mut().remove(&head);
-            if seq > self.peers.told_stable {
-                self.peers.follower.unstable.insert(head, seq);
+            if let Some(unstable) = &mut unstable {
+                unstable.insert(head, seq);
             }
         }
         let to = self.primary();
@@ -418,7 +424,9 @@ impl Pg {
 
     pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64, took: Duration) {
         self.env.meter().replication.durable(took);
-        self.peers.follower.durable_write = seq;
+        if let Some(f) = &mut self.peers.follower {
+            f.durable_write = seq;
+        }
         if self.is_coded() {
             self.kept_safe(seq.min(self.peers.told_stable));
         }
@@ -436,7 +444,7 @@ impl Pg {
         head: &HObject,
         turn: &mut Turn<'_>,
     ) {
-        self.peers.follower.incoming.durable(from, id, n, last, head);
+        self.peers.inflow.incoming.durable(from, id, n, last, head);
         // The primary sends the next part after this acknowledgement.
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.tell_on(lane, from, Body::PushAck { id, n }.encode());

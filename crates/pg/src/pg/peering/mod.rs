@@ -102,22 +102,34 @@ pub(in crate::pg) enum Apply {
     Backfilled(HObject),
 }
 
-/// State of this copy as a member that follows its primary.
+/// Messages of other copies that this copy applies.
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Follower {
+struct Inflow {
     /// Messages that are applied in the order of arrival.
-    apply: VecDeque<Apply>,
+    queue: VecDeque<Apply>,
     applying: bool,
-    /// This copy is an activated member.
-    member: bool,
     /// A write or push from another copy had no space; it is tried again at the next tick.
-    apply_stuck: bool,
+    stuck: bool,
+    incoming: Seldom<Incoming>,
+}
+
+/// State of this copy as an activated member that follows its primary.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::pg) struct Follower {
+    /// Number of the next write to be received.
     next_write: u64,
+    /// Writes up to this number are durable here.
     durable_write: u64,
     /// Objects with writes that may not be durable on all members, with the number of the last one.
     unstable: BTreeMap<HObject, u64>,
-    incoming: Seldom<Incoming>,
+}
+
+impl Follower {
+    /// State at the start of the interval, in which the primary's first write has number 1.
+    fn new() -> Self {
+        Self { next_write: 1, durable_write: 0, unstable: BTreeMap::new() }
+    }
 }
 
 /// The other copies: what this one knows of them in the present interval, and what it has promised them; laid out as
@@ -133,7 +145,9 @@ pub(in crate::pg) struct Peers {
     merging: bool,
     /// The whole store failed, not only this copy.
     store_lost: bool,
-    follower: Follower,
+    inflow: Inflow,
+    /// State as an activated member; none while this copy is not one, as in an interval that it leads.
+    follower: Option<Follower>,
     retry_at: Option<Mono>,
     unacked: VecDeque<Unacked>,
     /// Number of the newest write that all members must have.
@@ -171,36 +185,29 @@ impl Peers {
 
     /// Ends the interval. Leases granted in it may last, and a lost store stays lost.
     pub(in crate::pg) fn end_interval(&mut self) {
-        let Self { merging, store_lost, granted, follower, .. } = std::mem::take(self);
-        let follower = Follower { apply_stuck: follower.apply_stuck, ..Follower::default() };
-        *self = Self { merging, store_lost, granted, follower, ..Self::default() };
+        let Self { merging, store_lost, granted, inflow, .. } = std::mem::take(self);
+        let inflow = Inflow { stuck: inflow.stuck, ..Inflow::default() };
+        *self = Self { merging, store_lost, granted, inflow, ..Self::default() };
     }
 
     /// Gives up the merge of a log, and what waits for space.
     pub(in crate::pg) fn drop_merge(&mut self) {
-        (self.merging, self.follower.apply_stuck) = (false, false);
+        (self.merging, self.inflow.stuck) = (false, false);
     }
 
     /// Takes over the state of another machine of the PG.
     pub(in crate::pg) fn take_over(&mut self, m: MemberState, granted: PerOsd<Mono>) {
         let member = |acked, frame| Member { activated: true, acked, frame, ..Member::default() };
-        let Self { merging, store_lost, follower, .. } = std::mem::take(self);
-        let follower = Follower {
-            apply_stuck: follower.apply_stuck,
-            member: !m.leads,
-            next_write: m.next_write,
-            durable_write: m.durable_write,
-            unstable: m.unstable,
-            incoming: Seldom::of(m.incoming),
-            ..Follower::default()
-        };
+        let Self { merging, store_lost, inflow, .. } = std::mem::take(self);
+        let inflow = Inflow { stuck: inflow.stuck, incoming: Seldom::of(m.incoming), ..Inflow::default() };
         *self = Self {
             members: m.members.into_iter().map(|(o, frame)| (o, member(m.seq, frame))).collect(),
             seq: m.seq,
             told_stable: m.told_stable,
-            clean: m.leads,
+            clean: m.follower.is_none(),
             serves: m.serves,
-            follower,
+            inflow,
+            follower: m.follower,
             merging,
             store_lost,
             granted,
@@ -220,7 +227,7 @@ impl Peers {
 
     /// True if this copy is an activated member.
     pub(in crate::pg) fn is_member(&self) -> bool {
-        self.follower.member
+        self.follower.is_some()
     }
 
     /// True if the interval has started on all members, so everything of older ones is acknowledged.
@@ -261,7 +268,7 @@ impl Peers {
     /// Forgets the infos of copies whose OSDs are down, and what they have begun to send.
     pub(in crate::pg) fn keep_up(&mut self, up: impl Fn(OsdId) -> bool) {
         self.known.retain(|p, _| up(p.osd));
-        if let Some(i) = self.follower.incoming.used() {
+        if let Some(i) = self.inflow.incoming.used() {
             i.keep_senders(|p| up(p.osd));
         }
         if let Some(p) = self.pieces.used() {
@@ -310,7 +317,7 @@ impl Peers {
 
     /// True if the object has a write that may not be durable on all members.
     pub(in crate::pg) fn is_unstable(&self, head: &HObject) -> bool {
-        self.follower.unstable.contains_key(head)
+        self.follower.as_ref().is_some_and(|f| f.unstable.contains_key(head))
     }
 
     /// Primaries of older intervals that may still rely on leases, with the end of the leases.
@@ -331,26 +338,23 @@ impl Peers {
     /// True if nothing is under way among the copies.
     pub(in crate::pg) fn is_quiet(&self) -> bool {
         self.unacked.is_empty()
-            && self.follower.apply.is_empty()
+            && self.inflow.queue.is_empty()
             && !self.pieces.awaits()
-            && !self.follower.applying
+            && !self.inflow.applying
             && self.members.values().all(|m| m.activated && m.missing.is_empty() && m.backfill.is_none())
     }
 
     /// The state of a member or a primary at rest, for another machine of the PG.
-    pub(in crate::pg) fn hand_over(&self, leads: bool, bits: u32, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
+    pub(in crate::pg) fn hand_over(&self, bits: u32, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
         MemberState {
-            leads,
+            follower: self.follower.clone(),
             bits,
             others,
             members: self.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
             seq: self.seq,
             told_stable: self.told_stable,
-            next_write: self.follower.next_write,
-            durable_write: self.follower.durable_write,
             serves: self.serves,
-            unstable: self.follower.unstable.clone(),
-            incoming: Incoming::clone(&self.follower.incoming),
+            incoming: Incoming::clone(&self.inflow.incoming),
             stamps,
         }
     }
@@ -358,14 +362,16 @@ impl Peers {
     /// Releases unused memory.
     pub(in crate::pg) fn rest(&mut self) {
         self.failed.rest();
-        self.follower.incoming.rest();
+        self.inflow.incoming.rest();
         if let Some(pieces) = self.pieces.used() {
             pieces.forget_taken();
         }
         self.pieces.rest();
         queue(&mut self.unacked);
-        queue(&mut self.follower.apply);
-        tree(&mut self.follower.unstable);
+        queue(&mut self.inflow.queue);
+        if let Some(f) = &mut self.follower {
+            tree(&mut f.unstable);
+        }
         for m in self.members.values_mut() {
             tree(&mut m.missing);
         }

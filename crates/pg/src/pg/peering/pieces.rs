@@ -270,7 +270,7 @@ impl Pg {
     /// True if this copy can take the message now. Otherwise its sender is to repeat it.
     pub(in crate::pg) fn can_take(&self, body: &Body) -> bool {
         match body {
-            Body::Started { .. } | Body::Backfilled { .. } => self.peers.follower.member,
+            Body::Started { .. } | Body::Backfilled { .. } => self.peers.follower.is_some(),
             Body::Rewind { .. } => *self.life.state() == State::Stray && !self.peers.merging,
             Body::Remove => self.mail.held().is_empty(),
             _ => true,

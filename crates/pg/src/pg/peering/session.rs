@@ -199,11 +199,11 @@ impl Pg {
                 self.take_touched(from, Touched { since, upto, entries }, turn);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
-                if self.peers.follower.member && !self.is_becoming_member() {
+                if self.peers.is_member() && !self.is_becoming_member() {
                     return self.tell_activated(from, turn.store);
                 }
                 // Answered once what the first such message changed is durable.
-                if self.peers.follower.member || self.peers.merging {
+                if self.peers.is_member() || self.peers.merging {
                     return;
                 }
                 self.peers.merging = true;
@@ -234,9 +234,9 @@ impl Pg {
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto }
-                if from_primary && self.peers.follower.member && upto > self.journal.info().last_backfill =>
+                if from_primary && self.peers.is_member() && upto > self.journal.info().last_backfill =>
             {
-                self.peers.follower.apply.push_back(Apply::Backfilled(upto));
+                self.peers.inflow.queue.push_back(Apply::Backfilled(upto));
             }
             Body::Pull { head, need, urgent } if from_primary => {
                 self.env.meter().replication.pulls_in.add(1);
@@ -326,7 +326,7 @@ impl Pg {
                 | State::WaitUpThru { .. }
                 | State::Activating { .. }
         );
-        if begins && !self.peers.follower.member {
+        if begins && !self.peers.is_member() {
             return;
         }
         for o in self.acting_set().osds() {
@@ -348,7 +348,7 @@ impl Pg {
     /// Learns that the interval has started, and so that the primary knows of no lease of an older one that lasts.
     /// A primary of an earlier build says so before it has waited for them.
     fn interval_started(&mut self, history: &PgHistory, clean: bool, turn: &mut Turn<'_>) {
-        if !self.peers.follower.member {
+        if !self.peers.is_member() {
             return;
         }
         if !self.peers.serves {
@@ -375,8 +375,8 @@ impl Pg {
         let primary = self.maps.newest().map(|m| m.mapping.primary(self.is_coded()));
         let holds = matches!(self.life.state(), State::Stray | State::ReplicaActive);
         if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
-            if self.peers.follower.member {
-                let seq = self.peers.follower.durable_write;
+            if let Some(f) = &self.peers.follower {
+                let seq = f.durable_write;
                 self.tell(primary, &Body::WriteAck { seq });
             } else {
                 self.notify(primary, now);
@@ -462,7 +462,7 @@ impl Pg {
     /// True if a message needs an answer, so that it must be repeated.
     fn awaits(&self) -> bool {
         let (p, r) = (&self.peers, &self.recovery);
-        if p.follower.apply_stuck || r.reservation().awaits() || self.asks_for_lost() || p.pieces.awaits() {
+        if p.inflow.stuck || r.reservation().awaits() || self.asks_for_lost() || p.pieces.awaits() {
             return true;
         }
         match self.life.state() {
@@ -500,7 +500,7 @@ impl Pg {
     pub(in crate::pg) fn retry_peers(&mut self, now: Now) {
         if self.peers.retry_at.is_some_and(|t| t <= now.mono) {
             self.peers.retry_at = None;
-            self.peers.follower.apply_stuck = false;
+            self.peers.inflow.stuck = false;
             self.send_again(None);
             self.tell_ready();
         }

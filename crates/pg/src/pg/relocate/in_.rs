@@ -249,7 +249,7 @@ impl Pg {
         self.report.restore(counters, m.stamps.clone(), reported_seq);
         self.maps.set_others(m.others.clone());
         self.forget_copies();
-        let leads = m.leads;
+        let leads = m.follower.is_none();
         self.peers.take_over(m, granted);
         self.life.enter(if leads { State::Active } else { State::ReplicaActive });
         tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "the PG is on this reactor now");

@@ -26,6 +26,7 @@ use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::RelocateWork;
 use crate::pg::ops::work::Work;
+use crate::pg::peering::Follower;
 use crate::pg::recovery::incoming::Incoming;
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
@@ -35,7 +36,7 @@ use crate::stats::Stamps;
 use base::OsdId;
 use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use store::{ObjectStore, Oid, Op, ReadError};
 
@@ -45,17 +46,15 @@ const LIST: usize = 64;
 /// State of the interval in a machine at rest.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MemberState {
-    pub(in crate::pg) leads: bool,
+    /// State as a member that follows its primary; none in the machine that leads.
+    pub(in crate::pg) follower: Option<Follower>,
     pub(in crate::pg) bits: u32,
     pub(in crate::pg) others: Vec<OsdId>,
     /// The members, each with what its log takes at once.
     pub(in crate::pg) members: Vec<(PeerId, Option<u64>)>,
     pub(in crate::pg) seq: u64,
     pub(in crate::pg) told_stable: u64,
-    pub(in crate::pg) next_write: u64,
-    pub(in crate::pg) durable_write: u64,
     pub(in crate::pg) serves: bool,
-    pub(in crate::pg) unstable: BTreeMap<HObject, u64>,
     pub(in crate::pg) incoming: Incoming,
     pub(in crate::pg) stamps: Stamps,
 }
@@ -556,6 +555,7 @@ impl Pg {
 
     fn handover(&self) -> Handover {
         let (leads, bits) = (*self.life.state() == State::Active, self.resize.bits());
+        debug_assert_eq!(leads, !self.peers.is_member(), "a machine at rest leads or follows: {:?}", self.life.state());
         let (others, stamps) = (self.maps.others().to_vec(), self.report.stamps().clone());
         Handover {
             epoch: self.epoch(),
@@ -563,7 +563,7 @@ impl Pg {
             log: self.journal.log().clone(),
             granted: self.peers.granted().clone(),
             watches: self.watches.clone(),
-            interval: self.peers.hand_over(leads, bits, others, stamps),
+            interval: self.peers.hand_over(bits, others, stamps),
             counters: *self.report.counters(),
             reported_seq: self.report.seq(),
             created_told: self.life.is_creation_told(),
