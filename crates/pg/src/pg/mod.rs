@@ -144,7 +144,10 @@ pub enum State {
     /// Target of a move from another reactor.
     Arriving,
     /// Removing objects: the pool is deleted, or the PG is clean without this copy.
-    Deleting,
+    Deleting {
+        /// The next batch waits for the pacer.
+        paused: bool,
+    },
     /// The collection is removed.
     Deleted,
     /// Stopped together with the OSD.
@@ -534,7 +537,7 @@ impl Pg {
     /// that, and hands it the messages of [`Pg::into_held_messages`].
     #[must_use]
     pub fn is_deleting(&self) -> bool {
-        *self.life.state() == State::Deleting && !self.life.is_stopping()
+        matches!(self.life.state(), State::Deleting { .. }) && !self.life.is_stopping()
     }
 
     /// True while the machine holds maps, since it is loading or changing its collection.

@@ -100,7 +100,7 @@ impl Pg {
             | State::ReplicaActive
             | State::Leaving
             | State::Arriving
-            | State::Deleting
+            | State::Deleting { .. }
             | State::Deleted
             | State::Stopped
             | State::Failed(_) => 0,

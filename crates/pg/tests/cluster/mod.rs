@@ -1154,7 +1154,7 @@ impl Cluster {
         let acting: BTreeSet<i32> = acting.into_iter().collect();
         for n in 0..self.osds.len() as i32 {
             let pg = self.osds[n as usize].pg.as_ref();
-            let stray = pg.is_some_and(|p| !matches!(p.state(), State::Deleting | State::Deleted));
+            let stray = pg.is_some_and(|p| !matches!(p.state(), State::Deleting { .. } | State::Deleted));
             assert!(acting.contains(&n) || !stray, "a stray copy is left on osd.{n}: {}", self.describe(n as usize));
         }
     }

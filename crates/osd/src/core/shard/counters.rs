@@ -41,7 +41,7 @@ impl Shard {
             if p.is_primary() {
                 primary += 1;
                 wip += p.uncommitted() as u64;
-            } else if *p.state() == State::Deleting {
+            } else if matches!(p.state(), State::Deleting { .. }) {
                 removing += 1;
             } else if p.is_member() {
                 replica += 1;

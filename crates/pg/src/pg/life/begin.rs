@@ -24,7 +24,7 @@ impl Pg {
     pub(in crate::pg) fn act_life(&mut self, a: LifeAction, turn: &mut Turn<'_>) {
         match a {
             LifeAction::Created => self.collection_made(turn),
-            LifeAction::DeletedSome => self.life.delete_rests = true,
+            LifeAction::DeletedSome => self.life.pause_deletion(true),
             LifeAction::DeletedAll => {
                 self.life.enter(State::Deleted);
                 turn.out.push(Effect::Deleted);

@@ -7,6 +7,7 @@ use crate::pace::Class;
 use crate::pg::journal::action::Action;
 use crate::pg::journal::action::LifeAction;
 use crate::pg::journal::action::ResizeAction;
+use crate::pg::life::Ending;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::LifeWork;
@@ -22,7 +23,7 @@ impl Pg {
         tracing::debug!(pg = %self.env.spg(), "removing all of the PG");
         self.stay("the PG is being removed");
         self.life.generation += 1;
-        self.life.enter(State::Deleting);
+        self.life.enter(State::Deleting { paused: false });
         // Keeps the name taken, so that no reactor creates the PG meanwhile.
         self.resize.take_name(self.env.reserver(), self.env.spg());
         self.drop_operations(false, turn.out);
@@ -43,7 +44,7 @@ impl Pg {
     /// Goes on with the deletion, if the pacer permits.
     pub(in crate::pg) fn pump_delete(&mut self, turn: &mut Turn<'_>) {
         if self.env.pacer().take(Class::BestEffort, DELETE_BATCH_COST, self.env.index(), turn.now.mono) {
-            self.life.delete_rests = false;
+            self.life.pause_deletion(false);
             self.start_work(Work::Life(LifeWork::Delete), None, turn);
             self.settle(turn);
         }
@@ -99,7 +100,7 @@ impl Pg {
         if self.life.is_stopping() {
             return;
         }
-        self.life.stopping = true;
+        self.life.ending = Ending::Asked;
         self.relocate.end();
         self.drop_operations(false, turn.out);
         // Operations that others have not acknowledged are not answered by this process.
@@ -124,11 +125,11 @@ impl Pg {
     }
 
     pub(in crate::pg) fn check_stopped(&mut self, out: &mut Vec<Effect>) {
-        if !self.life.stopped_told && self.journal.is_settled() && self.plans.is_empty() {
+        if self.life.ending == Ending::Asked && self.journal.is_settled() && self.plans.is_empty() {
             if !matches!(self.life.state(), State::Failed(_)) {
                 self.life.enter(State::Stopped);
             }
-            self.life.stopped_told = true;
+            self.life.ending = Ending::Told;
             out.push(Effect::Stopped);
         }
     }

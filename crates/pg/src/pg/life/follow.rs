@@ -25,7 +25,7 @@ impl Pg {
                 return self.maps.keep(map);
             }
             State::Leaving => return,
-            State::Deleting | State::Deleted | State::Stopped => {
+            State::Deleting { .. } | State::Deleted | State::Stopped => {
                 self.await_children(&map);
                 return self.nothing_to_split(turn.out);
             }

@@ -12,23 +12,31 @@ use super::State;
 use crate::shards::PeerId;
 use base::Mono;
 
+/// The host's request to stop, and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// There is no request.
+    No,
+    /// The request came; operations in flight finish.
+    Asked,
+    /// The host knows that the machine has stopped.
+    Told,
+}
+
 /// Where a machine is in its life.
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::pg) struct Life {
     state: State,
-    stopping: bool,
-    stopped_told: bool,
+    ending: Ending,
     created_told: bool,
-    /// The next batch of a deletion waits for the pacer.
-    delete_rests: bool,
     /// Number of the interval in this machine; actions of an older one are void.
     generation: u64,
 }
 
 impl Life {
     pub(in crate::pg) fn new(state: State) -> Self {
-        Self { state, stopping: false, stopped_told: false, created_told: false, delete_rests: false, generation: 0 }
+        Self { state, ending: Ending::No, created_told: false, generation: 0 }
     }
 
     /// Prefetches what every operation reads.
@@ -101,7 +109,7 @@ impl Life {
 
     /// True from the host's request to stop on.
     pub(in crate::pg) fn is_stopping(&self) -> bool {
-        self.stopping
+        self.ending != Ending::No
     }
 
     /// Number of the interval in this machine.
@@ -111,7 +119,14 @@ impl Life {
 
     /// True if the next batch of a deletion waits for the pacer.
     pub(in crate::pg) fn deletion_waits(&self) -> bool {
-        self.delete_rests
+        matches!(self.state, State::Deleting { paused: true })
+    }
+
+    /// Sets whether the next batch of a deletion waits for the pacer. A copy that failed meanwhile deletes nothing more.
+    fn pause_deletion(&mut self, pause: bool) {
+        if let State::Deleting { paused } = &mut self.state {
+            *paused = pause;
+        }
     }
 
     /// True if the monitor was told that the PG exists.

@@ -29,7 +29,7 @@ impl Pg {
         }
         match self.life.state() {
             State::Active if !self.life.is_stopping() => {}
-            State::Leaving | State::Deleting | State::Deleted | State::Stopped | State::Failed(_) => {
+            State::Leaving | State::Deleting { .. } | State::Deleted | State::Stopped | State::Failed(_) => {
                 return self.drop_op(&req, "gone", turn.out);
             }
             _ if self.life.is_stopping() => return self.drop_op(&req, "stopping", turn.out),

@@ -144,7 +144,8 @@ impl Pg {
 
     pub(in crate::pg) fn handle_peer(&mut self, from: OsdId, m: &MPgPeer, turn: &mut Turn<'_>) {
         let from = PeerId { osd: from, shard: m.from };
-        let dead = matches!(self.life.state(), State::Leaving | State::Deleting | State::Deleted | State::Stopped);
+        let dead =
+            matches!(self.life.state(), State::Leaving | State::Deleting { .. } | State::Deleted | State::Stopped);
         if m.epoch < self.journal.info().history.same_interval_since
             || self.maps.newest().is_none()
             || dead

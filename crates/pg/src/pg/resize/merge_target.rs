@@ -130,14 +130,14 @@ impl Pg {
     #[must_use]
     pub fn has_yet_to_leave(&self) -> bool {
         use State::{Deleted, Deleting, Failed, Leaving, Stopped};
-        !matches!(self.life.state(), Leaving | Deleting | Deleted | Stopped | Failed(_))
+        !matches!(self.life.state(), Leaving | Deleting { .. } | Deleted | Stopped | Failed(_))
     }
 
     /// Handles a message from another PG of this OSD.
     pub(in crate::pg) fn handle_kin(&mut self, from: SpgId, kin: Kin, turn: &mut Turn<'_>) {
         match (self.life.state(), kin) {
             (State::Leaving, kin) => self.kin_of_leaver(kin, turn),
-            (State::Deleting | State::Deleted | State::Stopped | State::Failed(_), kin) => {
+            (State::Deleting { .. } | State::Deleted | State::Stopped | State::Failed(_), kin) => {
                 turn.out.extend(answer_for_none(from, &kin));
             }
             (_, Kin::State(h)) => {
