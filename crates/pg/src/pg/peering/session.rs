@@ -24,7 +24,6 @@ use crate::pg::ops::work::RecoveryWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::pieces::is_long;
 use crate::pg::peering::{Apply, Member};
-use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::{Eversion, Now, OsdId, Summed};
@@ -424,7 +423,7 @@ impl Pg {
             if let Some(a) = &m.activate {
                 messages.push((*o, a.clone()));
             }
-            if let Some(Backfill { asked: Some((begin, end)), .. }) = m.backfill.as_deref() {
+            if let Some((begin, end)) = m.backfill.as_ref().and_then(|b| b.asked()) {
                 messages.push((*o, Body::Scan { begin: begin.clone(), end: end.clone() }.encode()));
             }
         }
@@ -481,7 +480,7 @@ impl Pg {
                     || !r.pushes().is_empty()
                     || self.ec.has_questions()
                     || self.scrub.asks()
-                    || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked.is_some()))
+                    || p.members.values().any(|m| m.backfill.as_ref().is_some_and(|b| b.asked().is_some()))
             }
         }
     }

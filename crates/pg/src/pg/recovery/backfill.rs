@@ -25,6 +25,7 @@ use crate::pg::ops::work::RecoveryWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::errno::EIO;
 use base::{HObject, SnapId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,39 +36,56 @@ use store::{ObjectStore, Oid, ReadError};
 pub(in crate::pg) struct Backfill {
     /// The target has all objects up to and including this one.
     upto: HObject,
-    /// End of the present range, inclusive, and the digests of the primary's objects in it.
-    range: Option<(HObject, BTreeMap<HObject, u64>)>,
-    /// The primary is listing the present range.
-    listing: bool,
-    /// The range that the target was asked for.
-    pub asked: Option<(HObject, HObject)>,
-    /// Objects written after the range was listed and before the target answered.
-    dirty: BTreeSet<HObject>,
-    /// Objects that differ and are to be pushed; `None` until the target has answered.
-    todo: Option<BTreeSet<HObject>>,
-    /// Objects that are being pushed.
-    pushing: BTreeSet<HObject>,
-    /// All objects of the range are on the target. The range ends when the writes up to this number can't be undone any
-    /// more, as far as the target has only their records.
-    settles: Option<u64>,
+    /// The range behind it.
+    range: Range,
+}
+
+/// Where the present range of a target is.
+#[derive(Debug)]
+enum Range {
+    /// It has not begun.
+    Next,
+    /// The primary lists its objects.
+    Listing {
+        /// Objects written since.
+        dirty: BTreeSet<HObject>,
+    },
+    /// The target was asked for its objects.
+    Asked {
+        /// End of the range, inclusive.
+        end: HObject,
+        /// Digests of the primary's objects.
+        mine: BTreeMap<HObject, u64>,
+        /// Objects written since the range was listed.
+        dirty: BTreeSet<HObject>,
+    },
+    /// Objects that differ are pushed.
+    Filling {
+        /// End of the range, inclusive.
+        end: HObject,
+        /// Objects that are to be pushed.
+        todo: BTreeSet<HObject>,
+        /// Objects that are being pushed.
+        pushing: BTreeSet<HObject>,
+        /// All objects of the range are on the target. The range ends when the writes up to this number can't be undone
+        /// any more, as far as the target has only their records.
+        settles: Option<u64>,
+    },
 }
 
 impl Backfill {
     pub(in crate::pg) fn new(upto: HObject) -> Self {
-        Self {
-            upto,
-            range: None,
-            listing: false,
-            asked: None,
-            dirty: BTreeSet::new(),
-            todo: None,
-            pushing: BTreeSet::new(),
-            settles: None,
-        }
+        Self { upto, range: Range::Next }
     }
 
     pub(in crate::pg) fn upto(&self) -> &HObject {
         &self.upto
+    }
+
+    /// The range that the target was asked for and has not answered: it begins behind the first object and ends with the
+    /// second.
+    pub(in crate::pg) fn asked(&self) -> Option<(&HObject, &HObject)> {
+        if let Range::Asked { end, .. } = &self.range { Some((&self.upto, end)) } else { None }
     }
 
     /// True if a write to `head` goes to the target. Otherwise the object is noted as different.
@@ -75,38 +93,66 @@ impl Backfill {
         if *head <= self.upto {
             return true;
         }
-        if self.range.is_none() && !self.listing {
-            return false;
-        }
-        match &self.todo {
+        match &mut self.range {
+            Range::Next => false,
             // The object may be in the listing or beyond the range, so it is noted in any case.
-            None => {
-                self.dirty.insert(head.clone());
+            Range::Listing { dirty } | Range::Asked { dirty, .. } => {
+                dirty.insert(head.clone());
                 false
             }
-            Some(todo) => {
-                let within = self.range.as_ref().is_some_and(|(end, _)| head <= end);
-                within && !todo.contains(head) && !self.pushing.contains(head)
+            Range::Filling { end, todo, pushing, .. } => {
+                *head <= *end && !todo.contains(head) && !pushing.contains(head)
             }
         }
     }
 
     /// True if none of the remaining objects of the present range can be sent.
     pub(in crate::pg) fn is_stuck(&self, barred: impl Fn(&HObject) -> bool) -> bool {
-        self.pushing.is_empty() && self.todo.as_ref().is_some_and(|t| !t.is_empty() && t.iter().all(barred))
+        match &self.range {
+            Range::Filling { todo, pushing, .. } => pushing.is_empty() && !todo.is_empty() && todo.iter().all(barred),
+            _ => false,
+        }
     }
 
     /// Puts an object back that could not be pushed.
     pub(in crate::pg) fn put_back(&mut self, head: &HObject) {
-        if self.pushing.remove(head)
-            && let Some(todo) = &mut self.todo
+        if let Range::Filling { todo, pushing, .. } = &mut self.range
+            && pushing.remove(head)
         {
             todo.insert(head.clone());
         }
     }
 
     pub(in crate::pg) fn pushed(&mut self, head: &HObject) {
-        self.pushing.remove(head);
+        if let Range::Filling { pushing, .. } = &mut self.range {
+            pushing.remove(head);
+        }
+    }
+
+    /// Takes the primary's list of the range's objects, which ends with `end`.
+    fn listed(&mut self, mine: BTreeMap<HObject, u64>, end: HObject) {
+        let Range::Listing { dirty } = std::mem::replace(&mut self.range, Range::Next) else {
+            return unreached("a range is listed once");
+        };
+        self.range = Range::Asked { end, mine, dirty };
+    }
+
+    /// Takes the target's list of its objects after `begin`, which ends with `upto`.
+    fn answered(&mut self, begin: &HObject, upto: HObject, theirs: Vec<(HObject, u64)>) {
+        if self.asked().is_none_or(|(b, _)| b != begin) {
+            return;
+        }
+        let Range::Asked { end, mut mine, dirty } = std::mem::replace(&mut self.range, Range::Next) else {
+            return unreached("the range was asked for");
+        };
+        let end = end.min(upto);
+        mine.retain(|h, _| *h <= end);
+        let theirs: BTreeMap<HObject, u64> = theirs.into_iter().filter(|(h, _)| *h > *begin && *h <= end).collect();
+        let mut todo: BTreeSet<HObject> =
+            mine.iter().filter(|(h, d)| theirs.get(h) != Some(d)).map(|(h, _)| h.clone()).collect();
+        todo.extend(theirs.into_keys().filter(|h| !mine.contains_key(h)));
+        todo.extend(dirty.into_iter().filter(|h| *h <= end));
+        self.range = Range::Filling { end, todo, pushing: BTreeSet::new(), settles: None };
     }
 }
 
@@ -243,22 +289,20 @@ impl Pg {
             return;
         }
         let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
-        if b.range.is_none() {
-            if !b.listing {
-                if !self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), turn.now.mono) {
-                    return;
+        let (end, todo, pushing) = match &mut b.range {
+            Range::Next => {
+                if self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), turn.now.mono) {
+                    b.range = Range::Listing { dirty: BTreeSet::new() };
+                    self.start_work(Work::Recovery(RecoveryWork::BackfillList(o)), None, turn);
                 }
-                b.listing = true;
-                self.start_work(Work::Recovery(RecoveryWork::BackfillList(o)), None, turn);
+                return;
             }
-            return;
-        }
-        let Some(todo) = &mut b.todo else { return };
-        if todo.is_empty() && b.pushing.is_empty() {
-            let Some((end, _)) = b.range.take() else { return };
-            b.todo = None;
-            b.settles = None;
-            b.upto = end.clone();
+            Range::Listing { .. } | Range::Asked { .. } => return,
+            Range::Filling { end, todo, pushing, .. } => (end, todo, pushing),
+        };
+        if todo.is_empty() && pushing.is_empty() {
+            let end = end.clone();
+            (b.upto, b.range) = (end.clone(), Range::Next);
             let done = end.max;
             self.tell_surely(o, &Body::Backfilled { upto: end });
             if done {
@@ -273,12 +317,12 @@ impl Pg {
         }
         let mut start = Vec::new();
         let damage = &self.recovery.damage;
-        while b.pushing.len() < BACKFILL_PUSHES_MAX + sent
+        while pushing.len() < BACKFILL_PUSHES_MAX + sent
             && sent < PUSHES_SENT_MAX
             && let Some(h) = todo.iter().find(|h| !damage.bars(h, o)).cloned()
         {
             todo.remove(&h);
-            b.pushing.insert(h.clone());
+            pushing.insert(h.clone());
             start.push(h);
         }
         for h in start {
@@ -295,12 +339,11 @@ impl Pg {
     fn range_settles(&mut self, o: PeerId) -> bool {
         let seq = self.peers.seq();
         let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };
-        let (Some((end, _)), true) =
-            (&b.range, b.pushing.is_empty() && b.todo.as_ref().is_some_and(BTreeSet::is_empty))
-        else {
+        let Range::Filling { end, todo, pushing, settles } = &mut b.range else { return false };
+        if !todo.is_empty() || !pushing.is_empty() {
             return false;
-        };
-        let (seq, end) = (*b.settles.get_or_insert(seq), if end.max { u32::MAX } else { end.bitwise_key() });
+        }
+        let (seq, end) = (*settles.get_or_insert(seq), if end.max { u32::MAX } else { end.bitwise_key() });
         self.may_be_undone(seq, |u| u.bare_for.contains(&o) && u.hash.reverse_bits() <= end)
     }
 
@@ -312,9 +355,7 @@ impl Pg {
         match self.digests(id, &upto, &HObject::max(), self.env.reserver().backfill_range(), turn.store) {
             Ok((found, end)) => {
                 if let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) {
-                    b.listing = false;
-                    b.range = Some((end.clone(), found.into_iter().collect()));
-                    b.asked = Some((upto.clone(), end.clone()));
+                    b.listed(found.into_iter().collect(), end.clone());
                     self.tell(o, &Body::Scan { begin: upto, end });
                 }
                 Verdict::Done
@@ -349,22 +390,7 @@ impl Pg {
         objects: Vec<(HObject, u64)>,
     ) {
         let Some(b) = self.peers.members_mut().get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
-        if b.asked.as_ref().is_none_or(|(b, _)| b != begin) {
-            return;
-        }
-        b.asked = None;
-        let Some((end, mine)) = &mut b.range else { return };
-        if upto < *end {
-            *end = upto;
-            mine.retain(|h, _| *h <= *end);
-        }
-        let theirs: BTreeMap<HObject, u64> = objects.into_iter().filter(|(h, _)| *h > *begin && *h <= *end).collect();
-        let mut todo: BTreeSet<HObject> =
-            mine.iter().filter(|(h, d)| theirs.get(h) != Some(d)).map(|(h, _)| h.clone()).collect();
-        todo.extend(theirs.into_keys().filter(|h| !mine.contains_key(h)));
-        todo.extend(std::mem::take(&mut b.dirty).into_iter().filter(|h| *h <= *end));
-        mine.clear();
-        b.todo = Some(todo);
+        b.answered(begin, upto, objects);
     }
 
     /// Estimated number of objects that the targets lack: the share of hashes that are not filled.
