@@ -102,7 +102,8 @@ fn state(s: &State) -> String {
     match s {
         State::Down(o) => format!("Down, data may be on {o:?}"),
         State::Inactive(why) => format!("Inactive: {why}"),
-        s => format!("{s:?}"),
+        // The name alone.
+        s => format!("{s:?}").split(' ').next().unwrap_or_default().to_owned(),
     }
 }
 
