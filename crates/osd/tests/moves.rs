@@ -5,10 +5,10 @@
 //! made durable. Items of each queue stay in order; the queues are served in random order. `MOVES_SEEDS=n` runs
 //! more seeds.
 
+use base::Utime;
 use base::id::Uuid;
 use base::rng::Rng;
 use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId};
-use base::{SpgId, Utime};
 use bytes::Bytes;
 use cluster::caps::OsdCaps;
 use cluster::crush::CrushMap;
@@ -16,19 +16,18 @@ use cluster::pool::{flag, pg_mask, stable_mod};
 use cluster::{Incremental, OsdMap, PgPool};
 use net::ConnId;
 use osd::core::control::PgCreate;
-use osd::core::maps::{MapFeed, MapHistory, Source};
-use osd::core::moves::{Moves, Told, survey};
+use osd::core::maps::{MapHistory, Source};
+use osd::core::moves::{Moves, News, Told, survey};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
-use osd::core::shard::{Output, Shard};
-use pg::{Kin, Move};
+use osd::core::shard::{Input, Output, Shard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectStore;
 use store::mem::MemStore;
 use wire::Features;
-use wire::msg::{MOsdMap, MOsdOp, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
+use wire::msg::{MOsdMap, MOsdOp, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 
 const ME: OsdId = OsdId(0);
@@ -44,25 +43,8 @@ fn hash(name: &str) -> u32 {
     name.bytes().fold(7u32, |h, b| h.wrapping_mul(0x0100_0193) ^ u32::from(b)).wrapping_mul(0x9e37_79b1)
 }
 
-enum Item {
-    Load(Option<Arc<MapFeed>>),
-    Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
-    Create(Vec<PgCreate>),
-    Op(Arc<SessionInfo>, Box<MOsdOp>),
-    Peer(OsdId, Box<MPgPeer>),
-    Kin(SpgId, SpgId, Box<Kin>),
-    Move(usize, SpgId, Box<Move>),
-    MayMove(PgId, usize),
-    Decided(PgId, (usize, usize), bool),
-    MoveSeen(PgId),
-    SessionClosed(pg::SessionId),
-}
-
 enum ToControl {
-    Want(usize, PgId, usize),
-    Ready(usize, PgId, u32),
-    Over(usize, PgId),
-    Swept(usize),
+    Moves(usize, News),
     UpThru(Epoch),
 }
 
@@ -71,7 +53,7 @@ struct Reactor {
     store: MemStore,
     /// State at the end of the last turn.
     durable: MemStore,
-    mailbox: VecDeque<Item>,
+    mailbox: VecDeque<Input>,
 }
 
 /// An operation of the client without an answer.
@@ -180,7 +162,7 @@ impl World {
             i.new_pool_names.insert(POOL, "p".into());
         });
         let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
-        w.all(|| Item::Create(vec![create.clone()]));
+        w.all(|| Input::Create(vec![create.clone()]));
         w
     }
 
@@ -210,7 +192,7 @@ impl World {
             })
             .collect();
         let feed = self.history.feed();
-        self.all(|| Item::Load(feed.clone()));
+        self.all(|| Input::Load(feed.clone()));
     }
 
     /// Crashes and restarts the OSD. Its client connects again and resends unanswered operations.
@@ -255,7 +237,7 @@ impl World {
         }
     }
 
-    fn all(&mut self, mut item: impl FnMut() -> Item) {
+    fn all(&mut self, mut item: impl FnMut() -> Input) {
         for r in &mut self.reactors {
             r.mailbox.push_back(item());
         }
@@ -290,7 +272,7 @@ impl World {
         let got = self.history.absorb(m, Source::Monitor).unwrap();
         let feed = self.history.feed().unwrap();
         got.maps.iter().for_each(|m| self.moves.published(m));
-        self.all(|| Item::Maps(got.maps.clone(), feed.clone()));
+        self.all(|| Input::Maps(got.maps.clone(), feed.clone()));
     }
 
     fn grow(&mut self, pg_num: u32) {
@@ -320,15 +302,8 @@ impl World {
                     }
                 }
                 Output::WantUpThru(e) => self.control.push_back(ToControl::UpThru(e)),
-                Output::PeerElsewhere(to, from, m) => self.reactors[to].mailbox.push_back(Item::Peer(from, m)),
-                Output::KinElsewhere(to, a, b, k) => self.reactors[to].mailbox.push_back(Item::Kin(a, b, k)),
-                Output::OpElsewhere(to, s, m) => self.reactors[to].mailbox.push_back(Item::Op(s, m)),
-                Output::WantMove(pg, to) => self.control.push_back(ToControl::Want(at, pg, to)),
-                Output::Move(to, spg, m) => self.reactors[to].mailbox.push_back(Item::Move(at, spg, m)),
-                Output::MoveReady { pg, pg_num, .. } => self.control.push_back(ToControl::Ready(at, pg, pg_num)),
-                Output::MoveSeen(to, pg) => self.reactors[to].mailbox.push_back(Item::MoveSeen(pg)),
-                Output::MoveOver(pg) => self.control.push_back(ToControl::Over(at, pg)),
-                Output::Swept => self.control.push_back(ToControl::Swept(at)),
+                Output::Reactor(to, input) => self.reactors[to].mailbox.push_back(input),
+                Output::Moves(news) => self.control.push_back(ToControl::Moves(at, news)),
                 Output::Log(_, text) => self.said.push(text),
                 Output::PgFailed(pg, e) => panic!("seed {}: reactor {at}: {pg} failed: {e}", self.seed),
                 _ => {}
@@ -340,19 +315,7 @@ impl World {
         let Some(item) = self.reactors[at].mailbox.pop_front() else { return };
         let now = self.now();
         let Reactor { shard, store, .. } = &mut self.reactors[at];
-        match item {
-            Item::Load(feed) => shard.load(feed, now, store),
-            Item::Maps(maps, feed) => shard.handle_maps(&maps, feed, now, store),
-            Item::Create(c) => shard.create(&c, now, store),
-            Item::Op(s, m) => shard.op(&s, m, now, store),
-            Item::Peer(from, m) => shard.handle_peer(from, m, now, store),
-            Item::Kin(a, b, k) => shard.handle_kin(a, b, k, now, store),
-            Item::Move(from, spg, m) => shard.handle_move(from, spg, m, now, store),
-            Item::MayMove(pg, to) => shard.may_move(pg, to, now, store),
-            Item::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
-            Item::MoveSeen(pg) => shard.move_seen(pg, now, store),
-            Item::SessionClosed(s) => shard.session_closed(s, now, store),
-        }
+        shard.handle(item, now, store);
         self.outputs(at);
     }
 
@@ -374,13 +337,10 @@ impl World {
     fn run_control(&mut self) {
         let Some(c) = self.control.pop_front() else { return };
         let told = match c {
-            ToControl::Want(at, pg, to) => self.moves.offer(at, pg, to),
-            ToControl::Ready(at, pg, n) => {
+            ToControl::Moves(at, news) => {
                 let map = self.map();
-                self.moves.ready(pg, at, n, Some(&map))
+                self.moves.handle(at, news, Some(&map))
             }
-            ToControl::Over(at, pg) => self.moves.over(at, pg),
-            ToControl::Swept(at) => self.moves.swept(at),
             ToControl::UpThru(e) => {
                 if self.map().info(ME).up_thru < e {
                     self.commit(|i| i.new_up_thru.extend([(ME, e)]));
@@ -391,13 +351,12 @@ impl World {
         if std::env::var_os("MOVES_TRACE").is_some() && told.is_some() {
             eprintln!("{} {told:?} {:?}", self.ms, self.map().epoch);
         }
-        match told {
-            Some(Told::Go { from, pg, to }) => self.reactors[from].mailbox.push_back(Item::MayMove(pg, to)),
-            Some(Told::Decided { pg, from, to, granted }) => {
-                self.moved += u64::from(granted);
-                self.all(|| Item::Decided(pg, (from, to), granted));
-            }
-            None => {}
+        if let Some(Told::Decided { granted, .. }) = told {
+            self.moved += u64::from(granted);
+        }
+        let n = self.reactors.len();
+        for (i, input) in told.into_iter().flat_map(|t| t.inputs(n)) {
+            self.reactors[i].mailbox.push_back(input);
         }
     }
 
@@ -457,7 +416,7 @@ impl World {
             shard.op(&session, Box::new(m), now, store);
             self.outputs(at);
         } else {
-            self.reactors[place].mailbox.push_back(Item::Op(session, Box::new(m)));
+            self.reactors[place].mailbox.push_back(Input::Op(session, Box::new(m)));
         }
     }
 
@@ -499,7 +458,7 @@ impl World {
             if n % 4000 == 3999 {
                 // A client resends after a while, on another connection.
                 let old = self.session.id;
-                self.all(|| Item::SessionClosed(old));
+                self.all(|| Input::SessionClosed(old));
                 self.connect();
             }
             self.step();

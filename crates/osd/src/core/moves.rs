@@ -11,13 +11,31 @@
 //! of children.
 
 use super::places::Found;
-use super::shard::seen_by;
+use super::shard::{Input, seen_by};
 use base::errno::EIO;
 use base::{Epoch, PgId, SpgId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Cid, Event, ObjectStore, Op, ReadError, Tag, Transaction};
+
+/// A reactor's news about PGs that move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A PG of the reactor belongs on that other one.
+    Offer(PgId, usize),
+    /// A PG has arrived on the reactor completely, so that its move can be decided.
+    Ready {
+        /// The PG.
+        pg: PgId,
+        /// `pg_num` of its pool when the source stopped.
+        pg_num: u32,
+    },
+    /// The move of a PG of the reactor has ended, whether it has gone or stays.
+    Over(PgId),
+    /// The reactor has removed all leftovers of PGs that were moved before the start.
+    Swept,
+}
 
 /// Message that the host has to deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +81,17 @@ pub struct Moves {
     pub moved: u64,
 }
 
+impl Told {
+    /// The input, for each of the reactors that get it.
+    pub fn inputs(self, reactors: usize) -> impl Iterator<Item = (usize, Input)> {
+        let (to, input) = match self {
+            Self::Go { from, pg, to } => (from..from + 1, Input::MayMove(pg, to)),
+            Self::Decided { pg, from, to, granted } => (0..reactors, Input::Decided(pg, (from, to), granted)),
+        };
+        to.map(move |i| (i, input.clone()))
+    }
+}
+
 impl Moves {
     /// Moves between this number of reactors.
     #[must_use]
@@ -74,6 +103,17 @@ impl Moves {
     #[must_use]
     pub fn moving(&self) -> Option<(PgId, usize, usize)> {
         self.now
+    }
+
+    /// Handles the news of reactor `at`. `map` is the newest published one: all reactors have it in their queues already,
+    /// so a decision comes after it.
+    pub fn handle(&mut self, at: usize, news: News, map: Option<&OsdMap>) -> Option<Told> {
+        match news {
+            News::Offer(pg, to) => self.offer(at, pg, to),
+            News::Ready { pg, pg_num } => self.ready(pg, at, pg_num, map),
+            News::Over(pg) => self.over(at, pg),
+            News::Swept => self.swept(at),
+        }
     }
 
     /// Records that a reactor has removed all leftovers of an earlier run.

@@ -1,7 +1,7 @@
 //! Resources that the PGs of an OSD share: recovery reservations and log lengths. Settings, and the wake-up of
 //! PGs whose reservation was granted.
 
-use super::shard::{Output, Shard};
+use super::shard::{Input, Output, Shard};
 use base::errno::Errno;
 use base::{Now, PgId};
 use pg::Event;
@@ -112,7 +112,7 @@ impl Shard {
         }
         if self.reserver.has_any_news() {
             for other in self.reserver.others_with_news(self.reactor) {
-                self.push_output(Output::Reserved(other));
+                self.push_output(Output::Reactor(other, Input::Reserved));
             }
         }
     }

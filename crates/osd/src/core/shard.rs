@@ -9,6 +9,7 @@
 mod background;
 mod copies;
 pub mod counters;
+mod input;
 mod instance;
 mod kin;
 mod life;
@@ -30,6 +31,7 @@ use crate::core::waiting::Waiting;
 use base::errno::Errno;
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
 use copies::Copies;
+pub use input::Input;
 pub use output::{OpCounters, Output, Ready};
 use pg::lease::LeaseView;
 use pg::meter::Meter;

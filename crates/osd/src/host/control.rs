@@ -14,10 +14,11 @@ use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::memory::{self, Memory};
 use crate::core::mgr::{self, Stats};
-use crate::core::moves::{Moves, Told};
+use crate::core::moves::Moves;
 use crate::core::recovery;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
+use crate::core::shard::Input;
 use auth::server::ServiceHost;
 use base::counter::Section;
 use base::errno::EIO;
@@ -277,23 +278,12 @@ impl ControlHost {
             ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
             ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
             ToControl::ReadyToMerge(pg, r) => self.with(|c, _| c.ready_to_merge(pg, r)),
-            ToControl::WantMove(from, pg, to) => {
-                let told = self.moves.borrow_mut().offer(from, pg, to);
-                self.tell_move(told);
-            }
-            ToControl::MoveReady(to, pg, pg_num) => {
-                // Published maps are in the queues already, so the decision comes after them.
+            ToControl::Moves(at, news) => {
                 let map = self.core.borrow().map().cloned();
-                let told = self.moves.borrow_mut().ready(pg, to, pg_num, map.as_deref());
-                self.tell_move(told);
-            }
-            ToControl::MoveOver(from, pg) => {
-                let told = self.moves.borrow_mut().over(from, pg);
-                self.tell_move(told);
-            }
-            ToControl::Swept(reactor) => {
-                let told = self.moves.borrow_mut().swept(reactor);
-                self.tell_move(told);
+                let told = self.moves.borrow_mut().handle(at, news, map.as_deref());
+                for (i, input) in told.into_iter().flat_map(|t| t.inputs(self.routes.shards.len())) {
+                    self.routes.input(i, input);
+                }
             }
             ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
             ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
@@ -325,18 +315,6 @@ impl ControlHost {
                 let why = format!("{}: {what}", self.device_name);
                 self.with(|c, now| c.store_failed(&why, now));
             }
-        }
-    }
-
-    fn tell_move(&self, told: Option<Told>) {
-        match told {
-            Some(Told::Go { from, pg, to }) => self.routes.surely(from, ToShard::MayMove(pg, to)),
-            Some(Told::Decided { pg, from, to, granted }) => {
-                for i in 0..self.routes.shards.len() {
-                    self.routes.surely(i, ToShard::Decided(pg, (from, to), granted));
-                }
-            }
-            None => {}
         }
     }
 
@@ -404,14 +382,14 @@ impl ControlHost {
                 MOsdScrub2::KIND => match MOsdScrub2::from_message(&m) {
                     Ok(x) => {
                         let pgs = Arc::new(x.scrub_pgs);
-                        self.routes.all(|| ToShard::Scrub(pgs.clone(), x.deep, x.repair));
+                        self.routes.inputs(|| Input::Scrub(pgs.clone(), x.deep, x.repair));
                     }
                     Err(error) => tracing::warn!(%error, "request for scrubs not understood"),
                 },
                 MOsdForceRecovery::KIND => match MOsdForceRecovery::from_message(&m) {
                     Ok(x) => {
                         let pgs = Arc::new(x.forced_pgs);
-                        self.routes.all(|| ToShard::Force(pgs.clone(), x.options));
+                        self.routes.inputs(|| Input::Force(pgs.clone(), x.options));
                     }
                     Err(error) => tracing::warn!(%error, "request for recovery not understood"),
                 },
@@ -489,9 +467,9 @@ impl ControlHost {
                         o.handle_map(m.clone());
                     }
                 }
-                self.routes.all(|| ToShard::Maps(maps.clone(), feed.clone()));
+                self.routes.inputs(|| Input::Maps(maps.clone(), feed.clone()));
             }
-            Output::Create(pgs) => self.routes.all(|| ToShard::Create(pgs.clone())),
+            Output::Create(pgs) => self.routes.inputs(|| Input::Create(pgs.clone())),
             Output::Config(c) => {
                 self.settings.borrow_mut().central = c;
                 self.settings_changed();
@@ -510,9 +488,7 @@ impl ControlHost {
             }
             Output::Stop { abandon } => {
                 self.ending.arm();
-                for i in 0..self.routes.shards.len() {
-                    self.routes.surely(i, ToShard::Stop { abandon });
-                }
+                self.routes.inputs(|| Input::Stop { abandon });
             }
             Output::Exit(why) => {
                 tracing::error!("{why}");
@@ -530,10 +506,10 @@ impl ControlHost {
                 }
             }
             lease::Output::Readable(osd, until, epoch) => {
-                self.routes.all(|| ToShard::Lease(LeaseUpdate::Held(osd, Held { until, epoch })));
+                self.routes.inputs(|| Input::Lease(LeaseUpdate::Held(osd, Held { until, epoch })));
             }
             lease::Output::Granted(osd, until) => {
-                self.routes.all(|| ToShard::Lease(LeaseUpdate::Granted(osd, until)));
+                self.routes.inputs(|| Input::Lease(LeaseUpdate::Granted(osd, until)));
             }
             // The control machine has handled it already.
             lease::Output::WantMap(_) => {}
@@ -741,7 +717,7 @@ impl ControlHost {
         self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
         self.reserver.set(&recovery::recovery_config(self.rotates, |name| settings.given(name)));
         self.reserver.set_log(&recovery::log_config(|name| settings.given(name)));
-        self.routes.all(|| ToShard::Reserved);
+        self.routes.inputs(|| Input::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
         // The sources apply in their order, even over the monitor's values.
@@ -846,7 +822,7 @@ impl ControlHost {
                 },
                 Err(e) => Err(e),
             };
-            routes.shard(shard, ToShard::Fetched(pg, id, result));
+            routes.input(shard, Input::Fetched(pg, id, result));
         });
     }
 

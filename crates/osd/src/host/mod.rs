@@ -29,7 +29,7 @@ use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
 use crate::core::places::Places;
 use crate::core::room::RoomLimits;
-use crate::core::shard::Shard;
+use crate::core::shard::{Input, Shard};
 use auth::server::ServiceHost;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind, OsdId};
@@ -686,7 +686,7 @@ async fn start_control(
     if let Some(rx) = rx {
         tokio::task::spawn_local(control_mailbox(control.clone(), rx));
     }
-    s.routes.all(|| ToShard::Load(feed.clone()));
+    s.routes.inputs(|| Input::Load(feed.clone()));
     listen(s, net, host, &service, &answering, &control)?;
     if let Some(path) = &o.admin_socket {
         match commands::serve(&control, path) {

@@ -4,28 +4,26 @@
 
 use super::ledger::LedgerPart;
 use super::tracker::HistoryOptions;
-use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
+use crate::core::moves;
 use crate::core::perf::Queries;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
-use crate::core::shard::Ready;
+use crate::core::shard::{Input, Ready};
 use auth::RotatingKeys;
 use base::counter::Section;
 use base::errno::Errno;
-use base::{Epoch, OsdId, PgId, SpgId};
-use cluster::OsdMap;
+use base::{Epoch, OsdId, PgId};
 use net::ConnId;
-use pg::lease::LeaseUpdate;
-use pg::{Fetch, FetchId, Fetched, Kin, LogLevel, Move, SessionId};
+use pg::{Fetch, LogLevel};
 use reactor::mailbox;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Message;
-use wire::msg::{MOsdMap, MOsdOp, MPgPeer};
+use wire::msg::MOsdMap;
 
 /// Most items queued for a reactor. Further operations are dropped, and clients resend them.
 pub(crate) const SHARD_QUEUE_MAX: usize = 65_536;
@@ -34,16 +32,8 @@ pub(crate) const CONTROL_QUEUE_MAX: usize = 65_536;
 
 /// Message to the reactor that holds a PG or a connection.
 pub(crate) enum ToShard {
-    /// Load the PGs of this reactor. The feed is that of the stored map, if any.
-    Load(Option<Arc<MapFeed>>),
-    /// New maps in order, and the feed of the last one.
-    Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
-    /// Create these PGs.
-    Create(Vec<PgCreate>),
-    /// A client's operation for a PG here, from a connection on another reactor.
-    Op(Arc<SessionInfo>, Box<MOsdOp>),
-    /// A client's session ended.
-    SessionClosed(SessionId),
+    /// Handle an input of the PGs here.
+    Input(Input),
     /// Send on a connection of this reactor.
     Send(ConnId, Message),
     /// Close a client's connection of this reactor.
@@ -54,24 +44,8 @@ pub(crate) enum ToShard {
     Adopt(net::descriptors::Accepted),
     /// Fresh secrets for checking tickets.
     Keys(RotatingKeys),
-    /// A message of another OSD for a PG here, from a session on another reactor.
-    Peer(OsdId, Box<MPgPeer>),
-    /// A message of a PG on another reactor to one here.
-    Kin(SpgId, SpgId, Box<Kin>),
-    /// A message of the PG's machine on that reactor to the one here.
-    Move(usize, SpgId, Box<Move>),
-    /// Permission for a PG to move to that reactor.
-    MayMove(PgId, usize),
-    /// Decision about a PG's move (from, to): true if it moves, false if it stays.
-    Decided(PgId, (usize, usize), bool),
-    /// A reactor knows the decision and sends nothing more here for the PG.
-    MoveSeen(PgId),
-    /// Messages to that OSD may be lost.
-    PeerReset(OsdId),
     /// A reactor's queue for another OSD has become too long, or none of that reactor's is.
     Slow(bool),
-    /// A lease was granted or received.
-    Lease(LeaseUpdate),
     /// Connection modes of the cluster.
     Modes(Box<net::modes::Modes>),
     /// Fresh tickets for connecting to other OSDs.
@@ -86,8 +60,6 @@ pub(crate) enum ToShard {
     Checkpoint(tokio::sync::oneshot::Sender<Option<u64>>),
     /// Answer with a part of an admin command.
     Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
-    /// Result of a fetch.
-    Fetched(PgId, FetchId, Result<Fetched, Errno>),
     /// Settings for the history of finished operations.
     History(HistoryOptions),
     /// Give freed blocks back to the device.
@@ -101,23 +73,12 @@ pub(crate) enum ToShard {
     /// Give up the unfound objects of a PG; with the flag, revert to an older version of them. The answer is
     /// for the operator, `None` if the PG is not here.
     MarkLost(PgId, bool, tokio::sync::oneshot::Sender<Option<Result<String, (Errno, String)>>>),
-    /// PGs of this reactor got recovery reservations.
-    Reserved,
-    /// Change the recovery priority of these PGs, as far as they are led here.
-    Force(Arc<Vec<SpgId>>, u8),
-    /// Scrub these PGs, as far as they are led here: deep, repair.
-    Scrub(Arc<Vec<SpgId>>, bool, bool),
     /// Where the time of the operations of a span went.
     Ledger(Duration, tokio::sync::oneshot::Sender<LedgerPart>),
     /// Take the store through a step of growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
     /// File blocks that the store asked for are there (true), or could not be allocated.
     Filled(bool),
-    /// Finish the operations in flight and stop.
-    Stop {
-        /// Drop the operations instead, because the store failed.
-        abandon: bool,
-    },
 }
 
 /// Counters of a reactor by section, and counts of its histograms.
@@ -164,14 +125,8 @@ pub(crate) enum ToControl {
     Log(LogLevel, String),
     /// A PG was created.
     PgCreated(PgId),
-    /// A PG of that reactor belongs on another one.
-    WantMove(usize, PgId, usize),
-    /// A PG has arrived on that reactor completely; the number is `pg_num` of its pool when the source stopped.
-    MoveReady(usize, PgId, u32),
-    /// The move of a PG of that reactor has ended, whether it has gone or stays.
-    MoveOver(usize, PgId),
-    /// A reactor has removed all leftovers of PGs that were moved before the start.
-    Swept(usize),
+    /// News of that reactor about PGs that move.
+    Moves(usize, moves::News),
     /// A PG is ready to be merged with another one.
     ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
@@ -210,20 +165,25 @@ impl Routes {
     /// OSDs, connections. All others arrive unless the reactor has stopped.
     pub(crate) fn shard(&self, index: usize, item: ToShard) {
         let Some(s) = self.shards.get(index) else { return };
-        if !matches!(item, ToShard::Op(..) | ToShard::Peer(..) | ToShard::Adopt(_)) {
+        let droppable = match &item {
+            ToShard::Input(i) => i.is_repeated(),
+            item => matches!(item, ToShard::Adopt(_)),
+        };
+        if !droppable {
             s.push(item);
         } else if let Err(mailbox::SendError::Full(_)) = s.send(item) {
             tracing::warn!(reactor = index, "queue between reactors is full");
         }
     }
 
-    /// Sends to one reactor without ever dropping, for moves of PGs. One PG moves at a time, so the messages in
-    /// flight are bounded.
-    pub(crate) fn surely(&self, index: usize, item: ToShard) {
-        if let Some(s) = self.shards.get(index) {
-            // A stopped reactor needs no messages.
-            s.push(item);
-        }
+    /// Sends an input to the PGs of one reactor.
+    pub(crate) fn input(&self, index: usize, input: Input) {
+        self.shard(index, ToShard::Input(input));
+    }
+
+    /// Sends an input to the PGs of all reactors, in order.
+    pub(crate) fn inputs(&self, mut input: impl FnMut() -> Input) {
+        self.all(|| ToShard::Input(input()));
     }
 
     /// Sends to all reactors, in order.

@@ -18,7 +18,7 @@ use crate::core::admission::Door;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::room::RoomLimits;
-use crate::core::shard::Shard;
+use crate::core::shard::{Input, Shard};
 use crate::core::silence::Silence;
 use crate::core::unanswered::Forgotten;
 use crate::host::fill::Fills;
@@ -236,52 +236,11 @@ impl ShardHost {
         }
     }
 
-    /// Loads the PGs of this reactor.
-    pub(super) fn load(&self, feed: Option<Arc<crate::core::maps::MapFeed>>) {
-        self.core.borrow_mut().load(feed, clock::now(), &mut *self.store.borrow_mut());
-        self.pump();
-    }
-
     pub(super) fn handle(&self, item: ToShard) {
         let now = clock::now();
         match item {
-            ToShard::Load(feed) => return self.load(feed),
-            ToShard::Maps(maps, feed) => {
-                if let Some(p) = self.peers() {
-                    p.handle_map(&feed.map);
-                }
-                self.core.borrow_mut().handle_maps(&maps, feed, now, &mut *self.store.borrow_mut());
-                self.note_pg_peers();
-            }
-            ToShard::Create(pgs) => {
-                self.core.borrow_mut().create(&pgs, now, &mut *self.store.borrow_mut());
-                self.note_pg_peers();
-            }
-            ToShard::Peer(from, m) => {
-                self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::Kin(from, to, kin) => {
-                self.core.borrow_mut().handle_kin(from, to, kin, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::Move(from, spg, m) => {
-                self.core.borrow_mut().handle_move(from, spg, m, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::MayMove(pg, to) => {
-                self.core.borrow_mut().may_move(pg, to, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::Decided(pg, way, granted) => {
-                self.core.borrow_mut().decided(pg, way, granted, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::MoveSeen(pg) => self.core.borrow_mut().move_seen(pg, now, &mut *self.store.borrow_mut()),
+            ToShard::Input(input) => self.input(input, now),
             ToShard::Slow(slow) => return self.slow(slow),
-            ToShard::PeerReset(osd) => self.core.borrow_mut().peer_reset(osd, now, &mut *self.store.borrow_mut()),
-            ToShard::Lease(news) => {
-                self.core.borrow_mut().handle_leases(&[news], now, &mut *self.store.borrow_mut());
-            }
-            ToShard::Op(s, m) => self.core.borrow_mut().op(&s, m, now, &mut *self.store.borrow_mut()),
-            ToShard::SessionClosed(id) => {
-                self.core.borrow_mut().session_closed(id, now, &mut *self.store.borrow_mut());
-            }
             ToShard::Send(conn, m) => return self.send_here(conn, m),
             ToShard::Close(conn) => return self.close_client(conn),
             ToShard::Dropped(conn, tid, feed) => return self.dropped_here(conn, tid, feed.as_deref()),
@@ -342,18 +301,9 @@ impl ShardHost {
                 let _ = tx.send(v);
                 return;
             }
-            ToShard::Fetched(pg, id, r) => {
-                self.core.borrow_mut().fetched(pg, id, r, now, &mut *self.store.borrow_mut());
-            }
             ToShard::ScrubSettings(x) => {
                 self.scrub_load.set(x.load_threshold);
                 self.core.borrow_mut().set_scrubs(&x);
-            }
-            ToShard::Force(pgs, options) => {
-                self.core.borrow_mut().force(&pgs, options, now, &mut *self.store.borrow_mut());
-            }
-            ToShard::Scrub(pgs, deep, repair) => {
-                self.core.borrow_mut().scrub(&pgs, deep, repair, now, &mut *self.store.borrow_mut());
             }
             ToShard::MarkLost(pg, revert, tx) => {
                 let said = self.core.borrow_mut().mark_lost(pg, revert, now, &mut *self.store.borrow_mut());
@@ -365,7 +315,6 @@ impl ShardHost {
                 let _ = tx.send(self.ledger(span));
                 return;
             }
-            ToShard::Reserved => self.core.borrow_mut().reserved(now, &mut *self.store.borrow_mut()),
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::DataMemory(bytes) => return self.store.borrow_mut().set_data_bytes(bytes),
             ToShard::Discard(d) => {
@@ -382,14 +331,24 @@ impl ShardHost {
                 return;
             }
             ToShard::Filled(ok) => self.store.borrow_mut().filled(ok),
-            ToShard::Stop { abandon: false } => self.core.borrow_mut().stop(now, &mut *self.store.borrow_mut()),
-            ToShard::Stop { abandon: true } => {
-                // Reactors share the device, so all have failed.
-                self.failed.set(true);
-                self.core.borrow_mut().abandon();
-            }
         }
         self.pump();
+    }
+
+    fn input(&self, input: Input, now: base::Now) {
+        match &input {
+            Input::Maps(_, feed) => {
+                if let Some(p) = self.peers() {
+                    p.handle_map(&feed.map);
+                }
+            }
+            // Reactors share the device, so all have failed.
+            Input::Stop { abandon: true } => self.failed.set(true),
+            _ => {}
+        }
+        if self.core.borrow_mut().handle(input, now, &mut *self.store.borrow_mut()) {
+            self.note_pg_peers();
+        }
     }
 }
 

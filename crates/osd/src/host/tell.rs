@@ -5,6 +5,7 @@ use super::commands::Answer;
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
 use crate::core::control::prio;
+use crate::core::shard::Input;
 use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM, ETIMEDOUT};
 use base::{OsdId, PgId, Utime};
 use net::admin_socket::{Arg, Command};
@@ -166,7 +167,7 @@ async fn scrub(host: &Rc<ControlHost>, cmd: &Map<String, Value>, deep: bool) -> 
         Some(false) => Err((EPERM, format!("{} is not the primary of {pg}", host.whoami()))),
         Some(true) => {
             let pgs = Arc::new(vec![pg.into()]);
-            host.routes.all(|| ToShard::Scrub(Arc::clone(&pgs), deep, false));
+            host.routes.inputs(|| Input::Scrub(Arc::clone(&pgs), deep, false));
             Ok(json!({ "deep": deep, "must": true, "stamp": Utime::ZERO.iso() }))
         }
     }

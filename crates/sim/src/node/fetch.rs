@@ -3,7 +3,6 @@
 //! The client has its own connections to other OSDs. Requests to its own OSD do not use the network.
 
 use super::osd::Process;
-use super::reactors::Inner;
 use crate::net::{ConnKey, NodeId};
 use crate::world::Ctx;
 use base::errno::{EIO, Errno};
@@ -11,6 +10,7 @@ use base::{Now, OsdId, PgId, Utime};
 use client::core::objecter::{Objecter, Output, Request, What};
 use cluster::OsdMap;
 use osd::core::session::SessionInfo;
+use osd::core::shard::Input;
 use pg::{Fetch, FetchId, Fetched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Process {
             Output::Send(osd, m) if osd == whoami => match MOsdOp::from_message(&m) {
                 Ok(op) => {
                     let to = self.reactors.first().map_or(0, |r| r.shard.place_of_op(&op));
-                    self.post(to, Inner::Op(self.fetcher.own.clone(), Box::new(op)), node, now, cx);
+                    self.post(to, Input::Op(self.fetcher.own.clone(), Box::new(op)), node, now, cx);
                 }
                 Err(e) => cx.violation(format!("{whoami}: its own operation is not understood: {e}")),
             },
@@ -153,7 +153,7 @@ impl Process {
             }
             Output::Done(tid, r) => {
                 if let Some((reactor, pg, id)) = self.fetcher.take(tid) {
-                    self.post(reactor, Inner::Fetched(pg, id, result_of(r)), node, now, cx);
+                    self.post(reactor, Input::Fetched(pg, id, result_of(r)), node, now, cx);
                 }
             }
             Output::NeedMap(e) => self.control.want_map(e),

@@ -8,11 +8,11 @@ use self::clients::Client;
 use self::device::{DEVICE_TIMEOUT, Stuck};
 use self::versions::versions;
 use super::fetch::{Fetcher, LOOP};
-use super::reactors::{Inner, Mailboxes, Moving, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
+use super::reactors::{Inner, Mailboxes, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
 use super::{FSID, Timer, addr, promises};
 use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
-use crate::world::{Clock, Ctx, Event, Input};
+use crate::world::{self, Clock, Ctx, Event};
 use auth::Principal;
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
@@ -26,12 +26,12 @@ use osd::core::identity::{Addrs, Identity};
 use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
 use osd::core::mgr;
-use osd::core::moves::{Moves, Told, survey};
+use osd::core::moves::{Moves, News, Told, survey};
 use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
-use osd::core::shard::{Output as ShardOut, Shard};
+use osd::core::shard::{Input, Output as ShardOut, Shard};
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use pg::lease::{Held, LeaseUpdate};
@@ -536,14 +536,14 @@ impl OsdNode {
     }
 
     /// Handles an event.
-    pub fn handle(&mut self, input: Input, cx: &mut Ctx) {
+    pub fn handle(&mut self, input: world::Input, cx: &mut Ctx) {
         // Log lines carry the OSD and the virtual time.
         let _at = tracing::info_span!(target: "at", "at", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
         match input {
-            Input::Net(a) => self.arrival(a, cx),
-            Input::Timer => self.timer(cx),
-            Input::Disk if self.withholds() => {}
-            Input::Disk => {
+            world::Input::Net(a) => self.arrival(a, cx),
+            world::Input::Timer => self.timer(cx),
+            world::Input::Disk if self.withholds() => {}
+            world::Input::Disk => {
                 let Some(p) = &mut self.process else { return };
                 let died = match &mut self.crash_in {
                     Some((0, power)) => Some(*power),
@@ -564,16 +564,16 @@ impl OsdNode {
                     r.store.handle_io(c);
                 }
             }
-            Input::Inner(to) => {
+            world::Input::Inner(to) => {
                 let (now, node) = (self.clock.now(cx.now()), self.node);
                 let Some(p) = &mut self.process else { return };
                 match p.mail.take(to) {
-                    Some(Inner::Moving(m)) => p.moving(&m, node, now, cx),
-                    Some(m) => p.inner(to, m, now),
+                    Some(Inner::Moves(at, news)) => p.moving(at, news, node, now, cx),
+                    Some(Inner::Input(input)) => p.input(to, input, now),
                     None => {}
                 }
             }
-            Input::State(_) => {}
+            world::Input::State(_) => {}
         }
         self.turn(cx);
     }
@@ -627,9 +627,9 @@ impl OsdNode {
                     p.open_links.remove(&k);
                     p.control.heartbeats().handle_closed(osd, link, refused, now, epoch, up_from);
                 } else if let Some(peer) = p.peers.forget(k) {
-                    p.all(&Inner::PeerReset(peer.osd), node, now, cx);
+                    p.all(&Input::PeerReset(peer.osd), node, now, cx);
                 } else if let Some(session) = p.client_gone(k) {
-                    p.all(&Inner::SessionClosed(session), node, now, cx);
+                    p.all(&Input::SessionClosed(session), node, now, cx);
                 } else {
                     p.answering.remove(&k);
                 }
@@ -814,52 +814,44 @@ impl Process {
         (k % self.reactors.len() as u64) as usize
     }
 
-    /// Sends a message to a reactor, or to the control machine: at once if there is only one reactor.
-    pub(super) fn post(&mut self, to: usize, m: Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    /// Sends an input to a reactor: at once if there is only one.
+    pub(super) fn post(&mut self, to: usize, input: Input, node: NodeId, now: base::Now, cx: &mut Ctx) {
         if self.reactors.len() == 1 {
-            return self.inner(to, m, now);
+            return self.input(to, input, now);
         }
+        self.put_mail(to, Inner::Input(input), node, cx);
+    }
+
+    fn put_mail(&mut self, to: usize, m: Inner, node: NodeId, cx: &mut Ctx) {
         let at = self.mail.put(to, m, cx.queue.now(), &mut cx.rng);
         cx.queue.at(at, Event::Inner(node, self.inc, to));
     }
 
-    fn all(&mut self, m: &Inner, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    fn all(&mut self, input: &Input, node: NodeId, now: base::Now, cx: &mut Ctx) {
         for i in 0..self.reactors.len() {
-            self.post(i, m.clone(), node, now, cx);
+            self.post(i, input.clone(), node, now, cx);
         }
     }
 
-    fn inner(&mut self, to: usize, m: Inner, now: base::Now) {
+    fn input(&mut self, to: usize, input: Input, now: base::Now) {
         let Some(r) = self.reactors.get_mut(to) else { return };
-        if r.handle(m, now) {
+        if r.handle(input, now) {
             self.note_pg_peers(to, now);
         }
     }
 
-    fn tell_control(&mut self, m: Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        if self.reactors.len() > 1 {
-            self.post(self.reactors.len(), Inner::Moving(m), node, now, cx);
+    /// Handles the news of reactor `at` about PGs that move.
+    fn moving(&mut self, at: usize, news: News, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let told = self.moves.handle(at, news, self.control.map().map(|m| &**m));
+        if let Some(Told::Decided { pg, from, to, granted }) = told {
+            let t = cx.now();
+            cx.moved += u64::from(granted);
+            let word = if granted { "goes" } else { "does not go" };
+            cx.trace.line(t, || format!("osd.{}: {pg} {word} from reactor {from} to {to}", node - 1));
         }
-    }
-
-    /// Handles a reactor's message to the control machine about PGs that move.
-    fn moving(&mut self, m: &Moving, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        let told = match *m {
-            Moving::Want(from, pg, to) => self.moves.offer(from, pg, to),
-            Moving::Ready(to, pg, pg_num) => self.moves.ready(pg, to, pg_num, self.control.map().map(|m| &**m)),
-            Moving::Over(from, pg) => self.moves.over(from, pg),
-            Moving::Swept(reactor) => self.moves.swept(reactor),
-        };
-        match told {
-            Some(Told::Go { from, pg, to }) => self.post(from, Inner::MayMove(pg, to), node, now, cx),
-            Some(Told::Decided { pg, from, to, granted }) => {
-                let t = cx.now();
-                cx.moved += u64::from(granted);
-                let word = if granted { "goes" } else { "does not go" };
-                cx.trace.line(t, || format!("osd.{}: {pg} {word} from reactor {from} to {to}", node - 1));
-                self.all(&Inner::Decided(pg, (from, to), granted), node, now, cx);
-            }
-            None => {}
+        let n = self.reactors.len();
+        for (i, input) in told.into_iter().flat_map(|t| t.inputs(n)) {
+            self.post(i, input, node, now, cx);
         }
     }
 
@@ -880,7 +872,7 @@ impl Process {
         let Some(r) = self.reactors.get_mut(at) else { return };
         match r.shard.place(m.spg) {
             to if to == at => r.shard.handle_peer(from, m, now, &mut r.store),
-            to => self.post(to, Inner::Peer(from, m), node, now, cx),
+            to => self.post(to, Input::Peer(from, m), node, now, cx),
         }
     }
 
@@ -953,16 +945,12 @@ impl Process {
             ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
             ShardOut::WantMap(e) => self.control.want_map(e),
             ShardOut::Members => self.note_pg_peers(at, now),
-            ShardOut::KinElsewhere(i, from, to, kin) => self.post(i, Inner::Kin(from, to, kin), node, now, cx),
-            ShardOut::PeerElsewhere(i, from, m) => self.post(i, Inner::Peer(from, m), node, now, cx),
-            ShardOut::OpElsewhere(i, s, m) => self.post(i, Inner::Op(s, m), node, now, cx),
-            ShardOut::Reserved(i) => self.post(i, Inner::Reserved, node, now, cx),
-            ShardOut::WantMove(pg, to) => self.tell_control(Moving::Want(at, pg, to), node, now, cx),
-            ShardOut::Move(to, spg, m) => self.post(to, Inner::Move(at, spg, m), node, now, cx),
-            ShardOut::MoveReady { pg, pg_num, .. } => self.tell_control(Moving::Ready(at, pg, pg_num), node, now, cx),
-            ShardOut::MoveSeen(to, pg) => self.post(to, Inner::MoveSeen(pg), node, now, cx),
-            ShardOut::MoveOver(pg) => self.tell_control(Moving::Over(at, pg), node, now, cx),
-            ShardOut::Swept => self.tell_control(Moving::Swept(at), node, now, cx),
+            ShardOut::Reactor(i, input) => self.post(i, input, node, now, cx),
+            ShardOut::Moves(news) if self.reactors.len() > 1 => {
+                self.put_mail(self.reactors.len(), Inner::Moves(at, news), node, cx);
+            }
+            // Where there is one reactor, no PG moves.
+            ShardOut::Moves(_) => {}
             ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
             ShardOut::Created(pg) => self.control.pg_created(pg),
             ShardOut::Log(level, text) => {
@@ -1060,10 +1048,10 @@ impl Process {
                 self.sees_all(&maps, node, cx);
                 maps.iter().for_each(|m| self.moves.published(m));
                 maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
-                self.all(&Inner::Maps(maps, feed.clone()), node, now, cx);
+                self.all(&Input::Maps(maps, feed.clone()), node, now, cx);
                 self.old_peers(&feed.map, node, cx);
             }
-            ControlOut::Create(pgs) => self.all(&Inner::Create(pgs), node, now, cx),
+            ControlOut::Create(pgs) => self.all(&Input::Create(pgs), node, now, cx),
             ControlOut::Lease(o) => {
                 promises::look(&o, node, &self.clock, cx);
                 let news = match o {
@@ -1072,7 +1060,7 @@ impl Process {
                     lease::Output::Granted(osd, until) => LeaseUpdate::Granted(osd, until),
                     lease::Output::WantMap(_) => return,
                 };
-                self.all(&Inner::Lease(news), node, now, cx);
+                self.all(&Input::Lease(news), node, now, cx);
             }
             ControlOut::Config(_) | ControlOut::Message(_) => {}
             ControlOut::Phase(p) => {
@@ -1081,7 +1069,7 @@ impl Process {
                     self.end = Some("gone");
                 }
             }
-            ControlOut::Stop { abandon } => self.all(&Inner::Stop { abandon }, node, now, cx),
+            ControlOut::Stop { abandon } => self.all(&Input::Stop { abandon }, node, now, cx),
             ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
         }
     }

@@ -5,21 +5,13 @@
 
 use crate::queue::{MS, Time, US};
 use base::device::{IoCompletion, IoId, IoRequest};
-use base::errno::Errno;
 use base::rng::Rng;
-use base::{Now, OsdId, PgId, SpgId};
-use cluster::OsdMap;
-use osd::core::control::PgCreate;
-use osd::core::maps::MapFeed;
-use osd::core::session::SessionInfo;
-use osd::core::shard::Shard;
-use pg::lease::LeaseUpdate;
-use pg::{FetchId, Fetched, Kin, Move, SessionId};
+use base::{Now, OsdId, PgId};
+use osd::core::moves::News;
+use osd::core::shard::{Input, Shard};
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use store::engine::Store;
 use store::{Cid, layout};
-use wire::msg::{MOsdOp, MPgPeer};
 
 /// Most reactors of an OSD in a run.
 pub const REACTORS_MAX: u16 = 3;
@@ -40,87 +32,16 @@ pub struct Reactor {
 /// A message to a reactor from another one or from the control machine, or to the control machine.
 #[derive(Clone)]
 pub enum Inner {
-    /// Handle new maps.
-    Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
-    /// Create these PGs.
-    Create(Vec<PgCreate>),
-    /// Handle a client's operation.
-    Op(Arc<SessionInfo>, Box<MOsdOp>),
-    /// Handle the end of a client's session.
-    SessionClosed(SessionId),
-    /// Handle a message of another OSD.
-    Peer(OsdId, Box<MPgPeer>),
-    /// Messages sent to that OSD may be lost.
-    PeerReset(OsdId),
-    /// Handle a message of a PG on another reactor (from, to).
-    Kin(SpgId, SpgId, Box<Kin>),
-    /// Handle a lease that was granted or received.
-    Lease(LeaseUpdate),
-    /// Retry recoveries that waited for a reservation.
-    Reserved,
-    /// Handle a message about a move from the reactor with that index.
-    Move(usize, SpgId, Box<Move>),
-    /// Let the PG move to that reactor.
-    MayMove(PgId, usize),
-    /// The decision about a move (from, to): true if the PG is on the new reactor from now on.
-    Decided(PgId, (usize, usize), bool),
-    /// A reactor has the decision and sends nothing more for the PG to this one.
-    MoveSeen(PgId),
-    /// The result of a read for a copy.
-    Fetched(PgId, FetchId, Result<Fetched, Errno>),
-    /// A message to the control machine about PGs that move.
-    Moving(Moving),
-    /// Finish and stop.
-    Stop {
-        /// Drop everything, because the store failed.
-        abandon: bool,
-    },
-}
-
-/// A reactor's message to the control machine about PGs that move.
-#[derive(Clone, Debug)]
-pub enum Moving {
-    /// A PG of the reactor with the first index should be on the one with the second.
-    Want(usize, PgId, usize),
-    /// A PG is ready to move to that reactor; the last field is the `pg_num` of its pool when the PG was held.
-    Ready(usize, PgId, u32),
-    /// The move of a PG away from that reactor has ended.
-    Over(usize, PgId),
-    /// The reactor of that index has removed all leftovers of earlier runs.
-    Swept(usize),
+    /// An input of the reactor's PGs.
+    Input(Input),
+    /// News of that reactor for the control machine about PGs that move.
+    Moves(usize, News),
 }
 
 impl Reactor {
-    /// Handles a message; true if the OSD may share PGs with other OSDs afterwards.
-    pub fn handle(&mut self, m: Inner, now: Now) -> bool {
-        let (shard, store) = (&mut self.shard, &mut self.store);
-        match m {
-            Inner::Maps(maps, feed) => {
-                shard.handle_maps(&maps, feed, now, store);
-                return true;
-            }
-            Inner::Create(pgs) => {
-                shard.create(&pgs, now, store);
-                return true;
-            }
-            Inner::Op(s, m) => shard.op(&s, m, now, store),
-            Inner::SessionClosed(id) => shard.session_closed(id, now, store),
-            Inner::Peer(from, m) => shard.handle_peer(from, m, now, store),
-            Inner::PeerReset(osd) => shard.peer_reset(osd, now, store),
-            Inner::Kin(from, to, kin) => shard.handle_kin(from, to, kin, now, store),
-            Inner::Lease(l) => shard.handle_leases(&[l], now, store),
-            Inner::Reserved => shard.reserved(now, store),
-            Inner::Move(from, spg, m) => shard.handle_move(from, spg, m, now, store),
-            Inner::MayMove(pg, to) => shard.may_move(pg, to, now, store),
-            Inner::Decided(pg, way, granted) => shard.decided(pg, way, granted, now, store),
-            Inner::MoveSeen(pg) => shard.move_seen(pg, now, store),
-            Inner::Fetched(pg, id, r) => shard.fetched(pg, id, r, now, store),
-            // The control machine handles these.
-            Inner::Moving(_) => {}
-            Inner::Stop { abandon: false } => shard.stop(now, store),
-            Inner::Stop { abandon: true } => shard.abandon(),
-        }
-        false
+    /// Handles an input; true if the OSD may share PGs with other OSDs afterwards.
+    pub fn handle(&mut self, input: Input, now: Now) -> bool {
+        self.shard.handle(input, now, &mut self.store)
     }
 }
 

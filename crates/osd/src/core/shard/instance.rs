@@ -9,7 +9,7 @@
 //!  2. A message of another instance than the newest map shows is dropped. No interval with the present
 //!     instance depends on it.
 
-use super::{Output, Shard};
+use super::{Input, Output, Shard};
 use base::planted::{Bug, acts};
 use base::{AddrVec, Epoch, OsdId};
 use cluster::OsdMap;
@@ -51,7 +51,7 @@ impl Shard {
         msg.up_from = up_from;
         if to == self.whoami {
             // The receiver is another shard of the PG on this OSD.
-            return self.out.push_back(Output::PeerElsewhere(self.places.of(msg.spg), to, msg));
+            return self.out.push_back(Output::Reactor(self.places.of(msg.spg), Input::Peer(to, msg)));
         }
         if let Lane::Background(class) = lane {
             self.held[class as usize].push_back((to, msg));

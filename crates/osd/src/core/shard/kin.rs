@@ -3,7 +3,7 @@
 //! Invariant: a machine that leaves is kept apart from later ones of the same name, which may leave too. Each
 //! gets its own messages.
 
-use super::{Behind, Output, Shard};
+use super::{Behind, Input, Output, Shard};
 use base::{Epoch, Now, SpgId};
 use cluster::OsdMap;
 use pg::{Effect, Event, Kin, Pg};
@@ -76,7 +76,7 @@ impl Shard {
                     self.take_effects(i);
                 }
             } else if at != self.places.index() {
-                self.out.push_back(Output::KinElsewhere(at, from, to, kin));
+                self.out.push_back(Output::Reactor(at, Input::Kin(from, to, kin)));
             } else if let Some(Effect::Kin { to: back, kin }) = pg::answer_for_none(from, &kin) {
                 self.kin.push_back((to, back, Box::new(kin)));
             }

@@ -3,7 +3,7 @@
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because
 //! its client will resend it elsewhere.
 
-use super::{Output, Ready, Shard};
+use super::{Input, Output, Ready, Shard};
 use crate::core::session::SessionInfo;
 use base::errno::{EAGAIN, EBLOCKLISTED, EBUSY, EINVAL, Errno};
 use base::ledger::Ledger;
@@ -126,7 +126,7 @@ impl Shard {
             return self.take_effects(i);
         }
         if !self.places.is_here(m.pgid) {
-            return self.out.push_back(Output::OpElsewhere(self.places.of(m.pgid), s.clone(), m));
+            return self.out.push_back(Output::Reactor(self.places.of(m.pgid), Input::Op(s.clone(), m)));
         }
         let pg = m.pgid.pg;
         let led_here = self.is_walking()

@@ -1,12 +1,12 @@
 //! Actions that a shard demands of its host.
 
-use crate::core::session::SessionInfo;
+use super::Input;
+use crate::core::moves;
 use base::errno::Errno;
-use base::{Epoch, Eversion, OsdId, PgId, SpgId};
+use base::{Epoch, Eversion, OsdId, PgId};
 use bytes::Bytes;
-use pg::{Fetch, Kin, Lane, LogLevel, Move, SessionId};
-use std::sync::Arc;
-use wire::msg::{MOsdBackoff, MOsdOp, MOsdOpReply, MPgPeer, MWatchNotify};
+use pg::{Fetch, Lane, LogLevel, SessionId};
+use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify};
 
 /// Action for the host.
 #[derive(Debug)]
@@ -39,35 +39,12 @@ pub enum Output {
     },
     /// Write a line to the cluster log.
     Log(LogLevel, String),
-    /// Pass a message to a PG on another reactor.
-    PeerElsewhere(usize, OsdId, Box<MPgPeer>),
-    /// Pass a message between two PGs of this OSD to the receiver's reactor.
-    KinElsewhere(usize, SpgId, SpgId, Box<Kin>),
-    /// Offer a PG of this reactor that belongs on another one.
-    WantMove(PgId, usize),
-    /// Pass a message to the PG's machine on that reactor.
-    Move(usize, SpgId, Box<Move>),
-    /// A PG has arrived here completely, so that its move can be decided.
-    MoveReady {
-        /// The PG.
-        pg: PgId,
-        /// Source reactor.
-        from: usize,
-        /// `pg_num` of its pool when the source stopped.
-        pg_num: u32,
-    },
-    /// This reactor sends nothing more to that one for a PG that has moved.
-    MoveSeen(usize, PgId),
-    /// The move of a PG has ended, whether it has gone or stays.
-    MoveOver(PgId),
-    /// All leftovers of PGs that were moved before the start are removed.
-    Swept,
+    /// Pass an input to another reactor.
+    Reactor(usize, Input),
+    /// Tell the control machine about a PG that moves between reactors. It must arrive.
+    Moves(moves::News),
     /// A PG is ready to be merged with another one.
     ReadyToMerge(PgId, Ready),
-    /// PGs of that reactor got reservations: call [`super::Shard::reserved`] there.
-    Reserved(usize),
-    /// Pass an operation to a PG on another reactor.
-    OpElsewhere(usize, Arc<SessionInfo>, Box<MOsdOp>),
     /// [`super::Shard::pg_peers`] may have changed.
     Members,
     /// A PG was created.

@@ -1,6 +1,6 @@
 //! Other OSDs: their messages, sessions and leases.
 
-use super::{Output, PEERS_PARKED_BYTES_MAX, PEERS_PARKED_MAX, Shard};
+use super::{Input, Output, PEERS_PARKED_BYTES_MAX, PEERS_PARKED_MAX, Shard};
 use base::{Now, OsdId};
 use pg::lease::LeaseUpdate;
 use pg::{Event, Pg};
@@ -27,7 +27,7 @@ impl Shard {
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
         }
         if !self.places.is_here(m.spg) {
-            return self.out.push_back(Output::PeerElsewhere(self.places.of(m.spg), from, m));
+            return self.out.push_back(Output::Reactor(self.places.of(m.spg), Input::Peer(from, m)));
         }
         if self.is_walking() {
             // The PG may be split off, or belong to another OSD, by a map that not all PGs here have seen.

@@ -7,7 +7,8 @@
 //!     until no reactor does that any more.
 //!  2. One PG moves at a time, and its leftovers are removed before the next one moves.
 
-use super::{Behind, Output, Shard};
+use super::{Behind, Input, Output, Shard};
+use crate::core::moves::News;
 use base::{Epoch, Mono, Now, PgId, SpgId};
 use pg::info::PgInfo;
 use pg::{Event, Move, Pg, PgConfig, Sweep, Swept, pg_of};
@@ -121,7 +122,7 @@ impl Shard {
             (may && self.by_pg.has_whole(pg)).then_some((pg, to))
         });
         if let Some((pg, to)) = wants {
-            self.out.push_back(Output::WantMove(pg, to));
+            self.out.push_back(Output::Moves(News::Offer(pg, to)));
         }
     }
 
@@ -132,7 +133,7 @@ impl Shard {
         }
         let i = self.by_pg.get(pg.into()).filter(|_| self.transfers.departing.is_none() && !self.stopping);
         let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
-            return self.out.push_back(Output::MoveOver(pg));
+            return self.out.push_back(Output::Moves(News::Over(pg)));
         };
         self.transfers.departing =
             Some(Departing { pg, cid, index: i, to, granted: false, seen: 0, left: false, arrived: false });
@@ -178,7 +179,7 @@ impl Shard {
             || self.reserver.is_being_removed(spg)
             || store.collections().iter().any(|(c, _)| there(c));
         let Some(view) = view.filter(|_| !taken) else {
-            return self.out.push_back(Output::Move(from, spg, Box::new(Move::Refuse)));
+            return self.send_move(from, spg, Box::new(Move::Refuse));
         };
         let cfg: PgConfig = self.config(spg);
         let mut machine = Pg::arrive(cfg, cid, bits);
@@ -227,7 +228,7 @@ impl Shard {
             self.feed_pg(i, Event::Move(Box::new(Move::Decided(granted))), now, store);
         }
         if granted {
-            self.out.push_back(Output::MoveSeen(from, pg));
+            self.out.push_back(Output::Reactor(from, Input::MoveSeen(pg)));
         }
     }
 
@@ -243,6 +244,11 @@ impl Shard {
             self.feed_pg(i, Event::Move(Box::new(Move::Flushed)), now, store);
             self.check_departed(now, store);
         }
+    }
+
+    /// Sends a message to the PG's machine on another reactor.
+    fn send_move(&mut self, to: usize, spg: SpgId, m: Box<Move>) {
+        self.out.push_back(Output::Reactor(to, Input::Move(self.places.index(), spg, m)));
     }
 
     /// Handles a message of a moving machine here.
@@ -261,15 +267,18 @@ impl Shard {
                     let pg = d.pg;
                     t.departing = None;
                     t.not_before.insert(pg, self.now.mono + AGAIN_AFTER);
-                    self.out.push_back(Output::MoveOver(pg));
+                    self.out.push_back(Output::Moves(News::Over(pg)));
                 }
-                _ => self.out.push_back(Output::Move(d.to, d.pg.into(), m)),
+                _ => {
+                    let (to, pg) = (d.to, d.pg);
+                    self.send_move(to, pg.into(), m);
+                }
             }
             return;
         }
         let Some(a) = t.arriving.as_ref().filter(|a| a.index == i) else { return };
         match *m {
-            Move::Ready => self.out.push_back(Output::MoveReady { pg: a.pg, from: a.from, pg_num: a.pg_num }),
+            Move::Ready => self.out.push_back(Output::Moves(News::Ready { pg: a.pg, pg_num: a.pg_num })),
             Move::Here => t.arriving = None,
             Move::Left { made } => {
                 t.arriving = None;
@@ -280,7 +289,10 @@ impl Shard {
                     self.forget(p.spg(), i);
                 }
             }
-            _ => self.out.push_back(Output::Move(a.from, a.pg.into(), m)),
+            _ => {
+                let (to, pg) = (a.from, a.pg);
+                self.send_move(to, pg.into(), m);
+            }
         }
     }
 
@@ -317,7 +329,7 @@ impl Shard {
     fn tell_swept(&mut self) {
         if !self.transfers.swept_told && self.transfers.sweeps.is_empty() && self.feed.is_some() {
             self.transfers.swept_told = true;
-            self.out.push_back(Output::Swept);
+            self.out.push_back(Output::Moves(News::Swept));
         }
     }
 
@@ -326,14 +338,14 @@ impl Shard {
         match said {
             Some(Swept::Void) => {
                 if let Some((to, spg)) = s.tell.take() {
-                    self.out.push_back(Output::Move(to, spg, Box::new(Move::Void)));
+                    self.send_move(to, spg, Box::new(Move::Void));
                 }
             }
             Some(Swept::Gone) => {
                 let departed = s.departed;
                 self.transfers.sweeps.remove(&i);
                 if let Some(d) = self.transfers.departing.take_if(|_| departed) {
-                    self.out.push_back(Output::MoveOver(d.pg));
+                    self.out.push_back(Output::Moves(News::Over(d.pg)));
                     // Offers the next PG at once.
                     self.offer_move(self.now, store);
                 }
@@ -346,7 +358,7 @@ impl Shard {
                 }
                 // The collection is void, but its name stays taken; other PGs may move.
                 if let Some(d) = self.transfers.departing.take_if(|_| std::mem::take(&mut s.departed)) {
-                    self.out.push_back(Output::MoveOver(d.pg));
+                    self.out.push_back(Output::Moves(News::Over(d.pg)));
                 }
             }
             None => {}

@@ -9,6 +9,7 @@ use crate::core::known::KnownMap;
 use crate::core::maps::MapFeed;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
+use crate::core::shard::Input;
 use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME, Unanswered};
 use crate::host::route::{ToControl, ToShard};
 use base::{Epoch, Mono};
@@ -145,7 +146,7 @@ impl ShardHost {
         if target == self.index {
             self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
         } else {
-            self.routes.shard(target, ToShard::Op(c.info.clone(), m));
+            self.routes.input(target, Input::Op(c.info.clone(), m));
         }
     }
 
@@ -262,7 +263,7 @@ impl ShardHost {
             tracing::debug!(client = %c.info.entity, %reason, "session ended");
             c.in_flight.borrow_mut().end(&mut self.forgotten.borrow_mut());
             let id = c.info.id;
-            self.routes.all(|| ToShard::SessionClosed(id));
+            self.routes.inputs(|| Input::SessionClosed(id));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Other OSDs: their messages, and those that share PGs with this reactor.
 
 use super::{ShardHost, Work};
+use crate::core::shard::Input;
 use crate::host::peers::PeerEvent;
 use crate::host::route::{ToControl, ToShard};
 use base::OsdId;
@@ -27,7 +28,7 @@ impl ShardHost {
             PeerEvent::Reset(osd) => {
                 self.strange.borrow_mut().remove(&osd);
                 self.work();
-                self.routes.all(|| ToShard::PeerReset(osd));
+                self.routes.inputs(|| Input::PeerReset(osd));
             }
         }
     }
@@ -78,7 +79,7 @@ impl ShardHost {
             self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
         } else {
             // The PG was split off on that reactor, or the sender has a wrong number of our reactors.
-            self.routes.shard(target, ToShard::Peer(from, m));
+            self.routes.input(target, Input::Peer(from, m));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
 use crate::core::shard::Output;
-use crate::host::route::{ToControl, ToShard};
+use crate::host::route::ToControl;
 use crate::host::surroundings::Sampler;
 use base::device::IoKind;
 use base::{Mono, OsdId};
@@ -279,19 +279,9 @@ impl ShardHost {
             Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
             Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
             Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
-            Output::PeerElsewhere(at, from, m) => self.routes.shard(at, ToShard::Peer(from, m)),
-            Output::KinElsewhere(at, from, to, kin) => self.routes.shard(at, ToShard::Kin(from, to, kin)),
-            Output::Reserved(at) => self.routes.shard(at, ToShard::Reserved),
-            Output::WantMove(pg, to) => self.routes.control_surely(ToControl::WantMove(self.index, pg, to)),
-            Output::Move(to, spg, m) => self.routes.surely(to, ToShard::Move(self.index, spg, m)),
-            Output::MoveReady { pg, pg_num, .. } => {
-                self.routes.control_surely(ToControl::MoveReady(self.index, pg, pg_num));
-            }
-            Output::MoveSeen(at, pg) => self.routes.surely(at, ToShard::MoveSeen(pg)),
-            Output::MoveOver(pg) => self.routes.control_surely(ToControl::MoveOver(self.index, pg)),
-            Output::Swept => self.routes.control_surely(ToControl::Swept(self.index)),
+            Output::Reactor(at, input) => self.routes.input(at, input),
+            Output::Moves(news) => self.routes.control_surely(ToControl::Moves(self.index, news)),
             Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
-            Output::OpElsewhere(at, s, m) => self.routes.shard(at, ToShard::Op(s, m)),
             Output::Members => self.note_pg_peers(),
             Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),

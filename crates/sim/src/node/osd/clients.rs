@@ -3,12 +3,12 @@
 
 use super::Process;
 use crate::net::{ConnKey, NodeId};
-use crate::node::reactors::Inner;
 use crate::world::Ctx;
 use base::EntityKind;
 use osd::core::known::KnownMap;
 use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
+use osd::core::shard::Input;
 use osd::core::unanswered::Unanswered;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Process {
             let info = c.info.clone();
             match r.shard.place_of_op(&op) {
                 to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
-                to => self.post(to, Inner::Op(info, Box::new(op)), node, now, cx),
+                to => self.post(to, Input::Op(info, Box::new(op)), node, now, cx),
             }
         }
     }
