@@ -18,6 +18,7 @@
 
 use crate::keep::{Division, Keep, LogConfig};
 use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};
+use crate::unreached::unreached;
 use base::SpgId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,7 +179,7 @@ struct Claims {
 
 impl Claims {
     fn fill(&mut self, side: Side) {
-        let Some(q) = self.sides.get_mut(side as usize) else { return };
+        let Some(q) = self.sides.get_mut(side as usize) else { return unreached("there is a queue for each side") };
         for (id, phase) in q.fill() {
             if let Some(e) = self.all.get_mut(&id) {
                 e.phase = phase;

@@ -4,6 +4,7 @@ use super::progress::{KEY_WORK, PART_WORK};
 use super::{OpCtx, Step, Stop};
 use crate::limits::{OMAP_BYTES_PER_REQUEST, OMAP_ENTRIES_PER_REQUEST};
 use crate::object::ObjectInfo;
+use crate::unreached::unreached;
 use base::errno::{ECANCELED, EFBIG, EINVAL, EMSGSIZE, ENOENT};
 use base::sizes::{VALUE_MAX, VECTOR_ENTRIES_MAX};
 use bytes::Bytes;
@@ -252,7 +253,7 @@ impl OpCtx<'_> {
             }
         };
         self.look_up(start, |l, n, v| {
-            let Some((want, cmp)) = l.wanted.get(n) else { return Ok(()) };
+            let Some((want, cmp)) = l.wanted.get(n) else { return Ok(unreached("each key has a wanted value")) };
             let have = v.unwrap_or_default();
             let holds = match cmp {
                 1 => have == *want,

@@ -5,6 +5,7 @@
 //!  2. Order of eviction depends only on the order of use, never on hashing.
 
 use super::{ObjectInfo, SnapSet};
+use crate::unreached::unreached;
 use base::HObject;
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -157,7 +158,9 @@ impl ContextCache {
 
     /// Drops an entry and frees its slot.
     fn forget(&mut self, at: u32) {
-        let Some(hash) = self.slots.get(at as usize).map(|s| hash_of(&s.key)) else { return };
+        let Some(hash) = self.slots.get(at as usize).map(|s| hash_of(&s.key)) else {
+            return unreached("the slot of an entry exists");
+        };
         if let Ok(e) = self.index.find_entry(hash, |&i| i == at) {
             e.remove();
         }
@@ -173,7 +176,9 @@ impl ContextCache {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Some((newer, older)) = self.slots.get(at as usize).map(|s| (s.newer, s.older)) else { return };
+        let Some((newer, older)) = self.slots.get(at as usize).map(|s| (s.newer, s.older)) else {
+            return unreached("the slot of an entry exists");
+        };
         match self.slots.get_mut(newer as usize) {
             Some(n) => n.older = older,
             None => self.newest = older,

@@ -28,6 +28,7 @@ use crate::pg::{Pg, State, Turn};
 use crate::scrub::message::Answer;
 use crate::shards::PeerId;
 use crate::stats::OpDump;
+use crate::unreached::unreached;
 use base::errno::{E2BIG, EBUSY, ENOSPC, Errno};
 use base::ledger::{Answered, Cause};
 use base::planted::{Bug, acts};
@@ -414,6 +415,7 @@ impl Pg {
 
     /// Handles the durability of a transaction on this copy.
     pub(in crate::pg) fn handle_durable(&mut self, tag: Tag, turn: &mut Turn<'_>) {
+        // A store that failed may still report what it had taken.
         let Some(first) = self.journal.commits.front().map(|c| c.seq) else { return };
         let next = self.journal.local + 1;
         let expected =
@@ -529,7 +531,7 @@ impl Pg {
             && c.seq <= self.journal.local
             && (c.shared <= everywhere || acts(Bug::AckBeforeReplicas))
         {
-            let Some(c) = self.journal.commits.pop_front() else { return };
+            let Some(c) = self.journal.commits.pop_front() else { return unreached("there is a first commit") };
             debug_assert!(self.journal.durable < c.seq, "actions run in the order of submission");
             self.journal.durable = c.seq;
             for mut a in c.actions {

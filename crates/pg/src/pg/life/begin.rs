@@ -14,6 +14,7 @@ use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::LifeWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, PgConfig, State, Turn};
+use crate::unreached::unreached;
 use base::errno::EIO;
 use base::{Eversion, HObject, Now};
 use store::{Cid, ObjectStore, Op, Transaction};
@@ -40,7 +41,7 @@ impl Pg {
             Work::Life(LifeWork::Create(how)) => self.run_create(id, how, turn),
             Work::Life(LifeWork::Delete) => self.run_delete(id, turn),
             Work::Life(LifeWork::SaveInfo) => self.run_save_info(id, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::pg::ops::work::Work;
 use crate::pg::peering::shards::outlives_any;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::errno::EAGAIN;
 use base::planted::{Bug, acts};
 use base::{Epoch, Now, OsdId};
@@ -323,7 +324,7 @@ impl Pg {
 
     /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
     fn check_auth(&mut self, auth: PeerId, turn: &mut Turn<'_>) {
-        let Some(map) = self.maps.newest() else { return };
+        let Some(map) = self.maps.newest() else { return unreached("a map is being handled") };
         if !self.peers.is_merging() && !map.osds.is_up(auth.osd) && !acts(Bug::AskDeadForLog) {
             tracing::info!(pg = %self.env.spg(), %auth, "the copy with the authoritative log is down");
             self.choose_again(turn);
@@ -331,7 +332,7 @@ impl Pg {
     }
 
     fn fence_watches(&mut self, turn: &mut Turn<'_>) {
-        let Some(map) = self.maps.newest() else { return };
+        let Some(map) = self.maps.newest() else { return unreached("a map is being handled") };
         if map.blocklist.is_empty() {
             return;
         }

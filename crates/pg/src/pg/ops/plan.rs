@@ -121,8 +121,10 @@ impl ObjectLock {
 }
 
 /// Outcome of running a plan.
+#[derive(Default)]
 pub(in crate::pg) enum Verdict {
     /// Finished without a transaction; the plan's tag in the store is released.
+    #[default]
     Done,
     /// Finished, with a submitted transaction.
     Submitted,
@@ -373,6 +375,7 @@ impl Pg {
     /// Releases the plan's lock, and readies the next plans of the object.
     pub(in crate::pg) fn unlock(&mut self, plan: &Plan) {
         let (true, Some(head)) = (plan.holds, &plan.head) else { return };
+        // A copy that failed while the plan ran has dropped all locks.
         let Some(lock) = self.plans.locks.get_mut(head) else { return };
         if plan.excl {
             lock.writer = false;

@@ -17,6 +17,7 @@ use crate::pg::ops::work::TrimWork;
 use crate::pg::ops::work::Work;
 use crate::pg::seldom::Part;
 use crate::pg::{Pg, State, Turn};
+use crate::unreached::unreached;
 use base::errno::{EIO, ENOENT, ENOSPC, Errno};
 use base::{HObject, ReqId, Utime};
 use bytes::Bytes;
@@ -164,7 +165,7 @@ impl Pg {
         match &plan.work {
             Work::Trim(TrimWork::Scan) => self.run_trim_scan(id, turn),
             Work::Trim(TrimWork::Clone(clone)) => self.run_trim_clone(id, &clone.clone(), turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::pg::ops::plan::{Plan, Verdict};
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::stats::StatSum;
+use crate::unreached::unreached;
 use base::errno::{E2BIG, EDQUOT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
 use base::planted::{Bug, acts};
 use base::rng::Rng;
@@ -32,7 +33,7 @@ use wire::msg::{MOsdOpReply, OpCode, OsdOp, msg_flags};
 impl Pg {
     pub(in crate::pg) fn run_client(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let Plan { id, work: Work::Client(req, access), head, copied, long, progress, .. } = plan else {
-            return Verdict::Done;
+            return unreached("the plan is a client's");
         };
         let (id, may_write) = (*id, access.may_write());
         let reqid = req.reqid();

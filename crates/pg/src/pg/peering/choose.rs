@@ -30,6 +30,7 @@ use crate::pg::peering::Member;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::OsdId;
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject};
@@ -54,7 +55,7 @@ pub(in crate::pg) struct Choice {
 impl Pg {
     /// Starts peering, or continues it after a map of the same interval.
     pub(in crate::pg) fn get_infos(&mut self, turn: &mut Turn<'_>) {
-        let Some(map) = self.maps.newest() else { return };
+        let Some(map) = self.maps.newest() else { return unreached("peering follows a map") };
         let started = self.journal.info().history.last_epoch_started;
         let (needed, wide) = (self.shards_needed(), self.peers.wide);
         let prior = Prior::build(&self.journal.info().past, started, map, &self.peers.failed, needed, wide);

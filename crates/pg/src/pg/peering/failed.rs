@@ -20,6 +20,7 @@ use crate::map::MapView;
 use crate::peer::Body;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
+use crate::unreached::unreached;
 use base::OsdId;
 use base::errno::Errno;
 use base::planted::{Bug, acts};
@@ -115,7 +116,7 @@ impl Pg {
 
     /// Reports the failure: to the monitor as primary, else to the primary.
     pub(in crate::pg) fn say_failed(&mut self) {
-        let State::Failed(errno) = *self.life.state() else { return };
+        let State::Failed(errno) = *self.life.state() else { return unreached("this copy failed") };
         let Some(map) = self.maps.newest().filter(|_| !self.life.is_stopping() && !self.peers.store_lost) else {
             return;
         };
@@ -143,7 +144,7 @@ impl Pg {
 
     /// Handles a message for a failed copy. True if the copy is to be removed.
     pub(in crate::pg) fn peer_of_failed(&mut self, from: PeerId, body: &Body) -> bool {
-        let State::Failed(errno) = *self.life.state() else { return false };
+        let State::Failed(errno) = *self.life.state() else { return unreached("this copy failed") };
         let Some(map) = self.maps.newest().filter(|_| !self.peers.store_lost && !self.life.is_stopping()) else {
             return false;
         };

@@ -26,6 +26,7 @@ use crate::pg::peering::pieces::is_long;
 use crate::pg::peering::{Apply, Member};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::{Eversion, Now, OsdId, Summed};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -76,7 +77,7 @@ impl Pg {
                 self.run_send_rewind(id, *to, *last_update, *les, turn)
             }
             Work::Peering(PeeringWork::Apply) => self.run_apply(id, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 

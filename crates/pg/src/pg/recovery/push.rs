@@ -18,6 +18,7 @@ use crate::pg::peering::Member;
 use crate::pg::{Pg, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::errno::{E2BIG, EIO};
 use base::{Eversion, HObject};
 use bytes::Bytes;
@@ -202,7 +203,7 @@ impl Pg {
 
     pub(in crate::pg) fn run_push(&mut self, plan: &mut Plan, turn: &mut Turn<'_>) -> Verdict {
         let id = plan.id;
-        let Work::Recovery(RecoveryWork::Push(job)) = &mut plan.work else { return Verdict::Done };
+        let Work::Recovery(RecoveryWork::Push(job)) = &mut plan.work else { return unreached("the plan pushes") };
         if job.sent.is_some() {
             if !job.acked {
                 return Verdict::Park(Stage::Recovering);

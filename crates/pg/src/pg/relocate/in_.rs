@@ -24,6 +24,7 @@ use crate::pg::ops::work::RelocateWork;
 use crate::pg::ops::work::Work;
 use crate::pg::relocate::out::late;
 use crate::pg::{Pg, PgConfig, State, Turn};
+use crate::unreached::unreached;
 use std::collections::VecDeque;
 use store::{Cid, Op};
 
@@ -104,7 +105,7 @@ impl Pg {
 
     /// Handles a message from the source machine or the host.
     pub(in crate::pg) fn handle_move_in(&mut self, m: Move, turn: &mut Turn<'_>) {
-        let Some(a) = &mut self.relocate.arrive else { return };
+        let Some(a) = &mut self.relocate.arrive else { return unreached("the PG arrives") };
         match m {
             Move::Settle { .. } => self.start_work(Work::Relocate(RelocateWork::Settle), None, turn),
             Move::Load { n, ops } => a.loads.push_back((n, ops)),
@@ -160,7 +161,7 @@ impl Pg {
     /// Applies the next changes.
     pub(in crate::pg) fn run_load_move(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some((n, ops)) = self.relocate.arrive.as_mut().and_then(|a| a.loads.pop_front()) else {
-            return Verdict::Done;
+            return unreached("changes wait while they are applied");
         };
         let mine = ops.iter().filter_map(|o| in_collection(o, self.env.cid())).collect();
         let v = self.take_in(id, mine, Action::Relocate(RelocateAction::Loaded(n)), turn);
@@ -204,7 +205,7 @@ impl Pg {
     /// Stores the info, so that the collection counts.
     pub(in crate::pg) fn run_arrive(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let Some(info) = self.relocate.arrive.as_ref().and_then(|a| a.handover.as_ref()).map(|l| l.info.clone()) else {
-            return Verdict::Done;
+            return unreached("a move is decided once the source has handed over");
         };
         match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
@@ -226,8 +227,10 @@ impl Pg {
 
     /// Takes over the source's state and starts serving.
     fn live(&mut self, out: &mut Vec<Effect>) {
-        let Some(a) = self.relocate.arrive.take() else { return };
-        let Arrive { handover: Some(l), late, own_late, .. } = *a else { return };
+        let Some(a) = self.relocate.arrive.take() else { return unreached("the PG arrives") };
+        let Arrive { handover: Some(l), late, own_late, .. } = *a else {
+            return unreached("a move is decided once the source has handed over");
+        };
         let Handover { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
             *l;
         let mut maps = self.maps.take_kept();

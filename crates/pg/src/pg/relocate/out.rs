@@ -33,6 +33,7 @@ use crate::pg::resize::merge_source::{Cursor, object_part};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use crate::stats::Stamps;
+use crate::unreached::unreached;
 use base::OsdId;
 use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now};
@@ -284,7 +285,7 @@ impl Pg {
             Work::Relocate(RelocateWork::Settle) => self.run_settle(id, turn),
             Work::Relocate(RelocateWork::Load) => self.run_load_move(id, turn),
             Work::Relocate(RelocateWork::Arrive) => self.run_arrive(id, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 
@@ -429,6 +430,7 @@ impl Pg {
     pub(in crate::pg) fn run_depart(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         match self.begin_move(id, turn.store) {
             Ok(ops) => {
+                // The move may have been cancelled while the store read.
                 let Some(d) = &mut self.relocate.depart else { return Verdict::Done };
                 tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "moving to another reactor");
                 (d.at, d.ships) = (At::Copy, true);

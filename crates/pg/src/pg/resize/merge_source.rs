@@ -23,6 +23,7 @@ use crate::pg::ops::plan::{Plan, Verdict};
 use crate::pg::ops::work::ResizeWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
+use crate::unreached::unreached;
 use base::errno::EIO;
 use base::{Epoch, Eversion, HObject, PgId, SpgId};
 use bytes::Bytes;
@@ -88,7 +89,7 @@ impl Pg {
             Work::Resize(ResizeWork::Intake) => self.run_intake(id, turn),
             Work::Resize(ResizeWork::StoreObjects(ops, last)) => self.run_store_objects(id, ops, *last, turn),
             Work::Resize(ResizeWork::MergeFrom(from)) => self.run_merge_from(id, *from, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 

@@ -31,6 +31,7 @@ use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::parity::Shape;
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -168,7 +169,7 @@ impl Pg {
     }
 
     pub(super) fn reserved(&mut self, now: Now) {
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         if run.answers.values().any(|a| *a != Answer::Reserved(true)) {
             tracing::debug!(pg = %self.env.spg(), "a member has no slot for a scrub");
             self.scrub.settings.slots.pause(now.mono + self.scrub_jitter());
@@ -185,7 +186,7 @@ impl Pg {
     }
 
     pub(super) fn list_next(&mut self, turn: &mut Turn<'_>) {
-        let Some(run) = &self.scrub.interval.run else { return };
+        let Some(run) = &self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let (begin, end) = (run.upto.clone(), HObject::max());
         self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
         let to = self.me();
@@ -196,7 +197,7 @@ impl Pg {
     }
 
     pub(super) fn listed(&mut self, now: Now) {
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let mut heads = BTreeSet::new();
         let mut end = HObject::max();
         let mut failed = run.answers.is_empty();
@@ -220,7 +221,7 @@ impl Pg {
 
     /// Holds the next group of objects; false if the scrub must wait.
     pub(super) fn hold_next(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(run) = &mut self.scrub.interval.run else { return false };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         if run.group.is_empty() {
             if run.todo.is_empty() {
                 run.upto = run.end.clone();
@@ -304,19 +305,19 @@ impl Pg {
 
     /// True if a plan waits for an object of the group.
     pub(super) fn is_group_waited_for(&self) -> bool {
-        let Some(run) = &self.scrub.interval.run else { return false };
+        let Some(run) = &self.scrub.interval.run else { return unreached("a scrub is in progress") };
         run.group.iter().any(|h| self.plans.is_waited_for(h))
     }
 
     /// Lets a write go first that has waited too long for a held object.
     pub(super) fn preempt(&mut self, now: Now) {
-        let Some(run) = &self.scrub.interval.run else { return };
+        let Some(run) = &self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let late = run.at == At::Scan && now.mono >= run.held_since + SCRUB_HOLD_MAX;
         if !late || run.preempted >= SCRUB_PREEMPT_MAX {
             return;
         }
         let waited_for = self.is_group_waited_for();
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         if !waited_for {
             run.held_since = now.mono;
             return;
@@ -337,7 +338,7 @@ impl Pg {
 
     pub(super) fn scanned(&mut self, now: Now) {
         let whoami = self.me();
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let group = std::mem::take(&mut run.group);
         let mut by: Vec<(PeerId, Vec<Family>)> = Vec::new();
         for (o, a) in std::mem::take(&mut run.answers) {

@@ -13,6 +13,7 @@ use crate::scrub::message::{Ask, ScrubMsg};
 use crate::scrub::report::Findings;
 use crate::shards::PeerId;
 use crate::stats::StatSum;
+use crate::unreached::unreached;
 use base::{Eversion, HObject, Now, PgId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub(super) struct Tally {
 impl Pg {
     pub(super) fn note_compared(&mut self, head: &HObject, c: Compared) {
         let need = self.journal.info().last_update;
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         run.tally.shallow += c.shallow;
         run.tally.deep += c.deep;
         run.tally.stats.add(&c.stats);
@@ -92,7 +93,7 @@ impl Pg {
     }
 
     pub(super) fn finish_scrub(&mut self, now: Now) {
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let what = run.what;
         let (sums, have) = (run.tally.stats, self.journal.info().stats);
         let differ = sums.num_objects != have.num_objects
@@ -128,7 +129,7 @@ impl Pg {
             );
             self.scrub_log(LogLevel::Error, &text);
         }
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         let errors = run.tally.shallow + run.tally.deep;
         let auto = {
             let c = self.scrub.settings.config.borrow();
@@ -209,7 +210,7 @@ impl Pg {
 
     /// Handles the answers to `Lack`: bad copies are marked everywhere, and recovery begins.
     pub(super) fn lacked(&mut self, now: Now) {
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         for (o, lack) in std::mem::take(&mut run.tally.lack) {
             if let Some(m) = self.peers.members_mut().get_mut(&o) {
                 m.missing.extend(lack);
@@ -237,7 +238,7 @@ impl Pg {
     /// Ends a scrub and releases its slots. `again`: it could not run now; a required scrub stays requested.
     pub(super) fn end_scrub(&mut self, again: bool, now: Now) {
         self.let_go();
-        let Some(run) = self.scrub.interval.run.take() else { return };
+        let Some(run) = self.scrub.interval.run.take() else { return unreached("a scrub is in progress") };
         let n = self.scrub.interval.asked;
         let m = Body::Scrub(Box::new(ScrubMsg::Release { n })).encode();
         let members: Vec<PeerId> = self.peers.members().keys().copied().collect();

@@ -16,6 +16,7 @@ use crate::scrub::map::{Family, READ_ERROR, STAT_ERROR, ScrubAttr, ScrubObject};
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::parity::Fold;
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::crc::{SEED, crc32c};
 use base::{Eversion, HObject};
 use bytes::Bytes;
@@ -126,11 +127,13 @@ impl Pg {
 
     /// Answers a question once the writes before it are applied.
     pub(super) fn pump_serving(&mut self, turn: &mut Turn<'_>) {
-        let Some(waits) = &self.scrub.interval.serving.waits else { return };
+        let Some(waits) = &self.scrub.interval.serving.waits else { return unreached("a question waits") };
         if !self.has_applied(waits.0) {
             return;
         }
-        let Some((_, ask)) = self.scrub.interval.serving.waits.take().map(|w| *w) else { return };
+        let Some((_, ask)) = self.scrub.interval.serving.waits.take().map(|w| *w) else {
+            return unreached("a question waits");
+        };
         let to = self.primary();
         let n = self.scrub.interval.serving.n;
         let work = match ask {
@@ -152,7 +155,7 @@ impl Pg {
             }
             Work::Scrub(ScrubWork::Scan(_)) => self.run_scrub_scan(plan, turn.store),
             Work::Scrub(ScrubWork::Lack { to, n, what }) => self.run_scrub_lack(id, *to, *n, what, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 
@@ -180,7 +183,7 @@ impl Pg {
 
     pub(in crate::pg) fn run_scrub_scan(&mut self, plan: &mut Plan, store: &mut dyn ObjectStore) -> Verdict {
         let id = plan.id;
-        let Work::Scrub(ScrubWork::Scan(job)) = &mut plan.work else { return Verdict::Done };
+        let Work::Scrub(ScrubWork::Scan(job)) = &mut plan.work else { return unreached("the plan scans") };
         let answer = match self.scan(id, job, store) {
             Ok(()) => Answer::Scanned(std::mem::take(&mut job.done)),
             Err(Stop::Wait) => return Verdict::Park(Stage::Reading),

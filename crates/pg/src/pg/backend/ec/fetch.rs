@@ -24,6 +24,7 @@ use crate::pg::ops::work::ShardWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use base::HObject;
 use base::errno::{EINVAL, EIO, ESTALE, Errno};
 use bytes::Bytes;
@@ -61,7 +62,7 @@ impl Pg {
         match &plan.work {
             Work::Shard(ShardWork::Read(ask)) => self.run_shard_read(id, ask, turn),
             Work::Shard(ShardWork::DropKept) => self.run_drop_kept(id, turn),
-            _ => Verdict::Done,
+            _ => unreached("each part runs its own work"),
         }
     }
 
