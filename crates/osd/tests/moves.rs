@@ -15,7 +15,7 @@ use cluster::crush::CrushMap;
 use cluster::pool::{flag, pg_mask, stable_mod};
 use cluster::{Incremental, OsdMap, PgPool};
 use net::ConnId;
-use osd::core::control::PgCreate;
+use osd::core::control::{PgCreate, Report};
 use osd::core::maps::{MapHistory, Source};
 use osd::core::moves::{Moves, News, Told, survey};
 use osd::core::places::Places;
@@ -301,10 +301,10 @@ impl World {
                         self.reads.insert(r.tid, r.ops[0].outdata.clone());
                     }
                 }
-                Output::WantUpThru(e) => self.control.push_back(ToControl::UpThru(e)),
+                Output::Control(Report::WantUpThru(e)) => self.control.push_back(ToControl::UpThru(e)),
                 Output::Reactor(to, input) => self.reactors[to].mailbox.push_back(input),
                 Output::Moves(news) => self.control.push_back(ToControl::Moves(at, news)),
-                Output::Log(_, text) => self.said.push(text),
+                Output::Control(Report::Log(_, text)) => self.said.push(text),
                 Output::PgFailed(pg, e) => panic!("seed {}: reactor {at}: {pg} failed: {e}", self.seed),
                 _ => {}
             }

@@ -9,7 +9,7 @@ use base::{AddrVec, EntityAddr, Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
 use cluster::crush::CrushMap;
 use cluster::pool::flag;
 use cluster::{Incremental, OsdMap, PgPool};
-use osd::core::control::PgCreate;
+use osd::core::control::{PgCreate, Report};
 use osd::core::known::KnownMap;
 use osd::core::maps::{MapFeed, MapHistory, Source};
 use osd::core::places::Places;
@@ -422,7 +422,7 @@ fn answers(shard: &mut Shard) -> (Vec<i32>, Vec<pg::SessionId>, bool) {
         match o {
             Output::Reply(_, r) => results.push(r.result),
             Output::Close(s) => closed.push(s),
-            Output::WantMap(_) => map = true,
+            Output::Control(Report::WantMap(_)) => map = true,
             _ => {}
         }
     }

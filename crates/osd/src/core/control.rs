@@ -12,6 +12,7 @@
 
 mod counters;
 mod leave;
+mod report;
 mod silent;
 
 use super::heartbeat::{self, Heartbeats};
@@ -29,6 +30,7 @@ use cluster::OsdMap;
 use cluster::osdmap::interval::children;
 use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::{pg_mask, stable_mod};
+pub use report::Report;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

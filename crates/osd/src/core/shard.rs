@@ -32,14 +32,14 @@ use base::errno::Errno;
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
 use copies::Copies;
 pub use input::Input;
-pub use output::{OpCounters, Output, Ready};
+pub use output::{OpCounters, Output, Ready, StoreNews};
 use pg::lease::LeaseView;
 use pg::meter::Meter;
 use pg::pace::Pacer;
 use pg::reserve::Reserver;
 use pg::{Child, Effect, Event, FetchId, Fetched, Kin, Pg, PgConfig, Scrubs};
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +104,8 @@ pub struct Shard {
     pub(super) effects: Vec<Effect>,
     /// True if [`Output::Members`] was sent and the host has not asked since.
     members_noted: Cell<bool>,
+    /// [`Shard::pg_peers`] as last reported.
+    told_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
     /// Machines of PGs that are being merged into others, by the map that merges them.
     leaving: BTreeMap<(SpgId, Epoch), u32>,
     /// Messages between PGs here: sender and receiver.
@@ -158,6 +160,7 @@ impl Shard {
             stopped: false,
             effects: Vec::new(),
             members_noted: Cell::new(false),
+            told_peers: Default::default(),
             leaving: BTreeMap::new(),
             kin: VecDeque::new(),
             born: Vec::new(),

@@ -9,7 +9,7 @@ use super::route::{Routes, ToControl, ToShard};
 use super::shard::ShardHost;
 use super::tracker::HistoryOptions;
 use crate::core::admission::{self, Lane};
-use crate::core::control::{Control, Output, Phase, prio};
+use crate::core::control::{Control, Output, Phase};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::memory::{self, Memory};
@@ -32,7 +32,7 @@ use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use pg::lease::{Held, LeaseUpdate};
 use pg::pace::Profile;
 use pg::reserve::Reserver;
-use pg::{Fetch, Fetched, LogLevel};
+use pg::{Fetch, Fetched};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -275,9 +275,7 @@ impl ControlHost {
     /// Handles requests of reactors and sessions to the control machine.
     pub(super) fn handle(self: &Rc<Self>, item: ToControl) {
         match item {
-            ToControl::WantUpThru(e) => self.with(|c, _| c.want_up_thru(e)),
-            ToControl::WantMap(e) => self.with(|c, _| c.want_map(e)),
-            ToControl::ReadyToMerge(pg, r) => self.with(|c, _| c.ready_to_merge(pg, r)),
+            ToControl::Report(at, r) => self.with(|c, now| c.handle_report(at, r, now)),
             ToControl::Moves(at, news) => {
                 let map = self.core.borrow().map().cloned();
                 let told = self.moves.borrow_mut().handle(at, news, map.as_deref());
@@ -285,23 +283,12 @@ impl ControlHost {
                     self.routes.input(i, input);
                 }
             }
-            ToControl::PgCreated(pg) => self.with(|c, _| c.pg_created(pg)),
             ToControl::Maps(m) => self.with(|c, now| c.handle_map_message(&m, now)),
-            ToControl::PgPeers(reactor, all, led) => self.with(|c, now| c.set_pg_peers(reactor, all, led, now)),
-            ToControl::WantPgTemp(pg, osds) => self.with(|c, _| c.want_pg_temp(pg, osds)),
             ToControl::Stats(s, lec) => self.stats(*s, lec),
             ToControl::Short(reactor, short) => self.with(|c, _| c.set_short(reactor, short)),
             ToControl::Silent(reactor, what) => {
                 let why = what.map(|w| format!("{}: {w}", self.device_name));
                 self.with(|c, now| c.device_silent(reactor, why, now));
-            }
-            ToControl::Log(level, text) => {
-                let prio = match level {
-                    LogLevel::Debug => prio::DEBUG,
-                    LogLevel::Warn => prio::WARN,
-                    LogLevel::Error => prio::ERROR,
-                };
-                self.with(|c, now| c.clog(prio, text, now));
             }
             ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
             ToControl::Command(shard, info, m) => self.command(shard, info, m),

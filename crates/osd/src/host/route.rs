@@ -4,22 +4,23 @@
 
 use super::ledger::LedgerPart;
 use super::tracker::HistoryOptions;
+use crate::core::control::Report;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
 use crate::core::moves;
 use crate::core::perf::Queries;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
-use crate::core::shard::{Input, Ready};
+use crate::core::shard::Input;
 use auth::RotatingKeys;
 use base::counter::Section;
 use base::errno::Errno;
-use base::{Epoch, OsdId, PgId};
+use base::{Epoch, PgId};
 use net::ConnId;
-use pg::{Fetch, LogLevel};
+use pg::Fetch;
 use reactor::mailbox;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Message;
@@ -117,18 +118,10 @@ pub(crate) enum Inspect {
 
 /// Message to the control machine.
 pub(crate) enum ToControl {
-    /// A PG needs `up_thru`.
-    WantUpThru(Epoch),
-    /// A PG or client waits for a map.
-    WantMap(Epoch),
-    /// A line for the cluster log.
-    Log(LogLevel, String),
-    /// A PG was created.
-    PgCreated(PgId),
+    /// A report of that reactor.
+    Report(usize, Report),
     /// News of that reactor about PGs that move.
     Moves(usize, moves::News),
-    /// A PG is ready to be merged with another one.
-    ReadyToMerge(PgId, Ready),
     /// Statistics of a reactor, with the lowest `last_epoch_clean` of its PGs.
     Stats(Box<Stats>, Epoch),
     /// A reactor has too little space for growing writes, or enough again.
@@ -137,10 +130,6 @@ pub(crate) enum ToControl {
     Silent(usize, Option<String>),
     /// Maps that a peer sent.
     Maps(MOsdMap),
-    /// OSDs that share PGs on that reactor, and those that share PGs led there.
-    PgPeers(usize, BTreeSet<OsdId>, BTreeSet<OsdId>),
-    /// A PG requests a temporary acting set.
-    WantPgTemp(PgId, Vec<OsdId>),
     /// Read an object of another OSD for a PG of that reactor.
     Fetch(usize, PgId, Box<Fetch>),
     /// A `tell` command: reactor and session to answer, and the message.

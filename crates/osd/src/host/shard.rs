@@ -67,8 +67,6 @@ pub(super) struct ShardHost {
     auth: Rc<RefCell<auth::Client>>,
     /// Socket of the cluster address, until the endpoint serves it.
     listen_later: Cell<Option<TcpListener>>,
-    /// OSDs last reported to the control machine: those that share PGs here, and those that share PGs led here.
-    pg_peers: RefCell<(BTreeSet<OsdId>, BTreeSet<OsdId>)>,
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
@@ -153,7 +151,6 @@ impl ShardHost {
             peers: RefCell::default(),
             auth: p.auth,
             listen_later: Cell::new(None),
-            pg_peers: RefCell::default(),
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
             disk: p.disk,

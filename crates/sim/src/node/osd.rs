@@ -20,7 +20,7 @@ use bytes::Bytes;
 use client::core::mon::{self, MonSession};
 use cluster::caps::OsdCaps;
 use net::ConnId;
-use osd::core::control::{Control, Output as ControlOut, Phase};
+use osd::core::control::{Control, Output as ControlOut, Phase, Report};
 use osd::core::heartbeat::{self, Link};
 use osd::core::identity::{Addrs, Identity};
 use osd::core::lease;
@@ -31,7 +31,7 @@ use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
-use osd::core::shard::{Input, Output as ShardOut, Shard};
+use osd::core::shard::{Input, Output as ShardOut, Shard, StoreNews};
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use pg::lease::{Held, LeaseUpdate};
@@ -402,9 +402,9 @@ impl OsdNode {
             // So that the calls of clients are long.
             shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
             shard.load(control.feed(), now, &mut store);
-            let pg_peers = shard.pg_peers();
-            control.set_pg_peers(i, pg_peers.0.clone(), pg_peers.1.clone(), now);
-            reactors.push(Reactor { shard, store, pg_peers });
+            let peers = shard.news_of_pg_peers();
+            control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
+            reactors.push(Reactor { shard, store });
         }
         control.set_ready(now);
         let services = [
@@ -883,19 +883,14 @@ impl Process {
     }
 
     fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
-        if let store::Event::Health(h) = &e {
-            if let store::Health::Failed { what, .. } = h {
-                self.failed = true;
-                self.control.store_failed(what, now);
-            }
-            return;
-        }
-        let (store::Event::Ready(tag) | store::Event::Durable(tag, _)) = &e else { return };
-        let tag = *tag;
         let Some(r) = self.reactors.get_mut(at) else { return };
-        let theirs = r.shard.store_event(e, now, &mut r.store);
-        if !theirs && at == 0 && self.own.awaits(tag) {
-            self.submit_own();
+        match r.shard.store_event(e, now, &mut r.store) {
+            Some(StoreNews::Failed(_, what)) => {
+                self.failed = true;
+                self.control.store_failed(&what, now);
+            }
+            Some(StoreNews::Own(tag, _)) if at == 0 && self.own.awaits(tag) => self.submit_own(),
+            _ => {}
         }
     }
 
@@ -940,10 +935,13 @@ impl Process {
                 self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
             }
             ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
-            ShardOut::WantPgTemp(pg, osds) => self.control.want_pg_temp(pg, osds),
+            ShardOut::Control(report) => {
+                if let Report::Log(_, text) = &report {
+                    cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
+                }
+                self.control.handle_report(at, report, now);
+            }
             ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
-            ShardOut::WantUpThru(e) => self.control.want_up_thru(e),
-            ShardOut::WantMap(e) => self.control.want_map(e),
             ShardOut::Members => self.note_pg_peers(at, now),
             ShardOut::Reactor(i, input) => self.post(i, input, node, now, cx),
             ShardOut::Moves(news) if self.reactors.len() > 1 => {
@@ -951,18 +949,6 @@ impl Process {
             }
             // Where there is one reactor, no PG moves.
             ShardOut::Moves(_) => {}
-            ShardOut::ReadyToMerge(pg, r) => self.control.ready_to_merge(pg, r),
-            ShardOut::Created(pg) => self.control.pg_created(pg),
-            ShardOut::Log(level, text) => {
-                use osd::core::control::prio;
-                let prio = match level {
-                    pg::LogLevel::Debug => prio::DEBUG,
-                    pg::LogLevel::Warn => prio::WARN,
-                    pg::LogLevel::Error => prio::ERROR,
-                };
-                cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
-                self.control.clog(prio, text, now);
-            }
             ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
             ShardOut::PgFailed(pg, e) => {
                 // A PG that is split off a failed copy fails with it.
@@ -1076,11 +1062,8 @@ impl Process {
 
     fn note_pg_peers(&mut self, at: usize, now: base::Now) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        let new = r.shard.pg_peers();
-        if r.pg_peers != new {
-            r.pg_peers = new;
-            let (all, led) = r.pg_peers.clone();
-            self.control.set_pg_peers(at, all, led, now);
+        if let Some(report) = r.shard.news_of_pg_peers() {
+            self.control.handle_report(at, report, now);
         }
     }
 

@@ -6,10 +6,10 @@
 use crate::queue::{MS, Time, US};
 use base::device::{IoCompletion, IoId, IoRequest};
 use base::rng::Rng;
-use base::{Now, OsdId, PgId};
+use base::{Now, PgId};
 use osd::core::moves::News;
 use osd::core::shard::{Input, Shard};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use store::engine::Store;
 use store::{Cid, layout};
 
@@ -25,8 +25,6 @@ pub struct Reactor {
     pub shard: Shard,
     /// The reactor's store.
     pub store: Store,
-    /// The peers that were last reported to the control machine.
-    pub pg_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
 }
 
 /// A message to a reactor from another one or from the control machine, or to the control machine.

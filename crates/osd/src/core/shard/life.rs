@@ -2,7 +2,7 @@
 
 use super::copies::led_copy;
 use super::{Behind, Output, Shard, Views};
-use crate::core::control::PgCreate;
+use crate::core::control::{PgCreate, Report};
 use crate::core::maps::MapFeed;
 use base::errno::{EIO, Errno};
 use base::{Epoch, Now, PgId, SpgId};
@@ -215,7 +215,7 @@ impl Shard {
             }
             if let Some(i) = self.by_pg.get(spg) {
                 if self.pgs.get(i).is_some_and(Pg::is_active) {
-                    self.out.push_back(Output::Created(pg));
+                    self.report(Report::Created(pg));
                 }
                 continue;
             }

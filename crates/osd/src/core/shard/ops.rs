@@ -3,14 +3,15 @@
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because
 //! its client will resend it elsewhere.
 
-use super::{Input, Output, Ready, Shard};
+use super::{Input, Output, Ready, Shard, StoreNews};
+use crate::core::control::Report;
 use crate::core::session::SessionInfo;
 use base::errno::{EAGAIN, EBLOCKLISTED, EBUSY, EINVAL, Errno};
 use base::ledger::Ledger;
 use base::{EntityAddr, Now, PgId, SpgId};
 use pg::{Effect, Event, OpRequest, Pg, SessionId, op_access};
 use std::sync::Arc;
-use store::ObjectStore;
+use store::{Health, ObjectStore};
 use wire::msg::{MOsdOp, MOsdOpReply, OsdOp, msg_flags};
 
 impl Shard {
@@ -45,7 +46,7 @@ impl Shard {
                 // No map can change this refusal.
                 return self.deny(s, &m);
             }
-            self.out.push_back(Output::WantMap(m.osdmap_epoch));
+            self.report(Report::WantMap(m.osdmap_epoch));
             return self.park(s, m);
         }
         if !s.caps.is_allow_all() && !self.may(s, &m, &access) {
@@ -161,17 +162,28 @@ impl Shard {
         }
     }
 
-    /// Handles an event of the store. Returns false if it belongs to no PG.
-    pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> bool {
-        let Some(tag) = e.tag() else { return false };
+    /// Handles an event of the store. Returns what of it is not a PG's.
+    pub fn store_event(&mut self, e: store::Event, now: Now, store: &mut dyn ObjectStore) -> Option<StoreNews> {
+        let (tag, result) = match &e {
+            store::Event::Health(Health::Failed { errno, what }) => {
+                return Some(StoreNews::Failed(*errno, what.clone()));
+            }
+            store::Event::Health(_) => return None,
+            store::Event::Ready(tag) => (*tag, Ok(())),
+            store::Event::Durable(tag, r) => (*tag, *r),
+        };
         let i = Pg::index_of(tag);
         if i == 0 {
-            return false;
+            return Some(StoreNews::Own(tag, result));
         }
         if !self.sweep_event(i, Some(&e), now, store) {
             self.feed_pg(i, Event::Store(e), now, store);
         }
-        true
+        None
+    }
+
+    pub(super) fn report(&mut self, r: Report) {
+        self.out.push_back(Output::Control(r));
     }
 
     pub(in crate::core) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
@@ -209,19 +221,19 @@ impl Shard {
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
                 Effect::Backoff(s, b) => self.out.push_back(Output::Backoff(s, b)),
                 Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid)),
-                Effect::WantUpThru(e) => self.out.push_back(Output::WantUpThru(e)),
-                Effect::WantMap(e) => self.out.push_back(Output::WantMap(e)),
+                Effect::WantUpThru(e) => self.report(Report::WantUpThru(e)),
+                Effect::WantMap(e) => self.report(Report::WantMap(e)),
                 Effect::WantPgTemp(acting) => {
                     if let Some(p) = self.pgs.get(i) {
-                        self.out.push_back(Output::WantPgTemp(p.spg().pg, acting));
+                        self.report(Report::WantPgTemp(p.spg().pg, acting));
                     }
                 }
                 Effect::Peer { to, lane, msg } => self.send_peer(to, lane, msg),
-                Effect::Log(level, text) => self.out.push_back(Output::Log(level, text)),
+                Effect::Log(level, text) => self.report(Report::Log(level, text)),
                 Effect::Members => self.note_members(),
                 Effect::Created => {
                     if let Some(p) = self.pgs.get(i) {
-                        self.out.push_back(Output::Created(p.spg().pg));
+                        self.report(Report::Created(p.spg().pg));
                     }
                 }
                 Effect::Fetch(f) => {
@@ -241,7 +253,7 @@ impl Shard {
                     if let Some(p) = self.pgs.get(i) {
                         let epoch = p.epoch();
                         let r = Ready { epoch, version, last_epoch_started, last_epoch_clean };
-                        self.out.push_back(Output::ReadyToMerge(p.spg().pg, r));
+                        self.report(Report::ReadyToMerge(p.spg().pg, r));
                     }
                 }
                 // The answer will find no plan and be dropped.

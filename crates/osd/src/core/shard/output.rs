@@ -1,11 +1,13 @@
 //! Actions that a shard demands of its host.
 
 use super::Input;
+use crate::core::control::Report;
 use crate::core::moves;
 use base::errno::Errno;
 use base::{Epoch, Eversion, OsdId, PgId};
 use bytes::Bytes;
-use pg::{Fetch, Lane, LogLevel, SessionId};
+use pg::{Fetch, Lane, SessionId};
+use store::Tag;
 use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify};
 
 /// Action for the host.
@@ -22,12 +24,8 @@ pub enum Output {
     /// Close a session because too many of its operations wait. Its client connects again and resends
     /// unanswered ones.
     Close(SessionId),
-    /// Request a map with `up_thru` at this epoch.
-    WantUpThru(Epoch),
-    /// Request a newer map.
-    WantMap(Epoch),
-    /// Request a temporary acting set for a PG; an empty one stands for CRUSH's own.
-    WantPgTemp(PgId, Vec<OsdId>),
+    /// Tell the control machine.
+    Control(Report),
     /// Send a message to another OSD.
     Peer {
         /// Receiver of the message.
@@ -37,24 +35,27 @@ pub enum Output {
         /// The message.
         msg: Box<MPgPeer>,
     },
-    /// Write a line to the cluster log.
-    Log(LogLevel, String),
     /// Pass an input to another reactor.
     Reactor(usize, Input),
     /// Tell the control machine about a PG that moves between reactors. It must arrive.
     Moves(moves::News),
-    /// A PG is ready to be merged with another one.
-    ReadyToMerge(PgId, Ready),
-    /// [`super::Shard::pg_peers`] may have changed.
+    /// [`super::Shard::news_of_pg_peers`] may have some.
     Members,
-    /// A PG was created.
-    Created(PgId),
     /// Read an object of another OSD.
     Fetch(PgId, Box<Fetch>),
     /// The copy of a PG on this reactor failed. Other copies are not affected.
     PgFailed(PgId, Errno),
     /// All PGs have finished after [`super::Shard::stop`].
     Stopped,
+}
+
+/// An event of the store that is not a PG's.
+#[derive(Debug)]
+pub enum StoreNews {
+    /// It concerns the host's own transaction or read of this tag.
+    Own(Tag, Result<(), Errno>),
+    /// The store failed.
+    Failed(Errno, String),
 }
 
 /// State of a PG that is ready to be merged.

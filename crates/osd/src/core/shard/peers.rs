@@ -1,6 +1,7 @@
 //! Other OSDs: their messages, sessions and leases.
 
 use super::{Input, Output, PEERS_PARKED_BYTES_MAX, PEERS_PARKED_MAX, Shard};
+use crate::core::control::Report;
 use base::{Now, OsdId};
 use pg::lease::LeaseUpdate;
 use pg::{Event, Pg};
@@ -17,7 +18,7 @@ impl Shard {
             return;
         }
         if m.epoch > self.epoch() {
-            self.out.push_back(Output::WantMap(m.epoch));
+            self.report(Report::WantMap(m.epoch));
             return self.park_peer(from, m);
         }
         if !self.is_of_instance(from, &m) {
@@ -81,6 +82,16 @@ impl Shard {
         all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami && *o != OsdId::NONE));
         all.extend(led.iter().copied());
         (all, led)
+    }
+
+    /// Reports [`Shard::pg_peers`], if they have changed since the last report.
+    pub fn news_of_pg_peers(&mut self) -> Option<Report> {
+        let now = self.pg_peers();
+        if self.told_peers == now {
+            return None;
+        }
+        self.told_peers.clone_from(&now);
+        Some(Report::PgPeers(now.0, now.1))
     }
 
     /// OSDs whose leases PGs of this reactor need: the other members of every acting set led here.

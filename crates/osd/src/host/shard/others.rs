@@ -35,10 +35,9 @@ impl ShardHost {
 
     /// Tells the control machine if the OSDs that share PGs with this reactor have changed.
     pub(super) fn note_pg_peers(&self) {
-        let now = self.core.borrow().pg_peers();
-        if *self.pg_peers.borrow() != now {
-            self.routes.control(ToControl::PgPeers(self.index, now.0.clone(), now.1.clone()));
-            self.pg_peers.replace(now);
+        let news = self.core.borrow_mut().news_of_pg_peers();
+        if let Some(r) = news {
+            self.routes.control(ToControl::Report(self.index, r));
         }
     }
 

@@ -2,15 +2,15 @@
 //! disk.
 
 use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
-use crate::core::shard::Output;
+use crate::core::shard::{Output, StoreNews};
 use crate::host::route::ToControl;
 use crate::host::surroundings::Sampler;
 use base::device::IoKind;
 use base::{Mono, OsdId};
 use reactor::clock;
 use std::rc::{Rc, Weak};
+use store::Event;
 use store::ObjectStore as _;
-use store::{Event, Health};
 use wire::Features;
 use wire::WireMessage as _;
 use wire::msg::{MOsdOp, MPgPeer};
@@ -239,27 +239,20 @@ impl ShardHost {
     }
 
     pub(super) fn store_event(&self, e: Event, now: base::Now) {
-        if let Event::Health(h) = &e {
-            if let Health::Failed { errno, what } = h {
-                self.store_failed(format!("{what} ({})", base::errno::name(*errno)));
+        let news = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
+        match news {
+            Some(StoreNews::Failed(errno, what)) => {
+                self.store_failed(format!("{what} ({})", base::errno::name(errno)));
             }
-            return;
-        }
-        let (tag, result) = match &e {
-            Event::Ready(t) => (*t, Ok(())),
-            Event::Durable(t, r) => (*t, *r),
-            Event::Health(_) => return,
-        };
-        let taken = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
-        if !taken {
-            if self.own.borrow().awaits(tag) {
-                return self.submit_own();
+            Some(StoreNews::Own(tag, _)) if self.own.borrow().awaits(tag) => self.submit_own(),
+            Some(StoreNews::Own(tag, result)) => {
+                let w = self.waiters.borrow_mut().remove(&tag);
+                if let Some(w) = w {
+                    // Writes of maps have no waiter.
+                    let _ = w.send(result);
+                }
             }
-            let w = self.waiters.borrow_mut().remove(&tag);
-            if let Some(w) = w {
-                // Writes of maps have no waiter.
-                let _ = w.send(result);
-            }
+            None => {}
         }
     }
 
@@ -274,16 +267,11 @@ impl ShardHost {
             Output::Backoff(s, b) => self.send(s, b.to_message(Features::PACIFIC)),
             Output::Dropped(s, tid) => self.dropped(s, tid),
             Output::Close(s) => self.close_session(s),
-            Output::WantUpThru(e) => self.routes.control(ToControl::WantUpThru(e)),
-            Output::WantMap(e) => self.routes.control(ToControl::WantMap(e)),
-            Output::WantPgTemp(pg, acting) => self.routes.control(ToControl::WantPgTemp(pg, acting)),
+            Output::Control(r) => self.routes.control(ToControl::Report(self.index, r)),
             Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
-            Output::Log(level, text) => self.routes.control(ToControl::Log(level, text)),
             Output::Reactor(at, input) => self.routes.input(at, input),
             Output::Moves(news) => self.routes.control_surely(ToControl::Moves(self.index, news)),
-            Output::ReadyToMerge(pg, r) => self.routes.control(ToControl::ReadyToMerge(pg, r)),
             Output::Members => self.note_pg_peers(),
-            Output::Created(pg) => self.routes.control(ToControl::PgCreated(pg)),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             // The PG has reported the failure itself.
             Output::PgFailed(..) => {}
