@@ -5,6 +5,7 @@
 //! clocks.
 
 pub mod admission;
+pub mod clients;
 pub mod commits;
 pub mod control;
 pub mod counters;

@@ -4,15 +4,15 @@
 
 use super::{ShardHost, Work};
 use crate::core::admission::{Refusal, Right};
+use crate::core::clients;
 use crate::core::inbound::{self, NotTaken, Request};
-use crate::core::known::KnownMap;
 use crate::core::maps::MapFeed;
 use crate::core::perf::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
 use crate::core::shard::Input;
-use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME, Unanswered};
+use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME};
 use crate::host::route::{ToControl, ToShard};
-use base::{Epoch, Mono};
+use base::Mono;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Handler, PeerInfo};
 use reactor::clock;
@@ -21,14 +21,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::WireMessage as _;
-use wire::msg::{MCommandReply, MOsdOp, MOsdOpReply};
+use wire::msg::{MCommandReply, MOsdMap, MOsdOp, MOsdOpReply};
 use wire::{Features, Message};
 
 pub(super) struct Client {
     pub(super) info: Arc<SessionInfo>,
-    pub(super) map: KnownMap,
-    /// Unanswered operations as received; only handles of the messages.
-    pub(super) in_flight: RefCell<Unanswered<Message>>,
+    /// Maps and unanswered operations. These are kept as received: only handles of the messages.
+    pub(super) core: RefCell<clients::Client<Message>>,
     /// True while the connection is not read because too many operations wait.
     pub(super) held: Cell<bool>,
     /// True once a refused message of this client was logged as a warning.
@@ -77,10 +76,10 @@ impl ShardHost {
             features: p.features,
             caps,
         };
+        let info = Arc::new(info);
         let client = Rc::new(Client {
-            info: Arc::new(info),
-            map: KnownMap::default(),
-            in_flight: RefCell::default(),
+            core: RefCell::new(clients::Client::new(info.clone())),
+            info,
             held: Cell::new(false),
             refused: Cell::new(false),
         });
@@ -95,9 +94,9 @@ impl ShardHost {
             // Charged before answer and expansion exist: the next request waits until there is room for its own.
             let more = OP_BYTES + inbound::answer_bytes(op) + inbound::expanded_bytes(op);
             self.net.charge(conn, more);
-            let mut mine = c.in_flight.borrow_mut();
+            let mut mine = c.core.borrow_mut();
             let back = mine.came(tid, cost + more, m.clone(), now, &mut self.forgotten.borrow_mut());
-            if mine.waiting() >= OPS_MAX && !c.held.replace(true) {
+            if mine.unanswered().waiting() >= OPS_MAX && !c.held.replace(true) {
                 self.net.hold(conn);
             }
             drop(mine);
@@ -141,7 +140,8 @@ impl ShardHost {
     }
 
     pub(super) fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
-        self.send_maps(c, m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f));
+        let maps = c.core.borrow().lacks(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f));
+        self.send_maps(c, maps);
         let target = self.core.borrow().place_of_op(&m);
         if target == self.index {
             self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
@@ -203,7 +203,7 @@ impl ShardHost {
     /// Ends an operation's share of its connection's unanswered bytes.
     pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Message>)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
-        let (f, back) = c.in_flight.borrow_mut().take(tid, &mut self.forgotten.borrow_mut())?;
+        let (f, back) = c.core.borrow_mut().answered(tid, &mut self.forgotten.borrow_mut())?;
         self.gets_back(&c, back);
         Some((c, f))
     }
@@ -213,7 +213,7 @@ impl ShardHost {
         if bytes > 0 {
             self.net.consumed(c.info.conn, bytes);
         }
-        if c.held.get() && c.in_flight.borrow().waiting() <= OPS_RESUME {
+        if c.held.get() && c.core.borrow().unanswered().waiting() <= OPS_RESUME {
             c.held.set(false);
             self.net.release(c.info.conn);
         }
@@ -229,16 +229,18 @@ impl ShardHost {
         }
     }
 
-    /// Tells a client of this reactor of the map for which an operation was dropped: it sends the operation again only
-    /// when it has that map, and does not ask for one for ten seconds.
+    /// Ends an operation of a client of this reactor that gets no answer.
     pub(super) fn dropped_here(&self, conn: ConnId, tid: u64, feed: Option<&MapFeed>) {
-        let Some((c, _)) = self.give_back(conn, tid) else { return };
-        self.send_maps(&c, Epoch(0), feed);
+        let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
+        let ended = c.core.borrow_mut().dropped(tid, feed, &mut self.forgotten.borrow_mut());
+        if let Some((back, maps)) = ended {
+            self.gets_back(&c, back);
+            self.send_maps(&c, maps);
+        }
     }
 
-    /// Sends the maps that a client lacks which has a map of this epoch or a newer one.
-    fn send_maps(&self, c: &Client, made_with: Epoch, feed: Option<&MapFeed>) {
-        if let Some(maps) = c.map.share(made_with, feed, c.info.features) {
+    fn send_maps(&self, c: &Client, maps: Option<MOsdMap>) {
+        if let Some(maps) = maps {
             let _ = self.net.send(c.info.conn, maps.to_message(c.info.features));
         }
     }
@@ -261,7 +263,7 @@ impl ShardHost {
         let c = self.clients.borrow_mut().remove(&conn);
         if let Some(c) = c {
             tracing::debug!(client = %c.info.entity, %reason, "session ended");
-            c.in_flight.borrow_mut().end(&mut self.forgotten.borrow_mut());
+            c.core.borrow_mut().end(&mut self.forgotten.borrow_mut());
             let id = c.info.id;
             self.routes.inputs(|| Input::SessionClosed(id));
         }
@@ -271,7 +273,7 @@ impl ShardHost {
     pub(super) fn forget_old(&self, now: Mono) {
         let clients: Vec<Rc<Client>> = self.clients.borrow().values().cloned().collect();
         for c in clients {
-            let back = c.in_flight.borrow_mut().forget_old(now, &mut self.forgotten.borrow_mut());
+            let back = c.core.borrow_mut().forget_old(now, &mut self.forgotten.borrow_mut());
             self.gets_back(&c, back);
         }
     }

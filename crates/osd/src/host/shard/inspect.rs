@@ -29,7 +29,7 @@ impl ShardHost {
                 let mut all = Vec::new();
                 for c in self.clients.borrow().values() {
                     let (client, addr) = (c.info.entity, c.info.addr);
-                    for (tid, f) in c.in_flight.borrow().iter() {
+                    for (tid, f) in c.core.borrow().unanswered().iter() {
                         // An operation that no PG knows is on its way to one, or was dropped.
                         let young = (now.mono.since(f.received) < IN_TRANSIT).then_some("queued_for_pg");
                         let stage = stages.get(&format!("{client}:{tid}")).map(String::as_str).or(young);

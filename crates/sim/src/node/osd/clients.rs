@@ -5,11 +5,10 @@ use super::Process;
 use crate::net::{ConnKey, NodeId};
 use crate::world::Ctx;
 use base::EntityKind;
-use osd::core::known::KnownMap;
+use osd::core::clients;
 use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
 use osd::core::shard::Input;
-use osd::core::unanswered::Unanswered;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::msg::{MOsdMap, MOsdOp};
@@ -17,9 +16,7 @@ use wire::{Features, Message, WireMessage as _};
 
 /// A client's connection.
 pub(super) struct Client {
-    pub(super) info: Arc<SessionInfo>,
-    map: KnownMap,
-    unanswered: Unanswered<()>,
+    core: clients::Client<()>,
     /// Bytes of operations without an answer, as the connection counts them.
     held: usize,
     /// Operations that the connection holds back, with their bytes.
@@ -28,8 +25,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(info: Arc<SessionInfo>) -> Self {
-        let (map, unanswered, unread) = Default::default();
-        Self { info, map, unanswered, held: 0, unread }
+        Self { core: clients::Client::new(info), held: 0, unread: VecDeque::new() }
     }
 }
 
@@ -48,7 +44,7 @@ impl Process {
                 c.unread.push_back((m.cost(), MOsdOp::from_message(m)?));
                 self.read_client(k, node, now, cx);
             }
-            MOsdMap::KIND if c.info.entity.kind == EntityKind::OSD => {
+            MOsdMap::KIND if c.core.info.entity.kind == EntityKind::OSD => {
                 self.control.handle_map_message(&MOsdMap::from_message(m)?, now);
             }
             _ => {}
@@ -64,12 +60,12 @@ impl Process {
             && let Some(r) = self.reactors.get_mut(at)
         {
             c.held += cost;
-            c.held -= c.unanswered.came(op.tid, cost, (), now.mono, &mut self.forgotten);
+            c.held -= c.core.came(op.tid, cost, (), now.mono, &mut self.forgotten);
             let feed = r.shard.feed().map(|f| &**f);
-            if let Some(maps) = c.map.share(op.osdmap_epoch, feed, Features::PACIFIC) {
+            if let Some(maps) = c.core.lacks(op.osdmap_epoch, feed) {
                 cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
             }
-            let info = c.info.clone();
+            let info = c.core.info.clone();
             match r.shard.place_of_op(&op) {
                 to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
                 to => self.post(to, Input::Op(info, Box::new(op)), node, now, cx),
@@ -80,13 +76,13 @@ impl Process {
     /// Releases the bytes of an operation that has its answer, or will get none.
     pub(super) fn answered(&mut self, k: ConnKey, tid: u64, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(c) = self.clients.get_mut(&k) else { return };
-        if let Some((_, back)) = c.unanswered.take(tid, &mut self.forgotten) {
+        if let Some((_, back)) = c.core.answered(tid, &mut self.forgotten) {
             c.held -= back;
             self.read_client(k, node, now, cx);
         }
     }
 
-    /// As the host does: the client learns of the map for which its operation was dropped.
+    /// Ends an operation that gets no answer.
     pub(super) fn dropped(
         &mut self,
         k: ConnKey,
@@ -96,21 +92,22 @@ impl Process {
         now: base::Now,
         cx: &mut Ctx,
     ) {
-        let t = cx.now();
-        let maps = self.clients.get(&k).and_then(|c| c.map.share(base::Epoch(0), feed, Features::PACIFIC));
+        let Some(c) = self.clients.get_mut(&k) else { return };
+        let Some((back, maps)) = c.core.dropped(tid, feed, &mut self.forgotten) else { return };
+        c.held -= back;
         if let Some(maps) = maps {
-            cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
+            cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), cx.now());
         }
-        self.answered(k, tid, node, now, cx);
+        self.read_client(k, node, now, cx);
     }
 
     /// Releases the bytes of very old operations, so that they hold up no others.
     pub(super) fn forget_old(&mut self, node: NodeId, now: base::Now, cx: &mut Ctx) {
         for k in self.clients.keys().copied().collect::<Vec<_>>() {
             if let Some(c) = self.clients.get_mut(&k) {
-                c.held -= c.unanswered.forget_old(now.mono, &mut self.forgotten);
-                if c.held != c.unanswered.held() {
-                    let who = c.info.entity;
+                c.held -= c.core.forget_old(now.mono, &mut self.forgotten);
+                if c.held != c.core.unanswered().held() {
+                    let who = c.core.info.entity;
                     cx.violation(format!("osd.{}: bytes of finished operations of {who} still count", node - 1));
                 }
                 self.read_client(k, node, now, cx);
@@ -121,7 +118,7 @@ impl Process {
     /// Handles the end of a connection and returns its session.
     pub(super) fn client_gone(&mut self, k: ConnKey) -> Option<pg::SessionId> {
         let mut c = self.clients.remove(&k)?;
-        c.unanswered.end(&mut self.forgotten);
-        Some(c.info.id)
+        c.core.end(&mut self.forgotten);
+        Some(c.core.info.id)
     }
 }
