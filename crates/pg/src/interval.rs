@@ -6,6 +6,8 @@
 //!     of the log belongs to one interval.
 //!  2. A past interval is remembered until the PG is clean. Only intervals that may have accepted writes block
 //!     peering.
+//!
+//! Tests: `tests/peering.rs`, `tests/life.rs`.
 
 use crate::map::{MapView, Mapping};
 use crate::shards::{PeerId, ShardSet};

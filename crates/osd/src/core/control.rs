@@ -9,6 +9,8 @@
 //!  2. OSD_BOOT is sent only when the newest map known to the monitor has been applied.
 //!  3. PGs are created only after the map of their creation has been published.
 //!  4. OSD_BOOT is sent only when the OSD can authenticate peers.
+//!
+//! Tests: `tests/boot.rs`.
 
 mod counters;
 mod leave;

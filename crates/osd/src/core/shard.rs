@@ -5,6 +5,8 @@
 //!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its
 //!     client will resend it to another OSD. Parked operations are bounded.
 //!  3. Index 0 stands for the host's own transactions. PGs have indices from 1, which are never reused.
+//!
+//! Tests: `tests/shard.rs`, `tests/moves.rs`.
 
 mod background;
 mod copies;

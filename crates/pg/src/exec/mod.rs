@@ -7,6 +7,8 @@
 //!  1. A vector succeeds or fails as a whole. Its collected changes are used only if every operation succeeded or was
 //!     allowed to fail.
 //!  2. Planning is repeatable: the same request on the same object gives the same plan.
+//!
+//! Tests: `tests/semantics.rs` (`vectors_are_atomic`), `tests/model.rs`.
 
 mod access;
 mod attr;

@@ -7,6 +7,8 @@
 //! Invariants:
 //!  1. Progress belongs to one version of the object, whose lock its plan holds between the parts.
 //!  2. A vector that went on has the same result as one that ran in one go.
+//!
+//! Tests: `tests/vectors.rs`.
 
 use super::omap::Lookups;
 use super::view::Mark;

@@ -7,6 +7,8 @@
 //! Invariants:
 //!  1. Changes reach the store only after the whole vector has succeeded, so all reads see the state before it.
 //!  2. Planning again after a `Wait` collects the same changes.
+//!
+//! Tests: `tests/semantics.rs` (`a_vector_reads_the_state_before_it`), `tests/model.rs`.
 
 use crate::object::Intervals;
 use crate::pg::ShardReads;

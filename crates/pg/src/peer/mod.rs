@@ -3,6 +3,8 @@
 //! Invariants:
 //!  1. Within an interval every message may arrive twice. Receivers answer the second one too, and change nothing.
 //!  2. Decoding allocates no more than the message's own size justifies.
+//!
+//! Tests: `tests/replicated.rs`, `tests/hostile_peers.rs`.
 
 mod body;
 mod orphan;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a copy is created only from a message sent under the newest map here. An older message may not know of
 //! an interval that has ended since, in which other copies took writes. Its sender is asked to repeat it.
+//!
+//! Tests: `tests/life.rs` (`no_copy_is_created_from_a_message_under_an_older_map`).
 
 use super::Body;
 use crate::info::PgInfo;

@@ -8,6 +8,8 @@
 //! Invariants:
 //!  1. The comparison depends only on the copies' reports. The order of copies matters only for ties.
 //!  2. A copy that could not be read is never the source of a repair.
+//!
+//! Tests: `tests/compare.rs`.
 
 pub mod compare;
 pub mod due;

@@ -5,6 +5,8 @@
 //!
 //! Facts: `inconsistent_obj_t`, `inconsistent_snapset_t`, `scrub_ls_arg_t`, `scrub_ls_result_t`, `object_info_t` and
 //! `SnapSet` as Ceph encodes them.
+//!
+//! Tests: `tests/compare.rs` (`findings_are_listed_in_pages_and_bounded`).
 
 use super::map::ScrubObject;
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};

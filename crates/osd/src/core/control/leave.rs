@@ -7,6 +7,8 @@
 //!     process alive.
 //!  3. A failed store is reported once, to the cluster log and to the monitor, and the process does not end before the
 //!     monitor has the report: it may drop commands of a session that is closed.
+//!
+//! Tests: `tests/boot.rs`.
 
 use super::{Control, Output, Phase, prio};
 use base::{Mono, Now};

@@ -2,6 +2,8 @@
 //!
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because
 //! its client will resend it elsewhere.
+//!
+//! Tests: `tests/shard.rs`.
 
 use super::{Input, Output, Ready, Shard, StoreNews};
 use crate::core::control::Report;

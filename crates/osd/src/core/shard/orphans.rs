@@ -2,6 +2,8 @@
 //!
 //! Invariant: an unanswered question is repeated when the session with the asked OSD is reset. An OSD that
 //! reports a copy under an older map does so once per interval, and no PG here could repeat the question.
+//!
+//! Tests: `tests/shard.rs`.
 
 use super::{LATER_MAX, Shard, Views};
 use base::{Now, OsdId, SpgId};

@@ -6,6 +6,8 @@
 //!     not know the decision yet sends to the source, which passes messages on. The target holds new messages
 //!     until no reactor does that any more.
 //!  2. One PG moves at a time, and its leftovers are removed before the next one moves.
+//!
+//! Tests: `tests/moves.rs`.
 
 use super::{Behind, Input, Output, Shard};
 use crate::core::moves::News;

@@ -7,6 +7,8 @@
 //! Invariants:
 //!  1. `durable` ≤ `local` ≤ `submitted`.
 //!  2. The stored info and log records together give the info in memory, unless the info is marked as changed.
+//!
+//! Tests: `tests/order.rs`.
 
 pub(in crate::pg) mod action;
 pub(in crate::pg) mod commit;

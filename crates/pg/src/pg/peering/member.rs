@@ -4,6 +4,8 @@
 //! Invariants:
 //!  1. Messages are applied in the order in which the primary sent them; a repeated write is applied once.
 //!  2. A write is acknowledged when it and all earlier ones are durable here.
+//!
+//! Tests: `tests/recovery.rs`, `tests/replicated.rs`.
 
 use crate::effect::{Effect, Lane, LogLevel};
 use crate::exec::{Step, Stop};

@@ -4,6 +4,8 @@
 //!  1. At most [`RESEND_BYTES`] of them, or one, are on the way to a member.
 //!  2. A member gets writes in order: new ones, and parts of objects, which may contain them, wait until all earlier
 //!     ones are sent.
+//!
+//! Tests: `tests/recovery.rs` (`unacknowledged_writes_are_sent_again_in_windows`).
 
 use crate::limits::RESEND_BYTES;
 use crate::pg::Pg;

@@ -6,6 +6,8 @@
 //!     ends of a message are in the same interval.
 //!  2. Unanswered messages are sent again when the session was reset, and at intervals. Nothing depends on a single
 //!     timer or message.
+//!
+//! Tests: `tests/recovery.rs` (`one_message_of_each_kind_may_be_lost`), `tests/replicated.rs`.
 
 use crate::effect::{Effect, Lane};
 use crate::limits::PEER_RETRY;

@@ -3,6 +3,8 @@
 //! Invariants:
 //!  1. A PG is recorded as clean only with as many copies as its pool wants.
 //!  2. A copy is removed, or left out of the acting set, only for one that has everything.
+//!
+//! Tests: `tests/peering.rs`, `tests/replicated.rs`.
 
 use crate::effect::Effect;
 use crate::interval::PastInterval;

@@ -8,6 +8,8 @@
 //!  1. Another copy is asked only when it has all writes that this copy made to the object. So everything submitted
 //!     before must be durable on all members, and no plan may hold the object.
 //!  2. An object that no copy can read is searched for once per interval, not by every operation.
+//!
+//! Tests: `tests/replicated.rs`.
 
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, Stop};

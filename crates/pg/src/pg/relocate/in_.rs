@@ -10,6 +10,8 @@
 //!  1. A collection without info is void: after a crash before that point the PG is where it was.
 //!  2. The target serves nothing before the source's collection is durably void; until then both have the same
 //!     content.
+//!
+//! Tests: `crates/osd/tests/moves.rs`.
 
 use crate::effect::Effect;
 use crate::event::Event;

@@ -12,6 +12,8 @@
 //!  2. From [`Move::Switch`] to the decision nothing changes here. If the move is cancelled, the PG goes on as if
 //!     there had been none.
 //!  3. Held messages are handled in the order of arrival, here or on the target.
+//!
+//! Tests: `crates/osd/tests/moves.rs`.
 
 use crate::effect::Effect;
 use crate::event::Event;

@@ -9,6 +9,8 @@
 //!     moved keys are not in the index, or are written once more.
 //!  2. A key whose clone is not in the collection (of a merge that was cancelled) is dropped when its snapshot is
 //!     trimmed.
+//!
+//! Tests: `tests/merge.rs` (`a_long_snapshot_index_is_split_and_merged`).
 
 use crate::effect::{Effect, LogLevel};
 use crate::exec::{Step, index_clone};

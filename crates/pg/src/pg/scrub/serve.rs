@@ -4,6 +4,8 @@
 //! Invariants:
 //!  1. An unreadable block is an error of its object, never of the PG.
 //!  2. No more than [`SCRUB_READ`] bytes of an object are in memory at a time.
+//!
+//! Tests: `tests/scrub.rs`.
 
 use crate::exec::{Step, Stop};
 use crate::limits::{SCRUB_OMAP_ENTRIES, SCRUB_RANGE, SCRUB_READ, SCRUB_SLOT_MAX};
