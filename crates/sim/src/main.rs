@@ -67,6 +67,9 @@ struct Args {
     /// Few objects, and clients with few but frequent operations.
     #[arg(long)]
     watchful: bool,
+    /// Clients ask for each map that they need, as librados does, and get no others from the monitor.
+    #[arg(long)]
+    once: bool,
     /// Number of objects, instead of the seed's.
     #[arg(long)]
     objects: Option<usize>,
@@ -196,6 +199,9 @@ fn replay(a: &Args, o: &Options) -> String {
     if a.watchful {
         s += " --watchful";
     }
+    if a.once {
+        s += " --once";
+    }
     if let Some(n) = a.objects {
         s += &format!(" --objects {n}");
     }
@@ -259,6 +265,7 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
     if a.watchful {
         o.watchful();
     }
+    o.rough.once = a.once;
     // Seeds that were found before several monitors were drawn have one.
     let one = a.plain || matches!(a.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.mons.or(one.then_some(1)));

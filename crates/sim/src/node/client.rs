@@ -2,7 +2,7 @@
 //! commands.
 
 use super::addr;
-use super::links::{Links, Seen, Told};
+use super::links::{LOAD, Links, Seen, Told};
 use crate::listing::{Listing, Next};
 use crate::load::{Load, What};
 use crate::net::{Arrival, Card, NodeId, about};
@@ -171,7 +171,7 @@ impl ClientNode {
         let operator = self.number.is_none();
         Card {
             kind: EntityKind::CLIENT,
-            name: AuthName { kind: EntityKind::CLIENT, id: if operator { "admin" } else { "load" }.into() },
+            name: AuthName { kind: EntityKind::CLIENT, id: if operator { "admin" } else { LOAD }.into() },
             entity: EntityName::new(EntityKind::CLIENT, gid as i64),
             addrs: AddrVec(vec![EntityAddr {
                 sock: addr(self.node, 0, 0).sock,

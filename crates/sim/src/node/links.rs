@@ -18,6 +18,10 @@ use wire::{DecodeError, Features, Message, WireMessage as _};
 
 /// Longest time between two checks of deadlines, as in the real host.
 const TICK: Duration = Duration::from_millis(500);
+/// Interval at which a process that gets only maps that it asks for asks for a newer one.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Name of the clients with load.
+pub const LOAD: &str = "load";
 
 /// An arrival that the process acts on itself.
 pub enum Seen {
@@ -51,6 +55,8 @@ pub struct Links {
     by_osd: BTreeMap<OsdId, ConnKey>,
     timer: Timer,
     next_tick: Mono,
+    /// The time of the next question for a newer OSD map, if the process gets only maps that it asks for.
+    ask: Option<Mono>,
 }
 
 impl Links {
@@ -58,9 +64,10 @@ impl Links {
     /// `card`. `log` is the session's name in the log.
     #[must_use]
     pub fn new(node: NodeId, inc: u64, card: Card, log: String, maps: &[&str], now: Now, cx: &mut Ctx) -> Self {
+        let once = cx.options.rough.once && card.name.id == LOAD;
         let mut mon = MonSession::new(cx.mon_addrs(), inc, log);
         for map in maps {
-            mon.subscribe(map, 0, false);
+            mon.subscribe(map, 0, once);
         }
         Self {
             inc,
@@ -73,6 +80,7 @@ impl Links {
             by_osd: BTreeMap::new(),
             timer: Timer::default(),
             next_tick: now.mono,
+            ask: once.then_some(now.mono + ASK_EVERY),
         }
     }
 
@@ -83,6 +91,11 @@ impl Links {
         self.objecter.tick(now);
         if now.mono >= self.next_tick {
             self.next_tick = now.mono + TICK;
+            if self.ask.is_some_and(|at| at <= now.mono) {
+                self.ask = Some(now.mono + ASK_EVERY);
+                let next = self.objecter.map().map_or(0, |m| u64::from(m.epoch.0) + 1);
+                self.mon.subscribe("osdmap", next, true);
+            }
         }
     }
 
@@ -185,7 +198,7 @@ impl Links {
                     }
                 }
                 Output::Done(tid, r) => return Some(Told::Done(tid, r)),
-                Output::NeedMap(e) => self.mon.subscribe("osdmap", e.0.into(), false),
+                Output::NeedMap(e) => self.mon.subscribe("osdmap", e.0.into(), self.ask.is_some()),
             }
         }
     }
