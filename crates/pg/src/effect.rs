@@ -1,7 +1,7 @@
 //! Outputs of a PG: the effects that the host carries out.
 
 use crate::event::{FetchId, SessionId};
-use crate::kin::Kin;
+use crate::merge_msg::MergeMsg;
 use crate::moving::Move;
 use crate::pace::Class;
 use crate::pg::Child;
@@ -97,11 +97,11 @@ pub enum Effect {
     Split(Vec<(SpgId, Option<Box<Child>>)>),
     /// Send a message to another PG of this OSD, on any reactor. If that PG is not on this OSD,
     /// [`crate::answer_for_none`] answers.
-    Kin {
+    Merge {
         /// The receiving PG.
         to: SpgId,
         /// The message.
-        kin: Kin,
+        msg: MergeMsg,
     },
     /// Send a message about a move to the PG's machine on the other reactor, or to the host; the message's variant
     /// says which.

@@ -1,7 +1,7 @@
 //! Inputs of a PG: the events that the host hands in.
 
-use crate::kin::Kin;
 use crate::map::MapView;
+use crate::merge_msg::MergeMsg;
 use crate::moving::Move;
 use crate::scrub::ScrubRequest;
 use base::errno::Errno;
@@ -77,12 +77,12 @@ pub enum Event {
         /// The message.
         msg: Box<MPgPeer>,
     },
-    /// A message from another PG of this OSD ([`crate::Effect::Kin`]).
-    Kin {
+    /// A message from another PG of this OSD ([`crate::Effect::Merge`]).
+    Merge {
         /// The sending PG.
         from: SpgId,
         /// The message.
-        kin: Box<Kin>,
+        msg: Box<MergeMsg>,
     },
     /// A message about moving the PG to another reactor, from the PG's other machine or from the host.
     Move(Box<Move>),

@@ -11,8 +11,8 @@
 
 use crate::event::{OpRequest, SessionId};
 use crate::info::PgInfo;
-use crate::kin::Kin;
 use crate::log::PgLog;
+use crate::merge_msg::MergeMsg;
 use crate::pg::MemberState;
 use crate::scrub::ScrubRequest;
 use crate::stats::Counters;
@@ -64,7 +64,7 @@ pub fn pg_of(cid: Cid) -> Option<SpgId> {
 pub enum Late {
     Op(Box<OpRequest>),
     Peer { from: OsdId, msg: Box<MPgPeer> },
-    Kin { from: SpgId, kin: Box<Kin> },
+    Merge { from: SpgId, msg: Box<MergeMsg> },
     PeerReset(OsdId),
     SessionClosed(SessionId),
     Force(u8),

@@ -26,7 +26,7 @@ struct Host {
     maker: World,
     replies: Vec<MOsdOpReply>,
     ready: BTreeMap<u32, Eversion>,
-    kin: VecDeque<(SpgId, SpgId, pg::Kin)>,
+    merge_msgs: VecDeque<(SpgId, SpgId, pg::MergeMsg)>,
     ms: u64,
     /// Messages among PGs that are still delivered.
     carried: usize,
@@ -53,7 +53,7 @@ impl Host {
             maker: World::new(),
             replies: Vec::new(),
             ready: BTreeMap::new(),
-            kin: VecDeque::new(),
+            merge_msgs: VecDeque::new(),
             ms: 5,
             carried: usize::MAX,
             steps: usize::MAX,
@@ -91,7 +91,7 @@ impl Host {
         for e in fx {
             match e {
                 Effect::Reply(_, r) => self.replies.push(*r),
-                Effect::Kin { to, kin } => self.kin.push_back((spg(seed), to, kin)),
+                Effect::Merge { to, msg } => self.merge_msgs.push_back((spg(seed), to, msg)),
                 Effect::ReadyToMerge { version, .. } => drop(self.ready.insert(seed, version)),
                 Effect::Deleted => drop(self.leaving.remove(&seed)),
                 Effect::Failed(e) => panic!("{seed} failed: {e}"),
@@ -141,18 +141,18 @@ impl Host {
                     self.feed(seed, Event::Store(e));
                 }
             } else if self.carried > 0
-                && let Some((from, to, mut kin)) = self.kin.pop_front()
+                && let Some((from, to, mut msg)) = self.merge_msgs.pop_front()
             {
                 self.carried -= 1;
-                if let pg::Kin::Objects { ops, damaged, .. } = &mut kin
+                if let pg::MergeMsg::Objects { ops, damaged, .. } = &mut msg
                     && let Some(Op::Touch { oid, .. }) = ops.first().filter(|_| std::mem::take(&mut self.spoil))
                 {
                     damaged.push(oid.hobj.head());
                 }
                 if self.machine(to.pg.seed).is_some() {
-                    self.feed(to.pg.seed, Event::Kin { from, kin: Box::new(kin) });
-                } else if let Some(Effect::Kin { to: back, kin }) = answer_for_none(from, &kin) {
-                    self.kin.push_back((to, back, kin));
+                    self.feed(to.pg.seed, Event::Merge { from, msg: Box::new(msg) });
+                } else if let Some(Effect::Merge { to: back, msg }) = answer_for_none(from, &msg) {
+                    self.merge_msgs.push_back((to, back, msg));
                 }
             } else {
                 // A removal pauses now and then.
@@ -201,7 +201,7 @@ impl Host {
         while self.store.poll_event().is_some() {}
         self.pgs.clear();
         self.leaving.clear();
-        self.kin.clear();
+        self.merge_msgs.clear();
         for (cid, bits) in self.store.collections() {
             let Cid::Pg(s) = cid else { continue };
             if pg::is_intake(s.shard) {

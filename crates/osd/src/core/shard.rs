@@ -13,8 +13,8 @@ mod copies;
 pub mod counters;
 mod input;
 mod instance;
-mod kin;
 mod life;
+mod merges;
 mod ops;
 mod orphans;
 mod output;
@@ -39,7 +39,7 @@ use pg::lease::LeaseView;
 use pg::meter::Meter;
 use pg::pace::Pacer;
 use pg::reserve::Reserver;
-use pg::{Child, Effect, Event, FetchId, Fetched, Kin, Pg, PgConfig, Scrubs};
+use pg::{Child, Effect, Event, FetchId, Fetched, MergeMsg, Pg, PgConfig, Scrubs};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -111,7 +111,7 @@ pub struct Shard {
     /// Machines of PGs that are being merged into others, by the map that merges them.
     leaving: BTreeMap<(SpgId, Epoch), u32>,
     /// Messages between PGs here: sender and receiver.
-    kin: VecDeque<(SpgId, SpgId, Box<Kin>)>,
+    merge_msgs: VecDeque<(SpgId, SpgId, Box<MergeMsg>)>,
     /// Results of finished splits, for the child machines that wait for them.
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// Child machines that wait for the split of a failed copy.
@@ -164,7 +164,7 @@ impl Shard {
             members_noted: Cell::new(false),
             told_peers: Default::default(),
             leaving: BTreeMap::new(),
-            kin: VecDeque::new(),
+            merge_msgs: VecDeque::new(),
             born: Vec::new(),
             failed_splits: Vec::new(),
             left: Vec::new(),

@@ -278,7 +278,7 @@ impl Pg {
             Event::Fetched(id, result) => self.handle_fetched(id, result, turn),
             Event::Move(m) if self.relocate.arrives() => self.handle_move_in(*m, turn),
             Event::Move(m) => self.handle_move_out(*m, turn),
-            Event::Kin { from, kin } => self.handle_kin(from, *kin, turn),
+            Event::Merge { from, msg } => self.handle_merge(from, *msg, turn),
             Event::Force(options) => self.force(options),
             Event::Scrub(r) => self.want_scrub(r),
             Event::SessionClosed(session) => {

@@ -34,7 +34,7 @@ impl Shard {
             q.shrink_to(ROOM);
         }
         self.out.shrink_to(ROOM);
-        self.kin.shrink_to(ROOM);
+        self.merge_msgs.shrink_to(ROOM);
         self.parked.shrink_to(ROOM);
         self.peers_parked.shrink_to(ROOM);
         self.effects.shrink_to(ROOM);

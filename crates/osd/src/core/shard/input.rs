@@ -9,7 +9,7 @@ use base::errno::Errno;
 use base::{Now, OsdId, PgId, SpgId};
 use cluster::OsdMap;
 use pg::lease::LeaseUpdate;
-use pg::{FetchId, Fetched, Kin, Move, SessionId};
+use pg::{FetchId, Fetched, MergeMsg, Move, SessionId};
 use std::sync::Arc;
 use store::ObjectStore;
 use wire::msg::{MOsdOp, MPgPeer};
@@ -32,7 +32,7 @@ pub enum Input {
     /// Messages to that OSD may be lost.
     PeerReset(OsdId),
     /// A message of a PG on another reactor to one here.
-    Kin(SpgId, SpgId, Box<Kin>),
+    Merge(SpgId, SpgId, Box<MergeMsg>),
     /// A lease was granted or received.
     Lease(LeaseUpdate),
     /// PGs of this reactor got recovery reservations.
@@ -83,7 +83,7 @@ impl Shard {
             Input::SessionClosed(id) => self.session_closed(id, now, store),
             Input::Peer(from, m) => self.handle_peer(from, m, now, store),
             Input::PeerReset(osd) => self.peer_reset(osd, now, store),
-            Input::Kin(from, to, kin) => self.handle_kin(from, to, kin, now, store),
+            Input::Merge(from, to, msg) => self.handle_merge(from, to, msg, now, store),
             Input::Lease(news) => self.handle_leases(&[news], now, store),
             Input::Reserved => self.reserved(now, store),
             Input::Move(from, spg, m) => self.handle_move(from, spg, m, now, store),

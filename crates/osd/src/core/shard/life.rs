@@ -90,7 +90,7 @@ impl Shard {
                             e,
                             Effect::Split(_)
                                 | Effect::SplitFailed(..)
-                                | Effect::Kin { .. }
+                                | Effect::Merge { .. }
                                 | Effect::Deleted
                                 | Effect::Failed(_)
                                 | Effect::CopyFailed(_)
@@ -137,7 +137,7 @@ impl Shard {
             // The child may not have seen the map of the split yet.
             return;
         }
-        self.deliver_kin(now, store);
+        self.deliver_merges(now, store);
         self.pump_sweeps(now, store);
         for (from, m) in std::mem::take(&mut self.left) {
             self.handle_peer(from, m, now, store);
@@ -159,7 +159,7 @@ impl Shard {
                     if let Some(pg) = self.pgs.get_mut(i) {
                         pg.born(*c, now, store, &mut self.effects);
                         self.take_effects(i);
-                        self.deliver_kin(now, store);
+                        self.deliver_merges(now, store);
                     }
                 }
                 None => {

@@ -246,9 +246,9 @@ impl Shard {
                 Effect::Move(m) => self.move_effect(i, m),
                 Effect::Split(parts) => self.born.extend(parts),
                 Effect::SplitFailed(parts, errno) => self.failed_splits.extend(parts.into_iter().map(|p| (p, errno))),
-                Effect::Kin { to, kin } => {
+                Effect::Merge { to, msg } => {
                     if let Some(p) = self.pgs.get(i) {
-                        self.kin.push_back((p.spg(), to, Box::new(kin)));
+                        self.merge_msgs.push_back((p.spg(), to, Box::new(msg)));
                     }
                 }
                 Effect::ReadyToMerge { version, last_epoch_started, last_epoch_clean } => {

@@ -19,7 +19,7 @@ use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
 use base::{Epoch, Now, PgId, SpgId};
 use cluster::OsdMap;
-use pg::{Event, Kin, Move};
+use pg::{Event, MergeMsg, Move};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::ObjectStore;
@@ -31,7 +31,7 @@ pub const WALK_STEP: usize = 128;
 pub(super) enum Behind {
     Maps(Vec<Arc<OsdMap>>, Arc<MapFeed>),
     Create(Vec<PgCreate>),
-    Kin(SpgId, SpgId, Box<Kin>),
+    Merge(SpgId, SpgId, Box<MergeMsg>),
     Move(usize, SpgId, Box<Move>),
     MayMove(PgId, usize),
     Decided(PgId, (usize, usize), bool),
@@ -203,7 +203,7 @@ impl Shard {
         match b {
             Behind::Maps(maps, feed) => self.handle_maps(&maps, feed, now, store),
             Behind::Create(pgs) => self.create(&pgs, now, store),
-            Behind::Kin(from, to, kin) => self.handle_kin(from, to, kin, now, store),
+            Behind::Merge(from, to, msg) => self.handle_merge(from, to, msg, now, store),
             Behind::Move(from, spg, m) => self.handle_move(from, spg, m, now, store),
             Behind::MayMove(pg, to) => self.may_move(pg, to, now, store),
             Behind::Decided(pg, way, granted) => self.decided(pg, way, granted, now, store),

@@ -242,7 +242,7 @@ pub(in crate::pg) fn late(event: Event) -> Result<Late, Event> {
     Ok(match event {
         Event::Op(r) => Late::Op(r),
         Event::Peer { from, msg } => Late::Peer { from, msg },
-        Event::Kin { from, kin } => Late::Kin { from, kin },
+        Event::Merge { from, msg } => Late::Merge { from, msg },
         Event::PeerReset(o) => Late::PeerReset(o),
         Event::SessionClosed(s) => Late::SessionClosed(s),
         Event::Force(f) => Late::Force(f),
@@ -256,7 +256,7 @@ impl Late {
         match self {
             Self::Op(r) => Event::Op(r),
             Self::Peer { from, msg } => Event::Peer { from, msg },
-            Self::Kin { from, kin } => Event::Kin { from, kin },
+            Self::Merge { from, msg } => Event::Merge { from, msg },
             Self::PeerReset(o) => Event::PeerReset(o),
             Self::SessionClosed(s) => Event::SessionClosed(s),
             Self::Force(f) => Event::Force(f),

@@ -13,9 +13,9 @@
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop};
-use crate::kin::{Kin, SourceState};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
+use crate::merge_msg::{MergeMsg, SourceState};
 use crate::pg::backend::ec::kept::Kept;
 use crate::pg::journal::action::ResizeAction;
 use crate::pg::ops::plan::Stage;
@@ -118,13 +118,13 @@ impl Pg {
         let Some(to) = self.target() else { return Verdict::Done };
         match self.source_state(id, turn.store).and_then(|h| Ok((h, self.forget_undo(id, turn.store)?))) {
             Ok((h, wrote)) => {
-                turn.out.push(Effect::Kin { to, kin: Kin::State(Some(Box::new(h))) });
+                turn.out.push(Effect::Merge { to, msg: MergeMsg::State(Some(Box::new(h))) });
                 if wrote { Verdict::Submitted } else { Verdict::Done }
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
                 self.fail(errno, turn.out);
-                turn.out.push(Effect::Kin { to, kin: Kin::State(None) });
+                turn.out.push(Effect::Merge { to, msg: MergeMsg::State(None) });
                 Verdict::Done
             }
         }
@@ -174,21 +174,21 @@ impl Pg {
     }
 
     /// Handles a message from the merge target.
-    pub(in crate::pg) fn kin_of_leaver(&mut self, kin: Kin, turn: &mut Turn<'_>) {
-        match kin {
+    pub(in crate::pg) fn handle_as_leaver(&mut self, msg: MergeMsg, turn: &mut Turn<'_>) {
+        match msg {
             // The state was sent, or will be.
-            Kin::Await(_) => {}
-            Kin::Next(_) if self.resize.sending.as_ref().is_none_or(|c| !c.asked) => {
+            MergeMsg::Await(_) => {}
+            MergeMsg::Next(_) if self.resize.sending.as_ref().is_none_or(|c| !c.asked) => {
                 self.resize.sending.get_or_insert_default().asked = true;
                 self.start_work(Work::Resize(ResizeWork::SendObjects), None, turn);
             }
-            Kin::Merged { taken: true, .. } => {
+            MergeMsg::Merged { taken: true, .. } => {
                 self.life.enter(State::Deleted);
                 self.plans.abandon_all();
                 turn.out.push(Effect::Deleted);
             }
-            Kin::Merged { taken: false, .. } => self.start_delete(turn),
-            _ => tracing::debug!(pg = %self.env.spg(), ?kin, "message of a merge ignored"),
+            MergeMsg::Merged { taken: false, .. } => self.start_delete(turn),
+            _ => tracing::debug!(pg = %self.env.spg(), ?msg, "message of a merge ignored"),
         }
     }
 
@@ -203,7 +203,7 @@ impl Pg {
                 for object in &damaged {
                     tracing::error!(pg = %self.env.spg(), %object, "object is unreadable here; the merge target must recover it");
                 }
-                turn.out.push(Effect::Kin { to, kin: Kin::Objects { ops, damaged, last } });
+                turn.out.push(Effect::Merge { to, msg: MergeMsg::Objects { ops, damaged, last } });
                 Verdict::Done
             }
             // The part is read again from its start.

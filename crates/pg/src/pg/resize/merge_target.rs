@@ -20,10 +20,10 @@
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, split_bits};
 use crate::info::PgInfo;
-use crate::kin::{Kin, SourceState};
 use crate::limits::DELETE_BATCH;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
+use crate::merge_msg::{MergeMsg, SourceState};
 use crate::object::own_objects;
 use crate::pg::backend::ec::kept::Kept;
 use crate::pg::journal::action::Action;
@@ -134,17 +134,17 @@ impl Pg {
     }
 
     /// Handles a message from another PG of this OSD.
-    pub(in crate::pg) fn handle_kin(&mut self, from: SpgId, kin: Kin, turn: &mut Turn<'_>) {
-        match (self.life.state(), kin) {
-            (State::Leaving, kin) => self.kin_of_leaver(kin, turn),
-            (State::Deleting { .. } | State::Deleted | State::Stopped | State::Failed(_), kin) => {
-                turn.out.extend(answer_for_none(from, &kin));
+    pub(in crate::pg) fn handle_merge(&mut self, from: SpgId, msg: MergeMsg, turn: &mut Turn<'_>) {
+        match (self.life.state(), msg) {
+            (State::Leaving, msg) => self.handle_as_leaver(msg, turn),
+            (State::Deleting { .. } | State::Deleted | State::Stopped | State::Failed(_), msg) => {
+                turn.out.extend(answer_for_none(from, &msg));
             }
-            (_, Kin::State(h)) => {
+            (_, MergeMsg::State(h)) => {
                 self.resize.merges.states.insert(from, h);
                 self.check_merge_sources(turn);
             }
-            (State::Merging, Kin::Objects { ops, damaged, last }) => {
+            (State::Merging, MergeMsg::Objects { ops, damaged, last }) => {
                 self.resize.merges.damaged.extend(damaged);
                 self.start_work(Work::Resize(ResizeWork::StoreObjects(ops, last)), None, turn);
             }
@@ -170,7 +170,7 @@ impl Pg {
         self.resize.merges.damaged.clear();
         let epoch = map.epoch;
         self.maps.put_first(map);
-        turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Await(epoch) }));
+        turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Merge { to: *to, msg: MergeMsg::Await(epoch) }));
         self.check_merge_sources(turn);
     }
 
@@ -200,7 +200,7 @@ impl Pg {
             let wanted = h.as_ref().is_some_and(|h| h.epoch > epoch);
             if !wanted && h.is_some() {
                 let at = h.as_ref().map_or(epoch, |h| h.epoch);
-                out.push(Effect::Kin { to: *from, kin: Kin::Merged { at, taken: false } });
+                out.push(Effect::Merge { to: *from, msg: MergeMsg::Merged { at, taken: false } });
             }
             wanted
         });
@@ -267,7 +267,9 @@ impl Pg {
     /// Handles the durability of a step of the merge.
     pub(in crate::pg) fn merge_acts(&mut self, a: ResizeAction, turn: &mut Turn<'_>) {
         if let ResizeAction::PgsMerged(at, from) = &a {
-            turn.out.extend(from.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at: *at, taken: false } }));
+            turn.out.extend(
+                from.iter().map(|to| Effect::Merge { to: *to, msg: MergeMsg::Merged { at: *at, taken: false } }),
+            );
         }
         if *self.life.state() != State::Merging || self.life.is_stopping() {
             return;
@@ -285,7 +287,8 @@ impl Pg {
             }
             ResizeAction::IntakeReady | ResizeAction::ObjectsStored { .. } => {
                 let at = self.merging_at();
-                turn.out.extend(self.resize.merges.now.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Next(at) }));
+                turn.out
+                    .extend(self.resize.merges.now.iter().map(|to| Effect::Merge { to: *to, msg: MergeMsg::Next(at) }));
             }
             _ => {}
         }
@@ -321,8 +324,9 @@ impl Pg {
                 if from == self.intake() {
                     self.on_durable(Action::Resize(ResizeAction::PgsMerged(at, sources)));
                 } else {
-                    turn.out
-                        .extend(sources.iter().map(|to| Effect::Kin { to: *to, kin: Kin::Merged { at, taken: true } }));
+                    turn.out.extend(
+                        sources.iter().map(|to| Effect::Merge { to: *to, msg: MergeMsg::Merged { at, taken: true } }),
+                    );
                 }
                 self.life.enter(State::Stray);
                 self.take_early_maps(turn);
@@ -523,13 +527,13 @@ fn interleaved<T>(
 
 /// The answer for a PG that this OSD does not have, if the message needs one.
 #[must_use]
-pub fn answer_for_none(to: SpgId, kin: &Kin) -> Option<Effect> {
-    let kin = match kin {
-        Kin::Await(_) => Kin::State(None),
-        Kin::State(Some(h)) => Kin::Merged { at: h.epoch, taken: false },
+pub fn answer_for_none(to: SpgId, msg: &MergeMsg) -> Option<Effect> {
+    let msg = match msg {
+        MergeMsg::Await(_) => MergeMsg::State(None),
+        MergeMsg::State(Some(h)) => MergeMsg::Merged { at: h.epoch, taken: false },
         _ => return None,
     };
-    Some(Effect::Kin { to, kin })
+    Some(Effect::Merge { to, msg })
 }
 
 /// The same operation on another collection; `None` for operations that are not part of an object's transfer.

@@ -1,4 +1,4 @@
-//! Merges of PGs on this OSD: which PG leaves by which map, and their messages to each other ([`pg::Kin`]).
+//! Merges of PGs on this OSD: which PG leaves by which map, and their messages to each other ([`pg::MergeMsg`]).
 //!
 //! Invariant: a machine that leaves is kept apart from later ones of the same name, which may leave too. Each
 //! gets its own messages.
@@ -6,7 +6,7 @@
 use super::{Behind, Input, Output, Shard};
 use base::{Epoch, Now, SpgId};
 use cluster::OsdMap;
-use pg::{Effect, Event, Kin, Pg};
+use pg::{Effect, Event, MergeMsg, Pg};
 use store::ObjectStore;
 
 impl Shard {
@@ -43,24 +43,24 @@ impl Shard {
     }
 
     /// Handles a message of a PG on another reactor, for one that is or was here.
-    pub fn handle_kin(&mut self, from: SpgId, to: SpgId, kin: Box<Kin>, now: Now, store: &mut dyn ObjectStore) {
+    pub fn handle_merge(&mut self, from: SpgId, to: SpgId, msg: Box<MergeMsg>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         if self.is_walking() {
-            return self.wait_behind(Behind::Kin(from, to, kin));
+            return self.wait_behind(Behind::Merge(from, to, msg));
         }
-        self.kin.push_back((from, to, kin));
+        self.merge_msgs.push_back((from, to, msg));
         self.deliver_born(now, store);
     }
 
     /// Delivers the messages between PGs.
-    pub(super) fn deliver_kin(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        while let Some((from, to, kin)) = self.kin.pop_front() {
+    pub(super) fn deliver_merges(&mut self, now: Now, store: &mut dyn ObjectStore) {
+        while let Some((from, to, msg)) = self.merge_msgs.pop_front() {
             // A message to a PG that leaves must not reach a PG that was split off under its name later.
-            let (here, at) = match *kin {
-                Kin::Next(e) | Kin::Merged { at: e, .. } | Kin::Await(e) => {
+            let (here, at) = match *msg {
+                MergeMsg::Next(e) | MergeMsg::Merged { at: e, .. } | MergeMsg::Await(e) => {
                     let left = self.leaving.get(&(to, e)).copied();
                     // The PG may leave at a map that has not arrived here.
-                    let later = matches!(*kin, Kin::Await(_)) && e > self.places.epoch();
+                    let later = matches!(*msg, MergeMsg::Await(_)) && e > self.places.epoch();
                     let here = left.or_else(|| self.by_pg.get(to).filter(|_| later));
                     (here, self.places.of_leaver(to, e))
                 }
@@ -72,13 +72,13 @@ impl Shard {
             };
             if let Some(i) = here {
                 if let Some(pg) = self.pgs.get_mut(i) {
-                    pg.handle(Event::Kin { from, kin }, now, store, &mut self.effects);
+                    pg.handle(Event::Merge { from, msg }, now, store, &mut self.effects);
                     self.take_effects(i);
                 }
             } else if at != self.places.index() {
-                self.out.push_back(Output::Reactor(at, Input::Kin(from, to, kin)));
-            } else if let Some(Effect::Kin { to: back, kin }) = pg::answer_for_none(from, &kin) {
-                self.kin.push_back((to, back, Box::new(kin)));
+                self.out.push_back(Output::Reactor(at, Input::Merge(from, to, msg)));
+            } else if let Some(Effect::Merge { to: back, msg }) = pg::answer_for_none(from, &msg) {
+                self.merge_msgs.push_back((to, back, Box::new(msg)));
             }
         }
     }

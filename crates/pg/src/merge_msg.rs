@@ -1,8 +1,8 @@
 //! Messages between PGs of one OSD while `pg_num` shrinks: a source PG gives its content to a target PG.
 //!
-//! The target asks each source ([`Kin::Await`]), which answers with its state ([`Kin::State`]). If both collections
+//! The target asks each source ([`MergeMsg::Await`]), which answers with its state ([`MergeMsg::State`]). If both collections
 //! are in one shard of one store, they are merged by reference. Else the target asks for the objects, a part at a
-//! time ([`Kin::Next`], [`Kin::Objects`]), and the source removes itself when they are durable ([`Kin::Merged`]).
+//! time ([`MergeMsg::Next`], [`MergeMsg::Objects`]), and the source removes itself when they are durable ([`MergeMsg::Merged`]).
 //!
 //! Successive maps may merge PGs, split them off and merge them again under one name. So messages to a source carry
 //! the epoch of the merge that they belong to.
@@ -34,7 +34,7 @@ pub struct SourceState {
 
 /// A message between merge source and target; see the module.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kin {
+pub enum MergeMsg {
     /// Target to source: what is your state at this epoch of the merge?
     Await(Epoch),
     /// Source to target: the state; `None` if this OSD has no such copy.
