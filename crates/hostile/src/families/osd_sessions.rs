@@ -13,7 +13,7 @@ use bytes::Bytes;
 use cluster::crush::CrushMap;
 use cluster::pool::flag;
 use cluster::{Incremental, OsdMap, PgPool};
-use osd::core::admission::Door;
+use osd::core::admission::Admission;
 use osd::core::control::PgCreate;
 use osd::core::inbound::{self, NotTaken, Request};
 use osd::core::maps::{MapHistory, Source};
@@ -101,7 +101,7 @@ const CODES: [OpCode; 41] = [
 struct Osd {
     shard: Shard,
     store: MemStore,
-    door: Door,
+    admission: Admission,
     epoch: Epoch,
     conns: u64,
     ms: u64,
@@ -172,7 +172,7 @@ impl Osd {
         let mut me = Self {
             shard: Shard::new(OsdId(0), 1, places),
             store: MemStore::new().without_waits(),
-            door: Door::default(),
+            admission: Admission::default(),
             epoch: serving.epoch,
             conns: 0,
             ms: 0,
@@ -276,7 +276,7 @@ impl Osd {
     }
 
     fn message(&mut self, s: &Arc<SessionInfo>, m: &Message) -> bool {
-        match inbound::from_client(&self.door, &s.principal, m) {
+        match inbound::from_client(&self.admission, &s.principal, m) {
             Ok(Request::Op(op)) => self.op(s, *op),
             Ok(Request::Nothing) | Err(NotTaken::Refused(_)) => {}
             Err(NotTaken::BadOp(_)) => return false,

@@ -218,12 +218,12 @@ pub fn admit(lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
 
 /// Counters of the verdicts on messages of one lane.
 #[derive(Debug, Default)]
-pub struct Door {
+pub struct Admission {
     taken: Cell<u64>,
     refused: Cell<u64>,
 }
 
-impl Door {
+impl Admission {
     /// Calls [`admit`] and counts the verdict. Errors are those of [`admit`].
     pub fn admit(&self, lane: Lane, kind: u16, who: &Principal) -> Result<(), Refusal> {
         self.count(admit(lane, kind, who))

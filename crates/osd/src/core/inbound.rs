@@ -2,7 +2,7 @@
 //!
 //! Invariant: a message is decoded only if its sender may send it ([`crate::core::admission`]).
 
-use super::admission::{Door, Lane, Refusal};
+use super::admission::{Admission, Lane, Refusal};
 use auth::Principal;
 use wire::msg::{MCommand, MOsdMap, MOsdOp, OpCode, OsdOp};
 use wire::{DecodeError, Message, WireMessage as _};
@@ -58,8 +58,8 @@ pub enum NotTaken {
 
 /// Admits and decodes a message that came to the public address. Error: the sender may not send it, or it does not
 /// decode.
-pub fn from_client(door: &Door, who: &Principal, m: &Message) -> Result<Request, NotTaken> {
-    door.admit(Lane::Public, m.header.kind, who).map_err(NotTaken::Refused)?;
+pub fn from_client(admission: &Admission, who: &Principal, m: &Message) -> Result<Request, NotTaken> {
+    admission.admit(Lane::Public, m.header.kind, who).map_err(NotTaken::Refused)?;
     match m.header.kind {
         MOsdOp::KIND => MOsdOp::from_message(m).map(|op| Request::Op(Box::new(op))).map_err(NotTaken::BadOp),
         MCommand::KIND => Ok(Request::Command),

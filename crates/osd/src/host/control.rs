@@ -388,7 +388,7 @@ impl ControlHost {
 
     /// Adds what this machine counts to the counters of the reactors.
     pub(super) fn count(&self, all: &mut [Section]) {
-        let (taken, refused) = self.answering.door.figures();
+        let (taken, refused) = self.answering.admission.figures();
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
         for s in all {

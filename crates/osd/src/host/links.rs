@@ -4,7 +4,7 @@
 //! Control traffic has its own endpoints, so that data on other connections can't delay it. Nothing is kept
 //! over a broken connection, since the next ping or request repeats everything.
 
-use crate::core::admission::{self, Door, Lane};
+use crate::core::admission::{self, Admission, Lane};
 use crate::core::heartbeat::{self, LINKS, Link, answer};
 use base::{EntityKind, Epoch, OsdId, id::Uuid};
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, Target};
@@ -21,7 +21,7 @@ pub(super) struct Answering {
     pub(super) fsid: Cell<Uuid>,
     pub(super) epoch: Cell<Epoch>,
     pub(super) up_from: Cell<Epoch>,
-    pub(super) door: Door,
+    pub(super) admission: Admission,
     /// Answers a request for a lease: maps for the requester, and the grant.
     pub(super) lease: RefCell<Option<Box<Grant>>>,
 }
@@ -38,7 +38,7 @@ impl Handler for Answerer {
     fn event(&self, conn: ConnId, event: ConnEvent) {
         let ConnEvent::Message(m) = event else { return };
         let Some(peer) = self.net.peer(conn) else { return };
-        if let Err(why) = self.me.door.admit(Lane::Heartbeat, m.header.kind, &peer.principal) {
+        if let Err(why) = self.me.admission.admit(Lane::Heartbeat, m.header.kind, &peer.principal) {
             tracing::warn!(entity = %peer.entity, name = %peer.principal.name, socket = %peer.principal.socket, ?why,
                 "message on a heartbeat address refused; connection closed");
             return self.net.close(conn);

@@ -15,7 +15,7 @@
 //!     (`super::links`).
 
 use super::shard::reactor_of;
-use crate::core::admission::{Door, Lane, Refusal, Right, right};
+use crate::core::admission::{Admission, Lane, Refusal, Right, right};
 use crate::core::peers::{PeerTable, addresses};
 use auth::Principal;
 use base::{AuthName, EntityAddr, EntityKind, OsdId};
@@ -69,7 +69,7 @@ pub(super) struct Peers {
     unsent: RefCell<Vec<ConnId>>,
     hook: RefCell<Option<TurnHook>>,
     sink: Box<dyn Fn(PeerEvent)>,
-    door: Door,
+    admission: Admission,
 }
 
 struct Events(Weak<Peers>);
@@ -105,7 +105,7 @@ impl Peers {
             unsent: RefCell::default(),
             hook: RefCell::default(),
             sink,
-            door: Door::default(),
+            admission: Admission::default(),
         });
         let weak = Rc::downgrade(&me);
         *me.hook.borrow_mut() = Some(Turn::current().before_end(move || {
@@ -138,7 +138,7 @@ impl Peers {
             ConnEvent::Message(m) => {
                 // The session exists because its other end is an OSD: [`Right::Osd`].
                 let Some(osd) = self.sessions.borrow().get(conn).map(|s| s.osd) else { return };
-                match self.door.count(right(Lane::Cluster, m.header.kind).ok_or(Refusal::NotHere)) {
+                match self.admission.count(right(Lane::Cluster, m.header.kind).ok_or(Refusal::NotHere)) {
                     Ok(_) => (self.sink)(PeerEvent::Message(osd, m)),
                     Err(why) => {
                         let kind = m.header.kind;
@@ -167,7 +167,7 @@ impl Peers {
         if self.sessions.borrow().get(conn).is_some() {
             return;
         }
-        let osd = self.door.count(osd_of(&p.principal).ok_or(Refusal::Lacks(Right::Osd))).ok();
+        let osd = self.admission.count(osd_of(&p.principal).ok_or(Refusal::Lacks(Right::Osd))).ok();
         let (Some(osd), Some(addr)) = (osd, p.addrs.msgr2().copied()) else {
             tracing::warn!(entity = %p.entity, name = %p.principal.name, "not an OSD of this cluster; connection refused");
             return self.net.close(conn);
@@ -303,7 +303,7 @@ impl Peers {
 
     /// Numbers of accepted and refused messages.
     pub(super) fn verdicts(&self) -> (u64, u64) {
-        self.door.figures()
+        self.admission.figures()
     }
 
     /// Number of sessions, open or being opened, and bytes queued for their peers.

@@ -14,7 +14,7 @@ mod others;
 mod own;
 mod turn;
 
-use crate::core::admission::Door;
+use crate::core::admission::Admission;
 use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::room::RoomLimits;
@@ -55,7 +55,7 @@ const RELEASE_OPS_MAX: u64 = 1000;
 
 /// Messages or events announced before the first of them is handled. Their prefetched memory fits the CPU
 /// caches with room.
-const FORESEEN: usize = 16;
+const PREFETCHED: usize = 16;
 
 pub(super) struct ShardHost {
     me: Weak<Self>,
@@ -100,7 +100,7 @@ pub(super) struct ShardHost {
     judged: Judged,
     /// OSDs whose messages can't be decoded.
     strange: RefCell<BTreeSet<OsdId>>,
-    door: Door,
+    admission: Admission,
     /// Number of reactors that have too much queued for another OSD.
     slow: Cell<usize>,
     /// Bytes that unanswered operations of all clients have returned.
@@ -174,7 +174,7 @@ impl ShardHost {
             release_memory: p.release_memory,
             failed: Cell::new(false),
             strange: RefCell::default(),
-            door: Door::default(),
+            admission: Admission::default(),
             forgotten: RefCell::default(),
             slow: Cell::new(0),
             judged: Judged {

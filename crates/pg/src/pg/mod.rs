@@ -201,7 +201,7 @@ pub(crate) struct Turn<'a> {
 /// # Memory
 ///
 /// The fields are laid out as written here, in each part those of every operation first. With a thousand PGs the
-/// machine is rarely in the CPU's cache, and each cache line costs a memory access: see [`Pg::foresee`].
+/// machine is rarely in the CPU's cache, and each cache line costs a memory access: see [`Pg::prefetch`].
 #[repr(C)]
 pub struct Pg {
     life: Life,
@@ -254,7 +254,7 @@ impl Pg {
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
         let Some(event) = event else { return };
         if matches!(event, Event::Op(_) | Event::Store(_)) {
-            self.foresee();
+            self.prefetch();
         }
         match event {
             Event::Op(req) => self.handle_op(req, turn),
@@ -320,7 +320,7 @@ impl Pg {
     /// they are rarely in the cache, and without this each line would be waited for one after the other. Best called
     /// some time ahead.
     #[inline]
-    pub fn foresee(&self) {
+    pub fn prefetch(&self) {
         self.life.prefetch();
         self.relocate.prefetch();
         self.env.prefetch();

@@ -19,16 +19,16 @@ use wire::msg::{MOsdOp, MOsdOpReply, OsdOp, msg_flags};
 impl Shard {
     /// Begins to prefetch the machine of a PG for an announced message. Announcing several messages before
     /// handling the first overlaps their memory accesses.
-    pub fn foresee(&self, pg: PgId) {
+    pub fn prefetch(&self, pg: PgId) {
         if let Some(pg) = self.by_pg.of(pg).next().and_then(|i| self.pgs.get(i)) {
-            pg.foresee();
+            pg.prefetch();
         }
     }
 
-    /// Like [`Shard::foresee`], for an event of the store.
-    pub fn foresee_event(&self, e: &store::Event) {
+    /// Like [`Shard::prefetch`], for an event of the store.
+    pub fn prefetch_event(&self, e: &store::Event) {
         if let Some(pg) = e.tag().and_then(|t| self.pgs.get(Pg::index_of(t))) {
-            pg.foresee();
+            pg.prefetch();
         }
     }
 

@@ -88,7 +88,7 @@ impl ShardHost {
 
     pub(super) fn client_message(&self, conn: ConnId, m: Message) {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
-        let (cost, request) = (m.cost(), inbound::from_client(&self.door, &c.info.principal, &m));
+        let (cost, request) = (m.cost(), inbound::from_client(&self.admission, &c.info.principal, &m));
         if let Ok(Request::Op(op)) = &request {
             let (tid, now) = (m.header.tid, clock::now().mono);
             // Charged before answer and expansion exist: the next request waits until there is room for its own.

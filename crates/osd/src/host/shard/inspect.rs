@@ -129,7 +129,7 @@ impl ShardHost {
         messenger.put("reads", n.reads).put("writes", n.writes);
         messenger.put("protocol_errors", n.protocol_errors).put("auth_failures", n.auth_failures);
         messenger.put("osd_sessions", sessions).put("osd_queued_bytes", queued);
-        let (clients, osds) = (self.door.figures(), self.peers().map_or((0, 0), |p| p.verdicts()));
+        let (clients, osds) = (self.admission.figures(), self.peers().map_or((0, 0), |p| p.verdicts()));
         let mut admission = Section::new("admission", ADMISSION);
         admission.put("public_taken", clients.0).put("public_refused", clients.1);
         admission.put("cluster_taken", osds.0).put("cluster_refused", osds.1);

@@ -1,7 +1,7 @@
 //! A loop turn: received messages go to the PGs, completions to the store, and their effects to sockets and
 //! disk.
 
-use super::{Client, FORESEEN, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
+use super::{Client, PREFETCHED, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK};
 use crate::core::shard::{Output, StoreNews};
 use crate::host::route::ToControl;
 use crate::host::surroundings::Sampler;
@@ -125,8 +125,8 @@ impl ShardHost {
             return;
         }
         loop {
-            self.foresee_work();
-            for _ in 0..FORESEEN {
+            self.prefetch_work();
+            for _ in 0..PREFETCHED {
                 let next = self.work.borrow_mut().pop_front();
                 match next {
                     Some(Work::Op(c, m)) => self.client_op(&c, m, now),
@@ -138,16 +138,16 @@ impl ShardHost {
     }
 
     /// Prefetches the PG machines of the next messages, and the store's data of the objects.
-    pub(super) fn foresee_work(&self) {
+    pub(super) fn prefetch_work(&self) {
         let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
-        for w in self.work.borrow().iter().take(FORESEEN) {
+        for w in self.work.borrow().iter().take(PREFETCHED) {
             match w {
                 Work::Op(_, m) => {
-                    core.foresee(m.pgid.pg);
+                    core.prefetch(m.pgid.pg);
                     // Hints only make sense before the operations.
                     store.foresee(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
                 }
-                Work::Peer(_, m) => core.foresee(m.spg.pg),
+                Work::Peer(_, m) => core.prefetch(m.spg.pg),
             }
         }
     }
@@ -203,7 +203,7 @@ impl ShardHost {
         self.completions.replace(done);
         {
             let (store, core) = (self.store.borrow(), self.core.borrow());
-            store.events().take(FORESEEN).for_each(|e| core.foresee_event(e));
+            store.events().take(PREFETCHED).for_each(|e| core.prefetch_event(e));
         }
         self.pump();
     }
