@@ -36,7 +36,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
     ),
     ("crates/pg/src/log.rs", "the record of a write with its encodings, and the index of the log; with their tests"),
     ("crates/pg/src/pg/relocate/out.rs", "one machine, from the first record given to the last acknowledgement"),
-    ("crates/sim/src/node/osd.rs", "not yet divided: the simulated host mirrors the real one, whose parts are files"),
     (
         "crates/store/src/engine/mod.rs",
         "the state of the store, and its interface, whose work is in the files beside it",
@@ -224,7 +223,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/pg/src/watch.rs", "apply", "one match; each case has a few lines"),
     ("crates/sim/src/faults.rs", "make", "one match; each case has a few lines"),
-    ("crates/sim/src/node/osd.rs", "control_output", "one match; each case has a few lines"),
+    ("crates/sim/src/node/osd/control.rs", "control_output", "one match; each case has a few lines"),
     ("crates/sim/src/node/osd.rs", "start", "the start of a simulated OSD, in order"),
     (
         "crates/sim/src/options.rs",

@@ -6,48 +6,51 @@
 
 use self::clients::Client;
 use self::device::{DEVICE_TIMEOUT, Stuck};
+use self::fill::Filled;
 use self::versions::versions;
 use super::fetch::{Fetcher, LOOP};
 use super::reactors::{Inner, Mailboxes, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
-use super::{FSID, Timer, addr, promises};
-use crate::net::{Arrival, Card, ConnKey, NodeId, Service, about};
+use super::{FSID, Timer, addr};
+use crate::net::{Card, ConnKey, NodeId, Service, about};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{self, Clock, Ctx, Event};
 use auth::Principal;
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, HObject, Mono, OsdId, PgId, PoolId, SnapId};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, OsdId, PgId};
 use bytes::Bytes;
-use client::core::mon::{self, MonSession};
+use client::core::mon::MonSession;
 use cluster::caps::OsdCaps;
 use net::ConnId;
-use osd::core::control::{Control, Output as ControlOut, Phase, Report};
-use osd::core::heartbeat::{self, Link};
+use osd::core::control::{Control, Phase, Report};
+use osd::core::heartbeat::Link;
 use osd::core::identity::{Addrs, Identity};
-use osd::core::lease;
 use osd::core::mapstore::{self, Stored};
-use osd::core::mgr;
-use osd::core::moves::{Moves, News, Told, survey};
+use osd::core::moves::{Moves, survey};
 use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
 use osd::core::places::Places;
-use osd::core::session::{SessionInfo, owner_of, session_id, session_route};
-use osd::core::shard::{Input, Output as ShardOut, Shard, StoreNews};
+use osd::core::session::{SessionInfo, owner_of, session_id};
+use osd::core::shard::{Input, Shard, StoreNews};
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
-use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
-use store::{Cid, ObjectStore as _, Oid, Op, Tag, Transaction};
-use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdPing, MPgPeer, PeerFeatures, ping_op};
+use store::{ObjectStore as _, Tag, Transaction};
+use wire::Features;
+use wire::msg::{MPgPeer, PeerFeatures};
 use wire::types::OsdSuperblock;
-use wire::{Features, Message, WireMessage as _};
 
+mod arrivals;
 mod clients;
+mod control;
 mod device;
+mod fill;
+mod inner;
 mod others;
+mod outputs;
 mod versions;
 
 /// Interval at which the PGs' time advances, as in the real host.
@@ -130,25 +133,6 @@ pub struct OsdNode {
     config: Config,
     bytes: u64,
     filled: Filled,
-}
-
-/// State of the foreign object that fills the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filled {
-    Never,
-    Now,
-    /// The object is removed, now or when the OSD starts.
-    Before,
-}
-
-/// Name of the object that fills the store. It is written in pieces of [`FILLER_PIECE`] bytes.
-const FILLER: &[u8] = b"filler";
-const FILLER_PIECE: u64 = 256 << 10;
-const FILLER_LAST: u64 = 8 << 10;
-
-fn filler() -> Oid {
-    let name = HObject { oid: Bytes::from_static(FILLER), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() };
-    name.into()
 }
 
 fn osd_fsid(osd: OsdId) -> Uuid {
@@ -240,37 +224,6 @@ impl OsdNode {
         self.turn(cx);
     }
 
-    /// Fills the store until `free` bytes are left, or to its end; false if it is already filled or too small.
-    pub fn fill(&mut self, free: u64, cx: &mut Ctx) -> bool {
-        let Some(p) = self.process.as_mut().filter(|_| self.filled != Filled::Now) else { return false };
-        let bytes = p.reactors.first().map_or(0, |r| r.store.statfs().available).saturating_sub(free);
-        if bytes < FILLER_PIECE {
-            return false;
-        }
-        self.filled = Filled::Now;
-        // The content does not look like a client's data.
-        let piece: Bytes = (0..FILLER_PIECE).map(|i| (i ^ i >> 8) as u8).collect::<Vec<u8>>().into();
-        let mut write = |off, data| {
-            let mut t = Transaction::new();
-            t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data, sums: None });
-            p.own(t, Need::May);
-        };
-        for off in (0..bytes).step_by(FILLER_PIECE as usize) {
-            write(off, piece.clone());
-        }
-        if free == 0 {
-            // To fill the last block, writes go on until the store refuses them; refused writes are dropped.
-            let behind = bytes.next_multiple_of(FILLER_PIECE);
-            let last = piece.slice(..FILLER_LAST as usize);
-            for off in (0..2 * FILLER_PIECE).step_by(FILLER_LAST as usize) {
-                write(behind + off, last.clone());
-            }
-        }
-        cx.line(|| format!("{}: a foreign object fills {bytes} bytes", self.osd));
-        self.turn(cx);
-        true
-    }
-
     /// Reverts unfound objects of PGs led here (`mark_unfound_lost revert`), or deletes them if the pool is
     /// erasure-coded. Returns the names of those objects.
     pub fn revert_unfound(&mut self, cx: &mut Ctx) -> Vec<Bytes> {
@@ -314,17 +267,6 @@ impl OsdNode {
         }
         self.turn(cx);
         !chosen.is_empty()
-    }
-
-    /// Removes the object that fills the store.
-    pub fn empty(&mut self, cx: &mut Ctx) {
-        if self.filled == Filled::Now {
-            self.filled = Filled::Before;
-            if let Some(p) = &mut self.process {
-                p.remove_filler();
-            }
-            self.turn(cx);
-        }
     }
 
     /// Opens the store and starts a process.
@@ -578,128 +520,6 @@ impl OsdNode {
         self.turn(cx);
     }
 
-    fn arrival(&mut self, a: Arrival, cx: &mut Ctx) {
-        let now = self.clock.now(cx.now());
-        let (node, t) = (self.node, cx.now());
-        let Some(p) = &mut self.process else { return };
-        match a {
-            Arrival::Accept(k, service, card) => {
-                cx.net.accepted(k, node, p.inc, t);
-                match service {
-                    Service::HbBack | Service::HbFront => {
-                        p.answering.insert(k, OsdId(card.entity.num as i32));
-                    }
-                    Service::Cluster => {
-                        let at = card.addrs.msgr2().copied().unwrap_or_default();
-                        p.peers.accepted(k, OsdId(card.entity.num as i32), at, ());
-                    }
-                    _ => {
-                        let info = Arc::new(session(k, p.at(k), *card));
-                        p.clients.insert(k, Client::new(info));
-                    }
-                }
-            }
-            Arrival::Opened(k) => {
-                if p.mon == Some(k) {
-                    p.control.handle_mon_open(Features::PACIFIC);
-                } else if p.mgr == Some(k) {
-                    p.control.handle_mgr_open();
-                } else if p.fetcher.has(k) {
-                    p.fetcher.handle_open(k);
-                } else if let Some(&(osd, link)) = p.links.get(&k) {
-                    let (epoch, up_from) = p.position();
-                    p.open_links.insert(k);
-                    p.control.heartbeats().handle_open(osd, link, now, epoch, up_from);
-                    p.control.handle_lane_open(osd, now);
-                }
-            }
-            Arrival::Closed(k, refused) => {
-                if p.mon == Some(k) {
-                    p.mon = None;
-                    p.control.handle_mon_closed(now);
-                } else if p.mgr == Some(k) {
-                    p.mgr = None;
-                    p.control.handle_mgr_closed(now);
-                } else if p.fetcher.has(k) {
-                    p.fetcher.handle_closed(k, now);
-                } else if let Some((osd, link)) = p.links.remove(&k) {
-                    let (epoch, up_from) = p.position();
-                    p.open_links.remove(&k);
-                    p.control.heartbeats().handle_closed(osd, link, refused, now, epoch, up_from);
-                } else if let Some(peer) = p.peers.forget(k) {
-                    p.all(&Input::PeerReset(peer.osd), node, now, cx);
-                } else if let Some(session) = p.client_gone(k) {
-                    p.all(&Input::SessionClosed(session), node, now, cx);
-                } else {
-                    p.answering.remove(&k);
-                }
-            }
-            Arrival::Message(k, m) => self.message(k, m, cx),
-        }
-    }
-
-    fn message(&mut self, k: ConnKey, m: Message, cx: &mut Ctx) {
-        let now = self.clock.now(cx.now());
-        let (node, t) = (self.node, cx.now());
-        let Some(p) = &mut self.process else { return };
-        let result: Result<(), wire::DecodeError> = if p.mon == Some(k) {
-            p.control.handle_mon_message(m)
-        } else if p.mgr == Some(k) {
-            match m.header.kind {
-                MMgrConfigure::KIND => MMgrConfigure::from_message(&m).map(|x| p.control.handle_mgr_configure(&x, now)),
-                _ => Ok(()),
-            }
-        } else if let Some(&(osd, link)) = p.links.get(&k) {
-            match m.header.kind {
-                MOsdLease::KIND => MOsdLease::from_message(&m).map(|l| p.control.handle_lease_grant(osd, &l, now)),
-                MOsdMap::KIND => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
-                _ => MOsdPing::from_message(&m).map(|ping| {
-                    if ping.op == ping_op::PING_REPLY {
-                        let epoch = p.position().0;
-                        p.control.heartbeats().handle_reply(osd, link, &ping, now, epoch);
-                    }
-                }),
-            }
-        } else if let Some(from) = p.answering.get(&k).copied() {
-            match m.header.kind {
-                MOsdLease::KIND => MOsdLease::from_message(&m).map(|l| {
-                    let (maps, grant) = p.control.handle_lease_request(from, &l, now);
-                    let maps = maps.map(|m| m.to_message(Features::PACIFIC));
-                    let grant = grant.map(|m| m.to_message(Features::PACIFIC));
-                    for m in maps.into_iter().chain(grant) {
-                        cx.net.send(k, node, p.inc, m, t);
-                    }
-                }),
-                _ => MOsdPing::from_message(&m).map(|ping| {
-                    if ping.op == ping_op::PING && ping.fsid == FSID {
-                        let (epoch, up_from) = p.position();
-                        let r = heartbeat::answer(FSID, &ping, epoch, up_from, now);
-                        cx.net.send(k, node, p.inc, r.to_message(Features::PACIFIC), t);
-                    }
-                }),
-            }
-        } else if let Some(from) = p.peers.get(k).map(|s| s.osd) {
-            match m.header.kind {
-                MPgPeer::KIND => {
-                    MPgPeer::from_message(&m).map(|m| p.peer_message(p.at(k), from, Box::new(m), node, now, cx))
-                }
-                _ => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
-            }
-        } else if p.fetcher.has(k) {
-            match m.header.kind {
-                MOsdMap::KIND => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),
-                _ => p.fetcher.handle_message(k, self.osd, &m),
-            }
-        } else if p.clients.contains_key(&k) {
-            p.client_message(k, node, &m, now, cx)
-        } else {
-            Ok(())
-        };
-        if let Err(e) = result {
-            cx.violation(format!("{}: message {} not understood: {e}", self.osd, m_name(k)));
-        }
-    }
-
     /// Runs the machines until they have no more outputs, then ends the turn.
     fn turn(&mut self, cx: &mut Ctx) {
         let Some(p) = &mut self.process else { return };
@@ -745,10 +565,6 @@ impl OsdNode {
         let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
-}
-
-fn m_name(k: ConnKey) -> String {
-    format!("on connection {k}")
 }
 
 fn session(k: ConnKey, reactor: usize, c: Card) -> SessionInfo {
@@ -814,59 +630,6 @@ impl Process {
         (k % self.reactors.len() as u64) as usize
     }
 
-    /// Sends an input to a reactor: at once if there is only one.
-    pub(super) fn post(&mut self, to: usize, input: Input, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        if self.reactors.len() == 1 {
-            return self.input(to, input, now);
-        }
-        self.put_mail(to, Inner::Input(input), node, cx);
-    }
-
-    fn put_mail(&mut self, to: usize, m: Inner, node: NodeId, cx: &mut Ctx) {
-        let at = self.mail.put(to, m, cx.queue.now(), &mut cx.rng);
-        cx.queue.at(at, Event::Inner(node, self.inc, to));
-    }
-
-    fn all(&mut self, input: &Input, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        for i in 0..self.reactors.len() {
-            self.post(i, input.clone(), node, now, cx);
-        }
-    }
-
-    fn input(&mut self, to: usize, input: Input, now: base::Now) {
-        let Some(r) = self.reactors.get_mut(to) else { return };
-        if r.handle(input, now) {
-            self.note_pg_peers(to, now);
-        }
-    }
-
-    /// Handles the news of reactor `at` about PGs that move.
-    fn moving(&mut self, at: usize, news: News, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        let told = self.moves.handle(at, news, self.control.map().map(|m| &**m));
-        if let Some(Told::Decided { pg, from, to, granted }) = told {
-            let t = cx.now();
-            cx.moved += u64::from(granted);
-            let word = if granted { "goes" } else { "does not go" };
-            cx.trace.line(t, || format!("osd.{}: {pg} {word} from reactor {from} to {to}", node - 1));
-        }
-        let n = self.reactors.len();
-        for (i, input) in told.into_iter().flat_map(|t| t.inputs(n)) {
-            self.post(i, input, node, now, cx);
-        }
-    }
-
-    /// A PG that is not on the reactor of its name, or is moving.
-    #[must_use]
-    pub fn astray(&self) -> Option<String> {
-        if let Some((pg, from, to)) = self.moves.moving() {
-            return Some(format!("{pg} goes from reactor {from} to {to}"));
-        }
-        self.reactors.iter().enumerate().find_map(|(i, r)| {
-            let pg = r.shard.pgs().find(|p| r.shard.home(p.spg().pg) != i)?;
-            Some(format!("{} is on reactor {i}, {:?}", pg.spg(), pg.state()))
-        })
-    }
-
     /// Handles a message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
@@ -899,232 +662,9 @@ impl Process {
         self.submit_own();
     }
 
-    fn remove_filler(&mut self) {
-        let mut t = Transaction::new();
-        t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
-        // The removal makes room for maps that wait for space, and replaces filler writes that still wait.
-        if let Some(r) = self.reactors.first_mut() {
-            self.own.make_room(t, &mut r.store);
-        }
-        self.submit_own();
-    }
-
     fn submit_own(&mut self) {
         let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
         // A refused filler write is dropped; only a failed store refuses maps.
         self.own.submit(store);
     }
-
-    fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        let t = cx.now();
-        match o {
-            ShardOut::Reply(s, r) => {
-                self.send_client(s, &r.to_message(Features::PACIFIC), node, cx);
-                self.answered(session_route(s).1.packed(), r.tid, node, now, cx);
-            }
-            ShardOut::Watch(s, w, data) => {
-                let mut m = w.to_message(Features::PACIFIC);
-                m.data = data;
-                cx.net.send(session_route(s).1.packed(), node, self.inc, m, t);
-            }
-            ShardOut::Backoff(s, b) => {
-                self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
-            }
-            ShardOut::Dropped(s, tid) => {
-                let feed = self.reactors.get(at).and_then(|r| r.shard.newest_feed()).cloned();
-                self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
-            }
-            ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
-            ShardOut::Control(report) => {
-                if let Report::Log(_, text) = &report {
-                    cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
-                }
-                self.control.handle_report(at, report, now);
-            }
-            ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
-            ShardOut::Members => self.note_pg_peers(at, now),
-            ShardOut::Reactor(i, input) => self.post(i, input, node, now, cx),
-            ShardOut::Moves(news) if self.reactors.len() > 1 => {
-                self.put_mail(self.reactors.len(), Inner::Moves(at, news), node, cx);
-            }
-            // Where there is one reactor, no PG moves.
-            ShardOut::Moves(_) => {}
-            ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
-            ShardOut::PgFailed(pg, e) => {
-                // A PG that is split off a failed copy fails with it.
-                if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
-                    self.failed_copies.push((pg, e));
-                }
-            }
-            ShardOut::Stopped => {
-                self.stopped.insert(at);
-                if self.stopped.len() == self.reactors.len() {
-                    self.control.stopped(now);
-                }
-            }
-        }
-    }
-
-    fn send_client(&mut self, s: pg::SessionId, m: &Message, node: NodeId, cx: &mut Ctx) {
-        let k = session_route(s).1.packed();
-        if k != LOOP {
-            return cx.net.send(k, node, self.inc, m.clone(), cx.queue.now());
-        }
-        if let Err(e) = self.fetcher.handle_message(k, OsdId(node as i32 - 1), m) {
-            cx.violation(format!("osd.{}: its own answer is not understood: {e}", node - 1));
-        }
-    }
-
-    fn control_output(&mut self, o: ControlOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
-        let t = cx.now();
-        match o {
-            ControlOut::Mon(mon::Output::Connect(a)) => {
-                let card = self.card(node, true);
-                self.mon = Some(cx.net.connect(node, self.inc, a, card, t));
-            }
-            ControlOut::Mon(mon::Output::Close) => {
-                if let Some(k) = self.mon.take() {
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            ControlOut::Mon(mon::Output::Send(m)) => {
-                if let Some(k) = self.mon {
-                    cx.net.send(k, node, self.inc, m, t);
-                }
-            }
-            ControlOut::Mon(mon::Output::Event(_)) => {}
-            ControlOut::Heartbeat(o) => self.heartbeat(o, node, cx),
-            ControlOut::Mgr(mgr::Output::Connect(a)) => {
-                if let Some(a) = a.msgr2().copied() {
-                    let card = self.card(node, true);
-                    self.mgr = Some(cx.net.connect(node, self.inc, a, card, t));
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Close) => {
-                if let Some(k) = self.mgr.take() {
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Open(m)) => {
-                if let Some(k) = self.mgr {
-                    cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Queries(_)) => {}
-            ControlOut::Mgr(mgr::Output::Collect { all }) => {
-                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
-                for r in &mut self.reactors {
-                    let (s, l) = r.shard.stats(all, now, &r.store);
-                    stats.add(s);
-                    lec = lec.min(l);
-                }
-                let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
-                let (report, pgs) = self.control.report(stats, lec, now);
-                if let Some(k) = self.mgr {
-                    cx.net.send(k, node, self.inc, report.to_message(Features::PACIFIC), t);
-                    cx.net.send(k, node, self.inc, pgs.to_message(Features::PACIFIC), t);
-                }
-            }
-            ControlOut::Store { records, superblock, trim_below } => {
-                let txn = self.stored.store(records, &superblock, trim_below);
-                self.own(txn, Need::Must);
-            }
-            ControlOut::Publish { maps, feed } => {
-                cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
-                self.sees_all(&maps, node, cx);
-                maps.iter().for_each(|m| self.moves.published(m));
-                maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
-                self.all(&Input::Maps(maps, feed.clone()), node, now, cx);
-                self.old_peers(&feed.map, node, cx);
-            }
-            ControlOut::Create(pgs) => self.all(&Input::Create(pgs), node, now, cx),
-            ControlOut::Lease(o) => {
-                promises::look(&o, node, &self.clock, cx);
-                let news = match o {
-                    lease::Output::Send(osd, m) => return self.send_lease(osd, &m, node, cx),
-                    lease::Output::Readable(osd, until, epoch) => LeaseUpdate::Held(osd, Held { until, epoch }),
-                    lease::Output::Granted(osd, until) => LeaseUpdate::Granted(osd, until),
-                    lease::Output::WantMap(_) => return,
-                };
-                self.all(&Input::Lease(news), node, now, cx);
-            }
-            ControlOut::Config(_) | ControlOut::Message(_) => {}
-            ControlOut::Phase(p) => {
-                cx.trace.line(t, || format!("osd.{} is {p:?}", node - 1));
-                if p == Phase::Gone {
-                    self.end = Some("gone");
-                }
-            }
-            ControlOut::Stop { abandon } => self.all(&Input::Stop { abandon }, node, now, cx),
-            ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
-        }
-    }
-
-    fn note_pg_peers(&mut self, at: usize, now: base::Now) {
-        let Some(r) = self.reactors.get_mut(at) else { return };
-        if let Some(report) = r.shard.news_of_pg_peers() {
-            self.control.handle_report(at, report, now);
-        }
-    }
-
-    fn send_lease(&self, osd: OsdId, m: &MOsdLease, node: NodeId, cx: &mut Ctx) {
-        let open = |l| self.links.iter().find(|(k, x)| **x == (osd, l) && self.open_links.contains(k)).map(|(k, _)| *k);
-        if let Some(k) = open(Link::Back).or_else(|| open(Link::Front)) {
-            cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), cx.queue.now());
-        }
-    }
-
-    pub(super) fn card(&self, node: NodeId, addrs: bool) -> Card {
-        let n = node as i64 - 1;
-        let nonce = self.inc as u32;
-        Card {
-            kind: EntityKind::OSD,
-            name: AuthName { kind: EntityKind::OSD, id: n.to_string() },
-            entity: EntityName::new(EntityKind::OSD, n),
-            addrs: if addrs {
-                AddrVec::from(addr(node, 6800, nonce))
-            } else {
-                AddrVec::from(base::EntityAddr::unlistening(nonce))
-            },
-            global_id: 4000 + node as u64,
-        }
-    }
-
-    fn heartbeat(&mut self, o: heartbeat::Output, node: NodeId, cx: &mut Ctx) {
-        let t = cx.now();
-        match o {
-            heartbeat::Output::Connect { osd, link, addrs } => {
-                if let Some(a) = addrs.msgr2().copied() {
-                    let card = self.card(node, false);
-                    let k = cx.net.connect(node, self.inc, a, card, t);
-                    self.links.insert(k, (osd, link));
-                }
-            }
-            heartbeat::Output::Close { osd, link } => {
-                let keys: Vec<ConnKey> =
-                    self.links.iter().filter(|(_, l)| **l == (osd, link)).map(|(k, _)| *k).collect();
-                for k in keys {
-                    self.links.remove(&k);
-                    self.open_links.remove(&k);
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            heartbeat::Output::Ping { osd, link, ping } => {
-                let k = self.links.iter().find(|(_, l)| **l == (osd, link)).map(|(k, _)| *k);
-                if let Some(k) = k {
-                    cx.net.send(k, node, self.inc, ping.to_message(Features::PACIFIC), t);
-                }
-            }
-            heartbeat::Output::Failure(_) => {}
-        }
-    }
-}
-
-/// True if PG `seed` is `ancestor`, or was split off it. Each split gives the child a higher bit.
-fn descends(mut seed: u32, ancestor: u32) -> bool {
-    while seed != ancestor {
-        let Some(bit) = seed.checked_ilog2() else { return false };
-        seed &= !(1 << bit);
-    }
-    true
 }

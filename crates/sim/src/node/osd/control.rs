@@ -1,0 +1,162 @@
+//! Outputs of an OSD's control machine.
+
+use super::Process;
+use crate::net::{Card, ConnKey, NodeId};
+use crate::node::{addr, promises};
+use crate::world::Ctx;
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId};
+use client::core::mon;
+use osd::core::control::{Output as ControlOut, Phase};
+use osd::core::heartbeat::{self, Link};
+use osd::core::own::Need;
+use osd::core::shard::Input;
+use osd::core::{lease, mgr};
+use pg::lease::{Held, LeaseUpdate};
+use wire::msg::MOsdLease;
+use wire::{Features, WireMessage as _};
+
+impl Process {
+    pub(super) fn control_output(&mut self, o: ControlOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let t = cx.now();
+        match o {
+            ControlOut::Mon(mon::Output::Connect(a)) => {
+                let card = self.card(node, true);
+                self.mon = Some(cx.net.connect(node, self.inc, a, card, t));
+            }
+            ControlOut::Mon(mon::Output::Close) => {
+                if let Some(k) = self.mon.take() {
+                    cx.net.close(k, node, self.inc, t);
+                }
+            }
+            ControlOut::Mon(mon::Output::Send(m)) => {
+                if let Some(k) = self.mon {
+                    cx.net.send(k, node, self.inc, m, t);
+                }
+            }
+            ControlOut::Mon(mon::Output::Event(_)) => {}
+            ControlOut::Heartbeat(o) => self.heartbeat(o, node, cx),
+            ControlOut::Mgr(mgr::Output::Connect(a)) => {
+                if let Some(a) = a.msgr2().copied() {
+                    let card = self.card(node, true);
+                    self.mgr = Some(cx.net.connect(node, self.inc, a, card, t));
+                }
+            }
+            ControlOut::Mgr(mgr::Output::Close) => {
+                if let Some(k) = self.mgr.take() {
+                    cx.net.close(k, node, self.inc, t);
+                }
+            }
+            ControlOut::Mgr(mgr::Output::Open(m)) => {
+                if let Some(k) = self.mgr {
+                    cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
+                }
+            }
+            ControlOut::Mgr(mgr::Output::Queries(_)) => {}
+            ControlOut::Mgr(mgr::Output::Collect { all }) => {
+                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
+                for r in &mut self.reactors {
+                    let (s, l) = r.shard.stats(all, now, &r.store);
+                    stats.add(s);
+                    lec = lec.min(l);
+                }
+                let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
+                let (report, pgs) = self.control.report(stats, lec, now);
+                if let Some(k) = self.mgr {
+                    cx.net.send(k, node, self.inc, report.to_message(Features::PACIFIC), t);
+                    cx.net.send(k, node, self.inc, pgs.to_message(Features::PACIFIC), t);
+                }
+            }
+            ControlOut::Store { records, superblock, trim_below } => {
+                let txn = self.stored.store(records, &superblock, trim_below);
+                self.own(txn, Need::Must);
+            }
+            ControlOut::Publish { maps, feed } => {
+                cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
+                self.sees_all(&maps, node, cx);
+                maps.iter().for_each(|m| self.moves.published(m));
+                maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
+                self.all(&Input::Maps(maps, feed.clone()), node, now, cx);
+                self.old_peers(&feed.map, node, cx);
+            }
+            ControlOut::Create(pgs) => self.all(&Input::Create(pgs), node, now, cx),
+            ControlOut::Lease(o) => {
+                promises::look(&o, node, &self.clock, cx);
+                let news = match o {
+                    lease::Output::Send(osd, m) => return self.send_lease(osd, &m, node, cx),
+                    lease::Output::Readable(osd, until, epoch) => LeaseUpdate::Held(osd, Held { until, epoch }),
+                    lease::Output::Granted(osd, until) => LeaseUpdate::Granted(osd, until),
+                    lease::Output::WantMap(_) => return,
+                };
+                self.all(&Input::Lease(news), node, now, cx);
+            }
+            ControlOut::Config(_) | ControlOut::Message(_) => {}
+            ControlOut::Phase(p) => {
+                cx.trace.line(t, || format!("osd.{} is {p:?}", node - 1));
+                if p == Phase::Gone {
+                    self.end = Some("gone");
+                }
+            }
+            ControlOut::Stop { abandon } => self.all(&Input::Stop { abandon }, node, now, cx),
+            ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
+        }
+    }
+
+    pub(super) fn note_pg_peers(&mut self, at: usize, now: base::Now) {
+        let Some(r) = self.reactors.get_mut(at) else { return };
+        if let Some(report) = r.shard.news_of_pg_peers() {
+            self.control.handle_report(at, report, now);
+        }
+    }
+
+    fn send_lease(&self, osd: OsdId, m: &MOsdLease, node: NodeId, cx: &mut Ctx) {
+        let open = |l| self.links.iter().find(|(k, x)| **x == (osd, l) && self.open_links.contains(k)).map(|(k, _)| *k);
+        if let Some(k) = open(Link::Back).or_else(|| open(Link::Front)) {
+            cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), cx.queue.now());
+        }
+    }
+
+    pub(in crate::node) fn card(&self, node: NodeId, addrs: bool) -> Card {
+        let n = node as i64 - 1;
+        let nonce = self.inc as u32;
+        Card {
+            kind: EntityKind::OSD,
+            name: AuthName { kind: EntityKind::OSD, id: n.to_string() },
+            entity: EntityName::new(EntityKind::OSD, n),
+            addrs: if addrs {
+                AddrVec::from(addr(node, 6800, nonce))
+            } else {
+                AddrVec::from(base::EntityAddr::unlistening(nonce))
+            },
+            global_id: 4000 + node as u64,
+        }
+    }
+
+    fn heartbeat(&mut self, o: heartbeat::Output, node: NodeId, cx: &mut Ctx) {
+        let t = cx.now();
+        match o {
+            heartbeat::Output::Connect { osd, link, addrs } => {
+                if let Some(a) = addrs.msgr2().copied() {
+                    let card = self.card(node, false);
+                    let k = cx.net.connect(node, self.inc, a, card, t);
+                    self.links.insert(k, (osd, link));
+                }
+            }
+            heartbeat::Output::Close { osd, link } => {
+                let keys: Vec<ConnKey> =
+                    self.links.iter().filter(|(_, l)| **l == (osd, link)).map(|(k, _)| *k).collect();
+                for k in keys {
+                    self.links.remove(&k);
+                    self.open_links.remove(&k);
+                    cx.net.close(k, node, self.inc, t);
+                }
+            }
+            heartbeat::Output::Ping { osd, link, ping } => {
+                let k = self.links.iter().find(|(_, l)| **l == (osd, link)).map(|(k, _)| *k);
+                if let Some(k) = k {
+                    cx.net.send(k, node, self.inc, ping.to_message(Features::PACIFIC), t);
+                }
+            }
+            heartbeat::Output::Failure(_) => {}
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Outputs of a reactor's PGs.
+
+use super::Process;
+use crate::net::NodeId;
+use crate::node::fetch::LOOP;
+use crate::node::reactors::Inner;
+use crate::world::Ctx;
+use base::OsdId;
+use osd::core::control::Report;
+use osd::core::session::session_route;
+use osd::core::shard::Output as ShardOut;
+use wire::{Features, Message, WireMessage as _};
+
+impl Process {
+    pub(super) fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let t = cx.now();
+        match o {
+            ShardOut::Reply(s, r) => {
+                self.send_client(s, &r.to_message(Features::PACIFIC), node, cx);
+                self.answered(session_route(s).1.packed(), r.tid, node, now, cx);
+            }
+            ShardOut::Watch(s, w, data) => {
+                let mut m = w.to_message(Features::PACIFIC);
+                m.data = data;
+                cx.net.send(session_route(s).1.packed(), node, self.inc, m, t);
+            }
+            ShardOut::Backoff(s, b) => {
+                self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
+            }
+            ShardOut::Dropped(s, tid) => {
+                let feed = self.reactors.get(at).and_then(|r| r.shard.newest_feed()).cloned();
+                self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
+            }
+            ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
+            ShardOut::Control(report) => {
+                if let Report::Log(_, text) = &report {
+                    cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
+                }
+                self.control.handle_report(at, report, now);
+            }
+            ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
+            ShardOut::Members => self.note_pg_peers(at, now),
+            ShardOut::Reactor(i, input) => self.post(i, input, node, now, cx),
+            ShardOut::Moves(news) if self.reactors.len() > 1 => {
+                self.put_mail(self.reactors.len(), Inner::Moves(at, news), node, cx);
+            }
+            // Where there is one reactor, no PG moves.
+            ShardOut::Moves(_) => {}
+            ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
+            ShardOut::PgFailed(pg, e) => {
+                // A PG that is split off a failed copy fails with it.
+                if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
+                    self.failed_copies.push((pg, e));
+                }
+            }
+            ShardOut::Stopped => {
+                self.stopped.insert(at);
+                if self.stopped.len() == self.reactors.len() {
+                    self.control.stopped(now);
+                }
+            }
+        }
+    }
+
+    fn send_client(&mut self, s: pg::SessionId, m: &Message, node: NodeId, cx: &mut Ctx) {
+        let k = session_route(s).1.packed();
+        if k != LOOP {
+            return cx.net.send(k, node, self.inc, m.clone(), cx.queue.now());
+        }
+        if let Err(e) = self.fetcher.handle_message(k, OsdId(node as i32 - 1), m) {
+            cx.violation(format!("osd.{}: its own answer is not understood: {e}", node - 1));
+        }
+    }
+}
+
+/// True if PG `seed` is `ancestor`, or was split off it. Each split gives the child a higher bit.
+fn descends(mut seed: u32, ancestor: u32) -> bool {
+    while seed != ancestor {
+        let Some(bit) = seed.checked_ilog2() else { return false };
+        seed &= !(1 << bit);
+    }
+    true
+}
