@@ -35,7 +35,6 @@ use pg::reserve::Reserver;
 use pg::{Fetch, Fetched};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -101,8 +100,6 @@ pub(super) struct ControlHost {
     /// True once the cluster's connection modes are applied.
     modes_taken: Cell<bool>,
     wake: Notify,
-    /// Reactors that have stopped serving.
-    stopped: RefCell<BTreeSet<usize>>,
     done: Notify,
     finished: Cell<bool>,
     exit: RefCell<Option<String>>,
@@ -187,7 +184,6 @@ impl ControlHost {
             listening: RefCell::default(),
             modes_taken: Cell::new(false),
             wake: Notify::new(),
-            stopped: RefCell::default(),
             done: Notify::new(),
             finished: Cell::new(false),
             exit: RefCell::default(),
@@ -293,10 +289,8 @@ impl ControlHost {
             ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
             ToControl::Command(shard, info, m) => self.command(shard, info, m),
             ToControl::Stopped(reactor) => {
-                self.stopped.borrow_mut().insert(reactor);
-                if self.stopped.borrow().len() == self.routes.shards.len() {
-                    self.with(|c, now| c.stopped(now));
-                }
+                let all = self.routes.shards.len();
+                self.with(|c, now| c.reactor_stopped(reactor, all, now));
             }
             ToControl::StoreFailed(what) => {
                 let why = format!("{}: {what}", self.device_name);

@@ -99,8 +99,6 @@ pub struct Process {
     seen: Epoch,
     /// The deep scrub that all PGs led here still have to begin.
     pub scrub_all: Option<ScrubAll>,
-    /// Reactors that have stopped.
-    stopped: BTreeSet<usize>,
     end: Option<&'static str>,
     /// True if the store failed.
     pub failed: bool,
@@ -390,7 +388,6 @@ impl OsdNode {
             clock: self.clock,
             seen,
             scrub_all: None,
-            stopped: BTreeSet::new(),
             end: None,
             failed: false,
             silence: Silence::new(DEVICE_TIMEOUT),

@@ -13,6 +13,7 @@
 use super::{Control, Output, Phase, prio};
 use base::{Mono, Now};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use wire::msg::MOsdMarkMeDown;
 
@@ -30,6 +31,8 @@ pub(super) struct Leaving {
     pub(super) by: Mono,
     /// True if the monitor is to be told.
     tell: bool,
+    /// Reactors that have stopped serving.
+    stopped: BTreeSet<usize>,
     /// True once all reactors have stopped serving.
     drained: bool,
     /// True once the reactors have stopped or run out of time. The monitor was told, or will be when its
@@ -86,10 +89,27 @@ impl Control {
             return;
         }
         let by = now.mono + if abandon { ABANDON_MAX } else { DRAIN_MAX };
-        self.leaving =
-            Some(Leaving { by, tell, drained: false, due: false, reported: false, report: None, acknowledged: false });
+        self.leaving = Some(Leaving {
+            by,
+            tell,
+            stopped: BTreeSet::new(),
+            drained: false,
+            due: false,
+            reported: false,
+            report: None,
+            acknowledged: false,
+        });
         self.enter(Phase::Leaving);
         self.out.push_back(Output::Stop { abandon });
+    }
+
+    /// Records that reactor `at`, one of `all`, has stopped serving.
+    pub fn reactor_stopped(&mut self, at: usize, all: usize, now: Now) {
+        let Some(l) = &mut self.leaving else { return };
+        l.stopped.insert(at);
+        if l.stopped.len() == all {
+            self.stopped(now);
+        }
     }
 
     /// Records that all reactors have stopped serving.

@@ -53,12 +53,7 @@ impl Process {
                     self.failed_copies.push((pg, e));
                 }
             }
-            ShardOut::Stopped => {
-                self.stopped.insert(at);
-                if self.stopped.len() == self.reactors.len() {
-                    self.control.stopped(now);
-                }
-            }
+            ShardOut::Stopped => self.control.reactor_stopped(at, self.reactors.len(), now),
         }
     }
 
