@@ -253,7 +253,10 @@ impl OpCtx<'_> {
             }
         };
         self.look_up(start, |l, n, v| {
-            let Some((want, cmp)) = l.wanted.get(n) else { return Ok(unreached("each key has a wanted value")) };
+            let Some((want, cmp)) = l.wanted.get(n) else {
+                unreached::<()>("each key has a wanted value");
+                return Ok(());
+            };
             let have = v.unwrap_or_default();
             let holds = match cmp {
                 1 => have == *want,
