@@ -1,4 +1,4 @@
-//! What reactors tell the control machine.
+//! Reports of reactors to the control machine.
 
 use super::{Control, prio};
 use crate::core::shard::Ready;
@@ -6,7 +6,7 @@ use base::{Epoch, Now, OsdId, PgId};
 use pg::LogLevel;
 use std::collections::BTreeSet;
 
-/// What a reactor tells the control machine.
+/// Report of a reactor to the control machine.
 #[derive(Debug)]
 pub enum Report {
     /// A PG needs a map with `up_thru` at this epoch.

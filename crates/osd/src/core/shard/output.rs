@@ -52,7 +52,7 @@ pub enum Output {
 /// An event of the store that is not a PG's.
 #[derive(Debug)]
 pub enum StoreNews {
-    /// It concerns the host's own transaction or read of this tag.
+    /// News of the host's own transaction or read of this tag.
     Own(Tag, Result<(), Errno>),
     /// The store failed.
     Failed(Errno, String),

@@ -43,7 +43,7 @@ pub(in crate::pg) struct Backfill {
 /// Where the present range of a target is.
 #[derive(Debug)]
 enum Range {
-    /// It has not begun.
+    /// No range: the next one has not begun.
     Next,
     /// The primary lists its objects.
     Listing {

@@ -1,4 +1,4 @@
-//! What arrives at an OSD from the network.
+//! Arrivals at an OSD from the network.
 
 use super::{Client, FSID, OsdNode, session};
 use crate::net::{Arrival, ConnKey, Service};
