@@ -56,6 +56,16 @@ impl FeatureWords {
         *self != Self::default()
     }
 
+    /// The features of both.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            compat: self.compat | other.compat,
+            ro_compat: self.ro_compat | other.ro_compat,
+            incompat: self.incompat | other.incompat,
+        }
+    }
+
     /// Verifies that a program that knows `known` may read, and with `change` also change, what has these features.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod messages;
 mod mon_sessions;
 mod msgr1;
 mod osd_sessions;
+mod store_extents;
 mod store_pages;
 mod store_records;
 mod structures;
@@ -47,6 +48,7 @@ pub const ALL: &[Family] = &[
     counters::FAMILY,
     store_records::FAMILY,
     store_pages::FAMILY,
+    store_extents::FAMILY,
     mon_sessions::FAMILY,
     osd_sessions::FAMILY,
 ];

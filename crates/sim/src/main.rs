@@ -85,6 +85,9 @@ struct Args {
     /// Whether PGs move between reactors (`osd_move_pgs`), instead of the seed's choice.
     #[arg(long)]
     moves: Option<bool>,
+    /// The OSDs compress all data, each in its own way.
+    #[arg(long)]
+    compress: bool,
     /// Record clean seeds in this file, and skip seeds that it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -274,6 +277,7 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
     o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
     o.reactors_change &= a.reactors.is_none();
     o.moves = a.moves.unwrap_or(o.moves);
+    o.compress = a.compress;
     let t = Instant::now();
     let mut r = run(&o, a.trace.is_some());
     if a.twice {

@@ -127,6 +127,8 @@ pub struct Options {
     pub mds: usize,
     /// True if osd.0 is of a newer version than the others.
     pub newer: bool,
+    /// True if the OSDs compress all data, each in its own way. It is never drawn, so that seeds keep their histories.
+    pub compress: bool,
     /// Sizes and counts that only some runs have.
     pub rough: Rough,
 }
@@ -354,6 +356,7 @@ impl Options {
             state: state::simulated::Faults::default(),
             mds: 0,
             newer: false,
+            compress: false,
             rough: Rough::default(),
             size,
         }

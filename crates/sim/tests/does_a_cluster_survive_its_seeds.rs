@@ -109,6 +109,20 @@ fn disks_that_fill_up_take_writes_again() {
 }
 
 #[test]
+fn compressed_data_is_clean() {
+    use sim::options::Fault::{CrashAtStep, Full, Kill, OutIn, PgNum, PgShrink, PowerCut, Rot, Turns};
+    let only = vec![CrashAtStep, Full, Kill, OutIn, PgNum, PgShrink, PowerCut, Rot, Turns];
+    for seed in 500..504 {
+        let o = Options::draw(seed, Size { osds: 4, copies: 3, ops: 250, only: only.clone(), ..SIZE });
+        clean_run(Options { compress: true, ..o });
+    }
+    for seed in 504..506 {
+        let o = Options::coded(seed, Size { ops: 150, only: only.clone(), ..SIZE }, None);
+        clean_run(Options { compress: true, ..o });
+    }
+}
+
+#[test]
 fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {

@@ -21,9 +21,10 @@
 //!  4. Space is mapped in blocks of [`BLOCK`] bytes: a write maps each block it touches, `Zero` and `Truncate`
 //!     unmap whole blocks. `extents` and `allocated` count mapped blocks.
 
+use crate::compress::Compression;
 use crate::key::{Cid, Oid};
 use crate::txn::Transaction;
-use base::Eversion;
+use base::{Eversion, PoolId};
 use base::errno::Errno;
 use bytes::Bytes;
 
@@ -205,6 +206,16 @@ pub trait ObjectStore {
     /// is used. There is no other effect.
     fn foresee(&mut self, hash: u32, off: u64) {
         let _ = (hash, off);
+    }
+    /// Sets how data that is written to a pool's objects from now on is compressed; `None`: not at all. Readers see no
+    /// difference. A store that can't compress does nothing.
+    fn set_compression(&mut self, pool: PoolId, how: Option<Compression>) {
+        let _ = (pool, how);
+    }
+    /// Pools with compressed data: bytes before compression, and bytes on the device. A shared block counts once per
+    /// object.
+    fn compressed(&self) -> Vec<(PoolId, u64, u64)> {
+        Vec::new()
     }
     /// Brings into memory what `submit` will need (edge blocks of partial writes, metadata) and reserves space.
     /// Returns `Io { errno: ENOSPC }` if the device is too full.

@@ -15,6 +15,7 @@ use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::key::Sep;
 use crate::meta::map::{Chunk, Ptr};
 use crate::meta::object::{Lost, Object};
+use crate::meta::packed::Packed;
 use crate::meta::page::Sum;
 use crate::meta::tree::{Inner, Kid};
 use crate::meta::undo::{Item, Run};
@@ -362,6 +363,7 @@ fn collections_and_names() {
             trimmed: more.then(|| Eversion::new(1, 12)),
             usage: Usage { objects: 13, stored: 14, omap: 15 },
             undo: if more { undo::Undo { records: 16, blocks: 17 } } else { undo::Undo::default() },
+            packed: if more { Packed { original: 9, stored: -10 } } else { Packed::default() },
         };
         let w = Walk::over(&encoded(|w| c.encode(w)), &fields, &[]);
         assert_eq!(
@@ -372,6 +374,8 @@ fn collections_and_names() {
         assert_eq!((w.all("family"), w.all("first hash")), (families, hashes));
         let rest = ["info", "void up to", "undo records", "undo blocks"].map(|n| w.last(n).unwrap());
         assert_eq!(rest, if more { [11, 12, 16, 17] } else { [0; 4] });
+        let extents = ["blocks before compression", "blocks of extents"].map(|n| w.last(n).unwrap());
+        assert_eq!(extents, if more { [18, 21] } else { [0; 2] });
         let name = Walk::over(&encoded(|w| w.oid(&oid(more))), &both(include_str!("codec.rs"), "name"), &[]);
         assert_eq!(
             (name.last("hash"), name.last("name"), name.last("key")),
@@ -411,6 +415,26 @@ fn onodes_and_maps() {
         let want = if paged { (27, 28, 31, 0) } else { (0, 0, 0, 3) };
         assert_eq!(omap, (Some(want.0), Some(want.1), Some(want.2), Some(want.3)));
     }
+}
+
+#[test]
+fn compressed_extents() {
+    use crate::compress::{Algorithm, Compression, Mode, Packer};
+    let fields = both(include_str!("compress.rs"), "extent");
+    let (mode, required_ratio) = (Mode::Force, 0.9);
+    for algorithm in Algorithm::ALL {
+        let how = Compression { mode, algorithm, required_ratio, min_blob: 0, max_blob: 64 << 10 };
+        let stored = Packer::default().pack(&how, &[7; 4 * BLOCK as usize]).unwrap();
+        let len = u32::from_le_bytes(stored[4..8].try_into().unwrap());
+        let w = Walk::over(&stored[..8 + len as usize], &fields, &[]);
+        let head = ["algorithm", "blocks", "zero", "length"].map(|n| w.last(n).unwrap());
+        assert_eq!(head, [algorithm as u64, 4, 0, len.into()]);
+        assert_eq!(w.all("compressed byte").len(), len as usize);
+    }
+    let numbers = pairs("algorithm");
+    let names = ["lz4", "zstd", "snappy", "zlib"];
+    let code = names.map(|n| (n.to_owned(), (Algorithm::named(n).unwrap() as u8).to_string()));
+    assert_eq!(numbers, code);
 }
 
 #[test]
@@ -541,6 +565,7 @@ fn figures_in_the_text() {
         format!("chunk of {} blocks", map::CHUNK),
         format!("range of {} blocks", refs::RANGE),
         format!("since the leaf was stored, at most {}.", map::LATE_MAX),
+        format!("from two blocks to {}", map::EXTENT_MAX),
         format!("A page has about {} kids.", tree::KIDS_MAX),
         format!("an omap of up to {} KiB", omap::INLINE_BYTES_MAX >> 10),
         format!("the map of an object below {} KiB", (blocks::INLINE_BLOCKS * BLOCK) >> 10),

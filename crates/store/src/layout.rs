@@ -16,9 +16,11 @@ pub const FORMAT_VERSION: u32 = 3;
 /// Version of a store without any feature that has a bit in the words. It is what this code writes as long as possible,
 /// because programs that know no feature words read it.
 pub const FORMAT_VERSION_PLAIN: u32 = 2;
-/// Features of a store that this code knows. Bits are never reused. None is defined yet: what version 2 has got since its
-/// first use (see docs/design/store-format.md, Versions) is part of it.
-pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: 0 };
+/// Incompat feature of a store that has, or had, compressed extents.
+pub const COMPRESSION: u64 = 1;
+/// Features of a store that this code knows. Bits are never reused. What version 2 has got since its first use without
+/// one (see docs/design/store-format.md, Versions) is part of it.
+pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: COMPRESSION };
 /// Number of store shards of a device. It exceeds the number of cores by far, so that the number of reactors
 /// may change.
 pub const SHARDS: u16 = 32;

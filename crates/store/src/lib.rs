@@ -7,6 +7,7 @@
 
 pub mod api;
 mod codec;
+pub mod compress;
 pub mod engine;
 #[cfg(test)]
 mod format_doc;
@@ -23,5 +24,6 @@ pub mod txn;
 mod wal;
 
 pub use api::{BLOCK, Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
+pub use compress::Compression;
 pub use key::{Cid, Oid};
 pub use txn::{Op, Transaction};

@@ -23,6 +23,7 @@ use store::layout::Layout;
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
 use store::testing::disk::{Engine, SimDisk};
+use store::testing::compress;
 use store::testing::workload::Workload;
 use store::{ObjectStore, ReadError, Tag, Transaction};
 
@@ -47,6 +48,9 @@ fn config(rng: &mut Rng) -> Config {
         ..Config::default()
     }
 }
+
+/// Histories from this seed on are of compressed data.
+const PACKED: u64 = 1 << 32;
 
 /// States before the acknowledged one that may be found if rot hits unconfirmed frames.
 const PAST: usize = 40;
@@ -82,6 +86,8 @@ struct History {
     lanes: Vec<Lane>,
     faults: u32,
     seen: Seen,
+    /// Changes with each opening. `None` if nothing is compressed.
+    packs: Option<u64>,
 }
 
 /// Statistics of a history.
@@ -93,6 +99,8 @@ struct Seen {
     late: u64,
     /// Times the host filled blocks.
     fills: u64,
+    /// Compressed extents.
+    packed: u64,
     /// Openings with rot that had to find the exact state, and those that were refused.
     strict: u64,
     refused: u64,
@@ -102,6 +110,7 @@ impl Seen {
     fn add(&mut self, s: &Store) {
         self.suspensions += s.counters().suspensions;
         self.late += s.counters().late_chunks;
+        self.packed += s.counters().packed;
     }
 }
 
@@ -202,7 +211,20 @@ impl History {
         let lanes = stores.into_iter().map(lane).collect();
         let (fills, fill_rng) = (Vec::new(), Rng::new(seed));
         let (late, seen) = (Vec::new(), Seen::default());
-        Self { rng, dev, engine, fills, fill_rng, fill, late, lanes, faults: 0, seen }
+        let packs = (seed >= PACKED).then_some(seed);
+        let mut h = Self { rng, dev, engine, fills, fill_rng, fill, late, lanes, faults: 0, seen, packs };
+        if packs.is_some() {
+            h.lanes.iter_mut().for_each(|l| l.load.soften());
+        }
+        h.compress();
+        h
+    }
+
+    fn compress(&mut self) {
+        if let Some(n) = &mut self.packs {
+            *n += 1;
+            self.lanes.iter_mut().for_each(|l| compress(&mut l.store, *n));
+        }
     }
 
     fn turn(&mut self, steps: u64) -> Outcome<()> {
@@ -334,6 +356,7 @@ impl History {
             let part = self.fill_rng.below(64) * 4096;
             l.store.log_filled(l.store.log_ahead(part).1);
         }
+        self.compress();
         self.check().map_err(|e| format!("after opening: {e}"))?;
         for (i, l) in self.lanes.iter_mut().enumerate() {
             l.settle_on_state(i, &mut self.dev, &mut self.rng)?;
@@ -537,6 +560,17 @@ fn short_set() {
     assert!(late > 100, "only {late} chunks of block maps were stored as changes");
     assert!(fills > 20, "blocks were filled {fills} times");
     assert!(strict > 5 && refused > 5, "{strict} times opened with rot, {refused} times refused");
+}
+
+#[test]
+fn compressed_data() {
+    let mut extents = 0;
+    for seed in PACKED + 1..=PACKED + 6 {
+        let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
+        assert!(faults >= 10, "only {faults} faults in history {seed}");
+        extents += seen.packed;
+    }
+    assert!(extents > 500, "only {extents} compressed extents");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use store::mem::MemStore;
 use store::testing::compare::{durable, same, wait};
 use store::testing::disk::SimDisk;
 use store::testing::workload::Workload;
-use store::testing::{fresh, pump};
+use store::testing::{compress, fresh, pump};
 use store::{ObjectStore, ReadError, Tag};
 
 const BYTES: u64 = 64 << 20;
@@ -38,13 +38,24 @@ struct World {
     /// States after each transaction that is not acknowledged.
     ahead: VecDeque<(Tag, MemStore)>,
     next: u64,
+    /// Data is compressed, each time in another way.
+    packs: bool,
+    /// Extents written so far.
+    packed: u64,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let (dev, store) = fresh(BYTES, seed, &config(&mut rng));
-        Self { rng, dev, store, acked: MemStore::new(), ahead: VecDeque::new(), next: 1 }
+        let (acked, ahead) = (MemStore::new(), VecDeque::new());
+        Self { rng, dev, store, acked, ahead, next: 1, packs: false, packed: 0 }
+    }
+
+    fn compress(&mut self) {
+        if self.packs {
+            compress(&mut self.store, self.next);
+        }
     }
 
     fn newest(&self) -> &MemStore {
@@ -81,6 +92,10 @@ impl World {
                     assert!(rounds < 100_000, "prepare waits for ever");
                     self.turn(3);
                 }
+                // Compressible data is larger. No part of the transaction was applied.
+                Err(ReadError::Io { errno: base::errno::ENOSPC, .. }) if self.packs => {
+                    return self.store.release(tag);
+                }
                 Err(e) => panic!("prepare: {e:?}"),
             }
         }
@@ -115,7 +130,9 @@ impl World {
     fn reopen(&mut self, dev: SimDisk) {
         self.dev = dev;
         let cfg = config(&mut self.rng);
+        self.packed += self.store.counters().packed;
         self.store = engine::open(&mut self.dev, &cfg).unwrap_or_else(|e| panic!("does not open: {e}")).remove(0);
+        self.compress();
         self.store.check(&mut self.dev).unwrap_or_else(|e| panic!("after opening: {e}"));
         let mut states = vec![self.acked.clone()];
         states.extend(self.ahead.drain(..).map(|a| a.1));
@@ -134,9 +151,15 @@ impl World {
     }
 }
 
-fn history(seed: u64, rounds: u64) {
+/// Returns the number of compressed extents.
+fn history(seed: u64, rounds: u64, packs: bool) -> u64 {
     let mut w = World::new(seed);
     let mut load = Workload::new(&mut w.rng);
+    w.packs = packs;
+    w.compress();
+    if packs {
+        load.soften();
+    }
     for _ in 0..rounds {
         for _ in 0..w.rng.below(25) {
             w.transact(&mut load);
@@ -165,6 +188,7 @@ fn history(seed: u64, rounds: u64) {
         }
     }
     w.compare_newest();
+    w.packed + w.store.counters().packed
 }
 
 fn histories() -> std::ops::Range<u64> {
@@ -173,21 +197,33 @@ fn histories() -> std::ops::Range<u64> {
     first..first + var("STORE_HISTORIES", 240)
 }
 
-fn run(which: u64) {
-    for seed in histories().filter(|s| s % 2 == which) {
-        let r = std::panic::catch_unwind(|| history(seed, 8));
-        assert!(r.is_ok(), "history with STORE_SEED={seed} STORE_HISTORIES=1 failed");
-    }
+fn run(which: u64, packs: bool) -> u64 {
+    let one = |seed| {
+        let r = std::panic::catch_unwind(|| history(seed, 8, packs));
+        r.unwrap_or_else(|_| panic!("history with STORE_SEED={seed} STORE_HISTORIES=1 failed"))
+    };
+    histories().filter(|s| s % 2 == which).map(one).sum()
 }
 
 #[test]
 fn engine_equals_model_through_crashes_even() {
-    run(0);
+    run(0, false);
 }
 
 #[test]
 fn engine_equals_model_through_crashes_odd() {
-    run(1);
+    run(1, false);
+}
+
+#[test]
+fn compressed_data_equals_the_model_through_crashes_even() {
+    let extents = run(0, true);
+    assert!(extents > 5 * histories().count() as u64 / 2, "{extents} extents");
+}
+
+#[test]
+fn compressed_data_equals_the_model_through_crashes_odd() {
+    run(1, true);
 }
 
 #[test]

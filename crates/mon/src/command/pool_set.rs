@@ -138,14 +138,9 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set pool {} {var} to {val}{note}", id.0))
 }
 
-/// Options that the map keeps for Ceph's OSDs and that this program's OSDs do not read. These do not compress or
+/// Options that the map keeps for Ceph's OSDs and that this program's OSDs do not read. These do not
 /// deduplicate, have one checksum method and block size, and schedule recovery and scrubs by other means.
-const UNUSED: [&str; 17] = [
-    "compression_algorithm",
-    "compression_max_blob_size",
-    "compression_min_blob_size",
-    "compression_mode",
-    "compression_required_ratio",
+const UNUSED: [&str; 12] = [
     "csum_max_block",
     "csum_min_block",
     "csum_type",

@@ -11,7 +11,7 @@ use crate::core::cluster_state::ClusterState;
 use base::counter::Section;
 use base::{Now, OsdId, PoolId};
 use cluster::osdmap::map_flag;
-use cluster::pool::kind;
+use cluster::pool::{PoolOpt, kind};
 use mgr::stats::space::{self, Usages};
 use std::collections::BTreeMap;
 use text::{Family, Kind, Text};
@@ -302,12 +302,16 @@ fn pools(t: &mut Text, state: &ClusterState) {
         let of = |k: &str| profile.and_then(|x| x.get(k)).cloned().unwrap_or_default();
         let coded = p.kind == kind::ERASURE;
         let description = if coded { format!("ec:{}+{}", of("k"), of("m")) } else { format!("replica:{}", p.size) };
+        let mode = match p.opt("compression_mode") {
+            Some(PoolOpt::Str(s)) => s.as_str(),
+            _ => "none",
+        };
         let labels = [
             ("pool_id", id.0.to_string()),
             ("name", map.pool_name(*id).unwrap_or_default().to_owned()),
             ("type", if coded { "erasure" } else { "replicated" }.to_owned()),
             ("description", description),
-            ("compression_mode", "none".to_owned()),
+            ("compression_mode", mode.to_owned()),
         ];
         one(&mut f, &labels);
     }

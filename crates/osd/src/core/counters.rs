@@ -111,6 +111,15 @@ pub const STORE: &[Counter] = &[
     count("cached_blocks", "blocks of reads that were answered from memory"),
 ];
 
+/// Section `bluestore`: compression, with Ceph's names.
+pub const BLUESTORE: &[Counter] = &[
+    gauge("bluestore_compressed", "Sum for stored compressed bytes").nick("c").at(USEFUL).bytes(),
+    gauge("bluestore_compressed_allocated", "Sum for bytes allocated for compressed data").nick("c_a").at(USEFUL).bytes(),
+    gauge("bluestore_compressed_original", "Sum for original bytes that were compressed").nick("c_o").at(USEFUL).bytes(),
+    count("compress_success_count", "Sum for beneficial compress ops"),
+    count("compress_rejected_count", "Sum for compress ops rejected due to low net gain of space"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_daemonperf_has_columns() {
-        for table in [OSD, WORKER, MESSENGER, ADMISSION, STORE] {
+        for table in [OSD, WORKER, MESSENGER, ADMISSION, STORE, BLUESTORE] {
             let names: BTreeSet<&str> = table.iter().map(|c| c.name).collect();
             assert_eq!(names.len(), table.len());
             assert!(table.iter().all(|c| !c.help.is_empty()));

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod clients;
 pub mod commits;
+pub mod compress;
 pub mod control;
 pub mod counters;
 pub mod heartbeat;

@@ -25,6 +25,7 @@ mod transfer;
 mod views;
 mod walk;
 
+use crate::core::compress::Told;
 use crate::core::maps::MapFeed;
 use crate::core::places::Places;
 use crate::core::refused::Refused;
@@ -126,6 +127,8 @@ pub struct Shard {
     walk: Walk,
     /// Views of pools in the newest map, kept for the next one.
     pool_views: SharedPools,
+    /// Settings of pools that the store has.
+    pub(super) compression: Told,
     out: VecDeque<Output>,
     counters: OpCounters,
     meter: Rc<Meter>,
@@ -173,6 +176,7 @@ impl Shard {
             instance: instance::Instance::default(),
             walk: Walk::default(),
             pool_views: SharedPools::default(),
+            compression: Told::default(),
             out: VecDeque::new(),
             counters: OpCounters::default(),
             meter: Rc::default(),

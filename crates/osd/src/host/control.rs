@@ -16,6 +16,7 @@ use crate::core::memory::{self, Memory};
 use crate::core::mgr::{self, Stats};
 use crate::core::moves::Moves;
 use crate::core::recovery;
+use crate::core::compress::Defaults;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use crate::core::shard::Input;
@@ -677,6 +678,7 @@ impl ControlHost {
             || name == DISCARD
             || name == memory::TARGET
             || ScrubSettings::observes(name)
+            || Defaults::observes(name)
             || recovery::observes(name)
     }
 
@@ -701,6 +703,8 @@ impl ControlHost {
         self.routes.inputs(|| Input::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
         self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
+        let compression = Defaults::take(|name| settings.given(name));
+        self.routes.all(|| ToShard::Compression(compression));
         // The sources apply in their order, even over the monitor's values.
         self.core.borrow_mut().take_config(|name| settings.given(name));
     }

@@ -9,6 +9,7 @@ use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
 use crate::core::moves;
 use crate::core::perf::Queries;
+use crate::core::compress::Defaults;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use crate::core::shard::Input;
@@ -67,6 +68,8 @@ pub(crate) enum ToShard {
     Discard(bool),
     /// Bytes for data in memory, of all reactors together, beside those of the store.
     DataMemory(u64),
+    /// Options for the compression of pools.
+    Compression(Defaults),
     /// Share of background work.
     Profile(pg::pace::Profile),
     /// Settings for scrubs.

@@ -302,6 +302,7 @@ impl ShardHost {
                 self.scrub_load.set(x.load_threshold);
                 self.core.borrow_mut().set_scrubs(&x);
             }
+            ToShard::Compression(x) => self.core.borrow_mut().set_compression(x, &mut *self.store.borrow_mut()),
             ToShard::MarkLost(pg, revert, tx) => {
                 let said = self.core.borrow_mut().mark_lost(pg, revert, now, &mut *self.store.borrow_mut());
                 // The requester may have gone.

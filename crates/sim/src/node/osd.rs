@@ -21,6 +21,7 @@ use bytes::Bytes;
 use client::core::mon::MonSession;
 use cluster::caps::OsdCaps;
 use net::ConnId;
+use osd::core::compress::Defaults;
 use osd::core::control::{Control, Phase, Report};
 use osd::core::heartbeat::Link;
 use osd::core::identity::{Addrs, Identity};
@@ -341,6 +342,9 @@ impl OsdNode {
             shard.set_walk_step(cx.options.walk.0);
             // So that the calls of clients are long.
             shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
+            if cx.options.compress {
+                shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
+            }
             shard.load(control.feed(), now, &mut store);
             let peers = shard.news_of_pg_peers();
             control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
@@ -664,4 +668,16 @@ impl Process {
         // A refused filler write is dropped; only a failed store refuses maps.
         self.own.submit(store);
     }
+}
+
+/// Options of an OSD that compresses pools without options.
+fn compression(seed: u64, osd: OsdId) -> Defaults {
+    let n = seed.wrapping_add(osd.0 as u64);
+    Defaults::take(|name| match name {
+        "bluestore_compression_mode" => Some("force"),
+        "bluestore_compression_algorithm" => Some(["lz4", "zstd", "snappy", "zlib"][n as usize % 4]),
+        "bluestore_compression_min_blob_size" => Some("8K"),
+        "bluestore_compression_max_blob_size" => Some(["16K", "64K"][n as usize / 4 % 2]),
+        _ => None,
+    })
 }

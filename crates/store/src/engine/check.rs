@@ -5,11 +5,12 @@
 use super::{Device, Store};
 use crate::layout::BLOCK;
 use crate::meta::key::{Bounds, Key, inside};
-use crate::meta::map::{CHUNK, Ptr, block_crc};
+use crate::meta::map::{CHUNK, Chunk, Ptr, block_crc, is_stored};
+use crate::meta::packed::{Packed, PoolShard, pool_and_shard};
 use crate::meta::page::{Body, Sum};
 use crate::meta::tree::NONE;
 use crate::meta::undo::Undo;
-use crate::meta::{Usage, key, refs};
+use crate::meta::{Coll, Usage, key, refs};
 use crate::space::blocks_of;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -107,6 +108,8 @@ struct Walk {
     usage: FxHashMap<u32, Usage>,
     /// Sums of the undo records found, by collection number.
     undo: FxHashMap<u64, Undo>,
+    /// Sums of the compressed extents found, by pool and shard.
+    packed: FxHashMap<PoolShard, Packed>,
     shard: OfShard,
 }
 
@@ -144,6 +147,9 @@ impl Walk {
     /// Registers the blocks of an object's map, from block `first` of the object on.
     fn data(&mut self, nid: u64, shared: bool, first: u64, blocks: impl Iterator<Item = (u64, Ptr, u32)>) {
         for (b, ptr, crc) in blocks {
+            if !is_stored(ptr.phys()) {
+                continue;
+            }
             if self.used.insert(ptr.phys()) {
                 self.report.data_blocks += 1;
             } else {
@@ -155,6 +161,22 @@ impl Walk {
             if self.deep {
                 self.shard.blocks.push((ptr.phys(), nid, first + b, ptr.version(), crc));
             }
+        }
+    }
+
+    /// Counts and examines the compressed extents of a map.
+    fn extents(&mut self, coll: Option<&Coll>, nid: u64, map: &Chunk) {
+        let mut sum = Packed::default();
+        sum.add_map(map);
+        if sum == Packed::default() {
+            return;
+        }
+        if let Some(c) = coll {
+            self.packed.entry(pool_and_shard(c)).or_default().add(sum);
+        }
+        let torn = map.torn();
+        if torn > 0 {
+            self.report.add(format!("{torn} blocks of object number {nid:#x} are of compressed extents that are not whole"));
         }
     }
 
@@ -370,6 +392,7 @@ impl Store {
                         let e = w.shard.omaps.entry(o.nid).or_default();
                         (e.0, e.1) = (e.0 + *keys as i64, e.1 + *bytes as i64);
                     }
+                    w.extents(self.meta.colls.get(o.coll as usize), o.nid, &o.inline);
                     w.data(o.nid, o.shared, 0, o.inline.iter(0, CHUNK));
                 }
             }
@@ -381,7 +404,8 @@ impl Store {
             Body::Map { chunk, map, .. } => {
                 *w.shard.maps.entry(group).or_default() -= map.mapped() as i64;
                 // Objects precede maps in a tree.
-                let shared = w.shard.objects.get(&group).is_some_and(|o| o.2);
+                let (coll, shared) = w.shard.objects.get(&group).map_or((NONE, false), |o| (o.1, o.2));
+                w.extents(self.meta.colls.get(coll as usize), group, map);
                 w.data(group, shared, chunk * CHUNK, map.iter(0, CHUNK));
             }
             Body::Refs { range, counts } => {
@@ -406,6 +430,12 @@ impl Store {
             if u != c.undo {
                 r.add(format!("undo records of {:?}: counted {u:?}, recorded {:?}", c.cid, c.undo));
             }
+        }
+        for c in m.colls.iter().map(|c| c.1).filter(|c| c.packed != Packed::default()) {
+            w.packed.entry(pool_and_shard(c)).or_default().subtract(c.packed);
+        }
+        for (of, left) in w.packed.drain().filter(|(_, left)| *left != Packed::default()) {
+            r.add(format!("compressed extents of pool and shard {of:?}: counted less recorded {left:?}"));
         }
         if !w.undo.is_empty() {
             r.add(format!("undo records of {} absent collections", w.undo.len()));

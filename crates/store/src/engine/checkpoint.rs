@@ -11,7 +11,7 @@
 //!  2. At every moment a complete, durable checkpoint and all frames after it exist on the device.
 
 use super::{Role, Store};
-use crate::layout::{BLOCK, BLOCK_LEN};
+use crate::layout::{BLOCK, BLOCK_LEN, COMPRESSION};
 use crate::layout::{SHARDS, reactor_for};
 use crate::meta::writeback::Stored;
 use crate::superblock::Root;
@@ -129,7 +129,10 @@ impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
             let dirty = self.meta.pages.dirty_mem() > 0 || self.meta.alloc.for_dirty() > 0;
-            return self.log.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty;
+            // The root may have to name a feature.
+            let named = self.checkpoint.newest.as_ref().is_some_and(|r| r.features == self.sb.features);
+            let news = self.sb.features.any() && !named;
+            return self.log.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty || news;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
@@ -380,6 +383,7 @@ impl Store {
         let nothing = c.releasing.is_empty();
         self.log.ring.trim(at);
         self.log.confirmed = self.log.confirmed.max(at.seq.saturating_sub(1));
+        self.meta.packs |= self.checkpoint.newest.as_ref().is_some_and(|r| r.features.incompat & COMPRESSION != 0);
         self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
         if nothing {

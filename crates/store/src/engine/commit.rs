@@ -4,7 +4,8 @@ use super::log::Log;
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::Event;
-use crate::layout::BLOCK;
+use crate::layout::{BLOCK, BLOCK_LEN};
+use crate::space::Runs;
 use crate::wal::{Kind, frame_blocks};
 use base::device::IoKind;
 use base::errno;
@@ -68,6 +69,18 @@ impl Store {
         self.counters.flushes += 1;
         let parts = parts - usize::from(skip);
         self.log.sent(seq, parts);
+    }
+
+    /// Adds data for these blocks to the open frame.
+    pub(super) fn send(&mut self, runs: &Runs, data: &Bytes) {
+        let mut at = 0;
+        for (first, k) in runs {
+            let len = *k as usize * BLOCK_LEN;
+            let part = data.slice(at..at + len);
+            at += len;
+            self.log.inflight.insert(*first, part.clone());
+            self.log.pending.push((*first, part));
+        }
     }
 
     /// Writes data; adjacent blocks go in one request. Returns the number of requests.

@@ -9,6 +9,7 @@
 //! to the same place, and released if there is none.
 
 use super::commit::WRITE_BYTES_MAX;
+use super::pack::Packs;
 use super::prepare::needs_edges;
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};
@@ -46,7 +47,7 @@ pub(super) fn whole(off: u64, len: u64) -> (u64, u64) {
 
 impl Store {
     /// Writes the large data of a transaction, in blocks reserved for it.
-    pub(super) fn write_early(&mut self, tag: Tag, ops: &[Op]) -> Result<(), ReadError> {
+    pub(super) fn write_early(&mut self, tag: Tag, ops: &[Op], packs: &Packs) -> Result<(), ReadError> {
         let p = self.plan(tag);
         if p.early.is_empty() {
             for (at, op) in ops.iter().enumerate() {
@@ -59,7 +60,8 @@ impl Store {
                     }
                     _ => false,
                 };
-                if ops.iter().skip(at + 1).any(needs_edges) || ops.iter().take(at).any(same) {
+                let packed = packs.iter().any(|p| p.0 + at + 1 == ops.len());
+                if packed || ops.iter().skip(at + 1).any(needs_edges) || ops.iter().take(at).any(same) {
                     continue;
                 }
                 let (b0, b1) = whole(*off, data.len() as u64);

@@ -101,6 +101,7 @@ impl Store {
             // This tells a store that another one has written the superblock.
             (Growth::Switch, Stage::Begun | Stage::Named) => {
                 g.stage = Stage::Leaving;
+                g.sb.features = self.sb.features;
                 (self.sb, self.meta.layout) = (g.sb.clone(), g.layout);
                 self.step_growing();
                 if self.growing.as_ref().is_some_and(|g| g.stage == Stage::Left) {

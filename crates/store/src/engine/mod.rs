@@ -30,6 +30,7 @@ mod format;
 mod grow;
 mod log;
 mod open;
+mod pack;
 mod pages;
 mod perform;
 mod prepare;
@@ -51,6 +52,7 @@ pub use replay::RingLog;
 use requests::{Requests, Role};
 
 use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
+use crate::compress::{Compression, Packer};
 use crate::key::{Cid, Oid};
 use crate::layout::BLOCK;
 use crate::meta::Meta;
@@ -60,7 +62,7 @@ use crate::meta::tree::{Ahead, KIDS_MAX};
 use crate::space::{Space, Stream};
 use crate::superblock::Superblock;
 use crate::txn::Transaction;
-use base::Eversion;
+use base::{Eversion, PoolId};
 use base::device::{IoCompletion, IoKind, IoRequest};
 use base::errno::{self, Errno};
 use bytes::Bytes;
@@ -211,6 +213,10 @@ pub struct Counters {
     pub visits: u64,
     /// Words of the free-space bitmap and groups of blocks examined to find free blocks.
     pub searched: u64,
+    /// Extents written compressed, and pieces of data that did not become small enough.
+    pub packed: u64,
+    /// See `packed`.
+    pub unpackable: u64,
 }
 
 /// The object store of one reactor; see the module.
@@ -243,6 +249,9 @@ pub struct Store {
     meta_held: u64,
     suspended: Option<Box<Suspended>>,
     growing: Option<grow::Growing>,
+    /// How pools are compressed; few have settings.
+    compression: Vec<(PoolId, Compression)>,
+    packer: Box<Packer>,
     health: Health,
     counters: Counters,
     replayed: Replayed,
@@ -702,6 +711,16 @@ impl ObjectStore for Store {
 
     fn submit(&mut self, tag: Tag, txn: Transaction) {
         self.perform_txn(tag, txn);
+    }
+
+    fn set_compression(&mut self, pool: PoolId, how: Option<Compression>) {
+        self.compress_pool(pool, how);
+    }
+
+    fn compressed(&self) -> Vec<(PoolId, u64, u64)> {
+        let bytes = |n: i64| n.max(0) as u64 * BLOCK;
+        let pools = self.meta.packed_pools().into_iter();
+        pools.filter_map(|(pool, p)| Some((pool?, bytes(p.original), bytes(p.stored)))).collect()
     }
 
     fn foresee(&mut self, hash: u32, off: u64) {

@@ -10,7 +10,7 @@ use super::replay::{LogEnd, RingLog, log_is_empty};
 use super::{Config, Device, FormatError, Store};
 use crate::api::{Health, ObjectStore};
 use crate::key::Cid;
-use crate::layout::{BLOCK, FEATURES, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
+use crate::layout::{BLOCK, COMPRESSION, FEATURES, Layout, RINGS_MAX, ROOT_BLOCKS, SHARDS, reactor_for};
 use crate::meta::Meta;
 use crate::meta::asking::Answer;
 use crate::meta::staging::Staged;
@@ -146,6 +146,10 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
         }
         roots.push(root);
     }
+    // A store's root names a feature before the superblock does.
+    let words = roots.iter().map(|r| r.features).fold(sb.features, base::FeatureWords::with);
+    let sb = Superblock { features: words, ..sb };
+    metas.iter_mut().for_each(|m| m.packs = words.incompat & COMPRESSION != 0);
     space.recount();
     for m in &mut metas {
         for shard in 0..SHARDS as u8 {
@@ -373,6 +377,8 @@ impl Store {
             meta_held: 0,
             suspended: None,
             growing: None,
+            compression: Vec::new(),
+            packer: Default::default(),
             health: Health::Ok,
             counters: Default::default(),
             replayed: end.replayed,

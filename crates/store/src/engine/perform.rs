@@ -2,15 +2,17 @@
 
 use super::Store;
 use super::early::{Early, whole};
+use super::pack::{Apart, Packs};
 use super::read::Resident;
 use super::suspend::Job;
 use crate::api::{Event, ReadError, Tag};
+use crate::compress::Compression;
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::change::{Change, Encoder, Marks, What};
 use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc, block_crc_from, block_seed};
 use crate::meta::object::Object;
-use crate::space::{Runs, push_run};
+use crate::space::Runs;
 use crate::txn::{Op, Transaction};
 use base::buf::AlignedBuf;
 use base::crc::is_crc32c;
@@ -20,18 +22,24 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A transaction being applied.
-struct Run<'a> {
-    tag: Tag,
+pub(super) struct Run<'a> {
+    pub(super) tag: Tag,
     enc: Encoder<'a>,
     /// Blocks still reserved.
-    reserved: u64,
+    pub(super) reserved: u64,
     /// Blocks allocated by `prepare` and not yet used.
-    pool: Vec<(u64, u32)>,
+    pub(super) pool: Vec<(u64, u32)>,
     /// Early data of large writes.
     early: Vec<Early>,
-    version: u32,
+    pub(super) version: u32,
     /// Checksums of what the running operation writes, if they are known.
     sums: Option<Arc<Summed>>,
+    packs: Packs,
+    /// Compression of what the running operation writes.
+    pack: Option<Compression>,
+    /// Extents that the running operation cuts, and the one that it has read last.
+    pub(super) apart: SmallVec<[Apart; 1]>,
+    pub(super) seen: Option<Apart>,
 }
 
 impl Run<'_> {
@@ -57,15 +65,12 @@ impl Run<'_> {
     }
 }
 
-/// Least blocks of a write for which a contiguous run is searched.
-const LARGE_BLOCKS: u64 = 16;
-
 /// Checksums of the blocks of one write.
 type Crcs = SmallVec<[u32; 2]>;
 
 /// Result of applying an operation. An error is a case that `prepare` should have excluded; the store then
 /// fails instead of writing half a transaction.
-type Applied = Result<(), String>;
+pub(super) type Applied = Result<(), String>;
 
 impl Store {
     pub(super) fn perform_txn(&mut self, tag: Tag, txn: Transaction) {
@@ -94,9 +99,10 @@ impl Store {
             let sure = p.sure && p.changes == changes;
             let log = std::mem::take(&mut p.log_bytes);
             let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
-            (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta), blocks, sure, log)
+            let reserved = (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta));
+            (reserved, blocks, sure, log, std::mem::take(&mut p.packs))
         });
-        let (reserved, for_meta, (pool, early), sure, log) = taken.unwrap_or_default();
+        let ((reserved, for_meta), (pool, early), sure, log, packs) = taken.unwrap_or_default();
         self.meta_held += for_meta;
         self.log.promise(log, 0);
         if self.log.payload.len() + log > self.log.ring.payload_max() {
@@ -116,6 +122,7 @@ impl Store {
             reserved,
             pool,
             early,
+            packs,
             version,
         });
     }
@@ -127,7 +134,9 @@ impl Store {
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let pool = std::mem::take(&mut job.pool);
         let early = std::mem::take(&mut job.early);
-        let mut run = Run { tag, enc, reserved: job.reserved, pool, early, version: job.version, sums: None };
+        let (reserved, packs, version) = (job.reserved, std::mem::take(&mut job.packs), job.version);
+        let (apart, seen) = (SmallVec::new(), None);
+        let mut run = Run { tag, enc, reserved, pool, early, version, sums: None, packs, pack: None, apart, seen };
         let mut applied = Ok(());
         while applied.is_ok() {
             if !job.sure
@@ -140,14 +149,16 @@ impl Store {
                         break;
                     }
                     Err(_) => {
-                        let Run { enc, reserved, pool, early, .. } = run;
+                        let Run { enc, reserved, pool, early, packs, .. } = run;
                         (job.marks, job.reserved, job.pool, job.early) = (enc.marks(), reserved, pool, early);
+                        job.packs = packs;
                         self.log.payload = payload;
                         return self.suspend(job);
                     }
                 }
             }
             let Some(op) = job.ops.next() else { break };
+            run.pack = run.packs.iter().find(|p| p.0 == job.ops.len()).map(|p| p.1);
             applied = self.perform(&mut run, op);
             if let Some(what) = self.meta.take_damage() {
                 applied = Err(what);
@@ -196,7 +207,7 @@ impl Store {
     }
 
     /// Records a change of the object in slot `id`, like `emit` but without finding the object again.
-    fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Applied {
+    pub(super) fn emit_object(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, what: What) -> Applied {
         run.enc.put_object(cid, oid, &what);
         self.meta.apply_object(id, what);
         Ok(())
@@ -221,7 +232,7 @@ impl Store {
         self.meta.numbers.new_nid()
     }
 
-    fn object_at(&self, id: u32) -> Result<&Object, String> {
+    pub(super) fn object_at(&self, id: u32) -> Result<&Object, String> {
         self.meta.objects.get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
     }
 
@@ -246,7 +257,8 @@ impl Store {
             Op::Write { cid, oid, off, data, sums } => {
                 run.sums = sums;
                 let id = self.ensure(run, cid, &oid)?;
-                self.write(run, cid, &oid, id, off, data)
+                let to = off + data.len() as u64;
+                self.with_rest(run, cid, &oid, id, off, to, |s, run| s.write(run, cid, &oid, id, off, data))
             }
             Op::Zero { cid, oid, off, len } => {
                 let id = self.ensure(run, cid, &oid)?;
@@ -254,13 +266,16 @@ impl Store {
                     return Ok(());
                 }
                 let size = self.object_at(id)?.size.max(off + len);
-                self.clear(run, cid, &oid, id, off, off + len, size)
+                let to = off + len;
+                self.with_rest(run, cid, &oid, id, off, to, |s, run| s.clear(run, cid, &oid, id, off, to, size))
             }
             Op::Truncate { cid, oid, size } => {
                 let id = self.ensure(run, cid, &oid)?;
                 let old = self.object_at(id)?.size;
                 if size < old {
-                    self.clear(run, cid, &oid, id, size, old.next_multiple_of(BLOCK), size)?;
+                    let to = old.next_multiple_of(BLOCK);
+                    let cut = |s: &mut Self, run: &mut Run<'_>| s.clear(run, cid, &oid, id, size, to, size);
+                    self.with_rest(run, cid, &oid, id, size, to, cut)?;
                 } else if size > old {
                     self.emit_object(run, cid, &oid, id, What::Unmap { block: 0, n: 0, size })?;
                 }
@@ -308,7 +323,11 @@ impl Store {
             Op::Undo { cid, oid, version } => {
                 let Some(id) = self.find(cid, &oid) else { return Ok(()) };
                 match self.meta.size_kept(id, version).ok_or("an undo record is not in memory")? {
-                    Some(size) => self.emit(run, Change::Undo { cid, oid, version, size }),
+                    Some(size) => {
+                        let changed = self.take_apart_for_undo(run, id, version)?;
+                        self.emit(run, Change::Undo { cid, oid: oid.clone(), version, size })?;
+                        self.put_rest(run, cid, &oid, id, &changed)
+                    }
                     None => Ok(()),
                 }
             }
@@ -325,11 +344,14 @@ impl Store {
     }
 
     /// Current content of a block; `None` for a hole.
-    fn content(&mut self, run: &Run<'_>, id: u32, block: u64) -> Result<Option<Bytes>, String> {
+    fn content(&mut self, run: &mut Run<'_>, id: u32, block: u64) -> Result<Option<Bytes>, String> {
         let birth = self.object_at(id)?.birth;
         let (ptr, crc) = self.meta.map_get(id, block);
         if ptr.is_hole() {
             return Ok(None);
+        }
+        if ptr.is_packed() {
+            return self.packed_content(run, id, block).map(Some);
         }
         match self.resident(run.tag, birth, block, ptr, crc) {
             Resident::Data(b) => Ok(Some(b)),
@@ -337,13 +359,16 @@ impl Store {
         }
     }
 
-    fn write(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, off: u64, data: Bytes) -> Applied {
+    pub(super) fn write(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, off: u64, data: Bytes) -> Applied {
         if data.is_empty() {
             return Ok(());
         }
         if let Some(i) = run.early.iter().position(|e| e.is(cid, oid, off, &data)) {
             let early = run.early.swap_remove(i);
             return self.map_early(run, cid, oid, id, off, data, early.runs);
+        }
+        if let Some(how) = run.pack.take() {
+            return self.write_packed(run, cid, oid, id, off, data, how);
         }
         let size = self.object_at(id)?.size;
         let end = off + data.len() as u64;
@@ -416,7 +441,7 @@ impl Store {
 
     /// Writes whole blocks to new places and maps them.
     #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
-    fn put_blocks(
+    pub(super) fn put_blocks(
         &mut self,
         run: &mut Run<'_>,
         cid: Cid,
@@ -429,42 +454,9 @@ impl Store {
         small: bool,
     ) -> Applied {
         let birth = self.object_at(id)?.birth;
-        let n = data.len() as u64 / BLOCK;
-        let mut runs = Runs::new();
-        let mut need = n;
-        while need > 0
-            && let Some((first, k)) = run.pool.pop()
-        {
-            let used = need.min(u64::from(k)) as u32;
-            push_run(&mut runs, first, used);
-            if used < k {
-                run.pool.push((first + u64::from(used), k - used));
-            }
-            need -= u64::from(used);
-        }
-        if need > 0 {
-            if run.reserved < need {
-                let more = need - run.reserved;
-                if !self.space.reserve(more) {
-                    return Err("no reserved space left".into());
-                }
-                run.reserved += more;
-            }
-            let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
-            if self.space.take(stream, need, &mut runs) < need {
-                return Err("reserved space is gone".into());
-            }
-            run.reserved -= need;
-        }
+        let runs = self.places(run, data.len() as u64 / BLOCK)?;
         let crcs = crcs.unwrap_or_else(|| run.crcs(birth, block, &data));
-        let mut at = 0;
-        for (first, k) in &runs {
-            let len = *k as usize * BLOCK_LEN;
-            let part = data.slice(at..at + len);
-            at += len;
-            self.log.inflight.insert(*first, part.clone());
-            self.log.pending.push((*first, part));
-        }
+        self.send(&runs, &data);
         if small {
             // The next small write is likely to touch an edge of this one.
             let mut at = 0;
@@ -537,6 +529,9 @@ impl Store {
         let shares = so.birth == d_.birth && s != d && src_off == dst_off;
         // The parts to copy: everything, or the edges around whole shared blocks.
         let (b0, b1) = (src_off.div_ceil(BLOCK), end / BLOCK);
+        // An extent is shared as a whole or not at all.
+        let (b0, b1) =
+            (self.meta.cut(s, b0).map_or(b0, |e| e.end), self.meta.cut(s, b1).map_or(b1, |e| e.first));
         let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         self.meta.map_each(s, src_off / BLOCK, end.div_ceil(BLOCK), |b, _, _| {
@@ -544,6 +539,7 @@ impl Store {
                 pieces.push(((b * BLOCK).max(src_off), ((b + 1) * BLOCK).min(end)));
             }
         });
+        self.take_apart(run, d, dst_off, dst_off + len)?;
         // The source is read first, since source and target may be the same object.
         let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
         for (from, to) in pieces {
@@ -560,6 +556,6 @@ impl Store {
         for (at, data) in copies {
             self.write(run, cid, dst, d, at, data)?;
         }
-        Ok(())
+        self.put_rest(run, cid, dst, d, &[(dst_off / BLOCK, (dst_off + len).div_ceil(BLOCK))])
     }
 }

@@ -1,13 +1,14 @@
 //! Requirements of a transaction before it may be applied: edge blocks in memory, space, room in the log.
 
 use super::Store;
+use super::pack::Packs;
 use super::read::Resident;
 use crate::api::{ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLOCK;
 use crate::meta::Coll;
 use crate::meta::asking::Needs;
-use crate::meta::map::Ptr;
+use crate::meta::map::{Ptr, is_stored};
 use crate::shape::check_shape;
 use crate::txn::{Op, Transaction};
 use base::errno::{self, Errno};
@@ -118,7 +119,7 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
 /// Calls `f` for all places that bytes `[from, to)` of an object, as operation `at` finds it, may have before
 /// the transaction: in the object itself, or in objects that earlier operations copied into it. This is a
 /// superset.
-fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
+pub(super) fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
     // Data that an earlier operation of the transaction removes or truncates is not read. It may be unreadable, and be
     // replaced for that reason.
     let goes = |o: &Op| match o {
@@ -230,11 +231,12 @@ impl Store {
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be merged"))?;
             }
         }
+        let packs = if self.compression.is_empty() { Packs::new() } else { self.plan_packs(tag, &txn.ops)? };
         let counts = counts_new_blocks(txn, needs);
         self.check_early(tag, &txn.ops, !counts)?;
-        if edge {
-            self.bring_edges(tag, bring)?;
-        }
+        let cut = if edge || self.meta.packs { self.bring_edges(tag, bring)? } else { 0 };
+        let more = self.pack_cost(&txn.ops, &packs, cut);
+        (blocks, bytes) = (blocks + more.0, bytes + more.1);
         // Dirty pages can't leave memory before they are written.
         if self.meta.pages.dirty_mem() > self.cfg.meta_bytes / 4 * 3 {
             return Err(self.park(tag));
@@ -249,12 +251,12 @@ impl Store {
             self.take_pool(tag, txn, blocks)?;
         }
         if blocks * BLOCK >= self.cfg.early_bytes as u64 && !counts {
-            self.write_early(tag, &txn.ops)?;
+            self.write_early(tag, &txn.ops, &packs)?;
         }
         let sure = !self.cfg.prepare_less && !needs.shared && !needs.leaves && txn.ops.iter().all(is_plain);
         let changes = self.changes;
         let p = self.plan(tag);
-        (p.prepared, p.sure, p.changes) = (true, sure, changes);
+        (p.prepared, p.sure, p.changes, p.packs) = (true, sure, changes, packs);
         Ok(())
     }
 
@@ -276,19 +278,33 @@ impl Store {
         self.with_meta(tag, |m| m.need_counts(&txn.ops, &pool).then_some(()))
     }
 
-    pub(super) fn bring_edges(&mut self, tag: Tag, ops: &[Op]) -> Result<(), ReadError> {
+    /// Brings the blocks that the operations change in part, and the compressed extents that they cut. Returns the number
+    /// of blocks of these extents.
+    pub(super) fn bring_edges(&mut self, tag: Tag, ops: &[Op]) -> Result<u64, ReadError> {
         let mut wanted: Vec<(u32, u64, Ptr, u32)> = Vec::new();
+        let mut cuts: Vec<(u32, u64, u64)> = Vec::new();
         let mut damaged = None;
         self.with_meta(tag, |m| {
             let mut ok = true;
             for at in 0..ops.len() {
+                if m.packs {
+                    ok &= Self::find_cuts(m, ops, at, &mut |m, id, e| {
+                        cuts.push((id, e.first, e.end));
+                        m.map_each(id, e.first, e.first + e.stored, |b, p, k| wanted.push((id, b, p, k)));
+                    });
+                }
                 edges(ops, at, &mut |cid, oid, from, to| {
                     let Some(coll) = m.coll(cid) else { return };
                     match m.look(coll, oid) {
                         None => ok = false,
                         Some(None) => {}
                         Some(Some(id)) if m.need_map(id, from, to, false) => {
-                            m.map_each(id, from, to, |b, p, k| wanted.push((id, b, p, k)));
+                            let (from, to) = m.around(id, from, to);
+                            m.map_each(id, from, to, |b, p, k| {
+                                if is_stored(p.phys()) {
+                                    wanted.push((id, b, p, k));
+                                }
+                            });
                             // A block that is not mapped may be one that was lost.
                             let lost = m.objects.get(id as usize).is_some_and(|o| o.lost.map);
                             damaged = damaged.or(lost.then_some(id));
@@ -323,7 +339,9 @@ impl Store {
         if under_way || !missing.is_empty() {
             return Err(self.wait_for(tag, missing));
         }
-        Ok(())
+        cuts.sort_unstable();
+        cuts.dedup();
+        Ok(cuts.iter().map(|(_, first, end)| end - first).sum())
     }
 
     /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.

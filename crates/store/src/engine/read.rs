@@ -5,6 +5,7 @@
 //! fresh data is an error.
 
 use super::early::Early;
+use super::pack::Packs;
 use super::suspend::wake;
 use super::{Role, Store, cache};
 use crate::api::{Event, ReadError, Tag};
@@ -79,6 +80,8 @@ pub(super) struct Plan {
     /// Early data of large writes, and requests for it in flight.
     pub(super) early: Vec<Early>,
     pub(super) writing: u32,
+    /// Writes of the transaction that are compressed.
+    pub(super) packs: Packs,
     /// Blocks reserved for the metadata that the transaction will make dirty.
     pub(super) for_meta: u64,
     /// Log bytes promised to the plan.
@@ -211,7 +214,7 @@ impl Store {
     }
 
     /// True if a plan reads past the cache.
-    fn reads_device(&self, tag: Tag) -> bool {
+    pub(super) fn reads_device(&self, tag: Tag) -> bool {
         self.plans.get(&tag).is_some_and(|p| p.from_device)
     }
 
@@ -302,7 +305,8 @@ impl Store {
         });
         let ptr = map.first().map_or(Ptr::HOLE, |e| e.0);
         let one_run =
-            (0..).zip(&map).all(|(i, (p, _))| if ptr.is_hole() { p.is_hole() } else { p.phys() == ptr.phys() + i });
+            (0..).zip(&map).all(|(i, (p, _))| if ptr.is_hole() { p.is_hole() } else { p.place() == ptr.place() + i });
+        let one_run = one_run && !ptr.is_packed();
         if one_run && ptr.is_hole() {
             return Ok((zeros((end - off) as usize), None));
         }
@@ -400,7 +404,7 @@ impl Store {
     }
 
     /// Adds blocks that were read and verified to the cache, if it wants them.
-    fn keep(&mut self, map: &[(Ptr, u32)], data: &[u8]) {
+    pub(super) fn keep(&mut self, map: &[(Ptr, u32)], data: &[u8]) {
         for ((ptr, _), block) in map.iter().zip(data.chunks_exact(BLOCK_LEN)) {
             if self.cache.wants(*ptr) {
                 self.cache.put(*ptr, block);
@@ -426,6 +430,9 @@ impl Store {
             if ptr.is_hole() {
                 out.extend_from_slice(&ZEROS[..BLOCK_LEN]);
                 continue;
+            }
+            if ptr.is_packed() {
+                return self.read_packed(tag, id, birth, off, end);
             }
             match self.resident(tag, birth, b, ptr, crc) {
                 Resident::Data(d) => {

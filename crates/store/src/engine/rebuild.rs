@@ -20,18 +20,19 @@ use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
 use super::replay::{LogEnd, replay};
 use super::{Config, Device};
 use crate::key::{Cid, Oid};
-use crate::layout::{BLOCK, Layout};
+use crate::layout::{BLOCK, COMPRESSION, Layout};
 use crate::meta::key::{self, Bounds, Sep};
-use crate::meta::map::CHUNK;
+use crate::meta::map::{CHUNK, Ptr, is_stored};
 use crate::meta::object::Object;
 use crate::meta::omap::Omap;
+use crate::meta::packed::Packed;
 use crate::meta::page::{Body, Sum};
 use crate::meta::salvage::{Salvage, whole_group};
 use crate::meta::tree::{Leaves, NONE, Shard};
 use crate::meta::undo::Undo;
 use crate::meta::{Meta, Usage, used};
 use crate::space::{Space, blocks_of, continues};
-use crate::superblock::{BlobPtr, Root};
+use crate::superblock::{BlobPtr, Root, Superblock};
 use base::errno::EIO;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -256,9 +257,14 @@ fn objects_of(m: &Meta, page: u32) -> impl Iterator<Item = &Object> {
 /// Calls `f` with each data block that a leaf refers to and the object's number; `None` for blocks of an undo
 /// record.
 fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
-    objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), Some(o.nid))));
+    let mut entry = |p: Ptr, nid| {
+        if is_stored(p.phys()) {
+            f(p.phys(), Some(nid));
+        }
+    };
+    objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| entry(p, o.nid)));
     if let Some((hi, Body::Map { map, .. })) = m.pages.get(leaf as usize).map(|p| (p.hi, &p.body)) {
-        map.iter(0, CHUNK).for_each(|(_, p, _)| f(p.phys(), Some(key::group_of(hi))));
+        map.iter(0, CHUNK).for_each(|(_, p, _)| entry(p, key::group_of(hi)));
     }
     for i in m.records_of(leaf).flat_map(|(_, items)| items) {
         i.phys().for_each(|p| f(p, None));
@@ -290,7 +296,10 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Res
     }
     space.recount();
     mark(&space, places);
+    let words = roots.iter().map(|r| r.features).fold(sb.features, base::FeatureWords::with);
+    let sb = Superblock { features: words, ..sb };
     let mut metas: Vec<Meta> = roots.iter().map(|r| meta_of(layout, &space, &cfg, r)).collect();
+    metas.iter_mut().for_each(|m| m.packs = words.incompat & COMPRESSION != 0);
     each_tree(dev, &cfg, &mut metas, |t| clean(t, own, &mut out))?;
     let mut ends = Vec::new();
     for (m, root) in metas.iter_mut().zip(&roots) {
@@ -509,8 +518,10 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
     let mut undo: FxHashMap<u64, Undo> = FxHashMap::default();
     let (mut maps, mut omaps) = (FxHashSet::default(), FxHashSet::default());
     let mut orphans = BTreeSet::new();
+    let mut extents = Extents::default();
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         let At::Leaf(hi, leaf, _) = at else { return Ok(()) };
+        extents.add(t.m, hi, leaf);
         let group = key::group_of(hi);
         for (_, items) in leaf.into_iter().flat_map(|l| t.m.records_of(l)) {
             undo.entry(group).or_default().add(&items);
@@ -539,7 +550,8 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
         }
         Ok(())
     };
-    t.walk_whole(&[key::COLL, key::OBJECTS, key::UNDO], &mut visit)?;
+    let maps_too: &[u64] = &[key::COLL, key::OBJECTS, key::MAP, key::UNDO];
+    t.walk_whole(if t.m.packs { maps_too } else { &[key::COLL, key::OBJECTS, key::UNDO] }, &mut visit)?;
     for hi in orphans {
         drop_group(t, hi)?;
     }
@@ -551,8 +563,33 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
         let found = undo.remove(&num).unwrap_or_default();
         missing += t.m.undo_of(id).records.saturating_sub(found.records);
         t.m.count_undo(id, |u| *u = found);
+        t.m.set_packed(id, extents.by_coll.remove(&id).unwrap_or_default());
     }
     Ok(missing)
+}
+
+/// Sums of compressed extents, and the collections of objects whose maps are in leaves.
+#[derive(Default)]
+struct Extents {
+    by_coll: FxHashMap<u32, Packed>,
+    owners: FxHashMap<u64, u32>,
+}
+
+impl Extents {
+    fn add(&mut self, m: &Meta, hi: u64, leaf: Option<u32>) {
+        let Some(leaf) = leaf.filter(|_| m.packs) else { return };
+        for o in objects_of(m, leaf) {
+            self.owners.insert(o.nid, o.coll);
+            let sum = self.by_coll.entry(o.coll).or_default();
+            sum.add_map(&o.inline);
+        }
+        // Objects precede maps in a tree.
+        if let (Some(Body::Map { map, .. }), Some(coll)) =
+            (m.pages.get(leaf as usize).map(|p| &p.body), self.owners.get(&key::group_of(hi)))
+        {
+            self.by_coll.entry(*coll).or_default().add_map(map);
+        }
+    }
 }
 
 /// Marks an object as damaged if its sums differ from those found, and corrects them.

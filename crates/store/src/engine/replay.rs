@@ -18,7 +18,7 @@ use crate::layout::{BLOCK, BLOCK_LEN, Layout};
 use crate::meta::Meta;
 use crate::meta::asking::Answer;
 use crate::meta::change::{self, Change, What};
-use crate::meta::map::block_crc;
+use crate::meta::map::{block_crc, is_stored};
 use crate::superblock::{Root, Superblock};
 use crate::wal::{HEADER, Header, Position, frame_blocks, payload_max, short_uuid};
 use base::crc::{SEED, crc32c};
@@ -483,7 +483,9 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                         }
                         return Ok(false);
                     };
-                    let ranges: Vec<(u64, u64)> = runs.iter().map(|r| (r.0 * BLOCK, u64::from(r.1) * BLOCK)).collect();
+                    // Blocks of an extent without device blocks come last.
+                    let stored = runs.iter().filter(|r| is_stored(r.0));
+                    let ranges: Vec<(u64, u64)> = stored.map(|r| (r.0 * BLOCK, u64::from(r.1) * BLOCK)).collect();
                     let mut b = block;
                     let mut want = crcs.iter();
                     for (got, (_, len)) in dev.read_many(&ranges).into_iter().zip(&ranges) {

@@ -14,8 +14,10 @@
 //!  2. A failed store has no part in `Space::coming`.
 
 use super::Store;
+use super::perform::Run;
 use super::prepare::{Effect, refuse};
 use crate::api::{Event, Health, ReadError, Tag};
+use crate::space::{Runs, push_run};
 use base::errno;
 
 /// Most times that a transaction waits for blocks to become free.
@@ -30,6 +32,8 @@ const REST_BLOCKS_MIN: u64 = 1 << 8;
 const MUCH: u64 = 64;
 const MUCH_IF_ALMOST_FULL: u64 = 512;
 const ALMOST_FULL: u64 = 16;
+/// Least blocks of a write for which a contiguous run is searched.
+const LARGE_BLOCKS: u64 = 16;
 /// Fewest blocks that are much on an almost full device (16 MiB), so that its checkpoints are few.
 const MUCH_BLOCKS_MIN: u64 = 1 << 12;
 
@@ -186,6 +190,37 @@ impl Store {
     pub(super) fn room_was_made(&mut self) {
         self.space.note_release();
         self.unpark();
+    }
+
+    /// Takes `n` blocks of those reserved for the transaction.
+    pub(super) fn places(&mut self, run: &mut Run<'_>, n: u64) -> Result<Runs, String> {
+        let mut runs = Runs::new();
+        let mut need = n;
+        while need > 0
+            && let Some((first, k)) = run.pool.pop()
+        {
+            let used = need.min(u64::from(k)) as u32;
+            push_run(&mut runs, first, used);
+            if used < k {
+                run.pool.push((first + u64::from(used), k - used));
+            }
+            need -= u64::from(used);
+        }
+        if need > 0 {
+            if run.reserved < need {
+                let more = need - run.reserved;
+                if !self.space.reserve(more) {
+                    return Err("no reserved space left".into());
+                }
+                run.reserved += more;
+            }
+            let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
+            if self.space.take(stream, need, &mut runs) < need {
+                return Err("reserved space is gone".into());
+            }
+            run.reserved -= need;
+        }
+        Ok(runs)
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::Store;
 use super::early::Early;
+use super::pack::Packs;
 use super::prepare::needs_edges;
 use crate::api::{Event, ReadError, Tag};
 use crate::meta::change::Marks;
@@ -29,6 +30,7 @@ pub(super) struct Job {
     pub(super) reserved: u64,
     pub(super) pool: Vec<(u64, u32)>,
     pub(super) early: Vec<Early>,
+    pub(super) packs: Packs,
     pub(super) version: u32,
 }
 
@@ -66,7 +68,7 @@ impl Store {
 
     fn op_needs(&mut self, tag: Tag, ops: &[Op], pool: &[(u64, u32)]) -> Result<(), ReadError> {
         self.with_meta(tag, |m| m.need_ops(ops))?;
-        if ops.iter().any(needs_edges) {
+        if ops.iter().any(needs_edges) || self.meta.packs {
             self.bring_edges(tag, ops)?;
         }
         if pool.is_empty() { Ok(()) } else { self.with_meta(tag, |m| m.need_counts(ops, pool).then_some(())) }

@@ -5,8 +5,9 @@
 //! wrong.
 
 use super::change::{Change, What};
-use super::map::{self, Ptr};
+use super::map::{self, Ptr, is_stored};
 use super::object::Object;
+use super::packed::Packed;
 use super::undo::Side;
 use super::{Meta, Part};
 use crate::key::Oid;
@@ -189,6 +190,9 @@ impl Meta {
         let Some(o) = self.objects.get(id as usize) else { return };
         let (stored, weight, page, coll) = (o.stored(), o.weight(), o.page, o.coll);
         f(self);
+        if self.packed != Packed::default() {
+            self.count_packed(coll);
+        }
         let Some(o) = self.objects.get(id as usize) else { return };
         let (now, heavy) = (o.stored(), o.weight());
         if heavy != weight {
@@ -207,7 +211,7 @@ impl Meta {
         self.steps += 1;
         match what {
             What::Map { block, runs, crcs, version, size } => {
-                for (first, n) in &runs {
+                for (first, n) in runs.iter().filter(|r| is_stored(r.0)) {
                     if self.replay {
                         for b in *first..*first + u64::from(*n) {
                             // During salvage the map of used blocks may be incomplete.

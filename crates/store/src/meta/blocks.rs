@@ -2,7 +2,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
-use super::map::{CHUNK, Chunk, Late, Ptr};
+use super::map::{CHUNK, Chunk, Late, PACKED, Ptr};
 use super::page::Body;
 use super::tree::{Exact, Leaves, NONE, Span};
 use crate::layout::BLOCK;
@@ -60,6 +60,22 @@ impl Meta {
         }
     }
 
+    /// Map of a chunk, whose page must be in memory; `None` if nothing is mapped there.
+    pub(super) fn chunk_of(&mut self, id: u32, chunk: u64) -> Option<&Chunk> {
+        let o = self.objects.get(id as usize)?;
+        if o.paged {
+            return match self.chunk_page(id, chunk) {
+                Exact::Leaf(p) => self.chunk(p),
+                Exact::Absent { .. } => None,
+                Exact::Missing => {
+                    self.missed();
+                    None
+                }
+            };
+        }
+        (chunk == 0).then(|| self.objects.get(id as usize).map(|o| &o.inline))?
+    }
+
     /// A chunk to change, with the list of its changed blocks.
     fn chunk_mut(&mut self, page: u32) -> Option<(&mut Chunk, &mut Late)> {
         match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
@@ -88,6 +104,7 @@ impl Meta {
         self.asking.needs.shared |= unref && shared;
         if ok && unref && (shared || self.asking.will_share) {
             let mut phys = Vec::new();
+            let (block, end) = self.around(id, block, end);
             self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));
             ok = self.need_all_refs(shard, phys);
         }
@@ -215,14 +232,24 @@ impl Meta {
                 };
                 if old.is_hole() {
                     fresh += 1;
-                } else if !kept || acts(Bug::StoreFreeKept) {
-                    self.unref(shard, shared, old.phys());
+                } else {
+                    if old.is_packed() {
+                        self.packed.count(old, -1);
+                    }
+                    if !kept || acts(Bug::StoreFreeKept) {
+                        self.unref(shard, shared, old.phys());
+                    }
                 }
                 block += 1;
             }
         }
         if let Some(o) = self.objects.get_mut(id as usize) {
             o.mapped += fresh;
+        }
+        if version & PACKED != 0 {
+            for (first, n) in runs {
+                (0..u64::from(*n)).for_each(|i| self.packed.count(Ptr::new(first + i, version), 1));
+            }
         }
     }
 
@@ -271,11 +298,12 @@ impl Meta {
         if let Some(o) = self.objects.get_mut(id as usize) {
             o.mapped = o.mapped.saturating_sub(gone.len() as u64);
         }
+        gone.iter().filter(|p| p.is_packed()).for_each(|p| self.packed.count(*p, -1));
         if kept {
             return;
         }
         for p in gone {
-            self.unref(shard, shared, p);
+            self.unref(shard, shared, p.phys());
         }
     }
 

@@ -3,6 +3,7 @@
 //! `parts` has the places of their objects.
 
 use super::key::{self, Key};
+use super::packed::Packed;
 use super::page::Body;
 use super::tree::{NONE, Seek};
 use super::{Meta, undo};
@@ -51,6 +52,7 @@ pub(crate) struct Coll {
     pub(crate) trimmed: Option<base::Eversion>,
     pub(crate) usage: Usage,
     pub(crate) undo: undo::Undo,
+    pub(crate) packed: Packed,
 }
 
 impl Coll {
@@ -75,6 +77,8 @@ impl Coll {
     /// | void up to | version if 2 |
     /// | undo records | var if 8 |
     /// | undo blocks | var if 8 |
+    /// | blocks before compression | var if 16 |
+    /// | blocks of extents | var if 16 |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
         w.cid(self.cid);
         w.u32(self.bits);
@@ -90,7 +94,8 @@ impl Coll {
         w.u8(u8::from(self.info.is_some())
             | u8::from(self.trimmed.is_some()) << 1
             | u8::from(more) << 2
-            | u8::from(keeps) << 3);
+            | u8::from(keeps) << 3
+            | u8::from(self.packed != Packed::default()) << 4);
         if more {
             w.var(self.parts.len() as u64 - 1);
             parts.for_each(|p| p.encode(w));
@@ -104,6 +109,9 @@ impl Coll {
         if keeps {
             w.var(self.undo.records);
             w.var(self.undo.blocks);
+        }
+        if self.packed != Packed::default() {
+            self.packed.encode(w);
         }
     }
 }
@@ -289,6 +297,7 @@ impl Meta {
             trimmed: None,
             usage: Usage::default(),
             undo: undo::Undo::default(),
+            packed: Packed::default(),
         });
         let page = self.insert_exact(inner, at, &key, Body::Coll { coll }, 0);
         if let Some(c) = self.colls.get_mut(coll as usize) {
@@ -316,12 +325,13 @@ impl Meta {
         }
         let num = key::group_of(hi);
         let undo = if flags & 8 != 0 { undo::Undo { records: r.var()?, blocks: r.var()? } } else { Default::default() };
+        let packed = if flags & 16 != 0 { Packed::decode(r)? } else { Packed::default() };
         // Later changes add to these sums, so implausible ones are refused.
         let counts = [usage.objects, usage.stored, usage.omap, undo.records, undo.blocks];
         if counts.iter().any(|n| *n > USAGE_MAX) {
             return r.bad();
         }
-        Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage, undo }))
+        Ok(self.add_coll(Coll { cid, bits, num, parts, shard, page: NONE, info, trimmed, usage, undo, packed }))
     }
 
     /// Brings the records of all collections of a shard.
@@ -354,6 +364,7 @@ impl Meta {
             return Err("removal of a collection with objects or undo records");
         }
         let page = c.page;
+        self.leave_packed(coll);
         self.log_drop(coll);
         self.remove_leaf(page);
         self.colls.leave_families(coll);

@@ -4,6 +4,11 @@
 //! and plain checksums. Small objects have one chunk inside the onode, others one for each MiB in pages of
 //! their own (`blocks`).
 //!
+//! The blocks of a *compressed extent* (`engine::pack`) have versions with the bit [`PACKED`]. The first of them have the
+//! device blocks with the compressed bytes, as many as there are, checksums included. Each of the others has, instead of
+//! a device block, its number in the extent, which is below every device block of space. An extent lies in one chunk and
+//! is mapped as a whole or not at all.
+//!
 //! Invariant: a block's checksum is seeded with the object's birth id, the block's number and its version. Birth ids
 //! travel with clones and renames, so shared blocks stay valid; a range that moves to another block number is copied.
 
@@ -16,9 +21,27 @@ use base::prefetch;
 pub(crate) const CHUNK: u64 = 256;
 /// Most blocks of an object.
 pub(crate) const BLOCKS_MAX: u64 = crate::api::MAX_OBJECT_SIZE / crate::api::BLOCK;
-const PHYS_BITS: u32 = 40;
+const PHYS_BITS: u32 = 39;
 /// Versions count modulo this mask plus one.
 pub(crate) const VERSION_MASK: u32 = 0xff_ffff;
+/// Bit beside the version: the block is part of a compressed extent.
+pub(crate) const PACKED: u32 = VERSION_MASK + 1;
+const STAMP_MASK: u32 = VERSION_MASK | PACKED;
+/// Most blocks of a compressed extent (512 KiB).
+pub(crate) const EXTENT_MAX: u64 = CHUNK / 2;
+
+/// True if this is a device block, and not a place within a compressed extent.
+pub(crate) fn is_stored(phys: u64) -> bool {
+    phys > EXTENT_MAX
+}
+
+/// True if a run of map entries from a device may exist.
+pub(crate) fn valid_run(layout: &Layout, phys: u64, n: u64, version: u64) -> bool {
+    let end = phys.saturating_add(n);
+    let inside = phys >= layout.space_start && end <= layout.space_end;
+    let within = version & u64::from(PACKED) != 0 && phys > 0 && end <= EXTENT_MAX;
+    version <= u64::from(STAMP_MASK) && (inside || within)
+}
 
 /// Block number and version in one word; zero is a hole (block 0 is a superblock).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +51,25 @@ impl Ptr {
     pub(crate) const HOLE: Self = Self(0);
 
     pub(crate) fn new(phys: u64, version: u32) -> Self {
-        Self(phys | u64::from(version & VERSION_MASK) << PHYS_BITS)
+        Self(phys | u64::from(version & STAMP_MASK) << PHYS_BITS)
     }
     pub(crate) fn phys(self) -> u64 {
         self.0 & ((1 << PHYS_BITS) - 1)
     }
+    /// Version, with the bit [`PACKED`].
     pub(crate) fn version(self) -> u32 {
         (self.0 >> PHYS_BITS) as u32
     }
     pub(crate) fn is_hole(self) -> bool {
         self.0 == 0
+    }
+    /// True if the block is part of a compressed extent.
+    pub(crate) fn is_packed(self) -> bool {
+        self.0 >> (PHYS_BITS + VERSION_MASK.count_ones()) != 0
+    }
+    /// Device block and the bit [`PACKED`] alone, so that runs of equal kind are found with one comparison.
+    pub(crate) fn place(self) -> u64 {
+        self.0 & !(u64::from(VERSION_MASK) << PHYS_BITS)
     }
 }
 
@@ -127,12 +159,12 @@ impl Chunk {
     }
 
     /// Unmaps `[from, to)`. Calls `gone` for each block that was mapped.
-    pub(crate) fn clear(&mut self, from: u64, to: u64, mut gone: impl FnMut(u64)) {
+    pub(crate) fn clear(&mut self, from: u64, to: u64, mut gone: impl FnMut(Ptr)) {
         let to = (to as usize).min(self.entries.len());
         let from = (from as usize).min(to);
         for e in &mut self.entries[from..to] {
             if !e.ptr().is_hole() {
-                gone(e.ptr().phys());
+                gone(e.ptr());
                 self.mapped -= 1;
                 *e = Entry::HOLE;
             }
@@ -201,8 +233,7 @@ impl Chunk {
             let (phys, version) = (r.var()?, r.var()?);
             let block = next.saturating_add(skip);
             let fits = block.saturating_add(n) <= CHUNK && n <= total - m.mapped();
-            let inside = phys >= layout.space_start && phys.saturating_add(n) <= layout.space_end;
-            if n == 0 || !fits || !inside || version > u64::from(VERSION_MASK) {
+            if n == 0 || !fits || !valid_run(layout, phys, n, version) {
                 return r.bad();
             }
             for i in 0..n {
@@ -275,7 +306,7 @@ impl Late {
                 continue;
             }
             let (version, crc) = (r.var()?, r.u32()?);
-            if phys < layout.space_start || phys >= layout.space_end || version > u64::from(VERSION_MASK) {
+            if !valid_run(layout, phys, 1, version) {
                 return r.bad();
             }
             map.set(i, Ptr::new(phys, version as u32), crc);
@@ -307,7 +338,7 @@ mod tests {
             } else {
                 let n = rng.below(50);
                 let mut gone = Vec::new();
-                m.clear(at, at + n, |p| gone.push(p));
+                m.clear(at, at + n, |p| gone.push(p.phys()));
                 let want: Vec<_> = model.range(at..at + n).map(|(b, p)| (*b, p.0.phys())).collect();
                 for (b, _) in &want {
                     model.remove(b);

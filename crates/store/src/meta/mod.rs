@@ -30,6 +30,7 @@ pub(crate) mod numbers;
 pub(crate) mod object;
 pub(crate) mod objects;
 pub(crate) mod omap;
+pub(crate) mod packed;
 pub(crate) mod page;
 pub(crate) mod parts;
 pub(crate) mod pglog;
@@ -97,6 +98,10 @@ pub(crate) struct Meta {
     pub(crate) salvage: Option<salvage::Salvage>,
     /// Most kids of an inner page.
     pub(crate) kids_max: usize,
+    /// True if there may be compressed extents: the store's root says so.
+    pub(crate) packs: bool,
+    /// Blocks of extents that the running change maps, less those it unmaps.
+    packed: packed::Packed,
 }
 
 impl Meta {
@@ -123,6 +128,8 @@ impl Meta {
             replay: true,
             salvage: None,
             kids_max: tree::KIDS_MAX,
+            packs: false,
+            packed: packed::Packed::default(),
         }
     }
 

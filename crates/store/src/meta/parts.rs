@@ -245,7 +245,7 @@ impl Meta {
             return Err("two collections to be merged are not on either side of a hash");
         }
         let Some(c) = self.colls.get(coll as usize) else { return Ok(()) };
-        let (page, usage) = (c.page, c.usage);
+        let (page, usage, packed) = (c.page, c.usage, c.packed);
         let (_, from) = cut(&c.parts, first);
         let below = self.colls.get(dst as usize).map(|d| cut(&d.parts, first).0).unwrap_or_default();
         if below.is_empty() && from.is_empty() {
@@ -264,6 +264,7 @@ impl Meta {
             d.usage.objects += usage.objects;
             d.usage.stored += usage.stored;
             d.usage.omap += usage.omap;
+            d.packed.add(packed);
         }
         self.colls.join_families(dst);
         for (_, o) in self.objects.iter_mut().filter(|(_, o)| o.coll == coll) {

@@ -3,6 +3,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
+use super::map::is_stored;
 use super::page::Body;
 use super::tree::Exact;
 use crate::codec::{Get, Malformed, Put};
@@ -58,6 +59,7 @@ impl Meta {
 
     /// Brings the pages for counting the references of many blocks of one shard.
     pub(crate) fn need_all_refs(&mut self, shard: u8, mut blocks: Vec<u64>) -> bool {
+        blocks.retain(|b| is_stored(*b));
         blocks.sort_unstable();
         blocks.dedup_by_key(|b| *b / RANGE);
         self.asking.needs.touches += 2 * blocks.len() as u64;
@@ -66,6 +68,9 @@ impl Meta {
 
     /// Adds a reference to a block.
     pub(crate) fn ref_inc(&mut self, shard: u8, block: u64) {
+        if !is_stored(block) {
+            return;
+        }
         if acts(Bug::StoreForgetReference) && block.is_multiple_of(7) {
             return;
         }
@@ -124,6 +129,9 @@ impl Meta {
 
     /// Removes one reference from a block of an object, and frees the block after the last one.
     pub(crate) fn unref(&mut self, shard: u8, shared: bool, phys: u64) {
+        if !is_stored(phys) {
+            return;
+        }
         if shared && self.ref_dec(shard, phys) {
             return;
         }

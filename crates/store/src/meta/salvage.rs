@@ -9,6 +9,7 @@
 use super::Meta;
 use super::change::{Change, What};
 use super::key::{self, Bounds, Key, inside};
+use super::map::is_stored;
 use super::object::Object;
 use super::omap::KeyVal;
 use super::page::{Body, Sum};
@@ -161,7 +162,7 @@ impl Meta {
             Change::OfObject { what: What::Map { runs, .. }, .. } => {
                 // The data proves that this frame was complete, also at the next opening, so it must stay until
                 // the log is no longer needed.
-                for b in blocks_of(runs) {
+                for b in blocks_of(runs).filter(|b| is_stored(*b)) {
                     self.alloc.space.mark(b);
                 }
                 lose(self, cid);

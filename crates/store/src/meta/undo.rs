@@ -16,7 +16,7 @@
 use super::Meta;
 use super::entries::LogEntries;
 use super::key::{self, Key};
-use super::map::{BLOCKS_MAX, CHUNK, Ptr, VERSION_MASK};
+use super::map::{BLOCKS_MAX, CHUNK, EXTENT_MAX, Ptr, is_stored, valid_run};
 use super::object::Object;
 use super::page::Body;
 use super::parts::reversed_hash;
@@ -65,7 +65,7 @@ pub(crate) struct Run {
 impl Run {
     /// Number of device blocks.
     pub(crate) fn used(&self) -> u64 {
-        if self.phys == 0 { 0 } else { self.n }
+        if is_stored(self.phys) { self.n } else { 0 }
     }
 
     /// Blocks of the object with their map entries, without holes.
@@ -151,8 +151,7 @@ impl Item {
             let mut run = Run { block, n, phys, version: 0, crcs: SmallVec::new() };
             if phys > 0 {
                 let version = r.var()?;
-                let inside = phys >= layout.space_start && phys.saturating_add(n) <= layout.space_end;
-                if !inside || version > u64::from(VERSION_MASK) || n.saturating_mul(4) > r.rest() as u64 {
+                if !valid_run(layout, phys, n, version) || n.saturating_mul(4) > r.rest() as u64 {
                     return r.bad();
                 }
                 run.version = version as u32;
@@ -277,6 +276,8 @@ impl Meta {
     /// Counts the pages that a record of `blocks` blocks of an object needs.
     pub(crate) fn need_kept(&mut self, id: u32, blocks: u64) {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
+        // With them go the rests of the extents at the ends.
+        let blocks = blocks.saturating_add(if self.packs { 2 * EXTENT_MAX } else { 0 });
         self.asking.needs.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
     }
 
@@ -407,6 +408,14 @@ impl Meta {
         let (coll, nid, size) = (o.coll, o.nid, o.size);
         let Some((_, items)) = self.record(coll, version)? else { return Some(None) };
         Some(items.iter().filter(|i| i.nid == nid).map(|i| i.size.max(size)).max())
+    }
+
+    /// Ranges of blocks that undoing a version changes in an object. `None` if the leaf is missing.
+    pub(crate) fn kept_ranges(&mut self, id: u32, version: Eversion) -> Option<Vec<(u64, u64)>> {
+        let Some((coll, nid)) = self.objects.get(id as usize).map(|o| (o.coll, o.nid)) else { return Some(Vec::new()) };
+        let Some((_, items)) = self.record(coll, version)? else { return Some(Vec::new()) };
+        let runs = items.iter().filter(|i| i.nid == nid).flat_map(|i| &i.runs);
+        Some(runs.map(|r| (r.block, r.block + r.n)).collect())
     }
 
     /// Brings the pages that [`Meta::undo`] reads and changes.

@@ -5,11 +5,13 @@ pub mod compare;
 pub mod disk;
 pub mod workload;
 
+use crate::api::ObjectStore as _;
+use crate::compress::{Algorithm, Compression, Mode};
 use crate::engine::{self, Config, FormatOptions, Store};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::space::Space;
-use base::Uuid;
+use base::{PoolId, Uuid};
 use base::rng::Rng;
 use disk::SimDisk;
 use std::sync::Arc;
@@ -52,6 +54,31 @@ pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
             None => break,
         }
     }
+}
+
+/// Compresses the pool of the workloads in a way that a seed decides.
+pub fn compress(s: &mut Store, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let how = Compression {
+        mode: [Mode::Force, Mode::Force, Mode::Aggressive][rng.below(3) as usize],
+        algorithm: Algorithm::ALL[rng.below(4) as usize],
+        required_ratio: [0.5, 0.875, 1.0][rng.below(3) as usize],
+        min_blob: [4, 8, 16][rng.below(3) as usize] << 10,
+        max_blob: [8, 16, 64, 512][rng.below(4) as usize] << 10,
+    };
+    s.set_compression(PoolId(1), Some(how));
+}
+
+/// What is stored of a compressed extent of these whole blocks; `None` if it does not become small enough.
+#[must_use]
+pub fn pack(how: &Compression, data: &[u8]) -> Option<Vec<u8>> {
+    crate::compress::Packer::default().pack(how, data).map(|b| b.to_vec())
+}
+
+/// Decompresses what is stored of a compressed extent of `blocks` blocks. `None` if it is refused.
+#[must_use]
+pub fn unpack(stored: &[u8], blocks: u64) -> Option<Vec<u8>> {
+    crate::compress::Packer::default().unpack(stored, blocks).map(|b| b.to_vec())
 }
 
 /// Decodes a metadata page of a device of `bytes` bytes, with the changes beside its pointer, and encodes the

@@ -21,6 +21,8 @@ pub struct Workload {
     keeps: bool,
     /// A collection made to be merged into another one at a hash.
     merge: Option<(Cid, Cid, u32)>,
+    /// True if most data is compressible, and some of it large.
+    soft: bool,
 }
 
 fn pg(seed: u32) -> Cid {
@@ -45,6 +47,26 @@ fn bytes(rng: &mut Rng, n: u64) -> Bytes {
     v.into()
 }
 
+/// Makes the data of a write compressible, and larger or aligned in some cases, all of which its bytes decide.
+fn soften(op: &mut Op) {
+    let Op::Write { off, data, sums, .. } = op else { return };
+    let mut own = Rng::new(data.iter().take(64).fold(data.len() as u64, |h, b| h.rotate_left(9) ^ u64::from(*b)));
+    if data.is_empty() || own.chance(1, 6) {
+        return;
+    }
+    let mut len = data.len() * [1, 1, 2, 4, 8][own.below(5) as usize];
+    if own.chance(2, 3) {
+        *off = *off / 4096 * 4096;
+        len = len.next_multiple_of(4096);
+    }
+    let (period, fill) = (64 + own.below(200) as usize, own.below(256) as u8);
+    let byte = |i: usize| if i % period < period / 3 { data[i % data.len()] } else { fill };
+    *data = (0..len).map(byte).collect::<Vec<u8>>().into();
+    if sums.is_some() {
+        *sums = Some(Arc::new(Summed::new(data.clone())));
+    }
+}
+
 impl Workload {
     /// A workload from a generator.
     #[must_use]
@@ -52,14 +74,14 @@ impl Workload {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
         let objects = [2, 5, 12, 200][rng.below(4) as usize];
         let size_max = [9000, 40_000, 400_000][rng.below(3) as usize];
-        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), merge: None }
+        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), merge: None, soft: false }
     }
 
     /// Draws new preferences; objects and versions continue.
     pub fn vary(&mut self, rng: &mut Rng) {
-        let version = self.version;
+        let (version, soft) = (self.version, self.soft);
         *self = Self::new(rng);
-        self.version = version;
+        (self.version, self.soft) = (version, soft);
     }
 
     fn oid(&self, rng: &mut Rng) -> Oid {
@@ -91,8 +113,21 @@ impl Workload {
         format!("key{:04}", rng.below(300)).into()
     }
 
+    /// From now on most data that is written is compressible, and some of it large. What is drawn stays the same.
+    pub fn soften(&mut self) {
+        self.soft = true;
+    }
+
     /// A transaction that the model would accept. It is not applied yet.
     pub fn next(&mut self, rng: &mut Rng, model: &MemStore) -> Transaction {
+        let mut t = self.draw(rng, model);
+        if self.soft {
+            t.ops.iter_mut().for_each(soften);
+        }
+        t
+    }
+
+    fn draw(&mut self, rng: &mut Rng, model: &MemStore) -> Transaction {
         let all = cids();
         let have: Vec<Cid> = model.collections().into_iter().map(|c| c.0).collect();
         let mut t = Transaction::new();

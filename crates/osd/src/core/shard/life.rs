@@ -19,6 +19,7 @@ impl Shard {
         self.feed = feed;
         if let Some(f) = self.feed.clone() {
             self.see_instance(&f.map);
+            self.compression.follow(&f.map, store);
         }
         let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
         for (cid, bits) in store.collections() {

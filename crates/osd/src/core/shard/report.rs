@@ -3,11 +3,11 @@
 use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard};
 use crate::core::mgr::{SlowBy, Stats};
 use base::ledger::Cause;
-use base::{Epoch, Now};
+use base::{Epoch, Now, PoolId};
 use pg::State;
 use std::collections::BTreeMap;
 use store::ObjectStore;
-use wire::types::pg_state;
+use wire::types::{StoreStatfs, pg_state};
 
 impl Shard {
     /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Without `all`, only
@@ -44,8 +44,9 @@ impl Shard {
             }
         }
         s.slow_by = SlowBy::most(slow);
+        let packed = compressed(&mut s.pools, store);
         let f = store.statfs();
-        s.statfs = wire::types::StoreStatfs {
+        s.statfs = StoreStatfs {
             total: f.total as i64,
             available: f.available as i64,
             allocated: f.allocated as i64,
@@ -53,8 +54,27 @@ impl Shard {
             omap_allocated: f.omap as i64,
             // Used space that is neither data nor omap. The log's fixed area is not part of the total.
             internal_metadata: (f.total as i64 - f.available as i64 - f.allocated as i64 - f.omap as i64).max(0),
-            ..Default::default()
+            ..packed
         };
         (s, lec)
     }
+}
+
+/// Enters compressed data in the space of pools. Returns the sums.
+fn compressed(pools: &mut BTreeMap<PoolId, StoreStatfs>, store: &dyn ObjectStore) -> StoreStatfs {
+    let mut all = StoreStatfs::default();
+    for (pool, original, stored) in store.compressed() {
+        let one = StoreStatfs {
+            data_compressed: stored as i64,
+            data_compressed_allocated: stored as i64,
+            data_compressed_original: original as i64,
+            ..Default::default()
+        };
+        all.add(&one);
+        if let Some(p) = pools.get_mut(&pool) {
+            p.add(&one);
+            p.allocated -= original as i64 - stored as i64;
+        }
+    }
+    all
 }

@@ -131,7 +131,7 @@ impl Shard {
             if let Some(i) = self.walk.left.pop_front() {
                 seen += self.show_map(i, now, store);
             } else if let Some(map) = self.walk.maps.pop_front() {
-                self.begin_map(map);
+                self.begin_map(map, store);
             } else {
                 return self.end_walk(now, store);
             }
@@ -141,7 +141,8 @@ impl Shard {
         }
     }
 
-    fn begin_map(&mut self, map: Arc<OsdMap>) {
+    fn begin_map(&mut self, map: Arc<OsdMap>, store: &mut dyn ObjectStore) {
+        self.compression.follow(&map, store);
         if let Some(before) = self.walk.map().or(self.feed.as_ref().map(|f| &f.map)) {
             self.places.follow(before, &map);
         }

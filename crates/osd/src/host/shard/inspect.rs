@@ -1,7 +1,7 @@
 //! State of a reactor that admin commands show.
 
 use super::{IN_TRANSIT, ShardHost};
-use crate::core::counters::{ADMISSION, MESSENGER, STORE, WORKER};
+use crate::core::counters::{ADMISSION, BLUESTORE, MESSENGER, STORE, WORKER};
 use crate::host::ledger::{LedgerPart, LedgerSpace, Waits};
 use crate::host::route::Inspect;
 use crate::host::tracker;
@@ -135,8 +135,19 @@ impl ShardHost {
         admission.put("cluster_taken", osds.0).put("cluster_refused", osds.1);
         admission.put("heartbeat_taken", 0_u64).put("heartbeat_refused", 0_u64);
         let commits = self.meter.borrow().commits.all();
-        vec![worker, admission, messenger, core.section(space), store_section(store.counters(), commits)]
+        let bluestore = compression_section(store.counters(), &store.compressed());
+        vec![worker, admission, messenger, core.section(space), store_section(store.counters(), commits), bluestore]
     }
+}
+
+/// The section of compression, with the names of Ceph's store; `pools` has bytes before it and on the device.
+fn compression_section(c: Counters, pools: &[(base::PoolId, u64, u64)]) -> Section {
+    let stored: u64 = pools.iter().map(|p| p.2).sum();
+    let mut s = Section::new("bluestore", BLUESTORE);
+    s.put("bluestore_compressed", stored).put("bluestore_compressed_allocated", stored);
+    s.put("bluestore_compressed_original", pools.iter().map(|p| p.1).sum::<u64>());
+    s.put("compress_success_count", c.packed).put("compress_rejected_count", c.unpackable);
+    s
 }
 
 /// The section of the object store; `commits` is the summed latency of sampled commits and their number.
