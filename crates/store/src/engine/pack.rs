@@ -3,7 +3,8 @@
 //! A write of whole blocks is compressed in pieces on a grid of the object ([`Compression`]). Each piece that becomes
 //! small enough is an extent: fewer device blocks than blocks of the object (`meta::map`, `meta::packed`). It is
 //! decompressed as a whole whenever some of it is read. A change of part of an extent writes the rest of it again, as
-//! plain blocks, in the same record. So an extent is always whole, and holds no garbage.
+//! plain blocks, in the same record. So an extent is always whole, and holds no garbage. If the change is kept for undoing,
+//! all of the extent becomes plain before it, so that undoing it restores only what it changed.
 //!
 //! `prepare` decides what is compressed, reads the extents that the transaction will cut, and reserves room for their
 //! blocks as if nothing were compressed. Compressed data is not written early (`early`).
@@ -20,10 +21,10 @@ use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN, COMPRESSION};
 use crate::meta::Meta;
 use crate::meta::change::What;
-use crate::meta::map::{EXTENT_MAX, PACKED, Ptr, block_crc};
+use crate::meta::map::{EXTENT_MAX, PACKED, Ptr, UNKEPT, block_crc};
 use crate::meta::packed::Extent;
 use crate::space::push_run;
-use crate::txn::Op;
+use crate::txn::{Op, RECORD_BYTES};
 use base::errno::EIO;
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
@@ -173,6 +174,31 @@ impl Store {
         (rest, blocks * EXTENT_BYTES + rest as usize * (16 + REST_BYTES / 2))
     }
 
+    /// Raises what is reserved for a transaction, since others were submitted after it was prepared: it may cut extents
+    /// that were not there. `given` has its reserved blocks, all blocks it has, and its log bytes.
+    pub(super) fn reserve_anew(
+        &mut self,
+        tag: Tag,
+        ops: &[Op],
+        packs: &Packs,
+        (mut reserved, has, log): (u64, u64, usize),
+    ) -> (u64, usize) {
+        if !self.meta.packs {
+            return (reserved, log);
+        }
+        self.needs.applying = true;
+        let most = ops.len() as u64 * 2 * EXTENT_MAX;
+        let cut = self.bring_edges(tag, ops).unwrap_or(most);
+        self.needs.applying = false;
+        let more = self.pack_cost(ops, packs, cut);
+        let (blocks, bytes) = ops.iter().map(Op::cost).fold((0, RECORD_BYTES), |s, c| (s.0 + c.0, s.1 + c.1));
+        let lack = (blocks + more.0).saturating_sub(has);
+        if lack > 0 && self.space.reserve(lack) {
+            reserved += lack;
+        }
+        (reserved, log.max(bytes + more.1))
+    }
+
     /// Asks for the extents that operation `at` cuts. Calls `f` with the object and each of them. False if pages are
     /// missing.
     pub(super) fn find_cuts(m: &mut Meta, ops: &[Op], at: usize, f: &mut impl FnMut(&mut Meta, u32, Extent)) -> bool {
@@ -253,10 +279,19 @@ impl Store {
         Ok(a.data.slice(at..at + BLOCK_LEN))
     }
 
-    /// Takes the content of extents that the operation will cut.
-    pub(super) fn take_apart(&mut self, run: &mut Run<'_>, id: u32, from: u64, to: u64) -> Applied {
+    /// Takes the content of extents that the operation will cut, or makes them plain.
+    pub(super) fn take_apart(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        oid: &Oid,
+        id: u32,
+        from: u64,
+        to: u64,
+    ) -> Applied {
         let cut = self.meta.cut_by(id, from, to);
-        self.keep_apart(run, id, cut)
+        self.keep_apart(run, id, cut)?;
+        if self.meta.keeps(cid) { self.put_rest(run, cid, oid, id, &[]) } else { Ok(()) }
     }
 
     fn keep_apart(&mut self, run: &mut Run<'_>, id: u32, cut: SmallVec<[Extent; 2]>) -> Applied {
@@ -282,7 +317,7 @@ impl Store {
         if !self.meta.packs {
             return f(self, run);
         }
-        self.take_apart(run, id, from, to)?;
+        self.take_apart(run, cid, oid, id, from, to)?;
         f(self, run)?;
         self.put_rest(run, cid, oid, id, &[(from / BLOCK, to.div_ceil(BLOCK))])
     }
@@ -316,13 +351,33 @@ impl Store {
                 let end = from.clamp(next, a.extent.end);
                 if next < end {
                     let at = |b: u64| ((b - a.extent.first) * BLOCK) as usize;
-                    let data = a.data.slice(at(next)..at(end));
-                    self.put_blocks(run, cid, oid, id, next, data, None, size, false)?;
+                    self.put_plain(run, cid, oid, id, next, a.data.slice(at(next)..at(end)), size)?;
                 }
                 next = next.max(to.min(a.extent.end));
             }
         }
         Ok(())
+    }
+
+    /// Writes blocks of an extent plain. They are what they were, so what they replace is not kept.
+    #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
+    fn put_plain(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        oid: &Oid,
+        id: u32,
+        block: u64,
+        data: Bytes,
+        size: u64,
+    ) -> Applied {
+        let birth = self.object_at(id)?.birth;
+        let runs = self.places(run, data.len() as u64 / BLOCK)?;
+        let blocks = (block..).zip(data.chunks_exact(BLOCK_LEN));
+        let crcs = blocks.map(|(b, d)| block_crc(birth, b, run.version, d)).collect();
+        self.send(&runs, &data);
+        let version = run.version | UNKEPT;
+        self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version, size })
     }
 
     /// Writes data, the whole pieces of it compressed if they become small enough.

@@ -96,15 +96,19 @@ impl Store {
         self.counters.txns += 1;
         let changes = self.changes;
         let taken = self.plans.get_mut(&tag).map(|p| {
-            let sure = p.sure && p.changes == changes;
+            let same = p.changes == changes;
             let log = std::mem::take(&mut p.log_bytes);
             let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
             let reserved = (std::mem::take(&mut p.reserved), std::mem::take(&mut p.for_meta));
-            (reserved, blocks, sure, log, std::mem::take(&mut p.packs))
+            (reserved, blocks, (p.sure, same), log, std::mem::take(&mut p.packs))
         });
-        let ((reserved, for_meta), (pool, early), sure, log, packs) = taken.unwrap_or_default();
+        let ((mut reserved, for_meta), (pool, early), (sure, same), mut log, packs) = taken.unwrap_or_default();
         self.meta_held += for_meta;
         self.log.promise(log, 0);
+        if !same {
+            let given = pool.iter().chain(early.iter().flat_map(|e| &e.runs)).map(|r| u64::from(r.1)).sum::<u64>();
+            (reserved, log) = self.reserve_anew(tag, &txn.ops, &packs, (reserved, reserved + given, log));
+        }
         if self.log.payload.len() + log > self.log.ring.payload_max() {
             self.close_frame();
         }
@@ -115,7 +119,7 @@ impl Store {
         self.go_on(Job {
             tag,
             ops: txn.ops.into_iter(),
-            sure,
+            sure: sure && same,
             at,
             log_bytes: log,
             marks,
@@ -441,7 +445,7 @@ impl Store {
 
     /// Writes whole blocks to new places and maps them.
     #[allow(clippy::too_many_arguments, reason = "all of it names one write")]
-    pub(super) fn put_blocks(
+    fn put_blocks(
         &mut self,
         run: &mut Run<'_>,
         cid: Cid,
@@ -539,7 +543,7 @@ impl Store {
                 pieces.push(((b * BLOCK).max(src_off), ((b + 1) * BLOCK).min(end)));
             }
         });
-        self.take_apart(run, d, dst_off, dst_off + len)?;
+        self.take_apart(run, cid, dst, d, dst_off, dst_off + len)?;
         // The source is read first, since source and target may be the same object.
         let mut copies: Vec<(u64, Bytes)> = Vec::with_capacity(pieces.len());
         for (from, to) in pieces {

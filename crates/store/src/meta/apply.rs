@@ -5,7 +5,7 @@
 //! wrong.
 
 use super::change::{Change, What};
-use super::map::{self, Ptr, is_stored};
+use super::map::{self, Ptr, UNKEPT, is_stored};
 use super::object::Object;
 use super::packed::Packed;
 use super::undo::Side;
@@ -225,7 +225,7 @@ impl Meta {
                 self.edit(id, |m| {
                     let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                     let Some(old) = m.set_size(id, size) else { return };
-                    let kept = m.keep(id, block, block + n, old);
+                    let kept = version & UNKEPT == 0 && m.keep(id, block, block + n, old);
                     m.map_found(id, block, n, size);
                     m.map_blocks(id, block, &runs, &crcs, version, kept);
                     m.update_tail(id, old, block, block + n);

@@ -3,7 +3,7 @@
 //! A record is a sequence of changes. A change omits collection and object if they equal those of the change
 //! before.
 
-use super::map::{BLOCKS_MAX, valid_run};
+use super::map::{BLOCKS_MAX, UNKEPT, valid_run};
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, Layout, SHARDS, shard_for};
@@ -544,7 +544,7 @@ impl What {
                 for _ in 0..r.count(2)? {
                     let (p, n) = (r.var()?, r.var()?);
                     total = total.saturating_add(n);
-                    if !valid_run(layout, p, n, version.into()) || n == 0 || n > u64::from(u32::MAX) || total * 4 > r.rest() as u64 {
+                    if !valid_run(layout, p, n, u64::from(version & !UNKEPT)) || n == 0 || n > u64::from(u32::MAX) || total * 4 > r.rest() as u64 {
                         return r.bad();
                     }
                     runs.push((p, n as u32));

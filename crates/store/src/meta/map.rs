@@ -27,6 +27,8 @@ pub(crate) const VERSION_MASK: u32 = 0xff_ffff;
 /// Bit beside the version: the block is part of a compressed extent.
 pub(crate) const PACKED: u32 = VERSION_MASK + 1;
 const STAMP_MASK: u32 = VERSION_MASK | PACKED;
+/// Bit beside the version in a record: what the change replaces is not kept for undoing the transaction.
+pub(crate) const UNKEPT: u32 = PACKED << 1;
 /// Most blocks of a compressed extent (512 KiB).
 pub(crate) const EXTENT_MAX: u64 = CHUNK / 2;
 

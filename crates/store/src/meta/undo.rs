@@ -309,6 +309,11 @@ impl Meta {
         (k.on, k.cid, k.version, k.leaf) = (true, cid, version, leaf);
     }
 
+    /// True while a record is being made for a collection.
+    pub(crate) fn keeps(&self, cid: Cid) -> bool {
+        self.keeping.on && self.keeping.cid == cid
+    }
+
     /// Stores the record being made, if it has items.
     pub(crate) fn stop_keeping(&mut self) {
         let k = &mut self.keeping;
