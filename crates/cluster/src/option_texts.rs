@@ -82,7 +82,10 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("bluestore_compression_algorithm", "algorithm of compressed data in pools that name none"),
     ("bluestore_compression_max_blob_size", "bytes of data that are compressed together, at most 512K"),
     ("bluestore_compression_min_blob_size", "least bytes of a range that is compressed"),
-    ("bluestore_compression_mode", "data that is compressed in pools without a mode: none, passive, aggressive or force"),
+    (
+        "bluestore_compression_mode",
+        "data that is compressed in pools without a mode: none, passive, aggressive or force",
+    ),
     ("bluestore_compression_required_ratio", "part of its size that compressed data may take"),
     ("cluster_addr", "address for other OSDs"),
     ("cluster_network", "network in which an OSD finds its address for other OSDs"),

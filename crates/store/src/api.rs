@@ -24,8 +24,8 @@
 use crate::compress::Compression;
 use crate::key::{Cid, Oid};
 use crate::txn::Transaction;
-use base::{Eversion, PoolId};
 use base::errno::Errno;
+use base::{Eversion, PoolId};
 use bytes::Bytes;
 
 /// Size of a block in bytes, the unit of space and of checksums.

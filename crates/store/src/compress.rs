@@ -163,7 +163,8 @@ impl Packer {
             Algorithm::Snappy => self.snappy.get_or_insert_with(snap::raw::Encoder::new).compress(data, to).ok(),
             Algorithm::Zstd => self.zstd.get_or_insert_default().compress(to, data, ZSTD_LEVEL).ok(),
             Algorithm::Zlib => {
-                let z = self.zlib.get_or_insert_with(|| flate2::Compress::new(flate2::Compression::new(ZLIB_LEVEL), true));
+                let z =
+                    self.zlib.get_or_insert_with(|| flate2::Compress::new(flate2::Compression::new(ZLIB_LEVEL), true));
                 z.reset();
                 let end = z.compress(data, to, flate2::FlushCompress::Finish).ok()?;
                 (end == flate2::Status::StreamEnd).then(|| z.total_out() as usize)
@@ -226,7 +227,9 @@ mod tests {
             let mut noise = vec![0; 16 * BLOCK_LEN];
             rng.fill(&mut noise);
             assert!(p.pack(&how(a), &noise).is_none(), "{a:?}");
-            assert!(p.pack(&how(a), &vec![0; 129 * BLOCK_LEN]).is_none() && p.pack(&how(a), &noise[..BLOCK_LEN]).is_none());
+            assert!(
+                p.pack(&how(a), &vec![0; 129 * BLOCK_LEN]).is_none() && p.pack(&how(a), &noise[..BLOCK_LEN]).is_none()
+            );
         }
     }
 

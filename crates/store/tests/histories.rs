@@ -22,8 +22,8 @@ use store::engine::{self, Config, FormatOptions, Store};
 use store::layout::Layout;
 use store::mem::MemStore;
 use store::testing::compare::{durable, same};
-use store::testing::disk::{Engine, SimDisk};
 use store::testing::compress;
+use store::testing::disk::{Engine, SimDisk};
 use store::testing::workload::Workload;
 use store::{ObjectStore, ReadError, Tag, Transaction};
 

@@ -114,8 +114,14 @@ pub const STORE: &[Counter] = &[
 /// Section `bluestore`: compression, with Ceph's names.
 pub const BLUESTORE: &[Counter] = &[
     gauge("bluestore_compressed", "Sum for stored compressed bytes").nick("c").at(USEFUL).bytes(),
-    gauge("bluestore_compressed_allocated", "Sum for bytes allocated for compressed data").nick("c_a").at(USEFUL).bytes(),
-    gauge("bluestore_compressed_original", "Sum for original bytes that were compressed").nick("c_o").at(USEFUL).bytes(),
+    gauge("bluestore_compressed_allocated", "Sum for bytes allocated for compressed data")
+        .nick("c_a")
+        .at(USEFUL)
+        .bytes(),
+    gauge("bluestore_compressed_original", "Sum for original bytes that were compressed")
+        .nick("c_o")
+        .at(USEFUL)
+        .bytes(),
     count("compress_success_count", "Sum for beneficial compress ops"),
     count("compress_rejected_count", "Sum for compress ops rejected due to low net gain of space"),
 ];

@@ -4,12 +4,12 @@
 
 use super::ledger::LedgerPart;
 use super::tracker::HistoryOptions;
+use crate::core::compress::Defaults;
 use crate::core::control::Report;
 use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
 use crate::core::moves;
 use crate::core::perf::Queries;
-use crate::core::compress::Defaults;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
 use crate::core::shard::Input;

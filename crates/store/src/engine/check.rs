@@ -176,7 +176,8 @@ impl Walk {
         }
         let torn = map.torn();
         if torn > 0 {
-            self.report.add(format!("{torn} blocks of object number {nid:#x} are of compressed extents that are not whole"));
+            self.report
+                .add(format!("{torn} blocks of object number {nid:#x} are of compressed extents that are not whole"));
         }
     }
 

@@ -230,9 +230,10 @@ impl Store {
                         let last = m.objects.get(id as usize).map_or(0, |o| o.size.saturating_sub(1) / BLOCK);
                         let block = block.min(last);
                         if m.need_map(id, block, block + 1, false) {
-                            let (here, beyond) = (|e: &Extent| e.first * BLOCK < to && e.end * BLOCK > from, |e: &Extent| {
-                                e.first * BLOCK < from || e.end * BLOCK > to
-                            });
+                            let (here, beyond) = (
+                                |e: &Extent| e.first * BLOCK < to && e.end * BLOCK > from,
+                                |e: &Extent| e.first * BLOCK < from || e.end * BLOCK > to,
+                            );
                             let cut = m.extent(id, block).filter(|e| here(e) && beyond(e));
                             cut.into_iter().for_each(|e| f(m, id, e));
                         } else {
@@ -339,7 +340,14 @@ impl Store {
     }
 
     /// Writes what an operation left of the extents taken apart: all blocks outside the ranges that it changed.
-    pub(super) fn put_rest(&mut self, run: &mut Run<'_>, cid: Cid, oid: &Oid, id: u32, changed: &[(u64, u64)]) -> Applied {
+    pub(super) fn put_rest(
+        &mut self,
+        run: &mut Run<'_>,
+        cid: Cid,
+        oid: &Oid,
+        id: u32,
+        changed: &[(u64, u64)],
+    ) -> Applied {
         run.seen = None;
         for a in std::mem::take(&mut run.apart) {
             let size = self.object_at(id)?.size;
@@ -439,7 +447,14 @@ impl Store {
     }
 
     /// Reads a range that has extents. All of the map around it is in memory.
-    pub(super) fn read_packed(&mut self, tag: Tag, id: u32, birth: u64, off: u64, end: u64) -> Result<Bytes, ReadError> {
+    pub(super) fn read_packed(
+        &mut self,
+        tag: Tag,
+        id: u32,
+        birth: u64,
+        off: u64,
+        end: u64,
+    ) -> Result<Bytes, ReadError> {
         let (first, last) = self.meta.around(id, off / BLOCK, (end - 1) / BLOCK + 1);
         let mut map: Vec<(Ptr, u32)> = vec![(Ptr::HOLE, 0); (last - first) as usize];
         self.meta.map_each(id, first, last, |b, p, k| {
@@ -466,11 +481,14 @@ impl Store {
                     Resident::Bad(e, why) => return Err(self.bad_block(id, i, ptr, e, why)),
                 }
             }
-            parts.push((b, match (extent, blocks.first()) {
-                (Some(e), _) => Part::Packed(e, blocks),
-                (None, Some(d)) => Part::Plain(d.clone()),
-                (None, None) => Part::Hole,
-            }));
+            parts.push((
+                b,
+                match (extent, blocks.first()) {
+                    (Some(e), _) => Part::Packed(e, blocks),
+                    (None, Some(d)) => Part::Plain(d.clone()),
+                    (None, None) => Part::Hole,
+                },
+            ));
             b = extent.map_or(b + 1, |e| e.end);
         }
         if under_way || !missing.is_empty() {

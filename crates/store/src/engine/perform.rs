@@ -534,8 +534,7 @@ impl Store {
         // The parts to copy: everything, or the edges around whole shared blocks.
         let (b0, b1) = (src_off.div_ceil(BLOCK), end / BLOCK);
         // An extent is shared as a whole or not at all.
-        let (b0, b1) =
-            (self.meta.cut(s, b0).map_or(b0, |e| e.end), self.meta.cut(s, b1).map_or(b1, |e| e.first));
+        let (b0, b1) = (self.meta.cut(s, b0).map_or(b0, |e| e.end), self.meta.cut(s, b1).map_or(b1, |e| e.first));
         let whole = if shares && b0 < b1 { (b0, b1) } else { (BLOCKS_MAX, BLOCKS_MAX) };
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         self.meta.map_each(s, src_off / BLOCK, end.div_ceil(BLOCK), |b, _, _| {

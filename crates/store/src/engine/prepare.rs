@@ -119,7 +119,15 @@ fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
 /// Calls `f` for all places that bytes `[from, to)` of an object, as operation `at` finds it, may have before
 /// the transaction: in the object itself, or in objects that earlier operations copied into it. This is a
 /// superset.
-pub(super) fn sources(ops: &[Op], at: usize, cid: Cid, oid: &Oid, from: u64, to: u64, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
+pub(super) fn sources(
+    ops: &[Op],
+    at: usize,
+    cid: Cid,
+    oid: &Oid,
+    from: u64,
+    to: u64,
+    f: &mut impl FnMut(Cid, &Oid, u64, u64),
+) {
     // Data that an earlier operation of the transaction removes or truncates is not read. It may be unreadable, and be
     // replaced for that reason.
     let goes = |o: &Op| match o {

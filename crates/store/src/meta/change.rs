@@ -544,7 +544,11 @@ impl What {
                 for _ in 0..r.count(2)? {
                     let (p, n) = (r.var()?, r.var()?);
                     total = total.saturating_add(n);
-                    if !valid_run(layout, p, n, u64::from(version & !UNKEPT)) || n == 0 || n > u64::from(u32::MAX) || total * 4 > r.rest() as u64 {
+                    if !valid_run(layout, p, n, u64::from(version & !UNKEPT))
+                        || n == 0
+                        || n > u64::from(u32::MAX)
+                        || total * 4 > r.rest() as u64
+                    {
                         return r.bad();
                     }
                     runs.push((p, n as u32));

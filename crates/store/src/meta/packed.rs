@@ -98,7 +98,10 @@ impl Chunk {
         while end < CHUNK && end - first < EXTENT_MAX && numbered(end) {
             end += 1;
         }
-        let whole = stored > 0 && first <= i && i < end && (first..first + stored).all(|b| at(b).is_some_and(|p| is_stored(p.phys())));
+        let whole = stored > 0
+            && first <= i
+            && i < end
+            && (first..first + stored).all(|b| at(b).is_some_and(|p| is_stored(p.phys())));
         whole.then_some(Extent { first, end, stored })
     }
 

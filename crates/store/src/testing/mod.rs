@@ -11,8 +11,8 @@ use crate::engine::{self, Config, FormatOptions, Store};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::space::Space;
-use base::{PoolId, Uuid};
 use base::rng::Rng;
+use base::{PoolId, Uuid};
 use disk::SimDisk;
 use std::sync::Arc;
 
