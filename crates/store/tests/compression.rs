@@ -356,3 +356,58 @@ fn a_full_device_refuses_what_could_not_be_written_plain() {
     w.verify();
     assert_eq!(w.extents(), (0, 0));
 }
+
+#[test]
+fn a_rebuilt_store_counts_its_extents_anew() {
+    let mut w = World::new(Some(how(Algorithm::Lz4)));
+    let clone = Op::Clone { cid: CID, src: oid("o"), dst: oid("clone") };
+    w.run(vec![
+        write("o", 0, soft(1 << 20, 1)),
+        clone,
+        write("p", 0, soft(3 << 20, 2)),
+        write("q", 0, soft(64 * KIB, 3)),
+    ]);
+    w.run(vec![Op::Keep { cid: CID, version: Eversion::new(1, 1) }, write("p", 0, soft(200_000, 4))]);
+    w.used();
+    // Leaves of block maps begin with their kind and the group's high bits.
+    let maps = w.dev.find(0, |b| b[0] == 4 && b[8] == 4);
+    assert!(maps.len() >= 4, "{maps:?}");
+    for victim in maps {
+        let mut dev = w.dev.clone();
+        dev.bad_reads.insert(victim);
+        engine::rebuild(&mut dev, &w.cfg, |_| false).unwrap();
+        let mut s = engine::open(&mut dev, &w.cfg).unwrap().remove(0);
+        let r = s.fsck(&mut dev, true);
+        assert!(r.errors.is_empty() && r.bad_data.is_empty() && r.damaged.len() <= 1, "{r:?}");
+        assert!(s.compressed()[0].1 >= 64 * KIB);
+    }
+}
+
+#[test]
+fn a_write_that_was_prepared_before_an_extent_came_cuts_it() {
+    for max_blob in [64 << 10, 512 << 10] {
+        let mut w = World::new(Some(Compression { max_blob, ..how(Algorithm::Lz4) }));
+        w.run(vec![write("o", 0, soft(1 << 20, 1))]);
+        w.run(vec![Op::Zero { cid: CID, oid: oid("o"), off: 0, len: 1 << 20 }]);
+        let many = (0..40).map(|i| write("o", 25_000 * i + 7, soft(10, i))).collect();
+        let both = [vec![write("o", 0, soft(1 << 20, 2))], many].map(|ops| Transaction { ops });
+        for (tag, t) in (500..).map(Tag).zip(&both) {
+            while let Err(e) = w.s.prepare(tag, t) {
+                assert_eq!(e, ReadError::Wait);
+                turn(&mut w.dev, &mut w.s, &mut w.rng);
+            }
+        }
+        for (tag, t) in (500..).map(Tag).zip(both) {
+            w.s.submit(tag, t.clone());
+            w.model.submit(tag, t);
+        }
+        while w.model.poll_event().is_some() {}
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            turn(&mut w.dev, &mut w.s, &mut w.rng);
+            durable(&mut w.s, &mut done);
+        }
+        assert_eq!(done, [(Tag(500), true), (Tag(501), true)]);
+        w.verify();
+    }
+}

@@ -42,7 +42,23 @@ pub(super) struct Run<'a> {
     pub(super) seen: Option<Apart>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn of(job: &mut Job, enc: Encoder<'a>) -> Self {
+        Self {
+            tag: job.tag,
+            enc,
+            reserved: job.reserved,
+            pool: std::mem::take(&mut job.pool),
+            early: std::mem::take(&mut job.early),
+            version: job.version,
+            sums: None,
+            packs: std::mem::take(&mut job.packs),
+            pack: None,
+            apart: SmallVec::new(),
+            seen: None,
+        }
+    }
+
     /// Checksums of the blocks of `data`, whose first one becomes block `first` of the object with this birth id.
     fn crcs(&self, birth: u64, first: u64, data: &[u8]) -> Crcs {
         self.known(birth, first, data).unwrap_or_else(|| {
@@ -136,11 +152,7 @@ impl Store {
         let tag = job.tag;
         let mut payload = std::mem::take(&mut self.log.payload);
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
-        let pool = std::mem::take(&mut job.pool);
-        let early = std::mem::take(&mut job.early);
-        let (reserved, packs, version) = (job.reserved, std::mem::take(&mut job.packs), job.version);
-        let (apart, seen) = (SmallVec::new(), None);
-        let mut run = Run { tag, enc, reserved, pool, early, version, sums: None, packs, pack: None, apart, seen };
+        let mut run = Run::of(&mut job, enc);
         let mut applied = Ok(());
         while applied.is_ok() {
             if !job.sure
