@@ -604,6 +604,13 @@ pub(crate) fn samples(layout: &Layout) -> Vec<Change> {
             version: 8,
             size: 40000,
         }),
+        of(What::Map {
+            block: 5,
+            runs: smallvec::smallvec![(s, 1), (1, 2)],
+            crcs: smallvec::smallvec![1, 0, 0],
+            version: 8 | super::map::PACKED,
+            size: 40000,
+        }),
         of(What::Unmap { block: 1, n: 2, size: 3 }),
         of(What::SetAttrs { attrs: vec![(b(b"k"), b(b"v"))] }),
         of(What::RmAttr { name: b(b"k") }),
