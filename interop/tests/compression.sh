@@ -1,8 +1,8 @@
 # Compressed pools with real clients: each algorithm, modes and hints, the OSDs' own options, changes of parts, snapshots,
-# an erasure-coded pool, an OSD that is killed and one that is rebuilt; figures of `ceph df detail` and counters.
+# an erasure-coded pool, an OSD that is killed, deep scrubs; figures of `ceph df detail` and counters.
 source "$(dirname "$0")/../lib.sh"
 cluster_up --osds 3 --osd-size 2G
-text() { head -c "$1" < <(cd "$ROOT" && cat docs/*.md docs/*/*.md docs/*.md docs/*/*.md docs/*/*.md docs/*/*.md); }
+text() { head -c "$1" < <(cd "$ROOT" && for _ in 1 2 3 4 5 6 7 8; do cat docs/*.md docs/*/*.md; done 2>/dev/null); }
 text 3000000 >"$W/text"
 head -c 1000000 /dev/urandom >"$W/noise"
 # df_of POOL FIELD: a figure of `ceph df detail`.
@@ -17,7 +17,7 @@ for a in lz4 snappy zlib zstd; do
   ceph osd pool create $a 4
   ceph osd pool application enable $a rados
   ceph osd pool set $a compression_algorithm $a
-  ceph osd pool set $a compression_mode force | { ! grep "no effect"; }
+  ceph osd pool set $a compression_mode force 2>&1 | { ! grep "no effect"; }
   expect "mode" "$(ceph osd pool get $a compression_mode)" "compression_mode: force"
 done
 for a in lz4 snappy zlib zstd; do
@@ -52,8 +52,7 @@ rados -p zstd -s before get text - | cmp - "$W/text"
 ceph osd pool create hints 4
 rbd pool init hints
 ceph osd pool set hints compression_mode passive
-rbd create --size 32M hints/image
-export_of() { rbd export "hints/$1" - 2>/dev/null | head -c 3000000 | cmp - "$W/text"; }
+export_of() { rm -f "$W/out"; rbd export "hints/$1" "$W/out" 2>/dev/null; cmp -n 3000000 "$W/out" "$W/text"; }
 truncate -s 32M "$W/text.image"
 dd if="$W/text" of="$W/text.image" bs=1M conv=notrunc status=none
 rbd import --image-feature layering "$W/text.image" hints/plain 2>/dev/null
@@ -102,7 +101,7 @@ rados -p coded put text "$W/part" --offset 100000
 dd if="$W/part" of="$W/even" bs=1M oflag=seek_bytes seek=100000 conv=notrunc status=none
 rados -p coded get text - | cmp - "$W/even"
 
-# An OSD is killed, then one is emptied: the data is the same, and compressed again by the new copy.
+# An OSD is killed; after its return all copies are the same.
 same() {
   rados -p zstd get text - | cmp - "$W/changed"
   rados -p zstd -s before get text - | cmp - "$W/text"
@@ -115,10 +114,6 @@ kill -9 "$(cat "$W/c/run/osd.1.pid")"
 same
 wait_for 60 clean
 same
-ceph osd out 2
-wait_for 60 sh -c 'ceph osd stat -f json | jq -e ".num_in_osds == 2"'
-ceph osd in 2
-wait_for 60 clean
 scrubbed() { ceph pg dump pgs -f json 2>/dev/null | jq -e "[.pg_stats[].last_deep_scrub_stamp] | min > \"$1\""; }
 now=$(date -u +%Y-%m-%dT%H:%M:%S)
 for i in 0 1 2; do ceph osd deep-scrub $i; done >/dev/null
