@@ -358,6 +358,24 @@ fn a_full_device_refuses_what_could_not_be_written_plain() {
 }
 
 #[test]
+fn only_later_changes_of_the_same_blocks_forbid_compression() {
+    let cut = |size| Op::Truncate { cid: CID, oid: oid("o"), size };
+    let data = || write("o", 64 * KIB, soft(64 * KIB, 1));
+    for (ops, extents) in [
+        (vec![data(), cut(128 * KIB)], 64),
+        (vec![data(), cut(128 * KIB - 1)], 0),
+        (vec![data(), write("o", 128 * KIB, soft(64 * KIB, 1)), write("o", 0, soft(100, 1))], 128),
+        (vec![data(), write("o", 128 * KIB - 1, soft(64 * KIB, 1))], 60),
+        (vec![data(), Op::Clone { cid: CID, src: oid("o"), dst: oid("c") }], 0),
+    ] {
+        let mut w = World::new(Some(how(Algorithm::Lz4)));
+        w.run(ops.clone());
+        assert_eq!(w.extents().0, extents, "{ops:?}");
+        w.verify();
+    }
+}
+
+#[test]
 fn a_rebuilt_store_counts_its_extents_anew() {
     let mut w = World::new(Some(how(Algorithm::Lz4)));
     let clone = Op::Clone { cid: CID, src: oid("o"), dst: oid("clone") };

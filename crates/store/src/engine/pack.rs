@@ -52,20 +52,20 @@ enum Part {
     Packed(Extent, SmallVec<[Bytes; 16]>),
 }
 
-/// True if the operation changes data of the object, or makes other names for it.
-fn may_cut(op: &Op, cid: Cid, oid: &Oid) -> bool {
-    let names = match op {
-        Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } | Op::CloneRange { src, dst, .. } => {
-            src == oid || dst == oid
-        }
-        Op::Write { oid: o, .. } | Op::Zero { oid: o, .. } | Op::Truncate { oid: o, .. } | Op::Undo { oid: o, .. } => {
-            o == oid
-        }
+/// True if the operation changes blocks of the bytes `[from, to)` of the object, or makes other names for it.
+fn may_cut(op: &Op, cid: Cid, oid: &Oid, from: u64, to: u64) -> bool {
+    let named = match op {
+        Op::Clone { src, dst, .. } | Op::Rename { src, dst, .. } => src == oid || dst == oid,
+        Op::CloneRange { src, .. } => src == oid,
+        Op::Undo { oid: o, .. } => o == oid,
         // The object may belong to another collection from now on.
         Op::Split { .. } | Op::Merge { .. } => return true,
         _ => false,
     };
-    names && op.cid() == cid
+    let overlaps = |(c, o, first, end): (Cid, &Oid, u64, u64)| {
+        c == cid && o == oid && first / BLOCK < to.div_ceil(BLOCK) && end.div_ceil(BLOCK) > from / BLOCK
+    };
+    named && op.cid() == cid || changed(op).is_some_and(overlaps)
 }
 
 /// Bytes that an operation changes, of the object it changes.
@@ -124,7 +124,8 @@ impl Store {
     pub(super) fn plan_packs(&mut self, tag: Tag, ops: &[Op]) -> Result<Packs, ReadError> {
         let mut packs = Packs::new();
         for (at, op) in ops.iter().enumerate() {
-            let Op::Write { cid: cid @ Cid::Pg(pg), oid, data, .. } = op else { continue };
+            let Op::Write { cid: cid @ Cid::Pg(pg), oid, off, data, .. } = op else { continue };
+            let end = off + data.len() as u64;
             let Some((_, how)) = self.compression.iter().find(|(p, _)| *p == pg.pg.pool) else { continue };
             let how = *how;
             if (data.len() as u64) < how.blocks_min() * BLOCK {
@@ -139,7 +140,7 @@ impl Store {
                 Some(flags) => flags,
                 None => self.hints_of(tag, *cid, oid)?,
             };
-            if how.wants(hints) && !behind.clone().any(|o| may_cut(o, *cid, oid)) {
+            if how.wants(hints) && !behind.clone().any(|o| may_cut(o, *cid, oid, *off, end)) {
                 packs.push((behind.count(), how));
             }
         }
