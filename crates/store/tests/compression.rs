@@ -370,7 +370,7 @@ fn only_later_changes_of_the_same_blocks_forbid_compression() {
     ] {
         let mut w = World::new(Some(how(Algorithm::Lz4)));
         w.run(ops.clone());
-        assert_eq!(w.extents().0, extents, "{ops:?}");
+        assert_eq!(w.extents().0, extents, "before {:?}", ops.last().map(Op::target));
         w.verify();
     }
 }
