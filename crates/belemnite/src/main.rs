@@ -65,6 +65,8 @@ enum Command {
     Safe(why::SafeArgs),
     /// Tell when recovery will be done, from measured rates
     Eta(why::EtaArgs),
+    /// Tell what a change of OSDs, CRUSH or pools would do, without making it
+    Rehearse(cli::rehearse::RehearseArgs),
     /// Create, list and remove pools
     #[command(subcommand)]
     Pool(cli::PoolCommand),
@@ -155,6 +157,7 @@ fn main() -> ExitCode {
         Command::Why(a) => on_reactor(|| async move { why::why(&b.target, a).await }),
         Command::Safe(a) => on_reactor(|| async move { why::safe(&b.target, a).await }),
         Command::Eta(a) => on_reactor(|| async move { why::eta(&b.target, a).await }),
+        Command::Rehearse(a) => on_reactor(|| async move { cli::rehearse::rehearse(&b.target, a).await }),
         Command::Pool(p) => on_reactor(|| async move { cli::pool(&b.target, p).await }),
         Command::Object(o) => on_reactor(|| async move { cli::object(&b.target, o).await }),
         Command::Bench(a) => cli::bench(&b.target, &a),

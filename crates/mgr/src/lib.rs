@@ -2,7 +2,7 @@
 //!
 //! [`manager`] receives daemons' reports and [`stats`] sums them. [`images`] has image statistics and schedules,
 //! [`files`] statistics of file system clients; [`host`] runs tasks and schedules and answers commands that need a
-//! client. [`monitor`] is the interface to the monitor in the same process. The role is off while a separate `ceph-mgr`
+//! client. [`rehearse`] tells what a change of the map would do. [`monitor`] is the interface to the monitor in the same process. The role is off while a separate `ceph-mgr`
 //! is active.
 
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@ pub mod host;
 pub mod images;
 pub mod manager;
 pub mod monitor;
+pub mod rehearse;
 pub mod stats;
 
 pub use manager::Manager;

@@ -9,6 +9,7 @@ pub(crate) mod load;
 mod objects;
 pub(crate) mod operate;
 pub(crate) mod osds;
+pub(crate) mod rehearse;
 pub(crate) mod table;
 pub(crate) mod views;
 

@@ -17,7 +17,7 @@ mod run;
 mod score;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use growth::{Growth, joins};
 pub use items::items_between;

@@ -16,7 +16,7 @@ fn located(host: usize, rack: usize) -> Location {
 }
 
 /// A map of hosts with OSDs of the given weights; four hosts make a rack. Odd OSDs have the class `hdd`.
-pub(super) fn map_of(hosts: &[Vec<u32>]) -> OsdMap {
+pub(crate) fn map_of(hosts: &[Vec<u32>]) -> OsdMap {
     let mut crush = CrushMap::fresh("host");
     let mut n = 0;
     for (h, weights) in hosts.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn map_of(hosts: &[Vec<u32>]) -> OsdMap {
     map
 }
 
-pub(super) fn rule(map: &mut OsdMap, name: &str, domain: &str, class: &str, indep: bool) -> u8 {
+pub(crate) fn rule(map: &mut OsdMap, name: &str, domain: &str, class: &str, indep: bool) -> u8 {
     let mut crush = (*map.crush).clone();
     let kind = if indep { kind::ERASURE } else { kind::REPLICATED };
     let id =
@@ -45,7 +45,7 @@ pub(super) fn rule(map: &mut OsdMap, name: &str, domain: &str, class: &str, inde
     id.unwrap() as u8
 }
 
-pub(super) fn pool(map: &mut OsdMap, id: i64, size: u8, pg_num: u32, crush_rule: u8) {
+pub(crate) fn pool(map: &mut OsdMap, id: i64, size: u8, pg_num: u32, crush_rule: u8) {
     let kind = if map.crush.rule(crush_rule.into()).unwrap().kind == kind::ERASURE { kind::ERASURE } else { 1 };
     let p = PgPool {
         kind,
@@ -76,7 +76,7 @@ fn applied(map: &OsdMap, plan: &Plan) -> OsdMap {
     map.apply(&inc).unwrap()
 }
 
-pub(super) fn all(map: &OsdMap) -> BTreeSet<PoolId> {
+pub(crate) fn all(map: &OsdMap) -> BTreeSet<PoolId> {
     map.pools.keys().copied().collect()
 }
 
@@ -99,7 +99,7 @@ fn worst(spread: &Spread, id: i64) -> f64 {
 }
 
 /// 60 OSDs of 1, 2 and 4 TiB in 12 hosts with four pools.
-pub(super) fn sixty() -> OsdMap {
+pub(crate) fn sixty() -> OsdMap {
     let hosts: Vec<Vec<u32>> = (0..12).map(|h| (0..5).map(|o| TIB << ((h + o) % 3)).collect()).collect();
     let mut map = map_of(&hosts);
     let coded = rule(&mut map, "coded", "host", "", true);

@@ -21,7 +21,7 @@ pub mod space;
 
 pub use index::{Load, NOTABLE, Scrub};
 pub use progress::RecoveryEvent;
-pub use rate::{Rate, Rates};
+pub use rate::{Rate, Rates, Recovered};
 
 use base::ledger::Cause;
 use base::{Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
@@ -440,6 +440,12 @@ impl PgStats {
     #[must_use]
     pub fn rate(&self, pool: Option<PoolId>) -> Rate {
         self.rates.rate(pool)
+    }
+
+    /// The measured rate of the last recovery; `None` if there was none of some size since the start.
+    #[must_use]
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.rates.recovered()
     }
 
     /// Number of PGs in the map.

@@ -2,6 +2,7 @@
 
 use base::{Mono, PoolId};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 use wire::types::{ObjectStatSum, PoolStat};
 
 /// Number of samples. At one every five seconds, rates cover half a minute (`mon_stat_smooth_intervals`).
@@ -40,6 +41,20 @@ impl Rate {
     }
 }
 
+/// Bytes recovered within the window from which a rate is taken for the cluster's own.
+const MEASURED_MIN: i64 = 64 << 20;
+/// Time without recovery after which the next one is measured anew.
+const MEASURED_GAP: Duration = Duration::from_secs(60);
+
+/// The highest rate of the last recovery of some size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Bytes a second.
+    pub bytes_per_sec: u64,
+    /// Time of its last sample.
+    pub at: Mono,
+}
+
 #[derive(Debug)]
 struct Sample {
     at: Mono,
@@ -53,6 +68,7 @@ pub struct Rates {
     samples: VecDeque<Sample>,
     /// PGs with statistics at the newest sample.
     pgs: usize,
+    recovered: Option<Recovered>,
 }
 
 impl Rates {
@@ -68,6 +84,24 @@ impl Rates {
         }
         let pools = pools.iter().map(|(p, s)| (*p, s.stats.sum)).collect();
         self.samples.push_back(Sample { at, sum: sum.stats.sum, pools });
+        self.measure(at);
+    }
+
+    /// Keeps the rate of a recovery of some size.
+    fn measure(&mut self, at: Mono) {
+        let (delta, seconds) = self.delta();
+        if seconds <= 0.0 || delta.stats.sum.num_bytes_recovered < MEASURED_MIN {
+            return;
+        }
+        let bytes_per_sec = (delta.stats.sum.num_bytes_recovered as f64 / seconds) as u64;
+        let goes_on = self.recovered.filter(|r| at.since(r.at) < MEASURED_GAP).map_or(0, |r| r.bytes_per_sec);
+        self.recovered = Some(Recovered { bytes_per_sec: bytes_per_sec.max(goes_on), at });
+    }
+
+    /// The measured rate of the last recovery; `None` if there was none of some size since the start.
+    #[must_use]
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.recovered
     }
 
     /// Difference of the newest and the oldest sample, and the seconds between them.

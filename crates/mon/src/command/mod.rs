@@ -68,6 +68,7 @@ mod pool_set;
 mod pool_snap;
 mod profile;
 mod rbd;
+pub(crate) mod rehearse;
 mod render;
 mod reweight;
 mod scrub;
@@ -310,6 +311,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_upmap::COMMANDS,
     osd_misc::COMMANDS,
     reweight::COMMANDS,
+    rehearse::COMMANDS,
     hold::COMMANDS,
     hold::AUTOSCALE,
     profile::COMMANDS,

@@ -91,6 +91,9 @@ impl MonCore {
 
     /// The units of work of a command beyond those of its message: some look at every PG or OSD.
     fn work_of_command(&self, cmd: &Parsed) -> u64 {
+        if cmd.sig.prefix == command::rehearse::PREFIX {
+            return command::rehearse::rehearsed(cmd).iter().map(|p| 1 + self.work_of_command(p)).sum();
+        }
         const WHOLE: [&str; 12] = [
             "status",
             "health",

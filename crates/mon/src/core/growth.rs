@@ -8,6 +8,7 @@
 
 use super::MonCore;
 use super::balance::options;
+use super::cluster_state::ClusterState;
 use super::log::Prio;
 use base::PgId;
 use cluster::release;
@@ -17,6 +18,13 @@ use std::sync::Arc;
 /// PGs that are looked at in one proposal or tick; each takes 20 to 30 microseconds.
 const PGS_A_STEP: usize = 8192;
 
+/// True if PGs are held where they are when OSDs join, because the balancer would move what is held.
+pub(crate) fn may_hold(state: &ClusterState) -> bool {
+    let o = options(state);
+    let old_clients = state.osdmap.require_min_compat_client < release::LUMINOUS;
+    !state.options.external_mgr && o.active && o.mode == "upmap" && o.hold_growth && !old_clients
+}
+
 impl MonCore {
     /// Adds to the pending change, if OSDs join by it, what keeps PGs in their places.
     pub(super) fn hold_growth(&mut self) {
@@ -24,7 +32,7 @@ impl MonCore {
             return;
         }
         let after = self.pending.map(&self.state);
-        if joins(&self.state.osdmap, &after) && self.may_hold() {
+        if joins(&self.state.osdmap, &after) && may_hold(&self.state) {
             self.ticks.growth.begin(Arc::clone(&self.state.osdmap));
             self.step_growth();
         }
@@ -35,13 +43,6 @@ impl MonCore {
         if self.ticks.growth.is_under_way() {
             self.step_growth();
         }
-    }
-
-    /// True if the balancer would move what is held.
-    fn may_hold(&self) -> bool {
-        let o = options(&self.state);
-        let old_clients = self.state.osdmap.require_min_compat_client < release::LUMINOUS;
-        !self.state.options.external_mgr && o.active && o.mode == "upmap" && o.hold_growth && !old_clients
     }
 
     fn step_growth(&mut self) {

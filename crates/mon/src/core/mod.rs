@@ -26,7 +26,7 @@ pub mod follow;
 pub mod front;
 pub mod fs;
 mod global_id;
-mod growth;
+pub(crate) mod growth;
 mod health_log;
 mod isolate;
 mod listings;

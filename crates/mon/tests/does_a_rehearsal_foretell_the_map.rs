@@ -1,0 +1,190 @@
+//! Does `rehearse` give the change that the command makes, to whom may it, and does it change nothing itself?
+
+mod support;
+
+use base::{OsdId, PgId};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use cluster::{Incremental, OsdMap};
+use mgr::rehearse::{Facts, PgFacts, Rate, rehearse, settle};
+use mon::core::cluster_state::Role;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::*;
+use wire::msg::MPgStats;
+use wire::types::{OsdStat, PgStat, pg_state};
+
+const OSDS: i32 = 61;
+
+/// A cluster of 61 OSDs in as many hosts, with two pools.
+fn cluster() -> (Cluster, u64) {
+    let (mut c, admin, _) = Cluster::with_osds(OSDS);
+    c.unchecked = true;
+    for (pool, n) in [("p", 64), ("q", 32)] {
+        c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": n, "pgp_num": n }));
+    }
+    c.ok(admin, &json!({ "prefix": "config set", "who": "global", "name": "target_max_misplaced_ratio", "value": "1" }));
+    report(&mut c, 1);
+    (c, admin)
+}
+
+/// Every PG reports itself clean where the map places it.
+fn report(c: &mut Cluster, seq: u64) {
+    let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
+    let pgs: Vec<PgId> = c.map().pools.keys().flat_map(|p| c.map().pgs_of(*p).collect::<Vec<_>>()).collect();
+    for pg in pgs {
+        let at = c.map().pg_to_up_acting(pg);
+        let mut s = PgStat {
+            reported_epoch: c.map().epoch,
+            reported_seq: seq,
+            up: at.up.to_vec(),
+            acting: at.up.to_vec(),
+            up_primary: at.up_primary,
+            acting_primary: at.up_primary,
+            ..PgStat::default()
+        };
+        s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+        (s.stats.sum.num_objects, s.stats.sum.num_object_copies, s.stats.sum.num_bytes) = (100, 300, 100 << 20);
+        by.entry(at.up_primary).or_default().insert(pg, s);
+    }
+    for (o, pg_stat) in by {
+        let s = c.osd_session(o.0, osd_addr(o.0), Role::Mgr);
+        c.send(s, &MPgStats { fsid: FSID, osd_stat: OsdStat::default(), pg_stat, ..MPgStats::default() });
+        c.close(s);
+    }
+}
+
+fn ask(c: &mut Cluster, who: u64, cmds: &[Value]) -> (i32, String, Value) {
+    let cmds: Vec<String> = cmds.iter().map(Value::to_string).collect();
+    let (rc, rs, out) = c.command(who, &json!({ "prefix": "rehearse", "cmds": cmds, "format": "json" }), "");
+    (rc, rs, serde_json::from_str(&out).unwrap_or_default())
+}
+
+fn change(answer: &Value) -> Incremental {
+    let blob = BASE64.decode(answer["incremental"].as_str().unwrap()).unwrap();
+    Incremental::decode_blob(&blob.into()).unwrap()
+}
+
+/// The facts that a client gathers; a stand-in for sizes.
+fn facts(map: &OsdMap) -> Facts {
+    let pg = |id| PgFacts { bytes: 100 << 20, holders: map.pg_to_up(id).0.to_vec(), active: true };
+    let pgs = map.pools.keys().flat_map(|p| map.pgs_of(*p).collect::<Vec<_>>());
+    let pgs = pgs.map(|id| (id, pg(id))).collect();
+    Facts { pgs, osds: BTreeMap::new(), overhead: 1.0, rate: Rate::Assumed, hold: None }
+}
+
+fn places(map: &OsdMap) -> BTreeMap<PgId, Vec<OsdId>> {
+    let pgs = map.pools.keys().flat_map(|p| map.pgs_of(*p).collect::<Vec<_>>());
+    pgs.map(|pg| (pg, map.pg_to_up(pg).0.to_vec())).collect()
+}
+
+#[test]
+fn the_mapping_is_that_of_the_map_after_the_command() {
+    let osd = |n: i32| format!("osd.{n}");
+    let commands = [
+        json!({ "prefix": "osd out", "ids": ["12", "13"] }),
+        json!({ "prefix": "osd in", "ids": ["12"] }),
+        json!({ "prefix": "osd reweight", "id": "7", "weight": 0.3 }),
+        json!({ "prefix": "osd crush reweight", "name": osd(3), "weight": 0.4 }),
+        json!({ "prefix": "osd crush add-bucket", "name": "r1", "type": "rack", "args": ["root=default"] }),
+        json!({ "prefix": "osd crush move", "name": "h5", "args": ["rack=r1"] }),
+        json!({ "prefix": "osd crush reweight-subtree", "name": "default", "weight": 2.0 }),
+        json!({ "prefix": "osd crush set", "id": osd(9), "weight": 3.5, "args": ["root=default", "host=h10"] }),
+        json!({ "prefix": "osd crush add", "id": osd(9), "weight": 1.0, "args": ["root=default", "host=h10"] }),
+        json!({ "prefix": "osd crush rm", "name": osd(20) }),
+        json!({ "prefix": "osd pg-upmap-items", "pgid": "1.3", "id": ["0", "1"] }),
+        json!({ "prefix": "osd pool set", "pool": "p", "var": "size", "val": "4" }),
+        json!({ "prefix": "osd pool set", "pool": "p", "var": "min_size", "val": "1" }),
+        json!({ "prefix": "osd pool set", "pool": "q", "var": "pg_num", "val": "50" }),
+        json!({ "prefix": "osd pool set", "pool": "q", "var": "crush_rule", "val": "replicated_rule" }),
+        json!({ "prefix": "osd primary-affinity", "id": "2", "weight": 0.5 }),
+        json!({ "prefix": "osd down", "ids": ["30"] }),
+        json!({ "prefix": "osd destroy", "id": "30", "yes_i_really_mean_it": true, "force": true }),
+        json!({ "prefix": "osd purge", "id": "30", "yes_i_really_mean_it": true, "force": true }),
+        json!({ "prefix": "osd reweight-by-pg" }),
+    ];
+    let (mut c, admin) = cluster();
+    let mut moved = 0;
+    let mut done = 0;
+    for (n, cmd) in commands.iter().enumerate() {
+        let before = Arc::new(c.map().clone());
+        let (rc, rs, answer) = ask(&mut c, admin, std::slice::from_ref(cmd));
+        assert_eq!(rc, 0, "{cmd}: {rs}");
+        assert_eq!(c.map().epoch, before.epoch, "{cmd} was only rehearsed");
+        assert_eq!(answer["epoch"], before.epoch.0);
+        let result = &answer["results"][0];
+        let real = c.command(admin, cmd, "");
+        assert_eq!((&json!(real.0), &json!(real.1)), (&result["rc"], &result["status"]), "{cmd}");
+        if answer["incremental"] == "" {
+            assert_eq!(places(c.map()), places(&before), "{cmd}");
+            continue;
+        }
+        done += 1;
+        let f = facts(&before);
+        let settled = settle(&before, &change(&answer), &f).unwrap();
+        // The monitor goes on with what takes it several maps.
+        for i in 0..12 {
+            report(&mut c, 10 + 100 * n as u64 + i);
+            c.ticks(6);
+        }
+        assert_eq!(places(&settled.map), places(c.map()), "{cmd}");
+        moved += rehearse(&before, &settled, &f).pgs_moved;
+    }
+    assert!(done >= 14 && moved > 100, "{done} {moved}");
+}
+
+#[test]
+fn several_commands_see_each_other() {
+    let (mut c, admin) = cluster();
+    let cmds = [
+        json!({ "prefix": "osd crush add-bucket", "name": "r2", "type": "rack" }),
+        json!({ "prefix": "osd crush move", "name": "r2", "args": ["root=default"] }),
+        json!({ "prefix": "osd crush move", "name": "h4", "args": ["rack=r2"] }),
+    ];
+    let (rc, rs, answer) = ask(&mut c, admin, &cmds);
+    assert_eq!((rc, answer["results"].as_array().map(Vec::len)), (0, Some(3)), "{rs}");
+    let after = c.map().apply(&change(&answer)).unwrap();
+    assert_eq!(after.crush.full_location(after.crush.id_of("h4").unwrap())[0], ("rack".into(), "r2".into()));
+    // The first failure ends the rehearsal and is told.
+    let wrong = json!({ "prefix": "osd crush move", "name": "none", "args": ["root=default"] });
+    let (rc, _, answer) = ask(&mut c, admin, &[wrong, cmds[0].clone()]);
+    assert_eq!((rc, answer["results"].as_array().map(Vec::len)), (0, Some(1)));
+    assert!(answer["results"][0]["rc"].as_i64() < Some(0) && answer["incremental"] == "");
+}
+
+#[test]
+fn only_who_may_run_a_command_may_rehearse_it() {
+    let (mut c, _) = cluster();
+    let out = json!({ "prefix": "osd out", "ids": ["1"] });
+    let reader = c.client("client.reader", "allow r");
+    let (_, _, answer) = ask(&mut c, reader, std::slice::from_ref(&out));
+    assert_eq!((&answer["results"][0]["rc"], &answer["incremental"]), (&json!(-13), &json!("")));
+    let narrow = c.client("client.narrow", "allow r, allow command \"osd out\"");
+    let (_, _, answer) = ask(&mut c, narrow, std::slice::from_ref(&out));
+    assert_eq!(answer["results"][0]["rc"], 0);
+    let nobody = c.client("client.nobody", "");
+    assert_eq!(ask(&mut c, nobody, &[out]).0, -13);
+}
+
+#[test]
+fn what_is_no_change_of_the_map_is_refused() {
+    let (mut c, admin) = cluster();
+    for cmd in [
+        json!({ "prefix": "auth get-or-create", "entity": "client.x" }),
+        json!({ "prefix": "config-key set", "key": "a", "val": "b" }),
+        json!({ "prefix": "rehearse", "cmds": ["{\"prefix\": \"osd out\", \"ids\": [\"1\"]}"] }),
+    ] {
+        assert_eq!(ask(&mut c, admin, &[cmd]).0, -95);
+    }
+    let cmd = json!({ "prefix": "rehearse", "cmds": ["no JSON"] });
+    assert_eq!(c.command(admin, &cmd, "").0, -22);
+    let many = vec![json!({ "prefix": "osd out", "ids": ["1"] }); 65];
+    assert_eq!(ask(&mut c, admin, &many).0, -7);
+    // What a command prints is not in the answer.
+    let (_, _, answer) = ask(&mut c, admin, &[json!({ "prefix": "osd dump" })]);
+    assert!(answer.to_string().len() < 400 && answer["results"][0]["rc"] == 0, "{answer}");
+    let epoch = c.map().epoch;
+    c.ticks(3);
+    assert_eq!(c.map().epoch, epoch);
+}
