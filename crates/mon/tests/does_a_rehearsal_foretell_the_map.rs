@@ -12,28 +12,44 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::*;
-use wire::msg::MPgStats;
+use wire::msg::{MOsdPgCreated, MPgStats};
 use wire::types::{OsdStat, PgStat, pg_state};
 
 const OSDS: i32 = 61;
 
 /// A cluster of 61 OSDs in as many hosts, with two pools.
 fn cluster() -> (Cluster, u64) {
-    let (mut c, admin, _) = Cluster::with_osds(OSDS);
+    let (mut c, admin, sessions) = Cluster::with_osds(OSDS);
     c.unchecked = true;
+    // Nothing but the commands moves data, and nobody sends beacons.
+    for (name, value) in [
+        ("mon_osd_report_timeout", "1000000"),
+        ("mon_osd_down_out_interval", "0"),
+        ("osd_pool_default_pg_autoscale_mode", "off"),
+        ("target_max_misplaced_ratio", "1"),
+    ] {
+        c.ok(admin, &json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
+    }
+    c.ok(admin, &json!({ "prefix": "balancer off" }));
     for (pool, n) in [("p", 64), ("q", 32)] {
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": pool, "pg_num": n, "pgp_num": n }));
     }
-    c.ok(admin, &json!({ "prefix": "config set", "who": "global", "name": "target_max_misplaced_ratio", "value": "1" }));
+    for pg in pgs(&c) {
+        let primary = c.map().pg_to_up_acting(pg).acting_primary.0;
+        c.send(sessions[primary as usize], &MOsdPgCreated { pgid: pg, ..MOsdPgCreated::default() });
+    }
     report(&mut c, 1);
     (c, admin)
+}
+
+fn pgs(c: &Cluster) -> Vec<PgId> {
+    c.map().pools.keys().flat_map(|p| c.map().pgs_of(*p).collect::<Vec<_>>()).collect()
 }
 
 /// Every PG reports itself clean where the map places it.
 fn report(c: &mut Cluster, seq: u64) {
     let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
-    let pgs: Vec<PgId> = c.map().pools.keys().flat_map(|p| c.map().pgs_of(*p).collect::<Vec<_>>()).collect();
-    for pg in pgs {
+    for pg in pgs(c) {
         let at = c.map().pg_to_up_acting(pg);
         let mut s = PgStat {
             reported_epoch: c.map().epoch,

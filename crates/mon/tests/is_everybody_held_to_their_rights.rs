@@ -147,6 +147,12 @@ const OURS: &[Own] = &[
         source: "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd",
     },
     Own {
+        prefix: "rehearse",
+        send: r#"{"prefix":"rehearse"}"#,
+        allowed: EVERYBODY.split_at(1).1,
+        source: "no command of Ceph; reads as `mon stat` does, and each rehearsed command needs its own rights",
+    },
+    Own {
         prefix: "heap",
         send: r#"{"prefix":"heap","heapcmd":"stats"}"#,
         allowed: NOBODY,

@@ -126,7 +126,8 @@ struct Piece<'a> {
 impl Piece<'_> {
     /// Counts what is copied and left behind; true if the change makes a copy somewhere.
     fn count(&self, r: &mut Report) -> bool {
-        let has = |set: &[OsdId], i: usize, o: OsdId| if self.coded { set.get(i) == Some(&o) } else { set.contains(&o) };
+        let has =
+            |set: &[OsdId], i: usize, o: OsdId| if self.coded { set.get(i) == Some(&o) } else { set.contains(&o) };
         let mut moved = false;
         for (i, o) in self.want.iter().enumerate().filter(|(_, o)| **o != OsdId::NONE) {
             if has(self.holders, i, *o) {

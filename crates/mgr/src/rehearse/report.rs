@@ -204,8 +204,7 @@ impl Report {
             self.risks.push(format!("{} {} {text}", named(&self.low), if self.low.len() == 1 { "is" } else { "are" }));
         }
         let ends = |o: &OsdId| {
-            before.exists(*o)
-                && (!after.exists(*o) || after.state(*o) & !before.state(*o) & osd_state::DESTROYED != 0)
+            before.exists(*o) && (!after.exists(*o) || after.state(*o) & !before.state(*o) & osd_state::DESTROYED != 0)
         };
         let ended: Vec<String> = before.osds().filter(ends).map(|o| o.to_string()).collect();
         if !ended.is_empty() && self.incomplete + self.unknown > 0 {
@@ -225,7 +224,11 @@ impl Report {
             let (peak, end) = (m.peak(self.overhead), m.after(self.overhead));
             let over = |limit: f64, at: f64| limit > 0.0 && at >= limit;
             if over(full, end) {
-                refusals.push(format!("{o} has no room: it would be {} full, and full_ratio is {}", part(end), part(full)));
+                refusals.push(format!(
+                    "{o} has no room: it would be {} full, and full_ratio is {}",
+                    part(end),
+                    part(full)
+                ));
             } else if over(wait, end) {
                 let text = "backfillfull_ratio stops the move before its end";
                 risks.push(format!("{o} would be {} full: {text} ({})", part(end), part(wait)));
@@ -233,7 +236,11 @@ impl Report {
                 let text = "the move waits at backfillfull_ratio for space that other moves free";
                 risks.push(format!("{o} reaches up to {} while data moves: {text} ({})", part(peak), part(wait)));
             } else if over(near, peak) {
-                risks.push(format!("{o} reaches up to {} while data moves, nearfull_ratio is {}", part(peak), part(near)));
+                risks.push(format!(
+                    "{o} reaches up to {} while data moves, nearfull_ratio is {}",
+                    part(peak),
+                    part(near)
+                ));
             }
         }
         limit(&mut refusals);
@@ -297,7 +304,10 @@ impl Report {
                 format!("{}/s, measured in this cluster {} ago", size::show(bytes), duration(age as f64))
             }
             Rate::Assumed => {
-                format!("an assumption: {}/s for each OSD that receives; nothing was measured", size::show(ASSUMED_RATE))
+                format!(
+                    "an assumption: {}/s for each OSD that receives; nothing was measured",
+                    size::show(ASSUMED_RATE)
+                )
             }
         }
     }

@@ -49,7 +49,8 @@ fn dressed(map: OsdMap) -> OsdMap {
         p.erasure_code_profile = if p.is_erasure() { "code".into() } else { String::new() };
         i.new_pools.insert(*id, p);
     }
-    i.new_erasure_code_profiles.insert("code".into(), [("k", "4"), ("m", "2")].map(|(k, v)| (k.into(), v.into())).into());
+    i.new_erasure_code_profiles
+        .insert("code".into(), [("k", "4"), ("m", "2")].map(|(k, v)| (k.into(), v.into())).into());
     (i.new_full_ratio, i.new_backfillfull_ratio, i.new_nearfull_ratio) = (0.95, 0.9, 0.85);
     with(&map, &i)
 }
@@ -259,7 +260,10 @@ fn space_is_judged_at_the_peak_and_in_the_end() {
     let twice = run(&map, &i, &f).1;
     let m = twice.osds[&o];
     assert!((m.peak(2.0) - m.now() - 2.0 * m.bytes_in / (100u64 << 30) as f64).abs() < 1e-9);
-    assert_eq!([overhead(10, 0.0, 1), overhead(30, 10.0, 1000), overhead(90, 10.0, 10), overhead(1, 1.0, 9999)], [1.0, 3.0, 4.0, 1.0]);
+    assert_eq!(
+        [overhead(10, 0.0, 1), overhead(30, 10.0, 1000), overhead(90, 10.0, 10), overhead(1, 1.0, 9999)],
+        [1.0, 3.0, 4.0, 1.0]
+    );
 }
 
 #[test]

@@ -57,7 +57,6 @@ fn rehearse(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return refuse(errno::EOPNOTSUPP, format!("'{}' is no command that changes the OSD map", p.sig.prefix));
         }
         let (state, session, input, now, random, ops) = (c.state, c.session, c.input, c.now, c.random, c.ops);
-        let before = pending.inc().cloned();
         let done = run(Request { state, pending: &mut pending, session, cmd: &p, input, now, random, ops });
         let (rc, rs) = match done {
             Ok(o) => match o.when {
@@ -72,7 +71,6 @@ fn rehearse(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             },
             Err(Refused { rc, rs }) => (rc, rs),
         };
-        debug_assert!(rc == 0 || pending.inc() == before.as_ref(), "a command that fails changes nothing");
         results.push(obj! { "prefix": p.sig.prefix.as_str(), "rc": rc, "status": rs });
         if rc < 0 {
             break;

@@ -90,7 +90,8 @@ fn pg(map: &OsdMap, s: &Value) -> Option<PgFacts> {
         *o = OsdId::NONE;
     }
     let sum = &s["stat_sum"];
-    let bytes = number(&sum["num_bytes"]) + number(&sum["num_omap_bytes"]);
+    // A PG with objects counts as one with data, though they be empty.
+    let bytes = (number(&sum["num_bytes"]) + number(&sum["num_omap_bytes"])).max(number(&sum["num_objects"]).min(1));
     Some(PgFacts { bytes, holders, active: has("active") && !has("stale") })
 }
 
