@@ -81,7 +81,7 @@ wait_for 5 logged
 ceph tell osd.0 injectargs --no-osd_scrub_auto_repair >/dev/null 2>&1
 expect "a switch" "$(ceph tell osd.0 config get osd_scrub_auto_repair | jq -r .osd_scrub_auto_repair)" false
 refused() { local said; said=$(ceph tell osd.0 "$@" 2>&1) && return 1; grep -q "$WORD" <<<"$said"; }
-WORD=smartctl refused smart
+ceph tell osd.0 smart | jq -e 'type == "object"' >/dev/null
 WORD=store_cache_size refused cache drop
 WORD=primary refused scrub "$(ceph pg dump pgs_brief -f json 2>/dev/null | jq -r '[.pg_stats[] | select(.acting_primary != 0)][0].pgid')"
 ceph tell osd.0 help >"$W/help" 2>&1

@@ -151,6 +151,12 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/balancer/upmap_max_optimizations",
     "mgr/dashboard/server_addr",
     "mgr/dashboard/ssl_server_port",
+    "mgr/devicehealth/enable_monitoring",
+    "mgr/devicehealth/mark_out_threshold",
+    "mgr/devicehealth/retention_period",
+    "mgr/devicehealth/self_heal",
+    "mgr/devicehealth/sleep_interval",
+    "mgr/devicehealth/warn_threshold",
     "mgr/prometheus/server_addr",
     "mgr/prometheus/server_port",
 ];

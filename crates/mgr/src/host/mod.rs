@@ -1,5 +1,6 @@
 //! Parts of the manager that need a client of the cluster.
 
+mod devices;
 mod files;
 pub mod forward;
 pub mod images;

@@ -1,14 +1,14 @@
-//! Devices that daemons report in their metadata: their ids, their hosts and paths, and the daemons that use them.
-//!
-//! Device health and life expectancy are not monitored, so the commands report neither.
+//! Devices that daemons report in their metadata: their ids, their hosts and paths, and the daemons that use them, with
+//! the life expectancy that is set for them.
 
+use super::device_life::{Life, lives, shown};
 use super::json::J;
 use super::text::{Left, Right, Table};
 use super::versions::metadata;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
-use base::errno;
+use base::{Utime, errno};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands of this module.
@@ -21,20 +21,30 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 /// A device, with its places and daemons.
 #[derive(Default)]
-struct Device {
+pub(super) struct Device {
     /// Host, device name on that host, and path on that host.
     places: BTreeSet<(String, String, String)>,
-    daemons: BTreeSet<String>,
+    pub(super) daemons: BTreeSet<String>,
+    life: Life,
 }
 
 impl Device {
     fn tree(&self, id: &str) -> J {
         let place = |(host, dev, path): &(String, String, String)| obj! { "host": host, "dev": dev, "path": path };
-        obj! {
+        let mut j = obj! {
             "devid": id,
             "location": self.places.iter().map(place).collect::<J>(),
             "daemons": self.daemons.iter().cloned().collect::<J>(),
+        };
+        if self.life.min != Utime::ZERO {
+            j.put("life_expectancy_min", shown(self.life.min));
+            j.put("life_expectancy_max", shown(self.life.max));
+            j.put("life_expectancy_stamp", shown(self.life.stamp));
         }
+        if let Some(wear) = self.life.wear {
+            j.put("wear_level", wear);
+        }
+        j
     }
 
     fn place_words(&self) -> Vec<String> {
@@ -47,12 +57,12 @@ impl Device {
 }
 
 /// The pairs of `a=x,b=y`, the form of such lists in metadata.
-fn pairs(text: Option<&String>) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn pairs(text: Option<&String>) -> impl Iterator<Item = (&str, &str)> {
     text.map(String::as_str).unwrap_or_default().split(',').filter_map(|p| p.split_once('='))
 }
 
 /// All devices by id.
-fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
+pub(super) fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
     let mut out: BTreeMap<String, Device> = BTreeMap::new();
     for kind in ["mon", "osd", "mds"] {
         for (name, m) in metadata(c, kind) {
@@ -66,11 +76,15 @@ fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
             }
         }
     }
+    for (id, life) in lives(c.state) {
+        out.entry(id).or_default().life = life;
+    }
     out
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let all = devices(c);
+    let now = c.now.wall;
     let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
     let text = || {
         let mut t = Table::new(&[
@@ -81,7 +95,8 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ("LIFE EXPECTANCY", Left, Left),
         ]);
         for (id, d) in &all {
-            t.row([id.clone(), d.place_words().join(" "), d.daemon_words()]);
+            let (wear, left) = (d.life.wear_text(), d.life.left(now));
+            t.row([id.clone(), d.place_words().join(" "), d.daemon_words(), wear, left]);
         }
         t.render()
     };
@@ -95,7 +110,16 @@ fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let tree = || d.tree(&id);
     let text = || {
         let places: String = d.place_words().iter().map(|p| format!("attachment {p}\n")).collect();
-        format!("device {id}\n{places}daemons {}\n", d.daemons.iter().cloned().collect::<Vec<_>>().join(","))
+        let mut text =
+            format!("device {id}\n{places}daemons {}\n", d.daemons.iter().cloned().collect::<Vec<_>>().join(","));
+        if d.life.min != Utime::ZERO {
+            let (min, max, stamp) = (shown(d.life.min), shown(d.life.max), shown(d.life.stamp));
+            text += &format!("life_expectancy {min} to {max} (as of {stamp})\n");
+        }
+        if let Some(wear) = d.life.wear {
+            text += &format!("wear_level {wear}\n");
+        }
+        text
     };
     c.tree("device", tree).text(text)
 }
@@ -108,11 +132,12 @@ fn by_daemon(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let mut all = devices(c);
     all.retain(|_, d| d.daemons.contains(&who));
+    let now = c.now.wall;
     let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
     let text = || {
         let mut t = Table::new(&["DEVICE", "HOST:DEV", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
         for (id, d) in &all {
-            t.row([id.clone(), d.place_words().join(" ")]);
+            t.row([id.clone(), d.place_words().join(" "), d.life.left(now)]);
         }
         t.render()
     };
@@ -123,13 +148,14 @@ fn by_host(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let host = c.args.str("host")?;
     let mut all = devices(c);
     all.retain(|_, d| d.places.iter().any(|(h, ..)| *h == host));
+    let now = c.now.wall;
     let tree = || all.iter().map(|(id, d)| d.tree(id)).collect::<J>();
     let text = || {
         let mut t = Table::new(&["DEVICE", "DEV", "DAEMONS", "EXPECTED FAILURE"].map(|h| (h, Left, Left)));
         for (id, d) in &all {
             let devs: Vec<&str> =
                 d.places.iter().filter(|(h, ..)| *h == host).map(|(_, dev, _)| dev.as_str()).collect();
-            t.row([id.clone(), devs.join(" "), d.daemon_words()]);
+            t.row([id.clone(), devs.join(" "), d.daemon_words(), d.life.left(now)]);
         }
         t.render()
     };

@@ -42,6 +42,7 @@ mod crush_show;
 mod dashboard;
 mod describe;
 mod device;
+pub(crate) mod device_life;
 mod df;
 mod fs;
 mod health;
@@ -341,6 +342,7 @@ const TABLES: &[&[Cmd]] = &[
     dashboard::COMMANDS,
     crash::COMMANDS,
     device::COMMANDS,
+    device_life::COMMANDS,
     rbd::COMMANDS,
     tell::COMMANDS,
     tell_mgr::COMMANDS,

@@ -19,6 +19,7 @@ mod commit;
 pub mod config;
 pub mod cuts;
 mod deferred;
+mod devices;
 mod elsewhere;
 mod failure;
 mod fetch;

@@ -38,6 +38,8 @@ pub(super) struct Ticks {
     pub(super) growth: mgr::balance::Growth,
     /// The last pool whose purged snapshots were compared.
     pub(super) purged: PoolId,
+    /// Time at which devices are looked at next.
+    pub(super) devices: base::Mono,
     /// Alerts that the cluster log has told of.
     pub(super) health_log: super::health_log::HealthLog,
 }
@@ -76,6 +78,7 @@ impl MonCore {
         self.tick_growth();
         self.tick_overrides();
         self.tick_balance();
+        self.tick_devices();
         self.tick_fs();
         self.tick_mutes();
         self.tick_health_log();

@@ -20,6 +20,7 @@ mod perf;
 mod ports;
 mod route;
 mod shard;
+mod smart;
 mod surroundings;
 mod tell;
 mod tracker;

@@ -1,6 +1,5 @@
 //! Commands of operators beyond dumps of state: reports on request, upkeep of the store, scrubs, devices, heartbeats.
 
-use super::about;
 use super::commands::Answer;
 use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
@@ -96,12 +95,10 @@ pub(super) async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<Strin
         }
         "list_devices" => Ok(devices(&host.metadata()).into()),
         "smart" => {
-            let names: Vec<String> =
-                devices(&host.metadata()).iter().filter_map(|d| Some(d["device"].as_str()?.to_owned())).collect();
-            let names = if names.is_empty() { "DEVICE".to_owned() } else { names.join(" ") };
-            let text =
-                format!("the OSD does not read health data: run 'smartctl --json -x {names}' on {}", about::hostname());
-            Err((EOPNOTSUPP, text))
+            let text = |d: &Value, k: &str| d[k].as_str().unwrap_or_default().to_owned();
+            let drive = |d: &Value| (text(d, "device").trim_start_matches("/dev/").to_owned(), text(d, "device_id"));
+            let drives = devices(&host.metadata()).iter().map(drive).collect();
+            Ok(super::smart::probe(drives, cmd.get("devid").and_then(Value::as_str).map(str::to_owned)).await)
         }
         "objecter_requests" => Ok(host.requests()),
         _ => {

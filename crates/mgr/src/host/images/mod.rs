@@ -1,5 +1,5 @@
 //! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
-//! `fs perf stats`.
+//! `fs perf stats` and commands about devices.
 //!
 //! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
 //! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
@@ -372,6 +372,7 @@ impl Service {
             }
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
             "fs perf stats" => self.files_command(job).await,
+            p if p.starts_with("device ") => self.devices_command(job).await,
             "rbd perf image stats" | "rbd perf image counters" => self.perf_command(job),
             "progress json" => Ok(pretty(&self.progress())),
             "progress clear" => {

@@ -87,6 +87,9 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }
+    crate::command::device_life::alerts(state, now, |code, severity, n, text, lines| {
+        a.add(code, severity, n, text, lines)
+    });
     let crashed = crate::command::crash::recent(state, now);
     a.add_some("RECENT_CRASH", Severity::Warn, "daemons have recently crashed", crashed);
     if state.options.cephx

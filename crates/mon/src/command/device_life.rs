@@ -1,0 +1,534 @@
+//! Life expectancy of devices, the alerts by it, and OSDs that leave failing devices in time, as Ceph's manager and its
+//! module `devicehealth` have them.
+//!
+//! Operators and their tools set the expectancy; it is kept where Ceph's manager keeps it, in the keys `device/<id>`.
+//! Health data is asked for and kept by `mgr::host::devices`, when a command says so.
+
+use super::config::mgr_options;
+use super::device::devices;
+use super::health::Severity::{self, Warn};
+use super::rbd::host;
+use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use crate::core::cluster_state::{ClusterState, CommandEffect, CommandOutcome, ConfigKey, Pending};
+use crate::core::log::Prio;
+use base::{Now, OsdId, Utime, errno};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd(
+        "device set-life-expectancy devid:String from:String to:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        set,
+        "set the life expectancy of a device",
+    ),
+    cmd(
+        "device rm-life-expectancy devid:String",
+        "mgr",
+        "rw",
+        cf::MGR,
+        remove,
+        "forget the life expectancy of a device",
+    ),
+    cmd(
+        "device check-health",
+        "mgr",
+        "rw",
+        cf::MGR,
+        check,
+        "mark OSDs out whose devices are expected to fail soon, as is done from time to time",
+    ),
+    cmd(
+        "device monitoring on",
+        "mgr",
+        "rw",
+        cf::MGR,
+        |c| monitoring(c, true),
+        "judge devices by their life expectancy",
+    ),
+    cmd("device monitoring off", "mgr", "rw", cf::MGR, |c| monitoring(c, false), "judge no devices"),
+    cmd(
+        "device predict-life-expectancy devid:String",
+        "mgr",
+        "r",
+        cf::MGR,
+        |_| refuse(errno::EPERM, "unable to enable any disk prediction model[local/cloud]"),
+        "predict the life expectancy of a device (not supported)",
+    ),
+    cmd(
+        "device scrape-health-metrics devid:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        scrape,
+        "ask for the health data of all drives, or of one, and keep it",
+    ),
+    cmd(
+        "device scrape-daemon-health-metrics who:String",
+        "mgr",
+        "r",
+        cf::MGR,
+        host,
+        "ask for the health data of a daemon's drives, and keep it",
+    ),
+    cmd(
+        "device query-daemon-health-metrics who:String",
+        "mgr",
+        "r",
+        cf::MGR,
+        host,
+        "show the health data of a daemon's drives",
+    ),
+    cmd(
+        "device get-health-metrics devid:String sample:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        metrics,
+        "show the health data of a device that was kept, or one sample of it",
+    ),
+];
+
+/// Prefix of the keys of devices in the `config-key` store.
+const PREFIX: &str = "device/";
+/// Prefix of the keys of samples of health data.
+const METRICS: &str = "mgr/devicehealth/metrics/";
+/// Most samples that an answer has.
+const SAMPLES_MAX: usize = 100;
+/// Prefix of the module's options.
+const OPTIONS: &str = "mgr/devicehealth/";
+/// Most devices with a life expectancy, and most that are looked at.
+const DEVICES_MAX: usize = 20_000;
+/// Longest device id, in bytes.
+const ID_MAX: usize = 512;
+/// Longest value of such a key that is read, in bytes.
+const VALUE_MAX: usize = 4096;
+const DAY: u64 = 86_400;
+
+/// What is known of a device's life.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Life {
+    /// Earliest end of its life; zero if none is set.
+    pub(super) min: Utime,
+    /// Latest end; zero if none is set.
+    pub(super) max: Utime,
+    /// Time at which they were set.
+    pub(super) stamp: Utime,
+    /// Part of its writes that is used up.
+    pub(super) wear: Option<f64>,
+}
+
+impl Life {
+    /// The value of a key. Any client with the right to `config-key` may write there: what does not fit is left out.
+    fn of(value: &Bytes) -> Option<Self> {
+        let v: Value = serde_json::from_slice(value.get(..value.len().min(VALUE_MAX))?).ok()?;
+        let time = |k: &str| v[k].as_str().and_then(parse_time).unwrap_or(Utime::ZERO);
+        let wear = v["wear_level"].as_str().and_then(|w| w.parse().ok()).filter(|w: &f64| w.is_finite() && *w >= 0.0);
+        Some(Self {
+            min: time("life_expectancy_min"),
+            max: time("life_expectancy_max"),
+            stamp: time("life_expectancy_stamp"),
+            wear,
+        })
+    }
+
+    /// The time that is left, for lists.
+    pub(super) fn left(&self, now: Utime) -> String {
+        if self.min == Utime::ZERO {
+            return String::new();
+        }
+        if now >= self.min {
+            return "now".to_owned();
+        }
+        let span = |t: Utime| timespan(t.to_unix().saturating_sub(now.to_unix()));
+        match (span(self.min), span(self.max)) {
+            (min, _) if self.max == Utime::ZERO => format!(">{min}"),
+            (min, max) if min == max => min,
+            (min, max) => format!("{min} to {max}"),
+        }
+    }
+
+    /// The part of writes that is used up, for lists.
+    pub(super) fn wear_text(&self) -> String {
+        self.wear.map_or_else(String::new, |w| format!("{}%", (w * 100.0) as i64))
+    }
+}
+
+/// A duration in its largest unit that is not small (`timespan_str`).
+fn timespan(d: Duration) -> String {
+    let s = d.as_secs();
+    let (m, h, days) = (s / 60, s / 3600, s / DAY);
+    match () {
+        () if s < 2 => format!("{}s", d.as_secs_f32()),
+        () if s < 120 => format!("{s}s"),
+        () if m < 120 => format!("{m}m"),
+        () if h < 48 => format!("{h}h"),
+        () if days < 14 => format!("{days}d"),
+        () if days / 7 < 12 => format!("{}w", days / 7),
+        () if days / 30 < 24 => format!("{}M", days / 30),
+        () => format!("{}y", days / 365),
+    }
+}
+
+/// A time as Ceph writes it.
+pub(super) fn shown(t: Utime) -> String {
+    if t == Utime::ZERO { "0.000000".to_owned() } else { t.iso() }
+}
+
+/// Days from 1970 to a date, if there is one of these numbers.
+fn days_to(year: u32, month: u32, day: u32) -> Option<u64> {
+    let leap = |y: u32| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let lengths = [31, 28 + u32::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let length = *lengths.get(usize::try_from(month.checked_sub(1)?).ok()?)?;
+    if !(1970..=2106).contains(&year) || !(1..=length).contains(&day) {
+        return None;
+    }
+    let years: u32 = (1970..year).map(|y| 365 + u32::from(leap(y))).sum();
+    let months: u32 = lengths.iter().take(month as usize - 1).sum();
+    Some(u64::from(years + months + day - 1))
+}
+
+/// A time of a text: a date, or a date with a time and an offset from UTC, as `2026-11-29T07:00:00.000000+0000`.
+fn parse_time(text: &str) -> Option<Utime> {
+    let number = |t: &str| if t.bytes().all(|b| b.is_ascii_digit()) { t.parse::<u32>().ok() } else { None };
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+    let parts: Vec<u32> = date.split('-').map(number).collect::<Option<_>>()?;
+    let &[year, month, day] = parts.as_slice() else { return None };
+    let at = time.find(['+', '-', 'Z']).unwrap_or(time.len());
+    let (clock, zone) = (time.get(..at)?, time.get(at..)?);
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let parts: Vec<u32> = clock.split(':').map(number).collect::<Option<_>>()?;
+    let (hour, minute, second) = match parts.as_slice() {
+        &[h, m] => (h, m, 0),
+        &[h, m, s] => (h, m, s),
+        _ => return None,
+    };
+    let micros = match fraction.len() {
+        0 => 0,
+        1..=9 => number(&format!("{fraction:0<9}"))? / 1000,
+        _ => return None,
+    };
+    let digits = zone.replace([':', 'Z', '+', '-'], "");
+    let offset = match digits.len() {
+        0 => 0,
+        4 => i64::from(number(&digits)? / 100 * 3600 + number(&digits)? % 100 * 60),
+        _ => return None,
+    };
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let local = days_to(year, month, day)? * DAY + u64::from(hour * 3600 + minute * 60 + second);
+    let utc = if zone.starts_with('-') { local.checked_add_signed(offset) } else { local.checked_add_signed(-offset) };
+    Some(Utime { sec: u32::try_from(utc?).ok()?, nsec: micros * 1000 })
+}
+
+/// What is known of the lives of devices, by their ids.
+pub(super) fn lives(state: &ClusterState) -> BTreeMap<String, Life> {
+    let all = state.kv.range(PREFIX.to_owned()..).take_while(|(k, _)| k.starts_with(PREFIX)).take(DEVICES_MAX);
+    all.filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?.to_owned(), Life::of(v)?))).collect()
+}
+
+fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (id, from, to) = (c.args.str("devid")?, c.args.str("from")?, c.args.str_or("to", ""));
+    let time = |text: &str| match parse_time(text) {
+        Some(t) => Ok(t),
+        None => invalid(format!("unable to parse datetime '{text}'")),
+    };
+    let (min, max) = (time(&from)?, if to.is_empty() { Utime::ZERO } else { time(&to)? });
+    if id.is_empty() || id.len() > ID_MAX {
+        return invalid(format!("a device id has 1 to {ID_MAX} bytes"));
+    }
+    let key = format!("{PREFIX}{id}");
+    let had = c.pending.kv(c.state, &key).cloned();
+    if had.is_none() && lives(c.state).len() >= DEVICES_MAX {
+        return refuse(errno::ENOSPC, format!("{DEVICES_MAX} devices have a life expectancy already"));
+    }
+    let mut v = json!({"life_expectancy_min": min.iso(), "life_expectancy_stamp": c.now.wall.iso()});
+    v["life_expectancy_max"] = if max == Utime::ZERO { String::new() } else { max.iso() }.into();
+    if let Some(wear) = had.as_ref().and_then(Life::of).and_then(|l| l.wear) {
+        v["wear_level"] = wear.to_string().into();
+    }
+    c.pending.kv.insert(key, Some(v.to_string().into()));
+    committed("")
+}
+
+fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let key = format!("{PREFIX}{}", c.args.str("devid")?);
+    let Some(had) = c.pending.kv(c.state, &key).cloned() else { return done("") };
+    let wear = Life::of(&had).and_then(|l| l.wear);
+    let left = wear.map(|w| json!({"wear_level": w.to_string()}).to_string().into());
+    c.pending.kv.insert(key, left);
+    committed("")
+}
+
+/// Asks one of a device's daemons, or all daemons.
+fn scrape(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let Some(id) = c.args.opt("devid").filter(|id| !id.is_empty()) else { return host(c) };
+    let Some(d) = devices(c).remove(&id) else { return refuse(errno::ENOENT, format!("device {id} not found")) };
+    let Some(who) = d.daemons.iter().find(|d| d.starts_with("osd.")).or(d.daemons.first()).cloned() else {
+        return refuse(errno::EAGAIN, format!("device {id} not claimed by any active daemons"));
+    };
+    let mut o = host(c)?;
+    for e in &mut o.effects {
+        if let CommandEffect::Job(job) = e {
+            job.args.insert("who".into(), who.clone());
+        }
+    }
+    Ok(o)
+}
+
+/// The samples of a device by their names.
+fn metrics(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (id, sample) = (c.args.str("devid")?, c.args.str_or("sample", ""));
+    if !devices(c).contains_key(&id) {
+        return refuse(errno::ENOENT, format!("device {id} not found"));
+    }
+    let prefix = format!("{METRICS}{id}/");
+    let all = c.state.kv.range(prefix.clone()..).take_while(|(k, _)| k.starts_with(&prefix));
+    let named = all.filter_map(|(k, v)| Some((k.strip_prefix(&prefix)?, v)));
+    let wanted = named.filter(|(at, _)| !at.contains('/') && (sample.is_empty() || *at == sample)).take(SAMPLES_MAX);
+    let out: serde_json::Map<String, Value> =
+        wanted.filter_map(|(at, v)| Some((at.to_owned(), serde_json::from_slice(v).ok()?))).collect();
+    let mut text = Vec::new();
+    let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    // Writing to memory cannot fail.
+    let _ = serde::Serialize::serialize(&out, &mut serde_json::Serializer::with_formatter(&mut text, form));
+    plain(String::from_utf8(text).unwrap_or_default())
+}
+
+fn monitoring(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
+    let key = ConfigKey { who: "mgr".into(), name: format!("{OPTIONS}enable_monitoring") };
+    c.pending.config.insert(key, Some(if on { "true" } else { "false" }.to_owned()));
+    committed("")
+}
+
+/// The module's options.
+#[derive(Debug)]
+struct Options {
+    /// `enable_monitoring`.
+    on: bool,
+    /// `self_heal`.
+    heal: bool,
+    /// `mark_out_threshold`.
+    out: Duration,
+    /// `warn_threshold`.
+    warn: Duration,
+    /// `sleep_interval`.
+    sleep: u64,
+}
+
+impl Options {
+    fn of(state: &ClusterState) -> Self {
+        let all = mgr_options(state, OPTIONS);
+        let on = |k: &str| {
+            let text = all.get(k).map_or("true", String::as_str).to_ascii_lowercase();
+            !matches!(text.as_str(), "false" | "0" | "no" | "off" | "")
+        };
+        let secs = |k: &str, d: u64| all.get(k).and_then(|v| v.trim().parse().ok()).unwrap_or(d);
+        Self {
+            on: on("enable_monitoring"),
+            heal: on("self_heal"),
+            out: Duration::from_secs(secs("mark_out_threshold", 28 * DAY)),
+            warn: Duration::from_secs(secs("warn_threshold", 84 * DAY)),
+            sleep: secs("sleep_interval", 600).clamp(1, DAY),
+        }
+    }
+}
+
+/// Seconds between two checks by the monitor itself; `None` while devices are not judged.
+pub(crate) fn interval(state: &ClusterState) -> Option<u64> {
+    let o = Options::of(state);
+    (o.on && o.heal && !state.options.external_mgr).then_some(o.sleep)
+}
+
+/// A device that is in use and has a life expectancy.
+struct Used {
+    id: String,
+    life: Life,
+    places: BTreeSet<String>,
+    osds: BTreeSet<OsdId>,
+}
+
+/// Devices of OSDs with a latest end of their lives.
+fn used(state: &ClusterState) -> Vec<Used> {
+    let lives: BTreeMap<String, Life> = lives(state).into_iter().filter(|(_, l)| l.max != Utime::ZERO).collect();
+    if lives.is_empty() {
+        return Vec::new();
+    }
+    let mut all: BTreeMap<&String, Used> = BTreeMap::new();
+    for (o, m) in state.osd_metadata.iter().filter(|(o, _)| state.osdmap.exists(**o)) {
+        let host = m.get("hostname").map(String::as_str).unwrap_or_default();
+        for (dev, id) in super::device::pairs(m.get("device_ids")) {
+            let Some((id, life)) = lives.get_key_value(id) else { continue };
+            let new = || Used { id: id.clone(), life: life.clone(), places: BTreeSet::new(), osds: BTreeSet::new() };
+            let at = all.entry(id).or_insert_with(new);
+            at.places.insert(format!("{host}:{dev}"));
+            at.osds.insert(*o);
+        }
+    }
+    all.into_values().collect()
+}
+
+/// True if a time comes within a span, or has passed.
+fn within(t: Utime, span: Duration, now: Now) -> bool {
+    t.to_unix().saturating_sub(now.wall.to_unix()) <= span
+}
+
+/// OSDs to be marked out, those first whose devices fail first, and the detail of an alert if they are too many.
+fn failing(state: &ClusterState, o: &Options, now: Now) -> (Vec<OsdId>, Option<String>) {
+    let mut bad: BTreeMap<OsdId, Utime> = BTreeMap::new();
+    for d in used(state).iter().filter(|d| o.heal && within(d.life.max, o.out, now)) {
+        for osd in d.osds.iter().filter(|o| state.osdmap.is_in(**o)) {
+            let at = bad.entry(*osd).or_insert(d.life.max);
+            *at = d.life.max.min(*at);
+        }
+    }
+    let mut bad: Vec<(Utime, OsdId)> = bad.into_iter().map(|(o, t)| (t, o)).collect();
+    bad.sort_unstable();
+    let (all, _, inn) = state.osdmap.osd_counts();
+    let least = state.options.min_in_ratio;
+    let ratio = |out: usize| inn.saturating_sub(out) as f64 / all.max(1) as f64;
+    let may = (0..bad.len()).take_while(|did| ratio(did + 1) >= least).count();
+    let text = (may < bad.len()).then(|| {
+        let (left, end) = (bad.len() - may, ratio(bad.len()));
+        format!(
+            "{left} OSDs with failing device(s) would bring \"in\" ratio to {end:.6} < mon_osd_min_in_ratio {least:.6}"
+        )
+    });
+    (bad.into_iter().take(may).map(|(_, o)| o).collect(), text)
+}
+
+/// Adds the alerts by `add`: code, severity, count, summary and details.
+pub(super) fn alerts(state: &ClusterState, now: Now, mut add: impl FnMut(&str, Severity, usize, String, Vec<String>)) {
+    let o = Options::of(state);
+    if !o.on || state.options.external_mgr {
+        return;
+    }
+    let all = used(state);
+    let soon: Vec<String> = all.iter().filter(|d| within(d.life.max, o.warn, now)).map(line).collect();
+    if !soon.is_empty() {
+        add("DEVICE_HEALTH", Warn, soon.len(), format!("{} device(s) expected to fail soon", soon.len()), soon);
+    }
+    let gone = all.iter().filter(|d| o.heal && within(d.life.max, o.out, now)).flat_map(|d| &d.osds);
+    let out: BTreeSet<OsdId> = gone.copied().filter(|o| !state.osdmap.is_in(*o)).collect();
+    let holds = |osd: &OsdId| {
+        let n = state.mgr.stats.osd(*osd).map(|s| s.num_pgs).filter(|n| *n > 0)?;
+        Some(format!("{osd} is marked out but still has {n} PG(s)"))
+    };
+    let kept: Vec<String> = out.iter().filter_map(holds).collect();
+    if !kept.is_empty() {
+        let text = format!("{} daemon(s) expected to fail soon and still contain data", kept.len());
+        add("DEVICE_HEALTH_IN_USE", Warn, kept.len(), text, kept);
+    }
+    if let (_, Some(text)) = failing(state, &o, now) {
+        add("DEVICE_HEALTH_TOOMANY", Warn, 1, "Too many daemons are expected to fail soon".into(), vec![text]);
+    }
+}
+
+/// The line of a device that is expected to fail.
+fn line(d: &Used) -> String {
+    let places: Vec<&str> = d.places.iter().map(String::as_str).collect();
+    let daemons: Vec<String> = d.osds.iter().map(OsdId::to_string).collect();
+    let (min, max) = (shown(d.life.min), shown(d.life.max));
+    let (places, daemons) = (places.join(","), daemons.join(","));
+    format!("{} ({places}); daemons {daemons}; life expectancy between {min} and {max}", d.id)
+}
+
+/// Marks OSDs out, and takes the role of primary from them, whose devices are expected to fail. Returns their number.
+pub(crate) fn heal(state: &ClusterState, pending: &mut Pending, now: Now) -> usize {
+    let o = Options::of(state);
+    if !o.on || !o.heal {
+        return 0;
+    }
+    let changes = pending.map(state);
+    let (osds, _) = failing(state, &o, now);
+    let osds: Vec<OsdId> = osds.into_iter().filter(|o| changes.is_in(*o)).collect();
+    for osd in &osds {
+        let inc = pending.inc_mut(state);
+        inc.new_weight.insert(*osd, 0);
+        inc.new_primary_affinity.insert(*osd, 0);
+        let text = format!("Marking {osd} out, because its device is expected to fail soon");
+        pending.log(state, now, Prio::WARN, "cluster", text);
+    }
+    osds.len()
+}
+
+fn check(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    if heal(c.state, c.pending, c.now) > 0 { committed("") } else { done("") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_ceph_writes_them() {
+        let at = |sec, nsec| Some(Utime { sec, nsec });
+        for (text, want) in [
+            ("2026-11-29", at(1_795_910_400, 0)),
+            ("2026-11-29T07:30:01.250000+0000", at(1_795_937_401, 250_000_000)),
+            ("2026-11-29 07:30", at(1_795_937_400, 0)),
+            ("2026-11-29T07:30:00Z", at(1_795_937_400, 0)),
+            ("2026-11-29T09:30:00+02:00", at(1_795_937_400, 0)),
+            ("2026-11-29T02:30:00-0500", at(1_795_937_400, 0)),
+            ("2000-02-29", at(951_782_400, 0)),
+        ] {
+            assert_eq!(parse_time(text), want, "{text}");
+        }
+        for t in [1, 951_782_399, 1_700_000_000, u32::MAX] {
+            let t = Utime { sec: t, nsec: 123_456_000 };
+            assert_eq!(parse_time(&t.iso()), Some(t));
+        }
+        for bad in [
+            "",
+            "soon",
+            "2026",
+            "2026-13-01",
+            "2026-02-30",
+            "2026-00-01",
+            "2026-01-00",
+            "1969-01-01",
+            "2107-01-01",
+            "2026-1-1T25:00",
+            "2026-01-01T00:00:00.1234567890",
+            "2026-01-01T00:00+1",
+            "-1-1-1",
+            "2026-01-01T",
+            "é-é-é",
+            "2026-01-01Té",
+        ] {
+            assert_eq!(parse_time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_told_in_one_unit() {
+        let now = Utime { sec: 1_700_000_000, nsec: 0 };
+        let life = |min: u64, max: u64| {
+            let at = |d: u64| if d == 0 { Utime::ZERO } else { now.plus(Duration::from_secs(d)) };
+            Life { min: at(min), max: at(max), ..Life::default() }.left(now)
+        };
+        assert_eq!(life(0, 0), "");
+        assert_eq!(life(100 * DAY, 0), ">3M");
+        assert_eq!(life(3 * 7 * DAY, 6 * 7 * DAY), "3w to 6w");
+        assert_eq!(life(90, 90), "90s");
+        assert_eq!([119 * 60, 47 * 3600, 13 * DAY, 800 * DAY].map(|s| life(s, 0)), [">119m", ">47h", ">13d", ">2y"]);
+        let past = Life { min: Utime { sec: 5, nsec: 0 }, ..Life::default() };
+        assert_eq!(past.left(now), "now");
+    }
+
+    #[test]
+    fn strange_values_are_no_lives() {
+        for v in ["", "[", "[]", "{}", "{\"life_expectancy_min\": 7, \"wear_level\": \"NaN\"}"] {
+            assert!(Life::of(&Bytes::from_static(v.as_bytes())).is_none_or(|l| l == Life::default()), "{v}");
+        }
+        assert_eq!(Life::of(&format!("{{\"a\": \"{}\"}}", "x".repeat(9000)).into()), None);
+        let worn = Life::of(&Bytes::from_static(b"{\"wear_level\": \"0.071\"}")).map(|l| l.wear_text());
+        assert_eq!(worn.as_deref(), Some("7%"));
+    }
+}
