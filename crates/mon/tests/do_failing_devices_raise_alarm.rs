@@ -82,7 +82,7 @@ fn life_expectancy_is_shown_and_forgotten() {
 }
 
 #[test]
-fn what_is_no_time_is_refused() {
+fn words_that_are_no_time_are_refused() {
     let (mut c, admin) = cluster();
     for (from, to, wrong) in [("soon", "", "soon"), ("2033-01-01", "later", "later"), ("", "", "")] {
         let cmd = json!({ "prefix": "device set-life-expectancy", "devid": "DRIVE_0", "from": from, "to": to });

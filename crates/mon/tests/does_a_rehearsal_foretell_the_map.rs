@@ -184,7 +184,7 @@ fn only_who_may_run_a_command_may_rehearse_it() {
 }
 
 #[test]
-fn what_is_no_change_of_the_map_is_refused() {
+fn only_changes_of_the_map_are_rehearsed() {
     let (mut c, admin) = cluster();
     for cmd in [
         json!({ "prefix": "auth get-or-create", "entity": "client.x" }),

@@ -34,7 +34,7 @@ const RETENTION: u64 = 180 * 86_400;
 
 type Failed = (Errno, String);
 
-/// What a drive's health data is stored as. Error: the drive could not be read, or says too much.
+/// The sample of a drive's health data. Error: the drive could not be read, or says too much.
 fn sample(id: &str, data: &Value) -> Result<String, String> {
     if let Some(e) = data.get("error").and_then(Value::as_str) {
         let more = data.get("smartctl_output").and_then(Value::as_str).unwrap_or_default();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_health_data_is_not_kept() {
+    fn only_health_data_is_kept() {
         let e = sample("A", &json!({"error": "smartctl failed", "smartctl_output": "no such file"})).unwrap_err();
         assert_eq!(e, "smartctl failed: no such file");
         assert!(sample("A", &json!({"x": "y".repeat(SAMPLE_MAX)})).is_err() && sample("A", &json!([])).is_err());

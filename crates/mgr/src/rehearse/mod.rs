@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes a second that an OSD is taken to receive if no rate was measured.
 pub const ASSUMED_RATE: u64 = 50 << 20;
 
-/// What a PG's report says.
+/// A PG by its report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgFacts {
     /// Bytes of its objects, with their keys and values.
@@ -73,7 +73,7 @@ pub struct Hold {
     pub at_once: f64,
 }
 
-/// What is known of the cluster beside its map.
+/// Knowledge of the cluster beside its map.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// PGs that have reported.

@@ -15,7 +15,7 @@ const NAMED: usize = 4;
 /// PGs that a list of the tree has; its count has all.
 const LISTED: usize = 1000;
 
-/// What an OSD receives and gives.
+/// Copies that an OSD receives and gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OsdMoves {
     /// Bytes that it receives.
@@ -59,9 +59,9 @@ impl OsdMoves {
 pub enum Verdict {
     /// Nothing speaks against it.
     Safe,
-    /// It can be done, and something is to be looked at before.
+    /// Something is to be looked at before.
     Risky,
-    /// It would stop service or lose data, or the monitors refuse it.
+    /// Service would stop, data would be lost, or there is no room for it.
     Refused,
 }
 

@@ -61,7 +61,7 @@ fn run(map: &OsdMap, change: &Incremental, f: &Facts) -> (Settled, Report) {
     (settled, report)
 }
 
-/// What each OSD has to receive, in PGs by PG, from sets of both maps alone.
+/// Bytes that each OSD has to receive, and the PGs that move, from the sets of both maps alone.
 fn model(before: &OsdMap, after: &OsdMap, bytes: &dyn Fn(PgId) -> u64) -> (BTreeMap<OsdId, f64>, BTreeSet<PgId>) {
     let (mut all, mut moved) = (BTreeMap::new(), BTreeSet::new());
     for (id, p) in before.pools.iter() {
@@ -267,7 +267,7 @@ fn space_is_judged_at_the_peak_and_in_the_end() {
 }
 
 #[test]
-fn what_never_ends_is_named() {
+fn moves_without_end_are_named() {
     let mut map = map_of(&[vec![1 << 16; 2], vec![1 << 16; 2], vec![1 << 16; 2]]);
     pool(&mut map, 1, 3, 64, 0);
     let map = dressed(map);

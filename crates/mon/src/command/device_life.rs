@@ -110,7 +110,7 @@ const ID_MAX: usize = 512;
 const VALUE_MAX: usize = 4096;
 const DAY: u64 = 86_400;
 
-/// What is known of a device's life.
+/// The life of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Life {
     /// Earliest end of its life; zero if none is set.
@@ -227,7 +227,7 @@ fn parse_time(text: &str) -> Option<Utime> {
     Some(Utime { sec: u32::try_from(utc?).ok()?, nsec: micros * 1000 })
 }
 
-/// What is known of the lives of devices, by their ids.
+/// The lives of devices, by their ids.
 pub(super) fn lives(state: &ClusterState) -> BTreeMap<String, Life> {
     let all = state.kv.range(PREFIX.to_owned()..).take_while(|(k, _)| k.starts_with(PREFIX)).take(DEVICES_MAX);
     all.filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?.to_owned(), Life::of(v)?))).collect()
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_in_one_unit() {
+    fn the_rest_of_a_life_is_told_in_one_unit() {
         let now = Utime { sec: 1_700_000_000, nsec: 0 };
         let life = |min: u64, max: u64| {
             let at = |d: u64| if d == 0 { Utime::ZERO } else { now.plus(Duration::from_secs(d)) };

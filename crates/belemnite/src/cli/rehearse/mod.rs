@@ -31,7 +31,7 @@ pub(crate) struct RehearseArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// What `ceph` would be given, such as `osd out 12`; or `add 10 hosts like HOST`
+    /// Command as `ceph` takes it, such as `osd out 12`; or `add 10 hosts like HOST`
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_operators_type_is_understood() {
+    fn commands_of_operators_are_understood() {
         let cases = [
             ("osd out 12 osd.13", json!({"prefix": "osd out", "ids": ["12", "osd.13"]})),
             ("osd reweight 3 0.5", json!({"prefix": "osd reweight", "id": "3", "weight": 0.5})),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn words_that_do_not_fit_are_named() {
         for (text, word) in [
             ("make it so", "no such command"),
             ("osd reweight 3", "weight is missing"),
