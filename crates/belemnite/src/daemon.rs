@@ -194,6 +194,25 @@ fn room_options(get: impl Fn(&str) -> Option<String>) -> Result<(u64, f64), Erro
     Ok((file_min_free, failsafe_full_ratio))
 }
 
+/// Times: `osd_device_timeout` in seconds, `osd_busy_poll` in microseconds.
+fn time_options(get: impl Fn(&str) -> Option<String>) -> Result<(Duration, Duration), Error> {
+    let device_timeout = match get("osd_device_timeout") {
+        Some(v) => match v.parse() {
+            Ok(s) if s > 0 => Duration::from_secs(s),
+            _ => return Err(format!("osd_device_timeout = {v}: not a number of seconds").into()),
+        },
+        None => DEVICE_TIMEOUT,
+    };
+    let busy_poll = match get("osd_busy_poll") {
+        Some(v) => match v.parse() {
+            Ok(us) if us <= BUSY_POLL_MAX => Duration::from_micros(us),
+            _ => return Err(format!("osd_busy_poll = {v}: not a number of microseconds up to {BUSY_POLL_MAX}").into()),
+        },
+        None => Duration::ZERO,
+    };
+    Ok((device_timeout, busy_poll))
+}
+
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let whoami = a.id.ok_or("--id names the OSD")?;
     let id = whoami.to_string();
@@ -218,20 +237,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         (Some(n), _) | (None, Some(n)) => n,
         (None, None) => cores / here,
     };
-    let device_timeout = match get("osd_device_timeout") {
-        Some(v) => match v.parse() {
-            Ok(s) if s > 0 => Duration::from_secs(s),
-            _ => return Err(format!("osd_device_timeout = {v}: not a number of seconds").into()),
-        },
-        None => DEVICE_TIMEOUT,
-    };
-    let busy_poll = match get("osd_busy_poll") {
-        Some(v) => match v.parse() {
-            Ok(us) if us <= BUSY_POLL_MAX => Duration::from_micros(us),
-            _ => return Err(format!("osd_busy_poll = {v}: not a number of microseconds up to {BUSY_POLL_MAX}").into()),
-        },
-        None => Duration::ZERO,
-    };
+    let (device_timeout, busy_poll) = time_options(get)?;
     let (file_min_free, failsafe_full_ratio) = room_options(get)?;
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {

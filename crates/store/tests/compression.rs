@@ -245,7 +245,7 @@ fn nothing_of_a_store_changes_before_the_first_extent() {
     w.s.set_compression(PoolId(2), Some(how(Algorithm::Lz4)));
     w.run(vec![write("o", 0, soft(1 << 20, 1)), write("small", 0, soft(8191, 1))]);
     w.used();
-    assert_eq!((w.s.counters().packed, w.s.superblock().features.any()), (0, false));
+    assert_eq!((w.s.packing().packed, w.s.superblock().features.any()), (0, false));
     let s = engine::open(&mut w.dev.clone(), &w.cfg).unwrap().remove(0);
     assert!(!s.superblock().features.any());
     // The hint comes with the write.
@@ -277,7 +277,7 @@ fn incompressible_data_stays_plain_and_is_counted() {
     Rng::new(1).fill(&mut noise);
     noise[64 << 10..128 << 10].fill(0);
     w.run(vec![write("o", 0, noise.clone().into())]);
-    let c = w.s.counters();
+    let c = w.s.packing();
     assert_eq!((c.packed, c.unpackable, w.extents()), (1, 3, (64, 4)));
     w.run(vec![write("o", 300_001, soft(200_000, 1))]);
     w.verify();

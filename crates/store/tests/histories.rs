@@ -110,7 +110,7 @@ impl Seen {
     fn add(&mut self, s: &Store) {
         self.suspensions += s.counters().suspensions;
         self.late += s.counters().late_chunks;
-        self.packed += s.counters().packed;
+        self.packed += s.packing().packed;
     }
 }
 

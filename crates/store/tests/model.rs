@@ -130,7 +130,7 @@ impl World {
     fn reopen(&mut self, dev: SimDisk) {
         self.dev = dev;
         let cfg = config(&mut self.rng);
-        self.packed += self.store.counters().packed;
+        self.packed += self.store.packing().packed;
         self.store = engine::open(&mut self.dev, &cfg).unwrap_or_else(|e| panic!("does not open: {e}")).remove(0);
         self.compress();
         self.store.check(&mut self.dev).unwrap_or_else(|e| panic!("after opening: {e}"));
@@ -188,7 +188,7 @@ fn history(seed: u64, rounds: u64, packs: bool) -> u64 {
         }
     }
     w.compare_newest();
-    w.packed + w.store.counters().packed
+    w.packed + w.store.packing().packed
 }
 
 fn histories() -> std::ops::Range<u64> {

@@ -106,7 +106,7 @@ impl Defaults {
     }
 }
 
-/// What a reactor's store has been told.
+/// Settings that a reactor's store has.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     defaults: Defaults,

@@ -3,7 +3,7 @@
 //! Single blocks are copies, keyed by place and version. Users verify the checksum, so a stale entry is a miss, never
 //! wrong data. Longer reads leave their buffers here, as [`Runs`] of verified blocks.
 //!
-//! What leaves first is the oldest that was not used since it came, or since it was passed over (FIFO with a second
+//! The entry that leaves first is the oldest that was not used since it came, or since it was passed over (FIFO with a second
 //! chance). While the cache is full, data that was read gets in only when it is read a second time, so that scans and
 //! large working sets neither displace what is used nor pay for copies. Blocks and runs displace each other down to a
 //! quarter of the budget.

@@ -169,6 +169,15 @@ impl Config {
     }
 }
 
+/// Counts of pieces of data that were to be compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Extents written compressed.
+    pub packed: u64,
+    /// Pieces that did not become small enough.
+    pub unpackable: u64,
+}
+
 /// Counters for metrics. All of them only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -213,10 +222,6 @@ pub struct Counters {
     pub visits: u64,
     /// Words of the free-space bitmap and groups of blocks examined to find free blocks.
     pub searched: u64,
-    /// Extents written compressed, and pieces of data that did not become small enough.
-    pub packed: u64,
-    /// See `packed`.
-    pub unpackable: u64,
 }
 
 /// The object store of one reactor; see the module.
@@ -254,6 +259,7 @@ pub struct Store {
     packer: Box<Packer>,
     health: Health,
     counters: Counters,
+    packing: Packing,
     replayed: Replayed,
 }
 
@@ -319,6 +325,12 @@ impl Store {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters { visits: self.meta.visits, ..self.counters }
+    }
+
+    /// Pieces of data that were to be compressed, as counted since the store was opened.
+    #[must_use]
+    pub fn packing(&self) -> Packing {
+        self.packing
     }
 
     /// Frees memory that is kept for later use, including this thread's buffers. For an idle thread.

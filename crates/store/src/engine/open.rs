@@ -381,6 +381,7 @@ impl Store {
             packer: Default::default(),
             health: Health::Ok,
             counters: Default::default(),
+            packing: Default::default(),
             replayed: end.replayed,
             cfg: cfg.clone(),
         }

@@ -411,12 +411,12 @@ impl Store {
             let piece = part(block * BLOCK, next * BLOCK);
             if next - block >= how.blocks_min() {
                 if let Some(stored) = self.packer.pack(&how, &piece) {
-                    self.counters.packed += 1;
+                    self.packing.packed += 1;
                     self.write(run, cid, oid, id, plain, part(plain, block * BLOCK))?;
                     self.put_extent(run, cid, oid, id, block, next, stored)?;
                     plain = next * BLOCK;
                 } else {
-                    self.counters.unpackable += 1;
+                    self.packing.unpackable += 1;
                 }
             }
             block = next;

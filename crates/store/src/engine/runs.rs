@@ -207,7 +207,7 @@ mod tests {
 
     /// Against a model that knows which blocks each place had last.
     #[test]
-    fn what_is_found_is_what_was_put() {
+    fn a_found_run_is_the_one_that_was_put() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let mut r = Runs::default();

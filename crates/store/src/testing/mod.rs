@@ -69,13 +69,13 @@ pub fn compress(s: &mut Store, seed: u64) {
     s.set_compression(PoolId(1), Some(how));
 }
 
-/// What is stored of a compressed extent of these whole blocks; `None` if it does not become small enough.
+/// Stored bytes of a compressed extent of these whole blocks; `None` if it does not become small enough.
 #[must_use]
 pub fn pack(how: &Compression, data: &[u8]) -> Option<Vec<u8>> {
     crate::compress::Packer::default().pack(how, data).map(|b| b.to_vec())
 }
 
-/// Decompresses what is stored of a compressed extent of `blocks` blocks. `None` if it is refused.
+/// Decompresses the stored bytes of a compressed extent of `blocks` blocks. `None` if it is refused.
 #[must_use]
 pub fn unpack(stored: &[u8], blocks: u64) -> Option<Vec<u8>> {
     crate::compress::Packer::default().unpack(stored, blocks).map(|b| b.to_vec())

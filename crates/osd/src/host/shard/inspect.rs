@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::ObjectStore as _;
-use store::engine::Counters;
+use store::engine::{Counters, Packing};
 
 impl ShardHost {
     pub(super) fn inspect(&self, what: &Inspect) -> Value {
@@ -135,13 +135,13 @@ impl ShardHost {
         admission.put("cluster_taken", osds.0).put("cluster_refused", osds.1);
         admission.put("heartbeat_taken", 0_u64).put("heartbeat_refused", 0_u64);
         let commits = self.meter.borrow().commits.all();
-        let bluestore = compression_section(store.counters(), &store.compressed());
+        let bluestore = compression_section(store.packing(), &store.compressed());
         vec![worker, admission, messenger, core.section(space), store_section(store.counters(), commits), bluestore]
     }
 }
 
 /// The section of compression, with the names of Ceph's store; `pools` has bytes before it and on the device.
-fn compression_section(c: Counters, pools: &[(base::PoolId, u64, u64)]) -> Section {
+fn compression_section(c: Packing, pools: &[(base::PoolId, u64, u64)]) -> Section {
     let stored: u64 = pools.iter().map(|p| p.2).sum();
     let mut s = Section::new("bluestore", BLUESTORE);
     s.put("bluestore_compressed", stored).put("bluestore_compressed_allocated", stored);
