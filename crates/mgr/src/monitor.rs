@@ -6,7 +6,8 @@
 use crate::files::Counted;
 use crate::images::rates::Reported;
 use auth::CryptoKey;
-use base::{AuthName, EntityAddr};
+use base::{AuthName, EntityAddr, Epoch};
+pub use client::core::mds::RankInfo;
 use cluster::OsdMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,6 +24,15 @@ pub struct FirstRank {
     pub gid: u64,
     /// Address of the daemon.
     pub addr: EntityAddr,
+}
+
+/// A file system with a certain name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Its id.
+    pub fscid: i32,
+    /// Daemons of its ranks.
+    pub ranks: Vec<RankInfo>,
 }
 
 /// The monitor that the manager belongs to.
@@ -51,4 +61,12 @@ pub trait Monitor {
     fn ask_mds(&self, queries: Vec<PerfMetricQuery>);
     /// The newest report of an MDS daemon, by name.
     fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>>;
+    /// The file system with a name.
+    fn file_system(&self, name: &str) -> Option<FileSystem>;
+    /// Ids of all file systems.
+    fn file_systems(&self) -> Vec<i32>;
+    /// Epoch of a file system's map, and the daemons of its ranks.
+    fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>);
+    /// Addresses of the monitors, as clients that mount a file system take them.
+    fn mon_addrs(&self) -> Vec<String>;
 }

@@ -1,12 +1,13 @@
 //! Does the role leave images alone while a separate manager is expected to work on them?
 
 use auth::CryptoKey;
-use base::{AuthName, EntityAddr};
+use base::{AuthName, EntityAddr, Epoch};
+use client::core::mds::RankInfo;
 use cluster::OsdMap;
 use mgr::files::Counted;
 use mgr::host::images::Service;
 use mgr::images::rates::Reported;
-use mgr::monitor::{FirstRank, Monitor};
+use mgr::monitor::{FileSystem, FirstRank, Monitor};
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -51,6 +52,18 @@ impl Monitor for Fake {
     fn ask_mds(&self, _: Vec<PerfMetricQuery>) {}
     fn mds_counted(&self, _: &str) -> Option<Rc<Counted>> {
         None
+    }
+    fn file_system(&self, _: &str) -> Option<FileSystem> {
+        None
+    }
+    fn file_systems(&self) -> Vec<i32> {
+        Vec::new()
+    }
+    fn ranks(&self, _: i32) -> (Epoch, Vec<RankInfo>) {
+        (Epoch(0), Vec::new())
+    }
+    fn mon_addrs(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -269,6 +269,28 @@ fn the_version_is_described_to_clients_and_answered() {
 }
 
 #[test]
+fn commands_on_subvolumes_are_held_to_their_arguments_and_go_to_the_host() {
+    let (mut c, admin) = cluster();
+    for cmd in [
+        json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),
+        json!({ "prefix": "fs subvolume create", "vol_name": "f", "sub_name": "s", "size": 5, "namespace_isolated": true }),
+        json!({ "prefix": "fs subvolume metadata set", "vol_name": "f", "sub_name": "s", "key_name": "k", "value": "v" }),
+        json!({ "prefix": "fs subvolumegroup pin", "vol_name": "f", "group_name": "g", "pin_type": "export", "pin_setting": "0" }),
+        json!({ "prefix": "fs clone cancel", "vol_name": "f", "clone_name": "c" }),
+    ] {
+        let (rc, rs, _) = c.command(admin, &cmd, "");
+        assert_eq!((rc, rs.as_str()), (-11, "the cluster does not answer; try again"), "{cmd}");
+    }
+    for cmd in [
+        json!({ "prefix": "fs subvolume create", "vol_name": "f", "sub_name": "a/b" }),
+        json!({ "prefix": "fs subvolume info", "vol_name": "f" }),
+        json!({ "prefix": "fs subvolume pin", "vol_name": "f", "sub_name": "s", "pin_type": "odd", "pin_setting": "0" }),
+    ] {
+        assert_eq!(c.command(admin, &cmd, "").0, -22, "{cmd}");
+    }
+}
+
+#[test]
 fn unsupported_commands_say_so_and_change_nothing() {
     let (mut c, admin) = cluster();
     with_pools(&mut c, admin);
@@ -277,11 +299,8 @@ fn unsupported_commands_say_so_and_change_nothing() {
         json!({ "prefix": "osd erasure-code-profile set", "name": "e", "profile": ["plugin=clay", "k=4", "m=2"] }),
         json!({ "prefix": "osd tier add", "pool": "p1", "tierpool": "p3" }),
         json!({ "prefix": "osd force-create-pg", "pgid": "7.0", "yes_i_really_mean_it": true }),
-        json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),
-        json!({ "prefix": "fs subvolume metadata set", "vol_name": "f", "sub_name": "s", "key_name": "k" }),
-        json!({ "prefix": "fs subvolume authorized_list", "vol_name": "f", "sub_name": "s" }),
-        json!({ "prefix": "fs subvolumegroup pin", "vol_name": "f", "group_name": "g" }),
-        json!({ "prefix": "fs clone cancel", "vol_name": "f", "clone_name": "c" }),
+        json!({ "prefix": "fs subvolume charmap get", "vol_name": "f", "sub_name": "s" }),
+        json!({ "prefix": "fs subvolumegroup charmap get", "vol_name": "f", "group_name": "g" }),
         json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");

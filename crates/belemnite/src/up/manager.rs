@@ -1,7 +1,7 @@
 //! `up --mgr ceph`: Debian's `ceph-mgr` in the manager role, with its modules.
 //!
-//! While it runs, the monitors' built-in manager role is off. It provides what needs a module: subvolumes (`volumes`),
-//! the dashboard, the balancer, `cephfs-top` (`stats`).
+//! While it runs, the monitors' built-in manager role is off. It provides what needs a module: the
+//! dashboard, snapshot schedules (`snap_schedule`).
 
 use super::foreign::{Foreign, ask};
 use super::layout::Layout;

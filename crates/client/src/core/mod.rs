@@ -1,8 +1,10 @@
 //! The client's parts without I/O. Time comes in as an argument; effects are returned as values.
 
 pub mod maps;
+pub mod mds;
 pub mod mon;
 pub mod objecter;
+pub mod striping;
 
 use std::time::Duration;
 

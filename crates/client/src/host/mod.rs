@@ -3,6 +3,7 @@
 //! [`Client`] authenticates to a monitor, follows the maps, and runs commands and operations. [`objecter`] is its part
 //! that talks to OSDs; the OSD itself uses that part to read the source of `copy-from`.
 
+pub mod mds;
 pub mod objecter;
 mod session;
 mod tell;
@@ -138,6 +139,11 @@ impl Client {
     /// [`ClientError::Closed`] if the connection ends before the answer. There is no time limit.
     pub async fn tell(&self, kind: EntityKind, addr: EntityAddr, json: &str) -> Result<CommandReply, ClientError> {
         self.session.tell(kind, addr, json).await
+    }
+
+    /// Makes an endpoint for connections to MDS daemons; [`Options::mds`] must be set.
+    pub(crate) fn mds_endpoint(&self, handler: Rc<dyn net::Handler>) -> (net::Net, net::Endpoint) {
+        self.session.mds_endpoint(handler)
     }
 
     /// Runs a command given as JSON text at a manager, on a connection of its own.

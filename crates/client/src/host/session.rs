@@ -219,6 +219,12 @@ impl Session {
         self.command_at(Target::new(kind, addr), fsid, (json, Bytes::new())).await
     }
 
+    pub(super) fn mds_endpoint(&self, handler: Rc<dyn Handler>) -> (Net, Endpoint) {
+        let gid = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
+        let config = EndpointConfig { num: gid, ..endpoint_config(&self.auth, self.nonce, &self.modes) };
+        (self.net.clone(), self.net.endpoint(config, handler))
+    }
+
     /// Runs a command at a manager. Without a cluster's id it is none for the daemon itself.
     pub(super) async fn mgr_command(
         &self,

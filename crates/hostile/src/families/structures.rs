@@ -27,6 +27,8 @@ const DECODERS: &[fn(&[u8])] = &[
     peer_body,
     pg_info,
     log_record,
+    there_and_back::<InodeStat>,
+    there_and_back::<SnapRealmInfo>,
 ];
 
 fn cid() -> store::Cid {

@@ -34,7 +34,7 @@ pub(super) struct Files {
 }
 
 /// JSON on one line, with the spaces that Python's encoder writes.
-fn one_line(v: &Value) -> Bytes {
+pub(super) fn one_line(v: &Value) -> Bytes {
     struct Spaced;
     impl serde_json::ser::Formatter for Spaced {
         fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {

@@ -4,3 +4,4 @@ mod devices;
 mod files;
 pub mod forward;
 pub mod images;
+mod volumes;

@@ -82,6 +82,7 @@ pub(crate) mod versions;
 pub use cluster::{option_table, units};
 pub use crash::Summary as CrashSummary;
 pub(crate) use crash::id_of as crash_id;
+pub(crate) use fs::volume::mon_addrs;
 pub(crate) use health::health_word_of;
 pub use health::{Check, Checks, Severity, checks, ended_mutes, health_word};
 pub use pool_make::REPLICATION;
@@ -334,6 +335,7 @@ const TABLES: &[&[Cmd]] = &[
     mgr::COMMANDS,
     fs::COMMANDS,
     fs::mds::COMMANDS,
+    fs::subvolume::COMMANDS,
     fs::volume::COMMANDS,
     fs::authorize::COMMANDS,
     versions::COMMANDS,

@@ -54,6 +54,19 @@ impl MonCore {
         self.state.fsmap.filesystems.values().filter_map(of).collect()
     }
 
+    /// The daemons of a file system's ranks.
+    #[must_use]
+    pub fn ranks(&self, fscid: i32) -> (base::Epoch, Vec<mgr::monitor::RankInfo>) {
+        let Some(fs) = self.state.fsmap.filesystems.get(&fscid) else { return (base::Epoch(0), Vec::new()) };
+        let map = &fs.mds_map;
+        let of = |(rank, gid): (&i32, &u64)| {
+            let info = map.mds_info.get(gid)?;
+            let addr = *info.addrs.msgr2()?;
+            Some(mgr::monitor::RankInfo { rank: *rank, gid: *gid, addr, state: info.state })
+        };
+        (map.epoch, map.up.iter().filter_map(of).collect())
+    }
+
     fn configure_all(&mut self, kind: EntityKind) {
         let daemons: Vec<ConnKey> = self
             .sessions

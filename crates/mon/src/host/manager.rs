@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::CryptoKey;
-use base::{AuthName, EntityKind};
+use base::{AuthName, EntityKind, Epoch};
 use cluster::OsdMap;
 use mgr::files::Counted;
 use mgr::host::images::Job;
 use mgr::images::rates::Reported;
-use mgr::monitor::{FirstRank, Monitor};
+use mgr::monitor::{FileSystem, FirstRank, Monitor, RankInfo};
 use wire::types::PerfMetricQuery;
 
 use crate::core::MonCore;
@@ -69,6 +69,24 @@ impl Monitor for Seen {
 
     fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>> {
         self.0.borrow().mds_counted(daemon)
+    }
+
+    fn file_system(&self, name: &str) -> Option<FileSystem> {
+        let core = self.0.borrow();
+        let fscid = *core.state.fsmap.filesystems.iter().find(|(_, f)| f.mds_map.fs_name == name)?.0;
+        Some(FileSystem { fscid, ranks: core.ranks(fscid).1 })
+    }
+
+    fn file_systems(&self) -> Vec<i32> {
+        self.0.borrow().state.fsmap.filesystems.keys().copied().collect()
+    }
+
+    fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>) {
+        self.0.borrow().ranks(fscid)
+    }
+
+    fn mon_addrs(&self) -> Vec<String> {
+        crate::command::mon_addrs(&self.0.borrow().state)
     }
 }
 

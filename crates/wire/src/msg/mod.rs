@@ -7,6 +7,7 @@
 mod backoff;
 mod describe;
 mod mds;
+mod mds_client;
 mod mgr;
 mod mon_session;
 pub mod op_code;
@@ -24,6 +25,7 @@ mod watch_notify;
 pub use backoff::*;
 pub use describe::Described;
 pub use mds::*;
+pub use mds_client::*;
 pub use mgr::*;
 pub use mon_session::*;
 pub use op_code::{OpCode, msg_flags, op_flags};

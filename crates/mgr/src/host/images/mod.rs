@@ -1,5 +1,5 @@
 //! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
-//! `fs perf stats` and commands about devices.
+//! `fs perf stats`, commands about devices, and the contents of file systems.
 //!
 //! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
 //! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
@@ -85,7 +85,7 @@ struct Again {
 
 /// The image service of the manager role.
 pub struct Service {
-    pub(super) monitor: Box<dyn Monitor>,
+    pub(super) monitor: Rc<dyn Monitor>,
     mon: EntityAddr,
     client: RefCell<Option<Client>>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
@@ -96,6 +96,7 @@ pub struct Service {
     wake: Notify,
     perf: RefCell<perf::Perf>,
     pub(super) files: RefCell<super::files::Files>,
+    pub(super) volumes: super::volumes::Volumes,
     purges: Planned,
     snapshots: Planned,
 }
@@ -106,7 +107,7 @@ pub(super) fn seconds() -> f64 {
 }
 
 /// A random UUID as text.
-fn uuid() -> String {
+pub(super) fn uuid() -> String {
     use ::auth::Random as _;
     let mut b = [0; 16];
     OsRandom.fill(&mut b);
@@ -136,7 +137,7 @@ impl Service {
     #[must_use]
     pub fn new(monitor: Box<dyn Monitor>, mon: EntityAddr) -> Rc<Self> {
         Rc::new(Self {
-            monitor,
+            monitor: Rc::from(monitor),
             mon,
             client: RefCell::default(),
             waiting: RefCell::default(),
@@ -147,6 +148,7 @@ impl Service {
             wake: Notify::new(),
             perf: RefCell::default(),
             files: RefCell::default(),
+            volumes: super::volumes::Volumes::default(),
             purges: Planned::new(Kind::TrashPurge),
             snapshots: Planned::new(Kind::MirrorSnapshot),
         })
@@ -161,6 +163,7 @@ impl Service {
             self.run_tasks(),
             self.run_perf(),
             self.run_files(),
+            Rc::clone(&self).run_volumes(),
             self.run_schedule(&self.purges),
             self.run_schedule(&self.snapshots)
         );
@@ -219,7 +222,7 @@ impl Service {
     }
 
     /// Drops the client after EBLOCKLISTED: another client broke its lock, and only a new client can work on.
-    fn look_at(&self, e: Errno) {
+    pub(super) fn look_at(&self, e: Errno) {
         if e == EBLOCKLISTED {
             *self.client.borrow_mut() = None;
         }
@@ -340,6 +343,11 @@ impl Service {
 
     /// Runs a command.
     pub async fn command(&self, job: &Job) -> Answer {
+        if super::volumes::is_of_volumes(job.prefix) {
+            let limited = tokio::time::timeout(COMMAND_LIMIT, self.volumes_command(job)).await;
+            let late = || (EAGAIN, "the file system does not answer; try again".to_owned(), Bytes::new());
+            return limited.unwrap_or_else(|_| late());
+        }
         let limited = tokio::time::timeout(COMMAND_LIMIT, self.serve(job)).await;
         match limited {
             Ok(Ok(out)) if job.prefix == "progress" => (0, String::from_utf8_lossy(&out).into_owned(), Bytes::new()),

@@ -6,6 +6,7 @@
 //! | [`set`] | `fs set` |
 //! | [`show`] | the FSMap as tree and as text |
 //! | [`mds`] | daemons and ranks |
+//! | [`subvolume`] | commands of the manager on the contents: `fs subvolumegroup`, `fs subvolume`, `fs clone` |
 //! | [`volume`] | commands of the manager: `fs volume`, `fs status` |
 //!
 //! A client whose monitor capability names file systems sees and changes only those.
@@ -14,6 +15,7 @@ pub(super) mod authorize;
 pub(super) mod mds;
 mod set;
 pub(in crate::command) mod show;
+pub(super) mod subvolume;
 pub(super) mod volume;
 
 use super::json::J;

@@ -1,7 +1,5 @@
 //! Commands of the manager on file systems: `fs volume` makes and removes them with their pools, `fs status` shows
-//! them.
-//!
-//! Subvolumes need a CephFS client, which this program does not have. Commands on them are refused with EOPNOTSUPP.
+//! them. [`super::subvolume`] has the commands on what is in them.
 
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
 use crate::command::args::{Args, Value};
@@ -10,7 +8,7 @@ use crate::command::rbd::host;
 use crate::command::text::{Column, Left, Table};
 use crate::command::units::bytes;
 use crate::command::{Cmd, cmd, done, flag as cf, plain, pool_make};
-use crate::core::cluster_state::{CommandOutcome, When};
+use crate::core::cluster_state::{ClusterState, CommandOutcome, When};
 use crate::obj;
 use base::{PoolId, errno};
 use mgr::stats::space;
@@ -53,103 +51,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         host,
         "show the client metrics that MDS daemons report",
     ),
-    cmd("fs subvolumegroup ls vol_name:String", "mgr", "r", cf::MGR, unsupported, NO_CLIENT),
-    cmd("fs subvolumegroup create vol_name:String group_name:String", "mgr", "rw", cf::MGR, unsupported, NO_CLIENT),
-    cmd("fs subvolumegroup rm vol_name:String group_name:String", "mgr", "rw", cf::MGR, unsupported, NO_CLIENT),
-    cmd("fs subvolumegroup getpath vol_name:String group_name:String", "mgr", "r", cf::MGR, unsupported, NO_CLIENT),
-    cmd("fs subvolume ls vol_name:String group_name:String?", "mgr", "r", cf::MGR, unsupported, NO_CLIENT),
-    cmd(
-        "fs subvolume create vol_name:String sub_name:String size:Int? group_name:String? pool_layout:String? mode:String? namespace_isolated:Bool?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume rm vol_name:String sub_name:String group_name:String? force:Bool? retain_snapshots:Bool?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume getpath vol_name:String sub_name:String group_name:String?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume info vol_name:String sub_name:String group_name:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume resize vol_name:String sub_name:String new_size:String group_name:String? no_shrink:Bool?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume snapshot ls vol_name:String sub_name:String group_name:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume snapshot create vol_name:String sub_name:String snap_name:String group_name:String?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume snapshot info vol_name:String sub_name:String snap_name:String group_name:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume snapshot rm vol_name:String sub_name:String snap_name:String group_name:String? force:Bool?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs subvolume snapshot clone vol_name:String sub_name:String snap_name:String target_sub_name:String pool_layout:String? group_name:String? target_group_name:String?",
-        "mgr",
-        "rw",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
-    cmd(
-        "fs clone status vol_name:String clone_name:String group_name:String?",
-        "mgr",
-        "r",
-        cf::MGR,
-        unsupported,
-        NO_CLIENT,
-    ),
 ];
-
-/// Help text of the commands that are refused.
-const NO_CLIENT: &str = "(not supported: needs a client inside the file system)";
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let names: J = view(c).filesystems.values().map(|f| obj! { "name": &f.mds_map.fs_name }).collect();
@@ -270,6 +172,15 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     Ok(CommandOutcome { when: When::Committed, effects, ..CommandOutcome::output(out) })
 }
 
+/// Addresses of the monitors, as clients that mount a file system take them.
+pub(crate) fn mon_addrs(state: &ClusterState) -> Vec<String> {
+    let of = |m: &cluster::monmap::MonInfo| {
+        let a = m.public_addrs.legacy().or_else(|| m.public_addrs.0.first())?;
+        a.sock.map(|s| s.to_string())
+    };
+    state.monmap.mons.values().filter_map(of).collect()
+}
+
 /// Space of a pool in bytes: used, and available.
 fn usage(c: &Ctx<'_>, id: PoolId) -> (u64, u64) {
     let map = &c.state.osdmap;
@@ -290,16 +201,7 @@ fn info(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let (used, avail) = usage(c, *id);
         obj! { "avail": size(avail), "name": pool_name(&c.state.osdmap, *id), "used": size(used) }
     };
-    let monitors: J = c
-        .state
-        .monmap
-        .mons
-        .values()
-        .filter_map(|m| {
-            let a = m.public_addrs.legacy().or_else(|| m.public_addrs.0.first())?;
-            a.sock.map(|s| J::from(s.to_string()))
-        })
-        .collect();
+    let monitors: J = mon_addrs(c.state).iter().collect();
     let j = obj! {
         "mon_addrs": monitors,
         "pools": obj! {
@@ -521,8 +423,4 @@ pub(in crate::command) fn no_volumes<T>(prefix: &str) -> Res<T> {
             "'{prefix}' is not supported: a ceph-mgr with its volumes module serves it (belemnite up --mgr ceph, or mgr = external)"
         ),
     )
-}
-
-fn unsupported(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    no_volumes(c.prefix)
 }

@@ -1,0 +1,342 @@
+//! The commands on a file system in memory: their answers, and what is left when the client is lost at any change.
+
+use super::model::Model;
+use super::*;
+use crate::files::Counted;
+use crate::images::rates::Reported;
+use crate::monitor::{FileSystem, FirstRank, Monitor, RankInfo};
+use base::errno::{EEXIST, EINVAL, ENOSYS};
+use base::{AuthName, EntityAddr, Epoch};
+use cluster::OsdMap;
+use std::sync::Arc;
+use subvolume::state;
+use wire::types::PerfMetricQuery;
+
+struct NoMonitor;
+
+impl Monitor for NoMonitor {
+    fn is_active(&self) -> bool {
+        true
+    }
+    fn osdmap(&self) -> Arc<OsdMap> {
+        Arc::new(OsdMap::default())
+    }
+    fn identity(&self) -> Option<(AuthName, Option<::auth::CryptoKey>)> {
+        None
+    }
+    fn option(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn stored_option(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+    fn report_period(&self) -> u32 {
+        5
+    }
+    fn add_query(&self, _: PerfMetricQuery) {}
+    fn remove_query(&self, _: &PerfMetricQuery) {}
+    fn take_reports(&self, _: &PerfMetricQuery) -> Reported {
+        Reported::default()
+    }
+    fn first_ranks(&self) -> Vec<FirstRank> {
+        Vec::new()
+    }
+    fn ask_mds(&self, _: Vec<PerfMetricQuery>) {}
+    fn mds_counted(&self, _: &str) -> Option<Rc<Counted>> {
+        None
+    }
+    fn file_system(&self, _: &str) -> Option<FileSystem> {
+        None
+    }
+    fn file_systems(&self) -> Vec<i32> {
+        Vec::new()
+    }
+    fn ranks(&self, _: i32) -> (Epoch, Vec<RankInfo>) {
+        (Epoch(0), Vec::new())
+    }
+    fn mon_addrs(&self) -> Vec<String> {
+        vec!["192.0.2.1:6789".to_owned()]
+    }
+}
+
+/// A service with the file system.
+struct Home {
+    model: Rc<Model>,
+    service: Rc<Service>,
+}
+
+impl Home {
+    fn new() -> Self {
+        let service = Service::new(Box::new(NoMonitor), EntityAddr::default());
+        Self { model: Rc::new(Model::new()), service }
+    }
+
+    fn fs(&self) -> Fs {
+        Fs { backend: Rc::<Model>::clone(&self.model) }
+    }
+
+    /// Runs a command: its words, then `name=value`.
+    async fn run(&self, command: &str) -> Out {
+        let (words, args): (Vec<&str>, Vec<&str>) = command.split_whitespace().partition(|w| !w.contains('='));
+        let mut all: BTreeMap<String, String> =
+            args.iter().filter_map(|a| a.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        all.insert("vol_name".to_owned(), "home".to_owned());
+        let v = Vol { fs: self.fs(), fscid: 1, service: &self.service, args: &all };
+        run(&v, &words.join(" ")).await
+    }
+
+    async fn ok(&self, command: &str) -> String {
+        self.run(command).await.unwrap_or_else(|e| panic!("{command}: {e:?}"))
+    }
+
+    async fn fails(&self, command: &str, errno: Errno, why: &str) {
+        assert_eq!(self.run(command).await, Err((errno, why.to_owned())), "{command}");
+    }
+
+    /// Runs all jobs that wait.
+    async fn jobs(&self) -> Result<(), Fail> {
+        for t in clone::tracked(&self.fs()).await.map_err(|e| (e, String::new()))? {
+            clone::run(&self.fs(), &self.service.volumes.lock, &t, &Rc::default()).await?;
+        }
+        for e in purge::entries(&self.fs()).await.map_err(|e| (e, String::new()))? {
+            purge::purge(&self.fs(), &self.service.volumes.lock, &e).await.map_err(|e| (e, String::new()))?;
+        }
+        Ok(())
+    }
+}
+
+fn test(f: impl AsyncFnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, f());
+}
+
+fn field(json: &str, key: &str) -> Value {
+    serde_json::from_str::<Value>(json).unwrap()[key].clone()
+}
+
+/// A subvolume `s` in `g` with a tree of files, and its snapshot `one`.
+async fn filled(h: &Home) -> String {
+    h.ok("fs subvolumegroup create group_name=g").await;
+    h.ok("fs subvolume create sub_name=s group_name=g size=1000000 uid=5 gid=6 mode=700").await;
+    let path = h.ok("fs subvolume getpath sub_name=s group_name=g").await;
+    let fs = h.fs();
+    fs.mkdirs(&format!("{path}/a/b"), 0o750).await.unwrap();
+    for (name, data) in [("a/f", vec![7; 200_000]), ("a/b/g", vec![1]), ("e", Vec::new())] {
+        fs.write_file(&format!("{path}/{name}"), data.into(), 0o640).await.unwrap();
+    }
+    fs.setxattr(format!("{path}/a/f").as_bytes(), b"user.k", b"v").await.unwrap();
+    fs.symlink(b"a/f", format!("{path}/l").as_bytes()).await.unwrap();
+    h.ok("fs subvolume snapshot create sub_name=s group_name=g snap_name=one").await;
+    path
+}
+
+/// Checks what [`filled`] made, below another path.
+async fn check_filled(h: &Home, path: &str) {
+    let fs = h.fs();
+    for (name, data) in [("a/f", vec![7; 200_000]), ("a/b/g", vec![1]), ("e", Vec::new())] {
+        let path = format!("{path}/{name}");
+        assert_eq!(fs.read_file(&path, 1 << 20).await.unwrap(), data, "{path}");
+        assert_eq!(fs.stat(path.as_bytes()).await.unwrap().mode & 0o7777, 0o640);
+    }
+    let f = fs.stat(format!("{path}/a/f").as_bytes()).await.unwrap();
+    assert_eq!(client::core::mds::request::xattrs(&f).unwrap()[&b"user.k"[..]], "v");
+    assert_eq!(fs.stat(format!("{path}/l").as_bytes()).await.unwrap().symlink, "a/f");
+    let top = fs.stat(path.as_bytes()).await.unwrap();
+    assert_eq!((top.uid, top.gid, top.mode & 0o7777, top.quota.max_bytes), (5, 6, 0o700, 1_000_000));
+}
+
+#[test]
+fn groups_are_made_listed_and_removed() {
+    test(async || {
+        let h = Home::new();
+        assert_eq!(h.ok("fs subvolumegroup ls").await, "[]");
+        assert_eq!(h.ok("fs subvolumegroup exist").await, "no subvolumegroup exists");
+        h.ok("fs subvolumegroup create group_name=g mode=750 uid=3 size=77").await;
+        h.ok("fs subvolumegroup create group_name=g").await;
+        assert_eq!(h.ok("fs subvolumegroup ls").await, "[\n    {\n        \"name\": \"g\"\n    }\n]");
+        assert_eq!(h.ok("fs subvolumegroup getpath group_name=g").await, "/volumes/g");
+        let info = h.ok("fs subvolumegroup info group_name=g").await;
+        let keys: Vec<String> = serde_json::from_str::<Map<String, Value>>(&info).unwrap().keys().cloned().collect();
+        assert!(keys.is_sorted() && field(&info, "data_pool") == "data" && field(&info, "bytes_quota") == 77);
+        h.fails("fs subvolumegroup getpath group_name=x", ENOENT, "subvolume group 'x' does not exist").await;
+        h.fails("fs subvolumegroup resize group_name=g new_size=0", EINVAL, "Invalid subvolume group size").await;
+        let why = "Invalid pool layout 'none'. It must be a valid data pool";
+        h.fails("fs subvolumegroup create group_name=p pool_layout=none", EINVAL, why).await;
+        h.fails("fs subvolumegroup rm group_name=p", ENOENT, "subvolume group 'p' does not exist").await;
+        let why = "subvolume group snapshots are not supported";
+        h.fails("fs subvolumegroup snapshot create group_name=g snap_name=s", ENOSYS, why).await;
+        h.ok("fs subvolume create sub_name=s group_name=g").await;
+        let why = "subvolume group g contains subvolume(s) or retained snapshots of deleted subvolume(s)";
+        h.fails("fs subvolumegroup rm group_name=g", ENOTEMPTY, why).await;
+        h.ok("fs subvolume rm sub_name=s group_name=g").await;
+        h.ok("fs subvolumegroup rm group_name=g").await;
+        h.ok("fs subvolumegroup rm group_name=g force=true").await;
+    });
+}
+
+#[test]
+fn a_subvolume_has_cephs_files() {
+    test(async || {
+        let h = Home::new();
+        h.ok("fs subvolume create sub_name=s size=10 namespace_isolated=true pool_layout=other").await;
+        let path = h.ok("fs subvolume getpath sub_name=s").await;
+        let meta = h.fs().read_file("/volumes/_nogroup/s/.meta", 1000).await.unwrap();
+        let want = format!("[GLOBAL]\nversion = 2\ntype = subvolume\npath = {path}\nstate = complete\n\n");
+        assert_eq!(meta, want);
+        assert!(h.fs().stat(b"/volumes/_:s.meta").await.is_ok());
+        let info = h.ok("fs subvolume info sub_name=s").await;
+        assert_eq!(
+            (field(&info, "pool_namespace"), field(&info, "data_pool")),
+            (json!("fsvolumens_s"), json!("other"))
+        );
+        h.ok("fs subvolume metadata set sub_name=s key_name=K value=v").await;
+        assert_eq!(h.ok("fs subvolume metadata ls sub_name=s").await, "{\n    \"k\": \"v\"\n}");
+        h.fails("fs subvolume metadata get sub_name=s key_name=x", ENOENT, "key 'x' does not exist.").await;
+        h.fails("fs subvolume metadata rm sub_name=s key_name=x", ENOENT, "key 'x' does not exist.").await;
+        h.ok("fs subvolume metadata rm sub_name=s key_name=x force=true").await;
+        h.ok("fs subvolume earmark set sub_name=s earmark=smb.cluster").await;
+        assert_eq!(h.ok("fs subvolume earmark get sub_name=s").await, "smb.cluster");
+        h.fails("fs subvolume info sub_name=t", ENOENT, "subvolume 't' does not exist").await;
+        h.fails("fs subvolume resize sub_name=s new_size=-1", EINVAL, "Invalid subvolume size").await;
+        let why = "operation 'clone-status' is not allowed on subvolume 's' of type subvolume";
+        h.fails("fs clone status clone_name=s", EOPNOTSUPP, why).await;
+        for name in ["..", "a/b"] {
+            assert_eq!(h.run(&format!("fs subvolume info sub_name={name}")).await.unwrap_err().0, EINVAL);
+        }
+        h.fs().mkdirs("/volumes/_nogroup/old", 0o755).await.unwrap();
+        assert_eq!(h.run("fs subvolume info sub_name=old").await.unwrap_err().0, EOPNOTSUPP);
+    });
+}
+
+#[test]
+fn a_clone_has_what_the_snapshot_has() {
+    test(async || {
+        let h = Home::new();
+        let path = filled(&h).await;
+        h.fs().unlink(format!("{path}/a/f").as_bytes()).await.unwrap();
+        h.fails("fs subvolume rm sub_name=s group_name=g", ENOTEMPTY, "subvolume 's' has snapshots").await;
+        let clone = "fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c";
+        h.ok(clone).await;
+        h.fails(clone, EEXIST, "subvolume 'c' exists").await;
+        let status = h.ok("fs clone status clone_name=c").await;
+        assert_eq!(field(&status, "status")["state"], state::PENDING);
+        assert_eq!(field(&status, "status")["source"]["group"], "g");
+        let info = h.ok("fs subvolume snapshot info sub_name=s group_name=g snap_name=one").await;
+        assert_eq!(field(&info, "pending_clones"), json!([{"name": "c"}]));
+        let why = "snapshot 'one' has pending clones";
+        h.fails("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one", EAGAIN, why).await;
+        let why = "subvolume 'c' is not ready for operation getpath";
+        h.fails("fs subvolume getpath sub_name=c", EAGAIN, why).await;
+        h.jobs().await.unwrap();
+        assert_eq!(field(&h.ok("fs clone status clone_name=c").await, "status"), json!({"state": "complete"}));
+        check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+        assert!(clone::tracked(&h.fs()).await.unwrap().is_empty());
+        let why = "cannot cancel -- clone finished (check clone status)";
+        h.fails("fs clone cancel clone_name=c", EINVAL, why).await;
+        h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+    });
+}
+
+#[test]
+fn a_cancelled_clone_says_so_and_can_be_removed() {
+    test(async || {
+        let h = Home::new();
+        filled(&h).await;
+        h.ok("fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c").await;
+        h.ok("fs clone cancel clone_name=c").await;
+        let status = h.ok("fs clone status clone_name=c").await;
+        assert_eq!(
+            field(&status, "status")["failure"],
+            json!({"errno": "4", "error_msg": "user interrupted clone operation"})
+        );
+        let why = "subvolume 'c' is not ready for operation rm (use --force to override)";
+        h.fails("fs subvolume rm sub_name=c", EAGAIN, why).await;
+        h.ok("fs subvolume rm sub_name=c force=true").await;
+        h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+    });
+}
+
+#[test]
+fn retained_snapshots_make_the_subvolume_anew() {
+    test(async || {
+        let h = Home::new();
+        filled(&h).await;
+        h.ok("fs subvolume rm sub_name=s group_name=g retain_snapshots=true").await;
+        let why = "subvolume 's' is removed and has only snapshots retained";
+        h.fails("fs subvolume getpath sub_name=s group_name=g", ENOENT, why).await;
+        let again = "fs subvolume create sub_name=s group_name=g";
+        h.fails(again, EAGAIN, "asynchronous purge of subvolume in progress").await;
+        h.jobs().await.unwrap();
+        let clone =
+            "fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=s target_group_name=g";
+        h.ok(clone).await;
+        h.jobs().await.unwrap();
+        check_filled(&h, &h.ok("fs subvolume getpath sub_name=s group_name=g").await).await;
+        h.ok("fs subvolume rm sub_name=s group_name=g retain_snapshots=true").await;
+        h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+        h.jobs().await.unwrap();
+        // The last part removes the rest, in whatever order.
+        h.jobs().await.unwrap();
+        let left = h.fs().dirs(b"/volumes/g").await.unwrap();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}
+
+#[test]
+fn a_client_that_is_lost_at_any_change_leaves_what_the_next_one_finishes() {
+    test(async || {
+        let clone = "fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c";
+        for step in 0.. {
+            let h = Home::new();
+            filled(&h).await;
+            h.model.left.set(step);
+            let (cloned, ran) = (h.run(clone).await, h.jobs().await);
+            let lost = h.model.left.get() == 0 || ran.is_err() || cloned.is_err();
+            h.model.left.set(u32::MAX);
+            h.jobs().await.unwrap();
+            match h.run("fs clone status clone_name=c").await {
+                Ok(status) if field(&status, "status")["state"] == state::COMPLETE => {}
+                // The command failed before the clone was in the index; what it made can be removed.
+                r => {
+                    assert!(cloned.is_err(), "step {step}: {r:?}");
+                    if r.is_ok() {
+                        h.ok("fs subvolume rm sub_name=c force=true").await;
+                    }
+                    h.ok(clone).await;
+                    h.jobs().await.unwrap();
+                }
+            }
+            check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+            h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+            h.ok("fs subvolume rm sub_name=c").await;
+            h.ok("fs subvolume rm sub_name=s group_name=g").await;
+            h.jobs().await.unwrap();
+            assert_eq!(h.fs().list(b"/volumes/_deleting", |e| Some(e.name)).await.unwrap(), Vec::<Bytes>::new());
+            assert_eq!(h.model.objects(), 0, "step {step}");
+            if !lost {
+                assert!(step > 20, "{step}");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_purge_that_is_interrupted_goes_on() {
+    test(async || {
+        for step in 0.. {
+            let h = Home::new();
+            filled(&h).await;
+            h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+            h.ok("fs subvolume rm sub_name=s group_name=g").await;
+            h.model.left.set(step);
+            let first = h.jobs().await;
+            h.model.left.set(u32::MAX);
+            h.jobs().await.unwrap();
+            assert_eq!(h.model.objects(), 0);
+            if first.is_ok() {
+                break;
+            }
+        }
+    });
+}
