@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_cannot_hold_is_refused() {
+    fn values_that_the_file_cannot_hold_are_refused() {
         let mut m = Meta::default();
         for (k, v) in [("", "v"), ("a=b", "v"), ("[a", "v"), (" a", "v"), ("a\nb", "v"), ("a", "5%"), ("a", "x\n\ny")] {
             assert_eq!(m.set(USER, k, v).unwrap_err().0, EINVAL, "{k:?} {v:?}");

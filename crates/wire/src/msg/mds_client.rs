@@ -29,7 +29,7 @@ pub mod session_op {
     pub const RECALL_STATE: u32 = 7;
     /// The client answers when all that it sent before is on its way.
     pub const FLUSHMSG: u32 = 8;
-    /// That answer.
+    /// Answer to `FLUSHMSG`.
     pub const FLUSHMSG_ACK: u32 = 9;
     /// The file system is read-only from now on.
     pub const FORCE_RO: u32 = 10;
@@ -125,7 +125,7 @@ pub struct MClientSession {
     pub max_caps: u32,
     /// Leases that the client shall keep at most.
     pub max_leases: u32,
-    /// What the sender says about itself.
+    /// Facts that the sender tells about itself.
     pub metadata: StrMap,
     /// Feature bits, in bytes.
     pub features: Bytes,

@@ -1,4 +1,4 @@
-//! What an MDS tells its clients about inodes, directories, leases and snapshot realms.
+//! News of an MDS for its clients about inodes, directories, leases and snapshot realms.
 //!
 //! The layouts are those for clients that announce `CEPHFS_FEATURE_REPLY_ENCODING`: with a version and a length, so that
 //! fields of newer releases are skipped.

@@ -302,7 +302,7 @@ pub struct Entry {
     pub inode: InodeStat,
 }
 
-/// What a reply says.
+/// Contents of a reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Inode of the request.

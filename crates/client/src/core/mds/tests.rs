@@ -118,7 +118,7 @@ fn inode(ino: u64, cap_id: u64) -> InodeStat {
 }
 
 #[test]
-fn what_a_reply_gives_is_given_back_at_once() {
+fn capabilities_of_a_reply_are_given_back_at_once() {
     let mut w = World::ready();
     let tid = w.submit(Request::mkdir(b"/d", 0o755));
     assert_eq!(w.requests()[0].2.args[..4], 0o755_u32.to_le_bytes());

@@ -141,7 +141,7 @@ pub(super) async fn getpath(v: &Vol<'_>) -> Out {
     Ok(Group::open(&v.fs, v.arg("group_name")).await?.path)
 }
 
-/// What `info` says about the directory of a group or subvolume.
+/// Answer of `info` about the directory of a group or subvolume.
 pub(super) fn described(v: &Vol<'_>, i: &InodeStat, pool: &str) -> Map<String, Value> {
     let quota = u64::try_from(i.quota.max_bytes).unwrap_or(0);
     let all = json!({

@@ -8,7 +8,7 @@ use crate::volumes::{Fail, NAMESPACE, TRASH, is_name, is_uuid};
 use base::errno::{EAGAIN, EEXIST, EINVAL, ENOENT, ENOTEMPTY, EOPNOTSUPP};
 use client::core::mds::request::Attrs;
 
-/// What a subvolume is opened for.
+/// Purpose for which a subvolume is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Create,
