@@ -266,7 +266,7 @@ impl RawRule {
     }
 }
 
-fn is_path(p: &str) -> bool {
+pub(crate) fn is_path(p: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@".contains(c);
     p.starts_with('/') && p.chars().all(plain) && !p.split('/').any(|s| s == "..")
 }
@@ -359,7 +359,7 @@ impl<'de> Deserialize<'de> for OptionValue {
     }
 }
 
-fn is_name(s: &str) -> bool {
+pub(crate) fn is_name(s: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
     !s.is_empty() && s.len() <= NAME_MAX && s.starts_with(|c: char| c.is_ascii_alphanumeric()) && s.chars().all(plain)
 }

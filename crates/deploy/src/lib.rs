@@ -16,6 +16,7 @@
 
 pub mod conf;
 pub mod facts;
+pub mod import;
 pub mod inventory;
 mod next;
 mod plan;

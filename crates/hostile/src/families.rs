@@ -6,6 +6,7 @@ mod class_inputs;
 mod counters;
 mod crush;
 mod frames;
+mod inventories;
 mod maps;
 mod messages;
 mod mon_sessions;
@@ -46,6 +47,7 @@ pub const ALL: &[Family] = &[
     msgr1::FAMILY,
     class_inputs::FAMILY,
     counters::FAMILY,
+    inventories::FAMILY,
     store_records::FAMILY,
     store_pages::FAMILY,
     store_extents::FAMILY,

@@ -86,5 +86,5 @@ macro_rules! families {
 }
 
 families! {
-    messages structures maps crush caps auth frames msgr1 class_inputs counters store_records store_pages store_extents mon_sessions osd_sessions
+    messages structures maps crush caps auth frames msgr1 class_inputs counters inventories store_records store_pages store_extents mon_sessions osd_sessions
 }

@@ -5,6 +5,7 @@ mod act;
 mod ask;
 mod cluster;
 mod dir;
+mod import;
 mod remove;
 mod run;
 mod scripts;
@@ -36,6 +37,16 @@ pub(crate) enum DeployCommand {
         /// Let a running upgrade end after its current step; `upgrade` without it goes on
         #[arg(long)]
         pause: bool,
+    },
+    /// Write an inventory from those of an existing Ceph: what `ceph orch ls --export` and `ceph orch host ls --format
+    /// yaml` print, or ceph-ansible's inventory and variables. What does not map is a comment in it
+    Import {
+        /// Files, in YAML, JSON or the older form of Ansible's inventories
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// File to write, a new one [default: standard output]
+        #[arg(long, short = 'o', value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// Remove the whole cluster from all hosts, with all its data
     Remove {
@@ -107,6 +118,7 @@ pub(crate) async fn command(c: DeployCommand) -> Result<(), Error> {
             Ok(())
         }
         DeployCommand::Upgrade { common, .. } => run::upgrade(&Site::open(&common)?).await,
+        DeployCommand::Import { files, out } => import::import(&files, out.as_deref()),
         DeployCommand::Remove { common, yes_i_really_mean_it } => {
             remove::remove(&Site::open(&common)?, yes_i_really_mean_it).await
         }
