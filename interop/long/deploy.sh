@@ -1,6 +1,6 @@
 # `belemnite deploy` on hosts that are containers with systemd and an sshd: a cluster from nothing, with `apply` killed in
-# the middle again and again; problems in clear words; a host added and one removed while clients write; an upgrade under
-# load; all of it removed. Three hosts with three OSDs each, or LARGE=1: twelve hosts in three racks, three monitors, two
+# the middle again and again; problems in clear words; a host added and one removed while clients write; one monitor instead
+# of three and back; an upgrade under load; all of it removed. Three hosts with three OSDs each, or LARGE=1: twelve hosts in three racks, three monitors, two
 # OSDs on each other host, two metadata servers, a gateway. KILLS is the number of kills. BASE is a root of Debian
 # with the packages below; without it debootstrap makes one (RELEASE, MIRROR). Needs root, debootstrap, systemd-container,
 # openssh-client, iproute2. Five minutes.
@@ -218,6 +218,34 @@ if [ -z "$LARGE" ]; then
   inventory "${HOSTS[@]}" >"$I"
 fi
 end_load 2
+
+# The monitors' state moves to a file on one host, and back to etcd, while clients write. Killed in the middle: the script
+# on the host, with the monitor stopped, or the run.
+killed_move() { # HOST script|run
+  local p
+  ip netns exec "$NS" env -u CEPH_CONF "$BIN" deploy apply "$I" >"$W/move.out" 2>&1 & p=$!
+  wait_for 120 grep -q "^move the monitors' state" "$W/move.out" || { cat "$W/move.out"; return 1; }
+  wait_for 30 there "$1" "! systemctl -q is-active belemnite-mon@$1"
+  if [ "$2" = script ]; then there "$1" "pkill -KILL -f '^sh -s'" || true; else kill -KILL $p; fi
+  wait $p || true
+  echo "killed at: $(tail -n 1 "$W/move.out")"
+}
+load 4
+start=$(seconds)
+inventory "${HOSTS[@]}" | sed 's/^monitors = .*/monitors = ["h2"]/' >"$I"
+killed_move h2 script
+must apply "$I"
+expect "monitors" "$(ceph quorum_status | jq -c '[.monmap.mons[].name]')" '["h2"]'
+there h2 "[ -e /var/lib/ceph/mon/ceph-h2/state.redb ]"
+for h in "${HOSTS[@]}"; do there "$h" "! ls -d /var/lib/belemnite/etcd/* 2>/dev/null"; done
+inventory "${HOSTS[@]}" >"$I"
+killed_move h2 script
+killed_move h2 run
+must apply "$I"
+expect "monitors" "$(ceph quorum_status | jq -c '[.quorum_names[]] | sort')" '["h1","h2","h3"]'
+there h2 "[ ! -e /var/lib/ceph/mon/ceph-h2/state.redb ]"
+echo "== three monitors, one, and three again in $(($(seconds) - start)) s"
+end_load 4
 
 # The next release, while clients write. The operator's own noout stays.
 cp "$W/2.deb" "$W/belemnite.deb"

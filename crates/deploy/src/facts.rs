@@ -88,6 +88,8 @@ pub struct ConfFact {
     pub digest: String,
     /// Id of the cluster that it names.
     pub fsid: String,
+    /// True if it says that the monitors' state is in etcd.
+    pub has_etcd: bool,
 }
 
 /// Facts of a host that answers.
@@ -173,6 +175,17 @@ pub enum ClusterState {
     Silent(String),
     /// A cluster whose monitors answer.
     Answers(Box<Cluster>),
+}
+
+/// Place of the monitors' state. The configuration of the monitor's host decides: with it the monitor starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// No cluster was made, or no host says.
+    Unknown,
+    /// A file on this host.
+    File(String),
+    /// The etcd on the monitors' hosts.
+    Etcd,
 }
 
 /// A member of etcd.
@@ -268,6 +281,29 @@ impl Facts {
             ClusterState::Answers(c) => Some(c),
             _ => None,
         }
+    }
+
+    /// Hosts with a monitor that starts with its state in a file.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
+        let all = self.hosts.keys().filter_map(|n| Some((n, self.host(n)?)));
+        let starts = |h: &HostFacts| h.conf.as_ref().is_some_and(|c| !c.has_etcd && c.fsid == self.fsid);
+        all.filter(move |(n, h)| h.states.contains(*n) && starts(h)).map(|(n, _)| n.as_str())
+    }
+
+    /// The place of the monitors' state.
+    #[must_use]
+    pub fn home(&self) -> Home {
+        if matches!(self.cluster, ClusterState::Absent) { Home::Unknown } else { self.stated_home() }
+    }
+
+    /// The place of the monitors' state as configurations of hosts state it, also before the cluster is known.
+    #[must_use]
+    pub fn stated_home(&self) -> Home {
+        if let Some(n) = self.files().next() {
+            return Home::File(n.to_owned());
+        }
+        let mut confs = self.hosts.keys().filter_map(|n| self.host(n)?.conf.as_ref());
+        if confs.any(|c| c.has_etcd && c.fsid == self.fsid) { Home::Etcd } else { Home::Unknown }
     }
 
     pub(crate) fn cluster_mut(&mut self) -> Option<&mut Cluster> {

@@ -11,6 +11,7 @@
 //!  3. A majority of the members of etcd, and a monitor, serve after each step.
 //!  4. A device that holds anything is never given to an OSD.
 //!  5. The steps of a stage do not depend on each other.
+//!  6. The monitors' state moves as a whole while no monitor runs, and the old place serves until the new one does.
 
 #![forbid(unsafe_code)]
 
@@ -24,8 +25,9 @@ mod problem;
 mod step;
 pub mod upgrade;
 
-pub use facts::{Cluster, ClusterState, Facts, HostFacts, Reach};
+pub use facts::{Cluster, ClusterState, Facts, Home, HostFacts, Reach};
 pub use inventory::{Inventory, InventoryError};
+pub use next::moves::keeps_conf;
 pub use next::{Next, Stage, next};
 pub use plan::{Planned, plan};
 pub use problem::{Problem, notes, problems};

@@ -3,6 +3,7 @@
 mod etcd;
 mod hosts;
 mod monitors;
+pub(crate) mod moves;
 pub(crate) mod osds;
 mod removal;
 mod services;
@@ -42,6 +43,7 @@ const ORDER: &[(&str, Rule)] = &[
     ("configure", hosts::configure),
     ("prepare etcd", etcd::clear_unused),
     ("start etcd", etcd::start),
+    ("move the monitors' state", moves::to_etcd),
     ("make the cluster", monitors::make_state),
     ("start monitors", monitors::start),
     ("replace lost members of etcd", etcd::remove_lost),
@@ -60,6 +62,7 @@ const ORDER: &[(&str, Rule)] = &[
     ("remove OSDs", removal::retire),
     ("remove hosts from the CRUSH map", removal::drop_hosts),
     ("remove a monitor", removal::monitor),
+    ("move the monitors' state", moves::to_file),
     ("remove a member of etcd", removal::member),
     ("clear etcd", removal::clear_etcd),
     ("leave hosts", removal::leave),

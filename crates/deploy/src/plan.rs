@@ -51,7 +51,7 @@ pub fn plan(i: &Inventory, f: &Facts, next: impl Fn(&Inventory, &Facts) -> Next)
                 p.seconds.push(time(stage.steps.iter().map(|s| s.seconds(&f)), i.ssh.parallel));
                 p.lines.push(stage.steps.iter().map(|s| s.line(&f)).collect());
                 stage.steps.iter().for_each(|s| s.apply_to(i, &mut f));
-                let starts = stage.steps.iter().any(|s| s.action == Action::StartMonitor);
+                let starts = stage.steps.iter().any(|s| matches!(s.action, Action::StartMonitor | Action::StateToEtcd));
                 p.stages.push(stage);
                 if starts && matches!(f.cluster, ClusterState::Silent(_)) {
                     p.problems.push(Problem::new("", "the rest is planned once the monitors answer"));

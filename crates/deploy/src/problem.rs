@@ -2,6 +2,7 @@
 
 use crate::facts::{ClusterState, Facts, Holds, HostFacts, Reach, Release};
 use crate::inventory::{DeviceRule, Inventory, Select};
+use crate::next::moves;
 use crate::next::osds::{is_selected, resolve};
 use std::fmt;
 
@@ -91,11 +92,6 @@ fn of_host(i: &Inventory, f: &Facts, name: &str, h: &HostFacts) -> Vec<Problem> 
     for what in i.rules_of(name).flat_map(|r| foreign(r, h)) {
         say(what);
     }
-    if i.has_etcd() && !h.states.is_empty() && h.runs(&format!("belemnite-mon@{name}")) {
-        say("the monitor's state is in a file there, and several monitors share one in etcd: docs/operate/monitors.md, \
-             `From one to three`, has the steps"
-            .into());
-    }
     if matches!(f.cluster, ClusterState::Absent) && !h.stores.is_empty() {
         say(format!(
             "it has {} stores of OSDs, but the cluster's state is not known here: use the directory of the earlier run, or \
@@ -109,7 +105,7 @@ fn of_host(i: &Inventory, f: &Facts, name: &str, h: &HostFacts) -> Vec<Problem> 
 /// Problems that keep a plan from going on, before anything is done.
 #[must_use]
 pub fn problems(i: &Inventory, f: &Facts) -> Vec<Problem> {
-    let mut all = Vec::new();
+    let mut all = moves::problems(i, f);
     for name in i.hosts.keys().filter(|n| !f.skipped.contains(*n)) {
         match f.hosts.get(name) {
             Some(Reach::Answers(h)) => all.extend(of_host(i, f, name, h)),

@@ -39,6 +39,10 @@ pub enum Action {
     RemoveMember(String),
     /// Makes the cluster's state and starts the first monitor.
     MakeState,
+    /// Moves the state of the only monitor from its file to etcd; the monitor stops meanwhile.
+    StateToEtcd,
+    /// Moves the state of the only monitor from etcd to a file; the monitor stops meanwhile.
+    StateToFile,
     /// Starts a monitor.
     StartMonitor,
     /// Adds a monitor to the monmap.
@@ -122,6 +126,10 @@ impl Step {
             Action::RemoveMember(id) => format!("remove member {id} from etcd"),
             Action::MakeState => "make the cluster's state, start the first monitor".into(),
             Action::StartMonitor => "start its monitor".into(),
+            Action::StateToEtcd => {
+                "move the monitors' state from its file to etcd; the monitor stops for seconds".into()
+            }
+            Action::StateToFile => "move the monitors' state from etcd to a file; the monitor stops for seconds".into(),
             Action::AddMonitor(a) => format!("add the monitor at {a}"),
             Action::RestartMonitor => "restart its monitor".into(),
             Action::RemoveMonitor => "remove its monitor".into(),
@@ -174,7 +182,7 @@ impl Step {
             Action::Install(p) => 8 + 10 * p.len() as u64,
             Action::Configure | Action::BootstrapKey | Action::Leave | Action::ClearEtcd => 1,
             Action::StartEtcd { .. } | Action::StartMonitor | Action::RemoveMonitor | Action::RestartMonitor => 3,
-            Action::MakeState => 5,
+            Action::MakeState | Action::StateToEtcd | Action::StateToFile => 5,
             Action::CreateOsds(t) => 3 + 2 * t.len() as u64,
             Action::StartOsds(_) | Action::StartMds | Action::StartGateway | Action::MakeFilesystem(_) => 4,
             Action::Retire(t) => 2 + t.len() as u64,

@@ -1,8 +1,8 @@
 //! Plans lead to what the inventory says, wherever a run is cut short, and no step on the way endangers data.
 
-use deploy::facts::{Device, FileFact, Holds, OsdFacts, PoolFacts, Release, StoreFact};
+use deploy::facts::{Device, FileFact, Holds, Member, OsdFacts, PoolFacts, Release, StoreFact};
 use deploy::upgrade;
-use deploy::{Action, ClusterState, Facts, HostFacts, Inventory, Next, Reach, Step, next, plan};
+use deploy::{Action, Cluster, ClusterState, Facts, Home, HostFacts, Inventory, Next, Reach, Step, next, plan};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -94,7 +94,19 @@ fn check(i: &Inventory, f: &Facts, s: &Step) {
             let is_member = |c: &deploy::Cluster| c.etcd.iter().any(|m| Some(m.address) == address);
             assert!(!cluster.is_some_and(is_member), "data of a member");
         }
-        Action::StartEtcd { existing: false, .. } => assert!(cluster.is_none(), "a new etcd beside the cluster's"),
+        Action::StartEtcd { existing: false, .. } => {
+            assert!(cluster.is_none() || matches!(f.home(), Home::File(_)), "a new etcd beside the cluster's");
+        }
+        Action::StateToEtcd => {
+            assert_eq!(f.home(), Home::File(s.host.clone()), "the state is elsewhere");
+            let runs = |n: &String, what: &str| f.host(n).is_some_and(|h| h.runs(&format!("belemnite-{what}@{n}")));
+            assert!(i.monitors.iter().all(|m| runs(m, "etcd")), "a member of etcd does not run");
+            assert!(f.hosts.keys().all(|n| *n == s.host || !runs(n, "mon")), "another monitor runs");
+        }
+        Action::StateToFile => {
+            assert_eq!(f.home(), Home::Etcd, "the state is elsewhere");
+            assert!(cluster.unwrap().monitors.keys().eq([&s.host]), "a single monitor has the state of several");
+        }
         Action::RemoveMonitor | Action::RestartMonitor => {
             assert!(cluster.unwrap().quorum.iter().any(|q| *q != s.host), "the last monitor");
         }
@@ -108,8 +120,77 @@ fn check(i: &Inventory, f: &Facts, s: &Step) {
     }
 }
 
+/// Does a part of a move of the state: the monitor is stopped, and some of what follows is done.
+fn part_of_move(i: &Inventory, f: &mut Facts, s: &Step, variant: usize) {
+    let unit = format!("belemnite-mon@{}", s.host);
+    let to_file = s.action == Action::StateToFile;
+    let stop = |f: &mut Facts, state: bool| {
+        let Some(Reach::Answers(h)) = f.hosts.get_mut(&s.host) else { panic!() };
+        h.units.get_mut(&unit).unwrap().active = false;
+        if state {
+            h.states.insert(s.host.clone());
+        }
+    };
+    match variant % 3 {
+        0 => stop(f, false),
+        // The configuration is written, and the file has its name still; or the file is there, and it is not written.
+        1 if !to_file => {
+            s.apply_to(i, f);
+            stop(f, true);
+        }
+        1 => stop(f, true),
+        _ => {
+            s.apply_to(i, f);
+            stop(f, false);
+        }
+    }
+}
+
+/// Gives the facts as they are asked for: a cluster answers while one of its monitors runs, and tells the members of etcd
+/// if its state is there.
+fn settle(i: &Inventory, f: &mut Facts, kept: &mut Option<Box<Cluster>>) {
+    let runs = |n: &&String| f.host(n).is_some_and(|h| h.runs(&format!("belemnite-mon@{n}")));
+    let running: BTreeSet<String> = f.hosts.keys().filter(runs).cloned().collect();
+    let serving =
+        |c: &Cluster| running.iter().filter(|n| c.monitors.contains_key(*n)).cloned().collect::<BTreeSet<_>>();
+    let now = match std::mem::take(&mut f.cluster) {
+        ClusterState::Answers(c) if serving(&c).is_empty() => {
+            *kept = Some(c);
+            ClusterState::Silent("no monitor runs".into())
+        }
+        ClusterState::Silent(why) => match kept.take() {
+            Some(c) if serving(&c).is_empty() => {
+                *kept = Some(c);
+                ClusterState::Silent(why)
+            }
+            Some(mut c) => {
+                c.quorum = serving(&c);
+                ClusterState::Answers(c)
+            }
+            None => ClusterState::Silent(why),
+        },
+        other => other,
+    };
+    f.cluster = now;
+    let (home, mut own) = (f.home(), Vec::new());
+    for n in f.hosts.keys().filter(|n| f.host(n).is_some_and(|h| !h.etcd.is_empty())) {
+        let address = i.hosts.get(n).map(|h| h.address).or_else(|| f.former.get(n).copied()).unwrap();
+        own.push(Member { id: address.to_string(), address, started: true, healthy: true });
+    }
+    if let ClusterState::Answers(c) = &mut f.cluster {
+        match home {
+            Home::File(_) => c.etcd.clear(),
+            _ if c.etcd.is_empty() => c.etcd = own,
+            _ => {}
+        }
+    }
+}
+
 /// Does a part of a step, as a run that is killed in it.
-fn part(i: &Inventory, f: &mut Facts, s: &Step) {
+fn part(i: &Inventory, f: &mut Facts, s: &Step, variant: usize) {
+    if matches!(s.action, Action::StateToEtcd | Action::StateToFile) {
+        return part_of_move(i, f, s, variant);
+    }
     let Facts { hosts, cluster, .. } = f;
     let host = match hosts.get_mut(&s.host) {
         Some(Reach::Answers(h)) => Some(h),
@@ -162,7 +243,9 @@ type Cuts = Vec<u8>;
 
 /// Carries out stages until the end; returns false if it is blocked.
 fn run(i: &Inventory, f: &mut Facts, cuts: &Cuts, by: fn(&Inventory, &Facts) -> Next) -> bool {
+    let mut kept = None;
     for n in 0..600 {
+        settle(i, f, &mut kept);
         let stage = match by(i, f) {
             Next::Done => return true,
             Next::Blocked(p) => {
@@ -175,7 +258,7 @@ fn run(i: &Inventory, f: &mut Facts, cuts: &Cuts, by: fn(&Inventory, &Facts) -> 
         for (k, s) in stage.steps.iter().enumerate() {
             check(i, f, s);
             if k >= cut {
-                part(i, f, s);
+                part(i, f, s, n);
                 break;
             }
             s.apply_to(i, f);
@@ -196,7 +279,9 @@ fn outcome(f: &Facts) -> String {
         let mut stores: Vec<&String> = h.stores.iter().map(|s| &s.path).collect();
         stores.sort_unstable();
         let etcd: Vec<&String> = h.etcd.keys().collect();
-        let _ = writeln!(s, "{n} {units:?} {stores:?} {etcd:?} {:?} {}", h.conf, h.has_bootstrap_key);
+        // A file that a monitor has left, and that its configuration leads away from, is none.
+        let states = h.states.iter().filter(|_| h.conf.as_ref().is_some_and(|c| !c.has_etcd)).collect::<Vec<_>>();
+        let _ = writeln!(s, "{n} {units:?} {stores:?} {etcd:?} {states:?} {:?} {}", h.conf, h.has_bootstrap_key);
     }
     if let Some(c) = f.cluster() {
         let etcd: BTreeSet<_> = c.etcd.iter().map(|m| m.address).collect();
@@ -221,15 +306,20 @@ fn shape(etcd: bool) -> impl Strategy<Value = Shape> {
     })
 }
 
-/// Two inventories of one cluster: monitors stay if their state is in a file.
+/// Two inventories of one cluster. A single monitor stays, is one of several later, or one of several before.
 fn edits() -> impl Strategy<Value = (Shape, Shape)> {
-    (any::<bool>(), any::<bool>()).prop_flat_map(|(etcd, files)| {
-        (shape(etcd), shape(etcd)).prop_map(move |(mut a, mut b)| {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_flat_map(|(first, second, files)| {
+        (shape(first), shape(second)).prop_map(move |(mut a, mut b)| {
             (a.files, b.files) = (files, files);
-            if !etcd {
-                b.monitors = a.monitors.clone();
-                if !b.hosts.contains(&b.monitors[0]) {
-                    b.hosts.push(b.monitors[0]);
+            match (first, second) {
+                (true, true) => {}
+                (false, true) if b.monitors.contains(&a.monitors[0]) => {}
+                (false, true) => b.monitors[0] = a.monitors[0],
+                (_, false) => b.monitors = vec![a.monitors[b.hosts[0] % a.monitors.len()]],
+            }
+            for m in b.monitors.clone() {
+                if !b.hosts.contains(&m) {
+                    b.hosts.push(m);
                 }
             }
             (a, b)
@@ -308,7 +398,9 @@ fn problems_stop_a_plan_before_its_first_step() {
     says(&|f| host(f, &|h| h.clock_ms = -37_000), "h3: its clock is 37 s behind");
     says(&|f| host(f, &|h| h.is_root = false), "h3: the account is not root");
     says(&|f| host(f, &|h| h.system = "fedora 40".into()), "the package is for Debian");
-    let conf = |h: &mut HostFacts| h.conf = Some(deploy::facts::ConfFact { digest: "d".into(), fsid: "other".into() });
+    let conf = |h: &mut HostFacts| {
+        h.conf = Some(deploy::facts::ConfFact { digest: "d".into(), fsid: "other".into(), has_etcd: false })
+    };
     says(&|f| host(f, &conf), "of another cluster (other)");
     let store = |h: &mut HostFacts| h.stores.push(StoreFact { id: 1, path: "/x".into() });
     says(&|f| host(f, &store), "the cluster's state is not known here");
@@ -419,4 +511,67 @@ fn plans_for_147_and_680_hosts() {
         assert_eq!(osds, 2 * n);
         assert!(p.stages.len() <= 11, "{} stages", p.stages.len());
     }
+}
+
+/// Monitors of a small cluster.
+fn with_monitors(monitors: &[usize]) -> Shape {
+    Shape { monitors: monitors.to_vec(), mds: Vec::new(), gateways: Vec::new(), ..small(4) }
+}
+
+fn titles(i: &Inventory, f: &Facts) -> Vec<String> {
+    let p = plan(i, f, next);
+    assert!(p.problems.is_empty(), "{:?}", p.problems);
+    p.stages.into_iter().map(|s| s.title).collect()
+}
+
+/// One monitor becomes three, and another one of them is alone at last: a single monitor has moved.
+#[test]
+fn one_monitor_becomes_three_and_one_again() {
+    let shapes = [&[0][..], &[0, 1, 2], &[2]].map(|m| inventory(&with_monitors(m)));
+    let mut f = facts(0..4);
+    assert!(run(&shapes[0], &mut f, &Cuts::new(), next));
+    assert_eq!(f.home(), Home::File("h0".into()));
+    let (make, add, start) = ("move the monitors' state", "add monitors", "start monitors");
+    let all = titles(&shapes[1], &f);
+    assert_eq!(all, ["install", "configure", "start etcd", make, add, start]);
+    assert!(run(&shapes[1], &mut f, &Cuts::new(), next));
+    assert_eq!((f.home(), f.cluster().unwrap().etcd.len()), (Home::Etcd, 3));
+    let all = titles(&shapes[2], &f);
+    let wanted = ["remove a monitor", "remove a monitor", make, "clear etcd"];
+    assert_eq!(all.iter().filter(|t| *t != "configure").collect::<Vec<_>>(), wanted);
+    assert!(run(&shapes[2], &mut f, &Cuts::new(), next));
+    assert_eq!((f.home(), f.cluster().unwrap().monitors.len()), (Home::File("h2".into()), 1));
+    assert!(f.hosts.keys().all(|n| f.host(n).unwrap().etcd.is_empty()));
+}
+
+#[test]
+fn a_state_that_cannot_move_is_said_before_anything_is_done() {
+    let shapes = [&[0][..], &[1], &[1, 2, 3], &[0, 1, 2]].map(|m| inventory(&with_monitors(m)));
+    let mut f = facts(0..4);
+    assert!(run(&shapes[0], &mut f, &Cuts::new(), next));
+    for i in &shapes[1..3] {
+        let text = blocked(i, &f);
+        assert!(
+            text.contains("h0: its monitor has the state in a file. Name three monitors, and this one among them"),
+            "{text}"
+        );
+    }
+    // Another host with a state: which one is the cluster's?
+    let mut two = f.clone();
+    let Some(Reach::Answers(h)) = two.hosts.get_mut("h1") else { panic!() };
+    h.states.insert("h1".into());
+    assert!(blocked(&shapes[3], &two).contains("h0, h1: several hosts have a monitors' state"));
+    // A state that is left where it was once, on a host whose monitor uses etcd, is none.
+    assert!(run(&shapes[3], &mut f, &Cuts::new(), next));
+    let Some(Reach::Answers(h)) = f.hosts.get_mut("h0") else { panic!() };
+    h.states.insert("h0".into());
+    assert_eq!((next(&shapes[3], &f), f.home()), (Next::Done, Home::Etcd));
+    let text = blocked(&inventory(&with_monitors(&[3])), &f);
+    assert!(text.contains("of several monitors one stays: name one of h0, h1, h2"), "{text}");
+    // The host of the only monitor is left alone.
+    let mut f = facts(0..4);
+    assert!(run(&shapes[0], &mut f, &Cuts::new(), next));
+    f.hosts.remove("h0");
+    f.skipped.insert("h0".into());
+    assert!(blocked(&shapes[3], &f).contains("h0: its monitor is the only one"));
 }

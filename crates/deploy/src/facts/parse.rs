@@ -88,7 +88,10 @@ impl<'a> Parser<'a> {
                 f.packages.insert(word(name)?, word(version)?);
             }
             ["program", digest] => f.program = Some(word(digest)?),
-            ["conf", digest, fsid] => f.conf = Some(ConfFact { digest: word(digest)?, fsid: (*fsid).to_owned() }),
+            ["conf", digest, fsid, state] => {
+                let (fsid, has_etcd) = ((*fsid).to_owned(), *state == "etcd");
+                f.conf = Some(ConfFact { digest: word(digest)?, fsid, has_etcd });
+            }
             ["bootstrap"] => f.has_bootstrap_key = true,
             ["admin"] => f.has_admin_key = true,
             ["certificate", digest] => f.certificate = Some(word(digest)?),
@@ -148,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     const SAMPLE: &str = "time\t1000500000000\nroot\nsystem\tdebian 12\tx86_64\nsystemd\n\
-        package\tbelemnite\t0.1.0\nprogram\tabc\nconf\tdef\tf-s-i-d\nbootstrap\nadmin\ncertificate\tca\netcd\tone\tone=https://10.0.0.1:2380\nmaking\t/dev/sdc\nstore\t7\t/dev/sdc\n\
+        package\tbelemnite\t0.1.0\nprogram\tabc\nconf\tdef\tf-s-i-d\tetcd\nbootstrap\nadmin\ncertificate\tca\netcd\tone\tone=https://10.0.0.1:2380\nmaking\t/dev/sdc\nstore\t7\t/dev/sdc\n\
         link\t/dev/disk/by-id/x\t/dev/sda\n\
         key\tmds\tone\nstore\t12\t/dev/sdb\nstore\t3\t/dev/sda\n\
         unit\tbelemnite-osd@3\tactive\tother\tnewer\nunit\tceph-mds@one\tfailed\tnone\tread\n\
@@ -163,7 +166,8 @@ mod tests {
         let unit = &f.units["belemnite-osd@3"];
         assert!(unit.active && unit.old_program && unit.old_conf && !f.runs("ceph-mds@one"));
         assert_eq!(f.files, [FileFact { path: "/x/c".into(), has_data: true }]);
-        assert_eq!(f.conf.unwrap().fsid, "f-s-i-d");
+        let conf = f.conf.unwrap();
+        assert!(conf.fsid == "f-s-i-d" && conf.has_etcd);
     }
 
     #[test]

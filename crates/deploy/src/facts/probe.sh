@@ -13,7 +13,8 @@ for p in belemnite ceph-common etcd-server etcd-client ceph-mds radosgw; do
 done
 [ -x /usr/bin/belemnite ] && say program "$(sum /usr/bin/belemnite)"
 conf=/etc/ceph/ceph.conf
-[ -e $conf ] && say conf "$(sum $conf)" "$(sed -n 's/^[[:space:]]*fsid[[:space:]]*=[[:space:]]*//p' $conf | head -n 1)"
+[ -e $conf ] && say conf "$(sum $conf)" "$(sed -n 's/^[[:space:]]*fsid[[:space:]]*=[[:space:]]*//p' $conf | head -n 1)" \
+  "$(grep -Eq '^[[:space:]]*mon_state_etcd[[:space:]]*=' $conf && echo etcd || echo file)"
 [ -s /var/lib/ceph/bootstrap-osd/ceph.keyring ] && say bootstrap
 [ -s /etc/ceph/ceph.client.admin.keyring ] && say admin
 [ -s /etc/belemnite/tls/etcd.crt ] && say certificate "$(sum /etc/belemnite/tls/ca.crt)"

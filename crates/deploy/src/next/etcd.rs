@@ -1,8 +1,9 @@
 //! Members of the etcd that holds the state of several monitors.
 //!
-//! Until the cluster is made, etcd holds nothing that is missed. After that, a member with an empty directory must not
+//! Until the cluster is made, or its state moves to etcd, etcd holds nothing that is missed. After that, a member with an empty directory must not
 //! start under an old identity, since it would have forgotten its votes: it is removed and added again.
 
+use super::moves::{self, Move};
 use super::{Steps, monitor_hosts};
 use crate::conf;
 use crate::facts::{ClusterState, Facts, Member};
@@ -15,8 +16,9 @@ fn unit(host: &str) -> String {
     format!("belemnite-etcd@{host}")
 }
 
-fn is_absent(f: &Facts) -> bool {
-    matches!(f.cluster, ClusterState::Absent)
+/// True while no cluster has its state in etcd: one that was not made, or one whose state is to move there.
+fn is_unused(i: &Inventory, f: &Facts) -> bool {
+    matches!(f.cluster, ClusterState::Absent) || matches!(moves::wanted(i, f), Some(Move::ToEtcd(_)))
 }
 
 /// Members that answer are a majority of `all` members.
@@ -26,7 +28,7 @@ pub(super) fn is_majority(members: &[Member], without: Option<&str>, all: usize)
 
 /// Removes data of an etcd that began with other members, before a cluster is made.
 pub(super) fn clear_unused(i: &Inventory, f: &Facts) -> Steps {
-    if !is_absent(f) {
+    if !is_unused(i, f) {
         return Ok(Vec::new());
     }
     let wanted = conf::etcd_cluster(&conf::first_members(i));
@@ -46,14 +48,19 @@ fn names(i: &Inventory, members: &[Member]) -> Vec<(String, IpAddr)> {
 }
 
 pub(super) fn start(i: &Inventory, f: &Facts) -> Steps {
+    if moves::wanted(i, f) == Some(Move::ToFile) {
+        return Ok(start_all(f));
+    }
     if !i.has_etcd() {
         return Ok(Vec::new());
     }
+    let is_unused = is_unused(i, f);
     let idle = monitor_hosts(i, f).filter(|(n, h)| !h.runs(&unit(n)));
     let steps = idle.filter_map(|(n, h)| {
         let has_data = h.etcd.contains_key(n);
         let action = match &f.cluster {
-            ClusterState::Absent => Action::StartEtcd { existing: false, members: conf::first_members(i) },
+            _ if is_unused => Action::StartEtcd { existing: false, members: conf::first_members(i) },
+            ClusterState::Absent => return None,
             // The configuration of a member with data is not read again.
             ClusterState::Silent(_) if has_data => Action::StartEtcd { existing: true, members: Vec::new() },
             ClusterState::Answers(_) if has_data => Action::StartEtcd { existing: true, members: Vec::new() },
@@ -67,6 +74,12 @@ pub(super) fn start(i: &Inventory, f: &Facts) -> Steps {
         Some(Step::new(n, action))
     });
     Ok(steps.collect())
+}
+
+/// Starts all members that have data: the state is to leave them.
+fn start_all(f: &Facts) -> Vec<Step> {
+    let idle = f.hosts.keys().filter(|n| f.host(n).is_some_and(|h| h.etcd.contains_key(*n) && !h.runs(&unit(n))));
+    idle.map(|n| Step::new(n, Action::StartEtcd { existing: true, members: Vec::new() })).collect()
 }
 
 /// Removes a member whose data is gone, so that it can be added again.

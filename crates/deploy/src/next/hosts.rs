@@ -1,6 +1,6 @@
 //! Programs and configuration of hosts.
 
-use super::{Steps, present};
+use super::{Steps, moves, present};
 use crate::conf;
 use crate::facts::{Facts, HostFacts};
 use crate::inventory::Inventory;
@@ -36,7 +36,8 @@ fn is_configured(i: &Inventory, f: &Facts, name: &str, h: &HostFacts) -> bool {
     let wanted = conf::digest(&conf::ceph_conf(i, f, name, h));
     let is_monitor = i.monitors.iter().any(|m| m == name);
     let has_certificate = !i.has_etcd() || h.certificate.as_ref() == Some(&f.authority);
-    h.conf.as_ref().is_some_and(|c| c.digest == wanted) && (!is_monitor || h.has_admin_key && has_certificate)
+    let is_written = h.conf.as_ref().is_some_and(|c| c.digest == wanted) || moves::keeps_conf(i, f, name, h);
+    is_written && (!is_monitor || h.has_admin_key && has_certificate)
 }
 
 pub(super) fn configure(i: &Inventory, f: &Facts) -> Steps {

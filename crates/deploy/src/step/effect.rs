@@ -4,6 +4,7 @@ use super::{Action, Step, Target};
 use crate::conf;
 use crate::facts::{Cluster, ClusterState, ConfFact, Facts, HostFacts, Member, OsdFacts, Release, StoreFact, Unit};
 use crate::inventory::Inventory;
+use crate::next::moves;
 use std::collections::BTreeMap;
 
 fn unit(h: &mut HostFacts, name: &str, active: bool) {
@@ -21,18 +22,28 @@ impl Step {
             let Some(text) = f.host(&host).map(|h| conf::ceph_conf(i, f, &host, h)) else { return };
             let (fsid, authority) = (f.fsid.clone(), f.authority.clone());
             let is_monitor = i.monitors.contains(&host);
+            let keeps = f.host(&host).is_some_and(|h| moves::keeps_conf(i, f, &host, h));
             let Some(h) = f.host_mut(&host) else { return };
-            h.conf = Some(ConfFact { digest: conf::digest(&text), fsid });
             if is_monitor {
                 h.has_admin_key = true;
                 h.certificate = i.has_etcd().then_some(authority);
             }
+            if keeps {
+                return;
+            }
+            h.conf = Some(ConfFact { digest: conf::digest(&text), fsid, has_etcd: i.has_etcd() });
             if let Some(u) = h.units.get_mut(&format!("belemnite-mon@{host}")) {
                 u.old_conf = true;
             }
             return;
         }
-        let release = f.release.clone();
+        if let Action::StateToEtcd | Action::StateToFile = self.action {
+            return move_state(&host, i, f);
+        }
+        let (release, in_file) = (f.release.clone(), !i.has_etcd());
+        if let (Action::MakeState, true, Some(h)) = (&self.action, in_file, f.host_mut(&host)) {
+            h.states.insert(host.clone());
+        }
         if let Some(h) = f.host_mut(&host) {
             on_host(&self.action, &host, h, release);
         }
@@ -114,6 +125,27 @@ fn make_state(host: &str, i: &Inventory, f: &mut Facts) {
     f.cluster = ClusterState::Answers(Box::new(c));
 }
 
+/// Moves the state between a host's file and etcd, with the configuration that says so.
+fn move_state(host: &str, i: &Inventory, f: &mut Facts) {
+    let Some(text) = f.host(host).map(|h| conf::ceph_conf(i, f, host, h)) else { return };
+    let members = f.hosts.keys().filter(|n| i.has_etcd() && f.host(n).is_some_and(|h| !h.etcd.is_empty()));
+    let members: Vec<Member> = members.filter_map(|n| Some(member(i.hosts.get(n)?.address))).collect();
+    let fsid = f.fsid.clone();
+    if let Some(h) = f.host_mut(host) {
+        h.conf = Some(ConfFact { digest: conf::digest(&text), fsid, has_etcd: i.has_etcd() });
+        if i.has_etcd() {
+            h.states.remove(host);
+        } else {
+            h.states.insert(host.to_owned());
+        }
+        unit(h, &format!("belemnite-mon@{host}"), true);
+    }
+    if let Some(c) = f.cluster_mut() {
+        c.etcd = members;
+        c.quorum.insert(host.to_owned());
+    }
+}
+
 /// Adds OSDs of a host to the map; returns their stores.
 fn make_osds(c: &mut Cluster, host: &str, place: BTreeMap<String, String>, targets: &[Target]) -> Vec<StoreFact> {
     c.places.entry(host.to_owned()).or_insert(place);
@@ -157,7 +189,10 @@ fn on_host(action: &Action, name: &str, h: &mut HostFacts, release: Release) {
         Action::MakeState | Action::StartMonitor | Action::RestartMonitor => {
             unit(h, &format!("belemnite-mon@{name}"), true);
         }
-        Action::RemoveMonitor => drop(h.units.remove(&format!("belemnite-mon@{name}"))),
+        Action::RemoveMonitor => {
+            h.units.remove(&format!("belemnite-mon@{name}"));
+            h.states.remove(name);
+        }
         Action::BootstrapKey => h.has_bootstrap_key = true,
         Action::StartOsds(ids) | Action::RestartOsds(ids) => {
             ids.iter().for_each(|id| unit(h, &format!("belemnite-osd@{id}"), true));

@@ -56,6 +56,7 @@ impl<'a> Act<'a> {
             }
             Action::RemoveMember(id) => self.on_etcd(|through| scripts::remove_member(through, id)).await,
             Action::MakeState => self.make_state(host).await,
+            Action::StateToEtcd | Action::StateToFile => self.move_state(host, s.action == Action::StateToEtcd).await,
             Action::StartMonitor => self.start_monitor(host, "start").await,
             Action::RestartMonitor => {
                 self.check_state(host).await?;
@@ -140,8 +141,10 @@ impl<'a> Act<'a> {
                 }
             }
         }
-        // Last, since its digest says that all of it was written.
-        s += &scripts::put_public("/etc/ceph/ceph.conf", &conf::ceph_conf(i, f, name, facts));
+        // Last, since its digest says that all of it was written. Where the state is to move, the move writes it.
+        if !deploy::keeps_conf(i, f, name, facts) {
+            s += &scripts::put_public("/etc/ceph/ceph.conf", &conf::ceph_conf(i, f, name, facts));
+        }
         self.run(name, &scripts::script(&s)).await
     }
 
@@ -180,6 +183,24 @@ impl<'a> Act<'a> {
             _ => scripts::script(&format!("systemctl restart {unit}")),
         };
         self.run(name, &text).await?;
+        self.wait_part(name).await
+    }
+
+    /// Moves the state of the only monitor to etcd or to a file, with the configuration that says so.
+    async fn move_state(&self, name: &str, to_etcd: bool) -> Result<(), Error> {
+        let facts = self.facts.host(name).ok_or("the host was not asked")?;
+        let text = conf::ceph_conf(&self.site.inventory, self.facts, name, facts);
+        let script = match to_etcd {
+            true => scripts::state_to_etcd(name, self.host(name)?.address, &text),
+            false => scripts::state_to_file(name, &text),
+        };
+        self.run(name, &script).await?;
+        self.wait_part(name).await
+    }
+
+    /// Waits until a monitor takes part, if it is in the monmap.
+    async fn wait_part(&self, name: &str) -> Result<(), Error> {
+        let unit = format!("belemnite-mon@{name}");
         let begun = std::time::Instant::now();
         let mut why = String::from("it does not take part");
         while begun.elapsed() < START_MAX {

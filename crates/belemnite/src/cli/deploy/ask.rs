@@ -7,7 +7,7 @@ use super::ssh::Host;
 use super::{Error, Site, scripts, tls};
 use deploy::facts::{Member, PROBE, Reach, Release};
 use deploy::inventory::Select;
-use deploy::{ClusterState, Facts};
+use deploy::{ClusterState, Facts, Home};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -147,7 +147,8 @@ pub(super) async fn facts(site: &Site) -> Result<Facts, Error> {
     }
     f.cluster = match cluster::ask(site, &f).await {
         Ok(mut c) => {
-            if site.inventory.has_etcd() {
+            // While the state is in a file, etcd is being made for it.
+            if f.stated_home() == Home::Etcd {
                 c.etcd = site.members(&f).await.map_err(|e| format!("members of etcd: {e}"))?;
             }
             ClusterState::Answers(Box::new(c))

@@ -163,6 +163,53 @@ pub(super) fn make_state(host: &str, etcd: Option<IpAddr>) -> String {
     ))
 }
 
+/// Start of a script that moves the state of the only monitor. The monitor starts again however it ends: with the
+/// configuration that is there then.
+fn move_head(host: &str, conf: &str) -> String {
+    let conf = put("644", "root:root", "$next/ceph.conf", conf);
+    format!(
+        "u=belemnite-mon@{host} d=/var/lib/ceph/mon/ceph-{host} c=/etc/ceph/ceph.conf stopped=\n\
+         next=$(mktemp -d /run/belemnite.XXXXXX)\n\
+         leave() {{\n  r=$?\n  rm -rf \"$next\"\n  if [ -n \"$stopped\" ]; then systemctl reset-failed $u 2>/dev/null || true\n    \
+         systemctl -q enable --now $u || true; fi\n  exit $r\n}}\ntrap leave EXIT\n\
+         in_etcd() {{ grep -Eq '^[[:space:]]*mon_state_etcd[[:space:]]*=' $c; }}\n\
+         stop() {{ stopped=1; systemctl -q disable --now $u; }}\n{conf}"
+    )
+}
+
+/// Moves the state of the only monitor from its file to etcd, all members of which answer. What an earlier try has left
+/// in etcd is used if it is the same; else it is kept beside the state, and replaced. The configuration is written last.
+pub(super) fn state_to_etcd(host: &str, address: IpAddr, conf: &str) -> String {
+    let (ctl, head) = (etcdctl(address), move_head(host, conf));
+    script(&format!(
+        "{head}stopped=1\nif ! in_etcd; then\n  stopped= n=0\n  until {ctl} endpoint health --cluster >/dev/null 2>&1; do\n    \
+         n=$((n + 1))\n    [ $n -lt 30 ] || {{ {ctl} endpoint health --cluster >&2; exit 1; }}\n    sleep 1\n  done\n  stop\n  \
+         belemnite state export -i {host} $next/state >/dev/null\n  \
+         into() {{ belemnite --conf $next/ceph.conf state import -i {host} $next/state >$next/out 2>&1; }}\n  \
+         if ! into; then\n    grep -q 'holds a cluster already' $next/out || {{ cat $next/out >&2; exit 1; }}\n    \
+         belemnite --conf $next/ceph.conf state export -i {host} $next/have >/dev/null\n    \
+         if ! cmp -s $next/state $next/have; then\n      cp $next/have $d/replaced.state\n      \
+         {ctl} del --prefix belemnite/ >/dev/null\n      into || {{ cat $next/out >&2; exit 1; }}\n    fi\n  fi\n  \
+         put 644 root:root $c <$next/ceph.conf\n  sync $c /etc/ceph\nfi\n\
+         if [ -e $d/state.redb ]; then mv $d/state.redb $d/state.redb.moved; fi"
+    ))
+}
+
+/// Moves the state of the only monitor from etcd to a file. The configuration is written last.
+pub(super) fn state_to_file(host: &str, conf: &str) -> String {
+    let new = format!("/var/lib/ceph/mon/ceph-{host}.new");
+    let own = format!("[mon.{host}]\n");
+    let staged = conf.replacen(&own, &format!("{own}mon_data = {new}\n"), 1);
+    let (head, staged) = (move_head(host, conf), put("644", "root:root", "$next/staged.conf", &staged));
+    script(&format!(
+        "{head}{staged}stopped=1\nif in_etcd; then\n  stop\n  rm -rf {new}\n  \
+         belemnite state export -i {host} $next/state >/dev/null\n  \
+         belemnite --conf $next/staged.conf state import -i {host} $next/state >/dev/null\n  \
+         sync {new}/state.redb\n  mkdir -p $d\n  mv {new}/state.redb $d/state.redb\n  rm -rf {new}\n  sync $d\n  \
+         put 644 root:root $c <$next/ceph.conf\n  sync $c /etc/ceph\nfi"
+    ))
+}
+
 /// Reads the monitors' state with the installed program, which refuses features that it does not know.
 pub(super) fn check_state(host: &str) -> String {
     script(&format!(
@@ -231,6 +278,8 @@ mod tests {
             make_state("n", Some(a)),
             start("u"),
             check_state("n"),
+            state_to_etcd("n", a, "[mon.n]\nx = $y\n"),
+            state_to_file("n", "[mon.n]\nx = $y\n"),
             stop("u", "/x"),
             start_foreign("u", "/a/b", "[x]\n\tkey = y\n"),
             script(&(erase(1, Some("/dev/x"), false) + LEAVE)),
