@@ -222,11 +222,14 @@ end_load 2
 # The monitors' state moves to a file on one host, and back to etcd, while clients write. Killed in the middle: the script
 # on the host, with the monitor stopped, or the run.
 killed_move() { # HOST script|run
-  local p
+  local p watch=
+  if [ "$2" = script ]; then
+    there "$1" "timeout 120 sh -c 'while systemctl -q is-active belemnite-mon@$1; do sleep 0.02; done
+      sleep 0.$((RANDOM % 6)); pkill -KILL -f \"^sh -s\"; true'" & watch=$!
+  fi
   ip netns exec "$NS" env -u CEPH_CONF "$BIN" deploy apply "$I" >"$W/move.out" 2>&1 & p=$!
   wait_for 120 grep -q "^move the monitors' state" "$W/move.out" || { cat "$W/move.out"; return 1; }
-  wait_for 30 there "$1" "! systemctl -q is-active belemnite-mon@$1"
-  if [ "$2" = script ]; then there "$1" "pkill -KILL -f '^sh -s'" || true; else kill -KILL $p; fi
+  if [ -z "$watch" ]; then sleep "0.$((RANDOM % 10))"; kill -KILL $p; else wait $watch; fi
   wait $p || true
   echo "killed at: $(tail -n 1 "$W/move.out")"
 }

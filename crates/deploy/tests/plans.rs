@@ -146,8 +146,8 @@ fn part_of_move(i: &Inventory, f: &mut Facts, s: &Step, variant: usize) {
     }
 }
 
-/// Gives the facts as they are asked for: a cluster answers while one of its monitors runs, and tells the members of etcd
-/// if its state is there.
+/// Gives the facts as they are asked for: a cluster answers while one of its monitors runs, and tells the members of
+/// etcd if its state is there.
 fn settle(i: &Inventory, f: &mut Facts, kept: &mut Option<Box<Cluster>>) {
     let runs = |n: &&String| f.host(n).is_some_and(|h| h.runs(&format!("belemnite-mon@{n}")));
     let running: BTreeSet<String> = f.hosts.keys().filter(runs).cloned().collect();

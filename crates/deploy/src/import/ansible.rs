@@ -1,4 +1,4 @@
-//! Inventories and variables of ceph-ansible: groups of hosts, and variables of all hosts, of groups, and of single ones.
+//! Inventories and variables of ceph-ansible: groups of hosts, and variables of all hosts, groups and single hosts.
 
 use super::ImportError;
 use super::devices::{add, class, of_paths};

@@ -18,8 +18,8 @@ fn bytes(s: &str) -> Option<u64> {
     s[..digits].parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Smallest and largest size of a filter `LOW:HIGH`, `LOW:`, `:HIGH` or `EXACT`. Disks of a size have some bytes more or
-/// less, so an exact one is a range of a hundredth.
+/// Smallest and largest size of a filter `LOW:HIGH`, `LOW:`, `:HIGH` or `EXACT`. Disks of a size have some bytes more
+/// or less, so an exact one is a range of a hundredth.
 fn sizes(s: &str) -> Option<(Option<u64>, Option<u64>)> {
     match s.split_once(':') {
         None => {

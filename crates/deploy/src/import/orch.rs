@@ -19,7 +19,8 @@ const PATTERN_MAX: usize = 64;
 /// A label of hosts that get no daemons.
 const NO_SCHEDULE: &str = "_no_schedule";
 
-/// True if a name matches a pattern of `*`, `?`, `[…]` and `[!…]`. Takes no more steps than the product of both lengths.
+/// True if a name matches a pattern of `*`, `?`, `[…]` and `[!…]`. Takes no more steps than the product of both
+/// lengths.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     // A set's end and whether it has a character.
     let set = |p: &[char], c: char| -> Option<(usize, bool)> {
@@ -244,7 +245,9 @@ impl Orch<'_> {
 
     /// Notes the keys of a map that are not among those that were taken over.
     fn rest(&mut self, what: &str, n: Option<&Node>, said: &[&str]) {
-        for (k, v) in n.into_iter().flat_map(Node::entries).filter(|(k, v)| *v != Node::Null && !said.contains(&k.as_str())) {
+        for (k, v) in
+            n.into_iter().flat_map(Node::entries).filter(|(k, v)| *v != Node::Null && !said.contains(&k.as_str()))
+        {
             self.draft.note(format!("{what}: {k} {}: not mapped", v.shown_of(k)));
         }
     }

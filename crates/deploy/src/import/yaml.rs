@@ -68,7 +68,8 @@ impl Node {
     /// A piece of the value of a key, for a note; nothing of a secret.
     pub(super) fn shown_of(&self, key: &str) -> String {
         let key = key.to_ascii_lowercase();
-        let is_secret = ["password", "passphrase", "secret", "token", "_key", "_pass", "ssl_cert"].iter().any(|w| key.contains(w));
+        let is_secret =
+            ["password", "passphrase", "secret", "token", "_key", "_pass", "ssl_cert"].iter().any(|w| key.contains(w));
         if is_secret { "(not shown)".into() } else { self.shown() }
     }
 

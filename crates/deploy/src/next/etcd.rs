@@ -1,7 +1,8 @@
 //! Members of the etcd that holds the state of several monitors.
 //!
-//! Until the cluster is made, or its state moves to etcd, etcd holds nothing that is missed. After that, a member with an empty directory must not
-//! start under an old identity, since it would have forgotten its votes: it is removed and added again.
+//! Until the cluster is made, or its state moves to etcd, etcd holds nothing that is missed. After that, a member with an
+//! empty directory must not start under an old identity, since it would have forgotten its votes: it is removed and
+//! added again.
 
 use super::moves::{self, Move};
 use super::{Steps, monitor_hosts};

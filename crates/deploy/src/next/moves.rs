@@ -1,7 +1,7 @@
 //! The monitors' state between a file, for one monitor, and etcd, for several.
 //!
-//! The configuration of the monitor's host is what a move changes last. Until then the old place serves: a move that was
-//! cut short leaves the monitor stopped, and is begun again or left.
+//! The configuration of the monitor's host is what a move changes last. Until then the old place serves: a move that
+//! was cut short leaves the monitor stopped, and is begun again or left.
 
 use super::{Steps, monitor_hosts};
 use crate::facts::{ClusterState, Facts, Home, HostFacts};
