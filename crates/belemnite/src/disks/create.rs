@@ -60,7 +60,7 @@ impl How {
     pub(super) fn check(&self) -> Result<Option<u64>, Error> {
         if self.encrypt {
             return Err(
-                "--encrypt: the monitors keep no keys of dm-crypt. Make a LUKS mapping with cryptsetup that is \
+                "--encrypt: nothing here opens encrypted devices at boot. Make a LUKS mapping with cryptsetup that is \
                         opened at boot, and create the OSD on /dev/mapper/NAME"
                     .into(),
             );

@@ -48,6 +48,7 @@ mod fs;
 mod health;
 mod hold;
 pub(crate) mod listing;
+mod lockbox;
 mod log;
 mod mgr;
 mod modules;

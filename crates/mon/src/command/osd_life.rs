@@ -2,6 +2,7 @@
 
 use super::args::parse_osd;
 use super::hold::set_state;
+use super::lockbox::{self, Lockbox};
 use super::units::short;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
@@ -296,7 +297,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let u = uuid(c)?.ok_or_else(|| Refused::new(errno::EINVAL, "uuid is needed"))?;
     let id = if c.args.has("id") { Some(c.args.osd("id")?) } else { None };
-    let (key, class) = secrets(c)?;
+    let (key, class, lockbox) = secrets(c)?;
     let (o, fresh) = match (by_uuid(c, u), id) {
         (Some(have), Some(i)) if have != i => {
             return refuse(errno::EEXIST, format!("uuid {u} already in use for different id {}", have.0));
@@ -313,6 +314,13 @@ fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     };
     let name = AuthName { kind: EntityKind::OSD, id: o.0.to_string() };
     let mut changed = fresh;
+    let lockbox = match lockbox {
+        Some(l) if lockbox::check(c, u, &l)? => Some(l),
+        _ => None,
+    };
+    if lockbox.is_some() && !fresh {
+        return refuse(errno::EEXIST, format!("{o} exists but secrets do not match"));
+    }
     if let Some(key) = key {
         match c.pending.auth(c.state, &name) {
             Some(e) if e.key != key => {
@@ -330,6 +338,9 @@ fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if fresh {
         make(c, o, u)?;
     }
+    if let Some(l) = lockbox {
+        lockbox::put(c, u, l);
+    }
     if let Some(class) = class {
         let mut crush = (*c.map().crush).clone();
         if crush.class_of(o.0) != Some(class.as_str()) {
@@ -345,10 +356,13 @@ fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     answer_id(c, o, if committed { When::Committed } else { When::Now })
 }
 
-/// `cephx_secret` and `crush_device_class` of the JSON that `osd new` may get as input.
-fn secrets(c: &Ctx<'_>) -> Res<(Option<::auth::CryptoKey>, Option<String>)> {
+/// Key of the OSD, its device class, and its secrets of dm-crypt.
+type Secrets = (Option<::auth::CryptoKey>, Option<String>, Option<Lockbox>);
+
+/// Secrets in the JSON that `osd new` may get as input.
+fn secrets(c: &Ctx<'_>) -> Res<Secrets> {
     if c.input.is_empty() {
-        return Ok((None, None));
+        return Ok((None, None, None));
     }
     let bad = || Refused::new(errno::EINVAL, "invalid JSON with secrets");
     let v: serde_json::Value = serde_json::from_slice(c.input).map_err(|_| bad())?;
@@ -359,10 +373,7 @@ fn secrets(c: &Ctx<'_>) -> Res<(Option<::auth::CryptoKey>, Option<String>)> {
             Some(::auth::CryptoKey::from_base64(&t).map_err(|_| Refused::new(errno::EINVAL, "invalid cephx secret."))?)
         }
     };
-    if get("cephx_lockbox_secret").is_some() || get("dmcrypt_key").is_some() {
-        return refuse(errno::EOPNOTSUPP, "dm-crypt lockboxes are not supported");
-    }
-    Ok((key, get("crush_device_class")))
+    Ok((key, get("crush_device_class"), lockbox::of(&v)?))
 }
 
 fn setmaxosd(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -437,7 +448,12 @@ fn doom_check(c: &mut Ctx<'_>, confirmed: bool) -> Res<OsdId> {
     Ok(o)
 }
 
-fn drop_key(c: &mut Ctx<'_>, o: OsdId) {
+/// Removes the keys of an OSD.
+fn drop_keys(c: &mut Ctx<'_>, o: OsdId) {
+    let u = c.map().uuid(o);
+    if u != Uuid::ZERO {
+        lockbox::remove(c, u);
+    }
     c.pending.auth.insert(AuthName { kind: EntityKind::OSD, id: o.0.to_string() }, None);
 }
 
@@ -451,11 +467,11 @@ fn destroy(c: &mut Ctx<'_>, confirmed: bool) -> Res<CommandOutcome> {
         return done(format!("destroyed {o}"));
     }
     let e = map.info(o).down_at;
+    drop_keys(c, o);
     set_state(c, o, osd_state::DESTROYED, true);
     let inc = c.inc();
     inc.new_uuid.insert(o, Uuid::ZERO);
     inc.new_lost.insert(o, e);
-    drop_key(c, o);
     committed(format!("destroyed {o}"))
 }
 
@@ -465,8 +481,8 @@ fn purge(c: &mut Ctx<'_>, confirmed: bool) -> Res<CommandOutcome> {
     if !map.exists(o) {
         return done(format!("{o} does not exist"));
     }
+    drop_keys(c, o);
     forget(c, o);
-    drop_key(c, o);
     if map.crush.item_exists(o.0) {
         let mut crush = (*map.crush).clone();
         crush.remove_item(o.0).map_err(super::crush_edit::refused)?;
