@@ -1,7 +1,7 @@
 //! Inventories from those of an existing Ceph cluster: what cephadm exports (`ceph orch ls --export`,
 //! `ceph orch host ls`), or the files of ceph-ansible.
 //!
-//! What the inventory can say is written as such; every other statement becomes a note. A rule for devices that would
+//! Statements that the inventory has words for are written as such; every other one becomes a note. A rule for devices that would
 //! select others than Ceph's does, or leave out encryption, is written as a comment: the operator decides.
 
 mod ansible;
@@ -37,7 +37,7 @@ pub struct Imported {
     pub text: String,
     /// Statements that do not map, and choices that the operator has to check.
     pub notes: Vec<String>,
-    /// What the inventory lacks before it can be used.
+    /// Gaps of the inventory before it can be used.
     pub lacks: Option<InventoryError>,
 }
 

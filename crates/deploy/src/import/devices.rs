@@ -34,7 +34,7 @@ fn sizes(s: &str) -> Option<(Option<u64>, Option<u64>)> {
     }
 }
 
-/// What a filter selects, or why it cannot be said.
+/// Devices that a filter selects, or why that cannot be told.
 fn select(d: &mut Draft, name: &str, n: &Node, is_or: bool) -> Result<Vec<(&'static str, String)>, String> {
     let filters = n.entries().filter(|(k, v)| *v != Node::Null && !(k == "all" && !v.is_true()));
     let filters: Vec<&(String, Node)> = filters.collect();

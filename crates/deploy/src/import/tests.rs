@@ -296,7 +296,7 @@ all:
     );
 }
 
-/// What is missing is said, and the rest is written.
+/// Missing parts are told, and the rest is written.
 #[test]
 fn an_incomplete_import_says_what_it_lacks() {
     let i = of(&[("osds.yml", "devices: [/dev/sdb]\n"), ("hosts", "[mons]\nm\n[osds]\no\n")]);
