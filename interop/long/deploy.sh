@@ -228,8 +228,9 @@ killed_move() { # HOST script|run
       sleep 0.$((RANDOM % 6)); pkill -KILL -f \"^sh -s\"; true'" & watch=$!
   fi
   ip netns exec "$NS" env -u CEPH_CONF "$BIN" deploy apply "$I" >"$W/move.out" 2>&1 & p=$!
-  wait_for 120 grep -q "^move the monitors' state" "$W/move.out" || { cat "$W/move.out"; return 1; }
-  if [ -z "$watch" ]; then sleep "0.$((RANDOM % 10))"; kill -KILL $p; else wait $watch; fi
+  # A script that was killed after its last change leaves nothing to move.
+  wait_for 120 bash -c "grep -q \"^move the monitors' state\" $W/move.out || ! kill -0 $p" || { cat "$W/move.out"; return 1; }
+  if [ -z "$watch" ]; then sleep "0.$((RANDOM % 10))"; kill -KILL $p 2>/dev/null || true; else wait $watch || true; fi
   wait $p || true
   echo "killed at: $(tail -n 1 "$W/move.out")"
 }
