@@ -33,7 +33,7 @@ impl Layout {
     pub fn of(i: &InodeStat) -> Option<Self> {
         let l = &i.layout;
         let me = Self { unit: l.stripe_unit.into(), count: l.stripe_count.into(), object: l.object_size.into() };
-        let valid = me.unit > 0 && me.count > 0 && me.object >= me.unit && me.object % me.unit == 0;
+        let valid = me.unit > 0 && me.count > 0 && me.object >= me.unit && me.object.is_multiple_of(me.unit);
         valid.then_some(me)
     }
 

@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// Reads the file system's newest map: its epoch, and the daemons of its ranks.
 pub type Ranks = Box<dyn Fn() -> (Epoch, Vec<RankInfo>)>;
 
+/// Gets the answer of a request.
+type Waiter = oneshot::Sender<Result<Box<Answer>, Errno>>;
+
 /// Sessions with the MDS daemons of a file system. They end when this is dropped.
 pub struct Files {
     net: Net,
@@ -27,7 +30,7 @@ pub struct Files {
     machine: RefCell<Machine>,
     conns: RefCell<HashMap<i32, ConnId>>,
     ranks_of: RefCell<HashMap<ConnId, i32>>,
-    waiters: RefCell<HashMap<u64, oneshot::Sender<Result<Box<Answer>, Errno>>>>,
+    waiters: RefCell<HashMap<u64, Waiter>>,
     durable: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
     ranks: Ranks,
 }
