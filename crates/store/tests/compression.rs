@@ -121,7 +121,7 @@ fn compressible_writes_take_fewer_blocks_with_every_algorithm() {
         w.run(vec![write("o", 0, soft(1 << 20, 1))]);
         let (original, stored) = w.extents();
         assert_eq!(original, 1024, "{algorithm:?}");
-        assert!(stored < 600 && stored >= 256, "{algorithm:?}: {stored} KiB");
+        assert!((256..600).contains(&stored), "{algorithm:?}: {stored} KiB");
         assert_eq!(w.used() - before, stored, "used space is what is stored");
         assert_eq!(w.s.statfs().stored, 1 << 20);
         for (off, len) in [(0, 1 << 20), (5, 100), (65_530, 20), (100_000, 300_000), (4096, 4096)] {
@@ -194,7 +194,7 @@ fn ranges_share_whole_extents_and_copy_parts_of_them() {
         w.run(vec![op]);
         // Extents of the target outside the range stay.
         let (first, end) = (dst_off.div_ceil(64) * 64, (dst_off + len) / 64 * 64);
-        let whole = if first < end { end - first } else { 0 };
+        let whole = end.saturating_sub(first);
         let outer = 256 - ((dst_off + len).div_ceil(64) * 64 - dst_off / 64 * 64);
         assert!(shared <= whole);
         assert_eq!(w.extents().0, 256 + outer + shared, "{src_off} {len} {dst_off}");

@@ -36,7 +36,7 @@ fn sizes(s: &str) -> Option<(Option<u64>, Option<u64>)> {
 
 /// Devices that a filter selects, or why that cannot be told.
 fn select(d: &mut Draft, name: &str, n: &Node, is_or: bool) -> Result<Vec<(&'static str, String)>, String> {
-    let filters = n.entries().filter(|(k, v)| *v != Node::Null && !(k == "all" && !v.is_true()));
+    let filters = n.entries().filter(|(k, v)| *v != Node::Null && (k != "all" || v.is_true()));
     let filters: Vec<&(String, Node)> = filters.collect();
     if is_or && filters.len() > 1 {
         return Err("filter_logic OR: a rule needs all of its conditions".into());

@@ -82,12 +82,12 @@ fn expand(pattern: &str) -> Option<Vec<String>> {
 /// A value: a list or map in braces, or a text.
 fn value(name: &str, s: &str) -> Node {
     let s = s.trim();
-    if s.starts_with(['[', '{']) && !s.starts_with("{{") {
-        if let Ok(mut all) = yaml::parse(name, s)
-            && all.len() == 1
-        {
-            return all.remove(0);
-        }
+    if s.starts_with(['[', '{'])
+        && !s.starts_with("{{")
+        && let Ok(mut all) = yaml::parse(name, s)
+        && all.len() == 1
+    {
+        return all.remove(0);
     }
     let bare = ['"', '\''].iter().find_map(|q| s.strip_prefix(*q)?.strip_suffix(*q));
     Node::Text(bare.unwrap_or(s).to_owned())

@@ -204,8 +204,8 @@ fn parse_time(text: &str) -> Option<Utime> {
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
     let parts: Vec<u32> = clock.split(':').map(number).collect::<Option<_>>()?;
     let (hour, minute, second) = match parts.as_slice() {
-        &[h, m] => (h, m, 0),
-        &[h, m, s] => (h, m, s),
+        [h, m] => (*h, *m, 0),
+        [h, m, s] => (*h, *m, *s),
         _ => return None,
     };
     let micros = match fraction.len() {

@@ -161,11 +161,7 @@ impl BlockCache {
             let least = self.max / LEAST_SHARE;
             let of_runs = if for_runs { self.blocks.order.len() <= least } else { self.runs.charged() > least };
             let before = self.used();
-            let gone = if of_runs {
-                self.runs.evict() || self.blocks.evict()
-            } else {
-                self.blocks.evict() || self.runs.evict()
-            };
+            let gone = of_runs && self.runs.evict() || self.blocks.evict() || self.runs.evict();
             if !gone {
                 break;
             }

@@ -49,7 +49,7 @@ pub(super) struct Apart {
 enum Part {
     Hole,
     Plain(Bytes),
-    Packed(Extent, SmallVec<[Bytes; 16]>),
+    Packed(Extent, Box<SmallVec<[Bytes; 16]>>),
 }
 
 /// True if the operation changes blocks of the bytes `[from, to)` of the object, or makes other names for it.
@@ -485,7 +485,7 @@ impl Store {
             parts.push((
                 b,
                 match (extent, blocks.first()) {
-                    (Some(e), _) => Part::Packed(e, blocks),
+                    (Some(e), _) => Part::Packed(e, Box::new(blocks)),
                     (None, Some(d)) => Part::Plain(d.clone()),
                     (None, None) => Part::Hole,
                 },

@@ -67,7 +67,7 @@ impl World {
 
     /// Requests sent, with their numbers.
     fn requests(&mut self) -> Vec<(i32, u64, MClientRequest)> {
-        self.out().iter().filter_map(|o| sent(o)).collect()
+        self.out().iter().filter_map(sent).collect()
     }
 
     /// A session of the only rank, open.

@@ -137,8 +137,7 @@ async fn files(fs: &Fs, from: &Bytes, to: &Bytes, all: Vec<Entry>, progress: &Rc
         });
     }
     while running.join_next().await.is_some() {}
-    let r = *first.borrow();
-    r
+    first.replace(Ok(()))
 }
 
 async fn file(fs: &Fs, from: &[u8], to: &[u8], listed: &InodeStat, progress: &Progress) -> Result<(), Errno> {

@@ -228,7 +228,7 @@ impl State {
         let m = r.message();
         let mut all = Vec::new();
         if snaps {
-            for ((at, name), _) in &self.snaps {
+            for (at, name) in self.snaps.keys() {
                 if *at == m.path.ino {
                     all.push(Entry { name: name.clone(), inode: Self::stat(&self.live, SnapId::HEAD.0, *at)? });
                 }
