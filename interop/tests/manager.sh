@@ -1,5 +1,5 @@
 # Ceph's ceph-mgr in the manager role (`up --mgr ceph`), with modules that only it has: subvolumes with snapshots and
-# clones by `volumes`, the balancer and the autoscaler. Then the built-in role takes over, and Ceph's manager again. An operator's options
+# clones by `volumes`, the balancer and the autoscaler. Then the built-in role takes over again. An operator's options
 # in ceph.conf are preserved.
 source "$(dirname "$0")/../lib.sh"
 
@@ -27,30 +27,21 @@ wait_for 30 sh -c "ceph pg stat -f json | jq -e '.pg_summary.num_pg_by_state | l
 image_counters "$(ceph osd pool create images 8 >/dev/null 2>&1; rbd pool init images; echo images)"
 ceph rbd task add remove images/counted >/dev/null
 wait_for 30 sh -c "! rbd info images/counted"
-ceph fs subvolume create home kept --group_name csi --size 10485760
-ceph fs subvolume metadata set home kept by ceph --group_name csi
-ceph fs subvolume snapshot create home kept s --group_name csi
 cluster_down
 
 cluster_up --mgr belemnite
 expect "the active manager" "$(ceph mgr dump | jq -r .active_name)" a
 expect "own options" "$(tail -n 1 "$CEPH_CONF")" "osd_pool_default_pg_num = 8"
-# Subvolumes of Ceph's manager, served by the built-in role; and what it makes of them, by Ceph's manager below.
-served() { expect "keys of the subvolume" "$(ceph fs subvolume metadata ls home kept --group_name csi | jq -c .)" "$1"; }
-wait_for 60 ceph fs subvolume getpath home kept --group_name csi
-served '{"by":"ceph"}'
-ceph fs subvolume metadata set home kept also here --group_name csi
-expect "the data" "$(ceph fs subvolume info home kept --group_name csi | jq -c '[.state, .bytes_quota]')" '["complete",10485760]'
-ceph fs subvolume snapshot clone home kept s ours --group_name csi
-ours() { ceph fs clone status home ours | jq -e '.status.state == "complete"'; }
-wait_for 60 ours
+# Groups of subvolumes, by the other manager's names.
+wait_for 60 ceph fs subvolumegroup ls home
+expect "the path of a group" "$(ceph fs subvolumegroup getpath home csi)" /volumes/csi
 
 # Metrics, and the balancer of the built-in role.
 ceph config set mgr mgr/prometheus/server_port $((PORT + 400))
 ceph mgr module enable prometheus
-metrics() { ceph mgr services | jq -er .prometheus; }
-wait_for 10 metrics
-curl -sf "$(metrics)metrics" >"$W/metrics"
+served() { ceph mgr services | jq -er .prometheus; }
+wait_for 10 served
+curl -sf "$(served)metrics" >"$W/metrics"
 for name in health_status osd_up osd_metadata pool_stored pg_active cluster_total_bytes; do
   grep -q "^ceph_$name[{ ]" "$W/metrics" || { echo "no ceph_$name"; cat "$W/metrics"; exit 1; }
 done
@@ -61,11 +52,3 @@ wait_for 10 closed
 expect "balancer" "$(ceph balancer status | jq -r '.active, .mode' | paste -sd,)" true,upmap
 ceph balancer eval | grep -q 'lower is better'
 ceph osd test-reweight-by-pg 2>&1 | grep -q oload || ceph osd test-reweight-by-pg 2>&1 | grep -q 'Refusing to reweight'
-cluster_down
-
-cluster_up --mgr ceph
-served '{"also":"here","by":"ceph"}'
-expect "the clone" "$(ceph fs subvolume info home ours | jq -r .state)" complete
-ceph fs subvolume snapshot rm home kept s --group_name csi
-ceph fs subvolume rm home kept --group_name csi
-ceph fs subvolume rm home ours

@@ -155,7 +155,7 @@ fn options_that_only_a_file_can_set_are_known_and_not_stored() {
     };
     assert!(help(&mut c, "store_cache_size").contains("Default: 512M\n"));
     assert!(help(&mut c, "osd_max_backfills").starts_with("osd_max_backfills - PGs that an OSD backfills"));
-    assert!(help(&mut c, "bluestore cache size").contains("osd_memory_target"));
+    assert!(help(&mut c, "osd memory target").contains("what store_cache_size leaves"));
 }
 
 #[test]

@@ -598,8 +598,12 @@ fn long() {
 fn planted_bugs_are_found() {
     for bug in STORE {
         plant(Some(bug));
-        // Few power cuts fall between a root and the next overwrite.
-        let budget = if matches!(bug, Bug::StoreSkipRootFlush | Bug::StoreAllFlushed) { 400 } else { 40 };
+        // Few power cuts fall between a root and the next overwrite, and few bad blocks into the log.
+        let budget = if matches!(bug, Bug::StoreSkipRootFlush | Bug::StoreAllFlushed | Bug::StoreUnreadableLog) {
+            400
+        } else {
+            40
+        };
         let found = (1..=budget).find(|seed| {
             let r = std::panic::catch_unwind(|| history(*seed, 600));
             !matches!(r, Ok(Ok(_)))

@@ -52,7 +52,7 @@ fn bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
 
 #[test]
 fn a_long_read_that_comes_again_needs_no_device() {
-    let (mut dev, mut s) = fresh(1 << 20, 16 << 20);
+    let (mut dev, mut s) = fresh(64 << 10, 16 << 20);
     let mut rng = Rng::new(1);
     let data = bytes(&mut rng, OBJECT);
     change(&mut s, &mut dev, write(1, 0, data.clone()));
@@ -71,7 +71,7 @@ fn a_long_read_that_comes_again_needs_no_device() {
     for _ in 0..3 {
         s.shrink_data();
     }
-    assert!(s.cached_bytes() <= 1 << 20);
+    assert!(s.cached_bytes() <= 64 << 10);
     let mut reads = |len: u64| {
         let before = s.counters().reads;
         read(&mut s, &mut dev, 1, 0, len).unwrap();
@@ -154,6 +154,6 @@ fn memory_of_any_size_gives_right_data_beside_changes() {
             assert!(s.cached_bytes() <= (64 << 10) + data_bytes as u64, "seed {seed}, step {step}");
         }
         let cached = s.counters().cached_blocks;
-        assert!(data_bytes < 2 << 20 || cached > 10_000, "{data_bytes} bytes of memory: {cached} blocks from it");
+        assert!(data_bytes < 2 << 20 || cached > 1000, "{data_bytes} bytes of memory: {cached} blocks from it");
     }
 }

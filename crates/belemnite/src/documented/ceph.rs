@@ -4,7 +4,13 @@ use super::{Printed, look_at_all};
 use serde_json::Value;
 
 /// Spans of code that begin with `ceph ` and are no commands.
-const OTHERS: &[&str] = &["ceph v027", "ceph --help"];
+const OTHERS: &[&str] = &[
+    "ceph v027",
+    "ceph --help",
+    // Of a cluster that cephadm keeps.
+    "ceph orch ls --export >services.yaml",
+    "ceph orch host ls --format yaml >hosts.yaml",
+];
 /// Options of the `ceph` program that take a value.
 const WITH_VALUE: &[&str] = &["-o", "-i", "-c", "-n", "-k", "-f", "--format", "--connect-timeout"];
 

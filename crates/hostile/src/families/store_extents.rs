@@ -24,8 +24,7 @@ fn seeds() -> Vec<Vec<u8>> {
     for algorithm in Algorithm::ALL {
         let how = Compression { mode: Mode::Force, algorithm, required_ratio: 1.0, min_blob: 0, max_blob: 512 << 10 };
         for blocks in [2_u8, 5, 16] {
-            let data: Vec<u8> =
-                (0..usize::from(blocks) * 4096).map(|i| ((i / 7) ^ (i * i / 900)) as u8 & 0x1f).collect();
+            let data: Vec<u8> = (0..usize::from(blocks) * 4096).map(|i| ((i / 40) ^ (i / 900)) as u8 & 0x0f).collect();
             let stored = pack(&how, &data).expect("the data is compressible");
             let used = stored.iter().rposition(|x| *x != 0).map_or(0, |n| n + 1);
             out.push([&[blocks], stored.get(..used).unwrap_or_default()].concat());

@@ -151,6 +151,14 @@ table! {
     MOsdPgQuery2: [];
     // Messages that OSDs only send, and those for other daemons.
     MAuth: [];
+    MClientCapRelease: [];
+    MClientCaps: [];
+    MClientLease: [];
+    MClientReconnect: [];
+    MClientReply: [];
+    MClientRequest: [];
+    MClientRequestForward: [];
+    MClientSession: [];
     MCommandReply: [];
     MFsMap: [];
     MFsMapUser: [];

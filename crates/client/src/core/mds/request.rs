@@ -123,6 +123,24 @@ impl Request {
         self
     }
 
+    /// Path of the directory whose snapshots the request's path leads through, if it has one. An MDS takes such a path only
+    /// from that directory on: see [`Request::from_dir`].
+    #[must_use]
+    pub fn snapshots_of(&self) -> Option<&[u8]> {
+        let path = &self.m.path.path;
+        let at = path.windows(2).position(|w| w == b"//").filter(|_| self.m.path.ino == ROOT)?;
+        path.get(..at)
+    }
+
+    /// The request from the directory of [`Request::snapshots_of`] on, which has the inode `ino`.
+    #[must_use]
+    pub fn from_dir(mut self, ino: u64) -> Self {
+        if let Some(dir) = self.snapshots_of().map(<[u8]>::len) {
+            self.m.path = FilePath { ino, path: self.m.path.path.slice(dir + 1..) };
+        }
+        self
+    }
+
     /// Operation.
     #[must_use]
     pub fn op(&self) -> u32 {
@@ -185,18 +203,21 @@ impl Request {
         Self::new(op::UNLINK, path)
     }
 
-    /// Moves what is at `from` to `to`.
+    /// Moves the entry `from` of a directory to `to`, each with the inode of its directory: an MDS refuses longer paths.
     #[must_use]
-    pub fn rename(from: &[u8], to: &[u8]) -> Self {
-        let mut r = Self::new(op::RENAME, to);
-        r.m.path2 = from_root(from);
+    pub fn rename(from: (u64, &[u8]), to: (u64, &[u8])) -> Self {
+        let entry = |(ino, name): (u64, &[u8])| FilePath { ino, path: Bytes::copy_from_slice(name) };
+        let mut r = Self::new(op::RENAME, b"");
+        (r.m.path, r.m.path2) = (entry(to), entry(from));
         r
     }
 
-    /// Sets an extended attribute, real or virtual. `osd_epoch` is an OSD map that has the pools that `value` names.
+    /// Sets an extended attribute, real or virtual, of the inode `ino`: for virtual ones an MDS does not look at the rest
+    /// of a path. `osd_epoch` is an OSD map that has the pools that `value` names.
     #[must_use]
-    pub fn setxattr(path: &[u8], name: &[u8], value: &[u8], osd_epoch: u32) -> Self {
-        let mut r = Self::new(op::SETXATTR, path).with(&[0, osd_epoch]);
+    pub fn setxattr(ino: u64, name: &[u8], value: &[u8], osd_epoch: u32) -> Self {
+        let mut r = Self::new(op::SETXATTR, b"").with(&[0, osd_epoch]);
+        r.m.path.ino = ino;
         r.m.path2.path = Bytes::copy_from_slice(name);
         r.m.data = Bytes::copy_from_slice(value);
         r

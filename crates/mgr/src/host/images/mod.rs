@@ -206,6 +206,13 @@ impl Service {
         if let Some(c) = self.client.borrow().clone() {
             return Ok(c);
         }
+        let c = self.new_client().await?;
+        *self.client.borrow_mut() = Some(c.clone());
+        Ok(c)
+    }
+
+    /// A client of its own, with an id of its own.
+    pub(super) async fn new_client(&self) -> Step<Client> {
         let (name, key) = self.monitor.identity().ok_or(EACCES)?;
         let modes = net::modes::Modes::take(|name| self.monitor.option(name)).unwrap_or_else(|e| {
             tracing::warn!("mgr: {e}; the manager's own connections use the default modes");
@@ -213,12 +220,10 @@ impl Service {
         });
         let fsid = Some(self.monitor.osdmap().fsid);
         let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes, mds: true };
-        let c = Client::connect(o).await.map_err(|e| {
+        Client::connect(o).await.map_err(|e| {
             tracing::warn!("mgr: cannot connect a client for the manager role: {e}");
             ETIMEDOUT
-        })?;
-        *self.client.borrow_mut() = Some(c.clone());
-        Ok(c)
+        })
     }
 
     /// Drops the client after EBLOCKLISTED: another client broke its lock, and only a new client can work on.

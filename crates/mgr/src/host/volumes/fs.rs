@@ -72,7 +72,9 @@ impl Fs {
         if r.message().path.path.len() > PATH_MAX {
             return Err(ENAMETOOLONG);
         }
-        self.backend.call(r).await
+        let Some(dir) = r.snapshots_of().map(Request::getattr) else { return self.backend.call(r).await };
+        let a = self.backend.call(dir).await?;
+        self.backend.call(r.from_dir(a.target.ok_or(ENOENT)?.ino)).await
     }
 
     /// Attributes of what is at a path.
@@ -106,7 +108,14 @@ impl Fs {
     }
 
     pub(super) async fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
-        self.call(Request::rename(from, to)).await.map(|_| ())
+        let split = |path: &[u8]| {
+            let cut = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+            let (dir, name) = path.split_at(cut);
+            (dir.strip_suffix(b"/").unwrap_or(dir).to_vec(), name.to_vec())
+        };
+        let ((old_dir, old), (dir, name)) = (split(from), split(to));
+        let (old_ino, ino) = (self.stat(&old_dir).await?.ino, self.stat(&dir).await?.ino);
+        self.call(Request::rename((old_ino, &old), (ino, &name))).await.map(|_| ())
     }
 
     pub(super) async fn symlink(&self, target: &[u8], path: &[u8]) -> Result<(), Errno> {
@@ -118,7 +127,8 @@ impl Fs {
     }
 
     pub(super) async fn setxattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        self.call(Request::setxattr(path, name, value, self.backend.osd_epoch())).await.map(|_| ())
+        let epoch = self.backend.osd_epoch();
+        self.on_inode(path, |ino| Request::setxattr(ino, name, value, epoch)).await.map(|_| ())
     }
 
     /// A part of a directory, and the place of the next.

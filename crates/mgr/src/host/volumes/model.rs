@@ -7,6 +7,7 @@ use bytes::Bytes;
 use client::core::mds::request::{Answer, Entry, ROOT, Request, mode, op};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use wire::msg::FilePath;
 use wire::msg::osd_op::Extent;
 use wire::types::{INLINE_NONE, InodeStat, LegacyLayout, SnapContext};
 use wire::{Features, Writer};
@@ -97,6 +98,11 @@ impl State {
         Ok((tree, snap, at))
     }
 
+    /// Directory and name of an entry, which is given in one of two ways: an inode and a name, or a path from the root.
+    fn parent_of(&self, p: &FilePath) -> Result<(u64, Bytes), Errno> {
+        if p.ino == ROOT { self.parent(&p.path) } else { Ok((p.ino, p.path.clone())) }
+    }
+
     fn parent(&self, path: &[u8]) -> Result<(u64, Bytes), Errno> {
         let cut = path.iter().rposition(|b| *b == b'/');
         let (dir, name) = cut.map_or((&b""[..], path), |i| (&path[..i], &path[i + 1..]));
@@ -144,8 +150,8 @@ impl State {
         Self::stat(&self.live, SnapId::HEAD.0, ino)
     }
 
-    fn remove(&mut self, path: &[u8]) -> Result<(), Errno> {
-        let (dir, name) = self.parent(path)?;
+    fn remove(&mut self, path: &FilePath) -> Result<(), Errno> {
+        let (dir, name) = self.parent_of(path)?;
         let ino = *self.live.nodes.get(&dir).and_then(|d| d.entries.get(&name)).ok_or(ENOENT)?;
         let snaps = self.snaps.keys().any(|(at, _)| *at == ino);
         if snaps || self.live.nodes.get(&ino).is_some_and(|n| !n.entries.is_empty()) {
@@ -160,9 +166,13 @@ impl State {
         Ok(())
     }
 
-    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
-        let (old_dir, old) = self.parent(from)?;
-        let (dir, name) = self.parent(to)?;
+    /// As an MDS, which refuses paths of several names here.
+    fn rename(&mut self, from: &FilePath, to: &FilePath) -> Result<(), Errno> {
+        if [from, to].iter().any(|p| p.path.is_empty() || p.path.contains(&b'/')) {
+            return Err(EINVAL);
+        }
+        let (old_dir, old) = self.parent_of(from)?;
+        let (dir, name) = self.parent_of(to)?;
         let ino = *self.live.nodes.get(&old_dir).and_then(|d| d.entries.get(&old)).ok_or(ENOENT)?;
         if self.live.nodes.get(&dir).is_some_and(|d| d.entries.contains_key(&name)) {
             self.remove(to)?;
@@ -176,8 +186,7 @@ impl State {
         Ok(())
     }
 
-    fn setxattr(&mut self, path: &[u8], name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        let ino = self.walk(ROOT, path)?.2;
+    fn setxattr(&mut self, ino: u64, name: &[u8], value: &[u8]) -> Result<(), Errno> {
         let text = String::from_utf8_lossy(value).into_owned();
         let n = self.live.nodes.get_mut(&ino).ok_or(ENOENT)?;
         match name {
@@ -268,9 +277,10 @@ impl State {
             op::MKDIR => a.target = Some(Box::new(self.add(path, mode::DIR | word, b"")?)),
             op::MKNOD => a.target = Some(Box::new(self.add(path, word, b"")?)),
             op::SYMLINK => a.target = Some(Box::new(self.add(path, mode::LINK | 0o777, &m.path2.path)?)),
-            op::RMDIR | op::UNLINK => self.remove(path)?,
-            op::RENAME => self.rename(&m.path2.path, path)?,
-            op::SETXATTR => self.setxattr(path, &m.path2.path, &m.data)?,
+            op::RMDIR | op::UNLINK => self.remove(&m.path)?,
+            op::RENAME => self.rename(&m.path2, &m.path)?,
+            // Virtual attributes are those of the inode, whatever path follows.
+            op::SETXATTR => self.setxattr(m.path.ino, &m.path2.path, &m.data)?,
             op::SETATTR => self.setattr(path, &m.args)?,
             op::READDIR => a = self.list(r, false)?,
             op::LSSNAP => a = self.list(r, true)?,
