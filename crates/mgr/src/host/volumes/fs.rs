@@ -72,9 +72,7 @@ impl Fs {
         if r.message().path.path.len() > PATH_MAX {
             return Err(ENAMETOOLONG);
         }
-        let Some(dir) = r.snapshots_of().map(Request::getattr) else { return self.backend.call(r).await };
-        let a = self.backend.call(dir).await?;
-        self.backend.call(r.from_dir(a.target.ok_or(ENOENT)?.ino)).await
+        self.backend.call(r).await
     }
 
     /// Attributes of what is at a path.

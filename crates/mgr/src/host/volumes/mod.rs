@@ -223,10 +223,9 @@ impl Service {
 
     /// Answers a command on the contents of a file system.
     pub(super) async fn volumes_command(&self, job: &Job) -> Answer {
-        if job.prefix == "fs subvolume snapshot clone" || job.prefix.starts_with("fs clone") {
-            // A clone that is interrupted between two of its files is not taken up reliably yet.
-            let text =
-                "the built-in manager role does not clone subvolumes; Ceph's manager does ('belemnite up --mgr ceph')";
+        if job.prefix.contains(" snapshot ") || job.prefix.starts_with("fs clone") {
+            // An MDS refuses the paths through snapshots that these use.
+            let text = "the built-in manager role has no snapshots of subvolumes; Ceph's manager has ('belemnite up --mgr ceph')";
             return (EOPNOTSUPP, text.to_owned(), Bytes::new());
         }
         let name = job.args.get("vol_name").cloned().unwrap_or_default();
