@@ -1,7 +1,7 @@
 //! Data in memory, for sub-block writes and repeated reads. The budget is hard.
 //!
 //! Single blocks are copies, keyed by place and version. Users verify the checksum, so a stale entry is a miss, never
-//! wrong data. Longer reads leave their buffers here, as [`Runs`] of verified blocks.
+//! wrong data. Longer reads leave their buffers here, as runs of verified blocks.
 //!
 //! The entry that leaves first is the oldest that was not used since it came, or since it was passed over (FIFO with a second
 //! chance). While the cache is full, data that was read gets in only when it is read a second time, so that scans and
