@@ -23,6 +23,13 @@ pub fn parse(s: &str) -> Option<u64> {
     (v.is_finite() && v < u64::MAX as f64).then_some(v as u64)
 }
 
+/// Bytes on the line `key` (`MemTotal:`) of the text of `/proc/meminfo`, which has KiB.
+#[must_use]
+pub fn of_meminfo(text: &str, key: &str) -> Option<u64> {
+    let kib = text.lines().find_map(|l| l.strip_prefix(key))?.split_whitespace().next()?;
+    kib.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Formats a size: `512 B`, `1.5 GiB`.
 #[must_use]
 pub fn show(n: u64) -> String {
@@ -39,6 +46,16 @@ pub fn show(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_told_in_kib() {
+        let total = |text| of_meminfo(text, "MemTotal:");
+        assert_eq!(total("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
+        assert_eq!(
+            (total(""), total("MemTotal: x kB"), total("MemTotal: 99999999999999999999 kB")),
+            (None, None, None)
+        );
+    }
 
     #[test]
     fn parses_what_people_type() {

@@ -8,15 +8,10 @@ const STORE_CACHE: u64 = 512 << 20;
 /// Files with the limit of the control group, as a container sees its own: version 2, and version 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// Bytes of the text of `/proc/meminfo`.
-fn total(meminfo: &str) -> Option<u64> {
-    let kib = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?;
-    kib.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// Bytes of memory that this process may use, if the system tells.
 fn of_machine() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(total);
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| base::size::of_meminfo(&text, "MemTotal:"));
     let limits = LIMITS.iter().filter_map(|p| fs::read_to_string(p).ok()?.trim().parse::<u64>().ok());
     machine.into_iter().chain(limits).min()
 }
@@ -54,14 +49,5 @@ mod tests {
             Memory { target: 939_524_096, store: 469_762_048 }
         );
         assert_eq!(of(&[("osd_memory_target", "lots")]).unwrap_err(), "osd_memory_target = lots: not a size");
-    }
-
-    #[test]
-    fn the_total_is_read_in_kib() {
-        assert_eq!(total("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
-        assert_eq!(
-            (total(""), total("MemTotal: x kB"), total("MemTotal: 99999999999999999999 kB")),
-            (None, None, None)
-        );
     }
 }

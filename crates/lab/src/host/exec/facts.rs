@@ -13,7 +13,7 @@ pub(super) fn machine() -> Value {
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1).map(str::trim));
     let memory = read("/proc/meminfo");
-    let kib = memory.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let bytes = base::size::of_meminfo(&memory, "MemTotal:");
     let idle = fs::read_dir("/sys/devices/system/cpu/cpu0/cpuidle").into_iter().flatten().flatten();
     let deepest = idle.filter_map(|s| read(&s.path().join("latency").display().to_string()).parse::<u64>().ok()).max();
     let iommu = fs::read_dir("/sys/class/iommu").is_ok_and(|mut d| d.next().is_some());
@@ -21,7 +21,7 @@ pub(super) fn machine() -> Value {
         "kernel": read("/proc/sys/kernel/osrelease"),
         "cpu": model.unwrap_or("unknown"),
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
-        "memory_mib": kib.unwrap_or(0) / 1024,
+        "memory_mib": bytes.unwrap_or(0) >> 20,
         "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "deepest_idle_us": deepest.unwrap_or(0),
         "iommu_strict": iommu && !read("/proc/cmdline").contains("iommu=pt") && !read("/proc/cmdline").contains("iommu.strict=0"),
