@@ -3,6 +3,7 @@
 //! Sources: `src/messages/MClient*.h`, `src/include/ceph_fs.h`.
 
 use crate::codec::{Reader, Result, Writer};
+use crate::features::Features;
 use crate::frame::WireMessage;
 use crate::macros::{message, plain};
 use crate::types::StrMap;
@@ -188,13 +189,19 @@ impl WireMessage for MClientReconnect {
     const VERSION: u16 = 5;
     const COMPAT: u16 = 4;
 
-    fn encode_front(&self, w: &mut Writer) {
-        w.u32(self.caps);
-        w.raw(&self.rest);
+    fn encode_front(&self, _: &mut Writer) {}
+
+    fn decode_front(_: &mut Reader<'_>, _: u16, data: &Bytes) -> Result<Self> {
+        let mut r = Reader::shared(data);
+        Ok(Self { caps: r.u32()?, rest: r.rest() })
     }
 
-    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
-        Ok(Self { caps: r.u32()?, rest: r.rest() })
+    /// An MDS reads the data only.
+    fn data(&self) -> Bytes {
+        let mut w = Writer::new(Features::PACIFIC);
+        w.u32(self.caps);
+        w.raw(&self.rest);
+        w.into_bytes()
     }
 }
 

@@ -356,10 +356,7 @@ impl Machine {
             Phase::Lost if needed => {
                 s.phase = Phase::Continuing;
                 self.replay(now, rank, features);
-                // The contents are in the data: no capabilities, no realms, and no further message.
-                let (front, data) = (Bytes::new(), Bytes::from_static(&[0; 9]));
-                let m = Message { front, data, ..MClientReconnect::empty().to_message(features) };
-                self.out.push_back(Output::Send(rank, m));
+                self.out.push_back(Output::Send(rank, MClientReconnect::empty().to_message(features)));
             }
             Phase::Open if serves => self.send_calls(now, rank, features),
             _ => {}
