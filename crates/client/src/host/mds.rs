@@ -1,6 +1,8 @@
 //! A file system's MDS daemons on a reactor: connections and timers around [`Machine`].
 
 use super::Client;
+use super::links::{Links, Waiters};
+use super::session::hostname;
 use crate::core::mds::request::{Answer, Request};
 use crate::core::mds::{Machine, Output, RankInfo};
 use base::errno::{ENOTCONN, Errno};
@@ -8,7 +10,6 @@ use base::{EntityKind, Epoch};
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, OsRandom, Target};
 use reactor::clock;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -20,17 +21,13 @@ const TICK: Duration = Duration::from_millis(200);
 /// Reads the file system's newest map: its epoch, and the daemons of its ranks.
 pub type Ranks = Box<dyn Fn() -> (Epoch, Vec<RankInfo>)>;
 
-/// Gets the answer of a request.
-type Waiter = oneshot::Sender<Result<Box<Answer>, Errno>>;
-
 /// Sessions with the MDS daemons of a file system. They end when this is dropped.
 pub struct Files {
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
     machine: RefCell<Machine>,
-    conns: RefCell<HashMap<i32, ConnId>>,
-    ranks_of: RefCell<HashMap<ConnId, i32>>,
-    waiters: RefCell<HashMap<u64, Waiter>>,
+    links: Links<i32>,
+    waiters: Waiters<Result<Box<Answer>, Errno>>,
     durable: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
     ranks: Ranks,
 }
@@ -53,23 +50,22 @@ impl Files {
         auth::Random::fill(&OsRandom, &mut first);
         // The number of a request is never used twice by one entity: a session may outlive this process's memory of it.
         let first = u64::from_le_bytes(first) >> 16;
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let metadata: StrMap = [
             ("entity_id".to_owned(), "mgr".to_owned()),
-            ("hostname".to_owned(), host.trim().to_owned()),
+            ("hostname".to_owned(), hostname()),
             ("root".to_owned(), "/".to_owned()),
             ("pid".to_owned(), std::process::id().to_string()),
         ]
         .into();
         let me = Rc::new_cyclic(|me| {
             let (net, endpoint) = client.mds_endpoint(Rc::new(Events(me.clone())));
+            let links = Links::new(net.clone());
             Self {
                 net,
                 endpoint: RefCell::new(Some(endpoint)),
                 machine: RefCell::new(Machine::new(metadata, first)),
-                conns: RefCell::default(),
-                ranks_of: RefCell::default(),
-                waiters: RefCell::default(),
+                links,
+                waiters: Waiters::new(),
                 durable: RefCell::default(),
                 ranks,
             }
@@ -84,9 +80,8 @@ impl Files {
     /// # Errors
     /// The negative errno of the MDS, or `ENOTCONN` if the session was ended before it answered.
     pub async fn call(&self, req: Request) -> Result<Box<Answer>, Errno> {
-        let (tx, rx) = oneshot::channel();
         let tid = self.machine.borrow_mut().submit(clock::now(), req);
-        self.waiters.borrow_mut().insert(tid, tx);
+        let rx = self.waiters.add(tid);
         self.drain();
         rx.await.unwrap_or(Err(ENOTCONN))
     }
@@ -115,7 +110,7 @@ impl Files {
     }
 
     fn event(&self, conn: ConnId, event: ConnEvent) {
-        let Some(rank) = self.ranks_of.borrow().get(&conn).copied() else { return };
+        let Some(rank) = self.links.peer(conn) else { return };
         match event {
             ConnEvent::Open(peer) => self.machine.borrow_mut().handle_open(clock::now(), rank, peer.features),
             ConnEvent::Closed(reason) => {
@@ -135,8 +130,7 @@ impl Files {
     }
 
     fn closed(&self, rank: i32, conn: ConnId) {
-        self.ranks_of.borrow_mut().remove(&conn);
-        self.conns.borrow_mut().remove(&rank);
+        self.links.ended(rank, conn);
         self.machine.borrow_mut().handle_closed(clock::now(), rank);
     }
 
@@ -147,30 +141,11 @@ impl Files {
                 Output::Connect(rank, addr) => {
                     let Some(ep) = self.endpoint.borrow().clone() else { continue };
                     let conn = ep.connect(Target::new(EntityKind::MDS, addr));
-                    self.conns.borrow_mut().insert(rank, conn);
-                    self.ranks_of.borrow_mut().insert(conn, rank);
+                    self.links.add(rank, conn);
                 }
-                Output::Close(rank) => {
-                    let conn = self.conns.borrow_mut().remove(&rank);
-                    if let Some(c) = conn {
-                        self.ranks_of.borrow_mut().remove(&c);
-                        self.net.close(c);
-                    }
-                }
-                Output::Send(rank, m) => {
-                    let conn = self.conns.borrow().get(&rank).copied();
-                    if let Some(c) = conn {
-                        // A closed connection reports its end; requests are then sent again.
-                        let _ = self.net.send(c, m);
-                    }
-                }
-                Output::Done(tid, r) => {
-                    let waiter = self.waiters.borrow_mut().remove(&tid);
-                    if let Some(w) = waiter {
-                        // The caller may have given up waiting.
-                        let _ = w.send(r);
-                    }
-                }
+                Output::Close(rank) => self.links.close(rank),
+                Output::Send(rank, m) => self.links.send(rank, m),
+                Output::Done(tid, r) => self.waiters.answer(tid, r),
                 Output::Durable(below) => {
                     for (answers, w) in self.durable.take() {
                         if answers < below {

@@ -3,6 +3,7 @@
 //! [`Client`] authenticates to a monitor, follows the maps, and runs commands and operations. [`objecter`] is its part
 //! that talks to OSDs; the OSD itself uses that part to read the source of `copy-from`.
 
+mod links;
 pub mod mds;
 pub mod objecter;
 mod session;

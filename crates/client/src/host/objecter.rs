@@ -2,6 +2,7 @@
 //!
 //! Invariant: the handler never borrows the objecter while it calls the network or wakes a waiter.
 
+use super::links::{Links, Waiters};
 use crate::core::objecter::{Objecter, Output, Request};
 use base::errno::{ENOTCONN, Errno};
 use base::{EntityKind, Epoch, Mono, OsdId};
@@ -9,10 +10,8 @@ use cluster::OsdMap;
 use net::{ConnEvent, ConnId, Endpoint, Handler, Net, Target};
 use reactor::clock;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use tokio::sync::oneshot;
 use wire::msg::{MOsdMap, MOsdOpReply, MWatchNotify};
 use wire::{Message, WireMessage as _};
 
@@ -37,9 +36,8 @@ pub struct ObjecterHost {
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
     core: RefCell<Objecter>,
-    by_osd: RefCell<HashMap<OsdId, ConnId>>,
-    by_conn: RefCell<HashMap<ConnId, OsdId>>,
-    waiters: RefCell<HashMap<u64, oneshot::Sender<OpResult>>>,
+    links: Links<OsdId>,
+    waiters: Waiters<OpResult>,
     unasked: Box<OnUnasked>,
     /// Time of the scheduled tick of the core.
     wakes: Cell<Option<Mono>>,
@@ -64,9 +62,8 @@ impl ObjecterHost {
             net: net.clone(),
             endpoint: RefCell::default(),
             core: RefCell::new(Objecter::new(inc)),
-            by_osd: RefCell::default(),
-            by_conn: RefCell::default(),
-            waiters: RefCell::default(),
+            links: Links::new(net.clone()),
+            waiters: Waiters::new(),
             unasked,
             wakes: Cell::new(None),
             me: me.clone(),
@@ -102,18 +99,14 @@ impl ObjecterHost {
 
     /// Runs an operation.
     pub async fn op(&self, req: Request) -> OpResult {
-        let rx = {
-            let (tx, rx) = oneshot::channel();
-            let tid = self.core.borrow_mut().submit(req);
-            self.waiters.borrow_mut().insert(tid, tx);
-            rx
-        };
+        let tid = self.core.borrow_mut().submit(req);
+        let rx = self.waiters.add(tid);
         self.drain();
         rx.await.unwrap_or(Err(ENOTCONN))
     }
 
     fn event(&self, conn: ConnId, event: ConnEvent) {
-        let Some(osd) = self.by_conn.borrow().get(&conn).copied() else { return };
+        let Some(osd) = self.links.peer(conn) else { return };
         match event {
             ConnEvent::Open(peer) => self.core.borrow_mut().handle_open(osd, peer.features),
             ConnEvent::Closed(reason) => {
@@ -139,8 +132,7 @@ impl ObjecterHost {
     }
 
     fn closed(&self, osd: OsdId, conn: ConnId) {
-        self.by_conn.borrow_mut().remove(&conn);
-        self.by_osd.borrow_mut().remove(&osd);
+        self.links.ended(osd, conn);
         self.core.borrow_mut().handle_closed(osd, clock::now());
         self.wake_later();
     }
@@ -173,30 +165,11 @@ impl ObjecterHost {
                     let Some(addr) = addrs.msgr2().copied() else { continue };
                     let Some(ep) = self.endpoint() else { continue };
                     let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs, name: None });
-                    self.by_osd.borrow_mut().insert(osd, conn);
-                    self.by_conn.borrow_mut().insert(conn, osd);
+                    self.links.add(osd, conn);
                 }
-                Output::Close(osd) => {
-                    let conn = self.by_osd.borrow_mut().remove(&osd);
-                    if let Some(c) = conn {
-                        self.by_conn.borrow_mut().remove(&c);
-                        self.net.close(c);
-                    }
-                }
-                Output::Send(osd, m) => {
-                    let conn = self.by_osd.borrow().get(&osd).copied();
-                    if let Some(c) = conn {
-                        // A closed connection reports its end; the operation is then resent.
-                        let _ = self.net.send(c, m);
-                    }
-                }
-                Output::Done(tid, r) => {
-                    let waiter = self.waiters.borrow_mut().remove(&tid);
-                    if let Some(w) = waiter {
-                        // The caller may have given up waiting.
-                        let _ = w.send(r);
-                    }
-                }
+                Output::Close(osd) => self.links.close(osd),
+                Output::Send(osd, m) => self.links.send(osd, m),
+                Output::Done(tid, r) => self.waiters.answer(tid, r),
                 Output::NeedMap(e) => (self.unasked)(Unasked::NeedMap(e)),
             }
         }

@@ -74,7 +74,7 @@ fn policies(modes: &net::modes::Modes) -> msgr::Policies {
 }
 
 /// Host name from the kernel.
-fn hostname() -> String {
+pub(super) fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "localhost".to_owned(), |s| s.trim().to_owned())
 }
