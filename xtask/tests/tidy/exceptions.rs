@@ -17,7 +17,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "crates/mgr/src/host/images/image.rs",
         "an image as librbd defines it: header, children, locks; all files beside it use it",
     ),
-    ("crates/mgr/src/host/images/mod.rs", "not yet divided: tasks, and the client of the role"),
     (
         "crates/mon/src/command/fs/mod.rs",
         "the commands of one family; `set`, `show`, `mds` and `volume` are files beside it",

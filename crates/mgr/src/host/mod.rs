@@ -4,4 +4,6 @@ mod devices;
 mod files;
 pub mod forward;
 pub mod images;
+#[cfg(test)]
+mod tests;
 mod volumes;

@@ -294,11 +294,7 @@ fn metrics(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let wanted = named.filter(|(at, _)| !at.contains('/') && (sample.is_empty() || *at == sample)).take(SAMPLES_MAX);
     let out: serde_json::Map<String, Value> =
         wanted.filter_map(|(at, v)| Some((at.to_owned(), serde_json::from_slice(v).ok()?))).collect();
-    let mut text = Vec::new();
-    let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    // Writing to memory cannot fail.
-    let _ = serde::Serialize::serialize(&out, &mut serde_json::Serializer::with_formatter(&mut text, form));
-    plain(String::from_utf8(text).unwrap_or_default())
+    plain(net::admin_socket::to_pretty(&Value::Object(out)).trim_end())
 }
 
 fn monitoring(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {

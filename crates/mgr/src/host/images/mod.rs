@@ -118,13 +118,7 @@ pub(super) fn uuid() -> String {
 
 /// JSON with Python's usual indentation.
 fn pretty(v: &Value) -> Bytes {
-    let mut out = Vec::new();
-    let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut s = serde_json::Serializer::with_formatter(&mut out, form);
-    // Writing to memory cannot fail.
-    let _ = serde::Serialize::serialize(v, &mut s);
-    out.push(b'\n');
-    out.into()
+    net::admin_socket::to_pretty(v).into()
 }
 
 /// Errno and status text of an error.

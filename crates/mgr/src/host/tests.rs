@@ -1,13 +1,13 @@
-//! Does the role leave images alone while a separate manager is expected to work on them?
+//! A stand-in for the monitor; and does the role leave images alone while a separate manager is expected to work on them?
 
+use super::images::Service;
+use crate::files::Counted;
+use crate::images::rates::Reported;
+use crate::monitor::{FileSystem, FirstRank, Monitor};
 use auth::CryptoKey;
 use base::{AuthName, EntityAddr, Epoch};
 use client::core::mds::RankInfo;
 use cluster::OsdMap;
-use mgr::files::Counted;
-use mgr::host::images::Service;
-use mgr::images::rates::Reported;
-use mgr::monitor::{FileSystem, FirstRank, Monitor};
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -16,9 +16,9 @@ use std::task::Poll;
 use wire::types::PerfMetricQuery;
 
 /// A monitor that counts reads of the OSD map: all work on images begins with one.
-struct Fake {
-    active: bool,
-    looks: Rc<Cell<u32>>,
+pub(super) struct Fake {
+    pub(super) active: bool,
+    pub(super) looks: Rc<Cell<u32>>,
 }
 
 impl Monitor for Fake {
@@ -63,7 +63,7 @@ impl Monitor for Fake {
         (Epoch(0), Vec::new())
     }
     fn mon_addrs(&self) -> Vec<String> {
-        Vec::new()
+        vec!["192.0.2.1:6789".to_owned()]
     }
 }
 
