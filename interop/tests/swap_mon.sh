@@ -56,9 +56,9 @@ ceph-osd -c "$W/real.3/ceph.conf" -f -i 3 >"$W/real.3/out" 2>&1 & PIDS+=($!)
 pool_clean coded 8
 model_ends
 stamps() { ceph pg ls-by-pool coded -f json | jq -r '[.pg_stats[].last_deep_scrub_stamp] | min'; }
+LATEST=$(ceph pg ls-by-pool coded -f json | jq -r '[.pg_stats[].last_deep_scrub_stamp] | max')
 ceph osd pool deep-scrub coded
 newer() { [ "$(stamps)" \> "$LATEST" ]; }
-LATEST=$(ceph pg ls-by-pool coded -f json | jq -r '[.pg_stats[].last_deep_scrub_stamp] | max')
 wait_for 60 newer
 expect "inconsistent PGs" "$(rados list-inconsistent-pg coded)" "[]"
 ceph df
