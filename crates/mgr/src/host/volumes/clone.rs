@@ -7,6 +7,7 @@ use super::fs::{Fs, text};
 use super::group::Group;
 use super::subvolume::{Op, Subvolume, state};
 use super::{Out, Vol};
+use crate::host::images::uuid;
 use crate::volumes::meta::{CLONE_SNAPS, FAILURE, GLOBAL, SOURCE};
 use crate::volumes::{CLONES, Fail, resolve, short_size};
 use base::Utime;
@@ -28,6 +29,12 @@ pub(super) struct Tracked {
     pub(super) since: Utime,
 }
 
+impl Tracked {
+    fn link(&self) -> String {
+        format!("{CLONES}/{}", self.id)
+    }
+}
+
 /// Links of the index, the oldest first.
 pub(super) async fn tracked(fs: &Fs) -> Result<Vec<Tracked>, Errno> {
     let link = |e: client::core::mds::request::Entry| {
@@ -45,11 +52,41 @@ pub(super) async fn tracked(fs: &Fs) -> Result<Vec<Tracked>, Errno> {
     }
 }
 
-/// Looks up a clone and its source, which may be the same subvolume with retained snapshots.
-async fn pair(fs: &Fs, t: &Tracked) -> Result<(Subvolume, Option<Subvolume>), Fail> {
+/// Adds a clone to the index, which has its work from then on.
+pub(super) async fn track(fs: &Fs, target: &str) -> Result<Tracked, Errno> {
+    fs.mkdirs(CLONES, 0o700).await?;
+    let t = Tracked { id: uuid(), target: target.to_owned(), since: Utime::default() };
+    fs.symlink(t.target.as_bytes(), t.link().as_bytes()).await?;
+    Ok(t)
+}
+
+/// Takes a clone that was not made out of the index. A link that stays leads nowhere, and goes when it is looked at.
+pub(super) async fn untrack(fs: &Fs, t: &Tracked) {
+    let _ = fs.unlink(t.link().as_bytes()).await;
+}
+
+/// Notes a clone in its source, which keeps the snapshot.
+pub(super) async fn note(fs: &Fs, t: &Tracked, source: &mut Subvolume, snap: &str) -> Result<(), Fail> {
+    if source.pending_clones(snap).contains(&t.id) {
+        return Ok(());
+    }
+    source.meta.set(CLONE_SNAPS, &t.id, snap)?;
+    source.flush(fs).await
+}
+
+async fn clone_of(fs: &Fs, t: &Tracked) -> Result<Subvolume, Fail> {
     let (group, name) = resolve(&t.target).ok_or((EINVAL, "invalid clone path".to_owned()))?;
     let g = Group::open(fs, &group).await?;
-    let clone = Subvolume::open(fs, &g, &name, Op::CloneInternal).await?;
+    Subvolume::open(fs, &g, &name, Op::CloneInternal).await
+}
+
+/// Looks up a clone and its source, which may be the same subvolume with retained snapshots. ENOENT if one of them is gone,
+/// or if all that is left of the clone's work is its link.
+async fn pair(fs: &Fs, t: &Tracked) -> Result<(Subvolume, Option<Subvolume>), Fail> {
+    let clone = clone_of(fs, t).await?;
+    if clone.state() == state::COMPLETE && clone.meta.section(SOURCE).is_none() {
+        return Err((ENOENT, "the clone has no source any more".to_owned()));
+    }
     let [_, group, name, _] = clone.source()?;
     let g = Group::open(fs, &group).await?;
     let source = Subvolume::open(fs, &g, &name, Op::CloneSource).await?;
@@ -68,11 +105,16 @@ async fn set_state(fs: &Fs, clone: &mut Subvolume, to: &str, failure: Option<(Er
 
 /// Takes a finished clone out of the index and out of its source.
 async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
-    let link = format!("{CLONES}/{}", t.id);
+    let link = t.link();
     let (mut clone, source) = match pair(fs, t).await {
         Ok(p) => p,
         Err((ENOENT, _)) => {
-            // The clone was removed: nothing is left to be noted.
+            // The clone was removed: nothing is left to be noted. Or its source was, before it was noted there.
+            if let Ok(mut clone) = clone_of(fs, t).await
+                && [state::PENDING, state::IN_PROGRESS].contains(&clone.state().as_str())
+            {
+                set_state(fs, &mut clone, state::FAILED, Some((ENOENT, base::errno::name(ENOENT)))).await?;
+            }
             return fs.unlink(link.as_bytes()).await.map_err(|e| text("unlink", &link, e));
         }
         Err(e) => return Err(e),
@@ -97,7 +139,12 @@ async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
 pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Progress>) -> Result<(), Fail> {
     let (from, to) = {
         let _guard = lock.lock().await;
-        let (mut clone, source) = match pair(fs, t).await {
+        if let Some((group, name)) = resolve(&t.target)
+            && let Ok(g) = Group::open(fs, &group).await
+        {
+            Subvolume::sweep(fs, &g, &name).await?;
+        }
+        let (mut clone, mut source) = match pair(fs, t).await {
             Ok(p) => p,
             Err((ENOENT, _)) => return detach(fs, t).await,
             Err(e) => return Err(e),
@@ -112,6 +159,7 @@ pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Pr
             _ => return detach(fs, t).await,
         }
         let [.., snap] = clone.source()?;
+        note(fs, t, source.as_mut().unwrap_or(&mut clone), &snap).await?;
         let from = source.as_ref().unwrap_or(&clone).snap_data(fs, &snap).await;
         (from, clone.path())
     };

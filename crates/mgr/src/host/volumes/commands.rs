@@ -3,9 +3,8 @@
 use super::fs::{pool_of, text};
 use super::group::{self, Group};
 use super::subvolume::{Op, Subvolume, Wanted, state};
-use super::{Out, Vol, auth, dump, named};
-use crate::host::images::uuid;
-use crate::volumes::meta::{CLONE_SNAPS, SNAP, SOURCE, USER};
+use super::{Out, Vol, auth, clone as clones, dump, named};
+use crate::volumes::meta::{SNAP, SOURCE, USER};
 use crate::volumes::{CLONES, Fail, is_name, octal, time};
 use base::errno::{EAGAIN, EEXIST, EINVAL, ENODATA, ENOENT};
 use client::core::mds::request::xattrs;
@@ -372,7 +371,7 @@ pub(super) async fn protect(v: &Vol<'_>, op: Op) -> Out {
 /// `fs subvolume snapshot clone`.
 pub(super) async fn clone(v: &Vol<'_>) -> Out {
     let (fs, snap) = (&v.fs, v.arg("snap_name"));
-    let source = v.open(Op::CloneSource).await?;
+    let mut source = v.open(Op::CloneSource).await?;
     if !source.snapshots(fs).await?.iter().any(|n| n == snap) {
         return Err((ENOENT, format!("snapshot '{snap}' does not exist")));
     }
@@ -409,30 +408,22 @@ pub(super) async fn clone(v: &Vol<'_>) -> Out {
     }
     before.meta.set(SOURCE, "subvolume", &source.name)?;
     before.meta.set(SOURCE, "snapshot", snap)?;
+    // First the index: whatever is interrupted from here on, the link leads to it.
+    let t = clones::track(fs, &before.base()).await.map_err(|_| (EINVAL, "error cloning subvolume".to_owned()))?;
     let made = Subvolume::create(fs, before, ("clone", state::PENDING), &w).await;
     v.kick();
-    let mut made = made?;
-    let attached = attach(v, source, &mut made, snap).await;
-    if attached.is_err() && made.remove(fs, false, true).await.is_ok() {
+    let mut made = match made {
+        Ok(made) => made,
+        Err(e) => {
+            clones::untrack(fs, &t).await;
+            return Err(e);
+        }
+    };
+    let itself = source.base() == made.base();
+    let noted = clones::note(fs, &t, if itself { &mut made } else { &mut source }, snap).await;
+    if noted.is_err() && made.remove(fs, false, true).await.is_ok() {
+        clones::untrack(fs, &t).await;
         v.kick();
     }
-    attached.map(|()| String::new())
-}
-
-/// Notes the clone in the index and in its source, which keeps the snapshot.
-async fn attach(v: &Vol<'_>, mut source: Subvolume, clone: &mut Subvolume, snap: &str) -> Result<(), Fail> {
-    let failed = |_| (EINVAL, "error cloning subvolume".to_owned());
-    v.fs.mkdirs(CLONES, 0o700).await.map_err(failed)?;
-    let track = uuid();
-    let link = format!("{CLONES}/{track}");
-    v.fs.symlink(clone.base().as_bytes(), link.as_bytes()).await.map_err(failed)?;
-    let itself = source.base() == clone.base();
-    let noted = if itself { &mut *clone } else { &mut source };
-    noted.meta.set(CLONE_SNAPS, &track, snap)?;
-    let r = noted.flush(&v.fs).await;
-    if r.is_err() {
-        // Without its note the link would lead a later clone to a snapshot that may be gone.
-        let _ = v.fs.unlink(link.as_bytes()).await;
-    }
-    r
+    noted.map(|()| String::new())
 }

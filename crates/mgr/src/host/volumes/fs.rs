@@ -68,11 +68,15 @@ pub(super) fn is_dir(i: &InodeStat) -> bool {
 }
 
 impl Fs {
+    /// Runs a request. Its path may lead through the snapshots of a directory, by an empty name: `DIR//SNAPSHOT/FILE`.
     pub(super) async fn call(&self, r: Request) -> Result<Box<Answer>, Errno> {
         if r.message().path.path.len() > PATH_MAX {
             return Err(ENAMETOOLONG);
         }
-        self.backend.call(r).await
+        match r.snapshots_of().map(<[u8]>::to_vec) {
+            Some(dir) => Box::pin(self.on_inode(&dir, |ino| r.clone().from_dir(ino))).await,
+            None => self.backend.call(r).await,
+        }
     }
 
     /// Attributes of what is at a path.

@@ -118,13 +118,9 @@ fn is_passing(e: Errno) -> bool {
     matches!(e, ENOTCONN | ETIMEDOUT | EBLOCKLISTED | EAGAIN)
 }
 
-/// JSON with four spaces of indentation, as Python writes it.
+/// JSON with four spaces of indentation and no line end, as Python writes it.
 fn pretty(v: &Value) -> String {
-    let mut out = Vec::new();
-    let form = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    // Writing to memory cannot fail.
-    let _ = serde::Serialize::serialize(v, &mut serde_json::Serializer::with_formatter(&mut out, form));
-    String::from_utf8_lossy(&out).into_owned()
+    net::admin_socket::to_pretty(v).trim_end().to_owned()
 }
 
 /// An object with its keys in order.
@@ -223,11 +219,6 @@ impl Service {
 
     /// Answers a command on the contents of a file system.
     pub(super) async fn volumes_command(&self, job: &Job) -> Answer {
-        if job.prefix.contains(" snapshot ") || job.prefix.starts_with("fs clone") {
-            // An MDS refuses the paths through snapshots that these use.
-            let text = "the built-in manager role has no snapshots of subvolumes; Ceph's manager has ('belemnite up --mgr ceph')";
-            return (EOPNOTSUPP, text.to_owned(), Bytes::new());
-        }
         let name = job.args.get("vol_name").cloned().unwrap_or_default();
         let Some(found) = self.monitor.file_system(&name) else {
             return (ENOENT, format!("FS '{name}' not found"), Bytes::new());

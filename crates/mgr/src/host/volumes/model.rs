@@ -77,16 +77,18 @@ fn layout(pool: u32) -> LegacyLayout {
 }
 
 impl State {
-    /// Tree, snapshot and inode of a path.
+    /// Tree, snapshot and inode of a path. As an MDS, which takes the empty name that leads to snapshots only in front.
     fn walk(&self, ino: u64, path: &[u8]) -> Result<(&Tree, u64, u64), Errno> {
         let (mut tree, mut snap, mut at) = (&self.live, SnapId::HEAD.0, ino);
-        let mut names = path.split(|b| *b == b'/').filter(|_| !path.is_empty());
-        while let Some(n) = names.next() {
+        let mut rest = path;
+        if let Some(path) = path.strip_prefix(b"/") {
+            let end = path.iter().position(|b| *b == b'/').unwrap_or(path.len());
+            let (id, t) = self.snaps.get(&(at, Bytes::copy_from_slice(&path[..end]))).ok_or(ENOENT)?;
+            (tree, snap, rest) = (t, *id, path.get(end + 1..).unwrap_or_default());
+        }
+        for n in rest.split(|b| *b == b'/').filter(|_| !rest.is_empty()) {
             if n.is_empty() {
-                let name = Bytes::copy_from_slice(names.next().unwrap_or_default());
-                let (id, t) = self.snaps.get(&(at, name)).ok_or(ENOENT)?;
-                (tree, snap) = (t, *id);
-                continue;
+                return Err(EINVAL);
             }
             let node = tree.nodes.get(&at).ok_or(ENOENT)?;
             if node.inode.mode & mode::TYPE != mode::DIR {
@@ -243,7 +245,7 @@ impl State {
                 }
             }
         } else {
-            let (tree, snap, ino) = self.walk(ROOT, &m.path.path)?;
+            let (tree, snap, ino) = self.walk(m.path.ino, &m.path.path)?;
             for (name, ino) in &tree.nodes.get(&ino).ok_or(ENOENT)?.entries {
                 all.push(Entry { name: name.clone(), inode: Self::stat(tree, snap, *ino)? });
             }

@@ -2,62 +2,10 @@
 
 use super::model::Model;
 use super::*;
-use crate::files::Counted;
-use crate::images::rates::Reported;
-use crate::monitor::{FileSystem, FirstRank, Monitor, RankInfo};
+use crate::host::tests::Fake;
+use base::EntityAddr;
 use base::errno::{EEXIST, EINVAL, ENOSYS};
-use base::{AuthName, EntityAddr, Epoch};
-use cluster::OsdMap;
-use std::sync::Arc;
 use subvolume::state;
-use wire::types::PerfMetricQuery;
-
-struct NoMonitor;
-
-impl Monitor for NoMonitor {
-    fn is_active(&self) -> bool {
-        true
-    }
-    fn osdmap(&self) -> Arc<OsdMap> {
-        Arc::new(OsdMap::default())
-    }
-    fn identity(&self) -> Option<(AuthName, Option<::auth::CryptoKey>)> {
-        None
-    }
-    fn option(&self, _: &str) -> Option<String> {
-        None
-    }
-    fn stored_option(&self, _: &str, _: &str) -> Option<String> {
-        None
-    }
-    fn report_period(&self) -> u32 {
-        5
-    }
-    fn add_query(&self, _: PerfMetricQuery) {}
-    fn remove_query(&self, _: &PerfMetricQuery) {}
-    fn take_reports(&self, _: &PerfMetricQuery) -> Reported {
-        Reported::default()
-    }
-    fn first_ranks(&self) -> Vec<FirstRank> {
-        Vec::new()
-    }
-    fn ask_mds(&self, _: Vec<PerfMetricQuery>) {}
-    fn mds_counted(&self, _: &str) -> Option<Rc<Counted>> {
-        None
-    }
-    fn file_system(&self, _: &str) -> Option<FileSystem> {
-        None
-    }
-    fn file_systems(&self) -> Vec<i32> {
-        Vec::new()
-    }
-    fn ranks(&self, _: i32) -> (Epoch, Vec<RankInfo>) {
-        (Epoch(0), Vec::new())
-    }
-    fn mon_addrs(&self) -> Vec<String> {
-        vec!["192.0.2.1:6789".to_owned()]
-    }
-}
 
 /// A service with the file system.
 struct Home {
@@ -67,7 +15,7 @@ struct Home {
 
 impl Home {
     fn new() -> Self {
-        let service = Service::new(Box::new(NoMonitor), EntityAddr::default());
+        let service = Service::new(Box::new(Fake { active: true, looks: Rc::default() }), EntityAddr::default());
         Self { model: Rc::new(Model::new()), service }
     }
 
@@ -279,6 +227,42 @@ fn retained_snapshots_make_the_subvolume_anew() {
         h.jobs().await.unwrap();
         let left = h.fs().dirs(b"/volumes/g").await.unwrap();
         assert!(left.is_empty(), "{left:?}");
+    });
+}
+
+#[test]
+fn a_client_that_is_lost_at_any_change_leaves_what_the_next_one_finishes() {
+    test(async || {
+        let clone = "fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c";
+        for step in 0.. {
+            let h = Home::new();
+            filled(&h).await;
+            h.model.left.set(step);
+            let (cloned, ran) = (h.run(clone).await, h.jobs().await);
+            let lost = h.model.left.get() == 0 || ran.is_err() || cloned.is_err();
+            h.model.left.set(u32::MAX);
+            h.jobs().await.unwrap();
+            match h.run("fs clone status clone_name=c").await {
+                Ok(status) if field(&status, "status")["state"] == state::COMPLETE => {}
+                // The command failed before there was a clone.
+                r => {
+                    assert!(cloned.is_err() && matches!(r, Err((ENOENT, _))), "step {step}: {r:?}");
+                    h.ok(clone).await;
+                    h.jobs().await.unwrap();
+                }
+            }
+            check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+            h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+            h.ok("fs subvolume rm sub_name=c").await;
+            h.ok("fs subvolume rm sub_name=s group_name=g").await;
+            h.jobs().await.unwrap();
+            assert_eq!(h.fs().list(b"/volumes/_deleting", |e| Some(e.name)).await.unwrap(), Vec::<Bytes>::new());
+            assert_eq!(h.model.objects(), 0, "step {step}");
+            if !lost {
+                assert!(step > 20, "{step}");
+                break;
+            }
+        }
     });
 }
 
