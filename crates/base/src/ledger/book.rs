@@ -1,5 +1,6 @@
 //! The sum of the ledgers of a reactor: windows of the last minutes, histograms by cause, and the slowest operations.
 
+use super::busiest::Busiest;
 use super::window::Name;
 use super::{CAUSES, Cause, Cpu, Ledger, Net, Peer, Window};
 use crate::{EntityName, Mono, OsdId, PoolId};
@@ -64,6 +65,8 @@ pub struct Book {
     windows: Vec<Window>,
     at: usize,
     until: Mono,
+    /// Of the present window, which gets them at its end.
+    busiest: Busiest,
     /// By cause; empty until the first operation.
     histograms: Vec<[u64; BUCKETS]>,
     slowest: Vec<Slow>,
@@ -85,6 +88,10 @@ impl Book {
     fn turn_over(&mut self, now: Mono) {
         self.until = now + WINDOW;
         self.histograms.resize(CAUSES, [0; BUCKETS]);
+        if let Some(ended) = self.windows.get_mut(self.at) {
+            ended.objects(self.busiest.all());
+        }
+        self.busiest.clear();
         if self.windows.len() < WINDOWS {
             self.at = self.windows.len();
             self.windows.push(Window::default());
@@ -104,7 +111,8 @@ impl Book {
 
     /// Adds an answered operation.
     pub fn add(&mut self, a: &Answered<'_>, now: Mono) {
-        self.window(now).add(a.pool, a.client, a.name, a.busy, a.ledger);
+        self.window(now).add(a.pool, a.client, a.ledger);
+        self.busiest.add(a.pool, a.name, a.busy, a.ledger);
         for (c, us) in a.ledger.causes() {
             let bucket = (u32::BITS - us.leading_zeros()) as usize;
             if let Some(h) = self.histograms.get_mut(c as usize) {
@@ -167,6 +175,10 @@ impl Book {
         let mut sum = Window { from: now, ..Window::default() };
         for w in self.windows.iter().filter(|w| now.since(w.from) < span + WINDOW) {
             sum.merge(w);
+        }
+        // The present window has none in it.
+        if self.windows.get(self.at).is_some_and(|w| now.since(w.from) < span + WINDOW) {
+            sum.objects(self.busiest.all());
         }
         sum
     }
@@ -251,6 +263,23 @@ mod tests {
         let hot = w.objects.iter().max_by_key(|o| o.ops).unwrap();
         assert_eq!((hot.name().as_str(), hot.pool()), ("hot", PoolId(3)));
         assert!(hot.ops > 1500 && w.objects.len() <= 16);
+    }
+
+    #[test]
+    fn objects_are_counted_in_their_own_window() {
+        let mut b = Book::default();
+        for name in ["a", "b", "a"] {
+            add(&mut b, 1, name, 1, at(0));
+        }
+        add(&mut b, 1, "a", 1, at(10_000));
+        let of = |span| {
+            let w = b.since(Duration::from_secs(span), at(10_500));
+            let mut all: Vec<(String, u64)> = w.objects.iter().map(|o| (o.name(), o.ops)).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(of(1), [("a".to_owned(), 1)]);
+        assert_eq!(of(60), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
     }
 
     #[test]

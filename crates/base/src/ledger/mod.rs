@@ -3,6 +3,7 @@
 //! Pure: all times are arguments. An operation costs additions in memory of its reactor: no lock, no allocation, no clock.
 
 mod book;
+mod busiest;
 mod window;
 
 pub use book::{Answered, BUCKETS, Book, SINCE_MAX, Slow};

@@ -4,10 +4,9 @@ use super::{CAUSES, Cause, Ledger};
 use crate::{EntityName, Mono, OsdId, PoolId};
 use std::time::Duration;
 
-/// Most pools, clients, objects and other OSDs of a window.
+/// Most pools, clients and other OSDs of a window.
 const POOLS_MAX: usize = 16;
 const CLIENTS_MAX: usize = 32;
-const OBJECTS_MAX: usize = 16;
 const PEERS_MAX: usize = 64;
 /// Most bytes of an object's name that are kept.
 const NAME_MAX: usize = 56;
@@ -128,10 +127,15 @@ pub(super) struct Name {
 
 impl Name {
     pub(super) fn new(of: &[u8]) -> Self {
-        let len = of.len().min(NAME_MAX);
+        let cut = Self::cut(of);
         let mut bytes = [0; NAME_MAX];
-        bytes[..len].copy_from_slice(&of[..len]);
-        Self { len: len as u8, bytes }
+        bytes[..cut.len()].copy_from_slice(cut);
+        Self { len: cut.len() as u8, bytes }
+    }
+
+    /// The part of a name that is kept.
+    pub(super) fn cut(of: &[u8]) -> &[u8] {
+        &of[..of.len().min(NAME_MAX)]
     }
 
     pub(super) fn text(&self) -> String {
@@ -159,6 +163,20 @@ pub struct Object {
 }
 
 impl Object {
+    pub(super) fn new(pool: PoolId, name: &[u8]) -> Self {
+        Self { pool, name: Name::new(name), ops: 0, lock_us: 0, busy: 0 }
+    }
+
+    /// The object with this number of operations.
+    pub(super) fn with_ops(self, ops: u64) -> Self {
+        Self { ops, ..self }
+    }
+
+    /// True for the object with this name, which is cut as those here are.
+    pub(super) fn is(&self, pool: PoolId, name: &[u8]) -> bool {
+        self.pool == pool && self.name.bytes[..usize::from(self.name.len)] == *name
+    }
+
     /// The object's pool.
     #[must_use]
     pub fn pool(&self) -> PoolId {
@@ -221,13 +239,12 @@ impl Window {
         self.peers.clear();
     }
 
-    pub(super) fn add(&mut self, pool: PoolId, client: EntityName, name: &[u8], busy: bool, l: &Ledger) {
+    pub(super) fn add(&mut self, pool: PoolId, client: EntityName, l: &Ledger) {
         self.all.add(l);
         if let Some(s) = entry(&mut self.pools, pool, POOLS_MAX) {
             s.add(l);
         }
         self.client(client).add(l);
-        self.object(pool, name, busy, l);
         if let Some(osd) = l.behind()
             && let Some(p) = entry(&mut self.peers, osd, PEERS_MAX)
         {
@@ -253,30 +270,6 @@ impl Window {
         match self.clients.get_mut(at) {
             Some((_, s)) => s,
             None => &mut self.others,
-        }
-    }
-
-    /// Counts an operation on an object (Misra-Gries: an object with more than a sixteenth of all operations is found).
-    fn object(&mut self, pool: PoolId, name: &[u8], busy: bool, l: &Ledger) {
-        let short = Name::new(name);
-        let mut at = self.objects.iter().position(|o| o.pool == pool && o.name == short);
-        if at.is_none() {
-            let free = self.objects.iter().position(|o| o.ops == 0);
-            let new = Object { pool, name: short, ops: 0, lock_us: 0, busy: 0 };
-            if self.objects.len() < OBJECTS_MAX {
-                at = Some(self.objects.len());
-                self.objects.push(new);
-            } else if let Some(i) = free {
-                at = free;
-                self.objects[i] = new;
-            } else {
-                return self.objects.iter_mut().for_each(|o| o.ops -= 1);
-            }
-        }
-        if let Some(o) = at.and_then(|i| self.objects.get_mut(i)) {
-            o.ops += 1;
-            o.lock_us += u64::from(l.us(Cause::Lock));
-            o.busy += u64::from(busy);
         }
     }
 
@@ -310,14 +303,19 @@ impl Window {
                 p.merge(v);
             }
         }
-        for b in &o.objects {
+        self.objects(o.objects.iter().copied());
+    }
+
+    /// Adds operations on objects.
+    pub(super) fn objects(&mut self, all: impl Iterator<Item = Object>) {
+        for b in all {
             match self.objects.iter_mut().find(|a| a.pool == b.pool && a.name == b.name) {
                 Some(a) => {
                     a.ops += b.ops;
                     a.lock_us += b.lock_us;
                     a.busy += b.busy;
                 }
-                None => self.objects.push(*b),
+                None => self.objects.push(b),
             }
         }
     }
