@@ -53,12 +53,61 @@ impl Utime {
         [yoe + era * 400 + u32::from(m <= 2), m, d, s / 3600, s / 60 % 60, s % 60]
     }
 
+    /// Reads a date, or a date with a time and an offset from UTC, as `2026-11-29T07:00:00.000000+0000`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |t: &str| if t.bytes().all(|b| b.is_ascii_digit()) { t.parse::<u32>().ok() } else { None };
+        let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+        let parts: Vec<u32> = date.split('-').map(number).collect::<Option<_>>()?;
+        let &[year, month, day] = parts.as_slice() else { return None };
+        let at = time.find(['+', '-', 'Z']).unwrap_or(time.len());
+        let (clock, zone) = (time.get(..at)?, time.get(at..)?);
+        let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+        let parts: Vec<u32> = clock.split(':').map(number).collect::<Option<_>>()?;
+        let (hour, minute, second) = match parts.as_slice() {
+            [h, m] => (*h, *m, 0),
+            [h, m, s] => (*h, *m, *s),
+            _ => return None,
+        };
+        let micros = match fraction.len() {
+            0 => 0,
+            1..=9 => number(&format!("{fraction:0<9}"))? / 1000,
+            _ => return None,
+        };
+        let digits = zone.replace([':', 'Z', '+', '-'], "");
+        let offset = match digits.len() {
+            0 => 0,
+            4 => i64::from(number(&digits)? / 100 * 3600 + number(&digits)? % 100 * 60),
+            _ => return None,
+        };
+        if hour > 23 || minute > 59 || second > 60 {
+            return None;
+        }
+        let local = days_to(year, month, day)? * 86_400 + u64::from(hour * 3600 + minute * 60 + second);
+        let utc =
+            if zone.starts_with('-') { local.checked_add_signed(offset) } else { local.checked_add_signed(-offset) };
+        Some(Self { sec: u32::try_from(utc?).ok()?, nsec: micros * 1000 })
+    }
+
     /// The time as Ceph prints it in JSON and logs, UTC: `2026-11-21T17:11:42.000123+0000`.
     #[must_use]
     pub fn iso(self) -> String {
         let [y, m, d, hour, minute, second] = self.utc();
         format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}.{:06}+0000", self.nsec / 1000)
     }
+}
+
+/// Days from 1970 to a date, if there is one of these numbers.
+fn days_to(year: u32, month: u32, day: u32) -> Option<u64> {
+    let leap = |y: u32| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let lengths = [31, 28 + u32::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let length = *lengths.get(usize::try_from(month.checked_sub(1)?).ok()?)?;
+    if !(1970..=2106).contains(&year) || !(1..=length).contains(&day) {
+        return None;
+    }
+    let years: u32 = (1970..year).map(|y| 365 + u32::from(leap(y))).sum();
+    let months: u32 = lengths.iter().take(month as usize - 1).sum();
+    Some(u64::from(years + months + day - 1))
 }
 
 impl fmt::Display for Utime {
@@ -105,6 +154,46 @@ pub struct Now {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_ceph_writes_them() {
+        let at = |sec, nsec| Some(Utime { sec, nsec });
+        for (text, want) in [
+            ("2026-11-29", at(1_795_910_400, 0)),
+            ("2026-11-29T07:30:01.250000+0000", at(1_795_937_401, 250_000_000)),
+            ("2026-11-29 07:30", at(1_795_937_400, 0)),
+            ("2026-11-29T07:30:00Z", at(1_795_937_400, 0)),
+            ("2026-11-29T09:30:00+02:00", at(1_795_937_400, 0)),
+            ("2026-11-29T02:30:00-0500", at(1_795_937_400, 0)),
+            ("2000-02-29", at(951_782_400, 0)),
+        ] {
+            assert_eq!(Utime::parse(text), want, "{text}");
+        }
+        for t in [1, 951_782_399, 1_700_000_000, u32::MAX] {
+            let t = Utime { sec: t, nsec: 123_456_000 };
+            assert_eq!(Utime::parse(&t.iso()), Some(t));
+        }
+        for bad in [
+            "",
+            "soon",
+            "2026",
+            "2026-13-01",
+            "2026-02-30",
+            "2026-00-01",
+            "2026-01-00",
+            "1969-01-01",
+            "2107-01-01",
+            "2026-1-1T25:00",
+            "2026-01-01T00:00:00.1234567890",
+            "2026-01-01T00:00+1",
+            "-1-1-1",
+            "2026-01-01T",
+            "é-é-é",
+            "2026-01-01Té",
+        ] {
+            assert_eq!(Utime::parse(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn iso_form() {
