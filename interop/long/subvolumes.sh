@@ -92,7 +92,7 @@ wait_for 60 is_in copy complete || { ceph fs clone status home copy --group_name
 check same "$(sub getpath home copy --group_name csi)" 209715200
 expect no_index "$(check names /volumes/_index/clone)" ""
 fails EINVAL ceph fs clone cancel home copy --group_name csi
-fails EOPNOTSUPP ceph fs clone status home pvc --group_name csi
+fails ENOTSUP ceph fs clone status home pvc --group_name csi
 
 # A clone goes on after the monitor with the role was killed, and after the MDS was.
 check many "$path" 300
@@ -111,6 +111,32 @@ sub snapshot clone home pvc s2 over --group_name csi --target_group_name csi
 ceph fs clone cancel home over --group_name csi
 wait_for 60 is_in over canceled
 sub rm home over --group_name csi --force
+
+# Snapshots by schedule: of a directory, and of a subvolume.
+expect schedules "$(ceph fs snap-schedule status /)" ""
+fails ENOENT ceph fs snap-schedule list /
+fails ENOENT ceph fs snap-schedule add / 1m
+fails EINVAL ceph fs snap-schedule add / 1h --fs none
+ceph config set mgr mgr/snap_schedule/allow_m_granularity true
+soon=$(date -u -d '-55 seconds' +%Y-%m-%dT%H:%M:%S)
+expect set "$(ceph fs snap-schedule add / 1m "$soon")" "Schedule set for path /"
+ceph fs snap-schedule add . 1h --subvol pvc --group csi >/dev/null
+ceph fs snap-schedule retention add / 2m >/dev/null
+ceph fs snap-schedule add /none 1m "$soon" >/dev/null
+expect list "$(ceph fs snap-schedule list / --format json | jq -c '[.path, .schedule, .retention]')" '["/",["1m"],[{"m":2}]]'
+expect subvolume "$(ceph fs snap-schedule status . --subvol pvc --group csi --format json | jq -r '.[0] | .path, .subvol')" "$path/..
+pvc"
+scheduled() { [ "$(ceph fs snap-schedule status / --format json | jq '.[0].created_count')" -ge "$1" ]; }
+wait_for 30 scheduled 1
+[[ $(check names /.snap) = scheduled-*_UTC ]]
+off() { [ "$(ceph fs snap-schedule status /none --format json | jq '.[0].active')" = false ]; }
+wait_for 10 off
+ceph fs snap-schedule deactivate / 1m >/dev/null
+expect off "$(ceph fs snap-schedule status / --format json | jq '.[0].active')" false
+for p in / /none; do ceph fs snap-schedule remove "$p" >/dev/null; done
+ceph fs snap-schedule remove . --subvol pvc --group csi >/dev/null
+fails ENOENT ceph fs snap-schedule remove /
+check rmsnaps /
 
 # Removal: at once for those who list, later from the disks.
 sub rm home pvc --group_name csi --retain-snapshots

@@ -2,7 +2,7 @@
 """Looks at the files of subvolumes by libcephfs.
 
 usage: subvolumes_check.py FS layout PATH SIZE | fill PATH | spoil PATH | same PATH SIZE | many PATH N | count PATH N
-       | names PATH
+       | names PATH | rmsnaps PATH
 """
 import os
 import stat
@@ -147,6 +147,10 @@ def main():
     try:
         if what == "names":
             print("\n".join(names(fs, path)))
+        elif what == "rmsnaps":
+            snaps = path.rstrip("/") + "/.snap"
+            for name in names(fs, snaps):
+                fs.rmdir(f"{snaps}/{name}".encode())
         elif what in ("fill", "spoil"):
             {"fill": fill, "spoil": spoil}[what](fs, path)
         elif what in ("same", "layout"):

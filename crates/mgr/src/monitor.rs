@@ -63,8 +63,8 @@ pub trait Monitor {
     fn mds_counted(&self, daemon: &str) -> Option<Rc<Counted>>;
     /// The file system with a name.
     fn file_system(&self, name: &str) -> Option<FileSystem>;
-    /// Ids of all file systems.
-    fn file_systems(&self) -> Vec<i32>;
+    /// Ids and names of all file systems.
+    fn file_systems(&self) -> Vec<(i32, String)>;
     /// Epoch of a file system's map, and the daemons of its ranks.
     fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>);
     /// Addresses of the monitors, as clients that mount a file system take them.

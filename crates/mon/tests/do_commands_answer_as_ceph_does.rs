@@ -269,7 +269,7 @@ fn the_version_is_described_to_clients_and_answered() {
 }
 
 #[test]
-fn commands_on_subvolumes_go_to_the_host() {
+fn commands_on_files_go_to_the_host() {
     let (mut c, admin) = cluster();
     for cmd in [
         json!({ "prefix": "fs subvolume ls", "vol_name": "f" }),
@@ -277,6 +277,8 @@ fn commands_on_subvolumes_go_to_the_host() {
         json!({ "prefix": "fs subvolume metadata set", "vol_name": "f", "sub_name": "s", "key_name": "k", "value": "v" }),
         json!({ "prefix": "fs subvolumegroup pin", "vol_name": "f", "group_name": "g", "pin_type": "export", "pin_setting": "0" }),
         json!({ "prefix": "fs clone cancel", "vol_name": "f", "clone_name": "c" }),
+        json!({ "prefix": "fs snap-schedule status", "format": "json" }),
+        json!({ "prefix": "fs snap-schedule add", "path": "/", "snap_schedule": "1h" }),
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");
         assert_eq!((rc, rs.as_str()), (-11, "the cluster does not answer; try again"), "{cmd}");

@@ -95,7 +95,7 @@ fn osd_of(who: &str) -> Result<OsdId, Failed> {
 }
 
 /// Runs a command of the monitor.
-async fn ask(c: &Client, cmd: Value) -> Result<Bytes, Failed> {
+pub(super) async fn ask(c: &Client, cmd: Value) -> Result<Bytes, Failed> {
     let r = c.mon_command(&cmd.to_string(), Bytes::new()).await.map_err(|e| (EAGAIN, e.to_string()))?;
     if r.rc < 0 { Err((r.rc, r.status)) } else { Ok(r.out) }
 }

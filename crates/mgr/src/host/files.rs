@@ -6,7 +6,6 @@ use crate::monitor::FirstRank;
 use base::EntityKind;
 use base::errno::{EBUSY, EINVAL, Errno};
 use bytes::Bytes;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,26 +30,6 @@ pub(super) struct Files {
     asked: BTreeMap<Filter, f64>,
     /// Clients by global id of the first rank's daemon, with the time of the answer in seconds.
     clients: BTreeMap<u64, (f64, Rc<Clients>)>,
-}
-
-/// JSON on one line, with the spaces that Python's encoder writes.
-pub(super) fn one_line(v: &Value) -> Bytes {
-    struct Spaced;
-    impl serde_json::ser::Formatter for Spaced {
-        fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
-            if first { Ok(()) } else { w.write_all(b", ") }
-        }
-        fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, w: &mut W, first: bool) -> std::io::Result<()> {
-            if first { Ok(()) } else { w.write_all(b", ") }
-        }
-        fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, w: &mut W) -> std::io::Result<()> {
-            w.write_all(b": ")
-        }
-    }
-    let mut out = Vec::new();
-    // Writing to memory does not fail.
-    let _ = serde::Serialize::serialize(v, &mut serde_json::Serializer::with_formatter(&mut out, Spaced));
-    out.into()
 }
 
 impl Service {
@@ -112,7 +91,7 @@ impl Service {
             seen.push((rank, counted, clients));
         }
         let all: Vec<files::Seen<'_>> = seen.iter().map(|(r, c, k)| (r.fs.as_str(), &**c, &**k)).collect();
-        Ok(one_line(&files::report(&filter, &all)))
+        Ok(files::one_line(&files::report(&filter, &all)).into())
     }
 
     /// Metadata that the clients of a file system reported about themselves, not older than a report period.

@@ -56,7 +56,7 @@ impl Monitor for Fake {
     fn file_system(&self, _: &str) -> Option<FileSystem> {
         None
     }
-    fn file_systems(&self) -> Vec<i32> {
+    fn file_systems(&self) -> Vec<(i32, String)> {
         Vec::new()
     }
     fn ranks(&self, _: i32) -> (Epoch, Vec<RankInfo>) {

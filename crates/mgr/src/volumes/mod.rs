@@ -4,6 +4,7 @@
 //! A subvolume is `/volumes/GROUP/NAME`: its data in a directory that is named by a UUID, its state in `.meta`.
 
 pub mod meta;
+pub mod schedule;
 
 use base::Utime;
 use base::errno::{EINVAL, EPERM, Errno};

@@ -337,6 +337,7 @@ const TABLES: &[&[Cmd]] = &[
     fs::COMMANDS,
     fs::mds::COMMANDS,
     fs::subvolume::COMMANDS,
+    fs::snap_schedule::COMMANDS,
     fs::volume::COMMANDS,
     fs::authorize::COMMANDS,
     versions::COMMANDS,

@@ -46,6 +46,16 @@ impl Format {
         })
     }
 
+    /// The word for a format that is not the plain one, for answers that are made elsewhere.
+    pub(super) fn word(self) -> Option<&'static str> {
+        match self.0 {
+            Kind::Plain => None,
+            Kind::Json => Some("json"),
+            Kind::JsonPretty => Some("json-pretty"),
+            Kind::Xml => Some("xml"),
+        }
+    }
+
     /// The form of a list's elements, after the text before the list.
     fn element(self, before: &str) -> Element {
         match self.0 {

@@ -77,8 +77,9 @@ impl Monitor for Seen {
         Some(FileSystem { fscid, ranks: core.ranks(fscid).1 })
     }
 
-    fn file_systems(&self) -> Vec<i32> {
-        self.0.borrow().state.fsmap.filesystems.keys().copied().collect()
+    fn file_systems(&self) -> Vec<(i32, String)> {
+        let core = self.0.borrow();
+        core.state.fsmap.filesystems.iter().map(|(id, fs)| (*id, fs.mds_map.fs_name.clone())).collect()
     }
 
     fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>) {

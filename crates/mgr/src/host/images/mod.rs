@@ -158,6 +158,7 @@ impl Service {
             self.run_perf(),
             self.run_files(),
             Rc::clone(&self).run_volumes(),
+            self.run_snap_schedules(),
             self.run_schedule(&self.purges),
             self.run_schedule(&self.snapshots)
         );

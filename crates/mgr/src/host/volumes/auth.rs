@@ -66,8 +66,8 @@ async fn read(fs: &Fs, path: &str) -> Result<Option<Map<String, Value>>, Fail> {
 async fn write(fs: &Fs, path: &str, mut m: Map<String, Value>, compat: u64) -> Result<(), Fail> {
     m.insert("compat_version".into(), json!(compat));
     m.insert("version".into(), json!(VERSION));
-    let data = super::super::files::one_line(&Value::Object(m));
-    fs.write_file(path, data, 0o755).await.map_err(|e| text("write", path, e))
+    let data = crate::files::one_line(&Value::Object(m));
+    fs.write_file(path, data.into(), 0o755).await.map_err(|e| text("write", path, e))
 }
 
 async fn ask(c: &Client, command: &Value) -> Result<CommandReply, Fail> {

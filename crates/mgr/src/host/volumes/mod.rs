@@ -1,4 +1,5 @@
-//! Commands on the contents of file systems (`fs subvolumegroup`, `fs subvolume`, `fs clone`), clones and the trash.
+//! Commands on the contents of file systems (`fs subvolumegroup`, `fs subvolume`, `fs clone`, `fs snap-schedule`), clones,
+//! the trash and scheduled snapshots.
 //!
 //! Commands run one after the other. Clones and purges run beside them, some at a time; they take the commands' lock
 //! for the steps that change what commands see.
@@ -13,6 +14,7 @@ mod group;
 mod model;
 mod purge;
 mod rados;
+mod snap_schedule;
 mod subvolume;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use copy::Progress;
 use fs::Fs;
 use rados::Rados;
 use serde_json::{Map, Value, json};
+use snap_schedule::Scheduled;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -70,6 +73,7 @@ pub(super) struct Volumes {
     /// File systems that were looked through since the start.
     seen: RefCell<BTreeSet<i32>>,
     wake: Notify,
+    scheduled: Scheduled,
 }
 
 impl Volumes {
@@ -136,7 +140,7 @@ fn named(names: Vec<String>) -> String {
 
 /// True for a command of this service.
 pub(super) fn is_of_volumes(prefix: &str) -> bool {
-    ["fs subvolume", "fs clone "].iter().any(|p| prefix.starts_with(p))
+    ["fs subvolume", "fs clone ", "fs snap-schedule "].iter().any(|p| prefix.starts_with(p))
 }
 
 async fn run(v: &Vol<'_>, prefix: &str) -> Out {
@@ -219,6 +223,12 @@ impl Service {
 
     /// Answers a command on the contents of a file system.
     pub(super) async fn volumes_command(&self, job: &Job) -> Answer {
+        if job.prefix.starts_with("fs snap-schedule ") {
+            return match self.snap_schedule(job).await {
+                Ok(out) => (0, String::new(), out.into()),
+                Err((e, why)) => (e, why, Bytes::new()),
+            };
+        }
         let name = job.args.get("vol_name").cloned().unwrap_or_default();
         let Some(found) = self.monitor.file_system(&name) else {
             return (ENOENT, format!("FS '{name}' not found"), Bytes::new());
@@ -244,7 +254,7 @@ impl Service {
     pub(super) async fn run_volumes(self: Rc<Self>) {
         let mut jobs = JoinSet::new();
         loop {
-            let systems = self.monitor.file_systems();
+            let systems: Vec<i32> = self.monitor.file_systems().into_iter().map(|(id, _)| id).collect();
             {
                 let mut seen = self.volumes.seen.borrow_mut();
                 seen.retain(|id| systems.contains(id));
@@ -281,9 +291,14 @@ impl Service {
         given.and_then(|v| v.parse().ok()).unwrap_or(CLONES_MAX).clamp(1, CLONES_LIMIT)
     }
 
+    /// True if the first rank of a file system works.
+    fn serves(&self, fscid: i32) -> bool {
+        self.monitor.ranks(fscid).1.iter().any(|r| r.rank == 0 && r.state == wire::types::mds_state::ACTIVE)
+    }
+
     /// Starts the jobs of a file system.
     async fn look_through(self: &Rc<Self>, fscid: i32, jobs: &mut JoinSet<()>) -> Result<(), Errno> {
-        if !self.monitor.ranks(fscid).1.iter().any(|r| r.rank == 0 && r.state == wire::types::mds_state::ACTIVE) {
+        if !self.serves(fscid) {
             return Err(EAGAIN);
         }
         let fs = self.mount(fscid).await.map_err(|(e, _)| e)?;

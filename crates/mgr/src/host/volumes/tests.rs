@@ -1,10 +1,12 @@
 //! The commands on a file system in memory: their answers, and what is left when the client is lost at any change.
 
 use super::model::Model;
+use super::snap_schedule::snapshot;
 use super::*;
 use crate::host::tests::Fake;
-use base::EntityAddr;
+use crate::volumes::schedule::{New, Plan};
 use base::errno::{EEXIST, EINVAL, ENOSYS};
+use base::{EntityAddr, Utime};
 use subvolume::state;
 
 /// A service with the file system.
@@ -263,6 +265,31 @@ fn a_client_that_is_lost_at_any_change_leaves_what_the_next_one_finishes() {
                 break;
             }
         }
+    });
+}
+
+#[test]
+fn scheduled_snapshots_are_made_and_old_ones_go() {
+    test(async || {
+        let h = Home::new();
+        h.fs().mkdirs("/a/b", 0o755).await.unwrap();
+        h.fs().mksnap(b"/a/b", "mine").await.unwrap();
+        let second = |n: u32| Utime { sec: 1_795_937_400 + n, nsec: 0 };
+        let new =
+            New { path: "//a/./b/", subvol: None, group: None, repeat: "1h", start: None, minutes: false, fs: "home" };
+        let mut p = Plan::add(None, &new, second(0)).unwrap();
+        p.retain("2h", None).unwrap();
+        for hour in 0..5 {
+            let now = second(3600 * hour);
+            assert_eq!(snapshot(&h.fs(), &p, 99, now).await, (Ok(()), u64::from(hour >= 2)));
+            // Once more, since the manager ended before it could note this.
+            assert_eq!(snapshot(&h.fs(), &p, 99, now).await, (Ok(()), 0));
+        }
+        let left = h.fs().snaps(b"/a/b").await.unwrap();
+        assert_eq!(left, ["mine", "scheduled-2026-11-29-10_30_00_UTC", "scheduled-2026-11-29-11_30_00_UTC"]);
+        assert_eq!(snapshot(&h.fs(), &p, 1, second(3600 * 5)).await, (Ok(()), 2));
+        p.path = "/gone".to_owned();
+        assert_eq!(snapshot(&h.fs(), &p, 99, second(0)).await, (Err(ENOENT), 0));
     });
 }
 

@@ -7,6 +7,7 @@
 //! | [`show`] | the FSMap as tree and as text |
 //! | [`mds`] | daemons and ranks |
 //! | [`subvolume`] | commands of the manager on the contents: `fs subvolumegroup`, `fs subvolume`, `fs clone` |
+//! | [`snap_schedule`] | commands of the manager: `fs snap-schedule` |
 //! | [`volume`] | commands of the manager: `fs volume`, `fs status` |
 //!
 //! A client whose monitor capability names file systems sees and changes only those.
@@ -15,6 +16,7 @@ pub(super) mod authorize;
 pub(super) mod mds;
 mod set;
 pub(in crate::command) mod show;
+pub(super) mod snap_schedule;
 pub(super) mod subvolume;
 pub(super) mod volume;
 

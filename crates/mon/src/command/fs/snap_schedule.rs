@@ -1,0 +1,82 @@
+//! Commands on scheduled snapshots. The manager role's client serves them ([`mgr::host`]).
+
+use crate::command::rbd::host;
+use crate::command::{Cmd, Ctx, Res, cmd, flag as cf};
+use crate::core::cluster_state::{CommandOutcome, HostJob};
+
+/// Commands of this module.
+pub(in crate::command) const COMMANDS: &[Cmd] = &[
+    cmd(
+        "fs snap-schedule status path:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        shown,
+        "show the snapshot schedules of a directory",
+    ),
+    cmd(
+        "fs snap-schedule list path:String recursive:Bool? fs:String? subvol:String? group:String?",
+        "mgr",
+        "r",
+        cf::MGR,
+        shown,
+        "list snapshot schedules and retentions",
+    ),
+    cmd(
+        "fs snap-schedule add path:String snap_schedule:String start:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "make snapshots of a directory at intervals",
+    ),
+    cmd(
+        "fs snap-schedule remove path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "remove snapshot schedules of a directory",
+    ),
+    cmd(
+        "fs snap-schedule retention add path:String retention_spec_or_period:String retention_count:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "say how many scheduled snapshots stay",
+    ),
+    cmd(
+        "fs snap-schedule retention remove path:String retention_spec_or_period:String retention_count:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "take back how many scheduled snapshots stay",
+    ),
+    cmd(
+        "fs snap-schedule activate path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "switch snapshot schedules on",
+    ),
+    cmd(
+        "fs snap-schedule deactivate path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
+        "mgr",
+        "rw",
+        cf::MGR,
+        host,
+        "switch snapshot schedules off",
+    ),
+];
+
+/// Hands a command to the host, with the form of its answer.
+fn shown(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut args = c.args.texts();
+    if let Some(format) = c.format.word() {
+        args.insert("format".to_owned(), format.to_owned());
+    }
+    Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
+}
