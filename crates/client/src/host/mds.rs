@@ -18,7 +18,7 @@ use wire::types::StrMap;
 /// Interval at which the map is read and timers run.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Reads the file system's newest map: its epoch, and the daemons of its ranks.
+/// Reads the file system's newest map: its epoch, zero if it is gone, and the daemons of its ranks.
 pub type Ranks = Box<dyn Fn() -> (Epoch, Vec<RankInfo>)>;
 
 /// Sessions with the MDS daemons of a file system. They end when this is dropped.
@@ -104,7 +104,10 @@ impl Files {
 
     fn look(&self) {
         let (epoch, ranks) = (self.ranks)();
-        self.machine.borrow_mut().handle_map(clock::now(), epoch, &ranks);
+        match epoch {
+            Epoch(0) => self.machine.borrow_mut().handle_gone(),
+            epoch => self.machine.borrow_mut().handle_map(clock::now(), epoch, &ranks),
+        }
         self.machine.borrow_mut().tick(clock::now());
         self.drain();
     }

@@ -202,6 +202,22 @@ impl Machine {
         self.advance(now);
     }
 
+    /// The file system is gone: what waits ends with `ENOTCONN`.
+    pub fn handle_gone(&mut self) {
+        self.ranks.clear();
+        for (rank, s) in std::mem::take(&mut self.sessions) {
+            if !matches!(s.link, Link::Down { .. }) {
+                self.out.push_back(Output::Close(rank));
+            }
+        }
+        let waited: Vec<u64> = self.calls.iter().filter(|(_, c)| c.done.is_none()).map(|(tid, _)| *tid).collect();
+        self.out.extend(waited.into_iter().map(|tid| Output::Done(tid, Err(ENOTCONN))));
+        self.calls.clear();
+        self.unsent.clear();
+        self.unanswered.clear();
+        self.forget_volatile();
+    }
+
     /// Submits a request; its number is in [`Output::Done`].
     pub fn submit(&mut self, now: Now, req: Request) -> u64 {
         let tid = self.next_tid;

@@ -37,6 +37,10 @@ impl World {
         self.m.handle_map(now, Epoch(5), ranks);
     }
 
+    fn gone(&mut self) {
+        self.m.handle_gone();
+    }
+
     fn submit(&mut self, r: Request) -> u64 {
         let now = self.now();
         self.m.submit(now, r)
@@ -362,4 +366,15 @@ fn setattr_has_the_layout_of_the_union() {
     let word = |at: usize| u32::from_le_bytes(args[at..at + 4].try_into().unwrap());
     let words: Vec<u32> = (0..12).map(|i| word(4 * i)).collect();
     assert_eq!(words, [0o600, 0, 0, 1, 2, 3, 4, 0, 2, 0, 0, 1 | 8 | 16 | 32]);
+}
+
+#[test]
+fn requests_end_with_their_file_system() {
+    let mut w = World::new();
+    w.map(&[rank(0, 4, mds_state::ACTIVE)]);
+    let tid = w.submit(Request::getattr(b"/a"));
+    w.gone();
+    let ended = std::iter::from_fn(|| w.m.poll_output());
+    assert!(ended.into_iter().any(|o| matches!(o, Output::Done(t, Err(ENOTCONN)) if t == tid)));
+    assert!(w.m.is_idle());
 }
