@@ -6,7 +6,7 @@
 
 use super::Fail;
 use crate::files::one_line;
-use base::errno::{EEXIST, EIO, ENOENT, ENOSPC};
+use base::errno::{EEXIST, EINVAL, EIO, ENOENT, ENOSPC};
 use base::{Utime, errno};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -103,7 +103,9 @@ fn retention(spec: &str, count: Option<&str>) -> Result<Vec<(char, u32)>, Fail> 
             digits.push(c);
             continue;
         }
+        // None of a period would be all snapshots removed.
         if let Ok(n) = digits.parse()
+            && n > 0
             && PERIODS.iter().any(|(p, _)| *p == c)
         {
             out.retain(|(p, _)| *p != c);
@@ -133,17 +135,26 @@ pub fn snapshot_name(t: Utime) -> String {
 
 /// The time in the name of a scheduled snapshot, and its week; `None` for other snapshots.
 fn time_of(name: &str) -> Option<(&str, u64)> {
-    let text = name.strip_prefix(PREFIX)?.get(..STAMP_LEN)?;
+    let (text, zone) = name.strip_prefix(PREFIX)?.split_at_checked(STAMP_LEN)?;
+    if !matches!(zone, "" | "_UTC") {
+        return None;
+    }
     let (day, clock) = (text.get(..10)?, text.get(11..)?.replace('_', ":"));
     let t = Utime::parse(&format!("{day}T{clock}")).filter(|_| text.as_bytes().get(10) == Some(&b'-'))?;
     // Weeks begin on Monday; 1970 began on a Thursday.
     Some((text, (u64::from(t.sec) / DAY + 3) / 7))
 }
 
-/// Snapshots to remove among those of a directory. At most `most` stay; those that no schedule made stay anyway.
+/// Snapshots to remove among those of a directory. Those that no schedule made stay, and those of a clock that was ahead
+/// of `now`; at most `most` stay with the former.
 #[must_use]
-pub fn excess<'a>(names: &'a [String], retention: &[(char, u32)], most: usize) -> Vec<&'a str> {
-    let mut all: Vec<(&str, (&str, u64))> = names.iter().filter_map(|n| Some((n.as_str(), time_of(n)?))).collect();
+pub fn excess<'a>(names: &'a [String], retention: &[(char, u32)], most: usize, now: Utime) -> Vec<&'a str> {
+    let newest = snapshot_name(now);
+    let newest = newest.get(PREFIX.len()..PREFIX.len() + STAMP_LEN).unwrap_or_default();
+    let of_schedules = names.iter().filter_map(|n| Some((n.as_str(), time_of(n)?)));
+    let mut all: Vec<(&str, (&str, u64))> = of_schedules.collect();
+    let most = most.saturating_sub(names.len() - all.len()).max(1);
+    all.retain(|(_, (time, _))| *time <= newest);
     all.sort_unstable();
     all.reverse();
     let everything = [('n', u32::try_from(most).unwrap_or(u32::MAX))];
@@ -241,7 +252,7 @@ impl Plan {
     ///
     /// # Errors
     /// `ENOENT` for an interval or start that cannot be read, `EEXIST` for a schedule that is there, as Ceph answers.
-    /// `ENOSPC` if there are too many.
+    /// `EINVAL` for a path with control characters, `ENOSPC` if there are too many.
     pub fn add(plan: Option<Self>, n: &New<'_>, now: Utime) -> Result<Self, Fail> {
         let every = interval(n.repeat)?;
         let start = match n.start {
@@ -251,12 +262,13 @@ impl Plan {
         if n.repeat.ends_with('m') && !n.minutes {
             return not_found("invalid schedule specified - multiplier should be one of h,d,w,M,y".to_owned());
         }
-        let mut p = plan.unwrap_or_else(|| Self {
-            path: n.path.to_owned(),
-            subvol: n.subvol.map(str::to_owned),
-            group: n.group.map(str::to_owned),
-            ..Self::default()
-        });
+        if n.path.chars().any(char::is_control) {
+            return Err((EINVAL, "a path with schedules has no control characters".to_owned()));
+        }
+        let mut p = plan.unwrap_or_default();
+        // A subvolume that was made anew has another directory for its data.
+        p.path = n.path.to_owned();
+        (p.subvol, p.group) = (n.subvol.map(str::to_owned), n.group.map(str::to_owned));
         if p.schedules.iter().any(|s| s.start.sec == start.sec && interval(&s.repeat) == Ok(every)) {
             let all: Vec<String> = p.reports(n.fs).iter().map(|r| format!("'{}'", one_line(r))).collect();
             return Err((EEXIST, format!("Found existing schedule [{}]", all.join(", "))));
@@ -430,6 +442,12 @@ impl Plan {
             s.last_pruned = Some(now);
         }
     }
+}
+
+/// The directory in front of `..` at a path's end: while it is missing, so is what the path names.
+#[must_use]
+pub fn anchor(path: &str) -> Option<String> {
+    path.strip_suffix("/..").map(directory)
 }
 
 /// The directory that a path names, without a slash in front; empty for the root. `..` goes back within the path.

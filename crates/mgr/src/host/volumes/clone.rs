@@ -11,13 +11,17 @@ use crate::host::images::uuid;
 use crate::volumes::meta::{CLONE_SNAPS, FAILURE, GLOBAL, SOURCE};
 use crate::volumes::{CLONES, Fail, resolve, short_size};
 use base::Utime;
-use base::errno::{EINTR, EINVAL, ENOENT, Errno};
+use base::errno::{EINTR, EINVAL, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
 use bytes::Bytes;
 use client::core::mds::request::mode;
 use serde_json::{Value, json};
+use std::future::Future;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::Mutex;
 
+/// Time limit for the steps of a clone before and after the copy.
+pub(super) const STEP_MAX: Duration = Duration::from_secs(30);
 /// Text of a clone that was cancelled.
 const CANCELED: &str = "user interrupted clone operation";
 
@@ -60,6 +64,17 @@ pub(super) async fn track(fs: &Fs, target: &str) -> Result<Tracked, Errno> {
     Ok(t)
 }
 
+/// Takes links out of the index that an earlier clone of this name left.
+pub(super) async fn forget(fs: &Fs, target: &str) -> Result<(), Errno> {
+    for t in tracked(fs).await?.into_iter().filter(|t| t.target == target) {
+        match fs.unlink(t.link().as_bytes()).await {
+            Ok(()) | Err(ENOENT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// Takes a clone that was not made out of the index. A link that stays leads nowhere, and goes when it is looked at.
 pub(super) async fn untrack(fs: &Fs, t: &Tracked) {
     let _ = fs.unlink(t.link().as_bytes()).await;
@@ -81,10 +96,13 @@ async fn clone_of(fs: &Fs, t: &Tracked) -> Result<Subvolume, Fail> {
 }
 
 /// Looks up a clone and its source, which may be the same subvolume with retained snapshots. ENOENT if one of them is gone,
-/// or if all that is left of the clone's work is its link.
+/// or if all that is left of the clone's work is its link, which may lead to another subvolume by now.
 async fn pair(fs: &Fs, t: &Tracked) -> Result<(Subvolume, Option<Subvolume>), Fail> {
-    let clone = clone_of(fs, t).await?;
-    if clone.state() == state::COMPLETE && clone.meta.section(SOURCE).is_none() {
+    let clone = match clone_of(fs, t).await {
+        Err((EOPNOTSUPP, why)) => return Err((ENOENT, why)),
+        r => r?,
+    };
+    if clone.meta.section(SOURCE).is_none() {
         return Err((ENOENT, "the clone has no source any more".to_owned()));
     }
     let [_, group, name, _] = clone.source()?;
@@ -135,9 +153,12 @@ async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
     fs.unlink(link.as_bytes()).await.map_err(|e| text("unlink", &link, e))
 }
 
-/// Brings a clone to its end.
-pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Progress>) -> Result<(), Fail> {
-    let (from, to) = {
+/// Directory to copy from, if there is one, and directory to copy to.
+type Work = (Result<Vec<u8>, Fail>, String);
+
+/// Notes that a clone is being made; `None` if nothing is left to do.
+async fn begin(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Progress) -> Result<Option<Work>, Fail> {
+    within(async {
         let _guard = lock.lock().await;
         if let Some((group, name)) = resolve(&t.target)
             && let Ok(g) = Group::open(fs, &group).await
@@ -146,23 +167,35 @@ pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Pr
         }
         let (mut clone, mut source) = match pair(fs, t).await {
             Ok(p) => p,
-            Err((ENOENT, _)) => return detach(fs, t).await,
+            Err((ENOENT, _)) => return detach(fs, t).await.map(|()| None),
             Err(e) => return Err(e),
         };
         match clone.state().as_str() {
             state::PENDING if progress.canceled.get() => {
                 set_state(fs, &mut clone, state::CANCELED, Some((EINTR, CANCELED))).await?;
-                return detach(fs, t).await;
+                return detach(fs, t).await.map(|()| None);
             }
             state::PENDING => set_state(fs, &mut clone, state::IN_PROGRESS, None).await?,
             state::IN_PROGRESS => {}
-            _ => return detach(fs, t).await,
+            _ => return detach(fs, t).await.map(|()| None),
         }
         let [.., snap] = clone.source()?;
         note(fs, t, source.as_mut().unwrap_or(&mut clone), &snap).await?;
         let from = source.as_ref().unwrap_or(&clone).snap_data(fs, &snap).await;
-        (from, clone.path())
-    };
+        Ok(Some((from, clone.path())))
+    })
+    .await
+}
+
+/// Ends a step that takes too long, for others wait for it; it is tried again.
+async fn within<T>(step: impl Future<Output = Result<T, Fail>>) -> Result<T, Fail> {
+    let late = || (ETIMEDOUT, "the file system does not answer".to_owned());
+    tokio::time::timeout(STEP_MAX, step).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Brings a clone to its end.
+pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Progress>) -> Result<(), Fail> {
+    let Some((from, to)) = begin(fs, lock, t, progress).await? else { return Ok(()) };
     let copied = match from {
         Ok(from) => match copy::tree(fs, &from, to.as_bytes(), progress).await {
             Ok(()) => quotas(fs, &from, &to).await,
@@ -171,7 +204,15 @@ pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Pr
         Err((e, _)) => Err(e),
     };
     fs.backend.sync().await;
-    let _guard = lock.lock().await;
+    within(async {
+        let _guard = lock.lock().await;
+        end(fs, t, copied, progress).await
+    })
+    .await
+}
+
+/// Notes how a copy ended.
+async fn end(fs: &Fs, t: &Tracked, copied: Result<(), Errno>, progress: &Progress) -> Result<(), Fail> {
     let (mut clone, _) = match pair(fs, t).await {
         Ok(p) => p,
         Err((ENOENT, _)) => return detach(fs, t).await,
@@ -179,7 +220,10 @@ pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Pr
     };
     match copied {
         Ok(()) => set_state(fs, &mut clone, state::COMPLETE, None).await?,
-        Err(EINTR) => set_state(fs, &mut clone, state::CANCELED, Some((EINTR, CANCELED))).await?,
+        // The wish is known to this attempt only.
+        Err(e) if e == EINTR || progress.canceled.get() => {
+            set_state(fs, &mut clone, state::CANCELED, Some((EINTR, CANCELED))).await?;
+        }
         // The session ended or the cluster stalled; the next attempt goes on.
         Err(e) if super::is_passing(e) => return Err((e, base::errno::name(e).to_owned())),
         Err(e) => {

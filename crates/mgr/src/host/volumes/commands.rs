@@ -292,7 +292,8 @@ pub(super) async fn snap_rm(v: &Vol<'_>) -> Out {
     let snap = v.arg("snap_name");
     let removed = async {
         let mut s = v.open(Op::SnapRemove).await?;
-        if !s.pending_clones(snap).is_empty() {
+        // A note without a link is what an interrupted end left.
+        if !pending(v, &s, snap).await?.0.is_empty() {
             return Err((EAGAIN, format!("snapshot '{snap}' has pending clones")));
         }
         if s.meta.remove_section(&format!("{SNAP}{snap}")) {
@@ -408,7 +409,12 @@ pub(super) async fn clone(v: &Vol<'_>) -> Out {
     }
     before.meta.set(SOURCE, "subvolume", &source.name)?;
     before.meta.set(SOURCE, "snapshot", snap)?;
-    // First the index: whatever is interrupted from here on, the link leads to it.
+    if v.service.volumes.progress(v.fscid, &before.base()).is_some() {
+        return Err((EAGAIN, format!("{target} clone in-progress -- please cancel the clone and retry")));
+    }
+    // First the index: whatever is interrupted from here on, the link leads to it. One link only: two would be two copies.
+    clones::forget(fs, &before.base()).await.map_err(|e| text("unlink", CLONES, e))?;
+    v.kick();
     let t = clones::track(fs, &before.base()).await.map_err(|_| (EINVAL, "error cloning subvolume".to_owned()))?;
     let made = Subvolume::create(fs, before, ("clone", state::PENDING), &w).await;
     v.kick();

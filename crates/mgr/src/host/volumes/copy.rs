@@ -5,6 +5,7 @@
 //! is set last. Other files are made anew.
 
 use super::fs::{CHUNK, Fs, is_dir, join};
+use super::purge::names;
 use base::errno::{EEXIST, EINTR, ENAMETOOLONG, ENOENT, Errno};
 use bytes::Bytes;
 use client::core::mds::request::{Attrs, Cursor, Entry, mode, xattrs};
@@ -16,7 +17,7 @@ use wire::types::InodeStat;
 /// Files that are copied at a time.
 const FILES: usize = 8;
 /// Deepest directory.
-const DEPTH_MAX: usize = 4096;
+const DEPTH_MAX: usize = 1024;
 /// Bytes of zeros that are left out.
 const HOLE: usize = 64 << 10;
 /// Attributes that say where data is or how large it may be; they are not the user's.
@@ -44,8 +45,8 @@ struct Frame {
     inode: InodeStat,
     /// The next part of the directory.
     next: Option<Cursor>,
-    /// Directories of the last part that are still to be copied.
-    dirs: Vec<Entry>,
+    /// Names of directories of the last part that are still to be copied.
+    dirs: Vec<Bytes>,
 }
 
 fn attrs(i: &InodeStat) -> Attrs {
@@ -84,7 +85,7 @@ pub(super) async fn tree(fs: &Fs, from: &[u8], to: &[u8], progress: &Rc<Progress
     while let Some(f) = stack.last_mut() {
         progress.check()?;
         if let Some(d) = f.dirs.pop() {
-            let (from, to) = (join(&f.from, &d.name), join(&f.to, &d.name));
+            let (from, to) = (join(&f.from, &d), join(&f.to, &d));
             // The attributes in a listing may be behind those that clients had.
             let inode = fs.stat(&from).await?;
             match fs.mkdir(&to, inode.mode & 0o7777 | 0o700).await {
@@ -101,7 +102,7 @@ pub(super) async fn tree(fs: &Fs, from: &[u8], to: &[u8], progress: &Rc<Progress
             f.next = next;
             let (dirs, rest): (Vec<Entry>, Vec<Entry>) =
                 entries.into_iter().filter(|e| e.name != "." && e.name != "..").partition(|e| is_dir(&e.inode));
-            f.dirs = dirs;
+            f.dirs = names(&dirs);
             let (from, to) = (f.from.clone(), f.to.clone());
             files(fs, &from, &to, rest, progress).await?;
         } else if let Some(f) = stack.pop() {

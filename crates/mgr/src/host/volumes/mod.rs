@@ -41,11 +41,13 @@ use tokio::task::JoinSet;
 const ROUND: Duration = Duration::from_secs(10);
 /// Pause before a job that failed is tried again.
 const RETRY: Duration = Duration::from_secs(30);
-/// Clones at a time, unless an option says otherwise.
+/// Time limit for a look through a file system for jobs.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+/// Clones of a file system at a time, unless an option says otherwise.
 const CLONES_MAX: usize = 4;
 /// Most clones at a time.
 const CLONES_LIMIT: usize = 32;
-/// Entries of the trash that are purged at a time.
+/// Entries of a file system's trash that are purged at a time.
 const PURGES_MAX: usize = 4;
 
 /// Output of a command, or its failure.
@@ -63,7 +65,8 @@ type Key = (Kind, i32, String);
 /// State of the service of subvolumes.
 #[derive(Default)]
 pub(super) struct Volumes {
-    lock: Mutex<()>,
+    /// Held by commands and by steps of jobs that change what commands see, by file system.
+    locks: RefCell<BTreeMap<i32, Rc<Mutex<()>>>>,
     mounts: RefCell<BTreeMap<i32, Fs>>,
     running: RefCell<BTreeMap<Key, (String, Rc<Progress>)>>,
     /// Jobs that failed, and when they are tried again.
@@ -77,6 +80,10 @@ pub(super) struct Volumes {
 }
 
 impl Volumes {
+    fn lock(&self, fscid: i32) -> Rc<Mutex<()>> {
+        Rc::clone(self.locks.borrow_mut().entry(fscid).or_default())
+    }
+
     /// Progress of a running clone, by the path of its subvolume.
     fn progress(&self, fscid: i32, target: &str) -> Option<Rc<Progress>> {
         let running = self.running.borrow();
@@ -233,7 +240,8 @@ impl Service {
         let Some(found) = self.monitor.file_system(&name) else {
             return (ENOENT, format!("FS '{name}' not found"), Bytes::new());
         };
-        let _guard = self.volumes.lock.lock().await;
+        let lock = self.volumes.lock(found.fscid);
+        let _guard = lock.lock().await;
         let r = async {
             let v = Vol { fs: self.mount(found.fscid).await?, fscid: found.fscid, service: self, args: &job.args };
             let r = run(&v, job.prefix).await;
@@ -258,6 +266,7 @@ impl Service {
             {
                 let mut seen = self.volumes.seen.borrow_mut();
                 seen.retain(|id| systems.contains(id));
+                self.volumes.locks.borrow_mut().retain(|id, _| systems.contains(id));
                 self.volumes.mounts.borrow_mut().retain(|id, _| systems.contains(id));
                 let new: Vec<i32> = systems.into_iter().filter(|id| !seen.contains(id)).collect();
                 self.volumes.due.borrow_mut().extend(new);
@@ -271,11 +280,16 @@ impl Service {
             }
             let due = self.volumes.due.take();
             for fscid in due {
-                match self.look_through(fscid, &mut jobs).await {
+                let looked = tokio::time::timeout(LOOK_MAX, self.look_through(fscid, &mut jobs)).await;
+                match looked.unwrap_or(Err(ETIMEDOUT)) {
                     Ok(()) => {
                         self.volumes.seen.borrow_mut().insert(fscid);
                     }
-                    Err(e) => self.check_mount(fscid, e),
+                    Err(e) => {
+                        // As one that is new: it is looked through in the next round.
+                        self.volumes.seen.borrow_mut().remove(&fscid);
+                        self.check_mount(fscid, e);
+                    }
                 }
             }
             tokio::select! {
@@ -304,18 +318,20 @@ impl Service {
         let fs = self.mount(fscid).await.map_err(|(e, _)| e)?;
         let room = |kind, most: usize| {
             let running = self.volumes.running.borrow();
-            most.saturating_sub(running.keys().filter(|k| k.0 == kind).count())
+            most.saturating_sub(running.keys().filter(|k| k.0 == kind && k.1 == fscid).count())
         };
         let free =
             |k: &Key| !self.volumes.running.borrow().contains_key(k) && !self.volumes.failed.borrow().contains_key(k);
         for t in clone::tracked(&fs).await? {
             let key = (Kind::Clone, fscid, t.id.clone());
-            if free(&key) && room(Kind::Clone, self.clones_max()) > 0 {
+            // Two links may lead to one clone; two copies must not.
+            let free = free(&key) && self.volumes.progress(fscid, &t.target).is_none();
+            if free && room(Kind::Clone, self.clones_max()) > 0 {
                 let progress = Rc::new(Progress::default());
                 self.volumes.running.borrow_mut().insert(key.clone(), (t.target.clone(), Rc::clone(&progress)));
-                let (me, fs) = (Rc::clone(self), fs.clone());
+                let (me, fs, lock) = (Rc::clone(self), fs.clone(), self.volumes.lock(fscid));
                 jobs.spawn_local(async move {
-                    let r = clone::run(&fs, &me.volumes.lock, &t, &progress).await;
+                    let r = clone::run(&fs, &lock, &t, &progress).await;
                     me.ended(key, r);
                 });
             }
@@ -325,9 +341,9 @@ impl Service {
             let key = (Kind::Purge, fscid, shown.clone());
             if free(&key) && room(Kind::Purge, PURGES_MAX) > 0 {
                 self.volumes.running.borrow_mut().insert(key.clone(), (shown, Rc::default()));
-                let (me, fs) = (Rc::clone(self), fs.clone());
+                let (me, fs, lock) = (Rc::clone(self), fs.clone(), self.volumes.lock(fscid));
                 jobs.spawn_local(async move {
-                    let r = purge::purge(&fs, &me.volumes.lock, &name).await;
+                    let r = purge::purge(&fs, &lock, &name).await;
                     me.ended(key, r.map_err(|e| (e, base::errno::name(e).to_owned())));
                 });
             }

@@ -1,10 +1,12 @@
 //! Removes what is in the trash.
 
+use super::clone::STEP_MAX;
 use super::fs::{Fs, is_dir, join};
 use super::group::Group;
 use super::subvolume::{Op, Subvolume};
+use crate::host::images::uuid;
 use crate::volumes::{TRASH, resolve};
-use base::errno::{ENAMETOOLONG, ENOENT, Errno};
+use base::errno::{ENOENT, ETIMEDOUT, Errno};
 use bytes::Bytes;
 use client::core::mds::request::{Cursor, Entry, mode};
 use std::cell::Cell;
@@ -14,8 +16,9 @@ use tokio::task::JoinSet;
 
 /// Files that are removed at a time.
 const FILES: usize = 16;
-/// Deepest directory.
-const DEPTH_MAX: usize = 4096;
+/// Deepest directory below an entry, and longest path, in bytes: what is deeper becomes an entry itself.
+const DEPTH_MAX: usize = 256;
+const PATH_MAX: usize = 32 << 10;
 
 /// An entry of the trash that can be purged: none that another manager left there by a mistake.
 pub(super) async fn entries(fs: &Fs) -> Result<Vec<Bytes>, Errno> {
@@ -25,9 +28,15 @@ pub(super) async fn entries(fs: &Fs) -> Result<Vec<Bytes>, Errno> {
     }
 }
 
+/// Copies of the names, which do not keep the answers that they came in.
+pub(super) fn names(all: &[Entry]) -> Vec<Bytes> {
+    all.iter().map(|e| Bytes::copy_from_slice(&e.name)).collect()
+}
+
 struct Frame {
     path: Bytes,
-    dirs: Vec<Entry>,
+    /// Names of directories that are still to be removed.
+    dirs: Vec<Bytes>,
 }
 
 /// Removes a directory with all in it.
@@ -35,9 +44,11 @@ async fn tree(fs: &Fs, path: &[u8]) -> Result<(), Errno> {
     let mut stack = vec![Frame { path: Bytes::copy_from_slice(path), dirs: Vec::new() }];
     while let Some(f) = stack.last_mut() {
         if let Some(d) = f.dirs.pop() {
-            let path = join(&f.path, &d.name);
-            if stack.len() >= DEPTH_MAX {
-                return Err(ENAMETOOLONG);
+            let path = join(&f.path, &d);
+            if stack.len() >= DEPTH_MAX || path.len() > PATH_MAX {
+                // An entry of its own, whose path is short again.
+                fs.rename(&path, &join(TRASH.as_bytes(), uuid().as_bytes())).await?;
+                continue;
             }
             stack.push(Frame { path, dirs: Vec::new() });
             continue;
@@ -62,7 +73,7 @@ async fn tree(fs: &Fs, path: &[u8]) -> Result<(), Errno> {
             continue;
         }
         let (dirs, files): (Vec<Entry>, Vec<Entry>) = found.into_iter().partition(|e| is_dir(&e.inode));
-        f.dirs = dirs;
+        f.dirs = names(&dirs);
         let path = f.path.clone();
         unlink(fs, &path, files).await?;
     }
@@ -106,8 +117,11 @@ pub(super) async fn purge(fs: &Fs, lock: &Mutex<()>, name: &[u8]) -> Result<(), 
                 target.split_once("/.trash/").filter(|(b, n)| resolve(b).is_some() && !n.contains('/'))
             {
                 tree(fs, target.as_bytes()).await?;
-                let _guard = lock.lock().await;
-                base_of(fs, base).await?;
+                let rest = async {
+                    let _guard = lock.lock().await;
+                    base_of(fs, base).await
+                };
+                tokio::time::timeout(STEP_MAX, rest).await.unwrap_or(Err(ETIMEDOUT))?;
             }
             fs.unlink(&path).await
         }

@@ -1,7 +1,8 @@
 //! `fs snap-schedule …`, and the snapshots that are due.
 //!
-//! Plans are in the monitors' `config-key` store, a key for each directory. They are read again for each command, and at
-//! least once a minute for what is due.
+//! Plans are in the monitors' `config-key` store, a key for each directory, however its path was written: two plans of one
+//! directory would remove each other's snapshots. They are read again for each command, and at least once a minute for what
+//! is due.
 
 use super::fs::Fs;
 use super::group::Group;
@@ -10,10 +11,10 @@ use super::{Out, is_passing};
 use crate::files::one_line;
 use crate::host::devices::ask;
 use crate::host::images::{Job, Service};
-use crate::volumes::Fail;
 use crate::volumes::schedule::{self, New, PATH_MAX, Plan};
+use crate::volumes::{Fail, group_path, is_name, resolve};
 use base::Utime;
-use base::errno::{self, EAGAIN, EEXIST, EINVAL, EIO, ENAMETOOLONG, ENOENT, ENOSPC, ETIMEDOUT, Errno};
+use base::errno::{self, EAGAIN, EEXIST, EINVAL, EIO, EMLINK, ENAMETOOLONG, ENOENT, ENOSPC, ETIMEDOUT, Errno};
 use client::host::Client;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ const REFRESH: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 /// Time limit for a snapshot and the removal of old ones.
 const WORK_MAX: Duration = Duration::from_secs(60);
+/// Time limit for the removal, for which commands wait.
+const STEP_MAX: Duration = Duration::from_secs(20);
 /// Most directories with schedules.
 const PLANS_MAX: usize = 1000;
 /// Snapshots of a directory, unless an option says otherwise (`mds_max_snaps_per_dir`).
@@ -44,8 +47,9 @@ pub(super) struct Scheduled {
     wake: Notify,
 }
 
-fn key(fscid: i32, path: &str) -> String {
-    format!("{KEYS}{fscid}/{path}")
+/// Key of a directory's plan; see [`schedule::directory`].
+fn key(fscid: i32, dir: &str) -> String {
+    format!("{KEYS}{fscid}/{dir}")
 }
 
 fn wall() -> Utime {
@@ -63,8 +67,8 @@ async fn plans(c: &Client, prefix: &str) -> Result<BTreeMap<Place, Plan>, Fail> 
     Ok(all.into_iter().filter_map(one).collect())
 }
 
-async fn plan(c: &Client, fscid: i32, path: &str) -> Result<Option<Plan>, Fail> {
-    match ask(c, json!({"prefix": "config-key get", "key": key(fscid, path)})).await {
+async fn plan(c: &Client, fscid: i32, dir: &str) -> Result<Option<Plan>, Fail> {
+    match ask(c, json!({"prefix": "config-key get", "key": key(fscid, dir)})).await {
         Ok(out) => Ok(std::str::from_utf8(&out).ok().and_then(Plan::parse)),
         Err((ENOENT, _)) => Ok(None),
         Err(e) => Err(e),
@@ -72,7 +76,7 @@ async fn plan(c: &Client, fscid: i32, path: &str) -> Result<Option<Plan>, Fail> 
 }
 
 async fn keep(c: &Client, fscid: i32, p: &Plan) -> Result<(), Fail> {
-    let key = key(fscid, &p.path);
+    let key = key(fscid, &schedule::directory(&p.path));
     let cmd = if p.schedules.is_empty() {
         json!({"prefix": "config-key rm", "key": key})
     } else {
@@ -81,32 +85,52 @@ async fn keep(c: &Client, fscid: i32, p: &Plan) -> Result<(), Fail> {
     ask(c, cmd).await.map(|_| ())
 }
 
-/// Makes a snapshot of a directory, and removes those that its retention does not keep. Their number; an error of the
-/// snapshot itself comes beside it.
-pub(super) async fn snapshot(fs: &Fs, p: &Plan, most: usize, now: Utime) -> (Result<(), Errno>, u64) {
+/// Makes the snapshot of a directory that was due at a time, and removes those that its retention does not keep. Their
+/// number; an error of the snapshot itself comes beside it.
+pub(super) async fn snapshot(fs: &Fs, p: &Plan, most: usize, at: Utime, lock: &Mutex<()>) -> (Result<(), Errno>, u64) {
     let dir = schedule::directory(&p.path);
-    let made = match fs.mksnap(dir.as_bytes(), &schedule::snapshot_name(now)).await {
+    if let Some(anchor) = schedule::anchor(&p.path)
+        && let Err(e) = fs.stat(anchor.as_bytes()).await
+    {
+        return (Err(e), 0);
+    }
+    let make = async || match fs.mksnap(dir.as_bytes(), &schedule::snapshot_name(at)).await {
         // An attempt before this one made it.
         Err(EEXIST) => Ok(()),
         r => r,
     };
-    if made.is_err() {
+    let (mut made, mut pruned) = (make().await, 0);
+    if !matches!(made, Ok(()) | Err(EMLINK)) {
         return (made, 0);
     }
-    let mut pruned = 0;
-    let old = async {
-        let names = fs.snaps(dir.as_bytes()).await?;
-        for name in schedule::excess(&names, &p.retention, most) {
-            fs.rmsnap(dir.as_bytes(), name).await?;
-            pruned += 1;
-        }
-        Ok::<(), Errno>(())
-    };
-    if let Err(e) = old.await {
-        tracing::warn!("mgr: old snapshots of {} stay for now: {}", p.path, errno::name(e));
+    let most = if made.is_err() { most.saturating_sub(1) } else { most };
+    match tokio::time::timeout(STEP_MAX, prune(fs, p, most, at, lock, &mut pruned)).await.unwrap_or(Err(ETIMEDOUT)) {
+        Ok(()) if made.is_err() => made = make().await,
+        Ok(()) => {}
+        Err(e) => tracing::warn!("mgr: old snapshots of {} stay for now: {}", p.path, errno::name(e)),
     }
     fs.backend.sync().await;
     (made, pruned)
+}
+
+/// Removes the snapshots that a retention does not keep, but for those of which clones are made.
+async fn prune(fs: &Fs, p: &Plan, most: usize, now: Utime, lock: &Mutex<()>, n: &mut u64) -> Result<(), Errno> {
+    let dir = schedule::directory(&p.path);
+    let _guard = lock.lock().await;
+    let subvolume = async {
+        let (group, name) = resolve(&format!("/{dir}"))?;
+        let g = Group::open(fs, &group).await.ok()?;
+        Subvolume::discover(fs, &g, &name).await.ok()
+    };
+    let subvolume = subvolume.await;
+    let names = fs.snaps(dir.as_bytes()).await?;
+    for name in schedule::excess(&names, &p.retention, most, now) {
+        if subvolume.as_ref().is_none_or(|s| s.pending_clones(name).is_empty()) {
+            fs.rmsnap(dir.as_bytes(), name).await?;
+            *n += 1;
+        }
+    }
+    Ok(())
 }
 
 /// Arguments of a command.
@@ -169,23 +193,34 @@ impl Service {
         }
     }
 
-    /// The directory of a command: its path, or that of a subvolume, whose snapshots are those of the directory around its
-    /// data.
-    async fn scheduled_path(&self, a: &Args<'_>, fscid: i32) -> Result<String, Fail> {
+    /// The path of a command: what was given, or that of a subvolume, whose snapshots are those of the directory around its
+    /// data. A subvolume that is gone has the path that its plan has.
+    async fn scheduled_path(&self, a: &Args<'_>, fscid: i32, c: &Client) -> Result<String, Fail> {
         let (subvol, group) = (a.opt("subvol"), a.opt("group"));
         if subvol.is_none() && group.is_none() {
             return Ok(a.opt("path").unwrap_or("/").to_owned());
         }
         let fs = self.mount(fscid).await?;
+        let lock = self.volumes.lock(fscid);
         let found = async {
+            let _guard = lock.lock().await;
             let g = Group::open(&fs, group.unwrap_or_default()).await?;
-            Subvolume::open(&fs, &g, subvol.unwrap_or_default(), Op::GetPath).await
+            let s = Subvolume::open(&fs, &g, subvol.unwrap_or_default(), Op::GetPath).await;
+            // Looking a subvolume up may mend its file.
+            fs.backend.sync().await;
+            s
         };
-        let word = |w: Option<&str>| w.unwrap_or("None").to_owned();
         match found.await {
             Ok(s) if s.is_first_version() => Ok(s.path()),
             Ok(s) => Ok(format!("{}/..", s.path())),
-            Err((ENOENT | EINVAL, _)) => Err((EINVAL, format!("No such subvol: {}::{}", word(group), word(subvol)))),
+            Err((ENOENT | EINVAL, _)) => {
+                let word = |w: Option<&str>| w.unwrap_or("None").to_owned();
+                let name = subvol.filter(|s| is_name(s)).unwrap_or("-");
+                let dir = format!("{}/{name}", group_path(group.unwrap_or_default())?);
+                let had = plan(c, fscid, &schedule::directory(&dir)).await?;
+                had.map(|p| p.path)
+                    .ok_or_else(|| (EINVAL, format!("No such subvol: {}::{}", word(group), word(subvol))))
+            }
             Err(e) => Err(e),
         }
     }
@@ -194,21 +229,22 @@ impl Service {
     pub(super) async fn snap_schedule(&self, job: &Job) -> Out {
         let a = Args(job);
         let (fscid, fs) = self.scheduled_in(&a)?;
-        let path = self.scheduled_path(&a, fscid).await?;
+        let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
+        let path = self.scheduled_path(&a, fscid, &c).await?;
+        let dir = schedule::directory(&path);
         if path.len() > PATH_MAX {
             return Err((ENAMETOOLONG, format!("a path with schedules has at most {PATH_MAX} bytes")));
         }
-        let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
         let _guard = self.volumes.scheduled.lock.lock().await;
         let mut plans = if a.get("recursive") == "true" {
-            plans(&c, &key(fscid, &path)).await?
+            plans(&c, &key(fscid, &dir)).await?
         } else {
-            plan(&c, fscid, &path).await?.map(|p| ((fscid, path.clone()), p)).into_iter().collect()
+            plan(&c, fscid, &dir).await?.map(|p| ((fscid, dir.clone()), p)).into_iter().collect()
         };
         if matches!(job.prefix, "fs snap-schedule status" | "fs snap-schedule list") {
             return show(&a, &fs, &path, &plans);
         }
-        let had = plans.remove(&(fscid, path.clone()));
+        let had = plans.remove(&(fscid, dir));
         let (p, text) = self.changed(&a, had, &fs, &path, &c).await?;
         keep(&c, fscid, &p).await?;
         self.volumes.scheduled.wake.notify_one();
@@ -273,16 +309,19 @@ impl Service {
             });
             let mut pause = REFRESH;
             looked.retain(|place, _| all.contains_key(place));
+            let mut stuck = None;
             for (place, p) in all {
                 let (now, minutes) = (wall(), self.minutes());
                 let second = u64::from(now.sec);
                 // A clock that went back does not silence a schedule.
                 let after = looked.get(&place).copied().unwrap_or(begin).min(second);
-                if let Some((i, at)) = p.due(after, second, minutes)
-                    && !self.scheduled(&place, &p, (i, at), now).await
-                {
-                    pause = pause.min(RETRY);
-                    continue;
+                if let Some((i, at)) = p.due(after, second, minutes) {
+                    // One file system that does not answer holds the others up once.
+                    if stuck == Some(place.0) || !self.scheduled(&place, &p, (i, at), now).await {
+                        stuck = Some(place.0);
+                        pause = pause.min(RETRY);
+                        continue;
+                    }
                 }
                 if let Some((_, at)) = p.next(second, second, minutes) {
                     pause = pause.min(Duration::from_secs(at.saturating_sub(second)));
@@ -298,12 +337,13 @@ impl Service {
 
     /// The plans of all file systems that exist; those of others are removed.
     async fn all_plans(&self) -> Result<BTreeMap<Place, Plan>, Fail> {
-        let systems = self.monitor.file_systems();
-        if systems.is_empty() {
+        if self.monitor.file_systems().is_empty() {
             return Ok(BTreeMap::new());
         }
         let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
         let mut all = plans(&c, KEYS).await.inspect_err(|(e, _)| self.look_at(*e))?;
+        // Afterwards, since a file system may be new.
+        let systems = self.monitor.file_systems();
         let gone: Vec<Place> = all.keys().filter(|(id, _)| !systems.iter().any(|(s, _)| s == id)).cloned().collect();
         for place in gone {
             ask(&c, json!({"prefix": "config-key rm", "key": key(place.0, &place.1)})).await?;
@@ -316,7 +356,9 @@ impl Service {
     /// interval has passed.
     async fn scheduled(&self, place: &Place, p: &Plan, (i, at): (usize, u64), now: Utime) -> bool {
         let Some(s) = p.schedules.get(i) else { return true };
-        let most = self.monitor.stored_option("mds", "mds_max_snaps_per_dir").and_then(|v| v.parse().ok());
+        let due = Utime { sec: u32::try_from(at).unwrap_or(u32::MAX), nsec: 0 };
+        let most = |who| self.monitor.stored_option(who, "mds_max_snaps_per_dir").and_then(|v| v.parse().ok());
+        let most: Option<usize> = most("mds").or_else(|| most("global"));
         // One less, so that there is room for the next before the oldest goes.
         let most = most.unwrap_or(SNAPS_MAX).saturating_sub(1);
         let work = async {
@@ -324,7 +366,8 @@ impl Service {
                 return (Err(EAGAIN), 0);
             }
             match self.mount(place.0).await {
-                Ok(fs) => snapshot(&fs, p, most, now).await,
+                // Named by the time it was due at, so that an attempt that was not answered makes no second one.
+                Ok(fs) => snapshot(&fs, p, most, due, &self.volumes.lock(place.0)).await,
                 Err((e, _)) => (Err(e), 0),
             }
         };

@@ -5,7 +5,7 @@ use super::group::{Group, set_quota};
 use crate::host::images::uuid;
 use crate::volumes::meta::{CLONE_SNAPS, FAILURE, GLOBAL, Meta, SIZE_MAX, SNAP, SOURCE, USER};
 use crate::volumes::{Fail, NAMESPACE, TRASH, is_name, is_uuid};
-use base::errno::{EAGAIN, EEXIST, EINVAL, ENOENT, ENOTEMPTY, EOPNOTSUPP};
+use base::errno::{EAGAIN, EEXIST, EINVAL, ENOENT, ENOSPC, ENOTEMPTY, EOPNOTSUPP};
 use client::core::mds::request::Attrs;
 
 /// Purpose for which a subvolume is opened.
@@ -248,7 +248,7 @@ impl Subvolume {
 
     /// Looks a subvolume up for an operation.
     pub(super) async fn open(fs: &Fs, group: &Group, name: &str, op: Op) -> Result<Self, Fail> {
-        let me = Self::discover(fs, group, name).await?;
+        let mut me = Self::discover(fs, group, name).await?;
         let clones = matches!(op, Op::CloneStatus | Op::CloneCancel | Op::CloneInternal);
         if me.kind() != "clone" && clones {
             let why = format!("operation '{}' is not allowed on subvolume '{name}' of type {}", op.name(), me.kind());
@@ -266,15 +266,54 @@ impl Subvolume {
         }
         match fs.stat(me.path().as_bytes()).await {
             Ok(_) => Ok(me),
+            Err(ENOENT) if me.retain_rest(fs).await? => Box::pin(Self::open(fs, group, name, op)).await,
             Err(ENOENT) => Err((ENOENT, format!("mount path missing for subvolume '{name}'"))),
             Err(e) => Err(text("stat", &me.path(), e)),
+        }
+    }
+
+    /// Finishes an interrupted removal that keeps snapshots, after which the data is missing; true if it was one.
+    async fn retain_rest(&mut self, fs: &Fs) -> Result<bool, Fail> {
+        if self.is_first_version() || self.snapshots(fs).await?.is_empty() {
+            return Ok(false);
+        }
+        let path = self.path();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let data = format!("{}/{name}", self.own_trash());
+        match fs.stat(data.as_bytes()).await {
+            Ok(_) => self.link_trash(fs, &data).await?,
+            // It was purged already.
+            Err(ENOENT) => {}
+            Err(e) => return Err(text("stat", &data, e)),
+        }
+        self.set_retained(fs).await.map(|()| true)
+    }
+
+    async fn set_retained(&mut self, fs: &Fs) -> Result<(), Fail> {
+        self.meta.remove_section(USER);
+        self.meta.set(GLOBAL, "path", "")?;
+        self.meta.set(GLOBAL, "state", state::RETAINED)?;
+        self.flush(fs).await
+    }
+
+    /// Makes the link in the common trash to data in the subvolume's own.
+    async fn link_trash(&self, fs: &Fs, data: &str) -> Result<(), Fail> {
+        fs.mkdirs(TRASH, 0o700).await.map_err(|e| text("mkdirs", TRASH, e))?;
+        let link = format!("{TRASH}/{}", data.rsplit('/').next().unwrap_or_default());
+        match fs.symlink(data.as_bytes(), link.as_bytes()).await {
+            Ok(()) | Err(EEXIST) => Ok(()),
+            Err(e) => Err(text("symlink", &link, e)),
         }
     }
 
     /// Writes the file.
     pub(super) async fn flush(&self, fs: &Fs) -> Result<(), Fail> {
         let path = format!("{}/.meta", self.base());
-        fs.write_file(&path, self.meta.text().into(), 0o640).await.map_err(|e| text("write", &path, e))
+        let meta = self.meta.text();
+        if meta.len() as u64 > SIZE_MAX {
+            return Err((ENOSPC, format!("subvolume '{}' has too many clones or keys", self.name)));
+        }
+        fs.write_file(&path, meta.into(), 0o640).await.map_err(|e| text("write", &path, e))
     }
 
     /// Marks the directory of the snapshots as a subvolume, below which there are no others.
@@ -421,14 +460,11 @@ impl Subvolume {
     /// Moves the data to the subvolume's own trash, to which a link in the common one leads.
     async fn trash_data(&self, fs: &Fs) -> Result<(), Fail> {
         let (path, own) = (self.path(), self.own_trash());
-        for dir in [own.as_str(), TRASH] {
-            fs.mkdirs(dir, 0o700).await.map_err(|e| text("mkdirs", dir, e))?;
-        }
+        fs.mkdirs(&own, 0o700).await.map_err(|e| text("mkdirs", &own, e))?;
         let name = path.rsplit('/').next().unwrap_or_default();
         let to = format!("{own}/{name}");
         fs.rename(path.as_bytes(), to.as_bytes()).await.map_err(|e| text("rename", &path, e))?;
-        let link = format!("{TRASH}/{name}");
-        fs.symlink(to.as_bytes(), link.as_bytes()).await.map_err(|e| text("symlink", &link, e))
+        self.link_trash(fs, &to).await
     }
 
     /// Removes the subvolume; true if its file of auth ids goes as well.
@@ -456,10 +492,7 @@ impl Subvolume {
             return Ok(false);
         }
         self.trash_data(fs).await?;
-        self.meta.remove_section(USER);
-        self.meta.set(GLOBAL, "path", "")?;
-        self.meta.set(GLOBAL, "state", state::RETAINED)?;
-        self.flush(fs).await.map(|()| true)
+        self.set_retained(fs).await.map(|()| true)
     }
 
     /// Clones of a snapshot that are not finished: their identities in the index.

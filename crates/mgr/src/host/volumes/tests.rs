@@ -5,7 +5,7 @@ use super::snap_schedule::snapshot;
 use super::*;
 use crate::host::tests::Fake;
 use crate::volumes::schedule::{New, Plan};
-use base::errno::{EEXIST, EINVAL, ENOSYS};
+use base::errno::{EEXIST, EINVAL, ENOSPC, ENOSYS};
 use base::{EntityAddr, Utime};
 use subvolume::state;
 
@@ -46,10 +46,10 @@ impl Home {
     /// Runs all jobs that wait.
     async fn jobs(&self) -> Result<(), Fail> {
         for t in clone::tracked(&self.fs()).await.map_err(|e| (e, String::new()))? {
-            clone::run(&self.fs(), &self.service.volumes.lock, &t, &Rc::default()).await?;
+            clone::run(&self.fs(), &self.service.volumes.lock(1), &t, &Rc::default()).await?;
         }
         for e in purge::entries(&self.fs()).await.map_err(|e| (e, String::new()))? {
-            purge::purge(&self.fs(), &self.service.volumes.lock, &e).await.map_err(|e| (e, String::new()))?;
+            purge::purge(&self.fs(), &self.service.volumes.lock(1), &e).await.map_err(|e| (e, String::new()))?;
         }
         Ok(())
     }
@@ -279,17 +279,19 @@ fn scheduled_snapshots_are_made_and_old_ones_go() {
             New { path: "//a/./b/", subvol: None, group: None, repeat: "1h", start: None, minutes: false, fs: "home" };
         let mut p = Plan::add(None, &new, second(0)).unwrap();
         p.retain("2h", None).unwrap();
+        let lock = Mutex::new(());
+        let taken = async |p: &Plan, most, at| snapshot(&h.fs(), p, most, at, &lock).await;
         for hour in 0..5 {
             let now = second(3600 * hour);
-            assert_eq!(snapshot(&h.fs(), &p, 99, now).await, (Ok(()), u64::from(hour >= 2)));
+            assert_eq!(taken(&p, 99, now).await, (Ok(()), u64::from(hour >= 2)));
             // Once more, since the manager ended before it could note this.
-            assert_eq!(snapshot(&h.fs(), &p, 99, now).await, (Ok(()), 0));
+            assert_eq!(taken(&p, 99, now).await, (Ok(()), 0));
         }
         let left = h.fs().snaps(b"/a/b").await.unwrap();
         assert_eq!(left, ["mine", "scheduled-2026-11-29-10_30_00_UTC", "scheduled-2026-11-29-11_30_00_UTC"]);
-        assert_eq!(snapshot(&h.fs(), &p, 1, second(3600 * 5)).await, (Ok(()), 2));
+        assert_eq!(taken(&p, 1, second(3600 * 5)).await, (Ok(()), 2));
         p.path = "/gone".to_owned();
-        assert_eq!(snapshot(&h.fs(), &p, 99, second(0)).await, (Err(ENOENT), 0));
+        assert_eq!(taken(&p, 99, second(0)).await, (Err(ENOENT), 0));
     });
 }
 
@@ -310,5 +312,142 @@ fn a_purge_that_is_interrupted_goes_on() {
                 break;
             }
         }
+    });
+}
+
+#[test]
+fn a_schedule_of_a_removed_subvolume_removes_no_retained_snapshot() {
+    test(async || {
+        let h = Home::new();
+        let path = filled(&h).await;
+        let (lock, second) = (Mutex::new(()), |n: u32| Utime { sec: 1_795_937_400 + n, nsec: 0 });
+        let path = format!("{path}/..");
+        let new = New { path: &path, subvol: None, group: None, repeat: "1h", start: None, minutes: false, fs: "home" };
+        let mut p = Plan::add(None, &new, second(0)).unwrap();
+        p.retain("1h", None).unwrap();
+        assert_eq!(snapshot(&h.fs(), &p, 99, second(0), &lock).await, (Ok(()), 0));
+        // What a clone is made of stays.
+        let kept = "scheduled-2026-11-29-07_30_00_UTC";
+        h.ok(&format!("fs subvolume snapshot clone sub_name=s group_name=g snap_name={kept} target_sub_name=c")).await;
+        assert_eq!(snapshot(&h.fs(), &p, 99, second(3600), &lock).await, (Ok(()), 0));
+        h.jobs().await.unwrap();
+        check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+        h.ok("fs subvolume rm sub_name=s group_name=g retain_snapshots=true").await;
+        h.jobs().await.unwrap();
+        assert_eq!(snapshot(&h.fs(), &p, 99, second(7200), &lock).await, (Err(ENOENT), 0));
+        let left = h.fs().snaps(b"/volumes/g/s").await.unwrap();
+        assert_eq!(left, ["one", kept, "scheduled-2026-11-29-08_30_00_UTC"]);
+    });
+}
+
+#[test]
+fn a_link_that_an_interrupted_command_left_makes_no_second_copy() {
+    test(async || {
+        let h = Home::new();
+        filled(&h).await;
+        let clone = "fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c";
+        clone::track(&h.fs(), "/volumes/_nogroup/c").await.unwrap();
+        h.ok(clone).await;
+        assert_eq!(clone::tracked(&h.fs()).await.unwrap().len(), 1);
+        h.jobs().await.unwrap();
+        check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+        h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+        // Nor does it hold anything up once it leads to another subvolume.
+        clone::track(&h.fs(), "/volumes/_nogroup/d").await.unwrap();
+        h.ok("fs subvolume create sub_name=d").await;
+        h.jobs().await.unwrap();
+        assert_eq!(clone::tracked(&h.fs()).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn a_cancelled_copy_that_loses_its_client_is_cancelled() {
+    test(async || {
+        let h = Home::new();
+        filled(&h).await;
+        h.ok("fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c").await;
+        let (t, progress) = (clone::tracked(&h.fs()).await.unwrap().remove(0), Rc::new(Progress::default()));
+        // Its first attempt ends in the copy.
+        h.model.left.set(6);
+        let lock = h.service.volumes.lock(1);
+        assert!(clone::run(&h.fs(), &lock, &t, &progress).await.is_err());
+        h.model.left.set(u32::MAX);
+        progress.canceled.set(true);
+        clone::run(&h.fs(), &lock, &t, &progress).await.unwrap();
+        let status = h.ok("fs clone status clone_name=c").await;
+        assert_eq!(field(&status, "status")["state"], state::CANCELED);
+    });
+}
+
+#[test]
+fn a_removal_that_keeps_snapshots_is_finished_after_any_change() {
+    test(async || {
+        let rm = "fs subvolume rm sub_name=s group_name=g retain_snapshots=true";
+        for step in 0.. {
+            let h = Home::new();
+            filled(&h).await;
+            h.model.left.set(step);
+            let removed = h.run(rm).await;
+            h.model.left.set(u32::MAX);
+            h.jobs().await.unwrap();
+            h.ok(rm).await;
+            h.jobs().await.unwrap();
+            h.ok("fs subvolume snapshot clone sub_name=s group_name=g snap_name=one target_sub_name=c").await;
+            h.jobs().await.unwrap();
+            check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+            h.ok("fs subvolume snapshot rm sub_name=s group_name=g snap_name=one").await;
+            h.ok("fs subvolume rm sub_name=c").await;
+            h.jobs().await.unwrap();
+            h.jobs().await.unwrap();
+            assert_eq!(h.fs().dirs(b"/volumes/g").await.unwrap(), Vec::<String>::new(), "step {step}");
+            assert_eq!(h.model.objects(), 0, "step {step}");
+            if removed.is_ok() {
+                assert!(step > 3, "{step}");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_of_a_subvolume_never_grows_too_long_to_be_read() {
+    test(async || {
+        let h = Home::new();
+        h.ok("fs subvolume create sub_name=s").await;
+        let value = "v".repeat(60_000);
+        let mut set = 0;
+        while h.run(&format!("fs subvolume metadata set sub_name=s key_name=k{set} value={value}")).await.is_ok() {
+            set += 1;
+            assert!(set < 1000);
+        }
+        h.fails(
+            &format!("fs subvolume metadata set sub_name=s key_name=z value={value}"),
+            ENOSPC,
+            "subvolume 's' has too many clones or keys",
+        )
+        .await;
+        h.ok("fs subvolume info sub_name=s").await;
+        h.ok("fs subvolume rm sub_name=s").await;
+    });
+}
+
+#[test]
+fn the_trash_takes_directories_of_any_depth() {
+    test(async || {
+        let h = Home::new();
+        h.ok("fs subvolume create sub_name=s").await;
+        let mut path = h.ok("fs subvolume getpath sub_name=s").await;
+        let name = "n".repeat(255);
+        for _ in 0..200 {
+            path = format!("{path}/{name}");
+            h.fs().mkdir(path.as_bytes(), 0o755).await.unwrap();
+        }
+        h.fs().write_file(&format!("{path}/f"), vec![1; 10].into(), 0o600).await.unwrap();
+        h.ok("fs subvolume rm sub_name=s").await;
+        for _ in 0..3 {
+            h.jobs().await.unwrap();
+        }
+        assert_eq!(h.fs().dirs(b"/volumes/_deleting").await.unwrap(), Vec::<String>::new());
+        assert_eq!(h.model.objects(), 0);
     });
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// After all snapshots of these tests.
+const NOW: &str = "2026-11-29T12:00:00";
+
 fn at(text: &str) -> Utime {
     Utime::parse(text).unwrap()
 }
@@ -100,6 +103,7 @@ fn a_retention_is_added_and_taken_by_period() {
         ("/a 1h 24h7d4w", r#"{"h": 24, "d": 7, "w": 4}"#.into())
     );
     assert_eq!(p.retain("3h", None).unwrap_err().0, EIO);
+    assert_eq!(p.retain("0d", None).unwrap_err().0, ENOENT);
     assert_eq!(p.retain("x", Some("3")), Err((ENOENT, "Retention spec 3x is invalid".into())));
     assert_eq!(p.release("23h", None).unwrap_err().1, "Retention for h: 23 was not set for /a can't remove");
     p.release("24h4w", None).unwrap();
@@ -118,7 +122,7 @@ fn snapshots_that_stay_are_the_last_of_their_periods() {
         "2026-11-29T02:30:00",
     ]);
     let gone = |r: &[(char, u32)], most| -> Vec<usize> {
-        let gone = excess(&all, r, most);
+        let gone = excess(&all, r, most, at(NOW));
         gone.into_iter().map(|n| all.iter().position(|a| a == n).unwrap()).collect()
     };
     assert_eq!(gone(&[], 99), Vec::<usize>::new());
@@ -134,12 +138,28 @@ fn snapshots_that_stay_are_the_last_of_their_periods() {
 }
 
 #[test]
-fn other_snapshots_stay() {
-    let all: Vec<String> = ["mine", "scheduled-x", "scheduled-2026-13-01-00_00_00", "scheduled-2026-11-29-07_00_00"]
-        .map(str::to_owned)
-        .into();
-    assert_eq!(excess(&all, &[('n', 1)], 99), Vec::<&str>::new());
-    assert_eq!(excess(&all, &[('n', 1)], 0), ["scheduled-2026-11-29-07_00_00"]);
+fn other_snapshots_stay_and_count() {
+    let all: Vec<String> = [
+        "mine",
+        "scheduled-x",
+        "scheduled-2026-13-01-00_00_00",
+        "scheduled-2026-11-29-07_00_00_UTC-before-the-upgrade",
+        "scheduled-2026-11-29-08_00_00",
+        "scheduled-2026-11-29-09_00_00_UTC",
+    ]
+    .map(str::to_owned)
+    .into();
+    let gone = |most| excess(&all, &[], most, at(NOW));
+    assert_eq!(gone(6), Vec::<&str>::new());
+    assert_eq!(gone(5), ["scheduled-2026-11-29-08_00_00"]);
+    // The newest stays.
+    assert_eq!(gone(0), ["scheduled-2026-11-29-08_00_00"]);
+}
+
+#[test]
+fn snapshots_of_a_clock_that_was_ahead_displace_none() {
+    let all = names(&["2027-11-29T00:00:00", "2026-11-29T11:00:00", "2026-11-28T11:00:00"]);
+    assert_eq!(excess(&all, &[('d', 1)], 99, at(NOW)), [all[2].as_str()]);
 }
 
 #[test]
@@ -162,4 +182,8 @@ fn a_directory_that_is_gone_switches_its_schedule_off() {
 fn paths_never_lead_to_snapshots() {
     let all = ["/", "//", "/a//b/./c/", "/volumes/g/s/uuid/..", "../.."].map(directory);
     assert_eq!(all, ["", "", "a/b/c", "volumes/g/s", ""]);
+    assert_eq!(anchor("/volumes/g/s/uuid/..").as_deref(), Some("volumes/g/s/uuid"));
+    assert_eq!(anchor("/a"), None);
+    let n = New { path: "/a\u{7f}", ..new("1h", None) };
+    assert_eq!(Plan::add(None, &n, at(NOW)).unwrap_err().0, EINVAL);
 }
