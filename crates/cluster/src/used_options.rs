@@ -159,6 +159,8 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/devicehealth/warn_threshold",
     "mgr/prometheus/server_addr",
     "mgr/prometheus/server_port",
+    "mgr/snap_schedule/allow_m_granularity",
+    "mgr/volumes/max_concurrent_clones",
 ];
 
 /// True if one of our daemons uses the option.

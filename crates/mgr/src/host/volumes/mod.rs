@@ -76,12 +76,26 @@ pub(super) struct Volumes {
     /// File systems that were looked through since the start.
     seen: RefCell<BTreeSet<i32>>,
     wake: Notify,
+    /// Wakes those who wait for the end of a job.
+    over: Notify,
     scheduled: Scheduled,
 }
 
 impl Volumes {
     fn lock(&self, fscid: i32) -> Rc<Mutex<()>> {
         Rc::clone(self.locks.borrow_mut().entry(fscid).or_default())
+    }
+
+    /// Waits until no clone of a file system runs that was cancelled.
+    async fn cancelled(&self, fscid: i32) {
+        loop {
+            let over = self.over.notified();
+            let is_one = |(k, (_, p)): (&Key, &(String, Rc<Progress>))| k.1 == fscid && p.canceled.get();
+            if !self.running.borrow().iter().any(is_one) {
+                return;
+            }
+            over.await;
+        }
     }
 
     /// Progress of a running clone, by the path of its subvolume.
@@ -241,7 +255,7 @@ impl Service {
             return (ENOENT, format!("FS '{name}' not found"), Bytes::new());
         };
         let lock = self.volumes.lock(found.fscid);
-        let _guard = lock.lock().await;
+        let guard = lock.lock().await;
         let r = async {
             let v = Vol { fs: self.mount(found.fscid).await?, fscid: found.fscid, service: self, args: &job.args };
             let r = run(&v, job.prefix).await;
@@ -249,7 +263,13 @@ impl Service {
             v.fs.backend.sync().await;
             r
         };
-        match r.await {
+        let r = r.await;
+        drop(guard);
+        if job.prefix == "fs clone cancel" && r.is_ok() {
+            // As in Ceph: afterwards the clone can be removed.
+            self.volumes.cancelled(found.fscid).await;
+        }
+        match r {
             Ok(out) => (0, status(job.prefix), out.into()),
             Err((e, why)) => {
                 self.check_mount(found.fscid, e);
@@ -354,6 +374,7 @@ impl Service {
     /// Notes the end of a job, after which there is room for another.
     fn ended(&self, key: Key, r: Result<(), Fail>) {
         self.volumes.running.borrow_mut().remove(&key);
+        self.volumes.over.notify_waiters();
         if let Err((e, why)) = r {
             if e != ENOTEMPTY {
                 tracing::warn!(

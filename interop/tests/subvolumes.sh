@@ -95,7 +95,7 @@ fails EINVAL ceph fs clone cancel home copy --group_name csi
 fails ENOTSUP ceph fs clone status home pvc --group_name csi
 
 # A clone goes on after the monitor with the role was killed, and after the MDS was.
-check many "$path" 3000
+check many "$path" 2500
 sub snapshot create home pvc s2 --group_name csi
 sub snapshot clone home pvc s2 big --group_name csi --target_group_name csi
 wait_for 20 is_in big in-progress
@@ -106,7 +106,7 @@ wait_for 60 is_in big in-progress || is_in big complete
 serving() { ceph fs get home -f json | jq -r '.mdsmap.info[] | select(.rank == 0).name'; }
 kill -KILL "$(cat "$W/c/run/mds.$(serving).pid")"
 wait_for 120 is_in big complete || { ceph fs clone status home big --group_name csi; ceph mds stat; exit 1; }
-check count "$(sub getpath home big --group_name csi)" 3000
+check count "$(sub getpath home big --group_name csi)" 2500
 sub snapshot clone home pvc s2 over --group_name csi --target_group_name csi
 ceph fs clone cancel home over --group_name csi
 wait_for 60 is_in over canceled
