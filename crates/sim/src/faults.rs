@@ -12,29 +12,24 @@ use crate::oracle;
 use crate::plots::{self, Plot};
 use crate::queue::{MS, SEC, Time};
 use crate::world::{Event, World};
-use base::errno::EIO;
 use base::rng::Rng;
 use bytes::Bytes;
 use state::simulated::Faults as StateFaults;
 use std::collections::BTreeSet;
 
+mod disks;
 mod files;
 mod grey;
 mod monitors;
+mod network;
+mod operator;
 mod place;
+mod processes;
 mod rot;
 
-/// Times a run's pool gets more PGs.
-const PG_GROWTHS_MAX: u64 = 3;
-/// Most decreases of `pg_num` in a run.
-const PG_SHRINKS_MAX: u64 = 3;
-/// Most PGs of a pool that grows and shrinks: each merge takes a map.
-const PGS_MAX: u32 = 64;
 /// Mean time for which an OSD is isolated: enough for the others to notice and to take over.
 const ISOLATED: Time = 40 * SEC;
 
-/// Most bytes left free on a filled disk: the ratios of the map are 85, 90 and 95 percent.
-const FREE_MAX: u64 = 16 << 20;
 /// Time between two plots, in which the cluster becomes clean.
 const PLOTS_APART: Time = 30 * SEC;
 
@@ -147,203 +142,42 @@ impl Faults {
 
     fn make(&mut self, kind: Fault, w: &mut World) -> bool {
         let osd = self.osd(w);
-        let now = w.ctx.now();
         w.ctx.line(|| format!("fault {kind:?} (node {osd})"));
         match kind {
-            Fault::Kill | Fault::PowerCut => {
-                if w.nodes[osd].inc().is_none() || Self::down(w) >= w.ctx.options.size.osds.div_ceil(2) {
-                    return false;
-                }
-                w.crash(osd, kind == Fault::PowerCut);
-                self.until(w, Undo::Start(osd));
-            }
-            Fault::CrashAtStep => {
-                let (n, power) = (self.rng.below(40), self.rng.chance(1, 2));
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                o.crash_in = Some((n, power));
-            }
-            Fault::Restart => {
-                if w.is_paused(osd) {
-                    return false;
-                }
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                o.stop(&mut w.ctx);
-            }
-            Fault::MonCrash => {
-                let mon = self.mon(w);
-                if w.nodes[mon].inc().is_none() {
-                    return false;
-                }
-                w.crash(mon, false);
-                self.until(w, Undo::Start(mon));
-            }
-            Fault::ClientCrash => {
-                let c = self.clients[self.rng.below(self.clients.len() as u64) as usize];
-                w.crash(c, false);
-                self.until(w, Undo::Start(c));
-            }
-            Fault::Pause => {
-                let node = if self.rng.chance(1, 6) { self.mon(w) } else { osd };
-                if w.is_paused(node) || w.nodes[node].inc().is_none() {
-                    return false;
-                }
-                w.pause(node);
-                self.until(w, Undo::Resume(node));
-            }
-            Fault::Partition => {
-                let n = w.nodes.len();
-                let side: Vec<bool> = (0..n).map(|_| self.rng.chance(1, 3)).collect();
-                let cut =
-                    (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).filter(|(a, b)| side[*a] != side[*b]).collect();
-                self.cut(w, cut);
-            }
-            Fault::OneWay => {
-                let other = self.rng.below(w.nodes.len() as u64) as usize;
-                if other == osd {
-                    return false;
-                }
-                let cut = if self.rng.chance(1, 2) { vec![(osd, other)] } else { vec![(other, osd)] };
-                self.cut(w, cut);
-            }
-            Fault::CutFromMon => {
-                let all = w.ctx.mons().into_iter().flat_map(|m| [(osd, m), (m, osd)]).collect();
-                self.cut(w, all);
+            Fault::Kill
+            | Fault::PowerCut
+            | Fault::CrashAtStep
+            | Fault::Restart
+            | Fault::MonCrash
+            | Fault::ClientCrash
+            | Fault::Pause => self.processes(kind, osd, w),
+            Fault::Partition | Fault::OneWay | Fault::CutFromMon | Fault::Reset | Fault::Slow | Fault::Lose => {
+                self.network(kind, osd, w)
             }
             Fault::MonPause | Fault::MonApart | Fault::StateCut | Fault::StateGone | Fault::StateLate => {
-                return self.monitors(kind, w);
+                self.monitors(kind, w)
             }
-            Fault::MdsKill | Fault::MdsPause | Fault::MdsApart | Fault::MdsRanks => return self.files(kind, w),
-            Fault::Reset => {
-                let one_in = 1 + self.rng.below(4);
-                w.ctx.net.reset(osd, one_in, now);
-                for (at, e) in w.ctx.net.take_events() {
-                    w.ctx.queue.at(at, Event::Net(e));
-                }
-            }
-            Fault::Slow => {
-                let mean = MS << self.rng.below(11);
-                let links: Vec<(NodeId, NodeId)> =
-                    (0..w.nodes.len()).filter(|n| *n != osd).flat_map(|n| [(osd, n), (n, osd)]).collect();
-                for (a, b) in &links {
-                    w.ctx.net.set_slow(*a, *b, Some(mean));
-                }
-                self.until(w, Undo::Fast(links));
-            }
-            Fault::SlowDisk => {
-                let factor = 10 << self.rng.below(6);
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                o.slow_disk = factor;
-                self.until(w, Undo::FastDisk(osd));
-            }
-            Fault::Lose => {
-                let one_in = 3 << self.rng.below(7);
-                w.ctx.net.set_losing(osd, Some(one_in));
-                self.until(w, Undo::Keep(osd));
-            }
-            Fault::WriteError => {
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                if o.process.is_none() {
-                    return false;
-                }
-                o.disk.write_error = Some(EIO);
-                self.until(w, Undo::Restart(osd));
-            }
-            Fault::CutPair | Fault::StuckDisk => return self.grey(kind, osd, w),
-            Fault::Isolate => return self.isolate(w, osd),
-            Fault::Rot => return self.rot(w),
-            Fault::Full => {
-                let free = if self.rng.chance(1, 3) { 0 } else { self.rng.below(FREE_MAX) };
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                if !o.fill(free, &mut w.ctx) {
-                    return false;
-                }
-                self.until(w, Undo::Empty(osd));
-            }
+            Fault::MdsKill | Fault::MdsPause | Fault::MdsApart | Fault::MdsRanks => self.files(kind, w),
+            Fault::SlowDisk | Fault::WriteError | Fault::Full | Fault::FailCopy => self.disks(kind, osd, w),
+            Fault::CutPair | Fault::StuckDisk => self.grey(kind, osd, w),
+            Fault::Isolate => self.isolate(w, osd),
+            Fault::Rot => self.rot(w),
             Fault::Turns | Fault::Blackout | Fault::LastWords | Fault::Exile | Fault::Hearsay | Fault::LongGone => {
-                return self.plot(kind, w);
-            }
-            Fault::FailCopy => {
-                let n = self.rng.next_u64();
-                let Node::Osd(o) = &mut w.nodes[osd] else { return false };
-                if !o.fail_copies(Some(n), &mut w.ctx) {
-                    return false;
-                }
-                self.until(w, Undo::Restart(osd));
+                self.plot(kind, w)
             }
             Fault::ClockJump => {
                 let node = self.rng.below(w.nodes.len() as u64) as usize;
                 let jump = self.rng.below(40 * SEC) as i64 - 20 * SEC as i64;
                 w.nodes[node].clock().skew_ns = jump;
+                true
             }
-            Fault::Reweight => {
-                let weight = 0.1 * (1 + self.rng.below(10)) as f64;
-                self.command(w, &format!(r#"{{"prefix":"osd reweight","id":{},"weight":{weight:.2}}}"#, osd - 1));
+            Fault::Reweight | Fault::OutIn | Fault::MarkDown | Fault::Flag | Fault::PoolChurn => {
+                self.operate(kind, osd, w);
+                true
             }
-            Fault::OutIn => {
-                self.command(w, &format!(r#"{{"prefix":"osd out","ids":["{}"]}}"#, osd - 1));
-                self.until(w, Undo::Command(format!(r#"{{"prefix":"osd in","ids":["{}"]}}"#, osd - 1)));
-            }
-            Fault::MarkDown => {
-                self.command(w, &format!(r#"{{"prefix":"osd down","ids":["{}"]}}"#, osd - 1));
-            }
-            Fault::Flag => {
-                let flags =
-                    ["nodown", "noout", "noup", "noin", "pause", "norecover", "nobackfill", "norebalance", "noscrub"];
-                let f = flags[self.rng.below(flags.len() as u64) as usize];
-                self.command(w, &format!(r#"{{"prefix":"osd set","key":"{f}"}}"#));
-                self.until(w, Undo::Command(format!(r#"{{"prefix":"osd unset","key":"{f}"}}"#)));
-            }
-            Fault::Place => return self.place(w),
-            Fault::PgNum | Fault::PgShrink => return self.pg_num(kind, w),
-            Fault::PoolChurn => {
-                self.pools += 1;
-                let p = format!("churn{}", self.pools);
-                let kind = match w.ctx.options.code {
-                    Some(_) => r#""pool_type":"erasure","erasure_code_profile":"code""#.into(),
-                    None => format!(r#""size":{}"#, w.ctx.options.copies),
-                };
-                self.command(
-                    w,
-                    &format!(r#"{{"prefix":"osd pool create","pool":"{p}","pg_num":8,"pgp_num":8,{kind}}}"#),
-                );
-                self.until(
-                    w,
-                    Undo::Command(format!(
-                        r#"{{"prefix":"osd pool rm","pool":"{p}","pool2":"{p}","yes_i_really_really_mean_it":true}}"#
-                    )),
-                );
-            }
+            Fault::Place => self.place(w),
+            Fault::PgNum | Fault::PgShrink => self.pg_num(kind, w),
         }
-        true
-    }
-
-    /// Raises or lowers the `pg_num` of the run's pool, sometimes to a number that is no power of two.
-    fn pg_num(&mut self, kind: Fault, w: &mut World) -> bool {
-        let before = *self.kinds.get(&kind).unwrap_or(&0) as u64;
-        let pgs = if kind == Fault::PgShrink {
-            let Some(now) = Self::pgs_wanted(w).filter(|n| *n > 1 && before < PG_SHRINKS_MAX) else { return false };
-            let less = u64::from((now >> (1 + self.rng.below(3))).max(1));
-            if self.rng.chance(1, 3) { (less + self.rng.below(less)).min(u64::from(now) - 1) } else { less }
-        } else {
-            if before >= PG_GROWTHS_MAX {
-                return false;
-            }
-            let pgs = if w.ctx.options.faults.contains(&Fault::PgShrink) {
-                let Some(now) = Self::pgs_wanted(w).filter(|n| n * 2 <= PGS_MAX) else { return false };
-                u64::from(now.next_power_of_two()) * 2
-            } else {
-                u64::from(w.ctx.options.pgs) << (before + 1)
-            };
-            if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs }
-        };
-        self.command(w, &format!(r#"{{"prefix":"osd pool set","pool":"data","var":"pg_num","val":"{pgs}"}}"#));
-        true
-    }
-
-    /// The pool's target of `pg_num`.
-    fn pgs_wanted(w: &World) -> Option<u32> {
-        let m = oracle::map(w)?;
-        Some(m.pool(m.pool_by_name("data")?)?.pg_num_target)
     }
 
     /// Cuts off a primary with some clients, from all others or only from the monitor and the other clients. Its
@@ -436,13 +270,6 @@ impl Faults {
                 return;
             }
         }
-    }
-
-    fn cut(&mut self, w: &mut World, links: Vec<(NodeId, NodeId)>) {
-        for (a, b) in &links {
-            w.ctx.net.cut(*a, *b);
-        }
-        self.until(w, Undo::Heal(links));
     }
 
     /// Ends a fault.

@@ -226,9 +226,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one decision in order of its steps, which share the results of earlier steps",
     ),
     ("crates/pg/src/watch.rs", "apply", "one match; each case has a few lines"),
-    ("crates/sim/src/faults.rs", "make", "one match; each case has a few lines"),
-    ("crates/sim/src/node/osd/control.rs", "control_output", "one match; each case has a few lines"),
-    ("crates/sim/src/node/osd.rs", "start", "the start of a simulated OSD, in order"),
     (
         "crates/sim/src/options.rs",
         "plain",

@@ -25,6 +25,7 @@ use osd::core::compress::Defaults;
 use osd::core::control::{Control, Phase, Report};
 use osd::core::heartbeat::Link;
 use osd::core::identity::{Addrs, Identity};
+use osd::core::maps::MapHistory;
 use osd::core::mapstore::{self, Stored};
 use osd::core::moves::{Moves, survey};
 use osd::core::own::{Need, OwnQueue};
@@ -282,97 +283,24 @@ impl OsdNode {
         if cx.options.reactors_change {
             self.config.reactors = 1 + cx.rng.below(REACTORS_MAX.into()) as u16;
         }
-        let mut stores = match store::engine::open(&mut self.disk, &self.config) {
-            Ok(s) => s,
-            Err(e) => return cx.violation(format!("{}: the store does not open: {e}", self.osd)),
-        };
-        let loaded = loop {
-            match mapstore::load(&mut stores[0], Tag(1), FSID) {
-                Err(store::ReadError::Wait) => self.settle(&mut stores, cx),
-                r => break r,
-            }
-        };
-        stores[0].release(Tag(1));
-        let (sb, mut maps, stored) = match loaded {
-            Ok(Ok(l)) => l,
-            e => return cx.violation(format!("{}: its maps do not load: {:?}", self.osd, e.map(|r| r.err()))),
-        };
+        let Some(mut stores) = self.open_stores(cx) else { return };
+        let Some((sb, mut maps, stored)) = self.load_maps(&mut stores, cx) else { return };
         maps.keep_recent(cx.options.recent_maps);
         let nonce = inc as u32;
         let at = |port| AddrVec::from(addr(self.node, port, nonce));
         let addrs = Addrs { public: at(6800), cluster: at(6801), hb_back: at(6802), hb_front: at(6803) };
-        let host = format!("h{}", self.osd.0);
-        let id = Identity {
-            whoami: self.osd,
-            fsid: FSID,
-            osd_fsid: sb.osd_fsid,
-            addrs: addrs.clone(),
-            hostname: host.clone(),
-            crush_weight: 1.0,
-            device_class: "ssd".into(),
-            crush_update_on_start: true,
-            crush_location: vec![format!("host={host}"), "root=default".to_owned()],
-            metadata: versions(self.is_newer(cx), &host),
-            peer_features: if self.is_newer(cx) { PeerFeatures::of_mask(u64::MAX) } else { PeerFeatures::OURS },
-        };
         let seed = cx.options.seed ^ inc << 20;
-        let mut control = Control::new(id, MonSession::new(cx.mon_addrs(), seed, host), maps, sb, seed);
+        let id = self.identity(sb.osd_fsid, addrs.clone(), cx);
+        let session = MonSession::new(cx.mon_addrs(), seed, id.hostname.clone());
+        let mut control = Control::new(id, session, maps, sb, seed);
         let n = stores.len();
-        let disk = &mut self.disk;
-        let drive = |s: &mut Store| store::engine::device::drive(s, disk);
-        let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
-        let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
-        doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
-        let n_log = cx.options.log_records;
-        let short =
-            pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
-        reserver.set_log(&short);
-        reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
         let seen = control.map().map_or(Epoch(0), |m| m.epoch);
-        let mut reactors = Vec::new();
-        for (i, mut store) in stores.into_iter().enumerate() {
-            let places =
-                if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
-            let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
-            shard.set_addrs(addrs.public.clone());
-            shard.share_scrub_slots(Arc::clone(&slots));
-            shard.share_reserver(Arc::clone(&reserver), i);
-            let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-            shard.share_reactors(n, cx.options.moves, doomed);
-            shard.set_walk_step(cx.options.walk.0);
-            // So that the calls of clients are long.
-            shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
-            if cx.options.compress {
-                shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
-            }
-            shard.load(control.feed(), now, &mut store);
-            let peers = shard.news_of_pg_peers();
-            control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
-            reactors.push(Reactor { shard, store });
-        }
+        let reactors = self.start_reactors(stores, &mut control, &addrs.public, seed, cx);
         control.set_ready(now);
-        let services = [
-            (&addrs.public, Service::Public),
-            (&addrs.cluster, Service::Cluster),
-            (&addrs.hb_back, Service::HbBack),
-            (&addrs.hb_front, Service::HbFront),
-        ];
-        for (a, s) in services {
-            if let Some(a) = a.msgr2() {
-                cx.net.listen(a, self.node, inc, s);
-            }
-        }
-        let own = Card {
-            kind: EntityKind::OSD,
-            name: AuthName { kind: EntityKind::OSD, id: self.osd.0.to_string() },
-            entity: EntityName::new(EntityKind::OSD, self.osd.0.into()),
-            addrs: at(6800),
-            global_id: 4000 + self.node as u64,
-        };
-        let fetcher = Fetcher::new(control.map().cloned(), session(LOOP, (LOOP % n as u64) as usize, own));
+        self.listen(&addrs, inc, cx);
         self.process = Some(Process {
             inc,
-            fetcher,
+            fetcher: self.fetcher(&control, nonce, n),
             control,
             reactors,
             mail: Mailboxes::new(n + 1),
@@ -403,6 +331,124 @@ impl OsdNode {
         }
         self.timer(cx);
         self.turn(cx);
+    }
+
+    fn listen(&self, addrs: &Addrs, inc: u64, cx: &mut Ctx) {
+        let services = [
+            (&addrs.public, Service::Public),
+            (&addrs.cluster, Service::Cluster),
+            (&addrs.hb_back, Service::HbBack),
+            (&addrs.hb_front, Service::HbFront),
+        ];
+        for (a, s) in services {
+            if let Some(a) = a.msgr2() {
+                cx.net.listen(a, self.node, inc, s);
+            }
+        }
+    }
+
+    /// Opens the stores of all reactors. A store that does not open is a violation.
+    fn open_stores(&mut self, cx: &mut Ctx) -> Option<Vec<Store>> {
+        match store::engine::open(&mut self.disk, &self.config) {
+            Ok(s) => Some(s),
+            Err(e) => {
+                cx.violation(format!("{}: the store does not open: {e}", self.osd));
+                None
+            }
+        }
+    }
+
+    /// Loads superblock and maps. Maps that do not load are a violation.
+    fn load_maps(&mut self, stores: &mut [Store], cx: &mut Ctx) -> Option<(OsdSuperblock, MapHistory, Stored)> {
+        let loaded = loop {
+            match mapstore::load(&mut stores[0], Tag(1), FSID) {
+                Err(store::ReadError::Wait) => self.settle(stores, cx),
+                r => break r,
+            }
+        };
+        stores[0].release(Tag(1));
+        match loaded {
+            Ok(Ok(l)) => Some(l),
+            e => {
+                cx.violation(format!("{}: its maps do not load: {:?}", self.osd, e.map(|r| r.err())));
+                None
+            }
+        }
+    }
+
+    /// This OSD as it tells the monitors when it boots.
+    fn identity(&self, osd_fsid: Uuid, addrs: Addrs, cx: &Ctx) -> Identity {
+        let host = format!("h{}", self.osd.0);
+        Identity {
+            whoami: self.osd,
+            fsid: FSID,
+            osd_fsid,
+            addrs,
+            hostname: host.clone(),
+            crush_weight: 1.0,
+            device_class: "ssd".into(),
+            crush_update_on_start: true,
+            crush_location: vec![format!("host={host}"), "root=default".to_owned()],
+            metadata: versions(self.is_newer(cx), &host),
+            peer_features: if self.is_newer(cx) { PeerFeatures::of_mask(u64::MAX) } else { PeerFeatures::OURS },
+        }
+    }
+
+    /// Makes the machines of all reactors, with the PGs in their stores.
+    fn start_reactors(
+        &mut self,
+        mut stores: Vec<Store>,
+        control: &mut Control,
+        public: &AddrVec,
+        seed: u64,
+        cx: &Ctx,
+    ) -> Vec<Reactor> {
+        let now = self.clock.now(cx.now());
+        let n = stores.len();
+        let disk = &mut self.disk;
+        let drive = |s: &mut Store| store::engine::device::drive(s, disk);
+        let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
+        let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
+        doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
+        let n_log = cx.options.log_records;
+        let short =
+            pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
+        reserver.set_log(&short);
+        reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
+        let mut reactors = Vec::new();
+        for (i, mut store) in stores.into_iter().enumerate() {
+            let places =
+                if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
+            let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
+            shard.set_addrs(public.clone());
+            shard.share_scrub_slots(Arc::clone(&slots));
+            shard.share_reserver(Arc::clone(&reserver), i);
+            let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
+            shard.share_reactors(n, cx.options.moves, doomed);
+            shard.set_walk_step(cx.options.walk.0);
+            // So that the calls of clients are long.
+            shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
+            if cx.options.compress {
+                shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
+            }
+            shard.load(control.feed(), now, &mut store);
+            let peers = shard.news_of_pg_peers();
+            control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
+            reactors.push(Reactor { shard, store });
+        }
+        reactors
+    }
+
+    /// The fetcher of copies, with the session that reactors of this OSD see.
+    fn fetcher(&self, control: &Control, nonce: u32, reactors: usize) -> Fetcher {
+        let own = Card {
+            kind: EntityKind::OSD,
+            name: AuthName { kind: EntityKind::OSD, id: self.osd.0.to_string() },
+            entity: EntityName::new(EntityKind::OSD, self.osd.0.into()),
+            addrs: AddrVec::from(addr(self.node, 6800, nonce)),
+            global_id: 4000 + self.node as u64,
+        };
+        Fetcher::new(control.map().cloned(), session(LOOP, (LOOP % reactors as u64) as usize, own))
     }
 
     /// Reads from the running store of a PG, and runs the disk until the result is there; for the end of a run.

@@ -19,53 +19,9 @@ impl Process {
     pub(super) fn control_output(&mut self, o: ControlOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
         match o {
-            ControlOut::Mon(mon::Output::Connect(a)) => {
-                let card = self.card(node, true);
-                self.mon = Some(cx.net.connect(node, self.inc, a, card, t));
-            }
-            ControlOut::Mon(mon::Output::Close) => {
-                if let Some(k) = self.mon.take() {
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            ControlOut::Mon(mon::Output::Send(m)) => {
-                if let Some(k) = self.mon {
-                    cx.net.send(k, node, self.inc, m, t);
-                }
-            }
-            ControlOut::Mon(mon::Output::Event(_)) => {}
+            ControlOut::Mon(o) => self.mon_output(o, node, cx),
             ControlOut::Heartbeat(o) => self.heartbeat(o, node, cx),
-            ControlOut::Mgr(mgr::Output::Connect(a)) => {
-                if let Some(a) = a.msgr2().copied() {
-                    let card = self.card(node, true);
-                    self.mgr = Some(cx.net.connect(node, self.inc, a, card, t));
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Close) => {
-                if let Some(k) = self.mgr.take() {
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Open(m)) => {
-                if let Some(k) = self.mgr {
-                    cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
-                }
-            }
-            ControlOut::Mgr(mgr::Output::Queries(_)) => {}
-            ControlOut::Mgr(mgr::Output::Collect { all }) => {
-                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
-                for r in &mut self.reactors {
-                    let (s, l) = r.shard.stats(all, now, &r.store);
-                    stats.add(s);
-                    lec = lec.min(l);
-                }
-                let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
-                let (report, pgs) = self.control.report(stats, lec, now);
-                if let Some(k) = self.mgr {
-                    cx.net.send(k, node, self.inc, report.to_message(Features::PACIFIC), t);
-                    cx.net.send(k, node, self.inc, pgs.to_message(Features::PACIFIC), t);
-                }
-            }
+            ControlOut::Mgr(o) => self.mgr_output(o, node, now, cx),
             ControlOut::Store { records, superblock, trim_below } => {
                 let txn = self.stored.store(records, &superblock, trim_below);
                 self.own(txn, Need::Must);
@@ -98,6 +54,64 @@ impl Process {
             }
             ControlOut::Stop { abandon } => self.all(&Input::Stop { abandon }, node, now, cx),
             ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
+        }
+    }
+
+    fn mon_output(&mut self, o: mon::Output, node: NodeId, cx: &mut Ctx) {
+        let t = cx.now();
+        match o {
+            mon::Output::Connect(a) => {
+                let card = self.card(node, true);
+                self.mon = Some(cx.net.connect(node, self.inc, a, card, t));
+            }
+            mon::Output::Close => {
+                if let Some(k) = self.mon.take() {
+                    cx.net.close(k, node, self.inc, t);
+                }
+            }
+            mon::Output::Send(m) => {
+                if let Some(k) = self.mon {
+                    cx.net.send(k, node, self.inc, m, t);
+                }
+            }
+            mon::Output::Event(_) => {}
+        }
+    }
+
+    fn mgr_output(&mut self, o: mgr::Output, node: NodeId, now: base::Now, cx: &mut Ctx) {
+        let t = cx.now();
+        match o {
+            mgr::Output::Connect(a) => {
+                if let Some(a) = a.msgr2().copied() {
+                    let card = self.card(node, true);
+                    self.mgr = Some(cx.net.connect(node, self.inc, a, card, t));
+                }
+            }
+            mgr::Output::Close => {
+                if let Some(k) = self.mgr.take() {
+                    cx.net.close(k, node, self.inc, t);
+                }
+            }
+            mgr::Output::Open(m) => {
+                if let Some(k) = self.mgr {
+                    cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), t);
+                }
+            }
+            mgr::Output::Queries(_) => {}
+            mgr::Output::Collect { all } => {
+                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
+                for r in &mut self.reactors {
+                    let (s, l) = r.shard.stats(all, now, &r.store);
+                    stats.add(s);
+                    lec = lec.min(l);
+                }
+                let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
+                let (report, pgs) = self.control.report(stats, lec, now);
+                if let Some(k) = self.mgr {
+                    cx.net.send(k, node, self.inc, report.to_message(Features::PACIFIC), t);
+                    cx.net.send(k, node, self.inc, pgs.to_message(Features::PACIFIC), t);
+                }
+            }
         }
     }
 
