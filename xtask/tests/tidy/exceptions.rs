@@ -132,8 +132,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "committed",
         "the changes of a commit, one part of the state after the other, then the messages in the promised order",
     ),
-    ("crates/mon/src/host/many.rs", "in_front", "the start of a monitor, in order, then its loop"),
-    ("crates/mon/src/host/mod.rs", "serve", "the start of a monitor, in order, then its loop"),
     ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
     (
         "crates/osd/src/core/maps.rs",

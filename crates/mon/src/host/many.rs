@@ -234,6 +234,39 @@ impl Handler for Link {
 }
 
 impl FrontHost {
+    fn new(o: &MonRunOptions, replica: &Rc<RefCell<Replica>>, net: &Net) -> Rc<Self> {
+        Rc::new(Self {
+            front: RefCell::default(),
+            admin: FrontAdmin { name: o.name.clone(), replica: Rc::clone(replica), net: net.clone() },
+            net: net.clone(),
+            link: RefCell::default(),
+            link_endpoint: RefCell::default(),
+            link_key: RefCell::default(),
+            ids: Rc::new(FrontIds::default()),
+            used: Rc::new(RefCell::new(Vec::new())),
+        })
+    }
+
+    /// Configuration of the endpoint for clients, which are authenticated with the keys of the replica.
+    fn config_for_clients(&self, addrs: AddrVec, modes: &net::modes::Modes) -> EndpointConfig {
+        let replica = Rc::clone(&self.admin.replica);
+        let auth = FrontAuth { replica, ids: Rc::clone(&self.ids), used: Rc::clone(&self.used) };
+        let policies = Policies::uniform(Policy::lossy_server(vec![auth::ConMode::SECURE, auth::ConMode::CRC]));
+        EndpointConfig {
+            kind: EntityKind::MON,
+            num: 0,
+            addrs,
+            policies: modes.apply(EntityKind::MON, policies),
+            auth_host: Some(Rc::new(auth)),
+            auth_client: None,
+            limits: Limits {
+                in_flight_bytes_max: CLIENT_BYTES,
+                frames: msgr::FrameLimits::control_plane(),
+                ..Limits::default()
+            },
+        }
+    }
+
     fn unlink(&self) {
         self.link.borrow_mut().take();
         self.front.borrow_mut().link_closed();
@@ -353,33 +386,8 @@ async fn in_front(
     let given = |n: &str| replica.borrow().options.settings.given(n).map(str::to_owned);
     let (modes, msgr1) = (net::modes::Modes::take(given)?, net::modes::serves_msgr1(given));
     let net = Net::new();
-    let ids = Rc::new(FrontIds::default());
-    let used = Rc::new(RefCell::new(Vec::new()));
-    let host = Rc::new(FrontHost {
-        front: RefCell::default(),
-        admin: FrontAdmin { name: o.name.clone(), replica: Rc::clone(replica), net: net.clone() },
-        net: net.clone(),
-        link: RefCell::default(),
-        link_endpoint: RefCell::default(),
-        link_key: RefCell::default(),
-        ids: Rc::clone(&ids),
-        used: Rc::clone(&used),
-    });
-    let auth = FrontAuth { replica: Rc::clone(replica), ids, used };
-    let policies = Policies::uniform(Policy::lossy_server(vec![auth::ConMode::SECURE, auth::ConMode::CRC]));
-    let config = EndpointConfig {
-        kind: EntityKind::MON,
-        num: 0,
-        addrs: super::public_addrs(&replica.borrow().monmap, &o.name)?.1,
-        policies: modes.apply(EntityKind::MON, policies),
-        auth_host: Some(Rc::new(auth)),
-        auth_client: None,
-        limits: Limits {
-            in_flight_bytes_max: CLIENT_BYTES,
-            frames: msgr::FrameLimits::control_plane(),
-            ..Limits::default()
-        },
-    };
+    let host = FrontHost::new(o, replica, &net);
+    let config = host.config_for_clients(super::public_addrs(&replica.borrow().monmap, &o.name)?.1, &modes);
     let endpoint = net.endpoint(config, Rc::new(Clients(Rc::clone(&host))));
     endpoint.set_auto_consume(false);
     let _admin = match &o.admin_socket {

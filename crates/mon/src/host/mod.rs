@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,7 @@ use state::{Entry, Event, Op, Outcome, Range, Reply, Request, StateError, StateS
 use tokio::sync::Notify;
 
 use crate::core::load::{self, LoadError, Setup};
+use crate::core::member::Presence;
 use crate::core::options::MonOptions;
 use crate::core::reading::{Reading, Step};
 use crate::core::{self, MonAuthHost, MonCore};
@@ -256,38 +258,38 @@ async fn listen_to_clients(e: &net::Endpoint, bind: SocketAddr, msgr1: bool) -> 
     }
 }
 
+/// The election of a leader: its fence, and its standing among the monitors.
+type Lead = ((bytes::Bytes, u64), Arc<membership::Standing>);
+
+/// Records of the state, without and with those of the maps.
+type Records = (Vec<(bytes::Bytes, Entry)>, Vec<(bytes::Bytes, Entry)>);
+
+/// The parts of a serving monitor that its endpoints and tasks share.
+struct Serving<'a> {
+    o: &'a MonRunOptions,
+    /// The address for clients.
+    public: EntityAddr,
+    /// The address on which the monitor listens for clients.
+    bind: SocketAddr,
+    core: Rc<RefCell<MonCore>>,
+    net: Net,
+    bridge: Rc<Bridge>,
+    /// The standing of an elected monitor.
+    standing: Option<Arc<membership::Standing>>,
+}
+
 /// Runs the monitor that writes: the only one, or, with a fence, the leader of several.
 async fn serve(
     cx: Context,
     o: &MonRunOptions,
     mut store: Store,
     shown: &str,
-    lead: Option<((bytes::Bytes, u64), Arc<membership::Standing>)>,
+    lead: Option<Lead>,
 ) -> Result<(), MonError> {
-    let failed = |error| MonError::Store { path: shown.to_owned(), error };
-    let bad = |error| MonError::Load { path: shown.to_owned(), error };
-    // Reads the state at a revision after which no other monitor writes: the fence refuses their transactions.
-    let (records, maps) = loop {
-        let mut at = 0;
-        let error = match store.read(load::ranges(), &mut at).await {
-            Ok(records) => match store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await {
-                Ok(maps) => break (records, maps),
-                Err(e) => e,
-            },
-            Err(e) => e,
-        };
-        // An elected monitor repeats a failed read for as long as it leads.
-        let Some((_, standing)) = &lead else { return Err(failed(error)) };
-        if let Some(why) = standing.stopped() {
-            return Err(MonError::Stopped(why));
-        }
-        tracing::warn!("mon.{}: {error}; reading the state again", o.name);
-        tokio::select! {
-            () = tokio::time::sleep(many::AGAIN) => {}
-            () = cx.stopped() => return Ok(()),
-        }
+    let (fence, standing) = lead.unzip();
+    let Some((records, maps)) = read_state(&cx, o, &mut store, shown, standing.as_deref()).await? else {
+        return Ok(());
     };
-
     let nonce = std::process::id();
     let mgr_addrs = o.mgr_bind.map(|a| AddrVec(vec![EntityAddr::msgr2(a, nonce)]));
     let setup = Setup {
@@ -296,134 +298,218 @@ async fn serve(
         mgr_addrs: mgr_addrs.clone(),
         random: Rc::new(OsRandom),
     };
-    let mut core = MonCore::load(&records, &maps, setup, clock::read()).map_err(bad)?;
+    let mut core = MonCore::load(&records, &maps, setup, clock::read())
+        .map_err(|error| MonError::Load { path: shown.to_owned(), error })?;
     drop((records, maps));
-    let standing = lead.map(|(fence, standing)| {
+    if let Some(fence) = fence {
         core.lead(fence);
-        standing
-    });
+    }
     let (public, public_all) = public_addrs(&core.state.monmap, &o.name)?;
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
     let cephx = core.state.options.cephx;
     let core = Rc::new(RefCell::new(core));
     let net = Net::new();
     let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store, standing.clone());
+    let serving = Serving { o, public, bind, core, net, bridge, standing };
 
-    let serve_state = bridge.serve_state(store.ready);
+    let serve_state = serving.bridge.serve_state(store.ready);
     let mut state_task = std::pin::pin!(serve_state);
-    bridge.turn_end();
-    // Keys, global ids and the manager's address are committed before the first connection is accepted.
-    while !core.borrow().is_ready() || core.borrow().is_busy() {
-        tokio::select! {
-            () = &mut state_task => {}
-            () = bridge.progress() => {}
-        }
-        let why = bridge.stopped().or_else(|| core.borrow().state.store.error.clone());
-        if let Some(why) = why {
-            return Err(MonError::Stopped(why));
-        }
-    }
-
-    let given = |name: &str| core.borrow().state.options.settings.given(name).map(str::to_owned);
-    let modes = net::modes::Modes::take(given)?;
-    let policies = Policies::uniform(Policy::lossy_server(vec![ConMode::SECURE, ConMode::CRC]));
-    let endpoint = |kind: EntityKind, num: i64, addrs: AddrVec| {
-        let config = EndpointConfig {
-            kind,
-            num,
-            addrs,
-            policies: modes.apply(kind, policies.clone()),
-            auth_host: Some(Rc::new(MonAuthHost::new(Rc::clone(&core), kind))),
-            auth_client: None,
-            limits: Limits { frames: msgr::FrameLimits::control_plane(), ..Limits::default() },
-        };
-        net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&bridge), core::load::role_of(kind))))
-    };
-    let mgr_gid = core.borrow().state.mgrmap.active_gid as i64;
-    // The manager listens first, because the map already announces its address.
-    let mgr = match (o.mgr_bind, mgr_addrs) {
-        (Some(addr), Some(addrs)) => {
-            let e = endpoint(EntityKind::MGR, mgr_gid, addrs);
-            listen(&e, addr, Protocol::V2).await?;
-            Some(e)
-        }
-        _ => None,
-    };
-    let mon = endpoint(EntityKind::MON, 0, public_all);
-    listen_to_clients(&mon, bind, net::modes::serves_msgr1(given)).await?;
-    let mut admin = Vec::new();
-    for p in o.admin_socket.iter().flat_map(|p| admin::paths(p, !core.borrow().state.options.external_mgr)) {
-        let served = admin::serve(Rc::clone(&bridge), net.clone(), &p);
-        admin.push(served.map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?);
-    }
+    serving.bridge.turn_end();
+    serving.until_ready(state_task.as_mut()).await?;
+    let (mgr, mon) = serving.listen(mgr_addrs, public_all).await?;
+    let _admin = serving.admin_sockets()?;
     let method = if cephx { Method::CEPHX } else { Method::NONE };
     tracing::info!(
         "mon.{} serves {} ({}); epoch {}",
         o.name,
         public,
         auth_word(method),
-        core.borrow().state.osdmap.epoch
+        serving.core.borrow().state.osdmap.epoch
     );
 
-    let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&core))), public);
-    let backups = backup::run(Rc::clone(&bridge), backup::Timer::from(&o.config)?);
-    let mut backups = std::pin::pin!(backups);
-    let mut metrics = std::pin::pin!(metrics::run(Rc::clone(&bridge), net.clone(), bind.ip()));
-    let mut console = std::pin::pin!(console::run(Rc::clone(&bridge), public, bind.ip()));
-    let mut membership = standing.as_ref().map(|s| s.changes());
-    let mut peers = None;
+    let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&serving.core))), public);
+    let timer = backup::Timer::from(&o.config)?;
     let care = match &o.etcd {
-        Some(etcd) => Some(EtcdCare::start(etcd).map_err(failed)?),
+        Some(etcd) => {
+            let failed = |error| MonError::Store { path: shown.to_owned(), error };
+            Some(EtcdCare::start(etcd).map_err(failed)?)
+        }
         None => None,
     };
-    let image_tasks = images.clone().run();
-    let mut image_tasks = std::pin::pin!(image_tasks);
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let result = loop {
-        tokio::select! {
-            () = &mut state_task => {}
-            _ = second.tick() => {
-                core.borrow_mut().state.mons.etcd = care.as_ref().map(EtcdCare::condition);
-                bridge.tick();
-            }
-            () = &mut image_tasks => {}
-            () = &mut backups => {}
-            () = &mut metrics => {}
-            () = &mut console => {}
-            () = bridge.progress() => {}
-            () = cx.stopped() => break Ok(()),
-            () = changed(membership.as_mut()) => {}
-        }
-        if let Some(s) = &standing {
-            let now = s.peers();
-            if !peers.as_ref().is_some_and(|p| Arc::ptr_eq(p, &now)) {
-                let mut core = core.borrow_mut();
-                core.set_monitors_up(now.keys().cloned().collect());
-                core.set_monitor_metadata(now.iter().map(|(n, p)| (n.clone(), p.metadata.clone())).collect());
-                peers = Some(now);
-            }
-            if let Some(why) = s.stopped() {
-                break Err(MonError::Stopped(why));
-            }
-        }
-        for (token, job) in bridge.take_jobs() {
-            let (images, bridge) = (Rc::clone(&images), Rc::clone(&bridge));
-            tokio::task::spawn_local(async move { bridge.answer(token, images.command(&manager::job(job)).await) });
-        }
-        for (token, f) in bridge.take_forwards() {
-            let bridge = Rc::clone(&bridge);
-            tokio::task::spawn_local(async move { bridge.answer(token, mgr::host::forward::command(public, f).await) });
-        }
-        if let Some(why) = bridge.stopped() {
-            break Err(MonError::Stopped(why));
-        }
-    };
+    let result = serving.run(&cx, state_task, images, timer, care).await;
     mon.shutdown();
     if let Some(m) = mgr {
         m.shutdown();
     }
     result
+}
+
+/// Reads the state at a revision after which no other monitor writes: the fence refuses their transactions. `None`: the
+/// monitor was asked to stop.
+async fn read_state(
+    cx: &Context,
+    o: &MonRunOptions,
+    store: &mut Store,
+    shown: &str,
+    standing: Option<&membership::Standing>,
+) -> Result<Option<Records>, MonError> {
+    let failed = |error| MonError::Store { path: shown.to_owned(), error };
+    let bad = |error| MonError::Load { path: shown.to_owned(), error };
+    loop {
+        let mut at = 0;
+        let error = match store.read(load::ranges(), &mut at).await {
+            Ok(records) => match store.read(load::map_ranges(&records).map_err(bad)?, &mut at).await {
+                Ok(maps) => return Ok(Some((records, maps))),
+                Err(e) => e,
+            },
+            Err(e) => e,
+        };
+        // An elected monitor repeats a failed read for as long as it leads.
+        let Some(standing) = standing else { return Err(failed(error)) };
+        if let Some(why) = standing.stopped() {
+            return Err(MonError::Stopped(why));
+        }
+        tracing::warn!("mon.{}: {error}; reading the state again", o.name);
+        tokio::select! {
+            () = tokio::time::sleep(many::AGAIN) => {}
+            () = cx.stopped() => return Ok(None),
+        }
+    }
+}
+
+impl Serving<'_> {
+    /// Commits keys, global ids and the manager's address before the first connection is accepted.
+    async fn until_ready(&self, mut state_task: Pin<&mut impl Future<Output = ()>>) -> Result<(), MonError> {
+        while !self.core.borrow().is_ready() || self.core.borrow().is_busy() {
+            tokio::select! {
+                () = &mut state_task => {}
+                () = self.bridge.progress() => {}
+            }
+            let why = self.bridge.stopped().or_else(|| self.core.borrow().state.store.error.clone());
+            if let Some(why) = why {
+                return Err(MonError::Stopped(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens as manager, if the monitor is one, and as monitor. Returns both endpoints.
+    async fn listen(
+        &self,
+        mgr_addrs: Option<AddrVec>,
+        mon_addrs: AddrVec,
+    ) -> Result<(Option<net::Endpoint>, net::Endpoint), MonError> {
+        let given = |name: &str| self.core.borrow().state.options.settings.given(name).map(str::to_owned);
+        let modes = net::modes::Modes::take(given)?;
+        let mgr_gid = self.core.borrow().state.mgrmap.active_gid as i64;
+        // The manager listens first, because the map already announces its address.
+        let mgr = match (self.o.mgr_bind, mgr_addrs) {
+            (Some(addr), Some(addrs)) => {
+                let e = self.endpoint(&modes, EntityKind::MGR, mgr_gid, addrs);
+                listen(&e, addr, Protocol::V2).await?;
+                Some(e)
+            }
+            _ => None,
+        };
+        let mon = self.endpoint(&modes, EntityKind::MON, 0, mon_addrs);
+        listen_to_clients(&mon, self.bind, net::modes::serves_msgr1(given)).await?;
+        Ok((mgr, mon))
+    }
+
+    fn endpoint(&self, modes: &net::modes::Modes, kind: EntityKind, num: i64, addrs: AddrVec) -> net::Endpoint {
+        let policies = Policies::uniform(Policy::lossy_server(vec![ConMode::SECURE, ConMode::CRC]));
+        let config = EndpointConfig {
+            kind,
+            num,
+            addrs,
+            policies: modes.apply(kind, policies),
+            auth_host: Some(Rc::new(MonAuthHost::new(Rc::clone(&self.core), kind))),
+            auth_client: None,
+            limits: Limits { frames: msgr::FrameLimits::control_plane(), ..Limits::default() },
+        };
+        let role = core::load::role_of(kind);
+        self.net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&self.bridge), role)))
+    }
+
+    fn admin_sockets(&self) -> Result<Vec<net::admin_socket::AdminSocket>, MonError> {
+        let mut sockets = Vec::new();
+        let is_mgr = !self.core.borrow().state.options.external_mgr;
+        for p in self.o.admin_socket.iter().flat_map(|p| admin::paths(p, is_mgr)) {
+            let served = admin::serve(Rc::clone(&self.bridge), self.net.clone(), &p);
+            sockets.push(served.map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?);
+        }
+        Ok(sockets)
+    }
+
+    /// The loop of the monitor: runs its tasks until it is asked to stop, or must.
+    async fn run(
+        &self,
+        cx: &Context,
+        mut state_task: Pin<&mut impl Future<Output = ()>>,
+        images: Rc<mgr::host::images::Service>,
+        timer: Option<backup::Timer>,
+        care: Option<EtcdCare>,
+    ) -> Result<(), MonError> {
+        let bridge = &self.bridge;
+        let mut backups = std::pin::pin!(backup::run(Rc::clone(bridge), timer));
+        let mut metrics = std::pin::pin!(metrics::run(Rc::clone(bridge), self.net.clone(), self.bind.ip()));
+        let mut console = std::pin::pin!(console::run(Rc::clone(bridge), self.public, self.bind.ip()));
+        let mut membership = self.standing.as_ref().map(|s| s.changes());
+        let mut peers = None;
+        let mut image_tasks = std::pin::pin!(images.clone().run());
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut state_task => {}
+                _ = second.tick() => {
+                    self.core.borrow_mut().state.mons.etcd = care.as_ref().map(EtcdCare::condition);
+                    bridge.tick();
+                }
+                () = &mut image_tasks => {}
+                () = &mut backups => {}
+                () = &mut metrics => {}
+                () = &mut console => {}
+                () = bridge.progress() => {}
+                () = cx.stopped() => return Ok(()),
+                () = changed(membership.as_mut()) => {}
+            }
+            if let Some(s) = &self.standing {
+                self.follow_peers(s, &mut peers);
+                if let Some(why) = s.stopped() {
+                    return Err(MonError::Stopped(why));
+                }
+            }
+            self.start_jobs(&images);
+            if let Some(why) = bridge.stopped() {
+                return Err(MonError::Stopped(why));
+            }
+        }
+    }
+
+    /// Tells the core which monitors are up, if that has changed since the last call.
+    fn follow_peers(&self, standing: &membership::Standing, told: &mut Option<Arc<BTreeMap<String, Presence>>>) {
+        let now = standing.peers();
+        if !told.as_ref().is_some_and(|p| Arc::ptr_eq(p, &now)) {
+            let mut core = self.core.borrow_mut();
+            core.set_monitors_up(now.keys().cloned().collect());
+            core.set_monitor_metadata(now.iter().map(|(n, p)| (n.clone(), p.metadata.clone())).collect());
+            *told = Some(now);
+        }
+    }
+
+    /// Starts the tasks of commands that take longer than a turn.
+    fn start_jobs(&self, images: &Rc<mgr::host::images::Service>) {
+        let public = self.public;
+        for (token, job) in self.bridge.take_jobs() {
+            let (images, bridge) = (Rc::clone(images), Rc::clone(&self.bridge));
+            tokio::task::spawn_local(async move { bridge.answer(token, images.command(&manager::job(job)).await) });
+        }
+        for (token, f) in self.bridge.take_forwards() {
+            let bridge = Rc::clone(&self.bridge);
+            tokio::task::spawn_local(async move { bridge.answer(token, mgr::host::forward::command(public, f).await) });
+        }
+    }
 }
 
 /// Completes when the membership has changed; never without a membership.
