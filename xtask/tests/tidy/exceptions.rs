@@ -115,23 +115,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "add",
         "one decision in order of its steps, which share the results of earlier steps",
     ),
-    ("crates/mon/src/command/fs/mod.rs", "make", "the refusals of `fs new` in Ceph's order, then the making"),
-    ("crates/mon/src/command/fs/set.rs", "apply", "one match; each case has a few lines"),
-    ("crates/mon/src/command/osd_life.rs", "each", "one match; each case has a few lines"),
-    ("crates/mon/src/command/osd_show.rs", "dump_tree", "one field of the map after the other"),
-    ("crates/mon/src/command/osd_show.rs", "pool_tree", "one field of the pool after the other"),
-    (
-        "crates/mon/src/command/pool_make.rs",
-        "create",
-        "the refusals of `osd pool create` in Ceph's order, then the making",
-    ),
-    ("crates/mon/src/command/pool_set.rs", "option", "one match; each case has a few lines"),
-    ("crates/mon/src/command/pool_set.rs", "set", "one match; each case has a few lines"),
-    (
-        "crates/mon/src/core/commit.rs",
-        "committed",
-        "the changes of a commit, one part of the state after the other, then the messages in the promised order",
-    ),
     ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
     (
         "crates/osd/src/core/maps.rs",

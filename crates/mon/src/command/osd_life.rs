@@ -10,6 +10,7 @@ use crate::core::log::Prio;
 use crate::obj;
 use base::id::Uuid;
 use base::{AuthName, EntityKind, OsdId, errno};
+use cluster::OsdMap;
 use cluster::osdmap::{MAX_OSD_LIMIT, WEIGHT_IN, osd_state};
 use std::collections::BTreeMap;
 
@@ -87,25 +88,7 @@ enum Mark {
 
 fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
     let map = c.map();
-    let mut list: Vec<OsdId> = Vec::new();
-    let ids = c.args.list("ids");
-    for w in &ids {
-        if matches!(w.as_str(), "all" | "any" | "*") {
-            if mark == Mark::Stop || mark == Mark::Remove {
-                return invalid(format!("'{w}' is not allowed here, name the OSDs"));
-            }
-            list.extend(match mark {
-                Mark::In => map.osds().filter(|o| map.is_out(*o)).collect::<Vec<_>>(),
-                Mark::Out => map.osds().filter(|o| map.is_in(*o)).collect(),
-                _ => map.osds().filter(|o| map.is_up(*o)).collect(),
-            });
-            continue;
-        }
-        match parse_osd(w) {
-            Some(o) => list.push(o),
-            None => return invalid(format!("Expected option value to be integer, got '{w}'invalid osd id-1")),
-        }
-    }
+    let list = named_osds(c, &map, mark)?;
     let (mut text, mut changed, mut failed) = (String::new(), false, 0);
     for o in list {
         if !map.exists(o) {
@@ -115,36 +98,14 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
         match mark {
             Mark::In if map.is_in(o) => text += &format!("{o} is already in. "),
             Mark::In => {
-                let old = map.xinfo(o).old_weight;
-                c.inc().new_weight.insert(o, if old > 0 { old } else { WEIGHT_IN });
-                if old > 0 {
-                    let mut x = map.xinfo(o);
-                    x.old_weight = 0;
-                    c.inc().new_xinfo.insert(o, x);
-                }
+                mark_in(c, &map, o);
                 text += &format!("marked in {o}. ");
                 changed = true;
             }
             Mark::Out if map.is_out(o) => text += &format!("{o} is already out. "),
             Mark::Out => {
-                c.inc().new_weight.insert(o, 0);
-                let mut x = map.xinfo(o);
-                if x.old_weight != 0 {
-                    x.old_weight = 0;
-                    c.inc().new_xinfo.insert(o, x);
-                }
+                mark_out(c, &map, o);
                 text += &format!("marked out {o}. ");
-                let who = &c.session.principal.who.name;
-                let since = map.xinfo(o).down_stamp;
-                let line = if map.is_up(o) {
-                    format!("Client {who} marked {o} out, while it was still marked up")
-                } else if since == base::Utime::ZERO {
-                    format!("Client {who} marked {o} out, while it was down")
-                } else {
-                    let down = c.now.wall.to_unix().saturating_sub(since.to_unix()).as_secs();
-                    format!("Client {who} marked {o} out, after it was down for {down} seconds")
-                };
-                c.pending.log(c.state, c.now, Prio::INFO, "cluster", line);
                 changed = true;
             }
             Mark::Down if map.is_down(o) => text += &format!("{o} is already down. "),
@@ -179,6 +140,62 @@ fn each(c: &mut Ctx<'_>, mark: Mark) -> Res<CommandOutcome> {
     }
     let out = if changed { CommandOutcome::committed(text) } else { CommandOutcome::done(text) };
     Ok(CommandOutcome { rc: failed, ..out })
+}
+
+/// The OSDs that the command names. `all` stands for those that the mark would change.
+fn named_osds(c: &Ctx<'_>, map: &OsdMap, mark: Mark) -> Res<Vec<OsdId>> {
+    let mut list: Vec<OsdId> = Vec::new();
+    let ids = c.args.list("ids");
+    for w in &ids {
+        if matches!(w.as_str(), "all" | "any" | "*") {
+            if mark == Mark::Stop || mark == Mark::Remove {
+                return invalid(format!("'{w}' is not allowed here, name the OSDs"));
+            }
+            list.extend(match mark {
+                Mark::In => map.osds().filter(|o| map.is_out(*o)).collect::<Vec<_>>(),
+                Mark::Out => map.osds().filter(|o| map.is_in(*o)).collect(),
+                _ => map.osds().filter(|o| map.is_up(*o)).collect(),
+            });
+            continue;
+        }
+        match parse_osd(w) {
+            Some(o) => list.push(o),
+            None => return invalid(format!("Expected option value to be integer, got '{w}'invalid osd id-1")),
+        }
+    }
+    Ok(list)
+}
+
+/// Marks an OSD in, with the weight that it had before it was marked out automatically.
+fn mark_in(c: &mut Ctx<'_>, map: &OsdMap, o: OsdId) {
+    let old = map.xinfo(o).old_weight;
+    c.inc().new_weight.insert(o, if old > 0 { old } else { WEIGHT_IN });
+    if old > 0 {
+        let mut x = map.xinfo(o);
+        x.old_weight = 0;
+        c.inc().new_xinfo.insert(o, x);
+    }
+}
+
+/// Marks an OSD out, and logs who did it.
+fn mark_out(c: &mut Ctx<'_>, map: &OsdMap, o: OsdId) {
+    c.inc().new_weight.insert(o, 0);
+    let mut x = map.xinfo(o);
+    if x.old_weight != 0 {
+        x.old_weight = 0;
+        c.inc().new_xinfo.insert(o, x);
+    }
+    let who = &c.session.principal.who.name;
+    let since = map.xinfo(o).down_stamp;
+    let line = if map.is_up(o) {
+        format!("Client {who} marked {o} out, while it was still marked up")
+    } else if since == base::Utime::ZERO {
+        format!("Client {who} marked {o} out, while it was down")
+    } else {
+        let down = c.now.wall.to_unix().saturating_sub(since.to_unix()).as_secs();
+        format!("Client {who} marked {o} out, after it was down for {down} seconds")
+    };
+    c.pending.log(c.state, c.now, Prio::INFO, "cluster", line);
 }
 
 /// Removes an OSD from the map and frees its id.

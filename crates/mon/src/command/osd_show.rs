@@ -8,8 +8,8 @@ use crate::obj;
 use base::{AddrKind, AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, Utime, errno};
 use bytes::Bytes;
 use cluster::interval_set::IntervalSet;
-use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
-use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt};
+use cluster::osdmap::{StretchMode, WEIGHT_IN, map_flag, osd_state};
+use cluster::pool::{POOL_OPT_NAMES, PgMergeMeta, PgPool, PoolOpt};
 use cluster::{OsdMap, release};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -287,20 +287,27 @@ fn snap_text(p: &PgPool) -> String {
     p.snaps.values().map(|n| format!("\tsnap {} '{}' {}\n", n.snapid.0, n.name, n.stamp.iso())).collect()
 }
 
+/// Texts by two names.
+fn named_texts(m: &BTreeMap<String, BTreeMap<String, String>>) -> J {
+    let texts = |kv: &BTreeMap<String, String>| kv.iter().map(|(k, v)| (k.clone().into(), J::from(v))).collect();
+    J::Obj(m.iter().map(|(name, kv)| (name.clone().into(), J::Obj(texts(kv)))).collect())
+}
+
+fn merge_tree(m: &PgMergeMeta) -> J {
+    obj! {
+        "source_pgid": m.source_pgid.to_string(),
+        "ready_epoch": m.ready_epoch.0,
+        "last_epoch_started": m.last_epoch_started.0,
+        "last_epoch_clean": m.last_epoch_clean.0,
+        "source_version": m.source_version.to_string(),
+        "target_version": m.target_version.to_string(),
+    }
+}
+
 /// The fields of a pool after its id and name.
 pub(super) fn pool_tree(p: &PgPool) -> J {
-    let m = &p.last_pg_merge_meta;
     let snaps: J =
         p.snaps.values().map(|s| obj! { "snapid": s.snapid.0, "stamp": s.stamp.iso(), "name": &s.name }).collect();
-    let apps = J::Obj(
-        p.application_metadata
-            .iter()
-            .map(|(a, kv)| {
-                let kv = kv.iter().map(|(k, v)| (k.clone().into(), J::from(v))).collect();
-                (a.clone().into(), J::Obj(kv))
-            })
-            .collect(),
-    );
     let stretch = p.stretch.unwrap_or_default();
     let cache_mode = CACHE_MODES.get(usize::from(p.cache_mode)).copied().unwrap_or("unknown");
     obj! {
@@ -322,14 +329,7 @@ pub(super) fn pool_tree(p: &PgPool) -> J {
         "pg_placement_num_target": p.pgp_num_target,
         "pg_num_target": p.pg_num_target,
         "pg_num_pending": p.pg_num_pending,
-        "last_pg_merge_meta": obj! {
-            "source_pgid": m.source_pgid.to_string(),
-            "ready_epoch": m.ready_epoch.0,
-            "last_epoch_started": m.last_epoch_started.0,
-            "last_epoch_clean": m.last_epoch_clean.0,
-            "source_version": m.source_version.to_string(),
-            "target_version": m.target_version.to_string(),
-        },
+        "last_pg_merge_meta": merge_tree(&p.last_pg_merge_meta),
         "last_change": p.last_change.to_string(),
         "last_force_op_resend": p.last_force_op_resend.to_string(),
         "last_force_op_resend_prenautilus": p.last_force_op_resend_prenautilus.to_string(),
@@ -368,7 +368,7 @@ pub(super) fn pool_tree(p: &PgPool) -> J {
         "expected_num_objects": p.expected_num_objects,
         "fast_read": p.fast_read,
         "options": J::Obj(pool_opts(p).into_iter().map(|(k, (v, _))| (k.into(), v)).collect()),
-        "application_metadata": apps,
+        "application_metadata": named_texts(&p.application_metadata),
     }
 }
 
@@ -513,14 +513,40 @@ fn snaps_by_pool(m: &BTreeMap<PoolId, IntervalSet>) -> J {
         .collect()
 }
 
+/// Names of the map flags that are set, sorted, without those of past releases.
+fn flags_set(flags: u32) -> Vec<&'static str> {
+    let mut set: Vec<&str> =
+        map_flag::NAMES.iter().filter(|(b, _)| flags & b & !map_flag::LEGACY_REQUIRE != 0).map(|(_, n)| *n).collect();
+    set.sort_unstable();
+    set
+}
+
+fn xinfo_tree(map: &OsdMap, o: OsdId) -> J {
+    let x = map.xinfo(o);
+    obj! {
+        "osd": o.0,
+        "down_stamp": stamp(x.down_stamp),
+        "laggy_probability": f64::from(x.laggy_probability) / f64::from(u32::MAX),
+        "laggy_interval": x.laggy_interval,
+        "features": x.features,
+        "old_weight": f64::from(x.old_weight) / f64::from(WEIGHT_IN),
+        "last_purged_snaps_scrub": stamp(x.last_purged_snaps_scrub),
+        "dead_epoch": x.dead_epoch.0,
+    }
+}
+
+fn stretch_tree(s: &StretchMode) -> J {
+    obj! {
+        "stretch_mode_enabled": s.enabled,
+        "stretch_bucket_count": s.bucket_count,
+        "degraded_stretch_mode": s.degraded,
+        "recovering_stretch_mode": s.recovering,
+        "stretch_mode_bucket": s.bucket,
+    }
+}
+
 /// The whole OSD map as a tree.
 pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
-    let mut flags_set: Vec<&str> = map_flag::NAMES
-        .iter()
-        .filter(|(b, _)| map.flags & b & !map_flag::LEGACY_REQUIRE != 0)
-        .map(|(_, n)| *n)
-        .collect();
-    flags_set.sort_unstable();
     let pools: J = map
         .pools
         .iter()
@@ -530,33 +556,8 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
             j
         })
         .collect();
-    let xinfo: J = map
-        .osds()
-        .map(|o| {
-            let x = map.xinfo(o);
-            obj! {
-                "osd": o.0,
-                "down_stamp": stamp(x.down_stamp),
-                "laggy_probability": f64::from(x.laggy_probability) / f64::from(u32::MAX),
-                "laggy_interval": x.laggy_interval,
-                "features": x.features,
-                "old_weight": f64::from(x.old_weight) / f64::from(WEIGHT_IN),
-                "last_purged_snaps_scrub": stamp(x.last_purged_snaps_scrub),
-                "dead_epoch": x.dead_epoch.0,
-            }
-        })
-        .collect();
     let osds = |v: &[OsdId]| v.iter().map(|o| o.0).collect::<J>();
     let pg = |p: &PgId| p.to_string();
-    let profiles = J::Obj(
-        map.erasure_code_profiles
-            .iter()
-            .map(|(n, kv)| {
-                let kv = kv.iter().map(|(k, v)| (k.clone().into(), J::from(v))).collect();
-                (n.clone().into(), J::Obj(kv))
-            })
-            .collect(),
-    );
     let names = |bits: u32| state_names(bits).into_iter().collect::<J>();
     let node_flags = J::Obj(
         map.crush_node_flags
@@ -579,7 +580,7 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
         "last_in_change": stamp(map.last_in_change),
         "flags": flag_names(map.flags),
         "flags_num": map.flags,
-        "flags_set": flags_set,
+        "flags_set": flags_set(map.flags),
         "crush_version": map.crush_version,
         "full_ratio": map.full_ratio,
         "backfillfull_ratio": map.backfillfull_ratio,
@@ -592,7 +593,7 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
         "require_osd_release": release::name(map.require_osd_release),
         "pools": pools,
         "osds": map.osds().map(|o| osd_tree(map, o)).collect::<J>(),
-        "osd_xinfo": xinfo,
+        "osd_xinfo": map.osds().map(|o| xinfo_tree(map, o)).collect::<J>(),
         "pg_upmap": map.pg_upmap.iter().map(|(p, v)| obj! { "pgid": pg(p), "osds": osds(v) }).collect::<J>(),
         "pg_upmap_items": map.pg_upmap_items.iter().map(|(p, v)| {
             let m: J = v.iter().map(|(a, b)| obj! { "from": a.0, "to": b.0 }).collect();
@@ -604,19 +605,13 @@ pub(super) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
         "range_blocklist": J::Obj(map.range_blocklist.iter().map(|(a, t)| {
             (format!("cidr:{}", plain_addr(&a.0)).into(), J::from(stamp(*t)))
         }).collect()),
-        "erasure_code_profiles": profiles,
+        "erasure_code_profiles": named_texts(&map.erasure_code_profiles),
         "removed_snaps_queue": snaps_by_pool(&map.removed_snaps_queue),
         "new_removed_snaps": snaps_by_pool(&map.new_removed_snaps),
         "new_purged_snaps": snaps_by_pool(&map.new_purged_snaps),
         "crush_node_flags": node_flags,
         "device_class_flags": class_flags,
-        "stretch_mode": obj! {
-            "stretch_mode_enabled": map.stretch.enabled,
-            "stretch_bucket_count": map.stretch.bucket_count,
-            "degraded_stretch_mode": map.stretch.degraded,
-            "recovering_stretch_mode": map.stretch.recovering,
-            "stretch_mode_bucket": map.stretch.bucket,
-        },
+        "stretch_mode": stretch_tree(&map.stretch),
     }
 }
 

@@ -192,36 +192,11 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let pg_num = number(c, "pg_num")?.unwrap_or(c.state.options.pool_default_pg_num);
     let pgp_num = number(c, "pgp_num")?.unwrap_or(pg_num);
-    let max = c.state.options.max_pool_pg_num;
-    if pg_num == 0 || pg_num > max {
-        return refuse(
-            errno::ERANGE,
-            format!(
-                "'pg_num' must be greater than 0 and less than or equal to {max} (you may adjust 'mon max pool pg num' for higher values)"
-            ),
-        );
-    }
-    if pgp_num > pg_num {
-        return refuse(
-            errno::ERANGE,
-            format!(
-                "'pgp_num' must be greater than 0 and lower or equal than 'pg_num', which in this case is {pg_num}"
-            ),
-        );
-    }
+    check_pg_num(c, pg_num, pgp_num)?;
     let expected_num_objects = expected_objects(c, kind)?;
     let code = if kind == kind::ERASURE { coded(c, &name)? } else { copies(c)? };
     check_pgs_per_osd(c, pg_num, code.size)?;
-    let mode = match c.args.opt("autoscale_mode") {
-        Some(m) => m,
-        None => super::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
-    };
-    let mode = match mode.as_str() {
-        "on" => autoscale::ON,
-        "warn" => autoscale::WARN,
-        "off" => autoscale::OFF,
-        m => return invalid(format!("specified invalid mode {m}")),
-    };
+    let mode = autoscale_mode(c)?;
     let crush_rule = u8::try_from(code.rule).map_err(|_| Refused::new(errno::EINVAL, "rule number out of range"))?;
     if let Some(crush) = &code.crush {
         super::crush_edit::put(c, crush);
@@ -248,6 +223,52 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         last_change: c.state.osdmap.epoch.next(),
         ..PgPool::default()
     };
+    set_given(c, &mut pool);
+    let id = c.map().pool_max + 1;
+    let inc = c.inc();
+    inc.new_pool_max = i64::from(id);
+    inc.new_pools.insert(PoolId(id.into()), pool);
+    inc.new_pool_names.insert(PoolId(id.into()), name.clone());
+    committed(format!("pool '{name}' created"))
+}
+
+fn check_pg_num(c: &Ctx<'_>, pg_num: u32, pgp_num: u32) -> Res<()> {
+    let max = c.state.options.max_pool_pg_num;
+    if pg_num == 0 || pg_num > max {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                "'pg_num' must be greater than 0 and less than or equal to {max} (you may adjust 'mon max pool pg num' for higher values)"
+            ),
+        );
+    }
+    if pgp_num > pg_num {
+        return refuse(
+            errno::ERANGE,
+            format!(
+                "'pgp_num' must be greater than 0 and lower or equal than 'pg_num', which in this case is {pg_num}"
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// The autoscale mode of a new pool: of the command, or the configured one.
+fn autoscale_mode(c: &Ctx<'_>) -> Res<u8> {
+    let mode = match c.args.opt("autoscale_mode") {
+        Some(m) => m,
+        None => super::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
+    };
+    match mode.as_str() {
+        "on" => Ok(autoscale::ON),
+        "warn" => Ok(autoscale::WARN),
+        "off" => Ok(autoscale::OFF),
+        m => invalid(format!("specified invalid mode {m}")),
+    }
+}
+
+/// Sets the flags and options that the configuration or the command gives a new pool.
+fn set_given(c: &Ctx<'_>, pool: &mut PgPool) {
     for (option, bit) in [
         ("osd_pool_default_flag_nodelete", flag::NODELETE),
         ("osd_pool_default_flag_nopgchange", flag::NOPGCHANGE),
@@ -262,18 +283,12 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     for key in ["pg_num_min", "pg_num_max", "target_size_bytes"] {
         if let Some(v) = c.args.int(key).filter(|v| *v > 0) {
-            set_opt(&mut pool, key, PoolOpt::Int(v));
+            set_opt(pool, key, PoolOpt::Int(v));
         }
     }
     if let Some(v) = c.args.float("target_size_ratio").filter(|v| *v > 0.0) {
-        set_opt(&mut pool, "target_size_ratio", PoolOpt::Float(v));
+        set_opt(pool, "target_size_ratio", PoolOpt::Float(v));
     }
-    let id = c.map().pool_max + 1;
-    let inc = c.inc();
-    inc.new_pool_max = i64::from(id);
-    inc.new_pools.insert(PoolId(id.into()), pool);
-    inc.new_pool_names.insert(PoolId(id.into()), name.clone());
-    committed(format!("pool '{name}' created"))
 }
 
 /// Sets an option by name.

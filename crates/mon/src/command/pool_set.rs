@@ -44,49 +44,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(p) = map.pool(id).cloned() else { return refuse(errno::ENOENT, "") };
     let sure = c.args.flag("yes_i_really_mean_it");
     match var.as_str() {
-        "size" => {
-            if p.has_flag(flag::NOSIZECHANGE) {
-                return refuse(
-                    errno::EPERM,
-                    "pool size change is disabled; you must unset nosizechange flag for the pool first",
-                );
-            }
-            if p.is_erasure() {
-                return refuse(errno::EOPNOTSUPP, "can not change the size of an erasure-coded pool");
-            }
-            let n = int(strict_int(&val), &val, "integer")?;
-            let n = check_size(n)?;
-            if n == 1 && !sure && p.size != 1 {
-                return refuse(
-                    errno::EPERM,
-                    "WARNING: setting pool size 1 could lead to data loss without recovery. If you are *ABSOLUTELY CERTAIN* that is what you want, pass the flag --yes-i-really-mean-it.",
-                );
-            }
-            check_rule(&map, p.crush_rule.into(), p.kind, n)?;
-            let min = c.state.options.min_size_for(n);
-            edit(c, id, |p| {
-                p.size = n;
-                p.min_size = min;
-            });
-        }
-        "min_size" => {
-            if p.has_flag(flag::NOSIZECHANGE) {
-                return refuse(
-                    errno::EPERM,
-                    "pool min size change is disabled; you must unset nosizechange flag for the pool first",
-                );
-            }
-            let n = int(strict_int(&val), &val, "integer")?;
-            // An erasure-coded pool with fewer shards than data shards cannot be read.
-            let least = if p.is_erasure() { super::profile::find(&map, &p.erasure_code_profile)?.1.k } else { 1 };
-            let n = u8::try_from(n).ok().filter(|n| (least..=p.size).contains(n)).ok_or_else(|| {
-                Refused::new(
-                    errno::EINVAL,
-                    format!("pool min_size must be between {least} and size, which is set to {}", p.size),
-                )
-            })?;
-            edit(c, id, |p| p.min_size = n);
-        }
+        "size" => set_size(c, id, &p, &val, sure)?,
+        "min_size" => set_min_size(c, id, &p, &val)?,
         "pg_num" | "pg_num_actual" | "pgp_num" | "pgp_num_actual" => return pg_num(c, id, &p, &var, &val),
         "crush_rule" => {
             let Some(rule) = map.crush.rule_id(&val) else {
@@ -96,17 +55,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             let rule = u8::try_from(rule).map_err(|_| Refused::new(errno::EINVAL, ""))?;
             edit(c, id, |p| p.crush_rule = rule);
         }
-        v if FLAG_VARS.iter().any(|(n, _)| *n == v) => {
-            let bit = FLAG_VARS.iter().find(|(n, _)| *n == v).map_or(0, |(_, b)| *b);
-            if v == "hashpspool" && !sure {
-                return refuse(
-                    errno::EPERM,
-                    "are you SURE?  this will remap all placement groups in this pool, this triggers large data movement, pass --yes-i-really-mean-it if you really do.",
-                );
-            }
-            let on = on_off(&val)?;
-            edit(c, id, |p| if on { p.flags |= bit } else { p.flags &= !bit });
-        }
+        v if FLAG_VARS.iter().any(|(n, _)| *n == v) => set_flag(c, id, v, &val, sure)?,
         "fast_read" => {
             let on = on_off(&val)?;
             if !p.is_erasure() {
@@ -136,6 +85,68 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let note =
         if UNUSED.contains(&var.as_str()) { ", which only OSDs of Ceph look at: it has no effect on ours" } else { "" };
     committed(format!("set pool {} {var} to {val}{note}", id.0))
+}
+
+/// Sets the number of copies, and the `min_size` that goes with it.
+fn set_size(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str, sure: bool) -> Res<()> {
+    if p.has_flag(flag::NOSIZECHANGE) {
+        return refuse(
+            errno::EPERM,
+            "pool size change is disabled; you must unset nosizechange flag for the pool first",
+        );
+    }
+    if p.is_erasure() {
+        return refuse(errno::EOPNOTSUPP, "can not change the size of an erasure-coded pool");
+    }
+    let n = int(strict_int(val), val, "integer")?;
+    let n = check_size(n)?;
+    if n == 1 && !sure && p.size != 1 {
+        return refuse(
+            errno::EPERM,
+            "WARNING: setting pool size 1 could lead to data loss without recovery. If you are *ABSOLUTELY CERTAIN* that is what you want, pass the flag --yes-i-really-mean-it.",
+        );
+    }
+    check_rule(&c.map(), p.crush_rule.into(), p.kind, n)?;
+    let min = c.state.options.min_size_for(n);
+    edit(c, id, |p| {
+        p.size = n;
+        p.min_size = min;
+    });
+    Ok(())
+}
+
+fn set_min_size(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, val: &str) -> Res<()> {
+    if p.has_flag(flag::NOSIZECHANGE) {
+        return refuse(
+            errno::EPERM,
+            "pool min size change is disabled; you must unset nosizechange flag for the pool first",
+        );
+    }
+    let n = int(strict_int(val), val, "integer")?;
+    // An erasure-coded pool with fewer shards than data shards cannot be read.
+    let least = if p.is_erasure() { super::profile::find(&c.map(), &p.erasure_code_profile)?.1.k } else { 1 };
+    let n = u8::try_from(n).ok().filter(|n| (least..=p.size).contains(n)).ok_or_else(|| {
+        Refused::new(
+            errno::EINVAL,
+            format!("pool min_size must be between {least} and size, which is set to {}", p.size),
+        )
+    })?;
+    edit(c, id, |p| p.min_size = n);
+    Ok(())
+}
+
+/// Sets or clears a flag by name.
+fn set_flag(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str, sure: bool) -> Res<()> {
+    let bit = FLAG_VARS.iter().find(|(n, _)| *n == name).map_or(0, |(_, b)| *b);
+    if name == "hashpspool" && !sure {
+        return refuse(
+            errno::EPERM,
+            "are you SURE?  this will remap all placement groups in this pool, this triggers large data movement, pass --yes-i-really-mean-it if you really do.",
+        );
+    }
+    let on = on_off(val)?;
+    edit(c, id, |p| if on { p.flags |= bit } else { p.flags &= !bit });
+    Ok(())
 }
 
 /// Options that the map keeps for Ceph's OSDs and that this program's OSDs do not read. These do not
@@ -279,9 +290,6 @@ fn check_pg_bounds(c: &mut Ctx<'_>, id: PoolId, name: &str, v: &PoolOpt) -> Res<
 /// Sets an option of a pool; true if the value removed it instead.
 fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
     let number = |r: ParseResult<i64>| int(r, val, "int");
-    let float = || {
-        strict_float(val).map_err(|e| Refused::new(errno::EINVAL, format!("error parsing float value '{val}': {e}")))
-    };
     let v = match name {
         "compression_mode"
         | "compression_algorithm"
@@ -325,19 +333,7 @@ fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
         | "scrub_min_interval"
         | "scrub_max_interval"
         | "deep_scrub_interval"
-        | "read_lease_interval" => {
-            let f = float()?;
-            if name == "compression_required_ratio" && !(0.0..=1.0).contains(&f) {
-                return invalid(format!("compression_required_ratio is out of range (0-1): '{val}'"));
-            }
-            if name == "pg_autoscale_bias" && !(0.0..=1000.0).contains(&f) {
-                return invalid("pg_autoscale_bias must be between 0 and 1000");
-            }
-            if name == "target_size_ratio" && f < 0.0 {
-                return invalid("target_size_ratio cannot be negative");
-            }
-            PoolOpt::Float(f)
-        }
+        | "read_lease_interval" => PoolOpt::Float(fraction(name, val)?),
         "target_size_bytes"
         | "compression_max_blob_size"
         | "compression_min_blob_size"
@@ -356,4 +352,20 @@ fn option(c: &mut Ctx<'_>, id: PoolId, name: &str, val: &str) -> Res<bool> {
     let zero = matches!(v, PoolOpt::Int(0)) || matches!(v, PoolOpt::Float(f) if f == 0.0);
     edit(c, id, |p| if zero { unset_opt(p, name) } else { set_opt(p, name, v) });
     Ok(false)
+}
+
+/// The value of an option that is a fraction, within the option's bounds.
+fn fraction(name: &str, val: &str) -> Res<f64> {
+    let f = strict_float(val)
+        .map_err(|e| Refused::new(errno::EINVAL, format!("error parsing float value '{val}': {e}")))?;
+    if name == "compression_required_ratio" && !(0.0..=1.0).contains(&f) {
+        return invalid(format!("compression_required_ratio is out of range (0-1): '{val}'"));
+    }
+    if name == "pg_autoscale_bias" && !(0.0..=1000.0).contains(&f) {
+        return invalid("pg_autoscale_bias must be between 0 and 1000");
+    }
+    if name == "target_size_ratio" && f < 0.0 {
+        return invalid("target_size_ratio cannot be negative");
+    }
+    Ok(f)
 }

@@ -7,17 +7,17 @@
 //!     them. If they name another transaction, the core submits its own once more; it cannot take effect twice.
 //!  3. Answers and maps that wait for the commit are sent after it, in the order of their requests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use base::errno;
 use base::planted::{Bug, acts};
+use base::{AuthName, errno};
 use state::{Compare, Op, Outcome, StateError, Txn, Write};
 use wire::Decode;
 use wire::types::MgrMap;
 
 use super::batch::Parts;
-use super::cluster_state::{ConfigChange, Pending};
-use super::propose::CONFIG_HISTORY_KEEP;
+use super::cluster_state::{AuthEntry, ConfigChange, Pending};
+use super::propose::{CONFIG_HISTORY_KEEP, NewMap};
 use super::records::{Bounds, key, value};
 use super::waiter::Waiter;
 use super::{Effect, MonCore};
@@ -187,14 +187,7 @@ impl MonCore {
             self.state.purged_snaps.entry(pool).or_default().union_of(&snaps);
         }
         if let Some(m) = done.map {
-            self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
-            for id in &m.inc.old_pools {
-                self.state.purged_snaps.remove(id);
-            }
-            let old = std::mem::replace(&mut self.state.osdmap, m.map);
-            self.state.mgr.stats.sync(&self.state.osdmap, self.now);
-            self.state.mgr.keep_osds(&self.state.osdmap);
-            self.after_map_change(&old, &m.inc);
+            self.take_up_osdmap(m);
         }
         if done.oldest != self.state.history.oldest {
             self.state.history.trim(done.oldest);
@@ -204,46 +197,9 @@ impl MonCore {
         let fs_changed = done.fsmap.is_some();
         self.take_up_fs(&mut c, done.fsmap);
         self.take_up_config(done.config, &c);
-        let mut entities = Vec::new();
-        for (name, e) in c.auth {
-            let old = match e {
-                Some(e) => self.state.auth.insert(name.clone(), e),
-                None => self.state.auth.remove(&name),
-            };
-            entities.push((name, old));
-        }
-        if !c.kv.is_empty() {
-            self.state.kv_version += 1;
-        }
-        for (k, v) in &c.kv {
-            self.state.set_kv(k.clone(), v.clone());
-        }
-        for (code, m) in c.mutes {
-            match m {
-                Some(m) => self.state.mutes.insert(code, m),
-                None => self.state.mutes.remove(&code),
-            };
-        }
-        for (osd, m) in c.osd_metadata {
-            match m {
-                Some(m) => self.state.osd_metadata.insert(osd, m),
-                None => self.state.osd_metadata.remove(&osd),
-            };
-        }
-        if let Some(k) = c.service_keys {
-            *self.service_keys.borrow_mut() = k;
-        }
-        if let Some(end) = c.global_id_end {
-            self.global_ids.granted(end);
-        }
-        let monmap_changed = c.monmap.is_some();
-        if let Some(m) = c.monmap.take() {
-            self.take_up_monmap(m);
-        }
-        let mgr_changed = c.mgrmap.is_some();
-        if let Some(m) = c.mgrmap {
-            self.take_up_mgrmap(m);
-        }
+        let entities = self.take_up_auth(std::mem::take(&mut c.auth));
+        let (monmap_changed, mgr_changed) = (c.monmap.is_some(), c.mgrmap.is_some());
+        self.take_up_records(&mut c);
         for line in &done.log {
             self.intake.log_known.keep(line);
             self.state.log.push(line.clone());
@@ -282,6 +238,64 @@ impl MonCore {
             return self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
         }
         self.run_deferred();
+    }
+
+    fn take_up_osdmap(&mut self, m: NewMap) {
+        self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
+        for id in &m.inc.old_pools {
+            self.state.purged_snaps.remove(id);
+        }
+        let old = std::mem::replace(&mut self.state.osdmap, m.map);
+        self.state.mgr.stats.sync(&self.state.osdmap, self.now);
+        self.state.mgr.keep_osds(&self.state.osdmap);
+        self.after_map_change(&old, &m.inc);
+    }
+
+    /// Adds, changes or removes entities. Returns their names, each with its earlier entry.
+    fn take_up_auth(&mut self, changes: BTreeMap<AuthName, Option<AuthEntry>>) -> Vec<(AuthName, Option<AuthEntry>)> {
+        let mut entities = Vec::new();
+        for (name, e) in changes {
+            let old = match e {
+                Some(e) => self.state.auth.insert(name.clone(), e),
+                None => self.state.auth.remove(&name),
+            };
+            entities.push((name, old));
+        }
+        entities
+    }
+
+    /// Takes up everything but OSD map, FSMap, configuration and entities. The values of `config-key` stay in `c`.
+    fn take_up_records(&mut self, c: &mut Pending) {
+        if !c.kv.is_empty() {
+            self.state.kv_version += 1;
+        }
+        for (k, v) in &c.kv {
+            self.state.set_kv(k.clone(), v.clone());
+        }
+        for (code, m) in std::mem::take(&mut c.mutes) {
+            match m {
+                Some(m) => self.state.mutes.insert(code, m),
+                None => self.state.mutes.remove(&code),
+            };
+        }
+        for (osd, m) in std::mem::take(&mut c.osd_metadata) {
+            match m {
+                Some(m) => self.state.osd_metadata.insert(osd, m),
+                None => self.state.osd_metadata.remove(&osd),
+            };
+        }
+        if let Some(k) = c.service_keys.take() {
+            *self.service_keys.borrow_mut() = k;
+        }
+        if let Some(end) = c.global_id_end {
+            self.global_ids.granted(end);
+        }
+        if let Some(m) = c.monmap.take() {
+            self.take_up_monmap(m);
+        }
+        if let Some(m) = c.mgrmap.take() {
+            self.take_up_mgrmap(m);
+        }
     }
 
     fn take_up_monmap(&mut self, m: cluster::MonMap) {

@@ -387,45 +387,12 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
             invalid(format!("filesystem already exists with name '{fs_name}'"))
         };
     }
-    if metadata == data {
-        return invalid(format!("pool '{data_name}' cannot be both metadata and data pool"));
-    }
-    let force = c.args.flag("force");
-    if !force && c.state.mgr.stats.pool(metadata).stats.sum.num_objects > 0 {
-        return invalid(format!("pool '{metadata_name}' already contains some objects. Use an empty pool instead."));
-    }
-    if !map.filesystems.is_empty() && !map.enable_multiple {
-        return invalid(
-            "Creation of multiple filesystems is disabled.  To enable this experimental feature, use 'ceph fs flag set enable_multiple true'",
-        );
-    }
+    let names = (fs_name, metadata_name, data_name);
     let overlay = c.args.flag("allow_dangerous_metadata_overlay");
-    let taken = |m: &MdsMap| m.data_pools.contains(&data) || m.metadata_pool == metadata;
-    if !overlay && map.filesystems.values().any(|f| taken(&f.mds_map)) {
-        return invalid(format!(
-            "Filesystem '{fs_name}' is already using one of the specified RADOS pools. This should ONLY be done in emergencies and after careful reading of the documentation. Pass --allow-dangerous-metadata-overlay to permit this."
-        ));
-    }
-    let fscid = match c.args.int("fscid") {
-        None => None,
-        Some(_) if !force => return invalid("Pass --force to create a file system with a specific ID"),
-        Some(id) => match i32::try_from(id) {
-            Ok(id) if map.filesystems.contains_key(&id) => {
-                return invalid(format!("filesystem already exists with id '{id}'"));
-            }
-            Ok(id) if (1..i32::MAX).contains(&id) => Some(id),
-            _ => return invalid(format!("filesystem id '{id}' is out of range")),
-        },
-    };
-    let options = c.args.list("set");
-    if let Some(first) = options.first() {
-        if first != "set" {
-            return invalid("invalid command");
-        }
-        if options.len() < 2 || options.len().is_multiple_of(2) {
-            return invalid(format!("incomplete list of key-val pairs provided {}", options.len() - 1));
-        }
-    }
+    check_new(c, &map, names, (metadata, data), overlay)?;
+    let force = c.args.flag("force");
+    let fscid = wanted_id(c, &map, force)?;
+    let options = new_options(c)?;
     check_pool(&osdmap, data, Use::DefaultData, force, overlay)?;
     check_pool(&osdmap, metadata, Use::Metadata, force, overlay)?;
     let recover = c.args.flag("recover");
@@ -457,6 +424,61 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
         }
     }
     committed(format!("new fs with metadata pool {} and data pool {}{notes}", metadata.0, data.0))
+}
+
+/// Refuses a new file system that must not be: its pools are taken or filled, or there is one already.
+fn check_new(
+    c: &Ctx<'_>,
+    map: &FsMap,
+    (fs_name, metadata_name, data_name): (&str, &str, &str),
+    (metadata, data): (PoolId, PoolId),
+    overlay: bool,
+) -> Res<()> {
+    if metadata == data {
+        return invalid(format!("pool '{data_name}' cannot be both metadata and data pool"));
+    }
+    if !c.args.flag("force") && c.state.mgr.stats.pool(metadata).stats.sum.num_objects > 0 {
+        return invalid(format!("pool '{metadata_name}' already contains some objects. Use an empty pool instead."));
+    }
+    if !map.filesystems.is_empty() && !map.enable_multiple {
+        return invalid(
+            "Creation of multiple filesystems is disabled.  To enable this experimental feature, use 'ceph fs flag set enable_multiple true'",
+        );
+    }
+    let taken = |m: &MdsMap| m.data_pools.contains(&data) || m.metadata_pool == metadata;
+    if !overlay && map.filesystems.values().any(|f| taken(&f.mds_map)) {
+        return invalid(format!(
+            "Filesystem '{fs_name}' is already using one of the specified RADOS pools. This should ONLY be done in emergencies and after careful reading of the documentation. Pass --allow-dangerous-metadata-overlay to permit this."
+        ));
+    }
+    Ok(())
+}
+
+/// The id that the command gives to the new file system.
+fn wanted_id(c: &Ctx<'_>, map: &FsMap, force: bool) -> Res<Option<i32>> {
+    match c.args.int("fscid") {
+        None => Ok(None),
+        Some(_) if !force => invalid("Pass --force to create a file system with a specific ID"),
+        Some(id) => match i32::try_from(id) {
+            Ok(id) if map.filesystems.contains_key(&id) => invalid(format!("filesystem already exists with id '{id}'")),
+            Ok(id) if (1..i32::MAX).contains(&id) => Ok(Some(id)),
+            _ => invalid(format!("filesystem id '{id}' is out of range")),
+        },
+    }
+}
+
+/// The parameters that the command sets: the word `set`, then pairs of names and values.
+fn new_options(c: &Ctx<'_>) -> Res<Vec<String>> {
+    let options = c.args.list("set");
+    if let Some(first) = options.first() {
+        if first != "set" {
+            return invalid("invalid command");
+        }
+        if options.len() < 2 || options.len().is_multiple_of(2) {
+            return invalid(format!("incomplete list of key-val pairs provided {}", options.len() - 1));
+        }
+    }
+    Ok(options)
 }
 
 /// Fails all ranks of a file system and keeps other daemons from joining.
