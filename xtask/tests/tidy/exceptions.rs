@@ -110,11 +110,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/lab/src/host/exec/measure.rs", "result", "the fields of a result, one after the other"),
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
-    (
-        "crates/mgr/src/host/images/mod.rs",
-        "add",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
     ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
     (
         "crates/osd/src/core/maps.rs",

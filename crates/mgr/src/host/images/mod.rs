@@ -395,7 +395,6 @@ impl Service {
         let arg = |k: &str| job.args.get(k).cloned().unwrap_or_default();
         let (pool, nspace, image) = (arg("pool"), arg("namespace"), arg("image"));
         let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
-        let migrates = matches!(action, Action::MigrationExecute | Action::MigrationCommit | Action::MigrationAbort);
         let failed = errno_text;
         let place = self.place(&pool, &nspace).await.map_err(failed)?;
         if !self.loaded.get() {
@@ -409,40 +408,18 @@ impl Service {
         } else {
             match place.image_id(&image).await {
                 Ok(id) => id,
-                Err(ENOENT) => {
-                    // The same task was requested again after its end: the answer is the same.
-                    let completed = self.completed.borrow();
-                    let same = |e: &&Ended| {
-                        e.failure.is_none()
-                            && (e.task.action, &e.task.pool, &e.task.nspace, &e.task.image)
-                                == (action, &pool, &nspace, &image)
-                    };
-                    return match completed.iter().rev().find(same) {
-                        Some(e) => Ok(e.task.to_json().to_string().into()),
-                        None if migrates => {
-                            Err((EINVAL, format!("[errno 22] RBD invalid argument (Image {spec} is not migrating)")))
-                        }
-                        None => Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not exist)"))),
-                    };
-                }
+                Err(ENOENT) => return self.answer_again(action, (&pool, &nspace, &image), &spec),
                 Err(e) => return Err(failed(e)),
             }
         };
-        let message = match action {
-            Action::MigrationExecute => String::new(),
-            Action::MigrationCommit => format!("Committing image migration for {spec}"),
-            Action::MigrationAbort => format!("Aborting image migration for {spec}"),
-            Action::Flatten => format!("Flattening image {spec}"),
-            Action::Remove => format!("Removing image {spec}"),
-            Action::TrashRemove => format!("Removing image {spec} from trash"),
-        };
+        let message = action.message(&spec);
         let image = if action == Action::TrashRemove { String::new() } else { image };
         let mut task =
             Task { sequence: 0, id: uuid(), message, action, pool, nspace, image, image_id: id, source: None };
         if let Some(t) = self.pending().find(|t| t.same(&task)) {
             return Ok(t.to_json().to_string().into());
         }
-        if migrates {
+        if action.migrates() {
             let wanted: &[u8] = match action {
                 Action::MigrationExecute => &[migration::PREPARED, migration::EXECUTING],
                 Action::MigrationCommit => &[migration::EXECUTED],
@@ -465,6 +442,28 @@ impl Service {
         self.waiting.borrow_mut().insert(task.sequence, Waiting { task, again: None });
         self.wake.notify_one();
         Ok(out.into())
+    }
+
+    /// Answers a request for an image that does not exist: if the same task has ended, then as for that task.
+    fn answer_again(
+        &self,
+        action: Action,
+        (pool, nspace, image): (&str, &str, &str),
+        spec: &str,
+    ) -> Result<Bytes, (Errno, String)> {
+        let completed = self.completed.borrow();
+        let same = |e: &&Ended| {
+            e.failure.is_none()
+                && (e.task.action, e.task.pool.as_str(), e.task.nspace.as_str(), e.task.image.as_str())
+                    == (action, pool, nspace, image)
+        };
+        match completed.iter().rev().find(same) {
+            Some(e) => Ok(e.task.to_json().to_string().into()),
+            None if action.migrates() => {
+                Err((EINVAL, format!("[errno 22] RBD invalid argument (Image {spec} is not migrating)")))
+            }
+            None => Err((ENOENT, format!("[errno 2] RBD image not found (Image {spec} does not exist)"))),
+        }
     }
 
     /// Unfinished tasks, the running one first.

@@ -41,6 +41,23 @@ pub(super) enum Action {
 }
 
 impl Action {
+    /// True if the task is a step of a migration.
+    pub(super) fn migrates(self) -> bool {
+        matches!(self, Self::MigrationExecute | Self::MigrationCommit | Self::MigrationAbort)
+    }
+
+    /// The message of a new task on the image `spec`. That of a migration names the source, too, and comes later.
+    pub(super) fn message(self, spec: &str) -> String {
+        match self {
+            Self::MigrationExecute => String::new(),
+            Self::MigrationCommit => format!("Committing image migration for {spec}"),
+            Self::MigrationAbort => format!("Aborting image migration for {spec}"),
+            Self::Flatten => format!("Flattening image {spec}"),
+            Self::Remove => format!("Removing image {spec}"),
+            Self::TrashRemove => format!("Removing image {spec} from trash"),
+        }
+    }
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Flatten => "flatten",
