@@ -111,21 +111,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/lab/src/host/exec/measure.rs", "result", "the fields of a result, one after the other"),
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
     ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
-    (
-        "crates/osd/src/core/maps.rs",
-        "absorb",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/osd/src/core/shard/life.rs",
-        "load",
-        "not yet divided: finding the PGs of a store, and making their machines",
-    ),
-    ("crates/osd/src/core/shard/ops.rs", "take_effects", "one match; each case has a few lines"),
-    ("crates/osd/src/host/commands.rs", "answer", "one match; each case has a few lines"),
-    ("crates/osd/src/host/control.rs", "start", "the start of a control host, in order"),
-    ("crates/osd/src/host/mod.rs", "reactor_main", "the start of a reactor, in order, then its loop"),
-    ("crates/osd/src/host/mod.rs", "run", "the start of an OSD, in order"),
     ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
     (
         "crates/pg/src/exec/finish.rs",

@@ -296,54 +296,16 @@ impl MapHistory {
                     out.records.push(Record::Inc(e, blob.clone()));
                     map
                 }
-                (cur, _, Some(full)) => {
-                    let next = cur.as_ref().map_or(e, |c| c.epoch.next());
-                    // This is the oldest existing map, or an older one.
-                    let trimmed = from == Source::Monitor && e <= m.cluster_osdmap_trim_lower_bound;
-                    if e > next && !trimmed && !acts(Bug::SkipMaps) {
-                        tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "OSD map that skips epochs ignored");
-                        out.gap = true;
-                        continue;
+                (_, _, Some(full)) => {
+                    match self.take_full(e, full, from, m.cluster_osdmap_trim_lower_bound, &mut out)? {
+                        Some(map) => map,
+                        None => continue,
                     }
-                    if e > next {
-                        tracing::warn!(
-                            have = self.epoch().0,
-                            epoch = e.0,
-                            "OSD map skips epochs that the monitor has trimmed"
-                        );
-                    }
-                    let map = OsdMap::decode_blob(full)?;
-                    if let Some(id) = cur.as_ref().and_then(|cur| older_pool(cur, &map)) {
-                        tracing::error!(
-                            have = self.epoch().0,
-                            epoch = e.0,
-                            pool = id.0,
-                            "OSD map refused: it has fewer PGs of a pool than this OSD, from before their split, so the \
-                             monitors' state is an old copy; stop the monitors, and run `belemnite state advance --osd` \
-                             with the store of this OSD"
-                        );
-                        continue;
-                    }
-                    if cur.is_none() || e > next && !acts(Bug::ForgetMapGaps) {
-                        self.since = e;
-                    }
-                    self.recent.clear();
-                    self.last_full = e;
-                    out.records.push(Record::Full(e, full.clone()));
-                    map
                 }
-                // The first map of a cluster is an incremental that carries the whole map.
-                (None, Some(blob), None) => {
-                    let inc = Incremental::decode_blob(blob)?;
-                    if inc.fullmap.is_empty() {
-                        continue;
-                    }
-                    let full = inc.fullmap.clone();
-                    let map = OsdMap::decode_blob(&full)?;
-                    self.last_full = e;
-                    out.records.push(Record::Full(e, full));
-                    map
-                }
+                (None, Some(blob), None) => match self.take_first(e, blob, &mut out)? {
+                    Some(map) => map,
+                    None => continue,
+                },
                 _ => {
                     out.gap = true;
                     continue;
@@ -360,6 +322,62 @@ impl MapHistory {
             out.maps.push(map);
         }
         Ok(out)
+    }
+
+    /// Takes a whole map; `bound`: the epoch below which the cluster has none. `None` if it is left out: it skips maps
+    /// that exist, or is from an old copy of the monitors' state.
+    fn take_full(
+        &mut self,
+        e: Epoch,
+        full: &Bytes,
+        from: Source,
+        bound: Epoch,
+        out: &mut Absorbed,
+    ) -> Result<Option<OsdMap>, MapError> {
+        let cur = self.current.as_ref();
+        let next = cur.map_or(e, |c| c.epoch.next());
+        // This is the oldest existing map, or an older one.
+        let trimmed = from == Source::Monitor && e <= bound;
+        if e > next && !trimmed && !acts(Bug::SkipMaps) {
+            tracing::debug!(have = self.epoch().0, epoch = e.0, ?from, "OSD map that skips epochs ignored");
+            out.gap = true;
+            return Ok(None);
+        }
+        if e > next {
+            tracing::warn!(have = self.epoch().0, epoch = e.0, "OSD map skips epochs that the monitor has trimmed");
+        }
+        let map = OsdMap::decode_blob(full)?;
+        if let Some(id) = cur.and_then(|cur| older_pool(cur, &map)) {
+            tracing::error!(
+                have = self.epoch().0,
+                epoch = e.0,
+                pool = id.0,
+                "OSD map refused: it has fewer PGs of a pool than this OSD, from before their split, so the \
+                 monitors' state is an old copy; stop the monitors, and run `belemnite state advance --osd` \
+                 with the store of this OSD"
+            );
+            return Ok(None);
+        }
+        if cur.is_none() || e > next && !acts(Bug::ForgetMapGaps) {
+            self.since = e;
+        }
+        self.recent.clear();
+        self.last_full = e;
+        out.records.push(Record::Full(e, full.clone()));
+        Ok(Some(map))
+    }
+
+    /// Takes the first map of a cluster: an incremental that carries the whole map. `None` if it does not.
+    fn take_first(&mut self, e: Epoch, blob: &Bytes, out: &mut Absorbed) -> Result<Option<OsdMap>, MapError> {
+        let inc = Incremental::decode_blob(blob)?;
+        if inc.fullmap.is_empty() {
+            return Ok(None);
+        }
+        let full = inc.fullmap.clone();
+        let map = OsdMap::decode_blob(&full)?;
+        self.last_full = e;
+        out.records.push(Record::Full(e, full));
+        Ok(Some(map))
     }
 }
 

@@ -242,6 +242,63 @@ pub(super) async fn sums(host: &Rc<ControlHost>, what: Inspect) -> Value {
     Value::Object(sum)
 }
 
+/// Lists of operations: those in flight, blocked ones, and recent ones.
+async fn dump_ops(host: &Rc<ControlHost>, command: &str) -> Value {
+    match command {
+        "dump_blocked_ops" => {
+            let limit = history(host).complaint.as_secs_f64();
+            let mut all = in_flight(host).await;
+            all.retain(|o| seconds(o, "age") >= limit);
+            json!({ "ops": all, "complaint_time": whole(limit), "num_blocked_ops": all.len() })
+        }
+        "dump_historic_ops" => {
+            let o = history(host);
+            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
+            json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": sorted(kept, "initiated_at") })
+        }
+        "dump_historic_ops_by_duration" => {
+            let o = history(host);
+            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
+            json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": kept })
+        }
+        "dump_historic_slow_ops" => {
+            let o = history(host);
+            let mut all = sorted(collect(host, Inspect::Slow).await, "initiated_at");
+            let surplus = all.len().saturating_sub(o.slow_size);
+            all.drain(..surplus);
+            json!({
+                "num to keep": o.slow_size, "threshold to keep": whole(o.slow_threshold.as_secs_f64()), "Ops": all,
+            })
+        }
+        _ => {
+            let all = in_flight(host).await;
+            json!({ "ops": all, "num_ops": all.len() })
+        }
+    }
+}
+
+fn pg_named(cmd: &Map<String, Value>) -> Result<PgId, (Errno, String)> {
+    let pg = cmd.get("pgid").and_then(Value::as_str).and_then(PgId::parse);
+    pg.ok_or((EINVAL, "bad pgid".to_owned()))
+}
+
+/// Gives up the unfound objects of a PG led here.
+async fn mark_unfound_lost(host: &Rc<ControlHost>, pg: PgId, mode: Option<&str>) -> Answer {
+    let revert = match mode {
+        Some("revert") => true,
+        Some("delete") => false,
+        _ => return Err((EINVAL, "mode must be 'revert' or 'delete'; mark not yet implemented".to_owned())),
+    };
+    for i in 0..host.routes.shards.len() {
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        host.routes.shard(i, ToShard::MarkLost(pg, revert, tx));
+        if let Ok(Some(said)) = rx.await {
+            return said.map(Value::String);
+        }
+    }
+    Err((base::errno::ENOENT, format!("i don't have pgid {pg}")))
+}
+
 async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) -> Answer {
     let text = |k: &str| cmd.get(k).and_then(Value::as_str).map(str::to_owned);
     // `ceph tell osd.N pg PGID query` comes as prefix "pg" with the command as an argument.
@@ -275,35 +332,12 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "grow" => super::grow::run(host).await,
         "bench" => super::bench::run(&host.shard, cmd).await,
         "git_version" => Ok(json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) })),
-        "ops" | "dump_ops_in_flight" => {
-            let all = in_flight(host).await;
-            Ok(json!({ "ops": all, "num_ops": all.len() }))
-        }
-        "dump_blocked_ops" => {
-            let limit = history(host).complaint.as_secs_f64();
-            let mut all = in_flight(host).await;
-            all.retain(|o| seconds(o, "age") >= limit);
-            Ok(json!({ "ops": all, "complaint_time": whole(limit), "num_blocked_ops": all.len() }))
-        }
-        "dump_historic_ops" => {
-            let o = history(host);
-            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
-            Ok(json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": sorted(kept, "initiated_at") }))
-        }
-        "dump_historic_ops_by_duration" => {
-            let o = history(host);
-            let kept = slowest(collect(host, Inspect::Historic).await, o.size);
-            Ok(json!({ "size": o.size, "duration": o.duration.as_secs(), "ops": kept }))
-        }
-        "dump_historic_slow_ops" => {
-            let o = history(host);
-            let mut all = sorted(collect(host, Inspect::Slow).await, "initiated_at");
-            let surplus = all.len().saturating_sub(o.slow_size);
-            all.drain(..surplus);
-            Ok(json!({
-                "num to keep": o.slow_size, "threshold to keep": whole(o.slow_threshold.as_secs_f64()), "Ops": all,
-            }))
-        }
+        "ops"
+        | "dump_ops_in_flight"
+        | "dump_blocked_ops"
+        | "dump_historic_ops"
+        | "dump_historic_ops_by_duration"
+        | "dump_historic_slow_ops" => Ok(dump_ops(host, &prefix).await),
         "dump_recovery_reservations" => Ok(super::dump::reservations(&host.reserver)),
         "dump_ledger" => super::ledger::answer(host, cmd).await,
         "dump_reactors" => Ok(collect(host, Inspect::Places).await.into()),
@@ -323,27 +357,12 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             Ok(Value::Null)
         }
         "query" | "list_unfound" => {
-            let pg = text("pgid").and_then(|t| PgId::parse(&t)).ok_or((EINVAL, "bad pgid".to_owned()))?;
+            let pg = pg_named(cmd)?;
             let what = if prefix == "query" { Inspect::Pg(pg) } else { Inspect::Unfound(pg) };
             let found = ask(host, what).await.into_iter().find(|v| !v.is_null());
             found.ok_or((base::errno::ENOENT, format!("i don't have pgid {pg}")))
         }
-        "mark_unfound_lost" => {
-            let pg = text("pgid").and_then(|t| PgId::parse(&t)).ok_or((EINVAL, "bad pgid".to_owned()))?;
-            let revert = match text("mulcmd").as_deref() {
-                Some("revert") => true,
-                Some("delete") => false,
-                _ => return Err((EINVAL, "mode must be 'revert' or 'delete'; mark not yet implemented".to_owned())),
-            };
-            for i in 0..host.routes.shards.len() {
-                let (tx, rx) = tokio::sync::oneshot::channel();
-                host.routes.shard(i, ToShard::MarkLost(pg, revert, tx));
-                if let Ok(Some(said)) = rx.await {
-                    return said.map(Value::String);
-                }
-            }
-            Err((base::errno::ENOENT, format!("i don't have pgid {pg}")))
-        }
+        "mark_unfound_lost" => mark_unfound_lost(host, pg_named(cmd)?, text("mulcmd").as_deref()).await,
         p => {
             tracing::info!(command = p, "command is not supported");
             Err((EOPNOTSUPP, format!("command '{p}' is not supported by this OSD")))

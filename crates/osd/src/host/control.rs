@@ -191,33 +191,7 @@ impl ControlHost {
             admin: RefCell::default(),
         });
         *me.mon_endpoint.borrow_mut() = Some(p.net.endpoint(p.public, Rc::new(MonEvents(Rc::downgrade(&me)))));
-        let [hb, obj] = p.anonymous;
-        let weak = Rc::downgrade(&me);
-        let links = Links::new(
-            &p.net,
-            hb,
-            Box::new(move |e| {
-                if let Some(c) = weak.upgrade() {
-                    c.link_event(e);
-                }
-            }),
-        );
-        *me.links.borrow_mut() = Some(links);
-        let weak = Rc::downgrade(&me);
-        *me.answering.lease.borrow_mut() = Some(Box::new(move |from, m| match weak.upgrade() {
-            Some(c) => c.with(|core, now| core.handle_lease_request(from, &m, now)),
-            None => (None, None),
-        }));
-        let weak = Rc::downgrade(&me);
-        let unasked = move |u: Unasked| {
-            let Some(c) = weak.upgrade() else { return };
-            match u {
-                Unasked::Maps(m) => c.with(|core, now| core.handle_map_message(&m, now)),
-                Unasked::NeedMap(e) => c.with(|core, _| core.want_map(e)),
-                Unasked::Watch(_) => {}
-            }
-        };
-        *me.objecter.borrow_mut() = Some(ObjecterHost::new(&p.net, obj, 0, Box::new(unasked)));
+        me.connect(p.anonymous);
         let stored = me.core.borrow().map().cloned();
         let objecter = me.objecter.borrow().clone();
         if let (Some(map), Some(o)) = (stored, objecter) {
@@ -229,6 +203,36 @@ impl ControlHost {
         tokio::task::spawn_local(timers(Rc::downgrade(&me)));
         tokio::task::spawn_local(tickets(Rc::downgrade(&me)));
         me
+    }
+
+    /// Makes the endpoints towards other OSDs, for heartbeats and for reading, and answers to their requests of leases.
+    fn connect(self: &Rc<Self>, [hb, obj]: [net::EndpointConfig; 2]) {
+        let weak = Rc::downgrade(self);
+        let links = Links::new(
+            &self.net,
+            hb,
+            Box::new(move |e| {
+                if let Some(c) = weak.upgrade() {
+                    c.link_event(e);
+                }
+            }),
+        );
+        *self.links.borrow_mut() = Some(links);
+        let weak = Rc::downgrade(self);
+        *self.answering.lease.borrow_mut() = Some(Box::new(move |from, m| match weak.upgrade() {
+            Some(c) => c.with(|core, now| core.handle_lease_request(from, &m, now)),
+            None => (None, None),
+        }));
+        let weak = Rc::downgrade(self);
+        let unasked = move |u: Unasked| {
+            let Some(c) = weak.upgrade() else { return };
+            match u {
+                Unasked::Maps(m) => c.with(|core, now| core.handle_map_message(&m, now)),
+                Unasked::NeedMap(e) => c.with(|core, _| core.want_map(e)),
+                Unasked::Watch(_) => {}
+            }
+        };
+        *self.objecter.borrow_mut() = Some(ObjecterHost::new(&self.net, obj, 0, Box::new(unasked)));
     }
 
     /// Reason why the OSD ends on its own, once it must.

@@ -338,6 +338,49 @@ fn fill_log(stores: &mut [Store], file: &DiskFile) {
     }
 }
 
+/// Opens the stores of all reactors. `fills`: file blocks are allocated ahead of the logs.
+fn stores_of(o: &OsdOptions, file: &Arc<DiskFile>, fills: bool) -> Result<Vec<Store>, OsdError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let config = |reactors| {
+        let config = store::engine::Config::for_memory(reactors, cores, o.memory.store, o.memory.data());
+        store::engine::Config { discard: o.discard, fill: fills && !o.discard, ..config }
+    };
+    let begun = Instant::now();
+    let opened = match open_stores(file, &config(o.reactors as u16)) {
+        // The log can't be divided among another number of reactors while a collection exists twice. This start
+        // removes one of the two equal collections.
+        Err(store::engine::OpenError::Twice { cid, reactors }) => {
+            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; this start keeps the number of reactors, the next one can change it");
+            open_stores(file, &config(reactors))
+        }
+        r => r,
+    };
+    let mut stores = opened.map_err(|e| {
+        let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
+        device_error(&o.block)(format!("{e}{hint}"))
+    })?;
+    bound_log(&mut stores, begun.elapsed());
+    if fills {
+        fill_log(&mut stores, file);
+    }
+    Ok(stores)
+}
+
+/// The addresses of this process.
+fn addrs_of(listen: &Listen) -> Addrs {
+    let mut nonce = [0; 4];
+    auth::Random::fill(&OsRandom, &mut nonce);
+    // Never 0, and different at every start, so that peers can't take this process for an earlier one.
+    let nonce = u32::from_le_bytes(nonce).max(1);
+    let addr = |a: SocketAddr| EntityAddr::msgr2(a, nonce);
+    Addrs {
+        public: net::modes::announced(addr(listen.public), listen.legacy),
+        cluster: AddrVec(listen.cluster.iter().copied().map(addr).collect()),
+        hb_back: addr(listen.hb_back).into(),
+        hb_front: addr(listen.hb_front).into(),
+    }
+}
+
 /// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised). Error: the reason why the OSD did
 /// not start or ended on its own.
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
@@ -348,51 +391,15 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         grow_at_start(&file).map_err(|e| err(e.to_string()))?;
     }
     has_room(&file, &o)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Only a file has holes. Discarding makes new ones.
     let fills = file.room().is_some() && disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL);
-    let config = |reactors| {
-        let config = store::engine::Config::for_memory(reactors, cores, o.memory.store, o.memory.data());
-        store::engine::Config { discard: o.discard, fill: fills && !o.discard, ..config }
-    };
-    let begun = Instant::now();
-    let opened = match open_stores(&file, &config(o.reactors as u16)) {
-        // The log can't be divided among another number of reactors while a collection exists twice. This start
-        // removes one of the two equal collections.
-        Err(store::engine::OpenError::Twice { cid, reactors }) => {
-            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; this start keeps the number of reactors, the next one can change it");
-            open_stores(&file, &config(reactors))
-        }
-        r => r,
-    };
-    let mut stores = opened.map_err(|e| {
-        let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
-        err(format!("{e}{hint}"))
-    })?;
-    bound_log(&mut stores, begun.elapsed());
-    if fills {
-        fill_log(&mut stores, &file);
-    }
+    let mut stores = stores_of(&o, &file, fills)?;
     let n = stores.len();
     let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n, o.msgr1)
         .map_err(|(what, source)| OsdError::Network { what, source })?;
-    let mut nonce = [0; 4];
-    auth::Random::fill(&OsRandom, &mut nonce);
-    // Never 0, and different at every start, so that peers can't take this process for an earlier one.
-    let nonce = u32::from_le_bytes(nonce).max(1);
-    let addr = |a: SocketAddr| EntityAddr::msgr2(a, nonce);
-    let addrs = Addrs {
-        public: net::modes::announced(addr(listen.public), listen.legacy),
-        cluster: AddrVec(listen.cluster.iter().copied().map(addr).collect()),
-        hb_back: addr(listen.hb_back).into(),
-        hb_front: addr(listen.hb_front).into(),
-    };
-    let (mut tx, mut rx) = (Vec::new(), Vec::new());
-    for _ in 0..n {
-        let (t, r) = mailbox::channel(route::SHARD_QUEUE_MAX);
-        tx.push(t);
-        rx.push(Some(r));
-    }
+    let addrs = addrs_of(&listen);
+    let mailboxes = (0..n).map(|_| mailbox::channel(route::SHARD_QUEUE_MAX));
+    let (tx, rx): (Vec<_>, Vec<_>) = mailboxes.map(|(t, r)| (t, Some(r))).unzip();
     let (control, control_rx) = mailbox::channel(route::CONTROL_QUEUE_MAX);
     tracing::info!(
         osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
@@ -560,37 +567,52 @@ async fn reactor_main(
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
-        let stop_all = || {
-            if let Some(st) = stop.get() {
-                st.stop();
-            }
-        };
-        let control = tokio::select! {
-            c = start_control(s, &net, &host, service, auth, seed) => c?,
-            // The OSD does not serve yet, and the device may not answer.
-            () = s.ending.told() => {
-                host.let_go();
-                stop_all();
-                return Ok(());
-            }
-        };
-        until_told_to_stop(o.supervised, &s.ending, &control).await;
-        tracing::info!(osd = o.whoami.0, "stopping");
-        control.stop();
-        control.finished().await;
-        stop_all();
-        if let Some(why) = control.store_failure() {
-            host.let_go();
-            return Err(OsdError::StoreFailed(why));
-        }
-        if let Some(why) = control.exit_reason() {
-            rest(&host).await;
-            return Err(OsdError::Excluded(why));
+        let start = start_control(s, &net, &host, service, auth, seed);
+        if !control_main(s, &host, stop, start).await? {
+            return Ok(());
         }
     }
     cx.stopped().await;
     rest(&host).await;
     Ok(())
+}
+
+/// Runs the control machine, which the first reactor has, until the OSD stops. False if it was told to stop before it
+/// served.
+async fn control_main(
+    s: &Start,
+    host: &Rc<ShardHost>,
+    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
+    start: impl Future<Output = Result<Rc<ControlHost>, OsdError>>,
+) -> Result<bool, OsdError> {
+    let stop_all = || {
+        if let Some(st) = stop.get() {
+            st.stop();
+        }
+    };
+    let control = tokio::select! {
+        c = start => c?,
+        // The OSD does not serve yet, and the device may not answer.
+        () = s.ending.told() => {
+            host.let_go();
+            stop_all();
+            return Ok(false);
+        }
+    };
+    until_told_to_stop(s.options.supervised, &s.ending, &control).await;
+    tracing::info!(osd = s.options.whoami.0, "stopping");
+    control.stop();
+    control.finished().await;
+    stop_all();
+    if let Some(why) = control.store_failure() {
+        host.let_go();
+        return Err(OsdError::StoreFailed(why));
+    }
+    if let Some(why) = control.exit_reason() {
+        rest(host).await;
+        return Err(OsdError::Excluded(why));
+    }
+    Ok(true)
 }
 
 /// Waits until the store has no request in flight, so that the next start replays little.

@@ -12,6 +12,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::{Cid, ObjectStore, Tag};
 
+/// True for an effect that counts although its map is not the newest. Messages for older maps have no receiver.
+fn holds_at_older_map(e: &Effect) -> bool {
+    matches!(
+        e,
+        Effect::Split(_)
+            | Effect::SplitFailed(..)
+            | Effect::Merge { .. }
+            | Effect::Deleted
+            | Effect::Failed(_)
+            | Effect::CopyFailed(_)
+            | Effect::Log(LogLevel::Error, _)
+    )
+}
+
 impl Shard {
     /// Loads the PGs of this reactor from the store. `feed` is the stored map, if any.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
@@ -21,15 +35,7 @@ impl Shard {
             self.see_instance(&f.map);
             self.compression.follow(&f.map, store);
         }
-        let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
-        for (cid, bits) in store.collections() {
-            match pg::pg_of(cid) {
-                // Leftovers of an interrupted merge are emptied when the merge is repeated.
-                Some(spg) if pg::is_intake(spg.shard) => {}
-                Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
-                _ => {}
-            }
-        }
+        let found = self.stored_pgs(store);
         let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
             if !found.is_empty() {
                 tracing::error!(pgs = found.len(), "the store holds PGs but no map");
@@ -58,21 +64,8 @@ impl Shard {
         let mut all = VecDeque::new();
         for (spg, cid, bits) in found {
             let cfg = self.config(spg);
-            let mut pg = Pg::load_from(cfg, cid, bits, now, store, &mut self.effects);
-            // Maps that the PG missed since its info was stored.
-            let info = match store.pg_info(Tag(0), cid) {
-                Ok(b) => b.and_then(|b| PgInfo::from_blob(&b).ok()),
-                Err(_) => None,
-            };
-            let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
-            if info.is_none() && !pg.has_failed() {
-                pg.withdraw(EIO, "its stored info is unreadable", &mut self.effects);
-            } else if maps_lost && seen < map.epoch {
-                pg.withdraw(EIO, "stored OSD maps that it has not processed do not decode", &mut self.effects);
-            }
-            pg.set_coming_pg_num(info.map_or(0, |i| i.interval.pg_num));
-            pg.set_stored_epoch(seen);
-            tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
+            let lost_from = maps_lost.then_some(map.epoch);
+            let (pg, seen) = self.load_pg(cfg, cid, bits, lost_from, store);
             all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
         }
         while let Some((i, first)) = all.pop_front() {
@@ -84,25 +77,55 @@ impl Shard {
                 let view = v.of(pg.spg().pg);
                 let mut said = Vec::new();
                 pg.handle(Event::Map(view), now, store, &mut said);
-                // Messages for older maps have no receiver.
-                said.retain(|e| {
-                    n == newest
-                        || matches!(
-                            e,
-                            Effect::Split(_)
-                                | Effect::SplitFailed(..)
-                                | Effect::Merge { .. }
-                                | Effect::Deleted
-                                | Effect::Failed(_)
-                                | Effect::CopyFailed(_)
-                                | Effect::Log(LogLevel::Error, _)
-                        )
-                });
+                said.retain(|e| n == newest || holds_at_older_map(e));
                 self.effects.append(&mut said);
                 self.take_effects(i);
             }
         }
         self.deliver_born(now, store);
+    }
+
+    /// Collections of PGs, with their hash bits.
+    fn stored_pgs(&mut self, store: &dyn ObjectStore) -> Vec<(SpgId, Cid, u32)> {
+        let mut found: Vec<(SpgId, Cid, u32)> = Vec::new();
+        for (cid, bits) in store.collections() {
+            match pg::pg_of(cid) {
+                // Leftovers of an interrupted merge are emptied when the merge is repeated.
+                Some(spg) if pg::is_intake(spg.shard) => {}
+                Some(spg) if !self.is_doomed(cid) => found.push((spg, cid, bits)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Makes the machine of a stored PG. Returns it with the epoch of its last map. A PG whose info is unreadable fails,
+    /// and so does one that lacks maps of which the newest is `lost_from`.
+    fn load_pg(
+        &mut self,
+        cfg: PgConfig,
+        cid: Cid,
+        bits: u32,
+        lost_from: Option<Epoch>,
+        store: &mut dyn ObjectStore,
+    ) -> (Pg, Epoch) {
+        let spg = cfg.spg;
+        let mut pg = Pg::load_from(cfg, cid, bits, self.now, store, &mut self.effects);
+        // Maps that the PG missed since its info was stored.
+        let info = match store.pg_info(Tag(0), cid) {
+            Ok(b) => b.and_then(|b| PgInfo::from_blob(&b).ok()),
+            Err(_) => None,
+        };
+        let seen = info.as_ref().map_or(Epoch(0), |i| i.epoch);
+        if info.is_none() && !pg.has_failed() {
+            pg.withdraw(EIO, "its stored info is unreadable", &mut self.effects);
+        } else if lost_from.is_some_and(|newest| seen < newest) {
+            pg.withdraw(EIO, "stored OSD maps that it has not processed do not decode", &mut self.effects);
+        }
+        pg.set_coming_pg_num(info.map_or(0, |i| i.interval.pg_num));
+        pg.set_stored_epoch(seen);
+        tracing::debug!(pg = %spg, ?cid, bits, %seen, "found in the store");
+        (pg, seen)
     }
 
     /// Creates the machines of the PGs into which a map, which the PG has not seen yet, splits it.

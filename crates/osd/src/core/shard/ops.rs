@@ -260,29 +260,38 @@ impl Shard {
                 }
                 // The answer will find no plan and be dropped.
                 Effect::CancelFetch(_) => {}
-                Effect::Deleted | Effect::Stopped => {
-                    if let Some(p) = self.pgs.remove(i) {
-                        self.forget(p.spg(), i);
-                        self.left.append(&mut p.into_held_messages());
-                    }
-                    self.note_members();
-                    self.check_stopped();
-                }
+                Effect::Deleted | Effect::Stopped => self.remove_pg(i),
                 // A failed store reports its failure itself.
-                Effect::Failed(_) | Effect::CopyFailed(_) => {
-                    if let (Effect::CopyFailed(errno), Some(p)) = (&e, self.pgs.get(i)) {
-                        self.out.push_back(Output::PgFailed(p.spg().pg, *errno));
+                Effect::Failed(_) => self.pg_failed(i),
+                Effect::CopyFailed(errno) => {
+                    if let Some(p) = self.pgs.get(i) {
+                        self.out.push_back(Output::PgFailed(p.spg().pg, errno));
                     }
-                    if self.stopping
-                        && let Some(p) = self.pgs.remove(i)
-                    {
-                        self.forget(p.spg(), i);
-                        self.check_stopped();
-                    }
+                    self.pg_failed(i);
                 }
             }
         }
         self.effects = effects;
+    }
+
+    /// Removes a PG that was deleted or has stopped. Messages that it held are handled anew.
+    fn remove_pg(&mut self, i: u32) {
+        if let Some(p) = self.pgs.remove(i) {
+            self.forget(p.spg(), i);
+            self.left.append(&mut p.into_held_messages());
+        }
+        self.note_members();
+        self.check_stopped();
+    }
+
+    /// A PG that failed counts as stopped when the OSD stops.
+    fn pg_failed(&mut self, i: u32) {
+        if self.stopping
+            && let Some(p) = self.pgs.remove(i)
+        {
+            self.forget(p.spg(), i);
+            self.check_stopped();
+        }
     }
 
     pub(super) fn forget(&mut self, spg: SpgId, i: u32) {
