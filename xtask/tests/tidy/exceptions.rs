@@ -139,18 +139,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "not yet divided: an operation from its view to its plan; early returns leave at each step",
     ),
     (
-        "crates/pg/src/pg/peering/log_merge.rs",
-        "merge_page",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/pg/src/pg/peering/shards.rs",
-        "choose_shards",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    ("crates/pg/src/pg/peering/session.rs", "handle_peer", "one match; each case has a few lines"),
-    ("crates/pg/src/pg/peering/session.rs", "send_again", "one match; each case has a few lines"),
-    (
         "crates/pg/src/pg/recovery/push.rs",
         "next_part",
         "one decision in order of its steps, which share the results of earlier steps",

@@ -33,11 +33,26 @@ use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, ShardId};
 use bytes::Bytes;
-use store::{ObjectStore, Op};
+use store::{ObjectStore, Op, Tag};
 
 /// Most records merged in one transaction, and about the most bytes of them.
 const PAGE: usize = 512;
 const PAGE_BYTES: usize = 128 << 10;
+
+/// The part that this copy's log and another one have in common, and the changes that undo the rest here.
+#[derive(Default)]
+struct Common {
+    /// Index of the first record that this copy's log lacks.
+    first_new: usize,
+    /// Version to which this copy's log is rewound.
+    rewind: Option<Eversion>,
+    /// Changes that undo divergent entries.
+    undo: Vec<Op>,
+    /// Statistics of divergent entries.
+    gone: StatSum,
+    /// Objects of divergent entries that cannot be undone.
+    missing: Vec<(HObject, Eversion)>,
+}
 
 impl Merge {
     /// The decoded records; `None` if one does not decode or versions do not grow.
@@ -140,62 +155,19 @@ impl Pg {
     ) -> Step<Option<Box<Merge>>> {
         let tag = self.tag(id);
         let mut info = self.journal.info().clone();
-        let mut missing: Vec<(HObject, Eversion)> = Vec::new();
-        let mut rewind = None;
-        let (mut divergent, mut undo, mut gone) = (Vec::new(), Vec::new(), StatSum::default());
-        let first_new;
-        if m.reset {
-            rewind = Some(Eversion::default());
-            first_new = 0;
+        let common = if m.reset {
             info.log_tail = m.since;
             info.last_backfill = HObject::min();
             // The entries that would undo or forget these objects are dropped with the log.
-            undo.extend(self.forget_aside());
+            Common { rewind: Some(Eversion::default()), undo: self.forget_aside(), ..Common::default() }
         } else {
-            // Records that were trimmed here are common.
-            let since = m.since.max(self.journal.log().tail);
-            let skip = theirs.partition_point(|(e, _)| e.version <= since);
-            let own = store.log_entries(tag, self.env.cid(), since)?;
-            let common =
-                own.iter().zip(theirs.iter().skip(skip)).take_while(|((v, _), (e, _))| *v == e.version).count();
-            first_new = skip + common;
-            let base = common.checked_sub(1).and_then(|n| own.get(n)).map_or(since, |(v, _)| *v);
-            for (_, record) in own.iter().skip(common) {
-                rewind = Some(base);
-                let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
-                tracing::info!(pg = %self.env.spg(), version = %e.version, object = %e.soid, "own log record is divergent");
-                // Statistics of objects that a split gave to another PG were given away with them.
-                if self.is_mine(&e.soid) {
-                    gone.add(&e.delta);
-                }
-                if e.kind != LogKind::Error && self.is_mine(&e.soid) && !acts(Bug::KeepDivergent) {
-                    divergent.push(e);
-                }
-            }
-            // Newest first: each restores the state before it.
-            for e in divergent.iter().rev() {
-                if !self.undo_entry(e, &mut undo) {
-                    missing.push((e.soid.head(), base));
-                }
-            }
-        }
-        // A shard that is not a member takes over only entries that spare it.
-        let shard = self.env.spg().shard;
-        let alone = |(e, _): &&(LogEntry, &Bytes)| spares && self.leaves_alone(e, shard);
-        let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
-        let mut bytes = 0;
-        let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
-            let before = bytes;
-            bytes += r.len();
-            before < PAGE_BYTES
-        });
-        let upto = first_new + new.count();
+            self.common(tag, m, theirs, store)?
+        };
+        let Common { first_new, rewind, undo, gone, mut missing } = common;
+        let upto = self.page_end(m, theirs, first_new, page, spares);
         let rest = m.records.get(upto..).filter(|r| !r.is_empty() && !m.undo);
         // The statistics of `m.info` count all records; this copy's statistics count only the records merged so far.
-        let mut later = StatSum::default();
-        for (e, _) in theirs.iter().skip(upto).filter(|(e, _)| self.is_mine(&e.soid)) {
-            later.add(&e.delta);
-        }
+        let later = self.sum_of(theirs.get(upto..).unwrap_or_default());
         let theirs = theirs.get(..upto).unwrap_or(theirs);
         let rest = rest.zip(theirs.last()).map(|(records, (last, _))| {
             let (since, records) = (last.version, records.to_vec());
@@ -206,19 +178,8 @@ impl Pg {
         if let Some(to) = rewind {
             ops.push(Op::LogRewind { cid: self.env.cid(), to });
         }
-        let mut spared = Spared::default();
-        for (e, r) in theirs.iter().skip(first_new) {
-            ops.push(Op::LogAppend { cid: self.env.cid(), version: e.version, entry: Bytes::copy_from_slice(r) });
-            if e.kind == LogKind::Error || !self.is_mine(&e.soid) {
-                continue;
-            }
-            let head = e.soid.head();
-            match e.spares(shard).filter(|_| spares) {
-                Some(t) if self.has_before(&head, &missing, &info) => spared.set(&e.soid, &t.attrs),
-                _ => missing.push((head, e.version)),
-            }
-        }
-        ops.extend(spared.ops(self.env.cid()));
+        let new = theirs.get(first_new..).unwrap_or_default();
+        ops.extend(self.new_ops(new, spares, &info, &mut missing));
         if m.reset {
             ops.push(Op::OmapClear { cid: self.env.cid(), oid: self.meta_missing() });
         }
@@ -230,22 +191,10 @@ impl Pg {
         if m.undo {
             info.last_update = rewind.unwrap_or(info.last_update);
             info.stats.take_back(&gone);
-            theirs.iter().skip(first_new).for_each(|(e, _)| info.replay(e, self.is_mine(&e.soid)));
+            new.iter().for_each(|(e, _)| info.replay(e, self.is_mine(&e.soid)));
+            info.epoch = self.epoch();
         } else {
-            info.last_update = rest.as_ref().map_or(m.info.last_update, |r| r.since);
-            info.last_user_version = m.info.last_user_version;
-            info.stats = m.info.stats;
-            info.stats.take_back(&later);
-            info.created_stamp = m.info.created_stamp;
-            info.merge_history(&m.info.history);
-        }
-        info.epoch = self.epoch();
-        if let Some(les) = m.les.filter(|_| rest.is_none()) {
-            info.past.clone_from(&m.info.past);
-            if les.0 > 0 {
-                info.last_epoch_started = les;
-            }
-            info.served = true;
+            self.take_info(&mut info, m, rest.as_deref(), &later);
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
@@ -258,11 +207,112 @@ impl Pg {
             self.kept_rewind(to);
         }
         self.journal.log_mut().count_anew();
-        for (e, _) in theirs.iter().skip(first_new) {
+        for (e, _) in new {
             self.journal.log_mut().push(e.dup());
         }
         self.recovery.missing_mut().extend(missing);
         Ok(rest)
+    }
+
+    /// Statistics of the entries about objects of this PG.
+    fn sum_of(&self, entries: &[(LogEntry, &Bytes)]) -> StatSum {
+        let mut sum = StatSum::default();
+        for (e, _) in entries.iter().filter(|(e, _)| self.is_mine(&e.soid)) {
+            sum.add(&e.delta);
+        }
+        sum
+    }
+
+    /// Compares this copy's log with another one. Entries beyond the last common version are undone.
+    fn common(&self, tag: Tag, m: &Merge, theirs: &[(LogEntry, &Bytes)], store: &mut dyn ObjectStore) -> Step<Common> {
+        let mut out = Common::default();
+        // Records that were trimmed here are common.
+        let since = m.since.max(self.journal.log().tail);
+        let skip = theirs.partition_point(|(e, _)| e.version <= since);
+        let own = store.log_entries(tag, self.env.cid(), since)?;
+        let common = own.iter().zip(theirs.iter().skip(skip)).take_while(|((v, _), (e, _))| *v == e.version).count();
+        out.first_new = skip + common;
+        let base = common.checked_sub(1).and_then(|n| own.get(n)).map_or(since, |(v, _)| *v);
+        let mut divergent = Vec::new();
+        for (_, record) in own.iter().skip(common) {
+            out.rewind = Some(base);
+            let e = LogEntry::from_record(record).map_err(|_| Stop::Errno(EIO))?;
+            tracing::info!(pg = %self.env.spg(), version = %e.version, object = %e.soid, "own log record is divergent");
+            // Statistics of objects that a split gave to another PG were given away with them.
+            if self.is_mine(&e.soid) {
+                out.gone.add(&e.delta);
+            }
+            if e.kind != LogKind::Error && self.is_mine(&e.soid) && !acts(Bug::KeepDivergent) {
+                divergent.push(e);
+            }
+        }
+        // Newest first: each restores the state before it.
+        for e in divergent.iter().rev() {
+            if !self.undo_entry(e, &mut out.undo) {
+                out.missing.push((e.soid.head(), base));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Number of their records that are merged after this page.
+    fn page_end(&self, m: &Merge, theirs: &[(LogEntry, &Bytes)], first_new: usize, page: usize, spares: bool) -> usize {
+        // A shard that is not a member takes over only entries that spare it.
+        let shard = self.env.spg().shard;
+        let alone = |(e, _): &&(LogEntry, &Bytes)| spares && self.leaves_alone(e, shard);
+        let page = if m.undo { theirs.iter().skip(first_new).take(page).take_while(alone).count() } else { page };
+        let mut bytes = 0;
+        let new = theirs.iter().skip(first_new).take(page).take_while(|(_, r)| {
+            let before = bytes;
+            bytes += r.len();
+            before < PAGE_BYTES
+        });
+        first_new + new.count()
+    }
+
+    /// Appends entries to the log. Their objects become missing, except those of which they change only attributes
+    /// here.
+    fn new_ops(
+        &self,
+        new: &[(LogEntry, &Bytes)],
+        spares: bool,
+        info: &PgInfo,
+        missing: &mut Vec<(HObject, Eversion)>,
+    ) -> Vec<Op> {
+        let shard = self.env.spg().shard;
+        let mut ops = Vec::with_capacity(new.len());
+        let mut spared = Spared::default();
+        for (e, r) in new {
+            ops.push(Op::LogAppend { cid: self.env.cid(), version: e.version, entry: Bytes::copy_from_slice(r) });
+            if e.kind == LogKind::Error || !self.is_mine(&e.soid) {
+                continue;
+            }
+            let head = e.soid.head();
+            match e.spares(shard).filter(|_| spares) {
+                Some(t) if self.has_before(&head, missing, info) => spared.set(&e.soid, &t.attrs),
+                _ => missing.push((head, e.version)),
+            }
+        }
+        ops.extend(spared.ops(self.env.cid()));
+        ops
+    }
+
+    /// Brings the info to the state after the merge of a part; `later` has the statistics of the records that follow.
+    fn take_info(&self, info: &mut PgInfo, m: &Merge, rest: Option<&Merge>, later: &StatSum) {
+        info.last_update = rest.map_or(m.info.last_update, |r| r.since);
+        info.last_user_version = m.info.last_user_version;
+        info.stats = m.info.stats;
+        info.stats.take_back(later);
+        info.created_stamp = m.info.created_stamp;
+        info.merge_history(&m.info.history);
+        info.epoch = self.epoch();
+        if let Some(les) = m.les.filter(|_| rest.is_none()) {
+            info.past.clone_from(&m.info.past);
+            if les.0 > 0 {
+                info.last_epoch_started = les;
+            }
+            info.served = true;
+        }
     }
 
     /// True if the entry changes no bytes of `shard`, so that a shard with all earlier entries may take it over.

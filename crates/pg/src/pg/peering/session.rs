@@ -156,31 +156,7 @@ impl Pg {
             tracing::debug!(pg = %self.env.spg(), %from, epoch = %m.epoch, "message of an older interval dropped");
             return;
         }
-        let body = match Body::of(m, self.env.cid()) {
-            Ok(b) => b,
-            Err(error) => {
-                tracing::warn!(pg = %self.env.spg(), %from, %error, "a peer's message can't be decoded; ignored");
-                return;
-            }
-        };
-        let (m, body) = match body {
-            Body::Piece { place, bytes } => {
-                let Some((body, data)) = self.take_piece(from, place, bytes) else { return };
-                let m = MPgPeer { body, data, ..m.clone() };
-                match Body::of(&m, self.env.cid()) {
-                    Ok(Body::Piece { .. }) | Err(_) => {
-                        return tracing::warn!(pg = %self.env.spg(), %from, "a peer's message in pieces can't be decoded; ignored");
-                    }
-                    Ok(b) => {
-                        if self.has_failed() || self.can_take(&b) {
-                            self.heard(from, place);
-                        }
-                        (Cow::Owned(m), b)
-                    }
-                }
-            }
-            b => (Cow::Borrowed(m), b),
-        };
+        let Some((m, body)) = self.decoded(from, m) else { return };
         if self.has_failed() {
             if self.peer_of_failed(from, &body) {
                 tracing::info!(pg = %self.env.spg(), "removing this failed copy: the PG is clean without it");
@@ -188,8 +164,45 @@ impl Pg {
             }
             return;
         }
+        self.take_body(from, &m, body, turn);
+    }
+
+    /// Decodes a message, or, if this was its last piece, the message that came in pieces.
+    #[inline]
+    fn decoded<'a>(&mut self, from: PeerId, m: &'a MPgPeer) -> Option<(Cow<'a, MPgPeer>, Body)> {
+        let body = match Body::of(m, self.env.cid()) {
+            Ok(b) => b,
+            Err(error) => {
+                tracing::warn!(pg = %self.env.spg(), %from, %error, "a peer's message can't be decoded; ignored");
+                return None;
+            }
+        };
+        let Body::Piece { place, bytes } = body else { return Some((Cow::Borrowed(m), body)) };
+        let (body, data) = self.take_piece(from, place, bytes)?;
+        let m = MPgPeer { body, data, ..m.clone() };
+        match Body::of(&m, self.env.cid()) {
+            Ok(Body::Piece { .. }) | Err(_) => {
+                tracing::warn!(pg = %self.env.spg(), %from, "a peer's message in pieces can't be decoded; ignored");
+                None
+            }
+            Ok(b) => {
+                if self.has_failed() || self.can_take(&b) {
+                    self.heard(from, place);
+                }
+                Some((Cow::Owned(m), b))
+            }
+        }
+    }
+
+    fn is_from_primary(&self, from: PeerId) -> bool {
+        self.maps.newest().is_some_and(|m| m.mapping.primary(self.is_coded()) == from)
+    }
+
+    /// Handles a message by its kind. A message from a copy that may not send it, or in another state, is ignored.
+    #[inline]
+    fn take_body(&mut self, from: PeerId, m: &MPgPeer, body: Body, turn: &mut Turn<'_>) {
         let leads = self.is_primary();
-        let from_primary = self.maps.newest().is_some_and(|m| m.mapping.primary(self.is_coded()) == from);
+        let from_primary = self.is_from_primary(from);
         match body {
             Body::Query if from_primary => self.notify(from, turn.now),
             Body::GetLog { last_update, les, upto } if from_primary => {
@@ -202,31 +215,13 @@ impl Pg {
                 self.take_touched(from, Touched { since, upto, entries }, turn);
             }
             Body::Activate { les, since, reset, info, records } if from_primary => {
-                if self.peers.is_member() && !self.is_becoming_member() {
-                    return self.tell_activated(from, turn.store);
-                }
-                // Answered once what the first such message changed is durable.
-                if self.peers.is_member() || self.peers.merging {
-                    return;
-                }
-                self.peers.merging = true;
-                let m = Merge { from, les: Some(les), since, reset, info: *info, records, undo: false };
-                self.start_work(Work::Peering(PeeringWork::Merge(Box::new(m))), None, turn);
+                self.take_activate(
+                    Merge { from, les: Some(les), since, reset, info: *info, records, undo: false },
+                    turn,
+                );
             }
             Body::Rewind { since, records } if from_primary && !leads && self.is_coded() => {
-                let merge = Merge {
-                    from,
-                    les: None,
-                    since,
-                    reset: false,
-                    info: self.journal.info().clone(),
-                    records,
-                    undo: true,
-                };
-                if *self.life.state() == State::Stray && !self.peers.merging {
-                    self.peers.merging = true;
-                    self.start_work(Work::Peering(PeeringWork::Merge(Box::new(merge))), None, turn);
-                }
+                self.take_rewind(from, since, records, turn);
             }
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, turn),
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
@@ -241,6 +236,24 @@ impl Pg {
             {
                 self.peers.inflow.queue.push_back(Apply::Backfilled(upto));
             }
+            Body::Remove if from_primary && !leads => self.remove_stray(turn),
+            Body::Notify { info, absent, grants } if leads => {
+                self.take_notify(from, info, absent, &grants, turn);
+            }
+            Body::Failed { errno } if leads => self.take_failed(from, errno, turn),
+            Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, turn),
+            Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, turn),
+            Body::WriteAck { seq } if leads => self.take_ack(from, seq, turn),
+            Body::Heard { id, next } => self.take_heard(from, id, next),
+            body => self.take_recovery_body(from, m, body, turn),
+        }
+    }
+
+    /// Handles a message of recovery, of other shards' reads, or of a scrub.
+    fn take_recovery_body(&mut self, from: PeerId, m: &MPgPeer, body: Body, turn: &mut Turn<'_>) {
+        let leads = self.is_primary();
+        let from_primary = self.is_from_primary(from);
+        match body {
             Body::Pull { head, need, urgent } if from_primary => {
                 self.env.meter().replication.pulls_in.add(1);
                 self.start_push(from, head, Some((need, urgent)), turn);
@@ -249,28 +262,13 @@ impl Pg {
                 self.check_space_to_fill(turn.store);
                 self.start_work(Work::Recovery(RecoveryWork::Digest { to: from, begin, end }), None, turn);
             }
-            Body::Remove if from_primary && !leads => self.remove_stray(turn),
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
-                self.env.pacer().charge(Class::Recovery, m.data.len(), turn.now.mono);
-                self.env.meter().replication.pushes_in.add(1);
-                self.env.meter().replication.push_bytes_in.add(m.data.len() as u64);
-                if leads {
-                    self.report.count().recovered_bytes += m.data.len() as u64;
-                    self.env.meter().replication.recovered_bytes.add(m.data.len() as u64);
-                }
+                self.count_push(m.data.len(), leads, turn.now);
                 self.take_push(from, id, n, last, background, head, ops);
             }
-            Body::Notify { info, absent, grants } if leads => {
-                self.take_notify(from, info, absent, &grants, turn);
-            }
-            Body::Failed { errno } if leads => self.take_failed(from, errno, turn),
-            Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, turn),
-            Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, turn),
-            Body::WriteAck { seq } if leads => self.take_ack(from, seq, turn),
             Body::Lacks { objects } if leads => self.members_lost(from, objects, turn.now),
             Body::NoPull { head } if leads => self.no_pull(from, &head),
             Body::PushAck { id, n } => self.take_push_ack(from, id, n),
-            Body::Heard { id, next } => self.take_heard(from, id, next),
             Body::PushStop { id, n, again } => self.push_refused(from, id, n, again),
             Body::Digest { begin, end, objects } if leads => self.take_digest(from, &begin, end, objects),
             Body::ShardRead { id, n, seq, family, from: begin, items } if from_primary => {
@@ -286,6 +284,40 @@ impl Pg {
             Body::Reserve(m) => self.take_reserve(from, from_primary, leads, m, turn.now, turn.store),
             Body::Scrub(m) => self.take_scrub(from, from_primary, leads, *m, turn),
             _ => tracing::debug!(pg = %self.env.spg(), %from, "peer message ignored: wrong sender or state"),
+        }
+    }
+
+    /// Merges the primary's log, to become a member.
+    fn take_activate(&mut self, m: Merge, turn: &mut Turn<'_>) {
+        if self.peers.is_member() && !self.is_becoming_member() {
+            return self.tell_activated(m.from, turn.store);
+        }
+        // Answered once what the first such message changed is durable.
+        if self.peers.is_member() || self.peers.merging {
+            return;
+        }
+        self.peers.merging = true;
+        self.start_work(Work::Peering(PeeringWork::Merge(Box::new(m))), None, turn);
+    }
+
+    /// Rewinds the log of a stray shard to where it agrees with the primary's.
+    fn take_rewind(&mut self, from: PeerId, since: Eversion, records: Vec<Bytes>, turn: &mut Turn<'_>) {
+        let info = self.journal.info().clone();
+        let merge = Merge { from, les: None, since, reset: false, info, records, undo: true };
+        if *self.life.state() == State::Stray && !self.peers.merging {
+            self.peers.merging = true;
+            self.start_work(Work::Peering(PeeringWork::Merge(Box::new(merge))), None, turn);
+        }
+    }
+
+    /// Counts the bytes of a push that arrived; `leads`: they recover an object of the primary.
+    fn count_push(&mut self, bytes: usize, leads: bool, now: Now) {
+        self.env.pacer().charge(Class::Recovery, bytes, now.mono);
+        self.env.meter().replication.pushes_in.add(1);
+        self.env.meter().replication.push_bytes_in.add(bytes as u64);
+        if leads {
+            self.report.count().recovered_bytes += bytes as u64;
+            self.env.meter().replication.recovered_bytes.add(bytes as u64);
         }
     }
 
@@ -393,30 +425,7 @@ impl Pg {
         // First of all: a member reports what it lacks before it acknowledges writes.
         let mut messages: Vec<(PeerId, (Bytes, Bytes))> = self.unheard_pieces();
         messages.retain(|(o, _)| to(*o));
-        match self.life.state() {
-            State::Failed(_) if only.is_none() => self.say_failed(),
-            State::GetInfo | State::Down(_) | State::Inactive(_) => {
-                for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.me()) {
-                    if !self.peers.known.contains_key(o) {
-                        messages.push((*o, Body::Query.encode()));
-                    }
-                }
-                if let Some((o, since, _)) = self.ec.open_question().filter(|a| to(a.0)) {
-                    messages.push((o, Body::GetTouched { since }.encode()));
-                }
-                if only.is_none()
-                    && let Some(want) = self.peers.want.clone()
-                {
-                    self.mail.post(Effect::WantPgTemp(want));
-                }
-            }
-            _ if only.is_none() && self.waits_without_failed() => {
-                let want = self.peers.want.clone().unwrap_or_default();
-                self.mail.post(Effect::WantPgTemp(want));
-            }
-            State::GetLog { auth, .. } if to(*auth) => messages.push((*auth, self.log_wanted().encode())),
-            _ => {}
-        }
+        self.ask_again(only, &mut messages);
         let reset = only.is_some();
         let members: SmallVec<[PeerId; 4]> = self.peers.members.keys().copied().filter(|o| to(*o)).collect();
         for o in &members {
@@ -459,6 +468,35 @@ impl Pg {
         }
         if only.is_none() && self.is_coded() {
             self.send_deferred();
+        }
+    }
+
+    /// Repeats the questions of peering, and requests to the monitor.
+    fn ask_again(&mut self, only: Option<OsdId>, messages: &mut Vec<(PeerId, (Bytes, Bytes))>) {
+        let to = |o: PeerId| only.is_none_or(|x| x == o.osd);
+        match self.life.state() {
+            State::Failed(_) if only.is_none() => self.say_failed(),
+            State::GetInfo | State::Down(_) | State::Inactive(_) => {
+                for o in self.peers.prior.probe.iter().filter(|o| to(**o) && **o != self.me()) {
+                    if !self.peers.known.contains_key(o) {
+                        messages.push((*o, Body::Query.encode()));
+                    }
+                }
+                if let Some((o, since, _)) = self.ec.open_question().filter(|a| to(a.0)) {
+                    messages.push((o, Body::GetTouched { since }.encode()));
+                }
+                if only.is_none()
+                    && let Some(want) = self.peers.want.clone()
+                {
+                    self.mail.post(Effect::WantPgTemp(want));
+                }
+            }
+            _ if only.is_none() && self.waits_without_failed() => {
+                let want = self.peers.want.clone().unwrap_or_default();
+                self.mail.post(Effect::WantPgTemp(want));
+            }
+            State::GetLog { auth, .. } if to(*auth) => messages.push((*auth, self.log_wanted().encode())),
+            _ => {}
         }
     }
 

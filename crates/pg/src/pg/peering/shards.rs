@@ -79,29 +79,13 @@ impl Pg {
     /// Selects the acting set of a PG for which `k` shards are needed; see `Pg::choose`.
     pub(in crate::pg) fn choose_shards(&self, k: usize) -> Option<Choice> {
         let infos = self.infos();
-        let complete = |i: &PgInfo| i.is_complete();
-        let took_part = self.shards_that_took_part();
+        let (auth, best, version) = self.authority(k)?;
         let me = self.me();
-        let of = |(p, i): &(PeerId, &PgInfo)| Reach {
-            shard: p.shard,
-            last_update: i.last_update,
-            // A log can't go back to before its oldest record either.
-            undo_floor: i.undo_floor.max(i.log_tail),
-            reach: self.reach(i.last_update, p.shard),
-        };
-        let reach: Vec<Reach> = took_part.iter().map(of).collect();
-        let version = version_to_have(&reach, k)?;
-        tracing::debug!(pg = %self.env.spg(), %version, shards = ?reach, "version chosen");
-        // The holder of the authoritative log: a log that has the version; newer entries in it are ignored.
-        let (auth, best) = took_part
-            .iter()
-            .filter(|(_, i)| i.last_update >= version)
-            .min_by_key(|(p, i)| (i.log_tail, *p != me, i.last_update, *p))?;
         let info_of = |p: PeerId| infos.iter().find(|(x, _)| *x == p).map(|(_, i)| *i);
         let blank = PgInfo::default();
         let usable = |p: PeerId, tail: Eversion| {
             let i = info_of(p).unwrap_or(&blank);
-            complete(i) && i.last_update >= tail && !self.peers.failed.contains(&p)
+            i.is_complete() && i.last_update >= tail && !self.peers.failed.contains(&p)
         };
         let map = self.maps.newest()?;
         let m = &self.journal.info().interval.mapping;
@@ -119,7 +103,6 @@ impl Pg {
             let placed = of(&m.up).filter(|p| usable(*p, tail)).into_iter().chain(of(&m.acting).filter(known));
             placed.chain(strays.into_iter().map(|(_, p)| p)).collect()
         };
-        let at = |place: usize, tail: Eversion| for_place(place, tail).first().copied();
         let size = self.journal.info().interval.size as usize;
         let peer = |place, osd| PeerId { osd, shard: ShardId(i8::try_from(place).unwrap_or(i8::MAX)) };
         let first =
@@ -144,7 +127,7 @@ impl Pg {
                 }
             }
         };
-        let known_first = (0..size).find_map(|place| at(place, best.log_tail))?;
+        let known_first = (0..size).find_map(|place| for_place(place, best.log_tail).first().copied())?;
         // This shard may stay the primary of the present acting set, whatever its place.
         let candidates = [Some(me), m.up(true).on(m.up_primary), Some(known_first)];
         let fits =
@@ -160,6 +143,35 @@ impl Pg {
                 (lead_of(&want)?, want)
             }
         };
+        let backfill = self.shards_to_fill(&want);
+        let there = want.iter().filter(|o| **o != OsdId::NONE).count();
+        (there >= k).then_some(Choice { auth, version, want, lead, backfill })
+    }
+
+    /// The holder of the authoritative log with its info, and the version that all shards come to.
+    fn authority(&self, k: usize) -> Option<(PeerId, &PgInfo, Eversion)> {
+        let took_part = self.shards_that_took_part();
+        let me = self.me();
+        let of = |(p, i): &(PeerId, &PgInfo)| Reach {
+            shard: p.shard,
+            last_update: i.last_update,
+            // A log can't go back to before its oldest record either.
+            undo_floor: i.undo_floor.max(i.log_tail),
+            reach: self.reach(i.last_update, p.shard),
+        };
+        let reach: Vec<Reach> = took_part.iter().map(of).collect();
+        let version = version_to_have(&reach, k)?;
+        tracing::debug!(pg = %self.env.spg(), %version, shards = ?reach, "version chosen");
+        // The holder of the authoritative log: a log that has the version; newer entries in it are ignored.
+        let (auth, best) = took_part
+            .iter()
+            .filter(|(_, i)| i.last_update >= version)
+            .min_by_key(|(p, i)| (i.log_tail, *p != me, i.last_update, *p))?;
+        Some((*auth, *best, version))
+    }
+
+    /// Shards of the up set that the acting set does not have, to be backfilled.
+    fn shards_to_fill(&self, want: &[OsdId]) -> Vec<PeerId> {
         let mut backfill = Vec::new();
         for p in self.up_set().iter() {
             let chosen = usize::try_from(p.shard.0).ok().and_then(|i| want.get(i)) == Some(&p.osd);
@@ -167,8 +179,7 @@ impl Pg {
                 backfill.push(p);
             }
         }
-        let there = want.iter().filter(|o| **o != OsdId::NONE).count();
-        (there >= k).then_some(Choice { auth: *auth, version, want, lead, backfill })
+        backfill
     }
 
     /// The acting set of a PG whose shards lack nothing: each shard where the up set has it, else where it is.
