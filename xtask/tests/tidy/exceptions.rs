@@ -123,11 +123,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/pg/src/peer/body/codec.rs", "encode_for", "one match; each case has a few lines"),
     ("crates/pg/src/peer/txn.rs", "encode_ops", "one match; each case has a few lines"),
     (
-        "crates/pg/src/pg/recovery/rebuild.rs",
-        "shard_part",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
         "crates/pg/src/pg/mail/admit.rs",
         "handle_op",
         "the checks of an operation, whose order is the point of the function",
@@ -138,32 +133,7 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "run_vector",
         "not yet divided: an operation from its view to its plan; early returns leave at each step",
     ),
-    (
-        "crates/pg/src/pg/recovery/push.rs",
-        "next_part",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/pg/src/pg/recovery/push.rs",
-        "run_push",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/pg/src/pg/recovery/unfound.rs",
-        "lose_for_good",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
     ("crates/pg/src/pg/report.rs", "report", "one field of the report after the other"),
-    (
-        "crates/pg/src/pg/resize/merge_target.rs",
-        "merge_pgs",
-        "not yet divided: reading the data of the source PG, and the transaction made of it",
-    ),
-    (
-        "crates/pg/src/pg/resize/split.rs",
-        "try_split",
-        "not yet divided: the parts of each child PG: log, index, marks, sums",
-    ),
     (
         "crates/pg/src/pg/scrub/result.rs",
         "finish_scrub",

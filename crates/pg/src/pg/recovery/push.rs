@@ -19,11 +19,11 @@ use crate::pg::{Pg, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
 use crate::unreached::unreached;
-use base::errno::{E2BIG, EIO};
+use base::errno::{E2BIG, EIO, Errno};
 use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use store::{ObjectStore, Oid, Op};
+use store::{Cid, ObjectStore, Oid, Op, Tag};
 use wire::{Features, Writer};
 
 /// Position in an object where the next part begins.
@@ -212,20 +212,7 @@ impl Pg {
             job.acked = false;
             job.n += 1;
             if job.last {
-                let (to, head) = (job.to, job.head.clone());
-                self.recovery.pushes.remove(&id);
-                if job.need.is_none() {
-                    self.report.count().recovered_objects += 1;
-                    self.env.meter().replication.recovered.add(1);
-                }
-                // At once: the next plan on the object may write it, and that write must reach the member.
-                if let Some(m) = self.peers.members_mut().get_mut(&to) {
-                    m.missing.remove(&head);
-                    if let Some(b) = &mut m.backfill {
-                        b.pushed(&head);
-                    }
-                }
-                self.recovery.pushed.push(head);
+                self.push_done(id, job);
                 return Verdict::Done;
             }
         }
@@ -249,24 +236,7 @@ impl Pg {
             Ok(Some(part)) => {
                 // Data pinned for this part can be released.
                 turn.store.release(self.tag(id));
-                job.sent = Some(part.clone());
-                if job.last && part.1.len() <= PUSH_SMALL {
-                    // Lets another object begin meanwhile.
-                    job.active = None;
-                    if let Some(p) = self.recovery.pushes.get_mut(&id) {
-                        p.sent = true;
-                    }
-                }
-                self.env.meter().replication.pushed(part.1.len(), job.need.is_none());
-                if job.need.is_none() {
-                    self.report.count().recovered_bytes += part.1.len() as u64;
-                    self.report.count().recovered_keys += std::mem::take(&mut job.keys);
-                }
-                let (to, urgent) = (job.to, job.urgent || self.recovery.urgent.contains(&job.head));
-                let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
-                if !self.is_sent_again(to) {
-                    self.tell_on(lane, to, part);
-                }
+                self.send_part(id, job, part);
                 Verdict::Park(Stage::Recovering)
             }
             Ok(None) => {
@@ -277,28 +247,71 @@ impl Pg {
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
             Err(Stop::Errno(errno)) => {
-                let (to, head) = (job.to, job.head.clone());
-                if errno != E2BIG {
-                    tracing::error!(pg = %self.env.spg(), object = %head, errno, "object is unreadable here and can't be pushed");
-                }
-                self.recovery.pushes.remove(&id);
-                if job.need.is_some() {
-                    self.tell(to, &Body::NoPull { head: head.clone() });
-                    if self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
-                        // The primary pushes the object here when it has it.
-                        let need = self.journal.info().last_update;
-                        self.recovery.missing.insert(head.clone(), need);
-                        self.start_work(Work::Recovery(RecoveryWork::Missing(head, Some(need))), None, turn);
-                    }
-                    return Verdict::Done;
-                }
-                if errno == E2BIG {
-                    self.push_is_too_large(to, &head, turn.out);
-                    return Verdict::Done;
-                }
-                self.push_failed(to, &head, errno, turn);
+                self.push_unreadable(id, job, errno, turn);
                 Verdict::Done
             }
+        }
+    }
+
+    /// Handles the acknowledgement of the last part.
+    fn push_done(&mut self, id: u64, job: &PushJob) {
+        let (to, head) = (job.to, job.head.clone());
+        self.recovery.pushes.remove(&id);
+        if job.need.is_none() {
+            self.report.count().recovered_objects += 1;
+            self.env.meter().replication.recovered.add(1);
+        }
+        // At once: the next plan on the object may write it, and that write must reach the member.
+        if let Some(m) = self.peers.members_mut().get_mut(&to) {
+            m.missing.remove(&head);
+            if let Some(b) = &mut m.backfill {
+                b.pushed(&head);
+            }
+        }
+        self.recovery.pushed.push(head);
+    }
+
+    /// Sends a part.
+    fn send_part(&mut self, id: u64, job: &mut PushJob, part: (Bytes, Bytes)) {
+        job.sent = Some(part.clone());
+        if job.last && part.1.len() <= PUSH_SMALL {
+            // Lets another object begin meanwhile.
+            job.active = None;
+            if let Some(p) = self.recovery.pushes.get_mut(&id) {
+                p.sent = true;
+            }
+        }
+        self.env.meter().replication.pushed(part.1.len(), job.need.is_none());
+        if job.need.is_none() {
+            self.report.count().recovered_bytes += part.1.len() as u64;
+            self.report.count().recovered_keys += std::mem::take(&mut job.keys);
+        }
+        let (to, urgent) = (job.to, job.urgent || self.recovery.urgent.contains(&job.head));
+        let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
+        if !self.is_sent_again(to) {
+            self.tell_on(lane, to, part);
+        }
+    }
+
+    /// Ends a push whose object cannot be read here, or whose next part fits into no frame of the receiver.
+    fn push_unreadable(&mut self, id: u64, job: &PushJob, errno: Errno, turn: &mut Turn<'_>) {
+        let (to, head) = (job.to, job.head.clone());
+        if errno != E2BIG {
+            tracing::error!(pg = %self.env.spg(), object = %head, errno, "object is unreadable here and can't be pushed");
+        }
+        self.recovery.pushes.remove(&id);
+        if job.need.is_some() {
+            self.tell(to, &Body::NoPull { head: head.clone() });
+            if self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
+                // The primary pushes the object here when it has it.
+                let need = self.journal.info().last_update;
+                self.recovery.missing.insert(head.clone(), need);
+                self.start_work(Work::Recovery(RecoveryWork::Missing(head, Some(need))), None, turn);
+            }
+        } else if errno == E2BIG {
+            self.push_is_too_large(to, &head, turn.out);
+        } else {
+            self.push_failed(to, &head, errno, turn);
         }
     }
 
@@ -311,108 +324,63 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<Option<(Bytes, Bytes)>> {
         let tag = self.tag(id);
-        if let (Some(need), None) = (job.need, &job.objects) {
-            let mut right = !self.recovery.missing.contains_key(&job.head)
-                && job.head <= self.journal.info().last_backfill
-                && (self.peers.is_member() || self.journal.info().last_update >= need);
-            if need == Eversion::default() {
-                // A reverted object is sent in whatever version is here.
-                right = true;
-            } else if right && !self.peers.is_member() {
-                // Entries of this log beyond `need` may be divergent.
-                let newer = store.log_entries(tag, self.env.cid(), need)?;
-                right = !newer.iter().any(|(_, r)| {
-                    // Records of failed operations stand for no change.
-                    LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == job.head)
-                });
-            }
-            if !right {
-                return Ok(None);
-            }
+        if let (Some(need), None) = (job.need, &job.objects)
+            && !self.has_as_needed(tag, &job.head, need, store)?
+        {
+            return Ok(None);
         }
         let objects = match &job.objects {
             Some(o) => o.clone(),
             None => self.family(id, &job.head, store)?,
         };
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
-        let (mut ops, mut bytes) = (Vec::new(), 0usize);
-        while let Some(oid) = objects.get(at) {
-            if bytes >= part {
-                break;
-            }
+        let mut read = PartRead {
+            tag,
+            cid: self.env.cid(),
+            meta: self.meta(),
+            head: &job.head,
+            max: part,
+            keys: &mut job.keys,
+            out: PartOps::default(),
+        };
+        while let Some(oid) = objects.get(at).filter(|_| read.out.bytes < part) {
             cursor = match cursor {
-                Cursor::Start => {
-                    let size = store.stat(tag, self.env.cid(), oid)?.size;
-                    bytes += 64;
-                    ops.push(Op::Touch { cid: self.env.cid(), oid: oid.clone() });
-                    ops.push(Op::Truncate { cid: self.env.cid(), oid: oid.clone(), size });
-                    Cursor::Data(0)
-                }
-                Cursor::Data(off) => {
-                    let size = store.stat(tag, self.env.cid(), oid)?.size;
-                    let len = PUSH_READ.min(part as u64).min(size.saturating_sub(off));
-                    for (o, l) in store.extents(tag, self.env.cid(), oid, off, len)? {
-                        let l = l.min(size.saturating_sub(o));
-                        let data = store.read(tag, self.env.cid(), oid, o, l)?;
-                        bytes += data.len();
-                        if !data.is_empty() {
-                            ops.push(Op::Write { cid: self.env.cid(), oid: oid.clone(), off: o, data, sums: None });
-                        }
-                    }
-                    if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) }
-                }
-                Cursor::Omap(from) => {
-                    if from.is_none() {
-                        let header = store.omap_header(tag, self.env.cid(), oid)?;
-                        if !header.is_empty() {
-                            bytes += header.len();
-                            ops.push(Op::OmapSetHeader { cid: self.env.cid(), oid: oid.clone(), header });
-                        }
-                    }
-                    let (key, after) = from.as_ref().map_or((&b""[..], false), |k| (&k[..], true));
-                    let page = store.omap_range(tag, self.env.cid(), oid, key, after, PUSH_OMAP_ENTRIES, part)?;
-                    bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-                    let last = page.entries.last().map(|(k, _)| k.clone());
-                    if !page.entries.is_empty() {
-                        job.keys += page.entries.len() as u64;
-                        ops.push(Op::OmapSet { cid: self.env.cid(), oid: oid.clone(), entries: page.entries });
-                    }
-                    if page.more && last.is_some() { Cursor::Omap(last) } else { Cursor::Attrs(None) }
-                }
-                Cursor::Attrs(from) => {
-                    let mut page =
-                        AttrPage::new(store.attrs(tag, self.env.cid(), oid)?, from.as_ref(), part, bytes == 0);
-                    bytes += page.bytes;
-                    if let Some(last) = page.more {
-                        if !page.attrs.is_empty() {
-                            ops.push(Op::SetAttrs { cid: self.env.cid(), oid: oid.clone(), attrs: page.attrs });
-                        }
-                        // The next attribute has a part of its own.
-                        bytes = bytes.max(part);
-                        Cursor::Attrs(last)
-                    } else {
-                        // The own attributes come last, so that an incomplete object has no object info.
-                        let ss = page.own.iter().find(|(k, _)| k == SS_ATTR);
-                        let ss = ss.and_then(|(_, v)| SnapSet::from_attr(v).ok()).filter(|s| !s.clones.is_empty());
-                        if let Some(ss) = ss {
-                            let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
-                            bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
-                            ops.push(Op::OmapSet { cid: self.env.cid(), oid: self.meta(), entries });
-                        }
-                        page.attrs.append(&mut page.own);
-                        ops.push(Op::SetAttrs { cid: self.env.cid(), oid: oid.clone(), attrs: page.attrs });
-                        at += 1;
-                        Cursor::Start
-                    }
-                }
+                Cursor::Start => read.start(oid, store)?,
+                Cursor::Data(off) => read.data(oid, off, store)?,
+                Cursor::Omap(from) => read.omap(oid, from.as_ref(), store)?,
+                Cursor::Attrs(from) => read.attrs(oid, from.as_ref(), store)?,
             };
+            if cursor == Cursor::Start {
+                at += 1;
+            }
         }
+        let ops = read.out.ops;
         job.last = at >= objects.len();
         let part = self.encode_part(id, job, &ops)?;
         job.objects = Some(objects);
         job.at = at;
         job.cursor = cursor;
         Ok(Some(part))
+    }
+
+    /// True if this copy has the object as of version `need` of the log.
+    fn has_as_needed(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
+        if need == Eversion::default() {
+            // A reverted object is sent in whatever version is here.
+            return Ok(true);
+        }
+        let right = !self.recovery.missing.contains_key(head)
+            && *head <= self.journal.info().last_backfill
+            && (self.peers.is_member() || self.journal.info().last_update >= need);
+        if !right || self.peers.is_member() {
+            return Ok(right);
+        }
+        // Entries of this log beyond `need` may be divergent.
+        let newer = store.log_entries(tag, self.env.cid(), need)?;
+        Ok(!newer.iter().any(|(_, r)| {
+            // Records of failed operations stand for no change.
+            LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == *head)
+        }))
     }
 
     /// Encodes the message with a part of an object.
@@ -439,6 +407,100 @@ impl Pg {
     pub fn unfound_objects(&self) -> Vec<(HObject, Eversion)> {
         let hopeless = self.recovery.damage.hopeless.iter().filter(|_| self.is_coded());
         self.recovery.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
+    }
+}
+
+/// The changes of one part of a push.
+#[derive(Debug, Default)]
+pub(super) struct PartOps {
+    pub(super) ops: Vec<Op>,
+    /// Bytes of data, keys and attributes in these.
+    pub(super) bytes: usize,
+}
+
+/// Reads a part of a push from the store. Each method reads on from one cursor, and returns the next one.
+struct PartRead<'a> {
+    tag: Tag,
+    cid: Cid,
+    /// The PG's own object, with the snapshot index.
+    meta: Oid,
+    head: &'a HObject,
+    /// Bytes at which the part ends.
+    max: usize,
+    /// Counter of the omap entries read.
+    keys: &'a mut u64,
+    out: PartOps,
+}
+
+impl PartRead<'_> {
+    fn start(&mut self, oid: &Oid, store: &mut dyn ObjectStore) -> Step<Cursor> {
+        let size = store.stat(self.tag, self.cid, oid)?.size;
+        self.out.bytes += 64;
+        self.out.ops.push(Op::Touch { cid: self.cid, oid: oid.clone() });
+        self.out.ops.push(Op::Truncate { cid: self.cid, oid: oid.clone(), size });
+        Ok(Cursor::Data(0))
+    }
+
+    fn data(&mut self, oid: &Oid, off: u64, store: &mut dyn ObjectStore) -> Step<Cursor> {
+        let (tag, cid) = (self.tag, self.cid);
+        let size = store.stat(tag, cid, oid)?.size;
+        let len = PUSH_READ.min(self.max as u64).min(size.saturating_sub(off));
+        for (o, l) in store.extents(tag, cid, oid, off, len)? {
+            let l = l.min(size.saturating_sub(o));
+            let data = store.read(tag, cid, oid, o, l)?;
+            self.out.bytes += data.len();
+            if !data.is_empty() {
+                self.out.ops.push(Op::Write { cid, oid: oid.clone(), off: o, data, sums: None });
+            }
+        }
+        Ok(if off + len < size { Cursor::Data(off + len) } else { Cursor::Omap(None) })
+    }
+
+    fn omap(&mut self, oid: &Oid, from: Option<&Bytes>, store: &mut dyn ObjectStore) -> Step<Cursor> {
+        let (tag, cid) = (self.tag, self.cid);
+        if from.is_none() {
+            let header = store.omap_header(tag, cid, oid)?;
+            if !header.is_empty() {
+                self.out.bytes += header.len();
+                self.out.ops.push(Op::OmapSetHeader { cid, oid: oid.clone(), header });
+            }
+        }
+        let (key, after) = from.map_or((&b""[..], false), |k| (&k[..], true));
+        let page = store.omap_range(tag, cid, oid, key, after, PUSH_OMAP_ENTRIES, self.max)?;
+        self.out.bytes += page.entries.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        let last = page.entries.last().map(|(k, _)| k.clone());
+        if !page.entries.is_empty() {
+            *self.keys += page.entries.len() as u64;
+            self.out.ops.push(Op::OmapSet { cid, oid: oid.clone(), entries: page.entries });
+        }
+        Ok(if page.more && last.is_some() { Cursor::Omap(last) } else { Cursor::Attrs(None) })
+    }
+
+    /// After the last attributes the cursor is at the start of the next object.
+    fn attrs(&mut self, oid: &Oid, from: Option<&Bytes>, store: &mut dyn ObjectStore) -> Step<Cursor> {
+        let cid = self.cid;
+        let all = store.attrs(self.tag, cid, oid)?;
+        let mut page = AttrPage::new(all, from, self.max, self.out.bytes == 0);
+        self.out.bytes += page.bytes;
+        if let Some(last) = page.more {
+            if !page.attrs.is_empty() {
+                self.out.ops.push(Op::SetAttrs { cid, oid: oid.clone(), attrs: page.attrs });
+            }
+            // The next attribute has a part of its own.
+            self.out.bytes = self.out.bytes.max(self.max);
+            return Ok(Cursor::Attrs(last));
+        }
+        // The own attributes come last, so that an incomplete object has no object info.
+        let ss = page.own.iter().find(|(k, _)| k == SS_ATTR);
+        let ss = ss.and_then(|(_, v)| SnapSet::from_attr(v).ok()).filter(|s| !s.clones.is_empty());
+        if let Some(ss) = ss {
+            let entries: Vec<_> = index_keys(self.head, &ss).map(|k| (k, Bytes::new())).collect();
+            self.out.bytes += entries.iter().map(|(k, _)| k.len()).sum::<usize>();
+            self.out.ops.push(Op::OmapSet { cid, oid: self.meta.clone(), entries });
+        }
+        page.attrs.append(&mut page.own);
+        self.out.ops.push(Op::SetAttrs { cid, oid: oid.clone(), attrs: page.attrs });
+        Ok(Cursor::Start)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::pg::Pg;
 use crate::pg::backend::ec::read::{Described, ShardReads};
 use crate::pg::keys::index_keys;
-use crate::pg::recovery::push::{AttrPage, Cursor, PushJob};
+use crate::pg::recovery::push::{AttrPage, Cursor, PartOps, PushJob};
 use ::ec::stripe::Part;
 use base::HObject;
 use base::errno::EIO;
@@ -51,21 +51,7 @@ impl Pg {
         let tag = self.tag(id);
         let shard = usize::try_from(job.to.shard.0).map_err(|_| EIO)?;
         if job.family.is_none() {
-            let page = if self.recovery.missing().contains_key(&job.head) {
-                match reads.family.take() {
-                    Some(f) => f,
-                    // No copy knows the needed version.
-                    None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
-                    None => {
-                        reads.wants_family = true;
-                        reads.family_from = job.more.clone();
-                        return Err(Stop::Wait);
-                    }
-                }
-            } else {
-                self.describe(id, &job.head, job.more.as_ref(), true, store)?
-            };
-            (job.family, job.more) = (Some(page.of), page.more);
+            self.read_family(id, job, reads, store)?;
         }
         let family: &[Described] = job.family.as_deref().unwrap_or_default();
         // A removed object has no bytes.
@@ -73,8 +59,8 @@ impl Pg {
             return Err(EIO.into());
         }
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
-        let (mut ops, mut bytes) = (Vec::new(), 0usize);
-        while let Some((hobj, attrs)) = family.get(at).filter(|_| bytes < part) {
+        let mut out = PartOps::default();
+        while let Some((hobj, attrs)) = family.get(at).filter(|_| out.bytes < part) {
             let (cid, oid) = (self.env.cid(), Oid::new(hobj.clone()));
             let oi = match attrs.iter().find(|(k, _)| k == OI_ATTR) {
                 Some((_, a)) => Some(ObjectInfo::from_attr(a).map_err(|_| EIO)?),
@@ -89,9 +75,9 @@ impl Pg {
                 Cursor::Data(off) => *off,
                 Cursor::Attrs(_) => len,
                 _ => {
-                    bytes += 64;
-                    ops.push(Op::Touch { cid, oid: oid.clone() });
-                    ops.push(Op::Truncate { cid, oid: oid.clone(), size: len });
+                    out.bytes += 64;
+                    out.ops.push(Op::Touch { cid, oid: oid.clone() });
+                    out.ops.push(Op::Truncate { cid, oid: oid.clone(), size: len });
                     0
                 }
             };
@@ -99,39 +85,19 @@ impl Pg {
             if end > off {
                 let p = Part { shard, range: off..end };
                 let data = reads.parts(tag, cid, &oid, size, std::slice::from_ref(&p), store)?.pop().ok_or(EIO)?;
-                bytes += data.len();
+                out.bytes += data.len();
                 if data.iter().any(|b| *b != 0) {
-                    ops.push(Op::Write { cid, oid: oid.clone(), off, data, sums: None });
+                    out.ops.push(Op::Write { cid, oid: oid.clone(), off, data, sums: None });
                 }
             }
             if end < len {
                 cursor = Cursor::Data(end);
                 continue;
             }
-            let from = match &cursor {
-                Cursor::Attrs(from) => from.as_ref(),
-                _ => None,
-            };
-            let mut page = AttrPage::new(attrs.clone(), from, part, bytes == 0);
-            bytes += page.bytes;
-            if let Some(last) = page.more {
-                if !page.attrs.is_empty() {
-                    ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
-                }
-                // The next attribute has a part of its own.
-                bytes = bytes.max(part);
-                cursor = Cursor::Attrs(last);
-                continue;
+            cursor = self.attrs_part(&job.head, (oid, attrs), &cursor, part, &mut out);
+            if cursor == Cursor::Start {
+                at += 1;
             }
-            let ss = page.own.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
-            if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
-                let entries: Vec<_> = index_keys(&job.head, &ss).map(|k| (k, Bytes::new())).collect();
-                ops.push(Op::OmapSet { cid, oid: self.meta(), entries });
-            }
-            page.attrs.append(&mut page.own);
-            ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
-            at += 1;
-            cursor = Cursor::Start;
         }
         reads.clear();
         let ended = at >= family.len();
@@ -141,6 +107,61 @@ impl Pg {
         }
         job.at = at;
         job.cursor = cursor;
-        Ok(ops)
+        Ok(out.ops)
+    }
+
+    /// Reads the next page of an object and its clones, from this shard or from another one that describes them.
+    fn read_family(&self, id: u64, job: &mut PushJob, reads: &mut ShardReads, store: &mut dyn ObjectStore) -> Step<()> {
+        let page = if self.recovery.missing().contains_key(&job.head) {
+            match reads.family.take() {
+                Some(f) => f,
+                // No copy knows the needed version.
+                None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
+                None => {
+                    reads.wants_family = true;
+                    reads.family_from = job.more.clone();
+                    return Err(Stop::Wait);
+                }
+            }
+        } else {
+            self.describe(id, &job.head, job.more.as_ref(), true, store)?
+        };
+        (job.family, job.more) = (Some(page.of), page.more);
+        Ok(())
+    }
+
+    /// Adds attributes to a part. Returns the cursor behind them: after the last attributes, the start of the next
+    /// object.
+    fn attrs_part(
+        &self,
+        head: &HObject,
+        (oid, attrs): (Oid, &[(Bytes, Bytes)]),
+        cursor: &Cursor,
+        part: usize,
+        out: &mut PartOps,
+    ) -> Cursor {
+        let cid = self.env.cid();
+        let from = match cursor {
+            Cursor::Attrs(from) => from.as_ref(),
+            _ => None,
+        };
+        let mut page = AttrPage::new(attrs.to_vec(), from, part, out.bytes == 0);
+        out.bytes += page.bytes;
+        if let Some(last) = page.more {
+            if !page.attrs.is_empty() {
+                out.ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
+            }
+            // The next attribute has a part of its own.
+            out.bytes = out.bytes.max(part);
+            return Cursor::Attrs(last);
+        }
+        let ss = page.own.iter().find(|(k, _)| k == SS_ATTR).and_then(|(_, v)| SnapSet::from_attr(v).ok());
+        if let Some(ss) = ss.filter(|s| !s.clones.is_empty()) {
+            let entries: Vec<_> = index_keys(head, &ss).map(|k| (k, Bytes::new())).collect();
+            out.ops.push(Op::OmapSet { cid, oid: self.meta(), entries });
+        }
+        page.attrs.append(&mut page.own);
+        out.ops.push(Op::SetAttrs { cid, oid, attrs: page.attrs });
+        Cursor::Start
     }
 }

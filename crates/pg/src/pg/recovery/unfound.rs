@@ -298,17 +298,7 @@ impl Pg {
         let (mut ops, mut delta) = (Vec::new(), StatSum { estimated: 1, ..StatSum::default() });
         if keep.is_none() {
             delta.num_objects = -1;
-            for oid in self.family(id, head, store)? {
-                let snapset = match store.attr(tag, self.env.cid(), &oid, SS_ATTR) {
-                    Err(ReadError::Io { .. }) => None,
-                    r => r?,
-                };
-                if let Some(ss) = snapset.and_then(|a| SnapSet::from_attr(&a).ok()).filter(|s| !s.clones.is_empty()) {
-                    let keys = index_keys(head, &ss).collect();
-                    ops.push(Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys });
-                }
-                ops.push(Op::Remove { cid: self.env.cid(), oid });
-            }
+            ops = self.removal(id, head, store)?;
         }
         let (cid, oid) = (self.env.cid(), self.meta_missing());
         ops.push(match elsewhere {
@@ -346,6 +336,33 @@ impl Pg {
             self.share_write(Some(head), Sent::Same(bare, None), None, &records, None);
         }
         self.journal.info_mut().stats.add(&delta);
+        if hopeless && let Some(d) = self.recovery.damage.used() {
+            d.hopeless.remove(head);
+        }
+        self.note_loss(head, version, elsewhere);
+        Ok(true)
+    }
+
+    /// The changes that remove an object with its clones.
+    fn removal(&self, id: u64, head: &HObject, store: &mut dyn ObjectStore) -> Step<Vec<Op>> {
+        let tag = self.tag(id);
+        let mut ops = Vec::new();
+        for oid in self.family(id, head, store)? {
+            let snapset = match store.attr(tag, self.env.cid(), &oid, SS_ATTR) {
+                Err(ReadError::Io { .. }) => None,
+                r => r?,
+            };
+            if let Some(ss) = snapset.and_then(|a| SnapSet::from_attr(&a).ok()).filter(|s| !s.clones.is_empty()) {
+                let keys = index_keys(head, &ss).collect();
+                ops.push(Op::OmapRmKeys { cid: self.env.cid(), oid: self.meta(), keys });
+            }
+            ops.push(Op::Remove { cid: self.env.cid(), oid });
+        }
+        Ok(ops)
+    }
+
+    /// Takes up the logged loss of an object: it is missing at all members, and here if another copy has it.
+    fn note_loss(&mut self, head: &HObject, version: Eversion, elsewhere: Option<PeerId>) {
         self.plans.cache_mut().remove(head);
         for m in self.peers.members_mut().values_mut() {
             if m.backfill.as_ref().is_none_or(|b| head <= b.upto()) {
@@ -353,9 +370,6 @@ impl Pg {
             }
         }
         self.recovery.unfound.remove(head);
-        if hopeless && let Some(d) = self.recovery.damage.used() {
-            d.hopeless.remove(head);
-        }
         self.recovery.pulls.remove(head);
         match elsewhere {
             Some(o) => {
@@ -364,7 +378,6 @@ impl Pg {
             }
             None => self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), head.clone()))),
         }
-        Ok(true)
     }
 
     /// Handles the durability of the record: the local object is what the record says.

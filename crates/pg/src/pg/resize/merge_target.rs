@@ -39,7 +39,7 @@ use base::{Epoch, Eversion, HObject, PgId, ShardId, SpgId};
 use bytes::Bytes;
 use cluster::osdmap::interval::children;
 use std::collections::{BTreeMap, BTreeSet};
-use store::{Cid, ObjectStore, Oid, Op};
+use store::{Cid, ObjectStore, Oid, Op, Tag};
 
 /// Shard number in the name of the collection that receives the objects of merge sources, in a replicated PG.
 const INTAKE: ShardId = ShardId(100);
@@ -347,50 +347,16 @@ impl Pg {
         let first = self.resize.merges.now.iter().map(|s| s.pg.seed.reverse_bits()).min().unwrap_or(u32::MAX);
         let merge = Op::Merge { cid: from, dst: self.env.cid(), first, bits };
         let cid = self.env.cid();
-        for h in self.resize.merges.states.values().flatten() {
-            for (o, until) in h.granted.iter() {
-                self.peers.granted_mut().raise(*o, *until);
-            }
-        }
+        self.take_grants();
         let Some((source, state)) = self.good_source() else {
-            tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
-            let mut info = PgInfo { history: self.journal.info().history.clone(), ..PgInfo::default() };
-            // The intervals known as started were of one of the PGs alone, after both were found equal. A complete
-            // copy may not know of them, and is as good.
-            (info.history.last_epoch_started, info.history.last_interval_started) = (Epoch(0), Epoch(0));
-            info.past.clone_from(&self.journal.info().past);
-            info.interval.clone_from(&self.journal.info().interval);
-            info.created_stamp = self.journal.info().created_stamp;
-            info.reported_seq = self.journal.info().reported_seq;
-            info.last_backfill = HObject::min();
-            info.epoch = epoch;
-            let clear = Op::OmapClear { cid, oid: self.meta_missing() };
-            let mut ops = self.forget_aside();
-            ops.extend([clear, merge, Op::LogRewind { cid, to: Eversion::default() }]);
-            self.commit_with_info(tag, info, ops, store)?;
-            if let Some(k) = self.ec.kept_if_used() {
-                *k = Kept::default();
-            }
-            *self.journal.log_mut() = PgLog::default();
-            self.recovery.missing_mut().clear();
+            self.merge_unequal(tag, epoch, merge, store)?;
             self.resize.bits = bits;
             return Ok(());
         };
-        let entries = interleaved(self.own_records(id, store)?, state.records.iter().cloned())
-            .into_iter()
-            .map(|(_, r)| self.own_entry(&r))
-            .collect::<Result<Vec<_>, _>>()?;
         let (mine, theirs) = (self.journal.info().last_update, state.info.last_update);
         let newest = mine.version.saturating_add(theirs.version).saturating_add(1);
-        let n = entries.len() as u64;
-        let entries: Vec<LogEntry> = (1..)
-            .zip(entries)
-            .map(|(i, e)| {
-                let version = Eversion { epoch, version: newest.saturating_sub(n - i) };
-                // All copies have the entry, so it is never undone.
-                LogEntry { version, undo: Bytes::new(), touch: None, ..e }
-            })
-            .collect();
+        let records = interleaved(self.own_records(id, store)?, state.records.iter().cloned());
+        let entries = self.renumbered(records, epoch, newest)?;
         let info = self.merged_info(epoch, newest, &state.info);
         let mut before = self.forget_aside();
         if !state.index.is_empty() {
@@ -440,6 +406,55 @@ impl Pg {
                 }
             }
         }
+    }
+
+    /// Takes over the leases that the sources know of.
+    fn take_grants(&mut self) {
+        for h in self.resize.merges.states.values().flatten() {
+            for (o, until) in h.granted.iter() {
+                self.peers.granted_mut().raise(*o, *until);
+            }
+        }
+    }
+
+    /// Merges PGs of which one copy is not as agreed: the result counts as empty, and backfill fills it.
+    fn merge_unequal(&mut self, tag: Tag, epoch: Epoch, merge: Op, store: &mut dyn ObjectStore) -> Step<()> {
+        let cid = self.env.cid();
+        tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "this copy or the merged one differs from the version agreed for the merge; backfill will fill it");
+        let mut info = PgInfo { history: self.journal.info().history.clone(), ..PgInfo::default() };
+        // The intervals known as started were of one of the PGs alone, after both were found equal. A complete
+        // copy may not know of them, and is as good.
+        (info.history.last_epoch_started, info.history.last_interval_started) = (Epoch(0), Epoch(0));
+        info.past.clone_from(&self.journal.info().past);
+        info.interval.clone_from(&self.journal.info().interval);
+        info.created_stamp = self.journal.info().created_stamp;
+        info.reported_seq = self.journal.info().reported_seq;
+        info.last_backfill = HObject::min();
+        info.epoch = epoch;
+        let clear = Op::OmapClear { cid, oid: self.meta_missing() };
+        let mut ops = self.forget_aside();
+        ops.extend([clear, merge, Op::LogRewind { cid, to: Eversion::default() }]);
+        self.commit_with_info(tag, info, ops, store)?;
+        if let Some(k) = self.ec.kept_if_used() {
+            *k = Kept::default();
+        }
+        *self.journal.log_mut() = PgLog::default();
+        self.recovery.missing_mut().clear();
+        Ok(())
+    }
+
+    /// The entries of both logs, with versions of the merged one, of which `newest` comes after the last.
+    fn renumbered(&self, records: Vec<(Eversion, Bytes)>, epoch: Epoch, newest: u64) -> Step<Vec<LogEntry>> {
+        let entries = records.into_iter().map(|(_, r)| self.own_entry(&r)).collect::<Result<Vec<_>, _>>()?;
+        let n = entries.len() as u64;
+        Ok((1..)
+            .zip(entries)
+            .map(|(i, e)| {
+                let version = Eversion { epoch, version: newest.saturating_sub(n - i) };
+                // All copies have the entry, so it is never undone.
+                LogEntry { version, undo: Bytes::new(), touch: None, ..e }
+            })
+            .collect())
     }
 
     /// Records of this copy's log about its own objects.

@@ -68,6 +68,19 @@ struct Part {
     index: Vec<(Bytes, Bytes)>,
 }
 
+/// Records that a split divides among its parts.
+struct Content<'a> {
+    log: &'a [(Eversion, Bytes, LogEntry)],
+    /// True if the oldest records of the log were left out.
+    cut: bool,
+    index: &'a [(Bytes, Bytes)],
+}
+
+/// The part to which an object belongs.
+fn part_of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
+    parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
+}
+
 /// Seeds of the children of `pg`, which has `bits` hash bits, for `pg_num` PGs; descending in hash order.
 fn children(pg: PgId, bits: u32, pg_num: u32) -> Vec<u32> {
     let step = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
@@ -229,7 +242,8 @@ impl Pg {
         // A log that is too long for one transaction is cut; copies that are further behind are then backfilled.
         let mut skip = 0;
         loop {
-            match self.try_split(id, epoch, pg_num, entries.get(skip..).unwrap_or_default(), skip > 0, &index, store) {
+            let content = Content { log: entries.get(skip..).unwrap_or_default(), cut: skip > 0, index: &index };
+            match self.try_split(id, epoch, pg_num, &content, store) {
                 Err(Stop::Errno(E2BIG)) if skip < entries.len() => skip += (entries.len() - skip).div_ceil(2),
                 r => return r.map(Some),
             }
@@ -260,24 +274,40 @@ impl Pg {
         }
     }
 
-    #[allow(clippy::too_many_arguments, clippy::type_complexity, reason = "what was read")]
+    #[allow(clippy::type_complexity, reason = "as the effect has it")]
     fn try_split(
         &mut self,
         id: u64,
         epoch: Epoch,
         pg_num: u32,
-        entries: &[(Eversion, Bytes, LogEntry)],
-        cut: bool,
-        index: &[(Bytes, Bytes)],
+        content: &Content<'_>,
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<(SpgId, Option<Box<Child>>)>> {
-        let spg = self.env.spg();
-        let tail = match entries.first() {
-            _ if !cut => self.journal.log().tail,
+        let tail = match content.log.first() {
+            _ if !content.cut => self.journal.log().tail,
             Some((_, _, e)) => Eversion { version: e.version.version.saturating_sub(1), ..e.version },
             None => self.journal.info().last_update,
         };
-        let there = store.collections();
+        let mut parts = self.empty_parts(pg_num, tail, &store.collections())?;
+        self.divide(content, &mut parts);
+
+        let mut before = self.journal.info().clone();
+        before.history.last_epoch_split = epoch;
+        // The children must not process older maps, in which they do not exist.
+        before.epoch = epoch;
+        before.log_tail = tail;
+        let (ops, infos) = self.split_ops(&parts, &before);
+        if let Some(info) = infos.last() {
+            self.commit_with_info(self.tag(id), info.clone(), ops, store)?;
+        }
+        let born = self.take_split(parts, infos, before.stats, store);
+        self.journal.info_changed();
+        Ok(born)
+    }
+
+    /// The parts of a split, still empty: the children, then the rest, which stays with this PG.
+    fn empty_parts(&self, pg_num: u32, tail: Eversion, there: &[(Cid, u32)]) -> Step<Vec<Part>> {
+        let spg = self.env.spg();
         let part = |pg: PgId, cid: Cid, first: u32| Part {
             spg: SpgId { pg, ..spg },
             cid,
@@ -292,17 +322,17 @@ impl Pg {
         let mut parts = Vec::with_capacity(seeds.len() + 1);
         for s in seeds {
             let pg = PgId { seed: s, ..spg.pg };
-            let cid = self.free_name(SpgId { pg, ..spg }, &there).ok_or(Stop::Errno(EIO))?;
+            let cid = self.free_name(SpgId { pg, ..spg }, there).ok_or(Stop::Errno(EIO))?;
             parts.push(part(pg, cid, s.reverse_bits()));
         }
-        // The rest stays with this PG.
         parts.push(part(spg.pg, self.env.cid(), 0));
-        let own = parts.len() - 1;
-        fn of<'a>(parts: &'a mut [Part], o: &HObject) -> Option<&'a mut Part> {
-            parts.iter_mut().find(|p| o.bitwise_key() >= p.first)
-        }
-        for (v, r, e) in entries.iter().filter(|(_, _, e)| self.is_mine(&e.soid)) {
-            if let Some(p) = of(&mut parts, &e.soid) {
+        Ok(parts)
+    }
+
+    /// Gives each part the log records, missing objects and index entries of its objects.
+    fn divide(&self, content: &Content<'_>, parts: &mut [Part]) {
+        for (v, r, e) in content.log.iter().filter(|(_, _, e)| self.is_mine(&e.soid)) {
+            if let Some(p) = part_of(parts, &e.soid) {
                 if p.first > 0 && acts(Bug::SplitForgetsLog) {
                     continue;
                 }
@@ -311,28 +341,27 @@ impl Pg {
             }
         }
         for (o, v) in self.recovery.missing() {
-            if let Some(p) = of(&mut parts, o) {
+            if let Some(p) = part_of(parts, o) {
                 p.missing.insert(o.clone(), *v);
             }
         }
-        for (k, v) in index {
+        for (k, v) in content.index {
             // Undecodable keys stay here; trimming reports them.
             let p = match index_clone(k) {
-                Some(c) => of(&mut parts, &c),
-                None => parts.get_mut(own),
+                Some(c) => part_of(parts, &c),
+                None => parts.last_mut(),
             };
             if let Some(p) = p {
                 p.index.push((k.clone(), v.clone()));
             }
         }
+    }
 
-        let mut before = self.journal.info().clone();
-        before.history.last_epoch_split = epoch;
-        // The children must not process older maps, in which they do not exist.
-        before.epoch = epoch;
-        before.log_tail = tail;
+    /// The transaction of a split, without this PG's info, and the info of each part. `before`: this PG's info, with
+    /// the changes that all parts have.
+    fn split_ops(&self, parts: &[Part], before: &PgInfo) -> (Vec<Op>, Vec<PgInfo>) {
         let mut total = before.stats;
-        let n = parts.len() as i64;
+        let (n, own) = (parts.len() as i64, parts.len() - 1);
         let coded = self.is_coded();
         let mut ops = Vec::new();
         let mut infos = Vec::new();
@@ -340,8 +369,6 @@ impl Pg {
             ops.push(Op::Split { cid: self.env.cid(), dst: p.cid, first: p.first, bits: p.bits });
         }
         for (i, p) in parts.iter().enumerate() {
-            let cid = p.cid;
-            let (meta, missing) = own_objects(p.spg);
             let mut info = before.clone();
             if i == own {
                 info.stats = total;
@@ -349,43 +376,51 @@ impl Pg {
                 if coded {
                     info.log_tail = self.journal.log().tail;
                 }
-                let gone = |keys: Vec<Bytes>, oid: &Oid, ops: &mut Vec<Op>| {
-                    if !keys.is_empty() {
-                        ops.push(Op::OmapRmKeys { cid, oid: oid.clone(), keys });
-                    }
-                };
-                let others = parts.iter().take(own);
-                gone(others.clone().flat_map(|p| p.index.iter().map(|(k, _)| k.clone())).collect(), &meta, &mut ops);
-                gone(others.flat_map(|p| p.missing.keys().map(missing_key)).collect(), &missing, &mut ops);
-                // The parent's log of a shard is left alone: with a removed record the store would drop its undo
-                // data.
-                if !coded {
-                    ops.push(Op::LogRewind { cid, to: Eversion::default() });
-                }
+                self.forget_given(parts, &mut ops);
             } else {
-                // A share; corrected below by what the child has.
+                // A share; corrected later by what the child has.
                 info.stats = total.take_share(1, n - i as i64);
                 info.stats.estimated = 1;
-                info.history.epoch_created = epoch;
+                info.history.epoch_created = before.epoch;
                 info.last_backfill = backfill_of(&info.last_backfill, p);
-                ops.push(Op::Touch { cid, oid: meta.clone() });
-                if !p.index.is_empty() {
-                    ops.push(Op::OmapSet { cid, oid: meta, entries: p.index.clone() });
-                }
-                if !p.missing.is_empty() {
-                    ops.push(set_missing(cid, missing, &p.missing));
-                }
-                ops.push(Op::PgInfo { cid, info: info.to_blob() });
+                child_ops(p, &info, &mut ops);
             }
             if i != own || !coded {
-                ops.extend(p.records.iter().map(|(v, r)| Op::LogAppend { cid, version: *v, entry: r.clone() }));
+                let append = |(v, r): &(Eversion, Bytes)| Op::LogAppend { cid: p.cid, version: *v, entry: r.clone() };
+                ops.extend(p.records.iter().map(append));
             }
             infos.push(info);
         }
-        if let Some(info) = infos.get(own) {
-            self.commit_with_info(self.tag(id), info.clone(), ops, store)?;
-        }
+        (ops, infos)
+    }
 
+    /// Removes the index entries, missing objects and log records that the children get.
+    fn forget_given(&self, parts: &[Part], ops: &mut Vec<Op>) {
+        let Some((own, children)) = parts.split_last() else { return };
+        let cid = own.cid;
+        let (meta, missing) = own_objects(own.spg);
+        let gone = |keys: Vec<Bytes>, oid: Oid, ops: &mut Vec<Op>| {
+            if !keys.is_empty() {
+                ops.push(Op::OmapRmKeys { cid, oid, keys });
+            }
+        };
+        gone(children.iter().flat_map(|p| p.index.iter().map(|(k, _)| k.clone())).collect(), meta, ops);
+        gone(children.iter().flat_map(|p| p.missing.keys().map(missing_key)).collect(), missing, ops);
+        // The parent's log of a shard is left alone: with a removed record the store would drop its undo data.
+        if !self.is_coded() {
+            ops.push(Op::LogRewind { cid, to: Eversion::default() });
+        }
+    }
+
+    /// Takes over the own part of a split, and makes the state that the children begin with.
+    #[allow(clippy::type_complexity, reason = "as the effect has it")]
+    fn take_split(
+        &mut self,
+        parts: Vec<Part>,
+        infos: Vec<PgInfo>,
+        stats: StatSum,
+        store: &mut dyn ObjectStore,
+    ) -> Vec<(SpgId, Option<Box<Child>>)> {
         // The real number of objects and bytes of each part is known now.
         let usage: Vec<(i64, i64)> = parts
             .iter()
@@ -394,11 +429,12 @@ impl Pg {
                 (objects as i64 - 1 - i64::from(!p.missing.is_empty()), bytes as i64)
             })
             .collect();
-        let mut rest = (before.stats, usage.iter().map(|u| u.1).sum::<i64>());
+        let own = parts.len() - 1;
+        let mut rest = (stats, usage.iter().map(|u| u.1).sum::<i64>());
         let mut born = Vec::new();
         for (i, (p, mut info)) in parts.into_iter().zip(infos).enumerate() {
             if i == own {
-                if !coded {
+                if !self.is_coded() {
                     *self.journal.log_mut() = p.log;
                 }
                 self.recovery.set_missing(p.missing);
@@ -416,9 +452,22 @@ impl Pg {
             let aside = self.ec.kept_if_used().map(|k| k.give(|o| o.bitwise_key() >= p.first)).unwrap_or_default();
             born.push((p.spg, Some(Box::new(Child { cid, info, log, missing, granted, aside }))));
         }
-        self.journal.info_changed();
-        Ok(born)
+        born
     }
+}
+
+/// The first records of a child's collection.
+fn child_ops(p: &Part, info: &PgInfo, ops: &mut Vec<Op>) {
+    let cid = p.cid;
+    let (meta, missing) = own_objects(p.spg);
+    ops.push(Op::Touch { cid, oid: meta.clone() });
+    if !p.index.is_empty() {
+        ops.push(Op::OmapSet { cid, oid: meta, entries: p.index.clone() });
+    }
+    if !p.missing.is_empty() {
+        ops.push(set_missing(cid, missing, &p.missing));
+    }
+    ops.push(Op::PgInfo { cid, info: info.to_blob() });
 }
 
 impl Pg {
